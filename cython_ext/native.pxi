@@ -1,0 +1,65 @@
+# Included by every boundary: the C side of isa.h, and the base of its bound calls.
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uintptr_t
+
+cdef extern from "src/isa.h":
+    ctypedef int (*tm_kernel)(void *args) noexcept nogil
+    ctypedef struct tm_run:
+        int32_t ran
+        int32_t threads
+        int32_t used
+        int64_t runs
+        int64_t bad
+    ctypedef struct tm_call:
+        tm_kernel fn
+        void *args
+    enum: TM_ISA_COUNT
+
+ISAS = ("scalar", "sse41", "avx2", "avx512")
+
+
+cdef class NativeCall:
+    """A kernel bound to its arguments; a subclass fills in `call` and keeps the arrays alive in `owners`."""
+
+    cdef tm_call call
+    cdef object owners
+
+    cdef int bind(self, const tm_kernel *table, str isa, void *args, int threads, object owners) except -1:
+        cdef tm_run *run = <tm_run *>args
+        self.call.fn = table[ISAS.index(isa)]
+        if self.call.fn == NULL:
+            raise ValueError(f"{isa} is not compiled in on this architecture")
+        self.call.args = args
+        self.owners = owners
+        run.ran = -1
+        run.threads = threads
+        run.bad = -1
+        return 0
+
+    def run(self) -> None:
+        """Run once, without the GIL."""
+        with nogil:
+            self.call.fn(self.call.args)
+
+    @property
+    def ran(self) -> str:
+        """The instruction set whose code ran last, written by that code; "" before the first run."""
+        cdef tm_run *run = <tm_run *>self.call.args
+        return ISAS[run.ran] if run.ran >= 0 else ""
+
+    @property
+    def runs(self) -> int:
+        return (<tm_run *>self.call.args).runs
+
+    @property
+    def threads_used(self) -> int:
+        return (<tm_run *>self.call.args).used
+
+    @property
+    def bad(self) -> int:
+        """Index of the first input element that the contract forbids, or -1."""
+        return (<tm_run *>self.call.args).bad
+
+    @property
+    def pointer(self) -> int:
+        """Address of the call, for the native clock."""
+        return <uintptr_t>&self.call

@@ -1,0 +1,122 @@
+/* The largest absolute value of a run of floats, as doubled bits (finite.h): an integer maximum is exact in any order, and no NaN is lost in it.
+ *
+ * These loops are where an array is read for the first time, so they prefetch, a little way ahead and into the L2; avx512.c of
+ * ternary_quantize has the measurements. */
+#ifndef TM_ABSMAX_H
+#define TM_ABSMAX_H
+
+#include "finite.h"
+
+enum { TM_AHEAD_BYTES = 512 };
+
+/* Prefetching past the end of an array does no harm, but a pointer to there would be undefined. */
+static inline void tm_prefetch_ahead(const float *x) { __builtin_prefetch((const void *)((uintptr_t)x + TM_AHEAD_BYTES), 0, 2); }
+
+/* The absolute value that doubled bits stand for. */
+static inline float tm_from_doubled(uint32_t doubled)
+{
+    uint32_t bits = doubled >> 1;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* The larger of `largest` and the doubled bits of x[0..n). */
+static inline uint32_t tm_absmax_plain(const float *x, size_t n, uint32_t largest)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t doubled = tm_bits(x + i) * 2;
+        largest = doubled > largest ? doubled : largest;
+    }
+    return largest;
+}
+
+#if TM_X86
+TM_BEGIN(TM_TARGET_SSE41)
+
+static inline uint32_t tm_highest_sse41(__m128i a_u32x4)
+{
+    a_u32x4 = _mm_max_epu32(a_u32x4, _mm_shuffle_epi32(a_u32x4, 0x4e));
+    a_u32x4 = _mm_max_epu32(a_u32x4, _mm_shuffle_epi32(a_u32x4, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(a_u32x4);
+}
+
+static inline __m128i tm_larger_sse41(__m128i largest_u32x4, const float *x)
+{
+    __m128i x_u32x4 = _mm_loadu_si128((const __m128i *)x);
+    return _mm_max_epu32(largest_u32x4, _mm_add_epi32(x_u32x4, x_u32x4));
+}
+
+static inline uint32_t tm_absmax_sse41(const float *x, size_t n)
+{
+    __m128i a_u32x4 = _mm_setzero_si128(), b_u32x4 = a_u32x4;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        tm_prefetch_ahead(x + i);
+        a_u32x4 = tm_larger_sse41(tm_larger_sse41(a_u32x4, x + i), x + i + 4);
+        b_u32x4 = tm_larger_sse41(tm_larger_sse41(b_u32x4, x + i + 8), x + i + 12);
+    }
+    return tm_absmax_plain(x + i, n - i, tm_highest_sse41(_mm_max_epu32(a_u32x4, b_u32x4)));
+}
+
+TM_END
+TM_BEGIN(TM_TARGET_AVX2)
+
+static inline __m256i tm_larger_avx2(__m256i largest_u32x8, const float *x)
+{
+    __m256i x_u32x8 = _mm256_loadu_si256((const __m256i *)x);
+    return _mm256_max_epu32(largest_u32x8, _mm256_add_epi32(x_u32x8, x_u32x8));
+}
+
+static inline uint32_t tm_absmax_avx2(const float *x, size_t n)
+{
+    __m256i a_u32x8 = _mm256_setzero_si256(), b_u32x8 = a_u32x8, c_u32x8 = a_u32x8, d_u32x8 = a_u32x8;
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        tm_prefetch_ahead(x + i);
+        tm_prefetch_ahead(x + i + 16);
+        a_u32x8 = tm_larger_avx2(a_u32x8, x + i);
+        b_u32x8 = tm_larger_avx2(b_u32x8, x + i + 8);
+        c_u32x8 = tm_larger_avx2(c_u32x8, x + i + 16);
+        d_u32x8 = tm_larger_avx2(d_u32x8, x + i + 24);
+    }
+    for (; i + 8 <= n; i += 8)
+        a_u32x8 = tm_larger_avx2(a_u32x8, x + i);
+    a_u32x8 = _mm256_max_epu32(_mm256_max_epu32(a_u32x8, b_u32x8), _mm256_max_epu32(c_u32x8, d_u32x8));
+    __m128i half_u32x4 = _mm_max_epu32(_mm256_castsi256_si128(a_u32x8), _mm256_extracti128_si256(a_u32x8, 1));
+    return tm_absmax_plain(x + i, n - i, tm_highest_sse41(half_u32x4));
+}
+
+TM_END
+TM_BEGIN(TM_TARGET_AVX512)
+
+/* The first `n` of 16 lanes. */
+static inline __mmask16 tm_lanes16(size_t n) { return n < 16 ? (__mmask16)((1u << n) - 1) : (__mmask16)0xffff; }
+
+static inline __m512i tm_larger_avx512(__m512i largest_u32x16, __m512i x_u32x16)
+{
+    return _mm512_max_epu32(largest_u32x16, _mm512_add_epi32(x_u32x16, x_u32x16));
+}
+
+static inline uint32_t tm_absmax_avx512(const float *x, size_t n)
+{
+    __m512i a_u32x16 = _mm512_setzero_si512(), b_u32x16 = a_u32x16, c_u32x16 = a_u32x16, d_u32x16 = a_u32x16;
+    size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        for (size_t j = 0; j < 64; j += 16)
+            tm_prefetch_ahead(x + i + j);
+        a_u32x16 = tm_larger_avx512(a_u32x16, _mm512_loadu_si512(x + i));
+        b_u32x16 = tm_larger_avx512(b_u32x16, _mm512_loadu_si512(x + i + 16));
+        c_u32x16 = tm_larger_avx512(c_u32x16, _mm512_loadu_si512(x + i + 32));
+        d_u32x16 = tm_larger_avx512(d_u32x16, _mm512_loadu_si512(x + i + 48));
+    }
+    for (; i < n; i += 16)
+        a_u32x16 = tm_larger_avx512(a_u32x16, _mm512_maskz_loadu_epi32(tm_lanes16(n - i), x + i));
+    a_u32x16 = _mm512_max_epu32(_mm512_max_epu32(a_u32x16, b_u32x16), _mm512_max_epu32(c_u32x16, d_u32x16));
+    return _mm512_reduce_max_epu32(a_u32x16);
+}
+
+TM_END
+#endif
+
+#endif

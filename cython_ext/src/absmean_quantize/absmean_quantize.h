@@ -1,0 +1,90 @@
+/* absmean_quantize: scale = max(mean |x|, 1e-5), q = clamp(rint(x / scale), -1, 1), the division in float32; see steps/steps.h for how it
+ * is avoided.
+ *
+ * The order of the sum is fixed, so that no instruction set and no number of threads changes a bit: at most 256 chunks of equal length, a
+ * multiple of 4096 elements (the last may be shorter); in a chunk 16 float64 lanes, element i added to lane i mod 16 in rising order; lanes
+ * added pairwise, 8 apart, then 4, 2 and 1; chunk sums added in rising order. One rounding to float32, of the mean. A sum of float32
+ * magnitudes cannot overflow in float64, so a chunk holds a NaN or an infinity exactly where its sum is not finite.
+ *
+ * x is read twice, the second time backwards, so that what the caches still hold of the end is not fetched again. */
+#ifndef TM_ABSMEAN_QUANTIZE_H
+#define TM_ABSMEAN_QUANTIZE_H
+
+#include "../parallel.h"
+#include "../steps/steps.h"
+
+enum { TM_ABSMEAN_CHUNK = 4096, TM_ABSMEAN_CHUNKS = 256, TM_ABSMEAN_LANES = 16 };
+
+typedef struct tm_absmean_quantize_args {
+    tm_run run;
+    const float *x;
+    int8_t *q;
+    float *scale;
+    size_t n;
+    int32_t stream; /* 1: the output is past the caches, so write around them */
+    tm_steps steps; /* the rest is the kernel's own */
+    size_t chunk;
+    double sums[TM_ABSMEAN_CHUNKS];
+} tm_absmean_quantize_args;
+
+TM_KERNEL(absmean_quantize);
+
+/* Add the magnitudes of `n` elements, a multiple of 16, to the lanes. */
+typedef void (*tm_absmean_add)(const float *x, size_t n, double *lanes_f64x16);
+/* Quantize `n` elements. */
+typedef void (*tm_absmean_code)(const float *x, int8_t *q, size_t n, tm_steps steps, int stream);
+
+static inline double tm_magnitude(float x) { return (double)__builtin_fabsf(x); }
+
+static inline size_t tm_absmean_length(const tm_absmean_quantize_args *a, size_t c)
+{
+    size_t left = a->n - c * a->chunk;
+    return left < a->chunk ? left : a->chunk;
+}
+
+static inline __attribute__((always_inline)) void tm_absmean_sums(tm_absmean_quantize_args *a, size_t begin, size_t end, tm_absmean_add add)
+{
+    for (size_t c = begin; c < end; c++) {
+        const float *x = a->x + c * a->chunk;
+        size_t n = tm_absmean_length(a, c), whole = n - n % TM_ABSMEAN_LANES;
+        double lanes[TM_ABSMEAN_LANES] __attribute__((aligned(64))) = {0};
+        add(x, whole, lanes);
+        for (size_t i = whole; i < n; i++)
+            lanes[i - whole] += tm_magnitude(x[i]);
+        for (size_t apart = TM_ABSMEAN_LANES / 2; apart; apart /= 2)
+            for (size_t lane = 0; lane < apart; lane++)
+                lanes[lane] += lanes[lane + apart];
+        a->sums[c] = lanes[0];
+    }
+}
+
+static inline __attribute__((always_inline)) void tm_absmean_codes(
+    tm_absmean_quantize_args *a, size_t begin, size_t end, tm_absmean_code code)
+{
+    for (size_t c = end; c-- > begin;)
+        code(a->x + c * a->chunk, a->q + c * a->chunk, tm_absmean_length(a, c), a->steps, a->stream);
+}
+
+static inline int tm_absmean_run(tm_absmean_quantize_args *a, tm_body sums, tm_body codes, enum tm_isa isa)
+{
+    const size_t most = (size_t)TM_ABSMEAN_CHUNK * TM_ABSMEAN_CHUNKS;
+    a->chunk = TM_ABSMEAN_CHUNK * ((a->n + most - 1) / most);
+    const size_t chunks = (a->n + a->chunk - 1) / a->chunk, grain = (TM_STEPS_GRAIN + a->chunk - 1) / a->chunk;
+    a->run.bad = -1;
+    a->run.used = tm_parallel(chunks, 1, grain, a->run.threads, sums, a);
+    double sum = 0;
+    for (size_t c = 0; c < chunks; c++) {
+        if (!__builtin_isfinite(a->sums[c])) {
+            tm_report_bad(&a->run, tm_first_nonfinite(a->x, c * a->chunk, a->n));
+            return tm_finish(&a->run, isa);
+        }
+        sum += a->sums[c];
+    }
+    double mean = sum / (double)a->n;
+    *a->scale = (float)(mean > 1e-5 ? mean : 1e-5);
+    a->steps = tm_find_steps(*a->scale);
+    tm_parallel(chunks, 1, grain, a->run.threads, codes, a);
+    return tm_finish(&a->run, isa);
+}
+
+#endif

@@ -1,0 +1,32 @@
+/* The probes with AVX-512 and VNNI: one load a cache line, 64 multiply-adds an instruction. */
+#include "ceilings.h"
+
+#if TM_X86
+TM_BEGIN(TM_TARGET_AVX512)
+
+#define VEC 64
+#define HIDE(v) __asm__ volatile("" : "+v"(v))
+typedef __m512i vec;
+typedef uint32_t lane;
+
+static inline vec load(const uint8_t *p) { return _mm512_load_si512(p); }
+static inline void store(uint8_t *p, vec v) { _mm512_store_si512(p, v); }
+static inline void stream(uint8_t *p, vec v) { _mm512_stream_si512((void *)p, v); }
+static inline void fence(void) { _mm_sfence(); }
+static inline vec splat(uint8_t byte) { return _mm512_set1_epi8((char)byte); }
+static inline vec either(vec a, vec b) { return _mm512_xor_si512(a, b); }
+static inline vec dot(vec sum_i32x16, vec a_u8x64, vec b_i8x64) { return _mm512_dpbusd_epi32(sum_i32x16, a_u8x64, b_i8x64); }
+
+static inline uint64_t fold(vec v)
+{
+    uint64_t word[8] __attribute__((aligned(64)));
+    _mm512_store_si512(word, v);
+    return word[0] ^ word[1] ^ word[2] ^ word[3] ^ word[4] ^ word[5] ^ word[6] ^ word[7];
+}
+
+#include "loops.h"
+
+int tm_probe_avx512(void *args) { return tm_probe_run(args, bodies, TM_AVX512); }
+
+TM_END
+#endif

@@ -1,0 +1,82 @@
+#include "cpu.h"
+#include "../isa.h"
+
+#include <unistd.h>
+
+#if TM_X86
+
+/* __builtin_cpu_supports reads CPUID and, for the wider registers, XGETBV: a feature that the system does not save is not reported.
+ * It takes literals only, hence one small function a feature. */
+#define FEATURES(X) \
+    X(ssse3, "ssse3") \
+    X(sse41, "sse4.1") \
+    X(avx, "avx") \
+    X(avx2, "avx2") \
+    X(fma, "fma") \
+    X(avx512f, "avx512f") \
+    X(avx512bw, "avx512bw") \
+    X(avx512dq, "avx512dq") \
+    X(avx512vl, "avx512vl") \
+    X(avx512vbmi, "avx512vbmi") \
+    X(avx512vnni, "avx512vnni")
+
+#define PROBE(id, name) \
+    static int has_##id(void) { return __builtin_cpu_supports(name) != 0; }
+FEATURES(PROBE)
+
+/* Not every compiler that is otherwise fit knows "f16c" and "avxvnni", so these are read from CPUID; their registers are AVX's. */
+#include <cpuid.h>
+
+static int has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) != 0;
+}
+
+static int has_avxvnni(void)
+{
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 4)) != 0;
+}
+
+static const struct {
+    const char *name;
+    int (*here)(void);
+} features[] = {
+#define ROW(id, name) {name, has_##id},
+    FEATURES(ROW){"f16c", has_f16c},
+    {"avxvnni", has_avxvnni},
+};
+enum { COUNT = sizeof features / sizeof *features };
+
+const char *tm_feature_name(size_t index) { return index < COUNT ? features[index].name : NULL; }
+int tm_feature_here(size_t index) { return index < COUNT && features[index].here(); }
+
+#else
+
+const char *tm_feature_name(size_t index) { return (void)index, NULL; }
+int tm_feature_here(size_t index) { return (void)index, 0; }
+
+#endif
+
+long tm_cache_bytes(int level)
+{
+    long bytes = 0;
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+    if (level == 1)
+        bytes = sysconf(_SC_LEVEL1_DCACHE_SIZE);
+    if (level == 2)
+        bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    if (level == 3)
+        bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#else
+    (void)level;
+#endif
+    return bytes > 0 ? bytes : 0;
+}
+
+#if defined(__clang__)
+const char *tm_compiler(void) { return "clang " __clang_version__; }
+#else
+const char *tm_compiler(void) { return "gcc " __VERSION__; }
+#endif

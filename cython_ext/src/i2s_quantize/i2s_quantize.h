@@ -1,0 +1,26 @@
+/* i2s_quantize: q[i] = rint(clamp(x[i] / scale, -2, 1)), the division in float32; see steps/steps.h for how it is avoided. */
+#ifndef TM_I2S_QUANTIZE_H
+#define TM_I2S_QUANTIZE_H
+
+#include "../parallel.h"
+#include "../steps/steps.h"
+
+typedef struct tm_i2s_quantize_args {
+    tm_run run;
+    const float *x;
+    int8_t *q;
+    size_t n;
+    tm_steps steps; /* tm_find_steps of the scale */
+    int32_t stream; /* 1: the output is past the caches, so write around them */
+} tm_i2s_quantize_args;
+
+TM_KERNEL(i2s_quantize);
+
+static inline int tm_i2s_quantize_run(tm_i2s_quantize_args *a, tm_body body, enum tm_isa isa)
+{
+    a->run.bad = -1;
+    a->run.used = tm_parallel(a->n, TM_STEPS_UNIT, TM_STEPS_GRAIN, a->run.threads, body, a);
+    return tm_finish(&a->run, isa);
+}
+
+#endif

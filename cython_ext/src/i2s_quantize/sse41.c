@@ -1,0 +1,19 @@
+/* i2s_quantize with SSE4.1; the loop is in steps/sse41.h. */
+#include "i2s_quantize.h"
+
+#if TM_X86
+TM_BEGIN(TM_TARGET_SSE41)
+
+#include "../steps/sse41.h"
+
+static void body(void *args, size_t begin, size_t end)
+{
+    tm_i2s_quantize_args *a = args;
+    uint32_t largest = tm_steps_sse41(a->x + begin, a->q + begin, end - begin, a->steps, TM_LOW_2, a->stream);
+    tm_check_finite(&a->run, a->x, begin, end, largest);
+}
+
+int tm_i2s_quantize_sse41(void *args) { return tm_i2s_quantize_run(args, body, TM_SSE41); }
+
+TM_END
+#endif

@@ -1,0 +1,139 @@
+/* ternary_matmul, W2A8: acc[m][n] = sum over k of a[m][k] * w[n][k] in int32, w in {-1, 0, 1}; then acc itself, or acc scaled to float.
+ *
+ * Weights come as tile64 (kernels/formats/tile64.py): tiles of 64 rows; for each group of 4 columns 64 bytes; byte 4*r + kk holds, at bits
+ * 2*g, the code w + 1 of row 16*g + r, column kk of the group. So one 64-byte load meets one broadcast of 4 activations, and a dot product of
+ * 4 unsigned with 4 signed bytes (vpdpbusd, or maddubs) leaves each row's sum in its own lane. The code's offset of 1 is taken back at
+ * the end: sum(code * a) - sum(a).
+ *
+ * Bounds: |sum(code * a)| <= 2 * 128 * K, so int32 is exact for K < 2^23; TM_MATMUL_MAX_K keeps it there.
+ *
+ * Float output: (float)((double)acc * f) with f = (double)weight_scale / (double)act_scale, the same two roundings on every path; bfloat16
+ * rounds that float to nearest even. */
+#ifndef TM_TERNARY_MATMUL_H
+#define TM_TERNARY_MATMUL_H
+
+#include "../parallel.h"
+
+#include <string.h>
+
+enum tm_matmul_out { TM_OUT_INT32, TM_OUT_FLOAT32, TM_OUT_BFLOAT16 };
+
+enum {
+    TM_TILE = 64,          /* rows of a tile; also bytes of a group */
+    TM_MATMUL_BLOCK = 4,   /* most rows of activations that a micro kernel takes at once */
+    TM_MATMUL_CHUNK = 8192 /* groups between two additions to the int32 sums, see avx512.c */
+};
+
+typedef struct tm_ternary_matmul_args {
+    tm_run run;
+    const int8_t *a;
+    const uint8_t *tiles;
+    const float *act_scale; /* one a row of activations; NULL for int32 output */
+    void *out;              /* M x N, rows contiguous */
+    size_t lda;             /* bytes between rows of a */
+    size_t M, N, K;
+    float weight_scale;
+    int32_t kind; /* enum tm_matmul_out */
+} tm_ternary_matmul_args;
+
+TM_KERNEL(ternary_matmul);
+
+/* sum(code * a) of `groups` groups of one tile and `rows` rows of activations, added to acc[row][64]. */
+typedef void (*tm_micro)(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE]);
+
+static inline uint16_t tm_bfloat16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/* Fetch ahead of a stream of weights that may come from memory. Share of the same bytes' plain read that M = 1 reached with one thread:
+ *                              no prefetch   into L1   into L2
+ *   AMD Zen 4                         0.87      0.96      0.79
+ *   Intel Xeon with 2 MiB L2          0.61      0.84      0.94
+ * Intel's L1 has too few fill buffers for the distance; on Zen 4 the way from L2 to L1 costs more than the early fetch brings. */
+#if TM_X86
+enum { TM_AHEAD = 4096 };
+static inline __attribute__((always_inline)) void tm_ahead(const uint8_t *bytes, int into_l2)
+{
+    if (into_l2)
+        _mm_prefetch((const char *)(bytes + TM_AHEAD), _MM_HINT_T1);
+    else
+        _mm_prefetch((const char *)(bytes + TM_AHEAD), _MM_HINT_T0);
+}
+static inline int tm_prefetch_into_l2(void) { return __builtin_cpu_is("intel") != 0; }
+#endif
+
+/* Write one row of a tile's sums: `count` of them, from row `n` of the weights on. */
+static inline void tm_matmul_store(const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum)
+{
+    size_t at = m * args->N + n;
+    if (args->kind == TM_OUT_INT32) {
+        int32_t *out = (int32_t *)args->out + at;
+        for (size_t i = 0; i < count; i++)
+            out[i] = acc[i] - act_sum;
+        return;
+    }
+    double factor = (double)args->weight_scale / (double)args->act_scale[m];
+    if (args->kind == TM_OUT_FLOAT32) {
+        float *out = (float *)args->out + at;
+        for (size_t i = 0; i < count; i++)
+            out[i] = (float)((double)(acc[i] - act_sum) * factor);
+        return;
+    }
+    uint16_t *out = (uint16_t *)args->out + at;
+    for (size_t i = 0; i < count; i++)
+        out[i] = tm_bfloat16((float)((double)(acc[i] - act_sum) * factor));
+}
+
+static inline int32_t tm_sum(const int8_t *a, size_t n)
+{
+    int32_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += a[i];
+    return sum;
+}
+
+/* The loops around a micro kernel: tiles [begin, end), blocks of activation rows, chunks of K, and the last K mod 4 columns. */
+static inline __attribute__((always_inline)) void tm_matmul_tiles(
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro)
+{
+    const size_t whole = args->K / 4, rest = args->K % 4;
+    const size_t tile_bytes = (whole + (rest != 0)) * TM_TILE;
+    for (size_t m = 0; m < args->M; m += (size_t)block) {
+        const int rows = args->M - m < (size_t)block ? (int)(args->M - m) : block;
+        const int8_t *a = args->a + m * args->lda;
+        int32_t act_sum[TM_MATMUL_BLOCK];
+        int8_t last[TM_MATMUL_BLOCK][4] = {{0}};
+        for (int r = 0; r < rows; r++) {
+            act_sum[r] = tm_sum(a + (size_t)r * args->lda, args->K);
+            memcpy(last[r], a + (size_t)r * args->lda + 4 * whole, rest);
+        }
+        for (size_t t = begin; t < end; t++) {
+            const uint8_t *tile = args->tiles + t * tile_bytes;
+            int32_t acc[TM_MATMUL_BLOCK][TM_TILE] __attribute__((aligned(64))) = {{0}};
+            for (size_t k = 0; k < whole; k += TM_MATMUL_CHUNK) {
+                size_t groups = whole - k < TM_MATMUL_CHUNK ? whole - k : TM_MATMUL_CHUNK;
+                micro(tile + k * TM_TILE, groups, a + 4 * k, args->lda, rows, acc);
+            }
+            if (rest)
+                micro(tile + whole * TM_TILE, 1, &last[0][0], 4, rows, acc);
+            size_t n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
+            for (int r = 0; r < rows; r++)
+                tm_matmul_store(args, m + (size_t)r, n, count, acc[r], act_sum[r]);
+        }
+    }
+}
+
+/* A thread is worth waking for about 8 us of work: 2^19 products on the slowest path that matters. */
+static inline int tm_matmul_run(tm_ternary_matmul_args *args, tm_body body, enum tm_isa isa)
+{
+    size_t tiles = (args->N + TM_TILE - 1) / TM_TILE;
+    size_t work = TM_TILE * args->K * args->M;
+    size_t grain = ((size_t)1 << 19) / (work ? work : 1);
+    args->run.used = tm_parallel(tiles, 1, grain ? grain : 1, args->run.threads, body, args);
+    return tm_finish(&args->run, isa);
+}
+
+#endif

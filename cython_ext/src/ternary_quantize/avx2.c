@@ -1,0 +1,42 @@
+/* ternary_quantize with AVX2: 32 codes a step; comparisons give -1 where true, so q is their difference. */
+#include "ymm.h"
+
+#if TM_X86
+TM_BEGIN(TM_TARGET_AVX2)
+
+static inline __m256i codes8(const float *x, __m256 half_f32x8, __m256 minus_f32x8)
+{
+    __m256 x_f32x8 = _mm256_loadu_ps(x);
+    __m256i above_i32x8 = _mm256_castps_si256(_mm256_cmp_ps(x_f32x8, half_f32x8, _CMP_GT_OQ));
+    __m256i below_i32x8 = _mm256_castps_si256(_mm256_cmp_ps(x_f32x8, minus_f32x8, _CMP_LT_OQ));
+    return _mm256_sub_epi32(below_i32x8, above_i32x8);
+}
+
+static void codes(const float *x, size_t n, float half, int8_t *codes, int stream)
+{
+    const __m256 half_f32x8 = _mm256_set1_ps(half), minus_f32x8 = _mm256_set1_ps(-half);
+    /* The packs work within 16-byte lanes; this puts their 4-byte pieces back in order. */
+    const __m256i order_i32x8 = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        __m256i a_i16x16 = _mm256_packs_epi32(codes8(x + i, half_f32x8, minus_f32x8), codes8(x + i + 8, half_f32x8, minus_f32x8));
+        __m256i b_i16x16 = _mm256_packs_epi32(codes8(x + i + 16, half_f32x8, minus_f32x8), codes8(x + i + 24, half_f32x8, minus_f32x8));
+        tm_put32(codes + i, _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a_i16x16, b_i16x16), order_i32x8), stream);
+    }
+    tm_codes_plain(x + i, n - i, half, codes + i);
+}
+
+static const tm_ternary_steps steps = {tm_absmax_avx2, codes, tm_pack_ymm};
+
+static void body(void *args, size_t begin, size_t end)
+{
+    tm_ternary_quantize_args *a = args;
+    tm_check_finite(&a->run, a->x, begin, end, tm_ternary_range(a, begin, end, &steps));
+    if (a->stream)
+        _mm_sfence();
+}
+
+int tm_ternary_quantize_avx2(void *args) { return tm_ternary_run(args, body, TM_AVX2); }
+
+TM_END
+#endif

@@ -1,0 +1,254 @@
+"""The command line. Every command imports what it needs, so that the quick ones are quick.
+
+Exit status: 0 all verdicts pass, 1 a verdict fails, 2 bad usage or input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tritmark.harness.errors import TritmarkError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tritmark.harness.providers import Installed
+    from tritmark.harness.record import Record
+    from tritmark.harness.runner import Request
+    from tritmark.harness.store import Partial, Store
+
+PASSED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+NO_SUITE = "none"
+"""The suite that is no suite: only weights are studied."""
+
+app = typer.Typer(
+    name="tritmark",
+    help="Validates and measures BitNet (1.58-bit, ternary) kernels on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Listing(StrEnum):
+    """What can be listed."""
+
+    OPS = "ops"
+    VARIANTS = "variants"
+    FORMATS = "formats"
+    WORKLOADS = "workloads"
+
+
+def main() -> None:
+    """Run the command line; a TritmarkError is one message on the error stream and status 2."""
+    try:
+        app()
+    except TritmarkError as error:
+        _console(stderr=True).print(f"tritmark: {error}", style="red", soft_wrap=True)
+        sys.exit(USAGE)
+    except BrokenPipeError:
+        # The reader (head, for instance) has seen enough; Python would complain again when it flushes at exit.
+        sys.stdout = None  # type: ignore[assignment]
+        sys.exit(FAILED)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tritmark {version('tritmark')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
+) -> None:
+    """Validates and measures BitNet (1.58-bit, ternary) kernels on this machine."""
+
+
+@app.command()
+def run(
+    partial: Annotated[str, typer.Argument(metavar="[RUN]", help="With --resume: the interrupted run, by id or folder.")] = "",
+    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="Which workloads; 'none' for weights alone.")] = "quick",
+    op: Annotated[str, typer.Option(metavar="GLOB", help="Only these ops.")] = "*",
+    variant: Annotated[str, typer.Option(metavar="GLOB", help="Only these variants: a name, or an id as `list variants` shows it.")] = "*",
+    weights: Annotated[
+        str, typer.Option(metavar="PATH", help="Study real weights too: .safetensors, a folder of them, .gguf, hf:OWNER/NAME.")
+    ] = "",
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes all data.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, the newest unless RUN names one.")] = False,
+) -> None:
+    """Validate and measure every kernel, write a Record and a report."""
+    if partial and not resume:
+        raise UsageError(f"unexpected argument {partial!r}; to go on with that run, add --resume")
+    from tritmark.harness.providers import load
+    from tritmark.harness.runner import Request
+    from tritmark.harness.store import Store
+
+    installed = load()
+    if suite == NO_SUITE and not weights:
+        raise UsageError("--suite none leaves nothing to do without --weights")
+    request = Request(
+        suite=None if suite == NO_SUITE else installed.suite(suite),
+        op=op,
+        variant=variant,
+        weights=weights,
+        threads=threads,
+        seed=seed,
+        command=("tritmark", *sys.argv[1:]),
+    )
+    store = Store(out)
+    record = _execute(installed, request, store, partial if resume else None)
+    _show(record, store, as_json)
+    raise typer.Exit(_status(record))
+
+
+def _execute(installed: Installed, request: Request, store: Store, resume: str | None) -> Record:
+    from tritmark.harness.progress import Terminal
+    from tritmark.harness.runner import execute
+
+    terminal = Terminal(_console(stderr=True))
+    try:
+        with terminal:
+            record, _ = execute(installed, request, store, terminal, resume)
+    except KeyboardInterrupt:
+        # A second Ctrl-C must not turn this message into a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _interrupted(request, terminal.partial)
+        raise typer.Exit(INTERRUPTED) from None
+    return record
+
+
+def _interrupted(request: Request, partial: Partial | None) -> None:
+    console = _console(stderr=True)
+    if partial is None:
+        console.print("Interrupted before anything was finished.")
+        return
+    arguments = [word for word in request.command if word not in {"--resume", partial.header.id}]
+    command = shlex.join([*arguments, "--resume", partial.header.id])
+    done = len(partial.finished_runs()) + len(partial.finished_layers())
+    console.print(f"Interrupted; {done} finished and kept. Go on with:\n  {command}", soft_wrap=True)
+
+
+def _show(record: Record, store: Store, as_json: bool) -> None:
+    errors = _console(stderr=True)
+    page: Path | None = None
+    try:
+        page = _report(record, store)
+    except OSError as error:
+        errors.print(f"tritmark: the report cannot be written: {error}", style="red", soft_wrap=True)
+    if as_json:
+        typer.echo(record.model_dump_json(indent=1))
+    else:
+        from tritmark.harness import tables
+
+        console = _console()
+        if record.runs:
+            console.print(tables.kernels(record))
+        if record.layers:
+            console.print(tables.layers(record))
+        for lane in tables.lanes(record):
+            console.print(lane)
+    # The Record must be alone on standard output, paths then go elsewhere.
+    paths = errors if as_json else _console()
+    paths.print(f"Record: {store.path(record.id)}", soft_wrap=True)
+    if page is not None:
+        paths.print(f"Report: {page}", soft_wrap=True)
+
+
+def _report(record: Record, store: Store) -> Path:
+    from tritmark.harness.report import build
+
+    return build(record, store.html)
+
+
+def _status(record: Record) -> int:
+    from tritmark.harness.record import Status
+
+    if not record.layers and all(run.accuracy.status is Status.NOT_RUN for run in record.runs):
+        reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in record.runs))
+        raise UsageError(f"no kernel could be run: {reasons}")
+    return PASSED if record.passed else FAILED
+
+
+@app.command("list")
+def list_(what: Annotated[Listing, typer.Argument(help="ops, variants, formats or workloads.")]) -> None:
+    """List what is installed."""
+    from tritmark.harness import tables
+    from tritmark.harness.providers import load
+
+    _console().print(getattr(tables, what.value)(load()))
+
+
+@app.command()
+def machine(as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON and nothing else.")] = False) -> None:
+    """Print what this machine is, and what it can do at most, as measured now."""
+    from tritmark.harness.machine import machine_facts, measure_ceilings
+    from tritmark.harness.providers import load
+
+    devices = load().registry.devices.values()
+    ceilings = tuple(each for device in devices for each in measure_ceilings(device))
+    found = machine_facts().model_copy(update={"ceilings": ceilings})
+    if as_json:
+        typer.echo(found.model_dump_json(indent=1))
+        return
+    from tritmark.harness import tables
+
+    console = _console()
+    console.print(tables.facts(found))
+    console.print(tables.ceilings(found))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a Record."""
+    import json
+
+    from tritmark.harness.record import Record
+
+    typer.echo(json.dumps(Record.model_json_schema(mode="serialization"), indent=1))
+
+
+@app.command()
+def report(
+    record: Annotated[str, typer.Argument(metavar="[RECORD]", help="Path or id; the newest unless told.")] = "",
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports are.")] = Path("results"),
+) -> None:
+    """Build the HTML report of a Record and print its path."""
+    from tritmark.harness.store import Store, read
+
+    store = Store(out)
+    path = store.find(record) if record else store.latest()
+    try:
+        page = _report(read(path), store)
+    except OSError as error:
+        raise UsageError(f"{store.html}: the report cannot be written: {error}") from error
+    typer.echo(page)
+
+
+def _console(stderr: bool = False) -> Console:
+    """Tables that go to a file or a pipe are not folded at 80 columns; text is shown as it is, whatever it looks like."""
+    import os
+
+    from rich.console import Console
+
+    stream: Any = sys.stderr if stderr else sys.stdout
+    wide = not stream.isatty() and "COLUMNS" not in os.environ
+    return Console(stderr=stderr, width=200 if wide else None, markup=False, emoji=False, highlight=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Checks arguments against an Op's contract, before anything is run or written."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import Arrays, Op, Tensor, Values
+
+
+def unify(op: Op, arrays: Arrays, axes: dict[str, int] | None = None) -> dict[str, int]:
+    """Check the inputs of `op` and return the sizes of the symbolic axes that they fix.
+
+    `axes` holds sizes that are known already; an input that is not in `arrays` is the caller's to check (packed weights are no array of
+    the contract's shape). Raises InvalidArgumentError for a wrong type, dtype, number of dimensions, size, stride
+    or alignment, for an empty array and for scalars outside the values that the contract admits.
+    """
+    sizes = dict(axes or {})
+    for tensor in op.inputs:
+        if tensor.name not in arrays:
+            continue
+        value = arrays[tensor.name]
+        if not tensor.axes:
+            _scalar(op.name, tensor, value)
+            continue
+        check_array(op.name, tensor, value)
+        for axis, size in zip(tensor.axes, value.shape, strict=True):
+            known = sizes.setdefault(axis, size)
+            if known != size:
+                raise InvalidArgumentError(
+                    op=op.name, argument=tensor.name, found=f"of shape {value.shape}", legal=f"{axis} = {known}, as another argument has it"
+                )
+    return sizes
+
+
+def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -> None:
+    """Check one array against its Tensor; `dtype` replaces the tensor's where that depends on the kernel."""
+
+    def refuse(found: str, legal: str) -> InvalidArgumentError:
+        return InvalidArgumentError(op=op, argument=tensor.name, found=found, legal=legal)
+
+    wanted = dtype or tensor.dtype
+    if not isinstance(value, np.ndarray):
+        raise refuse(f"a {type(value).__name__}", f"a NumPy array of {wanted}")
+    if value.dtype.name != wanted or not value.dtype.isnative:
+        raise refuse(f"of dtype {value.dtype}", f"{wanted} in native byte order")
+    if value.ndim != len(tensor.axes):
+        raise refuse(f"of shape {value.shape}", f"{len(tensor.axes)} dimensions ({', '.join(tensor.axes)})")
+    if value.size == 0:
+        raise refuse(f"empty (shape {value.shape})", "at least one element")
+    row = value[0] if tensor.rows_apart else value
+    if not row.flags.c_contiguous or (tensor.rows_apart and value.strides[0] < row.nbytes and value.shape[0] > 1):
+        legal = "rows contiguous and in order" if tensor.rows_apart else "C-contiguous"
+        raise refuse(f"strided {value.strides}", f"{legal}; np.ascontiguousarray makes a copy that is")
+    if not value.flags.aligned:
+        raise refuse(f"at address {value.ctypes.data:#x}", f"aligned to its {value.itemsize}-byte elements")
+    if tensor.values is Values.POSITIVE:
+        wrong = np.flatnonzero(~(np.isfinite(value) & (value > 0)))
+        if wrong.size:
+            raise refuse(f"{value.flat[wrong[0]]} at index {wrong[0]}", "finite and above zero")
+
+
+def check_output(op: str, tensor: Tensor, value: Any, shape: tuple[int, ...], dtype: str, inputs: Arrays) -> None:
+    """Check an array that the caller wants filled: right shape and dtype, writable, and no memory shared with an input."""
+    check_array(op, tensor, value, dtype)
+
+    def refuse(found: str, legal: str) -> InvalidArgumentError:
+        return InvalidArgumentError(op=op, argument=tensor.name, found=found, legal=legal)
+
+    if value.shape != shape:
+        raise refuse(f"of shape {value.shape}", f"shape {shape}")
+    if not value.flags.writeable:
+        raise refuse("read-only", "writable")
+    for name, other in inputs.items():
+        if isinstance(other, np.ndarray) and np.may_share_memory(value, other):
+            raise refuse(f"in the same memory as {name}", "memory of its own")
+
+
+def _scalar(op: str, tensor: Tensor, value: Any) -> None:
+    def refuse(found: str, legal: str) -> InvalidArgumentError:
+        return InvalidArgumentError(op=op, argument=tensor.name, found=found, legal=legal)
+
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise refuse(f"{value!r}", "a number") from None
+    except OverflowError:
+        raise refuse(f"{value!r}", f"a number within {tensor.dtype}") from None
+    if tensor.dtype == "float32":
+        with np.errstate(over="ignore", under="ignore"):
+            number = float(np.float32(number))
+    if tensor.values is Values.POSITIVE and not (math.isfinite(number) and number > 0):
+        raise refuse(f"{value!r}", f"finite and above zero as {tensor.dtype}")
+    if tensor.values is Values.FINITE and not math.isfinite(number):
+        raise refuse(f"{value!r}", f"finite as {tensor.dtype}")

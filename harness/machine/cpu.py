@@ -1,0 +1,70 @@
+"""Cores, caches and clocks of the host, as Linux tells them. Imports nothing that costs time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tritmark.harness.machine.files import SYS, line
+
+CPUS = Path("devices/system/cpu")
+CGROUP = Path("fs/cgroup")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def affinity() -> frozenset[int]:
+    """Logical cores that this process may run on."""
+    return frozenset(os.sched_getaffinity(0))
+
+
+def quota(sys: Path = SYS) -> int | None:
+    """Cores' worth of time that the control group (version 2) grants, rounded down but at least 1; None without a limit."""
+    granted, _, period = (line(sys / CGROUP / "cpu.max") or "").partition(" ")
+    if not granted.isdecimal() or not period.isdecimal() or not int(period):
+        return None
+    return max(1, int(granted) // int(period))
+
+
+def usable_cores(sys: Path = SYS) -> int:
+    """Logical cores that this process may keep busy: its affinity, or the control group's quota if that is less."""
+    return min(len(affinity()), quota(sys) or len(affinity()))
+
+
+def physical_cores(sys: Path = SYS) -> int:
+    """Distinct cores among those that this process may keep busy, at least 1; a core whose siblings are not told counts for itself."""
+    cores = {line(sys / CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list") or f"cpu{cpu}" for cpu in affinity()}
+    return max(1, min(len(cores), usable_cores(sys)))
+
+
+def caches(sys: Path = SYS) -> dict[str, int]:
+    """Bytes of the caches that the first usable core sees: L1d, L1i, L2, L3 as far as there are such; empty where nothing is told."""
+    sizes: dict[str, int] = {}
+    for folder in sorted((sys / CPUS / f"cpu{min(affinity())}" / "cache").glob("index*")):
+        level, kind, size = (line(folder / name) for name in ("level", "type", "size"))
+        if level is None or size is None or size[-1] not in _UNITS or not size[:-1].isdecimal():
+            continue
+        suffix = {"Data": "d", "Instruction": "i"}.get(kind or "", "")
+        sizes[f"L{level}{suffix}"] = int(size[:-1]) * _UNITS[size[-1]]
+    return sizes
+
+
+def last_level(sys: Path = SYS) -> int | None:
+    """Bytes of the largest cache that a core sees; None where nothing is told."""
+    return max(caches(sys).values(), default=None)
+
+
+def governor(sys: Path = SYS) -> str | None:
+    """What decides about the clock frequency; None where it is not told, as in most virtual machines."""
+    return line(sys / CPUS / f"cpu{min(affinity())}" / "cpufreq" / "scaling_governor")
+
+
+def numa_nodes(sys: Path = SYS) -> int:
+    """Memory nodes, at least 1."""
+    return max(1, sum(1 for _ in (sys / "devices/system/node").glob("node[0-9]*")))
+
+
+def hypervisor(flags: frozenset[str], sys: Path = SYS) -> str | None:
+    """What the host is a guest of: the name that firmware or Xen gives, "unnamed" where they give none, None where CPUID denies it."""
+    if "hypervisor" not in flags:
+        return None
+    return line(sys / "hypervisor" / "type") or line(sys / "class/dmi/id/sys_vendor") or "unnamed"

@@ -1,0 +1,34 @@
+"""Main memory of the host: how much, in which pages, and how much of it a measurement may take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tritmark.harness.machine.files import SYS, line, number
+
+THP = Path("kernel/mm/transparent_hugepage/enabled")
+CGROUP = Path("fs/cgroup")
+
+
+def total() -> int:
+    """Bytes of main memory."""
+    import psutil
+
+    return int(psutil.virtual_memory().total)
+
+
+def available(sys: Path = SYS) -> int:
+    """Bytes that can still be taken without swapping: the host's, or what the control group (version 2) leaves if that is less."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    limit, taken = number(sys / CGROUP / "memory.max"), number(sys / CGROUP / "memory.current")
+    return free if limit is None or taken is None else max(0, min(free, limit - taken))
+
+
+def huge_pages(sys: Path = SYS) -> str | None:
+    """Which mode of transparent huge pages is in force (always, madvise or never); None where the kernel has none."""
+    text = line(sys / THP)
+    if text is None or "[" not in text:
+        return None
+    return text[text.index("[") + 1 : text.index("]")]

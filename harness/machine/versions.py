@@ -1,0 +1,67 @@
+"""What runs: versions, variables, and the commit where this is a checkout."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tritmark.harness.record import Environment
+
+PACKAGES = ("gguf", "ml_dtypes", "numpy", "py-cpuinfo", "pydantic", "safetensors", "scipy")
+"""Distributions whose version can change a figure or a verdict."""
+
+PREFIXES = ("TRITMARK_", "OMP_", "GOMP_", "KMP_")
+"""Variables that change how kernels are chosen or how their threads wait."""
+
+
+def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def commit(folder: Path) -> str | None:
+    """The commit checked out in `folder`, "-dirty" where tracked files differ from it; None unless it is in tritmark's own tree."""
+    import subprocess
+    import tomllib
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip() or None
+
+    top = git("rev-parse", "--show-toplevel")
+    if top is None:
+        return None
+    try:
+        project = tomllib.loads((Path(top) / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    ours = project.get("project", {}).get("name") == "tritmark"
+    return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") if ours else None
+
+
+def environment(command: Sequence[str], seed: int, *, compiler: str = "") -> Environment:
+    """What runs now. `compiler` is what the devices' native code was built with, which only they can tell."""
+    from tritmark.harness.record import Environment
+
+    packages = {name: found for name in PACKAGES if (found := _version(name)) is not None}
+    return Environment(
+        tritmark=_version("tritmark") or "not installed",
+        python=platform.python_version(),
+        packages=packages,
+        compiler=compiler,
+        variables={name: value for name, value in sorted(os.environ.items()) if name.startswith(PREFIXES)},
+        commit=commit(Path.cwd()),
+        command=tuple(command),
+        seed=seed,
+    )

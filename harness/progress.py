@@ -1,0 +1,61 @@
+"""Progress on the terminal's error stream, so that standard output stays clean."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from tritmark.harness.record import Layer, Run, Status
+from tritmark.harness.report.text import visible
+from tritmark.harness.store import Partial
+
+
+class Terminal:
+    """An Observer that draws one line, and writes a line for each Run or layer that fails, as soon as it does."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        # What is being done stands last, because it is what a narrow terminal can do without.
+        self._bar = Progress(
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+        )
+        self._task = self._bar.add_task("", total=None)
+        self.partial: Partial | None = None
+        """What was begun; None before that."""
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._bar.update(self._task, description="")
+        self._bar.stop()
+
+    def began(self, partial: Partial) -> None:
+        """Remember what was begun, for whoever has to say how it can be resumed."""
+        self.partial = partial
+
+    def planned(self, total: int) -> None:
+        """The bar has a length now."""
+        self._bar.update(self._task, total=total)
+
+    def started(self, what: str) -> None:
+        """Show what is being done."""
+        self._bar.update(self._task, description=visible(what))
+
+    def finished(self, found: Run | Layer) -> None:
+        """One further."""
+        self._bar.advance(self._task)
+        verdicts = (found.accuracy, found.performance) if isinstance(found, Run) else (found,)
+        name = found.id if isinstance(found, Run) else found.name
+        for verdict in verdicts:
+            if verdict.status in {Status.FAIL, Status.ERROR}:
+                self._console.print(Text(f"{verdict.status.value.upper()} {visible(name)}: {visible(verdict.reason)}", style="red"))

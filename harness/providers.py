@@ -1,0 +1,124 @@
+"""What is installed: the packages that bring ops, kernels and devices, found through the entry-point group `tritmark.providers`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritmark.harness.errors import RegistrationError, UsageError
+from tritmark.harness.registry import Registry
+from tritmark.harness.spec import KernelKey, Op, Provider
+
+if TYPE_CHECKING:
+    from tritmark.harness.suite import Known, Suite
+
+GROUP = "tritmark.providers"
+
+
+class Installed:
+    """Everything that the providers bring, under one roof.
+
+    Raises RegistrationError where two bring the same op, format, device or variant, or a variant is for an op or a device that
+    nobody brings.
+    """
+
+    def __init__(self, providers: Mapping[str, Provider]) -> None:
+        self.providers = dict(providers)
+        self.ops: dict[str, Op] = {}
+        self.formats: dict[str, Any] = {}
+        for name, provider in self.providers.items():
+            for op in provider.ops:
+                if op.name in self.ops:
+                    raise RegistrationError(f"provider {name}: op {op.name!r} is registered already")
+                self.ops[op.name] = op
+            for format_name, format in provider.formats.items():
+                if format_name in self.formats:
+                    raise RegistrationError(f"provider {name}: format {format_name!r} is registered already")
+                self.formats[format_name] = format
+        everything = self.providers.values()
+        self.registry = Registry(
+            (device for provider in everything for device in provider.devices),
+            (variant for provider in everything for variant in provider.variants),
+        )
+        for variant in self.registry.variants:
+            if variant.key.op not in self.ops:
+                raise RegistrationError(f"{variant.id}: no provider brings the op {variant.key.op!r}")
+            if variant.key.device not in self.registry.devices:
+                raise RegistrationError(f"{variant.id}: no provider brings the device {variant.key.device!r}")
+
+    def keys(self, op: str) -> list[KernelKey]:
+        """Every key for which a variant of the op exists, in the order of registration."""
+        return list(dict.fromkeys(variant.key for variant in self.registry.variants if variant.key.op == op))
+
+    @cached_property
+    def known(self) -> Known:
+        """What suites may name."""
+        from tritmark.harness.suite import Known
+
+        keys = {op: self.keys(op) for op in self.ops}
+        return Known(
+            self.ops.values(),
+            {op: [key.format for key in found] for op, found in keys.items()},
+            {op: [key.dtype for key in found] for op, found in keys.items()},
+        )
+
+    def suites(self) -> dict[str, Path]:
+        """The named suites: every TOML file with a `workloads` table in the providers' workload packages."""
+        import tomllib
+
+        found: dict[str, Path] = {}
+        for name, provider in self.providers.items():
+            if not provider.workloads:
+                continue
+            folder = Path(import_module(provider.workloads).__path__[0])
+            for path in sorted(folder.glob("*.toml")):
+                try:
+                    is_suite = "workloads" in tomllib.loads(path.read_text(encoding="utf-8"))
+                except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+                    raise UsageError(f"{path}: {error}") from None
+                if not is_suite:
+                    continue
+                if path.stem in found:
+                    raise RegistrationError(f"provider {name}: suite {path.stem!r} is registered already")
+                found[path.stem] = path
+        return found
+
+    def suite(self, name: str) -> Suite:
+        """The suite of that name, or in that file. Raises UsageError where there is none, or something is wrong with it."""
+        from tritmark.harness.suite import nearest, read_suite
+
+        if name.endswith(".toml"):
+            return read_suite(Path(name), name, self.known)
+        named = self.suites()
+        if name not in named:
+            raise UsageError(f"unknown suite {name!r}; {nearest(name, named)}, or the path of a .toml file")
+        return read_suite(named[name], name, self.known)
+
+
+def load() -> Installed:
+    """Load every installed provider. Raises UsageError, with the entry point's name, for one that cannot be loaded."""
+    points = entry_points(group=GROUP)
+    if not points:
+        raise UsageError(f"no package brings kernels (entry-point group {GROUP!r}); is tritmark installed? try: pip install tritmark")
+    found: dict[str, Provider] = {}
+    # A source tree beside the installed package shows the same entry point twice.
+    for point in dict.fromkeys(points):
+        if point.name in found:
+            raise UsageError(f"two packages call their provider {point.name!r} (entry-point group {GROUP!r})")
+        found[point.name] = _load(point)
+    return Installed(found)
+
+
+def _load(point: EntryPoint) -> Provider:
+    label = f"provider {point.name!r} ({point.value})"
+    try:
+        provider = point.load()
+    except Exception as error:
+        raise UsageError(f"{label} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(provider, Provider):
+        raise UsageError(f"{label} is a {type(provider).__name__}; legal: a tritmark.harness.spec.Provider")
+    return provider

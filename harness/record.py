@@ -1,0 +1,301 @@
+"""The Record: everything one invocation found, as one immutable, versioned JSON file. Times are nanoseconds, sizes bytes.
+
+A Run that could not be judged has a status that says so; contradictory states are rejected when they are made.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tritmark.harness.spec import Receipt
+
+SCHEMA_VERSION = 1
+
+
+class Status(StrEnum):
+    """How a dimension of a Run ended."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    ERROR = "error"
+    """The candidate raised or could not be run; `reason` says what."""
+    AMBIGUOUS = "ambiguous"
+    """Too noisy to say."""
+    NOT_RUN = "not run"
+    """Left out; `reason` says why."""
+
+
+class Model(BaseModel):
+    """Immutable, and strict about unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Verdict(Model):
+    """A dimension's outcome; everything but PASS has a reason."""
+
+    status: Status
+    reason: str = ""
+
+    @model_validator(mode="after")
+    def _reason_given(self) -> Self:
+        if self.status is not Status.PASS and not self.reason:
+            raise ValueError(f"status {self.status.value} needs a reason")
+        return self
+
+
+class Divergence(Model):
+    """The first element that is wrong."""
+
+    output: str
+    index: tuple[int, ...]
+    expected: str
+    found: str
+
+
+class Accuracy(Verdict):
+    """Outputs against the reference, and the guards around them."""
+
+    family: str = ""
+    """exact, rounded or bounded."""
+    cases: int = 0
+    """Input sets that were judged."""
+    elements: int = 0
+    """Output elements that were judged."""
+    mismatches: int = 0
+    """Elements outside what the family admits."""
+    largest_error: float | None = None
+    """Largest absolute difference from the reference."""
+    largest_ulp: float | None = None
+    """Largest difference in units of the last place of the output's dtype."""
+    guards: tuple[str, ...] = ()
+    """Guards that were in force: poison, zones, inputs."""
+    first: Divergence | None = None
+
+
+class Timing(Model):
+    """Samples of one launch, all of them, and what they say."""
+
+    samples_ns: tuple[float, ...]
+    """Nanoseconds for one call, each the mean over calls_per_sample calls, in the order taken."""
+    calls_per_sample: int
+    median_ns: float
+    q1_ns: float
+    q3_ns: float
+    low_ns: float
+    """Lower end of the 95 % bootstrap interval of the median."""
+    high_ns: float
+    """Upper end of it."""
+    stopped: str
+    """Why sampling stopped: interval, plateau or time."""
+    clock: str
+    """Which clock: the native loop's, or Python's."""
+    buffers: int
+    """Distinct sets of arrays that were cycled through: 1 is hot."""
+
+
+class Ratio(Model):
+    """A against B, measured by alternating short samples: the median of the adjacent pairs' ratios, with its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+    pairs: int
+
+
+class Against(Model):
+    """How a timing compares with the ceiling that limits it: the least time this machine needs for the work, over the time taken."""
+
+    ceiling: str
+    """read, write or compute: the one that takes longest."""
+    unit: str
+    rate: float
+    """The ceiling's median rate, measured in alternation with this kernel on the same footprint, in `unit`."""
+    work: int
+    """How much of that the workload needs at least, in the unit's numerator."""
+    fraction: Ratio
+    """1.0 is the ceiling."""
+
+
+class Footing(Model):
+    """One temperature of a performance figure."""
+
+    timing: Timing
+    against: Against
+    footprint: int
+    """Bytes that one call touches at least."""
+    rotation: int
+    """Bytes that are touched before a buffer comes round again."""
+
+
+class Performance(Verdict):
+    """Cold and hot figures, and what the Python call adds."""
+
+    cold: Footing | None = None
+    hot: Footing | None = None
+    call_overhead_ns: float | None = None
+    """Median time of a call through Python minus the native one, on the same arguments."""
+    read: int = 0
+    written: int = 0
+    operations: int = 0
+    """The least traffic and work of the workload."""
+
+
+class WorkloadFacts(Model):
+    """The workload as the Run met it."""
+
+    id: str
+    axes: dict[str, int]
+    family: str
+    layout: str
+    title: str = ""
+    seed: int
+
+
+class Run(Model):
+    """Variant x Workload: a verdict in each dimension."""
+
+    id: str
+    op: str
+    format: str
+    dtype: str
+    device: str
+    variant: str
+    kernel: str
+    workload: WorkloadFacts
+    threads: int
+    accuracy: Accuracy
+    performance: Performance
+    memory: Verdict
+    cross: Verdict
+    receipt: Receipt | None
+    seconds: float
+    """How long the Run took, in seconds."""
+
+    @property
+    def passed(self) -> bool:
+        """No dimension failed or broke."""
+        dimensions = (self.accuracy, self.performance, self.memory, self.cross)
+        return all(verdict.status not in {Status.FAIL, Status.ERROR} for verdict in dimensions)
+
+
+class LayerScheme(Model):
+    """One way of quantizing a weight matrix: absmean for the tensor, or absmax for each block."""
+
+    scheme: str
+    format: str
+    zeros: float
+    """Share of codes that are 0."""
+    snr_db: float | None
+    """Signal over quantization noise in decibel; None where there is no noise."""
+    cosine: float | None
+    """Cosine between the float weights and the dequantized ones; None where one of them is all zero."""
+    output_cosine: float | None
+    """Cosine between the layer's output with float32 weights and with quantized ones."""
+    output_snr_db: float | None
+    packed_bytes: int
+    largest_error: float
+    """Largest difference of the product from the same in float64, over the bound that was computed beforehand."""
+    quantize_ns: float
+
+
+class Layer(Verdict):
+    """One weight matrix, quantized, packed, unpacked, multiplied, checked against float64 and measured."""
+
+    name: str
+    shape: tuple[int, int]
+    dtype: str
+    bytes: int
+    """Size in the file."""
+    schemes: tuple[LayerScheme, ...] = ()
+    kernel: str = ""
+    matmul_ns: float | None = None
+    float32_ns: float | None = None
+    """Median time of NumPy's float32 product of the same shapes."""
+    speedup: Ratio | None = None
+    """float32 NumPy over the ternary kernel (activation quantization included)."""
+
+
+class CeilingFacts(Model):
+    """A ceiling as measured in this session."""
+
+    device: str
+    name: str
+    level: str
+    """L1, L2, L3, memory, or registers."""
+    threads: int
+    nbytes: int
+    rate: float
+    unit: str
+
+
+class Machine(Model):
+    """Facts of the host; None where this machine does not tell."""
+
+    id: str
+    """Hash of what makes two machines comparable: CPU, cores, caches, memory."""
+    hostname: str
+    cpu: str
+    vendor: str
+    architecture: str
+    features: tuple[str, ...]
+    logical_cores: int
+    physical_cores: int
+    usable_cores: int
+    caches: dict[str, int]
+    """Bytes: L1d, L1i and L2 of one core, L3 as seen by one core."""
+    memory: int
+    page_size: int
+    huge_pages: str | None
+    governor: str | None
+    numa_nodes: int
+    hypervisor: str | None
+    kernel: str
+    ceilings: tuple[CeilingFacts, ...] = ()
+
+
+class Environment(Model):
+    """What ran: versions, the compiler, variables that change the behaviour."""
+
+    tritmark: str
+    python: str
+    packages: dict[str, str]
+    compiler: str
+    variables: dict[str, str]
+    commit: str | None
+    command: tuple[str, ...]
+    seed: int
+
+
+class Lane(Model):
+    """Whether a device's part ran, and if not, why and what to do."""
+
+    device: str
+    ran: bool
+    reason: str = ""
+
+
+class Record(Model):
+    """All Runs of one invocation."""
+
+    schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
+    id: str
+    created: str
+    """UTC, ISO 8601."""
+    suite: str
+    complete: bool
+    environment: Environment
+    machine: Machine
+    lanes: tuple[Lane, ...] = ()
+    runs: tuple[Run, ...] = ()
+    weights_path: str = ""
+    layers: tuple[Layer, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Every Run and layer passed, and there was at least one."""
+        fine = all(run.passed for run in self.runs) and all(layer.status is Status.PASS for layer in self.layers)
+        return fine and bool(self.runs or self.layers)

@@ -1,0 +1,91 @@
+"""Which variants exist, which of them fit here, and which one to take. Nothing is assumed: an unknown device or feature is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError
+from tritmark.harness.spec import Axes, Device, KernelKey, Variant
+
+
+class Registry:
+    """Devices and variants. `register` refuses duplicates, `select_best` refuses ambiguity."""
+
+    def __init__(self, devices: Iterable[Device] = (), variants: Iterable[Variant] = ()) -> None:
+        self._devices: dict[str, Device] = {}
+        self._variants: dict[KernelKey, dict[str, Variant]] = {}
+        for device in devices:
+            self.register_device(device)
+        for variant in variants:
+            self.register(variant)
+
+    def register_device(self, device: Device) -> None:
+        """Make a device type known. Raises RegistrationError for one that is known already."""
+        if device.type in self._devices:
+            raise RegistrationError(f"device type {device.type!r} is registered already")
+        self._devices[device.type] = device
+
+    def register(self, variant: Variant) -> None:
+        """Add a variant. Raises RegistrationError for a duplicate name under the same key."""
+        named = self._variants.setdefault(variant.key, {})
+        if variant.name in named:
+            raise RegistrationError(f"{variant.id} is registered already")
+        named[variant.name] = variant
+
+    @property
+    def devices(self) -> Mapping[str, Device]:
+        return self._devices
+
+    @property
+    def variants(self) -> list[Variant]:
+        """Every variant, in the order of registration."""
+        return [variant for named in self._variants.values() for variant in named.values()]
+
+    def candidates(self, key: KernelKey, axes: Axes | None = None) -> list[tuple[Variant, str | None]]:
+        """Each variant of the key with why it is refused here, or None. Without `axes`, shapes are not looked at."""
+        device = self._devices.get(key.device)
+        features = device.features() if device else frozenset()
+        return [(variant, _refusal(variant, device, features, axes)) for variant in self._variants.get(key, {}).values()]
+
+    def has_kernel_for(self, device: str, op: str, format: str, dtype: str, axes: Axes | None = None) -> bool:
+        """Whether some variant runs on this machine for that key and, where given, those axes."""
+        return any(refusal is None for _, refusal in self.candidates(KernelKey(device, op, format, dtype), axes))
+
+    def select_best(self, key: KernelKey, axes: Axes, name: str | None = None) -> Variant:
+        """The fitting variant of the highest tier, or the one called `name` if it fits.
+
+        Raises NoCompatibleKernelError, which lists every candidate and why it was refused, and AmbiguousKernelError where two
+        variants of the highest tier fit.
+        """
+        device = self._devices.get(key.device)
+        if device is None:
+            known = ", ".join(self._devices) or "none"
+            raise NoCompatibleKernelError(request=str(key), candidates=[(key.device, f"unknown device type; known: {known}")])
+        forced = name if name is not None else device.forced()
+        found = self.candidates(key, axes)
+        if forced is not None:
+            found = [(v, refusal if v.name == forced else f"{forced!r} was asked for") for v, refusal in found]
+        fitting = [variant for variant, refusal in found if refusal is None]
+        if not fitting:
+            shape = ", ".join(f"{axis}={size}" for axis, size in axes.items())
+            request = f"{key} with {shape}" + (f", variant {forced!r}" if forced else "")
+            raise NoCompatibleKernelError(request=request, candidates=[(v.name, refusal or "") for v, refusal in found])
+        tier = max(variant.tier for variant in fitting)
+        best = [variant for variant in fitting if variant.tier == tier]
+        if len(best) > 1:
+            names = ", ".join(variant.name for variant in best)
+            raise AmbiguousKernelError(f"{key}: {names} are all of tier {tier.name}; name one, or mend their tiers")
+        return best[0]
+
+
+def _refusal(variant: Variant, device: Device | None, features: frozenset[str], axes: Axes | None) -> str | None:
+    if device is None:
+        return f"unknown device type {variant.key.device!r}"
+    missing = sorted(variant.features - features)
+    if missing:
+        return f"this {device.type} lacks {', '.join(missing)}"
+    for constraint in variant.constraints if axes is not None else ():
+        reason = constraint.refusal(axes or {})
+        if reason is not None:
+            return reason
+    return None

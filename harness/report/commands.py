@@ -1,0 +1,45 @@
+"""The command lines that repeat what a Record holds, safe to paste into a shell."""
+
+from __future__ import annotations
+
+from glob import escape
+
+from tritmark.harness.record import Record, Run
+from tritmark.harness.report.text import quoted
+
+
+def whole(record: Record) -> str:
+    """The invocation as it was given."""
+    return _line(record, *record.environment.command)
+
+
+def of_run(record: Record, run: Run) -> str:
+    """The Runs of this Run's kernel with as many threads, on the same suite and seed."""
+    words = ["tritmark", "run"]
+    if record.suite:
+        words += ["--suite", record.suite]
+    words += ["--op", escape(run.op), "--variant", escape(run.kernel), "--threads", str(run.threads)]
+    return _line(record, *words, "--seed", str(record.environment.seed))
+
+
+def of_layers(record: Record) -> str:
+    """The layers of the weights alone."""
+    return _line(record, "tritmark", "run", "--suite", "none", "--weights", record.weights_path, "--seed", str(record.environment.seed))
+
+
+def of_machine(record: Record) -> str:
+    """The machine's facts and ceilings."""
+    return _line(record, "tritmark", "machine")
+
+
+def of_report(record: Record) -> str:
+    """This page, from its Record."""
+    given = record.environment.command
+    out = [pair for pair in zip(given, given[1:], strict=False) if pair[0] == "--out"] or [(word,) for word in given if word.startswith("--out=")]
+    return " ".join(map(quoted, ("tritmark", "report", *(word for words in out for word in words), record.id)))
+
+
+def _line(record: Record, *words: str) -> str:
+    # Variables that were set change what runs (a forced instruction set, the number of threads).
+    variables = [f"{name}={value}" for name, value in sorted(record.environment.variables.items())]
+    return " ".join(map(quoted, (*(["env", *variables] if variables else []), *words)))

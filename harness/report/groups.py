@@ -1,0 +1,131 @@
+"""What the sections count and group: the verdict of a Run, the Runs of a kernel, the fastest variant of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import exp, fsum, log
+
+from tritmark.harness.record import Footing, Record, Run, Status, WorkloadFacts
+
+WORST_FIRST = (Status.FAIL, Status.ERROR, Status.AMBIGUOUS, Status.PASS, Status.NOT_RUN)
+
+
+def worst(statuses: Iterable[Status]) -> Status:
+    """The status that a reader has to know of; NOT_RUN where there is nothing else."""
+    present = set(statuses)
+    return next((status for status in WORST_FIRST if status in present), Status.NOT_RUN)
+
+
+def verdict(run: Run) -> Status:
+    """The Run's verdict: the worst of its dimensions, but without a judgement of accuracy it is no PASS."""
+    found = worst((run.accuracy.status, run.performance.status, run.memory.status, run.cross.status))
+    return Status.NOT_RUN if found is Status.PASS and run.accuracy.status is Status.NOT_RUN else found
+
+
+def shape(workload: WorkloadFacts) -> str:
+    """M=1 N=2560 K=6912."""
+    return " ".join(f"{name}={size}" for name, size in workload.axes.items())
+
+
+def place(workload: WorkloadFacts) -> str:
+    """The shape, and what it is known as."""
+    return f"{shape(workload)}, {workload.title}" if workload.title else shape(workload)
+
+
+def anchor(kernel: str) -> str:
+    """An id for the page that any kernel name may be turned into; equal names give equal ids."""
+    from hashlib import sha256
+
+    return "k" + sha256(kernel.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """All Runs of one kernel, the ones that a reader has to know of first."""
+
+    id: str
+    runs: tuple[Run, ...]
+
+    @property
+    def anchor(self) -> str:
+        """Where the page shows the Runs."""
+        return anchor(self.id)
+
+    @property
+    def first(self) -> Run:
+        """Any Run, for what all of them share."""
+        return self.runs[0]
+
+    @property
+    def status(self) -> Status:
+        """The worst verdict of its Runs."""
+        return worst(map(verdict, self.runs))
+
+
+def kernels(record: Record) -> list[Kernel]:
+    """The Runs of each kernel; kernels that fail first, else in the Record's order."""
+    found: dict[str, list[Run]] = {}
+    for run in record.runs:
+        found.setdefault(run.kernel, []).append(run)
+    grouped = [Kernel(name, tuple(sorted(runs, key=lambda run: WORST_FIRST.index(verdict(run))))) for name, runs in found.items()]
+    return sorted(grouped, key=lambda kernel: WORST_FIRST.index(kernel.status))
+
+
+def sound(record: Record) -> list[Run]:
+    """The Runs with a figure to compare: the accuracy passed, and the performance was neither refused nor without a figure."""
+    return [
+        run
+        for run in record.runs
+        if run.accuracy.status is Status.PASS
+        and run.performance.status in {Status.PASS, Status.AMBIGUOUS}
+        and (run.performance.cold or run.performance.hot)
+    ]
+
+
+def part(footing: Footing | None) -> float | None:
+    """The part of the ceiling that was reached."""
+    return None if footing is None else footing.against.fraction.median
+
+
+def mean(fractions: Iterable[float | None]) -> float | None:
+    """Geometric mean of the fractions that were taken and are above zero."""
+    logs = [log(value) for value in fractions if value]
+    return exp(fsum(logs) / len(logs)) if logs else None
+
+
+def by_key(runs: Iterable[Run]) -> dict[tuple[str, str, str, str], list[Run]]:
+    """Runs that do the same work for the same key: (device, op, format, dtype)."""
+    found: dict[tuple[str, str, str, str], list[Run]] = {}
+    for run in runs:
+        found.setdefault((run.device, run.op, run.format, run.dtype), []).append(run)
+    return found
+
+
+def by_variant(runs: Iterable[Run]) -> Mapping[str, list[Run]]:
+    """The Runs of each variant."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.variant, []).append(run)
+    return found
+
+
+def best_variant(runs: Iterable[Run]) -> list[Run]:
+    """The Runs of the variant with the highest mean part of the ceiling: cold, or hot where there is no cold figure."""
+    groups = by_variant(runs)
+    return max(groups.values(), key=lambda group: mean(part(run.performance.cold or run.performance.hot) for run in group) or 0.0)
+
+
+def fastest(runs: Iterable[Run]) -> list[Run]:
+    """For each key, workload and number of threads the Run that reached the highest part of the ceiling."""
+    found: dict[tuple[str, ...], Run] = {}
+    for run in runs:
+        place = (run.device, run.op, run.format, run.dtype, run.workload.id, str(run.threads))
+        known = found.get(place)
+        if known is None or _speed(run) > _speed(known):
+            found[place] = run
+    return list(found.values())
+
+
+def _speed(run: Run) -> float:
+    return part(run.performance.cold or run.performance.hot) or 0.0

@@ -1,0 +1,56 @@
+"""The host, and what it was measured to be able to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritmark.harness.record import CeilingFacts, Record
+from tritmark.harness.report import units
+from tritmark.harness.report.section import Section
+
+
+def one_line(record: Record) -> str:
+    """The machine in one line."""
+    machine = record.machine
+    cores = f"{machine.usable_cores} of {machine.logical_cores} logical cores"
+    last = max(machine.caches.values(), default=None)
+    cache = f", {units.size(last)} last-level cache" if last else ""
+    virtual = f", under {machine.hypervisor}" if machine.hypervisor else ""
+    return f"{machine.cpu}, {cores}{cache}, {units.size(machine.memory)} memory{virtual}"
+
+
+def _facts(record: Record) -> list[tuple[str, str]]:
+    machine = record.machine
+    unknown = "not told by this machine"
+    return [
+        ("CPU", machine.cpu),
+        ("Vendor, architecture", f"{machine.vendor}, {machine.architecture}"),
+        ("Cores", f"{machine.physical_cores} physical, {machine.logical_cores} logical, {machine.usable_cores} usable"),
+        ("NUMA nodes", str(machine.numa_nodes)),
+        ("Caches", ", ".join(f"{name} {units.size(nbytes)}" for name, nbytes in machine.caches.items()) or unknown),
+        ("Memory", units.size(machine.memory)),
+        ("Page size", units.size(machine.page_size)),
+        ("Transparent huge pages", machine.huge_pages or unknown),
+        ("Frequency governor", machine.governor or unknown),
+        ("Hypervisor", machine.hypervisor or "none seen"),
+        ("Kernel", machine.kernel),
+        ("Host", machine.hostname),
+        ("Machine id", machine.id),
+        ("Features", " ".join(machine.features) or "none"),
+    ]
+
+
+def _ceilings(record: Record) -> dict[tuple[str, str, str, int], dict[int, CeilingFacts]]:
+    """Device, name, level and footprint to number of threads to ceiling."""
+    found: dict[tuple[str, str, str, int], dict[int, CeilingFacts]] = {}
+    for ceiling in record.machine.ceilings:
+        found.setdefault((ceiling.device, ceiling.name, ceiling.level, ceiling.nbytes), {})[ceiling.threads] = ceiling
+    return found
+
+
+def _context(record: Record) -> dict[str, Any]:
+    threads = sorted({ceiling.threads for ceiling in record.machine.ceilings})
+    return {"facts": _facts(record), "ceilings": _ceilings(record), "threads": threads}
+
+
+SECTION = Section("machine", "Machine", "machine.html", _context)

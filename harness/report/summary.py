@@ -1,0 +1,98 @@
+"""The first thing a reader wants: does everything pass, what ran, on which machine, and how close the best kernels are to its ceilings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritmark.harness.record import Record, Run, Status, Verdict
+from tritmark.harness.report import groups, machine, units, verdicts
+from tritmark.harness.report.section import Section
+
+_DIMENSIONS = (("accuracy", "Accuracy"), ("performance", "Performance"), ("memory", "Memory"), ("cross", "Cross-validation"))
+_MOST_FAILURES = 20
+
+
+def headline(record: Record) -> str:
+    """One line that says how it ended."""
+    parts = []
+    if record.runs:
+        parts.append(_told(_run_verdicts(record), "Run"))
+    if record.layers:
+        parts.append(_told([layer.status for layer in record.layers], "layer"))
+    line = ", ".join(parts) or "nothing ran"
+    return line[0].upper() + line[1:]
+
+
+def _told(statuses: list[Status], noun: str) -> str:
+    total = units.counted(len(statuses), noun)
+    bad = sum(status in {Status.FAIL, Status.ERROR} for status in statuses)
+    doubts = [f"{statuses.count(doubt):,} {doubt.value}" for doubt in (Status.AMBIGUOUS, Status.NOT_RUN) if doubt in statuses]
+    told = f"{bad:,} of {total} failed" if bad else f"no failure in {total}"
+    return f"{told} ({', '.join(doubts)})" if doubts else told
+
+
+def status(record: Record) -> str:
+    """PASS, FAIL, or INCOMPLETE where nothing failed but not everything was run."""
+    if not record.passed:
+        return "FAIL"
+    return "PASS" if record.complete else "INCOMPLETE"
+
+
+def _run_verdicts(record: Record) -> list[Status]:
+    return [groups.verdict(run) for run in record.runs]
+
+
+def _tally(name: str, statuses: list[Status]) -> dict[str, Any]:
+    return {"name": name, "counts": [statuses.count(status) for status in groups.WORST_FIRST]}
+
+
+def _tallies(record: Record) -> list[dict[str, Any]]:
+    rows = []
+    if record.runs:
+        rows.append(_tally("Runs", _run_verdicts(record)))
+        for field, name in _DIMENSIONS:
+            verdicts: list[Verdict] = [getattr(run, field) for run in record.runs]
+            rows.append(_tally(name, [verdict.status for verdict in verdicts]))
+    if record.layers:
+        rows.append(_tally("Layers of the weights", [layer.status for layer in record.layers]))
+    return rows
+
+
+def _best(runs: list[Run]) -> dict[str, Any]:
+    best = groups.best_variant(runs)
+    footings = [(run.performance.cold, run.performance.hot) for run in best]
+    cold = [groups.part(footing) for footing, _ in footings]
+    hot = [groups.part(footing) for _, footing in footings]
+    return {
+        "run": best[0],
+        "shapes": len({run.workload.id for run in best}),
+        "threads": sorted({run.threads for run in best}),
+        "ceilings": sorted({footing.against.ceiling for pair in footings for footing in pair if footing}),
+        "cold": _spread(cold),
+        "hot": _spread(hot),
+        "ambiguous": any(run.performance.status is Status.AMBIGUOUS for run in best),
+    }
+
+
+def _spread(fractions: list[float | None]) -> dict[str, float | None]:
+    taken = [fraction for fraction in fractions if fraction is not None]
+    return {"mean": groups.mean(taken), "low": min(taken, default=None), "high": max(taken, default=None)}
+
+
+def _context(record: Record) -> dict[str, Any]:
+    return {
+        "status": status(record),
+        "headline": headline(record),
+        "statuses": groups.WORST_FIRST,
+        "tallies": _tallies(record),
+        "failed": [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}],
+        "failed_layers": [layer for layer in record.layers if layer.status is not Status.PASS],
+        "best": [_best(runs) for runs in groups.by_key(groups.sound(record)).values()],
+        "most": _MOST_FAILURES,
+        "machine_line": machine.one_line(record),
+        "notes": verdicts.notes,
+        "seconds": sum(run.seconds for run in record.runs),
+    }
+
+
+SECTION = Section("summary", "Summary", "summary.html", _context)

@@ -1,0 +1,93 @@
+"""Figures for people: three significant digits and a unit. A figure that was not taken is a dash."""
+
+from __future__ import annotations
+
+from tritmark.harness.record import Ratio
+
+NONE = "–"
+FILTERS = ("count", "number", "time", "size", "rate", "percent", "fraction", "times", "decibel", "cosine", "short", "counted")
+"""Functions of this module that templates use as filters."""
+_RATES = {"bytes/s": "B/s", "operations/s": "OP/s"}
+
+
+def count(value: float) -> str:
+    """1,234,567."""
+    return f"{value:,}"
+
+
+def counted(value: int, noun: str) -> str:
+    """1 Run, 1,234 Runs."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
+def short(value: float) -> str:
+    """A large count: 12.3 M; below 10,000 in full."""
+    return f"{value:,}" if value < 10_000 else _scaled(value, 1000, ("", "k", "M", "G", "T", "P"))
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, without a unit."""
+    return NONE if value is None else _three(value)
+
+
+def time(ns: float | None) -> str:
+    """Nanoseconds as ns, µs, ms or s."""
+    return NONE if ns is None else _scaled(ns, 1000, ("ns", "µs", "ms", "s"))
+
+
+def size(nbytes: float | None) -> str:
+    """Bytes as B, KiB, MiB, GiB or TiB."""
+    return NONE if nbytes is None else _scaled(nbytes, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+def rate(value: float | None, unit: str = "") -> str:
+    """A rate in `unit` ("bytes/s", "operations/s"; any other is shown as it is) with a decimal prefix."""
+    name = _RATES.get(unit, unit)
+    return NONE if value is None else _scaled(value, 1000, tuple(f"{prefix}{name}" for prefix in ("", "k", "M", "G", "T", "P")))
+
+
+def percent(fraction: float | None) -> str:
+    """1.0 is 100 %."""
+    return NONE if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def fraction(ratio: Ratio | None) -> str:
+    """A part of the ceiling with its interval, in percent."""
+    return NONE if ratio is None else f"{100 * ratio.median:.1f} % ({100 * ratio.low:.1f} to {100 * ratio.high:.1f})"
+
+
+def times(ratio: Ratio | None) -> str:
+    """A ratio with its interval: 3.1x (3.0 to 3.2)."""
+    return NONE if ratio is None else f"{_three(ratio.median)}x ({_three(ratio.low)} to {_three(ratio.high)})"
+
+
+def decibel(value: float | None) -> str:
+    """12.3 dB."""
+    return NONE if value is None else f"{value:.1f} dB"
+
+
+def cosine(value: float | None) -> str:
+    """A cosine with four decimals, as they lie close to 1."""
+    return NONE if value is None else f"{value:.4f}"
+
+
+def _scaled(value: float, step: int, units: tuple[str, ...]) -> str:
+    scaled, last = float(value), len(units) - 1
+    # From 999.5 on, three digits would round up to the next unit.
+    index = 0
+    while abs(scaled) >= step - 0.5 and index < last:
+        scaled /= step
+        index += 1
+    return f"{_three(scaled)} {units[index]}"
+
+
+def _three(value: float) -> str:
+    if value == 0:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.2e}"
+    if abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    if abs(value) >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 0.9995 else f"{value:.3g}"

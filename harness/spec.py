@@ -1,0 +1,313 @@
+"""The nouns of tritmark: Op, Variant, Workload and what describes them. Frozen, and checked when they are made.
+
+An Op is a contract. A Variant is one implementation of it for a KernelKey (device type, operation, format, dtype). A Workload says on
+which values the two meet. Nothing here knows a particular op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any, Protocol
+
+from tritmark.harness.errors import RegistrationError
+
+Axes = Mapping[str, int]
+"""Values of an Op's symbolic axes, such as {"M": 1, "N": 2560, "K": 6912}."""
+
+Arrays = Mapping[str, Any]
+"""Named inputs or outputs: NumPy arrays, and plain numbers for scalars."""
+
+
+class Family(StrEnum):
+    """How an output is judged against the reference (integer outputs are always compared exactly)."""
+
+    EXACT = "exact"
+    """The same bits."""
+    ROUNDED = "rounded"
+    """Within 1 ulp of the exact value rounded to the output's dtype."""
+    BOUNDED = "bounded"
+    """Within the error bound that the reference computes beforehand and returns as `NAME.bound`."""
+
+
+class Tier(IntEnum):
+    """How much work went into a variant; `select_best` takes the highest that fits."""
+
+    REFERENCE = 0
+    BASELINE = 1
+    OPTIMIZED = 2
+    HIGHLY_OPTIMIZED = 3
+    EXTREMELY_OPTIMIZED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KernelKey:
+    """What a kernel is for. `format` is a name of FORMATS or "none"; `dtype` is the output's dtype."""
+
+    device: str
+    op: str
+    format: str
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.device}/{self.op}/{self.format}/{self.dtype}"
+
+
+class Values(StrEnum):
+    """Which values an input may hold."""
+
+    ANY = "any"
+    FINITE = "finite"
+    """No NaN, no infinity; large arrays are checked by the kernel on its way, see `Launch.bad`."""
+    POSITIVE = "positive"
+    """Finite and above zero."""
+    TERNARY = "ternary"
+    """-1, 0 or 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One named input or output of an Op. `axes` are symbolic; () means a scalar. `dtype` "key" stands for the KernelKey's dtype.
+
+    Arrays are C-contiguous and aligned to their element; where `rows_apart`, the rows of a 2-D array may lie apart from each other.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: str
+    summary: str
+    values: Values = Values.ANY
+    rows_apart: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """The part of a Run, or of one call, that proves what ran."""
+
+    kernel: str
+    """Id of the variant: device/op/format/dtype/name."""
+    ran: str
+    """The implementation that ran, read back from the code that ran."""
+    runs: int
+    """How often it ran, counted by itself."""
+    threads: int
+    """Threads that took part in the last run."""
+    native: bool = True
+    """False where no kernel exists and dequantized computation took its place."""
+    simulated: bool = False
+    """True where a simulator stood in for the device."""
+    code_hash: str = ""
+    """SHA-256 of the compiled code, where the device gives it."""
+    note: str = ""
+    """Why something other than what was asked for ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The least that any implementation must do: bytes read, bytes written, arithmetic operations (a multiply-add counts as two)."""
+
+    read: int
+    written: int
+    operations: int
+
+
+class Launch(Protocol):
+    """A variant bound to its arguments, ready to run any number of times."""
+
+    def run(self) -> None:
+        """Run once and return when the outputs are complete."""
+
+    @property
+    def ran(self) -> str:
+        """The implementation that ran, told by the code that ran ("" before the first run)."""
+
+    @property
+    def runs(self) -> int:
+        """How often the code has run, counted by itself."""
+
+    @property
+    def threads_used(self) -> int:
+        """Threads that took part in the last run."""
+
+    @property
+    def bad(self) -> int:
+        """Index (in C order) of the first input element that the contract forbids, found on the way; -1 if none."""
+
+    @property
+    def pointer(self) -> int | None:
+        """Address of the native call for the device's clock, or None where only Python can call it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """A contract: named inputs and outputs, the reference, how outputs are judged, and the least work.
+
+    `generate(axes, family, rng)` makes logical inputs of one input family. `encode(inputs, axes, format)` turns them into what a
+    kernel of that format takes (weights packed once, on load). `outputs_like(axes, key)` gives (shape, dtype name) for each output.
+    `reference(inputs, axes, key)` computes the expected outputs from the logical inputs in int64 and float64.
+    """
+
+    name: str
+    summary: str
+    source: str
+    axes: tuple[str, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    family: Family
+    families: tuple[str, ...]
+    generate: Callable[[Axes, str, Any], dict[str, Any]]
+    encode: Callable[[Arrays, Axes, str], dict[str, Any]]
+    outputs_like: Callable[[Axes, KernelKey], Mapping[str, tuple[tuple[int, ...], str]]]
+    reference: Callable[[Arrays, Axes, KernelKey], dict[str, Any]]
+    traffic: Callable[[Axes, KernelKey], Traffic]
+
+
+class Constraint(Protocol):
+    """A limit on the shapes that a variant takes."""
+
+    def refusal(self, axes: Axes) -> str | None:
+        """Why these axes are not admitted, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class MinSize:
+    """The axis is at least `size`."""
+
+    axis: str
+    size: int
+
+    def refusal(self, axes: Axes) -> str | None:
+        return f"{self.axis} = {axes[self.axis]} is under {self.size}" if axes[self.axis] < self.size else None
+
+
+@dataclass(frozen=True, slots=True)
+class MaxSize:
+    """The axis is at most `size`."""
+
+    axis: str
+    size: int
+
+    def refusal(self, axes: Axes) -> str | None:
+        return f"{self.axis} = {axes[self.axis]} is over {self.size}" if axes[self.axis] > self.size else None
+
+
+@dataclass(frozen=True, slots=True)
+class MultipleOf:
+    """The axis is a multiple of `factor`."""
+
+    axis: str
+    factor: int
+
+    def refusal(self, axes: Axes) -> str | None:
+        return f"{self.axis} = {axes[self.axis]} is no multiple of {self.factor}" if axes[self.axis] % self.factor else None
+
+
+def _no_workspace(axes: Axes) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One implementation of an Op: what it is for, what it needs, and how to bind it to arguments.
+
+    `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format. `alignment` is the alignment in
+    bytes that the arrays must have (1 where any will do). `workspace(axes)` is the scratch memory in bytes that a call takes.
+    """
+
+    key: KernelKey
+    name: str
+    tier: Tier
+    summary: str
+    bind: Callable[[Arrays, Arrays, Axes, int], Launch]
+    features: frozenset[str] = frozenset()
+    constraints: tuple[Constraint, ...] = ()
+    alignment: int = 1
+    workspace: Callable[[Axes], int] = _no_workspace
+
+    def __post_init__(self) -> None:
+        if not self.name or "/" in self.name:
+            raise RegistrationError(f"{self.key}: variant name {self.name!r} must be non-empty and hold no '/'")
+        if self.alignment < 1 or self.alignment & (self.alignment - 1):
+            raise RegistrationError(f"{self.id}: alignment {self.alignment} is not a power of two")
+
+    @property
+    def id(self) -> str:
+        """The kernel's full name, as records and receipts carry it."""
+        return f"{self.key}/{self.name}"
+
+
+class Clock(Protocol):
+    """Times launches without the cost of the Python call."""
+
+    name: str
+
+    def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
+        """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds for all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """A rate that the machine can reach, measured by a probe that is bound and timed like a kernel.
+
+    `bind(buffer, threads)` gives the probe over a uint8 buffer; `work(nbytes)` is how many units one run over that many bytes does.
+    """
+
+    name: str
+    unit: str
+    summary: str
+    bind: Callable[[Any, int], Launch]
+    work: Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A kind of device that variants run on: what it can do, how it is timed, what its ceilings are.
+
+    `ceilings` has the keys "read" and "write" (bytes/s) and "compute" (operations/s), and may have more.
+    `forced()` names the only variant that automatic selection may take, or None.
+    """
+
+    type: str
+    summary: str
+    features: Callable[[], frozenset[str]]
+    clock: Callable[[], Clock]
+    ceilings: Callable[[], Mapping[str, Ceiling]]
+    cores: Callable[[], int]
+    forced: Callable[[], str | None] = lambda: None
+    code_hash: Callable[[str], str] = lambda variant_id: ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Values for an Op's axes, an input family and the layout of the arrays. `measure` asks for a performance figure too.
+
+    Layouts: "aligned" (64 bytes), "unaligned" (one element past that).
+    """
+
+    op: str
+    axes: Mapping[str, int]
+    family: str = "normal"
+    layout: str = "aligned"
+    measure: bool = False
+    title: str = ""
+
+    @property
+    def id(self) -> str:
+        shape = ",".join(f"{name}={size}" for name, size in self.axes.items())
+        return f"{self.op}[{shape}]/{self.family}/{self.layout}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """What a package brings to the harness through the entry-point group `tritmark.providers`.
+
+    `workloads` is the package whose TOML files are the named suites. `study` examines one weight matrix (see harness.weights).
+    """
+
+    ops: tuple[Op, ...]
+    variants: tuple[Variant, ...]
+    devices: tuple[Device, ...]
+    formats: Mapping[str, Any] = field(default_factory=dict)
+    workloads: str = ""
+    study: Callable[..., Any] | None = None

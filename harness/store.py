@@ -1,0 +1,273 @@
+"""Records on disk. `runs/<id>.json` is written whole or not at all, and never again.
+
+While an invocation is going on, `runs/<id>.partial/` holds a header and one file for each Run and layer that is finished. At the end the
+Record is assembled from them and the folder removed. A lock in it tells an invocation that is going on from one that was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tritmark.harness.errors import RecordError, UsageError
+from tritmark.harness.record import SCHEMA_VERSION, Environment, Layer, Machine, Record, Run
+
+_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
+_LARGEST = 1 << 30
+"""Bytes past which a file is not taken for a Record."""
+
+
+class Options(BaseModel):
+    """What of the command line decides which Runs there are, and on what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    suite: str
+    suite_digest: str
+    op: str
+    variant: str
+    forced: dict[str, str]
+    """The only variant that may run, for devices where the environment forces one."""
+    weights: str
+    threads: int
+    seed: int
+
+
+class Header(BaseModel):
+    """What is known when an invocation begins."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    created: str
+    options: Options
+    environment: Environment
+    machine: Machine
+
+
+def new_id() -> str:
+    """A name that no other invocation has: the time in UTC and 32 random bits. Names sort by time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Put `text` into a file so that it is there in full or not at all, whatever happens. Raises UsageError where the disk refuses."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Record:
+    """Read a Record. Raises RecordError for one that is missing, truncated, corrupt or of a newer version; the file stays as it is."""
+    return _read(path, Record, f"a Record of schema version 1 to {SCHEMA_VERSION}, as `tritmark run` writes it")
+
+
+class Store:
+    """The Records under one output folder."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.runs = out / "runs"
+
+    @property
+    def html(self) -> Path:
+        """Where reports go."""
+        return self.out / "html"
+
+    def path(self, id: str) -> Path:
+        """Where the Record of that id lies. Raises UsageError for what is no id."""
+        return self._inside(id, ".json")
+
+    def records(self) -> list[str]:
+        """The ids of all Records, oldest first."""
+        return self._ids(".json", Path.is_file)
+
+    def latest(self) -> Path:
+        """The newest Record. Raises UsageError where there is none."""
+        ids = self.records()
+        if not ids:
+            raise UsageError(f"{self.runs}: holds no Record; make one with `tritmark run`")
+        return self.path(ids[-1])
+
+    def find(self, name: str) -> Path:
+        """The Record called `name`: an id, or the path of a file."""
+        return self.path(name) if _ID.fullmatch(name) else Path(name)
+
+    @contextmanager
+    def begin(self, header: Header) -> Iterator[Partial]:
+        """Start an invocation; the folder stays if the block is left before `complete`.
+
+        Raises UsageError where the folder cannot be written.
+        """
+        folder = self._inside(header.id, ".partial")
+        being_made = self.runs / f".{header.id}.tmp"
+        lock = FileLock(being_made / "lock", timeout=0)
+        try:
+            being_made.mkdir(parents=True)
+            write_atomically(being_made / "header.json", header.model_dump_json())
+            # Locked before it can be seen, so that nobody resumes what has just begun. The lock goes along with the folder's new name.
+            lock.acquire()
+            being_made.rename(folder)
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot be made: {error.strerror or error}") from error
+        try:
+            yield Partial(self, folder, header)
+        finally:
+            lock.release()
+
+    @contextmanager
+    def resume(self, name: str = "") -> Iterator[Partial]:
+        """The interrupted invocation called `name` (an id or the folder's path), or the newest; nobody else can resume it meanwhile.
+
+        Raises UsageError where there is none or it is still going on, and RecordError where its header cannot be read.
+        """
+        there = self.partials()
+        candidates = [Path(name).name.removesuffix(".partial")] if name else list(reversed(there))
+        for id in candidates:
+            folder = self._inside(id, ".partial")
+            if id not in there:
+                raise UsageError(f"{folder}: no such interrupted run; there are: {', '.join(there) or 'none'}")
+            lock = FileLock(folder / "lock", timeout=0)
+            with suppress(Timeout):
+                lock.acquire()
+            if not lock.is_locked:
+                continue
+            try:
+                yield Partial(self, folder, _read(folder / "header.json", Header, "the header of an interrupted run"))
+            finally:
+                lock.release()
+            return
+        if candidates:
+            raise UsageError(f"{self.runs / candidates[0]}.partial: is still going on in another process")
+        raise UsageError(f"{self.runs}: holds no interrupted run; there is nothing to resume")
+
+    def partials(self) -> list[str]:
+        """The ids of all invocations that have begun and have no Record yet, oldest first."""
+        records = self.records()
+        return [id for id in self._ids(".partial", Path.is_dir) if id not in records]
+
+    def _inside(self, id: str, suffix: str) -> Path:
+        if not _ID.fullmatch(id):
+            raise UsageError(f"{id!r} is no id of a run; legal: such as {new_id()}")
+        path = self.runs / f"{id}{suffix}"
+        _no_link(self.runs)
+        _no_link(path)
+        return path
+
+    def _ids(self, suffix: str, kind: Callable[[Path], bool]) -> list[str]:
+        found = [path for path in self.runs.glob(f"*{suffix}") if not path.is_symlink() and kind(path)] if self.runs.is_dir() else []
+        return sorted(path.name.removesuffix(suffix) for path in found if _ID.fullmatch(path.name.removesuffix(suffix)))
+
+
+class Partial:
+    """What an invocation has finished so far."""
+
+    def __init__(self, store: Store, folder: Path, header: Header) -> None:
+        self.store = store
+        self.folder = folder
+        self.header = header
+
+    def add(self, found: Run | Layer) -> None:
+        """Keep a finished Run or layer."""
+        write_atomically(self._file(type(found), _name(found)), found.model_dump_json())
+
+    def finished_runs(self) -> dict[str, Run]:
+        """The Runs that are finished, by id. One that cannot be read counts as not finished: it is run again."""
+        return dict(self._finished(Run))
+
+    def finished_layers(self) -> dict[str, Layer]:
+        """The layers that are finished, by name."""
+        return dict(self._finished(Layer))
+
+    def complete(self, record: Record) -> Path:
+        """Write the Record and remove what it was made from. Raises UsageError where a Record of that id exists."""
+        path = self.store.path(record.id)
+        if path.exists():
+            raise UsageError(f"{path}: exists already, and Records are never written twice")
+        write_atomically(path, record.model_dump_json(indent=1) + "\n")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return path
+
+    def _file(self, kind: type[Run | Layer], name: str) -> Path:
+        return self.folder / f"{kind.__name__.lower()}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
+
+    def _finished(self, kind: type[FoundT]) -> Iterable[tuple[str, FoundT]]:
+        for path in sorted(self.folder.glob(f"{kind.__name__.lower()}-*.json")):
+            with suppress(RecordError):
+                found = _read(path, kind, "a finished part of a run")
+                if path == self._file(kind, _name(found)):
+                    yield _name(found), found
+
+
+FoundT = TypeVar("FoundT", Run, Layer)
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def _name(found: Run | Layer) -> str:
+    return found.id if isinstance(found, Run) else found.name
+
+
+def _read(path: Path, model: type[ModelT], legal: str) -> ModelT:
+    def refuse(found: str) -> RecordError:
+        return RecordError(path=str(path), found=found, legal=legal)
+
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise refuse(f"{path.stat().st_size} bytes")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise refuse(error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise refuse(f"not UTF-8 at byte {error.start}") from error
+    try:
+        document = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        what = f"not JSON: {error}" if isinstance(error, json.JSONDecodeError) else "JSON that is nested too deeply"
+        raise refuse(what if text.strip() else "an empty file") from error
+    if not isinstance(document, dict):
+        raise refuse(f"a JSON {type(document).__name__} where an object should be")
+    version = document.get("schema_version")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise refuse(f"schema version {version}, written by a newer tritmark")
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise refuse(f"{where}: {first['msg']}" if where else first["msg"]) from error
+
+
+def _no_link(path: Path) -> None:
+    if path.is_symlink():
+        raise UsageError(f"{path}: is a symbolic link, and results are only written where they seem to go")
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,249 @@
+"""Suites: TOML files that say on which workloads kernels are judged and measured.
+
+    title = "..."                       # required
+    models = "models.toml"              # file of layer shapes beside this one
+
+    [shapes]                            # named lists of axes
+    tails = [{ n = 1 }, { n = 129 }]
+
+    [[workloads]]
+    op = "i2s_quantize"                 # required
+    shapes = ["tails"]                  # names, or tables of axes
+    models = ["bitnet-b1.58-*"]         # globs over the models, whose shapes give N and K
+    axes = { M = [1, 5] }               # further axes: a size, or several
+    families = ["normal"]               # or "all": every family of the op
+    layouts = ["aligned"]               # or "unaligned"
+    formats = []                        # empty: every format that has kernels
+    dtypes = []                         # empty: every dtype that has kernels
+    measure = false                     # performance too
+    title = ""                          # shown beside the figures
+
+Each table stands for all combinations of its lists. An unknown key, name or axis is refused with the nearest one that exists.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tritmark.harness.errors import UsageError
+from tritmark.harness.spec import Op, Workload
+
+Size = Annotated[int, Field(ge=1, strict=True)]
+Sizes = Size | Annotated[list[Size], Field(min_length=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Entry(_Table):
+    """One [[workloads]] table."""
+
+    op: str
+    shapes: list[str | dict[str, Size]] = []
+    models: list[str] = []
+    axes: dict[str, Sizes] = {}
+    families: Literal["all"] | Annotated[list[str], Field(min_length=1)] = ["normal"]
+    layouts: Annotated[list[Literal["aligned", "unaligned"]], Field(min_length=1)] = ["aligned"]
+    formats: list[str] = []
+    dtypes: list[str] = []
+    measure: bool = False
+    title: str = ""
+
+
+class SuiteFile(_Table):
+    """A whole suite file."""
+
+    title: str
+    models: str = ""
+    shapes: dict[str, list[dict[str, Size]]] = {}
+    workloads: Annotated[list[Entry], Field(min_length=1)]
+
+
+class Model(_Table):
+    """One model's linear layers, as (N, K) = (out_features, in_features)."""
+
+    parameters: str = ""
+    layers: int | None = None
+    linears: list[tuple[Size, Size, Size]] = []
+    """N, K and how many such layers a block of the model has."""
+    fused: list[tuple[Size, Size]] = []
+    """Layers that are computed as one: QKV, or gate and up."""
+    shapes: list[tuple[Size, Size]] = []
+    """Shapes without a model."""
+
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """Each (N, K)."""
+        yield from ((n, k) for n, k, _ in self.linears)
+        yield from self.fused
+        yield from self.shapes
+
+
+class Selected:
+    """A workload with the formats and dtypes that it is meant for (empty: all)."""
+
+    __slots__ = ("dtypes", "formats", "workload")
+
+    def __init__(self, workload: Workload, formats: Sequence[str], dtypes: Sequence[str]) -> None:
+        self.workload = workload
+        self.formats = frozenset(formats)
+        self.dtypes = frozenset(dtypes)
+
+    def admits(self, format: str, dtype: str) -> bool:
+        """Whether the workload is meant for that format and dtype."""
+        return (not self.formats or format in self.formats) and (not self.dtypes or dtype in self.dtypes)
+
+
+class Suite:
+    """A suite that was read and checked against the ops that exist."""
+
+    def __init__(self, name: str, title: str, digest: str, selected: tuple[Selected, ...]) -> None:
+        self.name = name
+        self.title = title
+        self.digest = digest
+        """SHA-256 of the files that it was read from."""
+        self.selected = selected
+
+
+class Known:
+    """What a suite may name: ops, and for each the formats and dtypes that have kernels."""
+
+    def __init__(self, ops: Iterable[Op], formats: Mapping[str, Iterable[str]], dtypes: Mapping[str, Iterable[str]]) -> None:
+        self.ops = {op.name: op for op in ops}
+        self.formats = {op: sorted(set(names)) for op, names in formats.items()}
+        self.dtypes = {op: sorted(set(names)) for op, names in dtypes.items()}
+
+
+def read_suite(path: Path, name: str, known: Known) -> Suite:
+    """Read a suite file. Raises UsageError, with the file and the key, for whatever is wrong with it."""
+    text = _text(path)
+    suite = _parse(path, text, SuiteFile)
+    digest = sha256(text.encode())
+    models: dict[str, Model] = {}
+    if suite.models:
+        if Path(suite.models).name != suite.models:
+            raise UsageError(f"{path}: models is {suite.models!r}; legal: the name of a file in the same folder")
+        beside = path.parent / suite.models
+        inner = _text(beside)
+        digest.update(inner.encode())
+        models = {key: _validated(beside, table, Model, key) for key, table in _toml(beside, inner).items()}
+    merged: dict[tuple[str, frozenset[str], frozenset[str]], Selected] = {}
+    for index, entry in enumerate(suite.workloads):
+        for item in _expand(path, f"workloads[{index}]", entry, suite.shapes, models, known):
+            key = (item.workload.id, item.formats, item.dtypes)
+            if key not in merged or (item.workload.measure and not merged[key].workload.measure):
+                merged[key] = item
+    return Suite(name, suite.title, digest.hexdigest(), tuple(merged.values()))
+
+
+def nearest(name: str, legal: Iterable[str]) -> str:
+    """What to offer for a name that does not exist: the nearest that does, and all of them."""
+    names = list(legal)
+    close = get_close_matches(name, names, n=1, cutoff=0.5)
+    every = ", ".join(names) or "none"
+    return (f"did you mean {close[0]!r}? " if close else "") + f"legal: {every}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+
+
+def _toml(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not TOML: {error}") from None
+
+
+TableT = TypeVar("TableT", bound=_Table)
+
+
+def _parse(path: Path, text: str, model: type[TableT]) -> TableT:
+    return _validated(path, _toml(path, text), model, "")
+
+
+def _validated(path: Path, table: Any, model: type[TableT], at: str) -> TableT:
+    try:
+        return model.model_validate(table)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = _where(at, first["loc"])
+        if first["type"] == "extra_forbidden":
+            fields = Entry if len(first["loc"]) > 1 else model
+            raise UsageError(f"{path}: unknown key {where}; {nearest(str(first['loc'][-1]), fields.model_fields)}") from None
+        if first["type"] == "missing":
+            raise UsageError(f"{path}: key {where} is missing") from None
+        raise UsageError(f"{path}: {where or 'the file'} is {first['input']!r}: {first['msg']}") from None
+
+
+def _where(at: str, loc: Sequence[int | str]) -> str:
+    """A key as TOML's readers write it: workloads[3].axes. Union members that pydantic adds have names no file can use."""
+    text = at
+    for part in loc:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif "[" not in part and not part.startswith(("constrained-", "literal")) and part not in {"int", "str"}:
+            text += f".{part}" if text else part
+    return text
+
+
+def _expand(
+    path: Path, at: str, entry: Entry, shapes: Mapping[str, list[dict[str, int]]], models: Mapping[str, Model], known: Known
+) -> Iterator[Selected]:
+    def refuse(key: str, found: str, offer: str) -> UsageError:
+        return UsageError(f"{path}: {at}.{key}: {found}; {offer}")
+
+    op = known.ops.get(entry.op)
+    if op is None:
+        raise refuse("op", f"unknown op {entry.op!r}", nearest(entry.op, known.ops))
+    for key, found, legal in (("formats", entry.formats, known.formats), ("dtypes", entry.dtypes, known.dtypes)):
+        for name in found:
+            if name not in legal.get(op.name, ()):
+                raise refuse(key, f"{op.name} has no kernels for {name!r}", nearest(name, legal.get(op.name, ())))
+    families = op.families if entry.families == "all" else entry.families
+    for name in families:
+        if name not in op.families:
+            raise refuse("families", f"{op.name} has no input family {name!r}", nearest(name, op.families))
+
+    titled: list[tuple[dict[str, int], str]] = []
+    for shape in entry.shapes:
+        if isinstance(shape, dict):
+            titled.append((shape, entry.title))
+        elif shape in shapes:
+            titled += [(each, entry.title) for each in shapes[shape]]
+        else:
+            raise refuse("shapes", f"unknown list {shape!r}", nearest(shape, shapes))
+    for pattern in entry.models:
+        matching = [name for name in models if fnmatchcase(name, pattern)]
+        if not matching:
+            raise refuse("models", f"no model matches {pattern!r}", nearest(pattern, models))
+        titled += [({"N": n, "K": k}, entry.title or name) for name in matching for n, k in models[name].sizes()]
+
+    further = {axis: sizes if isinstance(sizes, list) else [sizes] for axis, sizes in entry.axes.items()}
+    for shape, title in titled or [({}, entry.title)]:
+        for sizes in product(*further.values()):
+            given = {**shape, **dict(zip(further, sizes, strict=True))}
+            for axis in given:
+                if axis not in op.axes:
+                    raise refuse("axes", f"{op.name} has no axis {axis!r}", nearest(axis, op.axes))
+            for axis in op.axes:
+                if axis not in given:
+                    raise refuse("axes", f"{op.name} needs the axis {axis!r}", f"given: {', '.join(given) or 'none'}")
+            axes = {axis: given[axis] for axis in op.axes}
+            for family, layout in product(families, entry.layouts):
+                workload = Workload(op=op.name, axes=axes, family=family, layout=layout, measure=entry.measure, title=title)
+                yield Selected(workload, entry.formats, entry.dtypes)

@@ -1,0 +1,1 @@
+"""Judging: input families, guards, accuracy and performance verdicts."""

@@ -1,0 +1,185 @@
+"""Outputs against the reference, element by element, in the way that the op's error family says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.record import Divergence
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op
+from tritmark.harness.validate.guards import bits
+
+
+class BrokenReferenceError(Exception):
+    """The expected values cannot be judged against: a NaN would match everything, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One output as it should be.
+
+    `values` are of the output's dtype (rounded once where the reference is float64). `exact` is what errors are measured from. `bound` is
+    the largest error admitted, for the bounded family.
+    """
+
+    name: str
+    family: Family
+    values: npt.NDArray[Any]
+    exact: npt.NDArray[Any]
+    bound: npt.NDArray[np.float64] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How one output compares."""
+
+    wrong: npt.NDArray[np.intp]
+    """Flat indices, in C order, of the elements outside what the family admits."""
+    largest_error: float
+    """Largest absolute difference among those that are finite."""
+    largest_ulp: float
+    """Largest difference in units of the last place; for integers the same as the error."""
+    first: Divergence | None
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is a float, ml_dtypes' included (their kind is V)."""
+    return dtype.kind not in "biu"
+
+
+def expectations(op: Op, axes: Axes, key: KernelKey, reference: Arrays) -> tuple[Expected, ...]:
+    """What the reference says, checked and brought to the outputs' dtypes.
+
+    Raises BrokenReferenceError for a missing output, a wrong shape, a NaN, a dtype that cannot be compared bit for bit, an integer that the
+    output's dtype cannot hold, and a bound that is missing, negative or not finite.
+    """
+    return tuple(
+        _expected(op, tensor.name, reference, shape, named_dtype(dtype))
+        for tensor in op.outputs
+        for shape, dtype in [op.outputs_like(axes, key)[tensor.name]]
+    )
+
+
+def named_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a dtype name, those of ml_dtypes included."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def _expected(op: Op, name: str, reference: Arrays, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Expected:
+    def broken(what: str) -> BrokenReferenceError:
+        return BrokenReferenceError(f"the reference of {op.name} is broken: {name} {what}")
+
+    if name not in reference:
+        raise broken("is missing")
+    exact = np.asarray(reference[name])
+    if exact.shape != shape:
+        raise broken(f"has shape {exact.shape}, not {shape}")
+    if not is_float(dtype):
+        if is_float(exact.dtype):
+            raise broken(f"is {exact.dtype}, and the output holds integers")
+        limits = np.iinfo(dtype)
+        if exact.size and (int(exact.min()) < limits.min or int(exact.max()) > limits.max):
+            raise broken(f"goes past {dtype}")
+        values = exact.astype(dtype)
+        return Expected(name, Family.EXACT, _frozen(values), values, None)
+    nan = np.flatnonzero(np.isnan(exact))
+    if nan.size:
+        raise broken(f"is NaN at index {_index(int(nan[0]), shape)}, which would match anything")
+    if op.family is Family.EXACT and exact.dtype != dtype:
+        raise broken(f"is {exact.dtype}, and only {dtype} can be compared bit for bit")
+    values = exact if exact.dtype == dtype else rounded(exact.astype(np.float64), dtype)
+    bound = None
+    if op.family is Family.BOUNDED:
+        if f"{name}.bound" not in reference:
+            raise broken("has no bound")
+        bound = np.broadcast_to(np.asarray(reference[f"{name}.bound"], np.float64), shape)
+        if not (np.isfinite(bound) & (bound >= 0)).all():
+            raise broken("has a bound that is negative or not finite")
+    return Expected(name, op.family, _frozen(values), exact, bound)
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array.setflags(write=False)
+    return array
+
+
+def compare(expected: Expected, found: npt.NDArray[Any]) -> Comparison:
+    """Judge one output array of the expected shape and dtype."""
+    if expected.exact is expected.values and expected.bound is None and np.array_equal(bits(found), bits(expected.values)):
+        return Comparison(np.empty(0, np.intp), 0.0, 0.0, None)
+    error = _difference(found, expected.exact)
+    ulps = _ulps(found, expected.values) if is_float(found.dtype) else error
+    if expected.family is Family.EXACT:
+        wrong = bits(found) != bits(expected.values)
+    elif expected.family is Family.ROUNDED:
+        wrong = ~(ulps <= 1)
+    else:
+        assert expected.bound is not None
+        wrong = ~(error <= expected.bound.reshape(-1))
+    indices = np.flatnonzero(wrong)
+    first = None
+    if indices.size:
+        at = int(indices[0])
+        first = Divergence(
+            output=expected.name,
+            index=_index(at, found.shape),
+            expected=str(expected.values.reshape(-1)[at]),
+            found=str(found.reshape(-1)[at]),
+        )
+    return Comparison(indices, _largest(error), _largest(ulps), first)
+
+
+def rounded(exact: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """float64 rounded once, to nearest even.
+
+    ml_dtypes goes from float64 by way of float32, which rounds twice. Rounding that first step to odd (towards zero, then the last bit set
+    where anything was lost) makes the second one right, for a float32 has more than two bits beyond a bfloat16 (Boldo and Melquiond, "When
+    double rounding is odd", 2005).
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        if dtype.kind == "f":
+            return exact.astype(dtype)
+        single = exact.astype(np.float32)
+        too_far = np.abs(single.astype(np.float64)) > np.abs(exact)
+        single = np.where(too_far, np.nextafter(single, np.float32(0)), single)
+        odd = single.view(np.uint32) | (single.astype(np.float64) != exact).astype(np.uint32)
+        return odd.view(np.float32).astype(dtype)
+
+
+def _difference(found: npt.NDArray[Any], exact: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Absolute difference, flat; 0 where both are the same infinity, NaN where either is NaN."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        a, b = found.reshape(-1).astype(np.float64), exact.reshape(-1).astype(np.float64)
+        return np.where(a == b, 0.0, np.abs(a - b))
+
+
+def _ulps(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Floats between the two, flat; infinite where `found` is NaN. Both zeros count as one."""
+    a, b = _ordinal(found), _ordinal(expected)
+    apart = (np.maximum(a, b) - np.minimum(a, b)).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # what a candidate left may be a signalling NaN
+        return np.where(np.isnan(found.reshape(-1)), np.inf, apart)
+
+
+def _ordinal(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Integers in the order of the floats, one apart where the floats are neighbours."""
+    flat = bits(array).astype(np.uint64)
+    sign = np.uint64(1) << np.uint64(8 * array.dtype.itemsize - 1)
+    return np.where(flat & sign, sign - (flat & (sign - np.uint64(1))), sign + flat)
+
+
+def _largest(values: npt.NDArray[np.float64]) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if finite.size else 0.0
+
+
+def _index(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(at, shape))

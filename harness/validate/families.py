@@ -1,0 +1,76 @@
+"""Seeded input families. An op's `generate` picks from them; every one is deterministic given the generator.
+
+Families: "uniform", "normal", "heavy" (tails of a Cauchy distribution), "constant", "zero", "ties" (exact halves of a step and their
+neighbours), "denormals", "extremes" (the largest and smallest of the type), "one_nonzero".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import UsageError
+
+FLOAT_FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "extremes", "one_nonzero")
+INTEGER_FAMILIES = ("uniform", "normal", "constant", "zero", "extremes", "one_nonzero")
+
+_F32 = np.finfo(np.float32)
+
+
+def floats(family: str, shape: tuple[int, ...], rng: np.random.Generator, step: float = 1.0) -> npt.NDArray[np.float32]:
+    """Finite float32 values of a family; "ties" are multiples of step / 2 and the floats next to them."""
+    if family == "uniform":
+        return rng.random(shape, dtype=np.float32) * np.float32(2) - np.float32(1)
+    if family == "normal":
+        return rng.standard_normal(shape, dtype=np.float32)
+    if family == "heavy":
+        return np.clip(rng.standard_cauchy(shape), -1e30, 1e30).astype(np.float32)
+    if family == "constant":
+        return np.full(shape, np.float32(0.75), np.float32)
+    if family == "zero":
+        return np.where(rng.random(shape) < 0.5, np.float32(0.0), np.float32(-0.0))
+    if family == "ties":
+        at = (rng.integers(-5, 6, shape).astype(np.float32) * np.float32(0.5)) * np.float32(step)
+        towards = rng.choice(np.array([-np.inf, 0.0, np.inf], np.float32), shape)
+        return np.where(towards == 0, at, np.nextafter(at, towards)).astype(np.float32)
+    if family == "denormals":
+        bits = rng.integers(0, 1 << 23, shape, dtype=np.uint32) | (rng.integers(0, 2, shape, dtype=np.uint32) << np.uint32(31))
+        return bits.view(np.float32)
+    if family == "extremes":
+        pool = np.array([_F32.max, -_F32.max, _F32.tiny, -_F32.tiny, _F32.smallest_subnormal, 0.0, -0.0, 1.0], np.float32)
+        return rng.choice(pool, shape)
+    if family == "one_nonzero":
+        return _one_nonzero(shape, np.float32(-0.625), np.float32, rng)
+    raise UsageError(f"unknown input family {family!r} for floats; known: {', '.join(FLOAT_FAMILIES)}")
+
+
+def integers(family: str, shape: tuple[int, ...], low: int, high: int, rng: np.random.Generator) -> npt.NDArray[np.int8]:
+    """int8 values of a family within [low, high]; "constant" is `high` everywhere, which finds accumulators that are too narrow."""
+    if family == "uniform":
+        return rng.integers(low, high + 1, shape, dtype=np.int8)
+    if family == "normal":
+        spread = max(1.0, (high - low) / 6)
+        return np.clip(np.rint(rng.standard_normal(shape) * spread), low, high).astype(np.int8)
+    if family == "constant":
+        return np.full(shape, high, np.int8)
+    if family == "zero":
+        return np.zeros(shape, np.int8)
+    if family == "extremes":
+        return rng.choice(np.array([low, high], np.int8), shape)
+    if family == "one_nonzero":
+        return _one_nonzero(shape, np.int8(low), np.int8, rng)
+    raise UsageError(f"unknown input family {family!r} for integers; known: {', '.join(INTEGER_FAMILIES)}")
+
+
+def scales(family: str, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """Positive float32 scales; no power of two, so that a division in place of a product shows. "extremes" spans 1e-30 to 1e30."""
+    exponent = rng.uniform(-30, 30, shape) if family == "extremes" else rng.uniform(-2, 1, shape)
+    return np.asarray(np.float32(1.1) * np.power(10.0, exponent), dtype=np.float32)
+
+
+def _one_nonzero(shape: tuple[int, ...], value: Any, dtype: Any, rng: np.random.Generator) -> npt.NDArray[Any]:
+    array = np.zeros(shape, dtype)
+    array.flat[int(rng.integers(array.size))] = value
+    return array

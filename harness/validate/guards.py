@@ -1,0 +1,118 @@
+"""Memory that tells what a candidate did to it: canary zones around every array, poison in outputs, a copy to compare inputs with.
+
+Every array stands flush between two zones of at least ZONE bytes filled with a seeded pattern; a byte of it that changed is a write outside
+the array, down to one byte past either end. The pattern is inverted from one run to the next, so a write that repeats what stood there is
+seen in the second. Zones see writes within their reach only, and only after the run: pages that trap (PROT_NONE) would catch every access
+at once but end the process, so they belong to worker processes. A read outside an array is not seen; what it finds differs from run to
+run, so a result that depends on it is wrong in one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import UsageError
+
+ZONE = 4096
+"""Least bytes of canary on either side of an array."""
+
+ALIGNMENT = 64
+"""Alignment in bytes of an "aligned" array; an "unaligned" one begins one element past it."""
+
+LAYOUTS = ("aligned", "unaligned")
+"""In "unaligned", the rows of an array whose contract lets them lie apart do so."""
+
+_PATTERN = 1 << 16
+
+
+def layout_offset(layout: str, itemsize: int) -> int:
+    """Bytes past ALIGNMENT at which arrays of that element size begin. Raises UsageError for an unknown layout."""
+    if layout not in LAYOUTS:
+        raise UsageError(f"unknown layout {layout!r}; legal: {', '.join(LAYOUTS)}")
+    return 0 if layout == "aligned" else itemsize
+
+
+class Guarded:
+    """One array between two canary zones.
+
+    `shape` and `dtype` are the array's. `offset` is how many bytes past a multiple of `alignment` it begins. `gap` is how many bytes of
+    canary lie between its rows (2-D only). `seed` fixes the patterns.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], *, seed: int, alignment: int = ALIGNMENT, offset: int = 0, gap: int = 0
+    ) -> None:
+        row = math.prod(shape[1:]) * dtype.itemsize if gap else math.prod(shape) * dtype.itemsize
+        rows = shape[0] if gap else 1
+        span = rows * row + (rows - 1) * gap
+        self._raw = np.empty(ZONE + alignment + offset + span + ZONE, np.uint8)
+        start = ZONE + -(self._raw.ctypes.data + ZONE) % alignment + offset
+        self._before = self._raw[:start]
+        self._after = self._raw[start + span :]
+        inside = self._raw[start : start + span]
+        strides = (row + gap, *_strides(shape[1:], dtype.itemsize)) if gap else _strides(shape, dtype.itemsize)
+        self.array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer=inside, strides=strides)
+        # The last row has no gap after it: its end is the zone's beginning.
+        self._gaps: npt.NDArray[np.uint8] | None = None
+        if gap and rows > 1:
+            self._gaps = np.ndarray((rows - 1, gap), np.uint8, buffer=inside, offset=row, strides=(row + gap, 1))
+        self._pattern = np.random.default_rng([seed, span]).integers(0, 256, _PATTERN + 1, dtype=np.uint8)
+        self._poison: npt.NDArray[Any] | None = None
+        self.arm()
+
+    def arm(self) -> None:
+        """Fill the zones with the inverse of the pattern that stood there before."""
+        np.invert(self._pattern, out=self._pattern)
+        for zone in self._zones():
+            zone[...] = self._fill(zone.shape)
+
+    def poison(self) -> None:
+        """Fill the array with the pattern that `arm` inverts, so that no element keeps its poison from one run to the next."""
+        poison = self._fill((self.array.nbytes,)).view(self.array.dtype).reshape(self.array.shape)
+        self.array[...] = poison
+        self._poison = poison
+
+    def unwritten(self) -> npt.NDArray[np.bool_]:
+        """Which elements still hold their poison, bit for bit; flat, in C order. An element that does so in two runs was not written."""
+        if self._poison is None:
+            raise ValueError("the array was never poisoned")
+        return bits(self._poison) == bits(self.array)
+
+    def broken(self) -> str:
+        """Where the zones changed, in words; "" where they did not."""
+        found = []
+        changed = np.flatnonzero(self._before != self._fill(self._before.shape))
+        if changed.size:
+            nearest = self._before.size - int(changed[-1])
+            found.append(f"{changed.size} bytes before its start changed, the nearest {nearest} away from it")
+        changed = np.flatnonzero(self._after != self._fill(self._after.shape))
+        if changed.size:
+            found.append(f"{changed.size} bytes past its end changed, the nearest {int(changed[0]) + 1} away from it")
+        if self._gaps is not None:
+            rows = np.flatnonzero((self._gaps != self._fill(self._gaps.shape)).any(axis=1))
+            if rows.size:
+                found.append(f"bytes between its rows changed, first after row {int(rows[0])}")
+        return ", ".join(found)
+
+    def _zones(self) -> list[npt.NDArray[np.uint8]]:
+        return [self._before, self._after] + ([] if self._gaps is None else [self._gaps])
+
+    def _fill(self, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+        return np.resize(self._pattern, math.prod(shape)).reshape(shape)
+
+
+def bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The elements as unsigned integers of their size, flat and in C order: NaN equals itself and -0.0 is not 0.0."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(f"u{array.dtype.itemsize}")
+
+
+def _strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides = [itemsize]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides)) if shape else ()

@@ -1,0 +1,246 @@
+"""The header of a .gguf file, checked in full.
+
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian. The gguf package's
+GGUFReader maps the file and believes every count in it, so the walk is done here, inside bounds; the package gives the
+table of types (elements and bytes a block) and, in decode.py, the values of block types. It takes 100 ms to import and
+is imported when the first GGUF file is opened.
+
+ggml itself refuses tensors that are not laid end to end in the order of the header, and so does this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+from typing import NamedTuple
+
+from tritmark.harness.weights.names import inert
+from tritmark.harness.weights.plain_file import PlainFile
+from tritmark.harness.weights.tensor import TensorInfo
+
+MAX_HEADER = 64 << 20
+"""bytes; the largest tokenizers (262,144 tokens and their merges) come to about 16 MB."""
+MAX_ENTRIES = 1 << 16
+"""tensors, and key-value pairs, each."""
+MAX_DIMS = 4
+MAX_TEXT = 1 << 16
+"""bytes of a key or a name; the format says 65535 for keys and 64 for names, but ggml can be built for longer names."""
+MAX_ELEMENTS = 1 << 48
+
+_ALIGNMENT_KEY = "general.alignment"
+_DEFAULT_ALIGNMENT = 32
+_UINT32, _STRING, _ARRAY = 4, 8, 9
+_SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, _UINT32: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""Value type -> bytes, of those with one size."""
+_LENGTH = struct.Struct("<Q")
+_LEAST_PAIR_BYTES = 8 + 4 + 1
+_LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
+
+
+class _Type(NamedTuple):
+    dtype: str
+    block_elements: int
+    block_bytes: int
+    trailer_bytes: int
+
+
+class _Cursor:
+    """Reads the header from front to back through a small window; nothing past the file or MAX_HEADER."""
+
+    _WINDOW = 1 << 16
+
+    def __init__(self, file: PlainFile) -> None:
+        self.file = file
+        self.at = 0
+        self._end = min(file.size, MAX_HEADER)
+        self._window = b""
+        self._window_at = 0
+
+    def need(self, count: int, what: str) -> None:
+        """Refuse `count` bytes more than there are."""
+        if count > self._end - self.at:
+            raise self.file.error(
+                f"{what}, {count} bytes or more, at byte {self.at} of {self.file.size}",
+                f"a header inside the file, of at most {MAX_HEADER} bytes",
+            )
+
+    def skip(self, count: int, what: str) -> None:
+        """Step over `count` bytes."""
+        self.need(count, what)
+        self.at += count
+
+    def take(self, count: int, what: str) -> bytes:
+        """The next `count` bytes, which the caller knows to be few."""
+        begin = self.at - self._window_at
+        if begin > len(self._window) - count:
+            self.need(count, what)
+            self._window = self.file.read(self.at, min(max(count, self._WINDOW), self._end - self.at))
+            self._window_at, begin = self.at, 0
+        self.at += count
+        return self._window[begin : begin + count]
+
+    def skip_texts(self, count: int, what: str) -> None:
+        """Step over `count` texts; written for speed, as a tokenizer has a million of them."""
+        self.need(_LENGTH.size * count, f"{what}, {count} strings")
+        window, begin, at = b"", 0, self.at
+        for _ in range(count):
+            if at + _LENGTH.size > begin + len(window):
+                self.at = at
+                self.need(_LENGTH.size, what)
+                window, begin = self.file.read(at, min(self._WINDOW, self._end - at)), at
+            at += _LENGTH.size + _LENGTH.unpack_from(window, at - begin)[0]
+        self.skip(at - self.at, what)
+
+    def u32(self, what: str) -> int:
+        """The next 4 bytes as an unsigned integer."""
+        return int.from_bytes(self.take(4, what), "little")
+
+    def u64(self, what: str) -> int:
+        """The next 8 bytes as an unsigned integer."""
+        return int.from_bytes(self.take(8, what), "little")
+
+    def text(self, what: str) -> str:
+        """A length of 8 bytes and so many bytes of UTF-8."""
+        length = self.u64(f"the length of {what}")
+        if length > MAX_TEXT:
+            raise self.file.error(f"{what} of {length} bytes", f"at most {MAX_TEXT}")
+        raw = self.take(length, what)
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.file.error(f"{what} is {inert(raw)}, not UTF-8", "UTF-8") from error
+
+
+def read_header(file: PlainFile) -> list[TensorInfo]:
+    """The tensors of a .gguf file in file order, shapes in NumPy's order. Of a split model this is the one part named.
+
+    Refused with WeightFileError: a header that is not what the format says or runs past the file, and tensors of unknown
+    type, twice of one name, not aligned, overlapping, with holes between them, or past the end of the file.
+    """
+    cursor = _Cursor(file)
+    tensor_count, pair_count = _counts(cursor)
+    alignment = _alignment(cursor, pair_count)
+    types = _types()
+    names: set[str] = set()
+    end = 0
+    relative = []
+    for _ in range(tensor_count):
+        tensor = _tensor(cursor, types)
+        if tensor.name in names:
+            raise file.error(f"two tensors named {inert(tensor.name)}", "names used once")
+        names.add(tensor.name)
+        if tensor.offset != end:
+            raise file.error(
+                f"the data of tensor {inert(tensor.name)} begins at byte {tensor.offset} of the data",
+                f"{end}, the next multiple of {alignment} after the tensor before it",
+            )
+        end = _round_up(end + tensor.nbytes, alignment)
+        relative.append(tensor)
+    data = _round_up(cursor.at, alignment)
+    placed = [dataclasses.replace(tensor, offset=data + tensor.offset) for tensor in relative]
+    for tensor in placed:
+        if tensor.offset + tensor.nbytes > file.size:
+            raise file.error(
+                f"tensor {inert(tensor.name)} ends at byte {tensor.offset + tensor.nbytes} of a file of {file.size}",
+                "tensors inside the file",
+            )
+    return placed
+
+
+def _counts(cursor: _Cursor) -> tuple[int, int]:
+    file = cursor.file
+    magic = cursor.take(4, "the magic number")
+    if magic != b"GGUF":
+        raise file.error(f"a file that begins with {inert(magic)}", "b'GGUF'")
+    version = cursor.u32("the version")
+    if version not in (2, 3):
+        big_endian = " (a big-endian file)" if version & 0xFFFF == 0 and version else ""
+        raise file.error(f"GGUF version {version}{big_endian}", "2 or 3, little-endian")
+    tensor_count = cursor.u64("the number of tensors")
+    pair_count = cursor.u64("the number of key-value pairs")
+    for count, least, what in ((tensor_count, _LEAST_TENSOR_BYTES, "tensors"), (pair_count, _LEAST_PAIR_BYTES, "key-value pairs")):
+        if count > MAX_ENTRIES:
+            raise file.error(f"{count} {what}", f"at most {MAX_ENTRIES}")
+        cursor.need(count * least, f"{count} {what}")
+    return tensor_count, pair_count
+
+
+def _alignment(cursor: _Cursor, pair_count: int) -> int:
+    """Walk the key-value pairs; all that is kept of them is the alignment of tensors, in bytes."""
+    alignment = _DEFAULT_ALIGNMENT
+    keys: set[str] = set()
+    for _ in range(pair_count):
+        key = cursor.text("a key")
+        if key in keys:
+            raise cursor.file.error(f"the key {inert(key)} twice", "keys used once")
+        keys.add(key)
+        kind = cursor.u32("a value's type")
+        if key != _ALIGNMENT_KEY:
+            _skip_value(cursor, kind, key)
+            continue
+        if kind != _UINT32:
+            raise cursor.file.error(f"{_ALIGNMENT_KEY} of value type {kind}", f"{_UINT32} (uint32)")
+        alignment = cursor.u32(_ALIGNMENT_KEY)
+        if alignment == 0 or alignment & (alignment - 1):
+            raise cursor.file.error(f"{_ALIGNMENT_KEY} {alignment}", "a power of two")
+    return alignment
+
+
+def _skip_value(cursor: _Cursor, kind: int, key: str) -> None:
+    what = f"the value of {inert(key)}"
+    if kind == _ARRAY:
+        kind = cursor.u32(what)
+        count = cursor.u64(what)
+        if kind == _STRING:
+            cursor.skip_texts(count, what)
+            return
+    elif kind == _STRING:
+        kind, count = 0, cursor.u64(what)
+    else:
+        count = 1
+    if kind not in _SCALAR_BYTES:
+        # ggml knows arrays in arrays as little as we do, though the format would allow them.
+        raise cursor.file.error(f"{what} has type {kind}", "0 to 12, and an array holds scalars or strings")
+    cursor.skip(_SCALAR_BYTES[kind] * count, what)
+
+
+def _types() -> dict[int, _Type]:
+    from gguf.constants import GGML_QUANT_SIZES
+
+    plain = {"F": "float", "I": "int", "BF": "bfloat"}
+    table = {}
+    for code, (elements, size) in GGML_QUANT_SIZES.items():
+        letters = code.name.rstrip("0123456789")
+        dtype = plain[letters] + code.name[len(letters) :] if letters in plain else code.name.lower()
+        table[int(code)] = _Type(dtype, elements, size, 0)
+    # BitNet's own type, which the package does not know: 4 codes a byte, and 32 bytes with the scale at the end.
+    table.setdefault(36, _Type("i2_s", 4, 1, 32))
+    return table
+
+
+def _tensor(cursor: _Cursor, types: dict[int, _Type]) -> TensorInfo:
+    """One tensor's entry, its offset still counted from the start of the data."""
+    file = cursor.file
+    name = cursor.text("a tensor's name")
+    what = f"tensor {inert(name)}"
+    dims = cursor.u32(what)
+    if dims > MAX_DIMS:
+        raise file.error(f"{what} has {dims} dimensions", f"at most {MAX_DIMS}")
+    shape = tuple(cursor.u64(what) for _ in range(dims))[::-1]
+    # Zeros are left out of the product: numpy cannot make an array of shape (0, 2**63) either.
+    if math.prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
+        raise file.error(f"{what} has shape {shape}", f"at most {MAX_ELEMENTS} elements")
+    code = cursor.u32(what)
+    if code not in types:
+        raise file.error(f"{what} has type {code}", f"one of {sorted(types)}")
+    kind = types[code]
+    columns = shape[-1] if shape else 1
+    if columns % kind.block_elements:
+        raise file.error(f"{what} is {kind.dtype} with {columns} columns", f"a multiple of {kind.block_elements}")
+    nbytes = math.prod(shape) // kind.block_elements * kind.block_bytes + kind.trailer_bytes
+    return TensorInfo(name, shape, kind.dtype, nbytes, file.path, cursor.u64(what))
+
+
+def _round_up(count: int, alignment: int) -> int:
+    return -(-count // alignment) * alignment

@@ -1,0 +1,133 @@
+"""Open weights wherever they lie, and read them in blocks of rows."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritmark.harness.errors import InvalidArgumentError, WeightFileError
+from tritmark.harness.weights import gguf_file, hub, safetensors_file
+from tritmark.harness.weights.decode import read_float32
+from tritmark.harness.weights.names import inert, inert_path
+from tritmark.harness.weights.plain_file import PlainFile, reason
+from tritmark.harness.weights.tensor import DEQUANTIZED, FLOATS, TensorInfo
+
+_READERS = {".safetensors": safetensors_file.read_header, ".gguf": gguf_file.read_header}
+_LEGAL = "a .safetensors file, a folder of them, a .gguf file, or hf:OWNER/NAME[@REVISION]"
+_SHARD = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.safetensors", re.DOTALL)
+
+
+class WeightSource:
+    """Checked weight files, open for reading; use it in a `with` block, or call `close`."""
+
+    def __init__(self, path: str | Path, files: list[Path]) -> None:
+        """Open and check `files`; see `open_weights`, which finds them."""
+        self.path = str(path)
+        """As the caller named it."""
+        self._placed: dict[str, tuple[TensorInfo, PlainFile]] = {}
+        with ExitStack() as opened:
+            for each in files:
+                file = PlainFile(each)
+                opened.callback(file.close)
+                for tensor in _READERS[each.suffix](file):
+                    if tensor.name in self._placed:
+                        other = inert_path(self._placed[tensor.name][0].file.name)
+                        raise file.error(f"tensor {inert(tensor.name)}, which {other} has too", "names used once")
+                    self._placed[tensor.name] = tensor, file
+            self._opened = opened.pop_all()
+        self.tensors: tuple[TensorInfo, ...] = tuple(tensor for tensor, _ in self._placed.values())
+        """All tensors, also those that cannot be read, in file order."""
+
+    def matrices(self) -> Iterator[TensorInfo]:
+        """Every 2-D tensor that `read` gives as floats, in file order."""
+        return (tensor for tensor in self.tensors if len(tensor.shape) == 2 and tensor.readable)
+
+    def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
+        """The tensor called `name` as a new float32 array; with `rows` only those of its first axis, as `[rows]` would give.
+
+        `rows` needs a tensor of 2 dimensions or more, and step 1. Only the bytes of these rows are read, and nothing stays in
+        memory but the result. Values are exact, except that float64 is rounded to float32 once.
+
+        Raises InvalidArgumentError for an unknown name or unfit rows, WeightFileError for a dtype that has no floats to give
+        (integers, float8, GGUF's block types but q8_0, tq1_0 and tq2_0) and for a file that shrank since it was opened.
+        """
+        if name not in self._placed:
+            raise _bad_argument("name", inert(name), f"one of the {len(self.tensors)} names in .tensors")
+        tensor, file = self._placed[name]
+        if not tensor.readable:
+            raise file.error(f"tensor {inert(name)} is {tensor.dtype}", f"to read: {', '.join(FLOATS + DEQUANTIZED)}")
+        if rows is None:
+            return read_float32(file, tensor.dtype, tensor.shape, tensor.offset, tensor.nbytes)
+        first, count = _row_range(tensor, rows)
+        row_bytes = tensor.nbytes // max(tensor.shape[0], 1)
+        shape = (count, *tensor.shape[1:])
+        return read_float32(file, tensor.dtype, shape, tensor.offset + first * row_bytes, count * row_bytes)
+
+    def close(self) -> None:
+        """Close the files; closing twice is harmless."""
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def open_weights(path: str | Path) -> WeightSource:
+    """Open and check the weights at `path`: a .safetensors file, a folder of them, a .gguf file, or `hf:OWNER/NAME[@REVISION]`.
+
+    In a folder each *.safetensors file is a shard; no name may come twice, and of files numbered -00001-of-00003 none may be
+    missing. Subfolders and the index.json are not looked at. `hf:` needs huggingface_hub and gets the files in the
+    repository's top folder into that library's cache.
+
+    Raises WeightFileError for anything else and for a file that is truncated, lying or hostile, before memory is taken for it.
+    """
+    text = str(path)
+    place = str(hub.download(text)) if text.startswith(hub.PREFIX) else text
+    try:
+        is_folder = stat.S_ISDIR(os.stat(place).st_mode)
+        files = sorted(Path(place).glob("[!.]*.safetensors")) if is_folder else [Path(place)]
+    except (OSError, ValueError) as error:
+        raise WeightFileError(path=inert_path(text), found=reason(error), legal=_LEGAL) from error
+    if not files or files[0].suffix not in _READERS:
+        found = f"a file named {inert(files[0].name)}" if files else "a folder without .safetensors files"
+        raise WeightFileError(path=inert_path(text), found=found, legal=_LEGAL)
+    if is_folder:
+        _require_all_shards(place, {file.name for file in files})
+    return WeightSource(path, files)
+
+
+def _require_all_shards(folder: str, present: set[str]) -> None:
+    for match in filter(None, map(_SHARD.fullmatch, sorted(present))):
+        stem, number, total = match.groups()
+        before = f"{stem}-{int(number) - 1:05}-of-{total}.safetensors"
+        last = f"{stem}-{total}-of-{total}.safetensors"
+        for needed in ([before] if int(number) > 1 else []) + [last]:
+            if needed not in present:
+                raise WeightFileError(path=inert_path(folder), found=f"no shard {inert(needed)}", legal=f"all {int(total)} shards")
+
+
+def _row_range(tensor: TensorInfo, rows: slice) -> tuple[int, int]:
+    if len(tensor.shape) < 2:
+        raise _bad_argument("rows", f"{rows} of a tensor of shape {tensor.shape}", "None for a tensor that has no rows")
+    try:
+        first, end, step = rows.indices(tensor.shape[0])
+    except (TypeError, ValueError, AttributeError) as error:
+        raise _bad_argument("rows", repr(rows), "a slice of integers") from error
+    if step != 1:
+        raise _bad_argument("rows", repr(rows), "a slice of step 1")
+    return first, max(end - first, 0)
+
+
+def _bad_argument(argument: str, found: str, legal: str) -> InvalidArgumentError:
+    return InvalidArgumentError(op="weights.read", argument=argument, found=found, legal=legal)

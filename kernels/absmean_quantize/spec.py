@@ -1,0 +1,57 @@
+"""The contract of absmean_quantize.
+
+scale = float32(max(mean |x|, 1e-5)) over the whole tensor; codes = clamp(rint(x / scale), -1, 1), the division in float32, ties to even.
+
+The mean is a float64 sum, divided by n and rounded to float32 once. Its order is part of the contract, so that no instruction set and no
+number of threads changes a bit: x is cut into chunks of 4096 * ceil(n / 2**20) elements, so at most 256 (the last may be shorter). In a
+chunk 16 lanes begin at 0; element i of the chunk is added to lane i mod 16, in rising order of i. The lanes are added pairwise: lane j
+and lane j + 8, then j + 4, j + 2, j + 1. The chunks' sums are added in rising order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.validate.families import FLOAT_FAMILIES, floats
+from tritmark.kernels.absmean_quantize.reference import reference
+
+
+def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
+    return {"x": floats(family, (axes["n"],), rng)}
+
+
+def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
+    return dict(inputs)
+
+
+def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
+    return {"codes": ((axes["n"],), "int8"), "scale": ((), "float32")}
+
+
+def _traffic(axes: Axes, key: KernelKey) -> Traffic:
+    # Read once: how much of the second reading meets a cache is the machine's affair.
+    return Traffic(read=4 * axes["n"], written=axes["n"] + 4, operations=2 * axes["n"])
+
+
+OP = Op(
+    name="absmean_quantize",
+    summary="scale = max(mean |x|, 1e-5), codes = clamp(rint(x / scale), -1, 1); the mean is a float64 sum in a stated order",
+    source="BitNet b1.58 (arXiv:2402.17764), section 2; order of the sum: kernels/absmean_quantize/spec.py",
+    axes=("n",),
+    inputs=(Tensor("x", ("n",), "float32", "weights of one tensor", Values.FINITE),),
+    outputs=(
+        Tensor("codes", ("n",), "int8", "-1, 0 or 1"),
+        Tensor("scale", (), "float32", "what code 1 stands for"),
+    ),
+    family=Family.EXACT,
+    families=FLOAT_FAMILIES,
+    generate=_generate,
+    encode=_encode,
+    outputs_like=_outputs_like,
+    reference=reference,
+    traffic=_traffic,
+)

@@ -1,0 +1,80 @@
+"""The public function activation_quantize."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.contract import unify
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels import dispatch, elementwise
+from tritmark.kernels.activation_quantize.spec import KEY, OP
+
+
+class ActivationQuantized(NamedTuple):
+    """Quantized activations: q / scale is close to what was quantized."""
+
+    q: npt.NDArray[np.int8]
+    """-127 to 127, in the shape of the activations."""
+    scale: npt.NDArray[np.float32]
+    """What each row was multiplied by, in the shape without its last axis."""
+    sum: npt.NDArray[np.int32]
+    """The sum of each row's q, in the same shape as `scale`."""
+
+
+def activation_quantize(
+    x: npt.NDArray[np.float32],
+    *,
+    out: ActivationQuantized | None = None,
+    nonfinite: str = "error",
+    variant: str | None = None,
+    threads: int | None = None,
+) -> ActivationQuantized:
+    """int8 activations by row: scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), ties to even, and the sum of q.
+
+    `x` is float32 (..., K), K at most 16,777,215; rows are contiguous and may lie apart, at one distance. Quotient and product are
+    float32's. `out`, if given, is an earlier result of the same shape, whose arrays are filled again. `variant` forces an instruction set.
+    Source: BitNet b1.58 (arXiv:2402.17764).
+
+    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
+    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where `variant` cannot run here or K is too large; `out` is then
+    untouched.
+    """
+    rows = _rows(x)
+    axes = unify(OP, {"x": rows})
+    shapes = x.shape, x.shape[:-1], x.shape[:-1]
+    arrays = [
+        elementwise.output(OP, tensor, array, shape, {"x": x})
+        for tensor, array, shape in zip(OP.outputs, _given(out), shapes, strict=True)
+    ]
+    chosen = dispatch.registry().select_best(KEY, axes, variant)
+    checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
+    outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}
+    launch = chosen.bind({"x": checked}, outputs, axes, dispatch.threads_for(KEY, threads))
+    launch.run()
+    if launch.bad >= 0:
+        dispatch.raise_for_bad(OP, {"x": checked.reshape(-1)}, launch)
+    return ActivationQuantized(*(array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)))
+
+
+def _rows(x: Any) -> Any:
+    """`x` as (M, K), never a copy; what is no such array at all is left to the contract to refuse."""
+    if not isinstance(x, np.ndarray) or x.ndim == 0:
+        return x
+    try:
+        return x.reshape(math.prod(x.shape[:-1]), x.shape[-1], copy=False)
+    except ValueError:
+        legal = "rows at one distance from each other; np.ascontiguousarray makes a copy that has them"
+        raise InvalidArgumentError(op=OP.name, argument="x", found=f"strided {x.strides}", legal=legal) from None
+
+
+def _given(out: Any) -> tuple[Any, Any, Any]:
+    """The arrays of `out` that are to be filled."""
+    if out is None:
+        return None, None, None
+    if not isinstance(out, ActivationQuantized):
+        raise InvalidArgumentError(op=OP.name, argument="out", found=f"a {type(out).__name__}", legal="ActivationQuantized, as this returns it")
+    return out

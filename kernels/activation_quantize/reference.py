@@ -1,0 +1,26 @@
+"""activation_quantize in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, KernelKey
+
+LEAST = np.float32(1e-5)
+"""The least magnitude that a row is scaled by."""
+
+
+def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), and the sum of q, by row.
+
+    float64 has more than twice float32's bits and two to spare, so a quotient or product that is rounded to it and then to float32 is
+    the float32 quotient or product.
+    """
+    x = inputs["x"]
+    absmax = np.maximum(np.abs(x).max(axis=1), LEAST)
+    scale = (127.0 / absmax.astype(np.float64)).astype(np.float32)
+    product = (x.astype(np.float64) * scale.astype(np.float64)[:, np.newaxis]).astype(np.float32)
+    q = np.clip(np.rint(product), -128, 127).astype(np.int64)
+    return {"q": q.astype(np.int8), "scale": scale, "sum": q.sum(axis=1)}

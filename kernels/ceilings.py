@@ -1,0 +1,47 @@
+"""What the CPU can do at most: probes that are bound and timed like kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any
+
+from tritmark.harness.spec import Ceiling, Launch
+from tritmark.kernels import cpu
+
+
+@cache
+def _isa() -> str:
+    """The best instruction set here, whatever TRITMARK_FORCE_ISA says: a ceiling is the machine's, not the kernels'."""
+    return [isa for isa, (_, needed, _) in cpu.ISAS.items() if needed <= cpu.features()][-1]
+
+
+def _bind(kind: str, buffer: Any, threads: int) -> Launch:
+    usable = buffer[: buffer.nbytes // 128 * 128] if kind.startswith("copy") else buffer
+    probe: Launch = cpu.native("ceilings").Probe(_isa(), kind, usable, threads)
+    return probe
+
+
+def _copied(nbytes: int) -> int:
+    return nbytes // 128 * 128
+
+
+def _operations(nbytes: int) -> int:
+    return nbytes * int(cpu.native("ceilings").DOT_OPERATIONS)
+
+
+def _ceiling(kind: str, unit: str, summary: str, work: Callable[[int], int] = int) -> Ceiling:
+    return Ceiling(name=kind.partition(" ")[0], unit=unit, summary=summary, bind=partial(_bind, kind), work=work)
+
+
+CEILINGS: Mapping[str, Ceiling] = {
+    "read": _ceiling("read", "bytes/s", "wide loads"),
+    "read ahead": _ceiling("read ahead", "bytes/s", "wide loads, prefetched into L2"),
+    "read streams": _ceiling("read streams", "bytes/s", "wide loads of four streams, prefetched into L2"),
+    "write": _ceiling("write", "bytes/s", "wide stores"),
+    "write around": _ceiling("write around", "bytes/s", "stores around the caches"),
+    "copy": _ceiling("copy", "bytes/s", "one half to the other; bytes read and written", _copied),
+    "copy around": _ceiling("copy around", "bytes/s", "the same, written around the caches", _copied),
+    "compute": _ceiling("compute", "operations/s", "int8 dot products on registers; a multiply-add is two operations", _operations),
+}
+"""Probes by what they do. Those of one `name` do the same work in different ways: the fastest at a footprint is the ceiling there."""

@@ -1,0 +1,102 @@
+"""From a public function to a kernel: pick the variant, bind it, run it, and turn what it found into errors and a receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.contract import check_output
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.registry import Registry
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Op, Receipt, Values, Variant
+
+
+@cache
+def registry() -> Registry:
+    """The registry that tritmark's own functions select from."""
+    from tritmark.kernels import PROVIDER
+
+    return Registry(PROVIDER.devices, PROVIDER.variants)
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a dtype name, bfloat16 included."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def outputs_for(op: Op, axes: Axes, key: KernelKey, given: Mapping[str, Any], inputs: Arrays) -> dict[str, Any]:
+    """The output arrays: those given, checked, and new ones for the rest."""
+    outputs: dict[str, Any] = {}
+    for tensor in op.outputs:
+        shape, dtype = op.outputs_like(axes, key)[tensor.name]
+        out = given.get(tensor.name)
+        if out is None:
+            out = np.empty(shape, dtype_of(dtype))
+        else:
+            check_output(op.name, tensor, out, shape, dtype, inputs)
+        outputs[tensor.name] = out
+    return outputs
+
+
+def threads_for(key: KernelKey, threads: int | None) -> int:
+    """The number of threads to allow: as asked for, or every physical core. Raises InvalidArgumentError below 1."""
+    if threads is None:
+        return registry().devices[key.device].cores()
+    if threads < 1:
+        raise InvalidArgumentError(op=key.op, argument="threads", found=str(threads), legal="at least 1")
+    return threads
+
+
+def run(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Receipt:
+    """Bind and run once. Raises InvalidArgumentError where the kernel met a value that the contract forbids."""
+    launch = variant.bind(inputs, outputs, axes, threads)
+    launch.run()
+    raise_for_bad(op, inputs, launch)
+    return Receipt(kernel=variant.id, ran=launch.ran, runs=launch.runs, threads=launch.threads_used)
+
+
+def raise_for_bad(op: Op, inputs: Arrays, launch: Launch) -> None:
+    """Raise InvalidArgumentError for the element that a kernel found on its way and that the contract forbids."""
+    if launch.bad < 0:
+        return
+    tensor = next(tensor for tensor in op.inputs if tensor.values is Values.FINITE and tensor.axes)
+    array = inputs[tensor.name]
+    index = np.unravel_index(launch.bad, array.shape)
+    where = int(index[0]) if array.ndim == 1 else tuple(int(i) for i in index)
+    raise InvalidArgumentError(
+        op=op.name, argument=tensor.name, found=f"{array[index]} at index {where}", legal='finite values (or nonfinite="zero")'
+    )
+
+
+def finite(op: Op, name: str, array: np.ndarray[Any, Any], nonfinite: str, preflight: bool) -> np.ndarray[Any, Any]:
+    """Apply the `nonfinite` argument: "zero" replaces NaN and infinity by 0 in a copy; "error" leaves finding them to the kernel.
+
+    Where the caller gave the output array (`preflight`), they are looked for beforehand, so that it stays untouched.
+    """
+    if nonfinite not in {"error", "zero"}:
+        raise InvalidArgumentError(op=op.name, argument="nonfinite", found=repr(nonfinite), legal='"error" or "zero"')
+    if nonfinite == "zero":
+        return np.where(np.isfinite(array), array, np.float32(0))
+    if preflight:
+        wrong = np.flatnonzero(~np.isfinite(array))
+        if wrong.size:
+            found = f"{array.flat[wrong[0]]} at index {int(wrong[0])}"
+            raise InvalidArgumentError(op=op.name, argument=name, found=found, legal='finite values (or nonfinite="zero")')
+    return array
+
+
+def flattened(op: str, name: str, array: Any) -> np.ndarray[Any, Any]:
+    """A 1-D view of an array, never a copy. Raises InvalidArgumentError for what is no array or not C-contiguous."""
+    if not isinstance(array, np.ndarray):
+        raise InvalidArgumentError(op=op, argument=name, found=f"a {type(array).__name__}", legal="a NumPy array")
+    if not array.flags.c_contiguous:
+        legal = "C-contiguous; np.ascontiguousarray makes a copy that is"
+        raise InvalidArgumentError(op=op, argument=name, found=f"strided {array.strides}", legal=legal)
+    return array.reshape(-1)

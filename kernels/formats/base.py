@@ -1,0 +1,260 @@
+"""What every weight format offers, and the checks that all of them share."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels.formats.bits import slabs
+
+Tail = Literal["drop", "error"]
+Nonfinite = Literal["keep", "error"]
+Shape = tuple[int, int]
+Scale = np.float32 | NDArray[np.float32]
+Rule = Callable[[NDArray[np.float32]], tuple[NDArray[np.int8], Scale]]
+
+
+class TailDroppedWarning(UserWarning):
+    """A layout has no room for the last weights of this shape: the original packer drops them, and they read back as -1."""
+
+
+class NonFiniteWarning(UserWarning):
+    """Float weights held NaN or infinity, or their scale became one; the original quantizer stores what it gets without a word."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format(ABC):
+    """A bit layout of a matrix of ternary codes, shape (N, K), row-major, together with its scale or scales.
+
+    `pack`, `unpack` and `quantize` never modify their arguments and take any memory layout (views, strides, Fortran order). What an
+    original does in silence and a reader would not expect, they do with a warning, and refuse where asked to (`tail="error"`,
+    `nonfinite="error"`). Everything else that is wrong is refused with an InvalidArgumentError.
+    """
+
+    name: str
+    """Key in FORMATS."""
+    block: int
+    """How many weights the smallest unit of the layout covers."""
+    scale_per: Literal["tensor", "block"]
+    """One float32 for the whole matrix, or one for each `block` weights of a row: shape (N, K/block)."""
+    summary: str
+    """One line for lists."""
+    source: str
+    """Whose bytes these are."""
+    codes: tuple[int, ...] = (-1, 0, 1)
+    """The legal codes."""
+    scale_dtype: Literal["float32", "float16"] = "float32"
+    """How scales are stored, little-endian; outside they are always float32."""
+    row_multiple: int = 1
+    """What N must be a multiple of."""
+    column_multiple: int = 1
+    """What K must be a multiple of."""
+    drops_tail: bool = False
+    """True where the original loses the last N*K modulo `block` weights."""
+    rule: Rule | None = None
+    """The original's own way from float32 (N, K) to codes and scale, if it has one. A code 2 stands for the reserved field 3."""
+
+    @abstractmethod
+    def packed_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Shape of the uint8 array that `pack` gives for weights of this shape, scales and padding included."""
+
+    def packed_bytes(self, shape: Shape) -> int:
+        """Size in bytes of the packed weights of this shape, scales and padding included."""
+        return math.prod(self.packed_shape(shape))
+
+    def bits_per_weight(self, shape: Shape) -> float:
+        """Stored bits for each weight of a matrix of this shape, scales and padding included."""
+        return 8 * self.packed_bytes(shape) / math.prod(shape)
+
+    def dropped(self, shape: Shape) -> int:
+        """How many weights at the end of a matrix of this shape the layout cannot hold."""
+        return math.prod(shape) % self.block if self.drops_tail else 0
+
+    def pack(self, codes: NDArray[np.int8], scale: float | Scale, *, tail: Tail = "drop") -> NDArray[np.uint8]:
+        """Pack int8 codes (N, K) and their scale into the original packer's bytes: uint8, shape `packed_shape((N, K))`.
+
+        `scale` is one finite number >= 0, stored as float32; formats with a scale per block take float32 (N, K/block), or one number
+        for all blocks, of any value but a finite one that would overflow. Bytes that the original never writes are zero.
+
+        `tail` says what to do with weights that the original packer loses (`dropped(shape)` of them): "drop" loses them too, to give
+        the same bytes, and warns with TailDroppedWarning; "error" refuses.
+
+        Raises InvalidArgumentError for a wrong type, dtype or shape, a code outside {-1, 0, 1} (with the first index in row-major
+        order), a scale the layout cannot store, or a tail under tail="error".
+        """
+        op = f"formats.{self.name}.pack"
+        _check_array(op, "codes", codes, np.int8)
+        shape = self._check_shape(op, "codes", codes.shape)
+        stored = self._check_scale(op, scale, shape)
+        index = _first_illegal(codes)
+        if index:
+            raise InvalidArgumentError(op=op, argument="codes", found=f"{codes[index]} at {index}", legal="-1, 0, 1")
+        self._check_tail(op, shape, tail)
+        return self._pack(codes, stored)
+
+    def unpack(self, packed: NDArray[np.uint8], shape: Shape, *, tail: Tail = "drop") -> tuple[NDArray[np.int8], Scale]:
+        """Read packed bytes back: int8 codes (N, K), and the scale as np.float32, or float32 (N, K/block) in formats with block scales.
+
+        `packed` is uint8 of `packed_shape(shape)`, or flat with as many bytes. Weights that the original packer has lost come out as
+        -1, with a TailDroppedWarning; tail="error" refuses such a shape.
+
+        Raises InvalidArgumentError for a wrong type, dtype or size, the reserved field 3 (with the index of the first such weight),
+        a scale per tensor that is negative or not finite, bytes that cannot come from the packer, or a tail under tail="error".
+        """
+        op = f"formats.{self.name}.unpack"
+        if not (isinstance(shape, tuple) and all(isinstance(n, (int, np.integer)) for n in shape)):
+            raise InvalidArgumentError(op=op, argument="shape", found=repr(shape), legal="a tuple of two integers (N, K)")
+        shape = self._check_shape(op, "shape", shape)
+        _check_array(op, "packed", packed, np.uint8)
+        expected = self.packed_shape(shape)
+        if packed.shape not in (expected, (math.prod(expected),)):
+            legal = f"shape {expected} for weights of shape {shape}, or flat"
+            raise InvalidArgumentError(op=op, argument="packed", found=f"of shape {packed.shape}", legal=legal)
+        self._check_tail(op, shape, tail)
+        codes, scale = self._unpack(np.ascontiguousarray(packed).reshape(-1), shape)
+        if self.scale_per == "tensor":
+            _check_tensor_scale(op, scale)
+        index = _first_illegal(codes)
+        if index:
+            raise InvalidArgumentError(op=op, argument="packed", found=f"field 3 for the weight at {index}", legal="0, 1, 2 for -1, 0, 1")
+        return codes, scale
+
+    def quantize(self, x: NDArray[np.float32], *, tail: Tail = "drop", nonfinite: Nonfinite = "keep") -> NDArray[np.uint8]:
+        """Quantize float32 weights (N, K) by the original's own rule and pack them: uint8, shape `packed_shape((N, K))`.
+
+        `tail` is as in `pack`. `nonfinite` says what to do with NaN, infinities and scales that overflow: "keep" gives the original's
+        bytes and warns with NonFiniteWarning, "error" refuses.
+
+        Raises InvalidArgumentError for a wrong type, dtype or shape, where asked to, and always in a format that has no rule.
+        """
+        op = f"formats.{self.name}.quantize"
+        if self.rule is None:
+            found = f"{self.name}, which has no quantization rule"
+            raise InvalidArgumentError(op=op, argument="format", found=found, legal="a format with a rule; or pack(codes, scale)")
+        _check_array(op, "x", x, np.float32)
+        shape = self._check_shape(op, "x", x.shape)
+        _check_choice(op, "nonfinite", nonfinite, ("keep", "error"))
+        self._check_tail(op, shape, tail)
+        codes, scale = self.rule(x)
+        bad = _first_nonfinite(x)
+        overflow = ~np.isfinite(self._stored(scale))
+        if not bad and overflow.any():
+            index = _first_index(overflow)
+            bad = f"{np.asarray(scale)[index]} at its largest in block {index}, too much for a {self.scale_dtype} scale"
+        if bad and nonfinite == "error":
+            raise InvalidArgumentError(op=op, argument="x", found=bad, legal=f"finite numbers with {self.scale_dtype} scales")
+        if bad:
+            warnings.warn(f"{op}: x is {bad}; the bytes are the original's", NonFiniteWarning, stacklevel=2)
+        return self._pack(codes, scale)
+
+    @abstractmethod
+    def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
+        """Pack checked arguments; a code 2, from a rule, goes to field 3."""
+
+    @abstractmethod
+    def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
+        """Unpack flat, contiguous bytes of the right size; field 3 comes out as code 2."""
+
+    def _stored(self, scale: Scale) -> NDArray[np.floating[Any]]:
+        """Scales in their stored dtype, little-endian: overflow gives infinity, and every NaN the quiet one of its sign, as in libggml."""
+        with np.errstate(over="ignore"):
+            stored = np.asarray(scale).astype(np.dtype(self.scale_dtype).newbyteorder("<"))
+        np.copyto(stored, np.copysign(np.float32(np.nan), scale), where=np.isnan(stored), casting="same_kind")
+        return stored
+
+    def _check_shape(self, op: str, argument: str, shape: tuple[int, ...]) -> Shape:
+        if len(shape) != 2 or min(shape) < 1:
+            raise InvalidArgumentError(op=op, argument=argument, found=f"of shape {shape}", legal="two axes (N, K), both at least 1")
+        n, k = int(shape[0]), int(shape[1])
+        if n % self.row_multiple or k % self.column_multiple:
+            legal = f"N a multiple of {self.row_multiple} and K of {self.column_multiple}"
+            raise InvalidArgumentError(op=op, argument=argument, found=f"of shape {(n, k)}", legal=legal)
+        return n, k
+
+    def _check_tail(self, op: str, shape: Shape, tail: Tail) -> None:
+        _check_choice(op, "tail", tail, ("drop", "error"))
+        count = self.dropped(shape)
+        if count and tail == "error":
+            found = f"{shape}, of which the layout drops the last {count} weights"
+            raise InvalidArgumentError(op=op, argument="shape", found=found, legal=f"N*K a multiple of {self.block}, or tail='drop'")
+        if count:
+            message = f"{op}: the layout drops the last {count} of {math.prod(shape)} weights, which read back as -1"
+            warnings.warn(message, TailDroppedWarning, stacklevel=3)
+
+    def _check_scale(self, op: str, scale: Any, shape: Shape) -> Scale:
+        """Return the scale as np.float32, or as float32 (N, K/block) in formats with block scales."""
+        blocks = (shape[0], shape[1] // self.block)
+        legal = "one number" if self.scale_per == "tensor" else f"float32 of shape {blocks}, or one number"
+        if isinstance(scale, np.ndarray):
+            found = f"{scale.dtype} of shape {scale.shape}"
+            is_number = scale.ndim == 0 and np.issubdtype(scale.dtype, np.floating)
+            is_blocks = scale.dtype == np.float32 and scale.shape == blocks
+        else:
+            found = f"a {type(scale).__name__}"
+            is_number, is_blocks = isinstance(scale, Real) and not isinstance(scale, bool), False
+        checked: NDArray[np.float32]
+        if self.scale_per == "block" and is_blocks:
+            checked = scale
+        elif is_number:
+            with np.errstate(over="ignore"):
+                number = np.float32(scale)
+            if self.scale_per == "tensor":
+                _check_tensor_scale(op, number)
+                return number
+            checked = np.full(blocks, number)
+        else:
+            raise InvalidArgumentError(op=op, argument="scale", found=found, legal=legal)
+        overflow = np.isfinite(checked) & ~np.isfinite(self._stored(checked))
+        if overflow.any():
+            index = _first_index(overflow)
+            legal = f"finite as {self.scale_dtype}"
+            raise InvalidArgumentError(op=op, argument="scale", found=f"{checked[index]} at {index}", legal=legal)
+        return checked
+
+
+def _check_array(op: str, argument: str, value: Any, dtype: type[np.generic]) -> None:
+    found = f"of dtype {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        raise InvalidArgumentError(op=op, argument=argument, found=found, legal=f"a NumPy array of {np.dtype(dtype)} in native byte order")
+
+
+def _check_tensor_scale(op: str, scale: Scale) -> None:
+    # Zero is legal: it is what the originals store for all-zero weights.
+    if not (np.isfinite(scale) and scale >= 0):
+        raise InvalidArgumentError(op=op, argument="scale", found=str(scale), legal="a finite float32 >= 0")
+
+
+def _check_choice(op: str, argument: str, value: object, legal: tuple[str, ...]) -> None:
+    if value not in legal:
+        raise InvalidArgumentError(op=op, argument=argument, found=repr(value), legal=" or ".join(map(repr, legal)))
+
+
+def _first_index(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Index of the first true element in row-major order; the mask must have one."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
+
+
+def _first_illegal(codes: NDArray[np.int8]) -> tuple[int, ...]:
+    """Index of the first code outside -1..1, or (). Two reductions take no memory; a mask is made only when there is one to find."""
+    if codes.min() >= -1 and codes.max() <= 1:
+        return ()
+    return _first_index((codes < -1) | (codes > 1))
+
+
+def _first_nonfinite(x: NDArray[np.float32]) -> str:
+    """Value and index of the first NaN or infinity of a matrix in row-major order, or ""."""
+    for part in slabs(len(x), x.shape[1] * x.itemsize):
+        finite = np.isfinite(x[part])
+        if not finite.all():
+            row, column = _first_index(~finite)
+            return f"{x[part][row, column]} at {(part.start + row, column)}"
+    return ""

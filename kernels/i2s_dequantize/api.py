@@ -1,0 +1,36 @@
+"""The public function i2s_dequantize."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.contract import unify
+from tritmark.harness.spec import KernelKey
+from tritmark.kernels import dispatch, elementwise
+from tritmark.kernels.i2s_dequantize.spec import OP
+
+KEY = KernelKey("cpu", OP.name, "none", "float32")
+
+
+def i2s_dequantize(
+    q: npt.NDArray[np.int8],
+    scale: float,
+    *,
+    out: npt.NDArray[np.float32] | None = None,
+    variant: str | None = None,
+    threads: int | None = None,
+) -> npt.NDArray[np.float32]:
+    """float32(q) * scale, elementwise (specification 000, section 1.1).
+
+    `q` is int8 of any shape, C-contiguous; `scale` is finite and above zero; `out`, if given, is float32 of q's shape. `variant` forces an
+    instruction set. Raises InvalidArgumentError for arguments outside the contract and NoCompatibleKernelError where `variant`
+    cannot run here; `out` is then untouched.
+    """
+    flat = dispatch.flattened(OP.name, "q", q)
+    inputs = {"q": flat, "scale": scale}
+    axes = unify(OP, inputs)
+    x = elementwise.output(OP, OP.outputs[0], out, q.shape, inputs)
+    chosen = dispatch.registry().select_best(KEY, axes, variant)
+    dispatch.run(OP, chosen, inputs, {"x": x}, axes, dispatch.threads_for(KEY, threads))
+    return x.reshape(q.shape) if out is None else out

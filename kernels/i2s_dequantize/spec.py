@@ -1,0 +1,48 @@
+"""The contract of i2s_dequantize."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.validate.families import integers, scales
+from tritmark.kernels.i2s_dequantize.reference import reference
+
+
+def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
+    return {"q": integers(family, (axes["n"],), -2, 1, rng), "scale": scales(family, (), rng)}
+
+
+def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
+    return dict(inputs)
+
+
+def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
+    return {"x": ((axes["n"],), "float32")}
+
+
+def _traffic(axes: Axes, key: KernelKey) -> Traffic:
+    return Traffic(read=axes["n"], written=4 * axes["n"], operations=axes["n"])
+
+
+OP = Op(
+    name="i2s_dequantize",
+    summary="x = float32(q) * scale",
+    source="specification 000, section 1.1 (i2s_dequantize_kernel)",
+    axes=("n",),
+    inputs=(
+        Tensor("q", ("n",), "int8", "codes; any int8 is taken"),
+        Tensor("scale", (), "float32", "what code 1 stands for", Values.POSITIVE),
+    ),
+    outputs=(Tensor("x", ("n",), "float32", "values"),),
+    family=Family.EXACT,
+    families=("uniform", "constant", "zero", "extremes", "one_nonzero"),
+    generate=_generate,
+    encode=_encode,
+    outputs_like=_outputs_like,
+    reference=reference,
+    traffic=_traffic,
+)

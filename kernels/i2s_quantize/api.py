@@ -1,0 +1,39 @@
+"""The public function i2s_quantize."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.contract import unify
+from tritmark.harness.spec import KernelKey
+from tritmark.kernels import dispatch, elementwise
+from tritmark.kernels.i2s_quantize.spec import OP
+
+KEY = KernelKey("cpu", OP.name, "none", "int8")
+
+
+def i2s_quantize(
+    x: npt.NDArray[np.float32],
+    scale: float,
+    *,
+    out: npt.NDArray[np.int8] | None = None,
+    nonfinite: str = "error",
+    variant: str | None = None,
+    threads: int | None = None,
+) -> npt.NDArray[np.int8]:
+    """rint(clamp(x / scale, -2, 1)), elementwise, ties to even (specification 000, section 1.1).
+
+    `x` is float32 of any shape, C-contiguous; `scale` is finite and above zero, and the division is float32's; `out`, if given, is int8 of
+    x's shape. Returns int8 codes from -2 to 1 in x's shape. `variant` forces an instruction set.
+
+    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
+    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where `variant` cannot run here; `out` is then untouched.
+    """
+    flat = dispatch.flattened(OP.name, "x", x)
+    axes = unify(OP, {"x": flat, "scale": scale})
+    q = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
+    chosen = dispatch.registry().select_best(KEY, axes, variant)
+    inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None), "scale": scale}
+    dispatch.run(OP, chosen, inputs, {"q": q}, axes, dispatch.threads_for(KEY, threads))
+    return q.reshape(x.shape) if out is None else out

@@ -1,0 +1,16 @@
+"""i2s_quantize in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, KernelKey
+
+
+def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """q = rint(clamp(x / scale, -2, 1)). The contract is the float32 quotient, so nothing wider may take its place."""
+    with np.errstate(over="ignore", under="ignore"):
+        quotient = inputs["x"] / np.float32(inputs["scale"])
+    return {"q": np.rint(np.clip(quotient, -2, 1)).astype(np.int8)}

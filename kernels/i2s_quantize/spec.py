@@ -1,0 +1,52 @@
+"""The contract of i2s_quantize."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.validate.families import FLOAT_FAMILIES, floats, scales
+from tritmark.kernels.i2s_quantize.reference import reference
+
+
+def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
+    scale = scales(family, (), rng)
+    if family == "denormals":
+        # Beside an ordinary scale every denormal is code 0.
+        scale = np.asarray(scale * np.finfo(np.float32).tiny, np.float32)
+    return {"x": floats(family, (axes["n"],), rng, step=float(scale)), "scale": scale}
+
+
+def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
+    return dict(inputs)
+
+
+def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
+    return {"q": ((axes["n"],), "int8")}
+
+
+def _traffic(axes: Axes, key: KernelKey) -> Traffic:
+    return Traffic(read=4 * axes["n"], written=axes["n"], operations=axes["n"])
+
+
+OP = Op(
+    name="i2s_quantize",
+    summary="q = rint(clamp(x / scale, -2, 1)), float32 division, ties to even",
+    source="specification 000, section 1.1 (i2s_quantize_kernel)",
+    axes=("n",),
+    inputs=(
+        Tensor("x", ("n",), "float32", "values", Values.FINITE),
+        Tensor("scale", (), "float32", "what code 1 stands for", Values.POSITIVE),
+    ),
+    outputs=(Tensor("q", ("n",), "int8", "codes from -2 to 1"),),
+    family=Family.EXACT,
+    families=FLOAT_FAMILIES,
+    generate=_generate,
+    encode=_encode,
+    outputs_like=_outputs_like,
+    reference=reference,
+    traffic=_traffic,
+)

@@ -1,0 +1,119 @@
+"""QuantizedLinear: a linear layer over packed ternary weights (specification 003)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.spec import Receipt
+from tritmark.kernels import dispatch
+from tritmark.kernels.absmean_quantize.api import absmean_quantize
+from tritmark.kernels.activation_quantize.api import activation_quantize
+from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.packed import NATIVE, PackedWeights, pack_weights
+from tritmark.kernels.ternary_matmul.api import with_receipt
+
+_LOG = logging.getLogger(__name__)
+_OP = "QuantizedLinear"
+
+
+class QuantizedLinear:
+    """y = x @ W.T + bias with ternary weights W (N, K) and int8 activations, float32 in and out.
+
+    `weights` is float (N, K), quantized by the absmean rule of BitNet b1.58 and packed in `format`, or PackedWeights. `bias` is float32
+    (N,). The kernel is picked by shape at each call; `variant` forces one. Where no native kernel can take the weights (a format with
+    block scales), each call computes with dequantized weights in float32, warns through logging at construction, and says so in `receipt`.
+
+    Raises NoCompatibleKernelError for a device that is not there, InvalidArgumentError for an unknown format, weights or bias that the
+    contract refuses.
+    """
+
+    def __init__(
+        self,
+        weights: npt.NDArray[Any] | PackedWeights,
+        bias: npt.NDArray[np.float32] | None = None,
+        *,
+        format: str = NATIVE,
+        device: str = "cpu",
+        variant: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        registry = dispatch.registry()
+        if device not in registry.devices:
+            known = ", ".join(registry.devices)
+            raise NoCompatibleKernelError(
+                request=f"{_OP} on {device!r}", candidates=[(device, f"unknown device; devices with kernels here: {known}")]
+            )
+        self.weights = weights if isinstance(weights, PackedWeights) else _quantized(weights, format)
+        self.out_features, self.in_features = self.weights.shape
+        self.bias = _checked_bias(bias, self.out_features)
+        self.device = device
+        self.variant = variant
+        self.threads = threads
+        self.receipt: Receipt | None = None
+        """What ran in the last call."""
+        self._float: npt.NDArray[np.float32] | None = None
+        axes = {"M": 1, "N": self.out_features, "K": self.in_features}
+        self.native = self.weights.repacks and registry.has_kernel_for(device, "ternary_matmul", NATIVE, "float32", axes)
+        """Whether a native kernel computes the product."""
+        if self.native:
+            _ = self.weights.tiles
+        else:
+            self._note = f"no native kernel takes {self.weights.format} on {device}: computed with dequantized float32 weights"
+            _LOG.warning("%s (%d x %d): %s", _OP, self.out_features, self.in_features, self._note)
+            self._float = self.weights.dequantize()
+
+    def forward(self, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """x float32 (K,), (M, K) or (B, M, K) to float32 of the same leading shape and N. Raises InvalidArgumentError."""
+        if (
+            not isinstance(x, np.ndarray)
+            or x.dtype != np.float32
+            or x.ndim not in {1, 2, 3}
+            or x.shape[-1] != self.in_features
+            or not x.size
+        ):
+            found = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"
+            legal = f"float32 with 1 to 3 dimensions, the last {self.in_features}, none empty"
+            raise InvalidArgumentError(op=_OP, argument="x", found=found, legal=legal)
+        rows = x.reshape(-1, self.in_features)
+        y = self._native(rows) if self.native else self._dequantized(rows)
+        if self.bias is not None:
+            y += self.bias
+        return y.reshape(*x.shape[:-1], self.out_features)
+
+    __call__ = forward
+
+    def _native(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        quantized = activation_quantize(rows, threads=self.threads)
+        y, self.receipt = with_receipt(quantized.q, self.weights, act_scale=quantized.scale, variant=self.variant, threads=self.threads)
+        return y
+
+    def _dequantized(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        assert self._float is not None
+        kernel = f"{self.device}/ternary_matmul/{self.weights.format}/float32/dequantized"
+        self.receipt = Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note)
+        y: npt.NDArray[np.float32] = rows @ self._float.T
+        return y
+
+
+def _quantized(weights: Any, format: str) -> PackedWeights:
+    if format not in FORMATS:
+        raise InvalidArgumentError(op=_OP, argument="format", found=repr(format), legal=", ".join(FORMATS))
+    if not isinstance(weights, np.ndarray) or weights.ndim != 2 or not np.issubdtype(weights.dtype, np.floating) or not weights.size:
+        found = f"{weights.dtype} of shape {weights.shape}" if isinstance(weights, np.ndarray) else f"a {type(weights).__name__}"
+        raise InvalidArgumentError(op=_OP, argument="weights", found=found, legal="floating point (N, K), not empty, or PackedWeights")
+    quantized = absmean_quantize(np.ascontiguousarray(weights, dtype=np.float32))
+    return pack_weights(quantized.codes, quantized.scale, format=format)
+
+
+def _checked_bias(bias: Any, out_features: int) -> npt.NDArray[np.float32] | None:
+    if bias is None:
+        return None
+    if not isinstance(bias, np.ndarray) or bias.dtype != np.float32 or bias.shape != (out_features,):
+        found = f"{bias.dtype} of shape {bias.shape}" if isinstance(bias, np.ndarray) else f"a {type(bias).__name__}"
+        raise InvalidArgumentError(op=_OP, argument="bias", found=found, legal=f"float32 of shape ({out_features},)")
+    return bias

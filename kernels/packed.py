@@ -1,0 +1,80 @@
+"""Packed weights as one object: bytes, format, shape and scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels.formats import FORMATS
+
+NATIVE = "tile64"
+"""The format that the CPU's kernels read."""
+
+
+@dataclass(frozen=True, eq=False)
+class PackedWeights:
+    """A ternary (N, K) matrix in a format's bytes. Raises InvalidArgumentError for bytes that the format refuses."""
+
+    data: npt.NDArray[np.uint8]
+    """The bytes, as FORMATS[format].pack gives them."""
+    format: str
+    shape: tuple[int, int]
+    """(N, K): out_features, in_features."""
+    scale: Any
+    """float32: what code 1 stands for; one number, or one a block where the format has block scales."""
+
+    @classmethod
+    def from_bytes(cls, data: npt.NDArray[np.uint8], format: str, shape: tuple[int, int]) -> PackedWeights:
+        """Take bytes that were packed elsewhere: they are unpacked once, which checks every code and the scale."""
+        _, scale = _format("PackedWeights", format).unpack(data, shape, tail="error")
+        return cls(data, format, shape, scale)
+
+    def unpack(self) -> tuple[npt.NDArray[np.int8], Any]:
+        """Codes int8 (N, K) and the scale."""
+        codes, scale = FORMATS[self.format].unpack(self.data, self.shape, tail="error")
+        return codes, scale
+
+    def dequantize(self) -> npt.NDArray[np.float32]:
+        """The weights as float32 (N, K): code times scale, rounded once."""
+        codes, scale = self.unpack()
+        if np.ndim(scale):
+            scale = np.repeat(scale, FORMATS[self.format].block, axis=1)
+        return codes.astype(np.float32) * np.asarray(scale, dtype=np.float32)
+
+    @property
+    def repacks(self) -> bool:
+        """Whether the kernels' own layout can hold these weights: it has one scale for the whole matrix."""
+        return FORMATS[self.format].scale_per == "tensor"
+
+    @cached_property
+    def tiles(self) -> npt.NDArray[np.uint8]:
+        """The same weights in the kernels' own layout, repacked at the first use and kept."""
+        if self.format == NATIVE:
+            return self.data
+        if not self.repacks:
+            raise InvalidArgumentError(
+                op="PackedWeights.tiles", argument="format", found=repr(self.format), legal="a format with one scale for the tensor"
+            )
+        return FORMATS[NATIVE].pack(*self.unpack())
+
+
+def pack_weights(codes: npt.NDArray[np.int8], scale: Any, *, format: str = NATIVE) -> PackedWeights:
+    """Pack ternary codes int8 (N, K) and their scale.
+
+    `scale` is one float32, or one a block (N, K/256) for formats with block scales. Raises InvalidArgumentError for an unknown format,
+    a code outside {-1, 0, 1}, a scale that the format cannot store, and a shape whose tail the format would lose.
+    """
+    data = _format("pack_weights", format).pack(codes, scale, tail="error")
+    kept = np.asarray(scale, dtype=np.float32) if np.ndim(scale) else np.float32(scale)
+    return PackedWeights(data, format, (int(codes.shape[0]), int(codes.shape[1])), kept)
+
+
+def _format(op: str, name: str) -> Any:
+    if name not in FORMATS:
+        raise InvalidArgumentError(op=op, argument="format", found=repr(name), legal=", ".join(FORMATS))
+    return FORMATS[name]

@@ -1,0 +1,85 @@
+"""The public function ternary_matmul."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.contract import unify
+from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.spec import KernelKey, Receipt
+from tritmark.kernels import dispatch
+from tritmark.kernels.packed import NATIVE, PackedWeights
+from tritmark.kernels.ternary_matmul.spec import DTYPES, OP
+
+
+def ternary_matmul(
+    activations: npt.NDArray[np.int8],
+    weights: PackedWeights,
+    *,
+    act_scale: npt.ArrayLike = 1.0,
+    dtype: npt.DTypeLike | str = "float32",
+    out: npt.NDArray[Any] | None = None,
+    variant: str | None = None,
+    threads: int | None = None,
+) -> npt.NDArray[Any]:
+    """activations @ weights.T, exact in int32 (W2A8), then times weight scale / activation scale.
+
+    `activations` is int8 (M, K) or (K,), rows contiguous (they may lie apart). `weights` comes from pack_weights; a format with one
+    scale for the tensor is repacked for the kernels once. `act_scale` is float32, one number or one a row, finite and above zero: what
+    activation_quantize multiplied by. `dtype` is "float32", "bfloat16" or "int32" (the accumulators, unscaled). Returns (M, N) or (N,);
+    `out`, if given, has that shape and dtype.
+
+    Raises InvalidArgumentError for arguments outside the contract and NoCompatibleKernelError where no kernel fits (a format with block
+    scales, an instruction set that this CPU lacks); `out` is then untouched.
+    """
+    result, _ = with_receipt(activations, weights, act_scale=act_scale, dtype=dtype, out=out, variant=variant, threads=threads)
+    return result
+
+
+def with_receipt(
+    activations: npt.NDArray[np.int8],
+    weights: PackedWeights,
+    *,
+    act_scale: npt.ArrayLike = 1.0,
+    dtype: npt.DTypeLike | str = "float32",
+    out: npt.NDArray[Any] | None = None,
+    variant: str | None = None,
+    threads: int | None = None,
+) -> tuple[npt.NDArray[Any], Receipt]:
+    """As ternary_matmul, with the receipt of what ran."""
+    if not isinstance(weights, PackedWeights):
+        raise InvalidArgumentError(
+            op=OP.name, argument="weights", found=f"a {type(weights).__name__}", legal="PackedWeights, as pack_weights makes them"
+        )
+    if not weights.repacks:
+        request = f"cpu/{OP.name}/{weights.format}/{dtype}"
+        reason = (
+            f"{weights.format} has a scale for each block, {NATIVE} one for the tensor; QuantizedLinear falls back to dequantized weights"
+        )
+        raise NoCompatibleKernelError(request=request, candidates=[(NATIVE, reason)])
+    single = isinstance(activations, np.ndarray) and activations.ndim == 1
+    rows = activations[np.newaxis] if single else activations
+    scale = np.asarray(act_scale, dtype=np.float32)
+    N, K = weights.shape
+    if isinstance(rows, np.ndarray) and scale.ndim == 0:
+        scale = np.full(rows.shape[:1], scale)
+    inputs = {"activations": rows, "weight_scale": weights.scale, "act_scale": scale}
+    key = KernelKey("cpu", OP.name, NATIVE, _dtype_name(dtype))
+    axes = unify(OP, inputs, {"N": N, "K": K})
+    encoded = {**inputs, "weights": weights.tiles}
+    given = out[np.newaxis] if single and isinstance(out, np.ndarray) else out
+    outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, encoded)
+    chosen = dispatch.registry().select_best(key, axes, variant)
+    receipt = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
+    result = outputs["out"]
+    return (result[0] if single else result) if out is None else out, receipt
+
+
+def _dtype_name(dtype: Any) -> str:
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    if name not in DTYPES:
+        raise InvalidArgumentError(op=OP.name, argument="dtype", found=repr(name), legal=", ".join(DTYPES))
+    return str(name)

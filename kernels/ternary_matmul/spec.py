@@ -1,0 +1,62 @@
+"""The contract of ternary_matmul."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.validate.families import INTEGER_FAMILIES, integers, scales
+from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.ternary_matmul.reference import reference
+
+DTYPES = ("int32", "float32", "bfloat16")
+"""Output dtypes; int32 is the accumulators themselves."""
+
+
+def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "activations": integers(family, (axes["M"], axes["K"]), -128, 127, rng),
+        "weights": integers(family, (axes["N"], axes["K"]), -1, 1, rng),
+        "weight_scale": scales(family, (), rng),
+        "act_scale": scales("uniform", (axes["M"],), rng),
+    }
+
+
+def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
+    return {**inputs, "weights": FORMATS[format].pack(inputs["weights"], inputs["weight_scale"], tail="error")}
+
+
+def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
+    return {"out": ((axes["M"], axes["N"]), key.dtype)}
+
+
+def _traffic(axes: Axes, key: KernelKey) -> Traffic:
+    M, N, K = axes["M"], axes["N"], axes["K"]
+    bits = FORMATS[key.format].bits_per_weight((N, K)) if key.format in FORMATS else 2.0
+    out = 2 if key.dtype == "bfloat16" else 4
+    return Traffic(read=int(N * K * bits / 8) + M * K + 4 * M, written=out * M * N, operations=2 * M * N * K)
+
+
+OP = Op(
+    name="ternary_matmul",
+    summary="out = activations @ weights.T in int32; float outputs times weight_scale / act_scale",
+    source="specification 002 (matmul_i2s); W2A8 of microsoft/BitNet; numerics: BitNet b1.58 (arXiv:2402.17764)",
+    axes=("M", "N", "K"),
+    inputs=(
+        Tensor("activations", ("M", "K"), "int8", "quantized activations", rows_apart=True),
+        Tensor("weights", ("N", "K"), "int8", "ternary codes; kernels take them packed in the key's format", Values.TERNARY),
+        Tensor("weight_scale", (), "float32", "what weight code 1 stands for", Values.POSITIVE),
+        Tensor("act_scale", ("M",), "float32", "activations were multiplied by it, so the output is divided by it", Values.POSITIVE),
+    ),
+    outputs=(Tensor("out", ("M", "N"), "key", "the product"),),
+    family=Family.ROUNDED,
+    families=INTEGER_FAMILIES,
+    generate=_generate,
+    encode=_encode,
+    outputs_like=_outputs_like,
+    reference=reference,
+    traffic=_traffic,
+)

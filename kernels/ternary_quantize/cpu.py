@@ -1,0 +1,17 @@
+"""The native variants of ternary_quantize."""
+
+from __future__ import annotations
+
+from tritmark.harness.spec import Arrays, Axes, Launch
+from tritmark.kernels import cpu
+from tritmark.kernels.ternary_quantize.spec import CODES, PACKED
+
+
+def _bind(isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    x, codes, scales = inputs["x"], outputs["codes"], outputs["scales"]
+    stream = codes.nbytes > cpu.l2_bytes()
+    launch: Launch = cpu.native("ternary_quantize").TernaryQuantize(isa, x, min(axes["block"], axes["n"]), codes, scales, stream, threads)
+    return launch
+
+
+VARIANTS = tuple(variant for key in (CODES, PACKED) for variant in cpu.variants(key.op, key.format, key.dtype, _bind))

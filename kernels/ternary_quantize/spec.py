@@ -1,0 +1,71 @@
+"""The contract of ternary_quantize."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.validate.families import FLOAT_FAMILIES, floats
+from tritmark.kernels.ternary_quantize.reference import GROUP, GROUP_BYTES, reference
+
+CODES = KernelKey("cpu", "ternary_quantize", "none", "int8")
+"""One code a byte."""
+PACKED = KernelKey("cpu", "ternary_quantize", "i2_s_x86", "uint8")
+"""Four codes a byte: the stream of I2_S x86 over the flat array, without its scale; what the last group of 128 lacks is filled with 0."""
+
+
+def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
+    if family == "ties":
+        return {"x": _ties(axes["n"], min(axes["block"], axes["n"]), rng)}
+    return {"x": floats(family, (axes["n"],), rng)}
+
+
+def _ties(n: int, block: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """Halves and the floats next to them in blocks that hold a 1, each block times a power of two: ties whatever the scale."""
+    half = np.float32(0.5)
+    pool = np.array([half, np.nextafter(half, np.float32(0)), np.nextafter(half, np.float32(1)), 0, 1], np.float32)
+    x = rng.choice(np.concatenate([pool, -pool]), n)
+    starts = np.arange(0, n, block)
+    sizes = np.minimum(block, n - starts)
+    x[starts + rng.integers(0, sizes)] = rng.choice(np.array([-1, 1], np.float32), starts.size)
+    return x * np.repeat(np.ldexp(np.float32(1), rng.integers(-20, 21, starts.size)), sizes)
+
+
+def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
+    return dict(inputs)
+
+
+def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
+    n, scales = axes["n"], -(-axes["n"] // axes["block"])
+    codes = n if key.format == "none" else -(-n // GROUP) * GROUP_BYTES
+    return {"codes": ((codes,), key.dtype), "scales": ((scales,), "float32")}
+
+
+def _traffic(axes: Axes, key: KernelKey) -> Traffic:
+    like = _outputs_like(axes, key)
+    # A maximum and two comparisons an element.
+    return Traffic(read=4 * axes["n"], written=like["codes"][0][0] + 4 * like["scales"][0][0], operations=3 * axes["n"])
+
+
+OP = Op(
+    name="ternary_quantize",
+    summary="per block: scale = max(absmax, 1e-8), q = (x > scale / 2) - (x < -scale / 2)",
+    source="specification 001 (block quantization), with exact comparisons in place of its product with 1 / scale",
+    axes=("n", "block"),
+    inputs=(Tensor("x", ("n",), "float32", "values; `block` consecutive ones share a scale, the last block may be shorter", Values.FINITE),),
+    outputs=(
+        Tensor("codes", ("n",), "key", "-1, 0 or 1; in the key's format"),
+        Tensor("scales", ("blocks",), "float32", "what code 1 stands for, for each block"),
+    ),
+    family=Family.EXACT,
+    families=FLOAT_FAMILIES,
+    generate=_generate,
+    encode=_encode,
+    outputs_like=_outputs_like,
+    reference=reference,
+    traffic=_traffic,
+)

@@ -1,0 +1,174 @@
+"""The formats against bytes that the original packers wrote, gguf's quantizer, and the C rules told one weight at a time."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize as gguf_quantize
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritmark.kernels.formats import FORMATS, NonFiniteWarning, TailDroppedWarning
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+PACKERS = sorted([*GOLDEN.glob("i2s_*.npz"), *GOLDEN.glob("tq2_0_*.npz")])
+I2S_MATMULS = sorted(GOLDEN.glob("mm_i2s_*.npz"))
+TQ2_0_MATMULS = sorted(GOLDEN.glob("mm_tq2_0_*.npz"))
+
+Floats = npt.NDArray[np.float32]
+
+
+def load(path: Path) -> dict[str, Any]:
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def may_drop(name: str, shape: tuple[int, int]) -> AbstractContextManager[object]:
+    """Expect the warning exactly where the original loses weights."""
+    return pytest.warns(TailDroppedWarning) if FORMATS[name].dropped(shape) else nullcontext()
+
+
+def test_every_golden_file_of_these_formats_is_found() -> None:
+    assert (len(PACKERS), len(I2S_MATMULS), len(TQ2_0_MATMULS)) == (13, 3, 1)
+    assert {str(load(path)["format"]) for path in PACKERS} == {"i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq2_0"}
+
+
+@pytest.mark.parametrize("path", PACKERS, ids=lambda path: path.stem)
+def test_packers(path: Path) -> None:
+    vector = load(path)
+    name = str(vector["format"])
+    form = FORMATS[name]
+    shape = vector["weights" if "weights" in vector else "x"].shape
+    dropped = form.dropped(shape)
+    assert dropped == vector.get("n_tail_dropped", 0)
+    with may_drop(name, shape):
+        codes, scale = form.unpack(vector["packed"], shape)
+    if "weights" in vector:
+        with may_drop(name, shape):
+            np.testing.assert_array_equal(form.pack(vector["weights"], vector["scale"]), vector["packed"], strict=True)
+        kept = codes.size - dropped
+        np.testing.assert_array_equal(codes.ravel()[:kept], vector["weights"].ravel()[:kept], strict=True)
+        assert np.all(codes.ravel()[kept:] == -1)
+        assert np.all(scale == vector["scale"])
+    x = vector["x"] if "x" in vector else (vector["weights"] * vector["scale"]).astype(np.float32)
+    with may_drop(name, shape):
+        np.testing.assert_array_equal(form.quantize(x), vector["packed"], strict=True)
+    if "dequant_c" in vector:
+        blocks = codes.reshape(*scale.shape, form.block) * np.asarray(scale)[..., None]
+        np.testing.assert_array_equal(blocks.reshape(shape), vector["dequant_c"])
+
+
+@pytest.mark.parametrize("path", I2S_MATMULS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(("name", "key"), [("i2_s_x86", "packed"), ("i2_s_x86_r4", "packed_r4"), ("i2_s_arm", "packed_arm")])
+def test_weights_of_i2s_products(path: Path, name: str, key: str) -> None:
+    vector = load(path)
+    np.testing.assert_array_equal(FORMATS[name].pack(vector["weights"], vector["scale"]), vector[key], strict=True)
+    codes, scale = FORMATS[name].unpack(vector[key], vector["weights"].shape)
+    np.testing.assert_array_equal(codes, vector["weights"], strict=True)
+    assert scale == vector["scale"]
+    np.testing.assert_array_equal(vector["acts"].astype(np.int32) @ codes.T.astype(np.int32), vector["ternary_exact"])
+
+
+@pytest.mark.parametrize("path", TQ2_0_MATMULS, ids=lambda path: path.stem)
+def test_weights_of_tq2_0_products(path: Path) -> None:
+    vector = load(path)
+    np.testing.assert_array_equal(FORMATS["tq2_0"].quantize(vector["w_float"]), vector["packed"], strict=True)
+
+
+def tq2_0_floats(seed: int, magnitude: float, family: str) -> Floats:
+    """Three rows of two blocks: gaussian, or on and beside the ties at half of the largest magnitude."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((3, 512), dtype=np.float32)
+    if family == "ties":
+        half = np.float32(0.5)
+        near = np.array([half, np.nextafter(half, np.float32(0)), np.nextafter(half, np.float32(1)), 0, 1], np.float32)
+        x = rng.choice(np.concatenate([near, -near]), x.shape)
+    with np.errstate(over="ignore", under="ignore"):
+        x *= np.float32(magnitude)
+    np.nan_to_num(x, copy=False)
+    return x
+
+
+@given(st.integers(0, 2**32), st.floats(-42, 38).map(lambda power: 10.0**power), st.sampled_from(["gaussian", "ties"]))
+def test_tq2_0_agrees_with_gguf(seed: int, magnitude: float, family: str) -> None:
+    x = tq2_0_floats(seed, magnitude, family)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", NonFiniteWarning)
+        warnings.simplefilter("ignore", RuntimeWarning)
+        expected = gguf_quantize(x, GGMLQuantizationType.TQ2_0)
+        np.testing.assert_array_equal(FORMATS["tq2_0"].quantize(x), expected, strict=True)
+
+
+def tq2_0_one_by_one(x: Floats) -> bytes:
+    """quantize_row_tq2_0_ref for one block, a weight at a time; products are rounded to float32, lroundf is done in exact integers."""
+    largest = np.float32(0)
+    for value in np.abs(x):
+        if not largest > value:
+            largest = value
+    with np.errstate(all="ignore"):
+        inverse = np.float32(1) / largest if largest != 0 else np.float32(0)
+        products = [value * inverse for value in x]
+        scale = b"\x00\x7e" if math.isnan(largest) else np.float16(largest).tobytes()
+    packed = bytearray(64)
+    for i, product in enumerate(products):
+        field = 1
+        if math.isfinite(product) and abs(product) < 2.0**63:
+            whole = int(abs(product))
+            whole += abs(float(product)) - whole >= 0.5
+            field = ((whole if product > 0 else -whole) + 1) & 3
+        packed[i // 128 * 32 + i % 32] |= field << (i % 128 // 32 * 2)
+    return bytes(packed) + scale
+
+
+AWKWARD = np.array(
+    [0, -0.0, 1e-45, 2.9e-39, 2.95e-39, 1.2e-38, 6e-8, 0.49999997, 0.5, 1, 1.5, 2.5, 65519.99, 65520, 1e10, 2**25, 1e19, 3.4028235e38],
+    np.float32,
+)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0, 0.005, 0.5, 1]), st.sampled_from([0, 0.005, 0.5]), st.booleans())
+def test_tq2_0_follows_c_on_unusual_values(seed: int, share_nan: float, share_inf: float, few: bool) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.choice(rng.choice(AWKWARD, 3) if few else AWKWARD, (2, 256))
+    x[rng.random(x.shape) < share_inf] = np.inf
+    x *= rng.choice(np.array([-1, 1], np.float32), x.shape)
+    x[rng.random(x.shape) < share_nan] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NonFiniteWarning)
+        packed = FORMATS["tq2_0"].quantize(x)
+    assert [row.tobytes() for row in packed] == [tq2_0_one_by_one(row) for row in x]
+
+
+def i2_s_one_by_one(x: Floats) -> tuple[list[int], np.float32]:
+    """The rule of quantize_i2_s in Python's float, which is C's double: codes and scale."""
+    largest = 0.0
+    for value in x.ravel().tolist():
+        largest = largest if math.isnan(value) or abs(value) < largest else abs(value)
+    codes = [0 if abs(value) < 1e-6 else 1 if value * largest > 0 else -1 for value in x.ravel().tolist()]
+    return codes, np.float32(largest)
+
+
+NEAR_1E_6 = [np.nextafter(np.float32(1e-6), np.float32(toward)) for toward in (0, 1)] + [np.float32(1e-6)]
+
+
+@pytest.mark.parametrize("name", ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4"])
+@given(st.integers(0, 2**32), st.booleans())
+def test_i2_s_rule_follows_c(name: str, seed: int, finite: bool) -> None:
+    rng = np.random.default_rng(seed)
+    values = np.array([0, -0.0, 1e-45, *NEAR_1E_6, 1e-5, 1, 3.4028235e38] + ([] if finite else [np.nan, np.inf]), np.float32)
+    x = rng.choice(values[rng.integers(0, 2, values.size, dtype=bool) | (values == 0)], (4, 96))
+    x *= rng.choice(np.array([-1, 1], np.float32), x.shape)
+    codes, scale = i2_s_one_by_one(x)
+    with nullcontext() if np.isfinite(x).all() else pytest.warns(NonFiniteWarning):
+        packed = FORMATS[name].quantize(x)
+    assert packed[96:100].tobytes() == scale.tobytes()
+    packed[96:100] = 0
+    np.testing.assert_array_equal(packed, FORMATS[name].pack(np.array(codes, np.int8).reshape(x.shape), 0.0))

@@ -1,0 +1,134 @@
+"""ternary_matmul against the integer product: every path, shape, alignment and thread count gives the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.kernels import FORMATS, PackedWeights, pack_weights, ternary_matmul
+from tritmark.kernels.ternary_matmul.api import with_receipt
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 200), st.integers(1, 600))
+
+
+def _data(shape: tuple[int, int, int], seed: int, gap: int = 0, offset: int = 0):
+    M, N, K = shape
+    rng = np.random.default_rng(seed)
+    block = rng.integers(-128, 128, M * (K + gap) + offset, dtype=np.int8)[offset:]
+    activations = np.lib.stride_tricks.as_strided(block, (M, K), (K + gap, 1))
+    codes = rng.integers(-1, 2, (N, K), dtype=np.int8)
+    return activations, codes, np.float32(rng.uniform(1e-3, 10)), rng.uniform(1e-2, 1e3, M).astype(np.float32)
+
+
+def _float_rule(acc, weight_scale, act_scale):
+    return (acc.astype(np.float64) * (np.float64(weight_scale) / act_scale.astype(np.float64))[:, np.newaxis]).astype(np.float32)
+
+
+@given(shape=SHAPES, seed=st.integers(0, 2**32), gap=st.integers(0, 70), offset=st.integers(0, 63), threads=st.integers(1, 4))
+def test_all_outputs_are_the_same_bits_everywhere(isa, shape, seed, gap, offset, threads):
+    activations, codes, weight_scale, act_scale = _data(shape, seed, gap, offset)
+    weights = pack_weights(codes, weight_scale)
+    exact = activations.astype(np.int64) @ codes.astype(np.int64).T
+    expected = _float_rule(exact, weight_scale, act_scale)
+    given_ = {"act_scale": act_scale, "variant": isa, "threads": threads}
+    acc, receipt = with_receipt(activations, weights, dtype="int32", **given_)
+    assert receipt.ran == isa
+    assert np.array_equal(acc, exact)
+    assert np.array_equal(ternary_matmul(activations, weights, **given_).view(np.uint32), expected.view(np.uint32))
+    half = ternary_matmul(activations, weights, dtype="bfloat16", **given_)
+    assert np.array_equal(half.view(np.uint16), expected.astype(ml_dtypes.bfloat16).view(np.uint16))
+
+
+@pytest.mark.parametrize("K", [2176, 4096, 27648, 32771])
+@pytest.mark.parametrize("activation", [127, -128])
+def test_sums_that_overflow_int16_are_exact(isa, K, activation):
+    codes = np.ones((65, K), np.int8)
+    codes[1] = -1
+    activations = np.full((5, K), activation, np.int8)
+    acc = ternary_matmul(activations, pack_weights(codes, 1.0), dtype="int32", variant=isa)
+    assert np.all(acc[:, 0] == activation * K)
+    assert np.all(acc[:, 1] == -activation * K)
+
+
+def test_sums_past_the_chunk_are_exact(isa):
+    K = 4 * 8192 * 3 + 5
+    activations, codes, _, _ = _data((2, 3, K), 7)
+    acc = ternary_matmul(activations, pack_weights(codes, 1.0), dtype="int32", variant=isa)
+    assert np.array_equal(acc, activations.astype(np.int64) @ codes.astype(np.int64).T)
+
+
+@pytest.mark.parametrize("format", [name for name, format in FORMATS.items() if format.scale_per == "tensor"])
+def test_every_format_with_one_scale_is_taken(format):
+    activations, codes, weight_scale, act_scale = _data((3, 64, 256), 3)
+    out = ternary_matmul(activations, pack_weights(codes, weight_scale, format=format), act_scale=act_scale)
+    assert np.array_equal(out, _float_rule(activations.astype(np.int64) @ codes.T.astype(np.int64), weight_scale, act_scale))
+
+
+def test_one_row_may_come_flat_and_out_is_filled():
+    activations, codes, weight_scale, _ = _data((1, 70, 130), 4)
+    weights = pack_weights(codes, weight_scale)
+    out = np.full(70, np.nan, np.float32)
+    assert ternary_matmul(activations[0], weights, act_scale=2.0, out=out) is out
+    assert np.array_equal(out, ternary_matmul(activations, weights, act_scale=2.0)[0])
+
+
+def test_block_scales_are_refused_with_the_reason():
+    codes = np.ones((2, 256), np.int8)
+    with pytest.raises(NoCompatibleKernelError, match="scale for each block"):
+        ternary_matmul(np.ones((1, 256), np.int8), pack_weights(codes, np.ones((2, 1), np.float32), format="tq2_0"))
+
+
+def test_an_unknown_variant_lists_every_candidate():
+    weights = pack_weights(np.ones((2, 8), np.int8), 1.0)
+    with pytest.raises(NoCompatibleKernelError) as caught:
+        ternary_matmul(np.ones((1, 8), np.int8), weights, variant="neon")
+    assert [name for name, _ in caught.value.candidates] == ["scalar", "sse41", "avx2", "avx512"]
+
+
+@pytest.mark.parametrize(
+    ("change", "argument"),
+    [
+        ({"activations": np.ones((1, 9), np.int8)}, "activations"),
+        ({"activations": np.ones((1, 8), np.uint8)}, "activations"),
+        ({"activations": np.ones((0, 8), np.int8)}, "activations"),
+        ({"activations": np.ones((1, 1, 8), np.int8)}, "activations"),
+        ({"activations": np.ones((8, 2), np.int8).T}, "activations"),
+        ({"activations": [[1] * 8]}, "activations"),
+        ({"weights": np.ones((2, 8), np.int8)}, "weights"),
+        ({"act_scale": 0.0}, "act_scale"),
+        ({"act_scale": np.array([np.nan], np.float32)}, "act_scale"),
+        ({"act_scale": np.ones(3, np.float32)}, "act_scale"),
+        ({"dtype": "float64"}, "dtype"),
+        ({"threads": 0}, "threads"),
+        ({"out": np.zeros((1, 3), np.float32)}, "out"),
+        ({"out": np.zeros((1, 2), np.int32)}, "out"),
+    ],
+)
+def test_bad_arguments_are_named(change, argument):
+    good = {"activations": np.ones((1, 8), np.int8), "weights": pack_weights(np.ones((2, 8), np.int8), 1.0), "act_scale": 1.0}
+    arguments = {**good, **change}
+    out = arguments.get("out")
+    before = None if out is None else out.copy()
+    with pytest.raises(InvalidArgumentError) as caught:
+        ternary_matmul(arguments.pop("activations"), arguments.pop("weights"), **arguments)
+    assert caught.value.argument == argument
+    if out is not None:
+        assert np.array_equal(out, before)
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("mm_i2s_*.npz")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(("key", "format"), [("packed", "i2_s_x86"), ("packed_r4", "i2_s_x86_r4"), ("packed_arm", "i2_s_arm")])
+def test_the_original_packers_bytes_give_the_exact_product(isa, path, key, format):
+    vector = np.load(path)
+    weights = PackedWeights.from_bytes(vector[key], format, vector["weights"].shape)
+    acc = ternary_matmul(vector["acts"], weights, dtype="int32", variant=isa)
+    assert np.array_equal(acc, vector["ternary_exact"])
+    if vector["x86_overflow"] and key == "packed":
+        assert not np.array_equal(acc, vector["out_1x1"] - vector["act_sum"][:, np.newaxis]), "the original's int16 sums overflow here"

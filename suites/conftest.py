@@ -1,0 +1,31 @@
+"""What every suite shares: hypothesis profiles, and the instruction sets that can be tested here."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tritmark.kernels import cpu
+
+# Deadlines measure the machine, not the code; the numbers of examples are per property.
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("quick", max_examples=60, **_COMMON)
+settings.register_profile("full", max_examples=600, **_COMMON)
+settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where TRITMARK_FORCE_ISA names an instruction set that this CPU lacks, nothing can be tested; say so."""
+    isa = os.environ.get(cpu.FORCE)
+    if isa and not cpu.ISAS[isa][1] <= cpu.features():
+        lacking = ", ".join(sorted(cpu.ISAS[isa][1] - cpu.features()))
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason=f"{cpu.FORCE}={isa}, and this CPU lacks {lacking}"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`isa`: every instruction set that this CPU has, one test each."""
+    if "isa" in metafunc.fixturenames:
+        metafunc.parametrize("isa", [isa for isa, (_, needed, _) in cpu.ISAS.items() if needed <= cpu.features()])

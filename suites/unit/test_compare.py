@@ -1,0 +1,145 @@
+"""How outputs are compared: the three families, and what no reference may say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic
+from tritmark.harness.validate.compare import BrokenReferenceError, Comparison, compare, expectations, rounded
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def contract(family: Family, dtype: str) -> tuple[Op, KernelKey]:
+    op = Op(
+        name="fake",
+        summary="",
+        source="",
+        axes=("n",),
+        inputs=(),
+        outputs=(Tensor("y", ("n",), "key", ""),),
+        family=family,
+        families=(),
+        generate=lambda axes, family, rng: {},
+        encode=lambda inputs, axes, format: {},
+        outputs_like=lambda axes, key: {"y": ((axes["n"],), dtype)},
+        reference=lambda inputs, axes, key: {},
+        traffic=lambda axes, key: Traffic(0, 0, 0),
+    )
+    return op, KernelKey("cpu", "fake", "none", dtype)
+
+
+def judge(family: Family, expected: Any, found: Any, bound: Any = None) -> Comparison:
+    op, key = contract(family, found.dtype.name)
+    axes: Axes = {"n": found.size}
+    reference = {"y": np.asarray(expected)} | ({} if bound is None else {"y.bound": np.asarray(bound)})
+    (only,) = expectations(op, axes, key, reference)
+    return compare(only, found)
+
+
+def test_exact_means_the_same_bits() -> None:
+    expected = np.array([0.0, -0.0, np.inf, 1.0], np.float32)
+    assert judge(Family.EXACT, expected, expected.copy()).wrong.size == 0
+    found = np.array([-0.0, -0.0, np.inf, np.nextafter(np.float32(1), np.float32(2))], np.float32)
+    result = judge(Family.EXACT, expected, found)
+    assert result.wrong.tolist() == [0, 3]
+    assert result.largest_ulp == 1
+    assert result.first is not None
+    assert (result.first.index, result.first.expected, result.first.found) == ((0,), "0.0", "-0.0")
+
+
+def test_integers_are_exact_in_every_family() -> None:
+    for family in (Family.EXACT, Family.ROUNDED):
+        result = judge(family, np.array([5, 7]), np.array([5, 8], np.int32))
+        assert result.wrong.tolist() == [1]
+        assert result.largest_error == 1
+
+
+@pytest.mark.parametrize("dtype", [np.dtype("float16"), BF16, np.dtype("float32")])
+def test_rounded_admits_one_ulp_and_not_two(dtype: np.dtype[Any]) -> None:
+    exact = np.array([1.0, -1.0, 0.0, 3.0])
+    near = exact.astype(dtype)
+    for steps, wrong in ((1, []), (2, [0, 1, 2, 3])):
+        found = near
+        for _ in range(steps):
+            found = np.nextafter(found, dtype.type(np.inf)).astype(dtype)
+        result = judge(Family.ROUNDED, exact, found)
+        assert result.wrong.tolist() == wrong
+        assert result.largest_ulp == steps
+
+
+def test_nan_is_never_right() -> None:
+    found = np.array([np.nan, 1.0], np.float32)
+    assert judge(Family.ROUNDED, np.array([1.0, 1.0]), found).wrong.tolist() == [0]
+    assert judge(Family.EXACT, np.array([1.0, 1.0], np.float32), found).wrong.tolist() == [0]
+    assert judge(Family.BOUNDED, np.array([1.0, 1.0], np.float32), found, [1e30, 1e30]).wrong.tolist() == [0]
+
+
+def test_overflow_is_rounded_to_infinity() -> None:
+    assert judge(Family.ROUNDED, np.array([1e39]), np.array([np.inf], np.float32)).wrong.size == 0
+    assert judge(Family.ROUNDED, np.array([1e39]), np.array([1.0], np.float32)).wrong.size == 1
+
+
+def test_bounded_takes_its_bound_from_the_reference() -> None:
+    expected, found = np.array([1.0, 1.0, 2.0]), np.array([1.5, 1.25, 2.0], np.float32)
+    assert judge(Family.BOUNDED, expected, found, [0.25, 0.25, 0.0]).wrong.tolist() == [0]
+    assert judge(Family.BOUNDED, expected, found, [0.5, 0.25, 0.0]).wrong.size == 0
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype", "reference", "told"),
+    [
+        (Family.EXACT, "float32", {}, "missing"),
+        (Family.EXACT, "float32", {"y": np.zeros(3, np.float32)}, "shape"),
+        (Family.EXACT, "float32", {"y": np.array([1, np.nan], np.float32)}, "NaN at index \\(1,\\)"),
+        (Family.ROUNDED, "float32", {"y": np.array([1, np.nan])}, "NaN"),
+        (Family.EXACT, "float32", {"y": np.zeros(2)}, "bit for bit"),
+        (Family.EXACT, "int8", {"y": np.array([0, 128])}, "past int8"),
+        (Family.EXACT, "int8", {"y": np.zeros(2)}, "holds integers"),
+        (Family.BOUNDED, "float32", {"y": np.zeros(2)}, "no bound"),
+        (Family.BOUNDED, "float32", {"y": np.zeros(2), "y.bound": np.array([0, np.inf])}, "bound"),
+        (Family.BOUNDED, "float32", {"y": np.zeros(2), "y.bound": np.array([0, -1.0])}, "bound"),
+    ],
+)
+def test_a_reference_that_cannot_be_judged_against_is_refused(family: Family, dtype: str, reference: dict[str, Any], told: str) -> None:
+    op, key = contract(family, dtype)
+    with pytest.raises(BrokenReferenceError, match=told):
+        expectations(op, {"n": 2}, key, reference)
+
+
+def test_expected_values_cannot_be_written() -> None:
+    op, key = contract(Family.EXACT, "int8")
+    (only,) = expectations(op, {"n": 2}, key, {"y": np.array([1, 2], np.int8)})
+    with pytest.raises(ValueError, match="read-only"):
+        only.values[0] = 3
+    assert replace(only, name="z").values is only.values
+
+
+@given(st.lists(FINITE | st.integers(-(2**60), 2**60).map(lambda i: 1.0 + i * 2.0**-62), min_size=1, max_size=50))
+def test_bfloat16_is_rounded_once(values: list[float]) -> None:
+    exact = np.array(values)
+    found = rounded(exact, BF16).astype(np.float64)
+    for x, y in zip(values, found.tolist(), strict=True):
+        if not np.isfinite(y):
+            assert abs(x) >= 2.0**127 * (2 - 2.0**-8)
+            continue
+        spacing = Fraction(float(np.spacing(np.float32(abs(y))))) * 2**16 if y and abs(y) >= 2.0**-126 else Fraction(2) ** -133
+        # Just above a power of two, the neighbour below is half as far.
+        assert abs(Fraction(x) - Fraction(y)) <= spacing / 2
+        if abs(Fraction(x) - Fraction(y)) == spacing / 2:
+            assert int(np.array(y, BF16).view(np.uint16)) % 2 == 0
+
+
+def test_a_double_that_double_rounding_gets_wrong() -> None:
+    just_over_half = 1 + 2.0**-8 + 2.0**-40
+    assert float(rounded(np.array([just_over_half]), BF16)[0]) == 1 + 2.0**-7
+    assert float(np.array([just_over_half]).astype(np.float32).astype(BF16)[0]) == 1.0

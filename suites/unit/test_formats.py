@@ -1,0 +1,416 @@
+"""FORMATS: the layouts against their formulas, round trips, memory layouts of arguments, and refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels.formats import FORMATS, Format, NonFiniteWarning, TailDroppedWarning
+
+Codes = npt.NDArray[np.int8]
+Shape = tuple[int, int]
+
+every_format = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+
+
+def ternary(shape: Shape, seed: int = 0) -> Codes:
+    return np.random.default_rng(seed).integers(-1, 2, shape, np.int8)
+
+
+def scale_for(form: Format, shape: Shape, seed: int = 0) -> Any:
+    if form.scale_per == "tensor":
+        return np.float32(np.random.default_rng(seed).random())
+    exact_in_float16 = np.random.default_rng(seed).integers(-2048, 2048, (shape[0], shape[1] // form.block)) / 64
+    return exact_in_float16.astype(np.float32)
+
+
+def pack(form: Format, codes: Codes, scale: Any) -> npt.NDArray[np.uint8]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TailDroppedWarning)
+        return form.pack(codes, scale)
+
+
+def shapes(form: Format, largest: int = 200) -> st.SearchStrategy[Shape]:
+    return st.tuples(
+        st.integers(1, -(-largest // form.row_multiple)).map(lambda n: n * form.row_multiple),
+        st.integers(1, -(-largest // form.column_multiple)).map(lambda k: k * form.column_multiple),
+    )
+
+
+def place(name: str, n: int, k: int, shape: Shape) -> tuple[int, int] | None:
+    """Byte and shift of weight (n, k): the formulas by which the layouts are defined; None for a weight that is dropped."""
+    flat = n * shape[1] + k
+    if name in ("i2_s_x86", "i2_s_arm"):
+        lane = 32 if name == "i2_s_x86" else 16
+        unit, j = divmod(flat, 4 * lane)
+        return None if unit == shape[0] * shape[1] // (4 * lane) else (unit * lane + j % lane, 6 - 2 * (j // lane))
+    if name == "i2_s_x86_r4":
+        return n // 4 * shape[1] + k, 6 - 2 * (n % 4)
+    if name == "tq2_0":
+        block, e = divmod(flat, 256)
+        return block * 66 + e // 128 * 32 + e % 32, e % 128 // 32 * 2
+    groups = (shape[1] + 3) // 4
+    return (n // 64 * groups + k // 4) * 64 + n % 16 * 4 + k % 4, n % 64 // 16 * 2
+
+
+def test_formats_are_ordered_and_cannot_be_changed() -> None:
+    assert list(FORMATS) == ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq2_0", "tile64"]
+    with pytest.raises(TypeError):
+        FORMATS["mine"] = FORMATS["tile64"]  # type: ignore[index]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        FORMATS["tile64"].block = 1  # type: ignore[misc]
+
+
+@every_format
+def test_description(form: Format) -> None:
+    assert FORMATS[form.name] is form
+    assert form.codes == (-1, 0, 1)
+    assert form.summary
+    assert form.source
+    assert form.packed_bytes((128, 512)) == pack(form, ternary((128, 512)), 1.0).size
+
+
+def test_bits_per_weight_count_scales_and_padding() -> None:
+    assert FORMATS["i2_s_x86"].bits_per_weight((4, 128)) == 2 + 32 * 8 / 512
+    assert FORMATS["tq2_0"].bits_per_weight((3, 512)) == 66 * 8 / 256
+    assert FORMATS["tile64"].bits_per_weight((64, 64)) == 2 + 64 * 8 / 4096
+    assert FORMATS["tile64"].bits_per_weight((1, 1)) == 8 * (64 + 64)
+
+
+def test_block_and_scale_of_each_format() -> None:
+    assert {name: (form.block, form.scale_per) for name, form in FORMATS.items()} == {
+        "i2_s_x86": (128, "tensor"),
+        "i2_s_arm": (64, "tensor"),
+        "i2_s_x86_r4": (4, "tensor"),
+        "tq2_0": (256, "block"),
+        "tile64": (256, "tensor"),
+    }
+
+
+@every_format
+@given(st.data())
+def test_fields_are_where_the_formula_puts_them(form: Format, data: st.DataObject) -> None:
+    shape = data.draw(shapes(form, 40))
+    codes = ternary(shape, data.draw(st.integers(0, 99)))
+    packed = pack(form, codes, 0.0).ravel()
+    if form.name == "tile64":
+        codes = np.pad(codes, ((0, -shape[0] % 64), (0, -shape[1] % 4)))
+    expected = np.zeros_like(packed)
+    for (n, k), w in np.ndenumerate(codes):
+        where = place(form.name, n, k, codes.shape)
+        if where:
+            expected[where[0]] |= (w + 1) << where[1]
+    np.testing.assert_array_equal(packed, expected)
+
+
+@every_format
+@given(st.data())
+def test_round_trip(form: Format, data: st.DataObject) -> None:
+    shape = data.draw(shapes(form))
+    seed = data.draw(st.integers(0, 2**32))
+    codes, scale = ternary(shape, seed), scale_for(form, shape, seed)
+    packed = pack(form, codes, scale)
+    assert packed.shape == form.packed_shape(shape)
+    dropped = form.dropped(shape)
+    expected = codes.copy()
+    expected.ravel()[codes.size - dropped :] = -1
+    for given_bytes in (packed, packed.ravel(), np.repeat(packed.ravel(), 2)[::2]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if dropped else "error", TailDroppedWarning)
+            found, found_scale = form.unpack(given_bytes, shape)
+        np.testing.assert_array_equal(found, expected, strict=True)
+        np.testing.assert_array_equal(found_scale, scale, strict=True)
+
+
+VIEWS: dict[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+    "fortran": np.asfortranarray,
+    "columns apart": lambda a: np.repeat(a, 3, axis=1)[:, ::3],
+    "rows apart": lambda a: np.repeat(a, 2, axis=0)[::2],
+    "backwards": lambda a: a[::-1, ::-1].copy()[::-1, ::-1],
+    "inside a larger one": lambda a: np.pad(a, 1)[1:-1, 1:-1],
+    "unaligned": lambda a: np.frombuffer(b"\0" + a.tobytes(), np.uint8)[1:].view(a.dtype).reshape(a.shape),
+}
+
+
+@every_format
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@given(st.data())
+def test_a_view_packs_as_its_copy_and_is_left_alone(
+    form: Format, view: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], data: st.DataObject
+) -> None:
+    shape = data.draw(shapes(form))
+    codes, scale = ternary(shape), scale_for(form, shape)
+    seen = view(codes)
+    seen.flags.writeable = False
+    np.testing.assert_array_equal(pack(form, seen, scale), pack(form, codes, scale), strict=True)
+    np.testing.assert_array_equal(seen, codes)
+    if form.rule and not form.dropped(shape):
+        x = np.random.default_rng(1).standard_normal(shape, np.float32)
+        seen = view(x)
+        seen.flags.writeable = False
+        np.testing.assert_array_equal(form.quantize(seen), form.quantize(x), strict=True)
+        np.testing.assert_array_equal(seen, x)
+
+
+@every_format
+@pytest.mark.parametrize("call", ["pack", "unpack"])
+@pytest.mark.parametrize("shape", [(1024, 2048), (4, 2**20)])
+def test_temporaries_stay_within_one_and_a_half_times_the_codes(form: Format, shape: Shape, call: str) -> None:
+    codes = np.asfortranarray(ternary(shape))
+    packed = pack(form, codes, 1.0)
+    tracemalloc.start()
+    try:
+        result = form.pack(codes, 1.0) if call == "pack" else form.unpack(packed, codes.shape)[0]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak - result.nbytes <= 1.5 * codes.nbytes
+
+
+def refused(call: Callable[[], object]) -> InvalidArgumentError:
+    with pytest.raises(InvalidArgumentError) as caught:
+        call()
+    return caught.value
+
+
+@every_format
+@pytest.mark.parametrize("code", [-128, -2, 2, 127])
+def test_an_illegal_code_is_refused_at_its_index(form: Format, code: int) -> None:
+    codes = ternary((64, 256))
+    codes[17, 3] = code
+    codes[40, 0] = 2
+    error = refused(lambda: form.pack(codes, 1.0))
+    assert (error.op, error.argument, error.found) == (f"formats.{form.name}.pack", "codes", f"{code} at (17, 3)")
+    assert error.legal == "-1, 0, 1"
+
+
+@every_format
+def test_field_3_is_refused_at_its_index(form: Format) -> None:
+    shape = (68, 256)
+    packed = form.pack(ternary(shape), 1.0)
+    for n, k in [(66, 2), (66, 1), (1, 255)]:
+        where = place(form.name, n, k, shape)
+        assert where
+        packed.reshape(-1)[where[0]] |= 3 << where[1]
+        error = refused(lambda: form.unpack(packed, shape))
+        assert (error.op, error.argument) == (f"formats.{form.name}.unpack", "packed")
+        assert error.found == f"field 3 for the weight at {(n, k)}"
+
+
+@every_format
+@pytest.mark.parametrize(
+    ("codes", "found"),
+    [
+        ([[0]], "a list"),
+        (ternary((4, 256)).astype(np.int16), "of dtype int16"),
+        (ternary((4, 256)).astype(bool), "of dtype bool"),
+        (np.zeros(256, np.int8), "of shape (256,)"),
+        (np.zeros((1, 4, 256), np.int8), "of shape (1, 4, 256)"),
+        (np.zeros((0, 256), np.int8), "of shape (0, 256)"),
+        (np.zeros((4, 0), np.int8), "of shape (4, 0)"),
+    ],
+)
+def test_wrong_codes_are_refused(form: Format, codes: Any, found: str) -> None:
+    error = refused(lambda: form.pack(codes, 1.0))
+    assert (error.argument, error.found) == ("codes", found)
+
+
+@every_format
+@pytest.mark.parametrize("scale", [None, "1", True, 1j, np.ones(1, np.float32), np.ones((2, 2), np.float32), np.array(1), [1.0]])
+def test_a_scale_of_the_wrong_kind_is_refused(form: Format, scale: Any) -> None:
+    assert refused(lambda: form.pack(ternary((4, 256)), scale)).argument == "scale"
+
+
+@pytest.mark.parametrize("name", ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tile64"])
+@pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, 1e39, -1.0, np.float32(np.nan)])
+def test_a_tensor_scale_must_be_finite_and_not_negative(name: str, scale: float) -> None:
+    form, codes = FORMATS[name], ternary((64, 128))
+    error = refused(lambda: form.pack(codes, scale))
+    assert (error.op, error.argument, error.legal) == (f"formats.{name}.pack", "scale", "a finite float32 >= 0")
+    packed = form.pack(codes, 1.0)
+    at = 64 * 128 // 4
+    with np.errstate(over="ignore"):
+        packed[at : at + 4] = np.array([scale], "<f4").view(np.uint8)
+    error = refused(lambda: form.unpack(packed, (64, 128)))
+    assert (error.op, error.argument) == (f"formats.{name}.unpack", "scale")
+
+
+def test_tq2_0_scales_are_float16_inside() -> None:
+    form, codes = FORMATS["tq2_0"], ternary((2, 512))
+    scales = np.array([[1 / 3, 65519.996], [1e-9, 2.0**-24]], np.float32)
+    _, found = form.unpack(form.pack(codes, scales), (2, 512))
+    np.testing.assert_array_equal(found, np.array([[0.33325195, 65504], [0, 2.0**-24]], np.float32), strict=True)
+    error = refused(lambda: form.pack(codes, np.array([[1, 2], [65520, np.inf]], np.float32)))
+    assert (error.argument, error.found, error.legal) == ("scale", "65520.0 at (1, 0)", "finite as float16")
+
+
+def test_tq2_0_keeps_scales_that_are_not_finite() -> None:
+    scales = np.array([[np.inf, -np.inf], [np.nan, -np.nan]], np.float32)
+    packed = FORMATS["tq2_0"].pack(ternary((2, 512)), scales)
+    assert packed.reshape(4, 66)[:, 64:].copy().view("<u2").ravel().tolist() == [0x7C00, 0xFC00, 0x7E00, 0xFE00]
+    np.testing.assert_array_equal(FORMATS["tq2_0"].unpack(packed, (2, 512))[1], scales)
+
+
+def test_tq2_0_takes_one_scale_for_all_blocks() -> None:
+    codes = ternary((2, 512))
+    expected = FORMATS["tq2_0"].pack(codes, np.full((2, 2), 0.5, np.float32))
+    for scale in (0.5, np.float64(0.5), np.array(0.5, np.float32)):
+        np.testing.assert_array_equal(FORMATS["tq2_0"].pack(codes, scale), expected)
+
+
+@pytest.mark.parametrize(("name", "shape", "rows", "columns"), [("i2_s_x86_r4", (6, 128), 4, 1), ("tq2_0", (4, 300), 1, 256)])
+def test_shapes_that_the_layout_does_not_admit_are_refused(name: str, shape: Shape, rows: int, columns: int) -> None:
+    form = FORMATS[name]
+    calls: dict[str, Callable[[], object]] = {
+        "codes": lambda: form.pack(ternary(shape), 1.0),
+        "x": lambda: form.quantize(np.ones(shape, np.float32)),
+        "shape": lambda: form.unpack(np.zeros(form.packed_bytes(shape), np.uint8), shape),
+    }
+    for argument, call in calls.items():
+        error = refused(call)
+        assert (error.argument, error.found) == (argument, f"of shape {shape}")
+        assert error.legal == f"N a multiple of {rows} and K of {columns}"
+
+
+@every_format
+@pytest.mark.parametrize("shape", [None, 4, [64, 256], (64,), (64, 256, 1), (64, 0), (-64, -256), (64.0, 256), ("a", "b")])
+def test_unpack_refuses_a_wrong_shape(form: Format, shape: Any) -> None:
+    assert refused(lambda: form.unpack(np.zeros(4096 + 64, np.uint8), shape)).argument == "shape"
+
+
+@every_format
+def test_unpack_refuses_wrong_bytes(form: Format) -> None:
+    shape = (64, 256)
+    good = form.pack(ternary(shape), 1.0)
+    wrong: tuple[Any, ...] = (
+        good.ravel()[:-1],
+        np.append(good, np.uint8(0)),
+        good.reshape(2, -1),
+        good.view(np.int8),
+        good.tobytes(),
+        good[:0],
+    )
+    for bad in wrong:
+        assert refused(partial(form.unpack, bad, shape)).argument == "packed"
+    assert refused(lambda: form.unpack(good, (2**40, 2**40))).argument == "packed"
+
+
+@pytest.mark.parametrize(("name", "block"), [("i2_s_x86", 128), ("i2_s_arm", 64)])
+@pytest.mark.parametrize("extra", [1, 3, 4, 63])
+def test_a_tail_is_dropped_with_a_warning_or_refused(name: str, block: int, extra: int) -> None:
+    form = FORMATS[name]
+    shape = (1, 2 * block + extra)
+    codes = np.ones(shape, np.int8)
+    with pytest.warns(TailDroppedWarning, match=f"drops the last {extra} of {codes.size} weights") as caught:
+        packed = form.pack(codes, 1.0)
+    assert caught[0].filename == __file__
+    with pytest.warns(TailDroppedWarning):
+        np.testing.assert_array_equal(form.quantize(codes.astype(np.float32)), packed)
+    assert packed.size == codes.size // 4 + 32
+    assert not packed[block // 2 : codes.size // 4].any()
+    with pytest.warns(TailDroppedWarning):
+        found, scale = form.unpack(packed, shape)
+    assert scale == 1
+    assert found.ravel().tolist() == [1] * (2 * block) + [-1] * extra
+    calls: list[Callable[[], object]] = [
+        lambda: form.pack(codes, 1.0, tail="error"),
+        lambda: form.unpack(packed, shape, tail="error"),
+        lambda: form.quantize(codes.astype(np.float32), tail="error"),
+    ]
+    for call in calls:
+        error = refused(call)
+        assert error.argument == "shape"
+        assert f"drops the last {extra} weights" in error.found
+        assert f"multiple of {block}" in error.legal
+
+
+def test_bytes_in_a_dropped_tail_are_refused() -> None:
+    form = FORMATS["i2_s_x86"]
+    with pytest.warns(TailDroppedWarning):
+        packed = form.pack(np.zeros((1, 192), np.int8), 1.0)
+    packed[47] = 1
+    with pytest.warns(TailDroppedWarning):
+        error = refused(lambda: form.unpack(packed, (1, 192)))
+    assert error.found == "other than zero in bytes 32 to 47"
+
+
+@every_format
+def test_a_whole_number_of_blocks_has_no_tail(form: Format) -> None:
+    codes = ternary((64, 256))
+    assert form.dropped((64, 256)) == 0
+    np.testing.assert_array_equal(form.pack(codes, 1.0, tail="error"), form.pack(codes, 1.0))
+    assert refused(lambda: form.pack(codes, 1.0, tail="keep")).argument == "tail"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("shape", "byte"), [((65, 8), 2 * 64 * 2 - 1), ((65, 8), 128 + 4), ((64, 6), 64 + 2), ((1, 1), 1)])
+def test_tile64_refuses_weights_in_its_padding(shape: Shape, byte: int) -> None:
+    form = FORMATS["tile64"]
+    packed = form.pack(ternary(shape), 1.0)
+    packed[byte] ^= 0x80 | 0x40
+    error = refused(lambda: form.unpack(packed, shape))
+    assert (error.argument, error.legal) == ("packed", "0 in the padding")
+
+
+def test_tile64_ends_with_the_scale_and_zeros() -> None:
+    packed = FORMATS["tile64"].pack(ternary((3, 5)), 0.75)
+    assert packed.size == 2 * 64 + 64
+    assert packed[-64:].tobytes() == np.float32(0.75).tobytes() + bytes(60)
+
+
+def test_tile64_has_no_rule() -> None:
+    error = refused(lambda: FORMATS["tile64"].quantize(np.ones((4, 4), np.float32)))
+    assert (error.op, error.argument) == ("formats.tile64.quantize", "format")
+
+
+with_rule = pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if form.rule])
+
+
+@with_rule
+@pytest.mark.parametrize(
+    "x",
+    [np.ones((4, 256)), np.ones((4, 256), ">f4"), np.ones((4, 256), "e"), np.ones(256, "f"), np.ones((0, 256), "f"), [[1.0]]],
+)
+def test_wrong_floats_are_refused(name: str, x: Any) -> None:
+    assert refused(lambda: FORMATS[name].quantize(x)).argument == "x"
+
+
+@with_rule
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_warn_or_are_refused(name: str, value: float) -> None:
+    x = np.ones((300, 256), np.float32)
+    x[299, 7] = x[299, 9] = value
+    with pytest.warns(NonFiniteWarning, match=r"at \(299, 7\)") as caught:
+        FORMATS[name].quantize(x)
+    assert caught[0].filename == __file__
+    error = refused(lambda: FORMATS[name].quantize(x, nonfinite="error"))
+    assert (error.argument, error.found) == ("x", f"{np.float32(value)} at (299, 7)")
+    assert refused(lambda: FORMATS[name].quantize(x, nonfinite="zero")).argument == "nonfinite"  # type: ignore[arg-type]
+
+
+def test_tq2_0_tells_of_a_scale_that_overflows() -> None:
+    x = np.ones((2, 512), np.float32)
+    x[1, 300] = -65520
+    with pytest.warns(NonFiniteWarning, match=r"65520\.0 at its largest in block \(1, 1\)"):
+        packed = FORMATS["tq2_0"].quantize(x)
+    assert FORMATS["tq2_0"].unpack(packed, (2, 512))[1].tolist() == [[1, 1], [1, np.inf]]
+    refused(lambda: FORMATS["tq2_0"].quantize(x, nonfinite="error"))
+
+
+def test_importing_the_formats_costs_only_numpy() -> None:
+    code = "import sys, json, tritmark.kernels.formats; print(json.dumps(list(sys.modules)))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    assert not {"scipy", "pandas", "matplotlib", "pydantic", "jinja2", "ml_dtypes", "gguf"} & set(loaded)

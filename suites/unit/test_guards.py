@@ -1,0 +1,104 @@
+"""The memory that candidates get: where it stands, and what it notices."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritmark.harness.errors import UsageError
+from tritmark.harness.validate.guards import ALIGNMENT, ZONE, Guarded, layout_offset
+
+DTYPES = [np.dtype(name) for name in ("int8", "int32", "float32", "float64")] + [np.dtype(ml_dtypes.bfloat16)]
+shapes = st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple)
+
+
+def write_byte(guarded: Guarded, at: int) -> None:
+    """Change one byte, counted from the array's first."""
+    address = ctypes.cast(guarded.array.ctypes.data + at, ctypes.POINTER(ctypes.c_ubyte))
+    address[0] ^= 0xFF
+
+
+@given(shapes, st.sampled_from(DTYPES), st.sampled_from(["aligned", "unaligned"]))
+def test_arrays_stand_where_the_layout_says(shape: tuple[int, ...], dtype: np.dtype[Any], layout: str) -> None:
+    guarded = Guarded(shape, dtype, seed=1, offset=layout_offset(layout, dtype.itemsize))
+    assert guarded.array.shape == shape
+    assert guarded.array.dtype == dtype
+    assert guarded.array.flags.c_contiguous
+    assert guarded.array.ctypes.data % ALIGNMENT == (0 if layout == "aligned" else dtype.itemsize)
+
+
+@pytest.mark.parametrize("alignment", [64, 128, 4096])
+def test_a_variant_gets_the_alignment_that_it_needs(alignment: int) -> None:
+    guarded = Guarded((3,), np.dtype("int8"), seed=1, alignment=alignment)
+    assert guarded.array.ctypes.data % alignment == 0
+
+
+def test_unknown_layout_is_refused() -> None:
+    with pytest.raises(UsageError, match="sideways"):
+        layout_offset("sideways", 4)
+
+
+@given(st.integers(1, 300), st.sampled_from(DTYPES), st.sampled_from([0, 1]), st.data())
+def test_one_byte_outside_is_noticed(n: int, dtype: np.dtype[Any], past: int, data: st.DataObject) -> None:
+    guarded = Guarded((n,), dtype, seed=n, offset=past * dtype.itemsize)
+    guarded.poison()
+    assert guarded.broken() == ""
+    away = data.draw(st.integers(1, ZONE))
+    before = data.draw(st.booleans())
+    write_byte(guarded, -away if before else guarded.array.nbytes - 1 + away)
+    assert guarded.broken() == f"1 bytes {'before its start' if before else 'past its end'} changed, the nearest {away} away from it"
+    guarded.arm()
+    assert guarded.broken() == ""
+
+
+@given(st.integers(1, 300), st.sampled_from(DTYPES), st.integers(0, 10_000))
+def test_writes_inside_are_nobody_elses_business(n: int, dtype: np.dtype[Any], at: int) -> None:
+    guarded = Guarded((n,), dtype, seed=n)
+    write_byte(guarded, at % guarded.array.nbytes)
+    assert guarded.broken() == ""
+
+
+def test_rows_apart_have_canaries_between_them() -> None:
+    guarded = Guarded((3, 5), np.dtype("float32"), seed=3, offset=4, gap=12)
+    assert guarded.array.strides == (32, 4)
+    guarded.array[...] = 1.0
+    assert guarded.broken() == ""
+    write_byte(guarded, 32 + 20)
+    assert guarded.broken() == "bytes between its rows changed, first after row 1"
+
+
+def test_a_constant_cannot_pass_for_the_canary_twice() -> None:
+    """A write of what happens to stand there is not seen, but the next run has the inverse there."""
+    guarded = Guarded((4,), np.dtype("int8"), seed=5)
+    past = ctypes.cast(guarded.array.ctypes.data + 4, ctypes.POINTER(ctypes.c_ubyte))
+    there = past[0]
+    past[0] = there
+    assert guarded.broken() == ""
+    guarded.arm()
+    past[0] = there
+    assert guarded.broken()
+
+
+@given(st.integers(1, 500), st.sampled_from(DTYPES), st.data())
+def test_poison_tells_what_was_not_written(n: int, dtype: np.dtype[Any], data: st.DataObject) -> None:
+    guarded = Guarded((n,), dtype, seed=n)
+    left_out = np.zeros(n, bool)
+    left_out[data.draw(st.lists(st.integers(0, n - 1), max_size=5))] = True
+    never = np.ones(n, bool)
+    for _ in range(2):
+        guarded.poison()
+        guarded.arm()
+        guarded.array[~left_out] = np.arange(n).astype(dtype)[~left_out]
+        never &= guarded.unwritten()
+    assert np.array_equal(never, left_out)
+
+
+def test_poison_has_to_come_first() -> None:
+    with pytest.raises(ValueError, match="never poisoned"):
+        Guarded((4,), np.dtype("int8"), seed=1).unwritten()

@@ -1,0 +1,548 @@
+"""The measuring room on simulated time: planted ratios, noise and faults are known exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tritmark.harness.errors import UsageError
+from tritmark.harness.machine import cpu, measure_ceilings, memory
+from tritmark.harness.measure import buffers
+from tritmark.harness.measure.alternate import LONGEST_NS, SHORTEST_NS, Timed, alternate, calibrate
+from tritmark.harness.measure.buffers import ALIGNMENT, HUGE, MOST_SETS, Arena, Rotation, empty, rotation
+from tritmark.harness.measure.clocks import PythonClock, clock_for
+from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, bootstrap_interval, median, order_interval
+from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau, TimeLimit
+from tritmark.harness.measure.survey import BYTES, Field, Survey
+from tritmark.harness.record import Performance, Status
+from tritmark.harness.spec import Ceiling, Device, Family, KernelKey, Launch, Op, Tensor, Tier, Traffic, Variant
+from tritmark.harness.validate.performance import TELLING, Bench
+
+READ, WRITE, COMPUTE = 20e9, 10e9, 400e9
+"""Rates of the simulated machine: bytes/s, bytes/s, operations/s."""
+
+
+class SimulatedLaunch:
+    """Takes `cost` nanoseconds on a quiet machine; does `work` when it runs, which only `honest` ones count."""
+
+    def __init__(self, cost: float, work: Callable[[], None] = lambda: None, *, pointer: int | None = 1, honest: bool = True) -> None:
+        self.cost = cost
+        self.runs = 0
+        self.ran = "simulated"
+        self.threads_used = 1
+        self.bad = -1
+        self.pointer = pointer
+        self._work = work
+        self._honest = honest
+
+    def run(self) -> None:
+        self._work()
+        self.runs += self._honest
+
+
+class SimulatedClock:
+    """A machine whose speed drifts, flips by a factor of two and is taken away at times, as shared ones do. `noise` 0 is quiet."""
+
+    name = "simulated"
+
+    def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._noise = noise
+        self._drift = 0.0
+        self._slow = False
+        self.order: list[int] = []
+
+    def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
+        taken = 0.0
+        for call in range(calls):
+            index = (first + call) % len(launches)
+            self.order.append(index)
+            launch = launches[index]
+            launch.run()
+            assert isinstance(launch, SimulatedLaunch)
+            taken += launch.cost
+        return max(1, round(taken * self._speed()))
+
+    def _speed(self) -> float:
+        if not self._noise:
+            return 1.0
+        self._drift += self._rng.normal(0, self._noise / 20)
+        self._slow ^= bool(self._rng.random() < 0.02)
+        stolen = 30.0 if self._rng.random() < 0.01 else 0.0
+        jitter = abs(self._rng.normal(0, self._noise))
+        return float(np.exp(self._drift)) * (2.0 if self._slow else 1.0) * (1 + jitter) + stolen
+
+
+def timed(cost: float, clock: SimulatedClock, launches: int = 1) -> Timed:
+    return Timed([SimulatedLaunch(cost) for _ in range(launches)], clock)
+
+
+# Comparing
+
+
+@pytest.mark.parametrize("planted", [1.0, 1.05, 0.5])
+@pytest.mark.parametrize("seed", range(5))
+def test_alternation_recovers_a_planted_ratio_under_heavy_noise(planted: float, seed: int) -> None:
+    clock = SimulatedClock(noise=0.08, seed=seed)
+    a, b = timed(20_000, clock), timed(20_000 * planted, clock)
+    calibrate(a)
+    calibrate(b)
+    rng = np.random.default_rng(seed)
+    found = alternate(a, b, rng, AtLeast(1200, TimeLimit(0)))
+    ratio = found.ratio(rng)
+    assert ratio.pairs == 1200
+    assert abs(ratio.median / planted - 1) < 0.01
+    assert abs(ratio.low / planted - 1) < 0.02
+    assert abs(ratio.high / planted - 1) < 0.02
+    assert ratio.low <= ratio.median <= ratio.high
+
+
+def test_the_same_noise_fools_blocks() -> None:
+    """The simulated noise is heavy: medians of one block each, as most tools take them, miss by more than 5 % most of the time."""
+    misses = []
+    for seed in range(10):
+        clock = SimulatedClock(noise=0.08, seed=seed)
+        a, b = timed(20_000, clock), timed(20_000, clock)
+        medians = [median([side.sample() for _ in range(300)]) for side in (a, b)]
+        misses.append(abs(medians[1] / medians[0] - 1))
+    assert median(misses) > 0.05
+
+
+def test_no_sample_is_dropped_and_the_order_within_pairs_varies() -> None:
+    taken: list[str] = []
+
+    class Noting(SimulatedClock):
+        def __init__(self, who: str) -> None:
+            super().__init__()
+            self._who = who
+
+        def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
+            taken.append(self._who)
+            return super().sample(launches, first, calls)
+
+    a, b = Timed([SimulatedLaunch(100)], Noting("a"), calls=3), Timed([SimulatedLaunch(300)], Noting("b"), calls=2)
+    found = alternate(a, b, np.random.default_rng(0), AtLeast(64, TimeLimit(0)))
+    assert found.a_ns == (100.0,) * 64
+    assert found.b_ns == (300.0,) * 64
+    pairs = ["".join(taken[at : at + 2]) for at in range(0, len(taken), 2)]
+    assert len(pairs) == 64
+    assert set(pairs) == {"ab", "ba"}
+    assert found.stopped == "time"
+    assert (a.made, b.made) == (192, 128)
+
+
+def test_scale_brings_a_probe_to_the_work_of_the_kernel() -> None:
+    clock = SimulatedClock()
+    found = alternate(timed(1000, clock), timed(500, clock), np.random.default_rng(0), AtLeast(10, TimeLimit(0)))
+    ratio = found.ratio(np.random.default_rng(0), scale=1.5)
+    assert (ratio.low, ratio.median, ratio.high) == pytest.approx((0.75, 0.75, 0.75))
+
+
+@pytest.mark.parametrize("cost", [1, 40, 999, 30_000, 90_000, 160_000, 340_000])
+def test_calibrated_samples_are_short_but_not_too_short(cost: int) -> None:
+    side = timed(cost, SimulatedClock())
+    calibrate(side)
+    assert SHORTEST_NS <= side.calls * cost <= LONGEST_NS
+
+
+def test_a_slow_call_is_a_sample_by_itself() -> None:
+    side = timed(5_000_000, SimulatedClock())
+    assert calibrate(side) == 5_000_000
+    assert side.calls == 1
+
+
+def test_rotation_cycles_through_every_set_in_order() -> None:
+    clock = SimulatedClock()
+    side = timed(70_000, clock, launches=5)
+    side.calls = 3
+    for _ in range(7):
+        side.sample()
+    assert clock.order == [call % 5 for call in range(21)]
+
+
+def test_a_warm_sample_is_preceded_by_a_call_that_is_not_timed() -> None:
+    launch = SimulatedLaunch(100)
+    side = Timed([launch], SimulatedClock(), calls=4, warm=True)
+    assert side.sample() == 100
+    assert launch.runs == side.made == 5
+
+
+# Statistics and rules
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.integers(0, 1000))
+@settings(max_examples=50, deadline=None)
+def test_intervals_hold_the_median(samples: list[float], seed: int) -> None:
+    for low, high in (order_interval(samples), bootstrap_interval(samples, np.random.default_rng(seed))):
+        assert min(samples) <= low <= high <= max(samples)
+        assert low <= median(samples) <= high
+
+
+@pytest.mark.parametrize("interval", ["order", "bootstrap"])
+def test_intervals_cover_the_true_median_as_often_as_they_say(interval: str) -> None:
+    rng = np.random.default_rng(7)
+    hits = 0
+    for _ in range(400):
+        samples = rng.standard_cauchy(41)
+        low, high = order_interval(samples.tolist()) if interval == "order" else bootstrap_interval(samples, rng)
+        hits += low <= 0 <= high
+    # Four standard deviations of a binomial at 95 %; an interval half as wide covers about 67 %.
+    assert hits / 400 > 0.95 - 4 * sqrt(0.95 * 0.05 / 400)
+
+
+def test_order_interval_of_ten_samples_is_the_textbook_one() -> None:
+    assert order_interval([float(n) for n in range(1, 11)]) == (2.0, 9.0)
+
+
+def feed(rule: Any, samples: Sequence[float]) -> int | None:
+    """After how many samples the rule is done."""
+    for count, sample in enumerate(samples, 1):
+        rule.add(sample)
+        if rule.done():
+            return count
+    return None
+
+
+def test_interval_stops_once_the_median_is_known_well_enough() -> None:
+    rng = np.random.default_rng(0)
+    samples = (log(100) + rng.normal(0, 0.01, 5000)).tolist()
+    needed = feed(rule := Interval(0.004), samples)
+    assert rule.reason == "interval"
+    # The median's standard error is 1.25 sigma / sqrt(n): 4 of them in 0.004 need about 150.
+    assert needed is not None
+    assert 60 < needed < 400
+    low, high = order_interval(samples[:needed])
+    assert high - low <= 0.004
+    assert feed(Interval(1e-6), samples) is None
+
+
+def test_plateau_stops_where_the_median_no_longer_moves() -> None:
+    still = [0.0, 0.5] * 500
+    assert feed(rule := Plateau(0.001), [*still, *still]) is not None
+    assert rule.reason == "plateau"
+    assert feed(Plateau(0.001), np.linspace(0, 1, 2000).tolist()) is None
+
+
+def test_time_limit_and_least_number_of_samples() -> None:
+    now = [0]
+    rule = First(AtLeast(4, Interval(0.5)), TimeLimit(1e-6, lambda: now[0]))
+    assert feed(rule, [0.0] * 3) is None
+    now[0] = 1000
+    assert feed(rule, [0.0]) == 1
+    assert rule.reason == "time"
+    assert feed(First(AtLeast(8, Interval(0.5)), TimeLimit(1, lambda: 0)), [0.0] * 20) == 8
+
+
+def test_the_first_rule_that_is_done_is_the_reason() -> None:
+    rule = First(Interval(1e-9), Plateau(0.1), TimeLimit(60))
+    assert feed(rule, [0.0, 1.0] * 200) is not None
+    assert rule.reason == "plateau"
+
+
+# Clocks
+
+
+def test_python_clock_cycles_and_counts() -> None:
+    order: list[int] = []
+    launches = [SimulatedLaunch(0, partial(order.append, index)) for index in range(3)]
+    assert PythonClock().sample(launches, 2, 7) > 0
+    assert order == [2, 0, 1, 2, 0, 1, 2]
+    order.clear()
+    PythonClock().sample(launches, 1, 2)
+    assert order == [1, 2]
+
+
+def test_the_native_clock_is_taken_only_if_every_launch_has_a_native_call() -> None:
+    machine = device()
+    assert clock_for(machine, [SimulatedLaunch(1), SimulatedLaunch(1)]).name == "simulated"
+    assert clock_for(machine, [SimulatedLaunch(1), SimulatedLaunch(1, pointer=None)]).name == "Python loop"
+
+
+# Buffers
+
+
+@pytest.mark.parametrize(("shape", "dtype", "offset"), [((7,), "int8", 0), ((3, 5), "float32", 1), ((1 << 20,), "float64", 1), ((), "int32", 0)])
+def test_buffers_are_aligned_zero_and_writable(shape: tuple[int, ...], dtype: str, offset: int) -> None:
+    array = empty(shape, dtype, offset)
+    assert array.shape == shape
+    assert array.dtype == dtype
+    assert array.ctypes.data % ALIGNMENT == offset * array.itemsize
+    assert not array.any()
+    array[...] = 1
+    assert array.all()
+
+
+def test_large_buffers_begin_on_huge_pages() -> None:
+    assert empty((4 * HUGE,), np.uint8).ctypes.data % HUGE == 0
+
+
+def test_arrays_of_an_arena_do_not_overlap_and_it_ends() -> None:
+    arena = Arena(1000)
+    arrays = [arena.take((25,), np.dtype("float32"), offset) for offset in (0, 1, 0)]
+    for value, array in enumerate(arrays):
+        array[...] = value
+    assert [set(array.tolist()) for array in arrays] == [{0.0}, {1.0}, {2.0}]
+    with pytest.raises(ValueError, match="asked for"):
+        arena.take((1000,), np.dtype("uint8"))
+
+
+def test_rotation_grows_with_the_last_level_cache_and_admits_a_short_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "last_level", lambda: 96 << 20)
+    monkeypatch.setattr(memory, "available", lambda: 64 << 30)
+    assert rotation() == Rotation(nbytes=384 << 20, wanted=384 << 20)
+    monkeypatch.setattr(memory, "available", lambda: 1 << 30)
+    assert rotation() == Rotation(nbytes=128 << 20, wanted=384 << 20)
+    monkeypatch.setattr(cpu, "last_level", lambda: None)
+    assert rotation().wanted == buffers.rotation().nbytes == 128 << 20
+
+
+def test_sets_fill_the_rotation() -> None:
+    turn = Rotation(nbytes=1 << 20, wanted=1 << 20)
+    assert [turn.sets_for(size) for size in (1 << 30, 1 << 20, (1 << 20) - 1, 1 << 18)] == [1, 1, 2, 4]
+    assert turn.sets_for((1 << 20) // MOST_SETS) == MOST_SETS
+    assert turn.sets_for((1 << 20) // MOST_SETS - 1) is None
+
+
+# The bench, on a simulated machine
+
+TURN = Rotation(nbytes=1 << 20, wanted=1 << 20)
+
+
+def probe(rate: float, work: Callable[[int], int], buffer: Any, threads: int) -> Launch:
+    return SimulatedLaunch(work(buffer.nbytes) / rate * 1e9 / threads)
+
+
+def times_1024(nbytes: int) -> int:
+    return nbytes * 1024
+
+
+def device(clock: SimulatedClock | None = None, cores: int = 1) -> Device:
+    def ceiling(name: str, rate: float, unit: str = BYTES, work: Callable[[int], int] = int) -> Ceiling:
+        return Ceiling(name=name, unit=unit, summary=f"{rate:g}", bind=partial(probe, rate, work), work=work)
+
+    probes = {
+        "read": ceiling("read", READ * 0.7),
+        "read ahead": ceiling("read", READ),
+        "write": ceiling("write", WRITE),
+        "write around": ceiling("write", WRITE * 0.9),
+        "compute": ceiling("compute", COMPUTE, "operations/s", times_1024),
+    }
+    one = clock or SimulatedClock()
+    return Device(
+        type="simulated", summary="", features=frozenset, clock=lambda: one, ceilings=lambda: probes, cores=lambda: cores
+    )  # fmt: skip
+
+
+def double_reference(inputs: Mapping[str, Any], axes: Mapping[str, int], key: KernelKey) -> dict[str, Any]:
+    return {"y": inputs["x"] * 2}
+
+
+KEY = KernelKey("simulated", "double", "none", "int32")
+DOUBLE = Op(
+    name="double",
+    summary="y = 2 x",
+    source="this test",
+    axes=("n",),
+    inputs=(Tensor("x", ("n",), "int32", ""), Tensor("scalar", (), "int32", "")),
+    outputs=(Tensor("y", ("n",), "int32", ""),),
+    family=Family.EXACT,
+    families=("uniform",),
+    generate=lambda axes, family, rng: {"x": rng.integers(0, 99, axes["n"], dtype=np.int32), "scalar": 3},
+    encode=lambda inputs, axes, format: dict(inputs),
+    outputs_like=lambda axes, key: {"y": ((axes["n"],), "int32")},
+    reference=double_reference,
+    traffic=lambda axes, key: Traffic(read=4 * axes["n"], written=4 * axes["n"], operations=axes["n"]),
+)
+N = 25_000
+FLOOR_NS = 4 * N / WRITE * 1e9
+"""Writing limits: it takes twice as long as reading, and more than computing."""
+
+
+class Candidate:
+    """Makes a Variant that takes `slower` times the physical floor, and remembers what it was bound to."""
+
+    def __init__(self, slower: float, *, works: bool = True, honest: bool = True, pointer: int | None = 1) -> None:
+        self.bound: list[tuple[Mapping[str, Any], Mapping[str, Any], int]] = []
+        self._cost = slower * FLOOR_NS
+        self._works, self._honest, self._pointer = works, honest, pointer
+
+    def _bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], axes: Mapping[str, int], threads: int) -> Launch:
+        self.bound.append((inputs, outputs, threads))
+        nothing: Callable[[], None] = lambda: None  # noqa: E731
+        work = partial(np.multiply, inputs["x"], 2, out=outputs["y"]) if self._works else nothing
+        return SimulatedLaunch(self._cost, work, honest=self._honest, pointer=self._pointer)
+
+    def variant(self) -> Variant:
+        return Variant(key=KEY, name="candidate", tier=Tier.BASELINE, summary="", bind=self._bind)
+
+
+def bench(clock: SimulatedClock | None = None, **more: Any) -> Bench:
+    axes = {"n": N}
+    inputs = DOUBLE.generate(axes, "uniform", np.random.default_rng(0))
+    settings = {"turn": TURN, "budget_s": 0.05, **more}
+    return Bench(op=DOUBLE, key=KEY, inputs=inputs, axes=axes, device=device(clock), **settings)
+
+
+def test_a_kernel_is_shown_as_part_of_the_ceiling_that_limits_it() -> None:
+    found = bench().measure(Candidate(1.25).variant(), 1)
+    assert found.status is Status.PASS
+    assert (found.read, found.written, found.operations) == (4 * N, 4 * N, N)
+    for footing in (found.cold, found.hot):
+        assert footing is not None
+        assert footing.against.ceiling == "write"
+        assert footing.against.rate == pytest.approx(WRITE, rel=1e-3)
+        assert footing.against.work == 4 * N
+        assert footing.against.fraction.median == pytest.approx(0.8, rel=1e-3)
+        assert footing.timing.median_ns == pytest.approx(1.25 * FLOOR_NS, rel=1e-3)
+        assert footing.timing.stopped == "interval"
+        assert len(footing.timing.samples_ns) == footing.against.fraction.pairs >= ENOUGH_SAMPLES
+        assert footing.footprint == 8 * N
+
+
+def test_cold_cycles_through_sets_of_its_own_memory_and_hot_through_one() -> None:
+    candidate = Candidate(2)
+    found = bench().measure(candidate.variant(), 3)
+    assert found.cold is not None
+    assert found.hot is not None
+    sets = len(candidate.bound)
+    assert found.cold.timing.buffers == sets == TURN.sets_for(8 * N + 2 * ALIGNMENT)
+    assert sets > 1
+    assert found.hot.timing.buffers == 1
+    # Both sides' memory is touched before a set comes round again.
+    assert 2 * TURN.nbytes - 16 * N < found.cold.rotation < 2 * TURN.nbytes + 16 * N
+    assert found.hot.rotation == 8 * N + 2 * ALIGNMENT
+    addresses = {array.ctypes.data for inputs, outputs, _ in candidate.bound for array in (inputs["x"], outputs["y"])}
+    assert len(addresses) == 2 * sets
+    first = candidate.bound[0][0]["x"]
+    assert all(np.array_equal(inputs["x"], first) for inputs, _, _ in candidate.bound)
+    assert {inputs["scalar"] for inputs, _, _ in candidate.bound} == {3}
+    assert {threads for _, _, threads in candidate.bound} == {3}
+    assert all(np.array_equal(outputs["y"], first * 2) for _, outputs, _ in candidate.bound)
+
+
+def test_variants_of_a_key_share_the_memory() -> None:
+    shared = bench()
+    first, second = Candidate(2), Candidate(3)
+    shared.measure(first.variant(), 1)
+    shared.measure(second.variant(), 1)
+    assert [inputs["x"].ctypes.data for inputs, _, _ in first.bound] == [inputs["x"].ctypes.data for inputs, _, _ in second.bound]
+
+
+@pytest.mark.parametrize(("layout", "past"), [("aligned", 0), ("unaligned", 4)])
+def test_arrays_lie_as_the_layout_says(layout: str, past: int) -> None:
+    candidate = Candidate(2)
+    bench(layout=layout).measure(candidate.variant(), 1)
+    for inputs, outputs, _ in candidate.bound:
+        assert inputs["x"].ctypes.data % ALIGNMENT == outputs["y"].ctypes.data % ALIGNMENT == past
+
+
+def test_an_unknown_layout_is_refused() -> None:
+    with pytest.raises(UsageError, match="layout"):
+        bench(layout="sideways").measure(Candidate(2).variant(), 1)
+
+
+def test_a_kernel_that_does_nothing_fails_by_the_physical_floor() -> None:
+    found = bench().measure(Candidate(0.01, works=False).variant(), 1)
+    assert found.status is Status.FAIL
+    assert "cold" in found.reason
+    assert "hot" in found.reason
+    assert found.reason.count("physical floor") == 2
+    assert "did not write y" in found.reason
+
+
+def test_the_floor_leaves_room_for_a_kernel_as_good_as_the_probe() -> None:
+    assert bench().measure(Candidate(1 - TELLING / 2).variant(), 1).status is Status.PASS
+    assert bench().measure(Candidate(1 - TELLING * 1.5).variant(), 1).status is Status.FAIL
+
+
+def test_calls_that_never_ran_fail() -> None:
+    found = bench().measure(Candidate(2, honest=False).variant(), 1)
+    assert found.status is Status.FAIL
+    assert "ran 0 times" in found.reason
+
+
+def test_results_that_differ_from_call_to_call_fail() -> None:
+    class Fickle(Candidate):
+        def _bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], axes: Mapping[str, int], threads: int) -> Launch:
+            self.bound.append((inputs, outputs, threads))
+            return SimulatedLaunch(self._cost, partial(outputs["y"].fill, len(self.bound)))
+
+    found = bench().measure(Fickle(2).variant(), 1)
+    assert found.status is Status.FAIL
+    assert "different y" in found.reason
+
+
+def test_noise_makes_it_ambiguous_but_never_changes_the_verdict_to_a_record() -> None:
+    found = bench(SimulatedClock(noise=3.0), budget_s=0.0).measure(Candidate(1.25).variant(), 1)
+    assert found.status is Status.AMBIGUOUS
+    assert "too noisy" in found.reason
+    assert found.hot is not None
+    assert len(found.hot.timing.samples_ns) >= 1
+
+
+def test_memory_that_is_too_short_is_said() -> None:
+    found = bench(turn=Rotation(nbytes=1 << 20, wanted=1 << 24)).measure(Candidate(2).variant(), 1)
+    assert found.status is Status.PASS
+    assert f"{1 << 20} bytes of the {1 << 24} wanted" in found.reason
+
+
+def test_what_is_too_small_to_get_cold_has_no_cold_figure() -> None:
+    found = bench(turn=Rotation(nbytes=8 * N * (MOST_SETS + 2), wanted=1)).measure(Candidate(2).variant(), 1)
+    assert found.cold is None
+    assert found.hot is not None
+    assert "no cold figure" in found.reason
+
+
+def test_call_overhead_is_a_figure_of_its_own() -> None:
+    def overhead(found: Performance) -> float | None:
+        return found.call_overhead_ns
+
+    assert overhead(bench().measure(Candidate(2).variant(), 1)) is not None
+    assert overhead(bench().measure(Candidate(2, pointer=None).variant(), 1)) is None
+    assert overhead(bench().measure(Candidate(40).variant(), 1)) is None  # 400 us hide it
+
+
+def test_the_survey_takes_the_fastest_probe_of_a_name_and_keeps_it() -> None:
+    survey, field = Survey(device(cores=2)), Field(0, TURN)
+    roof = survey.roof("read", field, 1 << 16, threads=1, cold=True)
+    assert roof.rate == pytest.approx(READ, rel=1e-3)
+    assert roof.ceiling is survey.device.ceilings()["read ahead"]
+    assert survey.roof("read", field, (1 << 16) + 64, threads=1, cold=True) is roof
+    assert survey.roof("read", field, 1 << 16, threads=2, cold=True).rate == pytest.approx(2 * READ, rel=1e-2)
+    with pytest.raises(UsageError, match="no probe for 'flight'; it has: read, write, compute"):
+        survey.roof("flight", field, 64, threads=1, cold=False)
+
+
+def test_cold_pieces_do_not_overlap() -> None:
+    field = Field(0, TURN)
+    pieces = list(field.pieces(100_000, cold=True))
+    starts = [piece.ctypes.data for piece in pieces]
+    assert len(pieces) == TURN.nbytes // 100_032
+    assert min(np.diff(starts)) >= 100_000
+    assert len(list(field.pieces(100_000, cold=False))) == 1
+
+
+def test_ceilings_of_a_device_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritmark.harness.measure.survey.rotation", lambda: replace(TURN, nbytes=16 << 20))
+    found = {(facts.name, facts.level, facts.threads): facts for facts in measure_ceilings(device(cores=2))}
+    assert set(found) == {
+        (name, level, threads)
+        for name, level in (("read", "memory"), ("write", "memory"), ("compute", "registers"))
+        for threads in (1, 2)
+    }  # fmt: skip
+    assert found["read", "memory", 1].rate == pytest.approx(READ, rel=1e-2)
+    assert found["write", "memory", 2].rate == pytest.approx(2 * WRITE, rel=1e-2)
+    assert found["compute", "registers", 2].rate == pytest.approx(2 * COMPUTE, rel=1e-2)
+    assert found["compute", "registers", 2].unit == "operations/s"
+
+
+def test_least_samples_are_those_of_which_an_interval_can_be_had() -> None:
+    """Six samples all on one side of the median are rarer than 5 %, five are not."""
+    assert 2 * 0.5**LEAST_SAMPLES < 0.05 < 2 * 0.5 ** (LEAST_SAMPLES - 1)

@@ -1,0 +1,137 @@
+"""Which variant is taken, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError
+from tritmark.harness.providers import Installed, load
+from tritmark.harness.registry import Registry
+from tritmark.harness.spec import Device, KernelKey, MaxSize, MinSize, MultipleOf, Provider, Tier, Variant
+
+KEY = KernelKey("cpu", "add", "none", "float32")
+AXES = {"n": 96}
+
+
+def device(type: str = "cpu", features: set[str] | None = None, forced: str | None = None) -> Device:
+    have = frozenset({"fast"} if features is None else features)
+    unused: Any = None
+    return Device(type=type, summary="", features=lambda: have, clock=unused, ceilings=unused, cores=lambda: 2, forced=lambda: forced)
+
+
+def variant(name: str, tier: Tier = Tier.BASELINE, key: KernelKey = KEY, **needs: Any) -> Variant:
+    unused: Any = None
+    return Variant(key=key, name=name, tier=tier, summary="", bind=unused, **needs)
+
+
+def test_the_highest_tier_that_fits_is_taken() -> None:
+    registry = Registry(
+        [device()],
+        [
+            variant("plain"),
+            variant("wide", Tier.HIGHLY_OPTIMIZED, features=frozenset({"fast"}), constraints=(MultipleOf("n", 32),)),
+            variant("wider", Tier.EXTREMELY_OPTIMIZED, features=frozenset({"faster"})),
+        ],
+    )
+    assert registry.select_best(KEY, AXES).name == "wide"
+    assert registry.select_best(KEY, {"n": 33}).name == "plain"
+    assert registry.select_best(KEY, AXES, "plain").name == "plain"
+    assert registry.has_kernel_for("cpu", "add", "none", "float32", AXES)
+    assert not registry.has_kernel_for("cpu", "add", "none", "bfloat16")
+    assert not registry.has_kernel_for("cpu", "add", "tq2_0", "float32")
+
+
+@pytest.mark.parametrize(
+    ("constraint", "n", "why"),
+    [
+        (MinSize("n", 97), 96, "n = 96 is under 97"),
+        (MaxSize("n", 95), 96, "n = 96 is over 95"),
+        (MultipleOf("n", 36), 96, "n = 96 is no multiple of 36"),
+        (MinSize("n", 96), 96, None),
+        (MaxSize("n", 96), 96, None),
+        (MultipleOf("n", 32), 96, None),
+    ],
+)
+def test_constraints_say_why(constraint: Any, n: int, why: str | None) -> None:
+    assert constraint.refusal({"n": n}) == why
+    registry = Registry([device()], [variant("only", constraints=(constraint,))])
+    assert registry.candidates(KEY, {"n": n})[0][1] == why
+    assert registry.candidates(KEY)[0][1] is None
+    assert registry.has_kernel_for("cpu", "add", "none", "float32", {"n": n}) is (why is None)
+
+
+def test_a_refusal_lists_every_candidate_and_why() -> None:
+    registry = Registry(
+        [device(features=set())], [variant("a", features=frozenset({"x", "y"})), variant("b", constraints=(MaxSize("n", 5),))]
+    )
+    with pytest.raises(NoCompatibleKernelError) as caught:
+        registry.select_best(KEY, AXES)
+    assert caught.value.candidates == (("a", "this cpu lacks x, y"), ("b", "n = 96 is over 5"))
+    assert "cpu/add/none/float32 with n=96" in str(caught.value)
+
+
+def test_an_unknown_device_is_refused_and_never_assumed() -> None:
+    registry = Registry([device()], [variant("odd", key=KernelKey("npu", "add", "none", "float32"))])
+    with pytest.raises(NoCompatibleKernelError, match="unknown device type; known: cpu"):
+        registry.select_best(KernelKey("npu", "add", "none", "float32"), AXES)
+    assert registry.candidates(KernelKey("npu", "add", "none", "float32"))[0][1] == "unknown device type 'npu'"
+    assert not registry.has_kernel_for("npu", "add", "none", "float32")
+
+
+def test_a_forced_variant_is_the_only_one() -> None:
+    registry = Registry([device(forced="slow")], [variant("slow"), variant("quick", Tier.OPTIMIZED)])
+    assert registry.select_best(KEY, AXES).name == "slow"
+    assert registry.select_best(KEY, AXES, "quick").name == "quick"
+    with pytest.raises(NoCompatibleKernelError, match="'none such' was asked for"):
+        registry.select_best(KEY, AXES, "none such")
+
+
+def test_two_of_the_same_tier_are_ambiguous() -> None:
+    registry = Registry([device()], [variant("a"), variant("b")])
+    with pytest.raises(AmbiguousKernelError, match="a, b are all of tier BASELINE"):
+        registry.select_best(KEY, AXES)
+
+
+def test_duplicates_are_refused() -> None:
+    registry = Registry([device()], [variant("a")])
+    with pytest.raises(RegistrationError, match="cpu/add/none/float32/a is registered already"):
+        registry.register(variant("a"))
+    with pytest.raises(RegistrationError, match="'cpu' is registered already"):
+        registry.register_device(device())
+
+
+@pytest.mark.parametrize("name", ["", "a/b"])
+def test_a_variant_has_a_name_that_an_id_can_hold(name: str) -> None:
+    with pytest.raises(RegistrationError, match="variant name"):
+        variant(name)
+
+
+@pytest.mark.parametrize("alignment", [0, -8, 3, 48])
+def test_alignment_is_a_power_of_two(alignment: int) -> None:
+    with pytest.raises(RegistrationError, match="power of two"):
+        variant("a", alignment=alignment)
+
+
+def provider(**parts: Any) -> Provider:
+    return Provider(**{"ops": (), "variants": (), "devices": (), **parts})
+
+
+def test_what_two_providers_bring_must_not_clash() -> None:
+    with pytest.raises(RegistrationError, match="'cpu' is registered already"):
+        Installed({"one": provider(devices=(device(),)), "two": provider(devices=(device(),))})
+    with pytest.raises(RegistrationError, match="provider two: format 'x'"):
+        Installed({"one": provider(formats={"x": 1}), "two": provider(formats={"x": 2})})
+    with pytest.raises(RegistrationError, match="no provider brings the op 'add'"):
+        Installed({"one": provider(devices=(device(),), variants=(variant("a"),))})
+
+
+def test_everything_that_is_installed_can_be_registered() -> None:
+    installed = load()
+    assert installed.registry.variants
+    for key in {each.key for each in installed.registry.variants}:
+        assert key.op in installed.ops
+        assert key.device in installed.registry.devices
+        tiers = [each.tier for each, _ in installed.registry.candidates(key)]
+        assert len(tiers) == len(set(tiers)), f"{key}: an ambiguous choice"

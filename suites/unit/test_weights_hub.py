@@ -1,0 +1,79 @@
+"""hf:OWNER/NAME, with a stand-in for huggingface_hub: there is no network in a test."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tritmark.harness.errors import WeightFileError
+from tritmark.harness.weights import open_weights
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """A hub whose every repository holds the one tensor `w`; gives what was asked of it."""
+    calls: list[dict[str, object]] = []
+    save_file({"w": np.eye(3, dtype=np.float32)}, tmp_path / "model.safetensors")
+
+    def snapshot_download(**arguments: object) -> str:
+        calls.append(arguments)
+        return str(tmp_path)
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(snapshot_download=snapshot_download))
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("spec", "repo", "revision"),
+    [
+        ("hf:microsoft/bitnet-b1.58-2B-4T", "microsoft/bitnet-b1.58-2B-4T", None),
+        ("hf:a/b@main", "a/b", "main"),
+        ("hf:a/b@refs/pr/1", "a/b", "refs/pr/1"),
+    ],
+)
+def test_a_repository_is_fetched_and_read(asked: list[dict[str, object]], spec: str, repo: str, revision: str | None) -> None:
+    with open_weights(spec) as source:
+        assert source.path == spec
+        np.testing.assert_array_equal(source.read("w"), np.eye(3, dtype=np.float32))
+    (call,) = asked
+    assert (call["repo_id"], call["revision"]) == (repo, revision)
+    assert call["allow_patterns"] == ["*.safetensors"]  # never the pickles beside them
+    assert call["ignore_patterns"] == ["*/*"]
+
+
+@pytest.mark.parametrize(
+    "spec", ["hf:", "hf:a", "hf:a/b/c", "hf:../b", "hf:a/..", "hf:a/b@", "hf:a/b@-x", "hf:a/b\n", "hf:\x1b[31m/b", "hf:https://x/y"]
+)
+def test_a_malformed_name_asks_the_hub_nothing(asked: list[dict[str, object]], spec: str) -> None:
+    with pytest.raises(WeightFileError, match="hf:OWNER/NAME") as caught:
+        open_weights(spec)
+    assert asked == []
+    assert str(caught.value).isprintable()
+
+
+def test_without_the_library_the_next_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(WeightFileError, match="`pip install huggingface_hub`"):
+        open_weights("hf:a/b")
+
+
+def test_whatever_the_library_raises_becomes_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def snapshot_download(**_: object) -> str:
+        raise ConnectionError("no route\x1b[2J to host")
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(snapshot_download=snapshot_download))
+    with pytest.raises(WeightFileError, match="ConnectionError: 'no route") as caught:
+        open_weights("hf:a/b")
+    assert str(caught.value).isprintable()
+
+
+def test_a_repository_without_safetensors_says_so(asked: list[dict[str, object]], tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(WeightFileError, match=r"hf:a/b: a folder without \.safetensors"):
+        open_weights("hf:a/b")
+    assert len(asked) == 1

@@ -1,0 +1,56 @@
+"""Row blocks keep memory at the size of a block, measured on the process itself."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROWS, COLUMNS, BLOCK_ROWS = 15_360, 1024, 1024
+BLOCK_MB = BLOCK_ROWS * COLUMNS * 4 / 1e6
+
+MEASURE = """
+import sys
+from tritmark.harness.weights import open_weights
+
+def status(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(field))
+
+path, rows, block = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+with open_weights(path) as source:
+    source.read("w", slice(0, 1))
+    before = status("VmRSS")
+    for first in range(0, rows, block):
+        assert source.read("w", slice(first, first + block)).shape == (block, 1024)
+print(status("VmHWM") - before)
+"""
+
+
+@pytest.fixture(scope="module")
+def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """63 MB of zeros; the file is sparse, which saves the disk and costs a reader the same memory."""
+    path = tmp_path_factory.mktemp("large") / "m.safetensors"
+    header = json.dumps({"w": {"dtype": "F32", "shape": [ROWS, COLUMNS], "data_offsets": [0, ROWS * COLUMNS * 4]}}).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + ROWS * COLUMNS * 4)
+    return path
+
+
+def growth_mb(path: Path, block_rows: int) -> float:
+    """Peak resident memory over that before the first block, MB."""
+    command = [sys.executable, "-c", MEASURE, str(path), str(ROWS), str(block_rows)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+
+
+def test_row_blocks_bound_the_resident_memory(large_file: Path) -> None:
+    assert growth_mb(large_file, BLOCK_ROWS) < BLOCK_MB + 10
+
+
+def test_the_gauge_sees_a_tensor_read_whole(large_file: Path) -> None:
+    assert growth_mb(large_file, ROWS) > ROWS * COLUMNS * 4 / 1e6 - 1
