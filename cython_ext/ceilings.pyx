@@ -27,6 +27,8 @@ cdef class Probe(NativeCall):
     cdef tm_probe_args args
 
     def __init__(self, str isa, str kind, uint8_t[::1] data, int threads):
+        if kind not in KINDS:
+            raise ValueError(f"no probe {kind!r}; there are: {', '.join(KINDS)}")
         self.args.kind = KINDS.index(kind)
         if data.shape[0] < (64 if kind == "compute" else 1) or <uintptr_t>&data[0] % 64:
             raise ValueError(f"{kind}: {data.shape[0]} bytes at {<uintptr_t>&data[0]:#x}")

@@ -39,11 +39,11 @@ cdef class TernaryMatmul(NativeCall):
             raise ValueError(f"activations of shape {M, K}, N = {N}")
         if tiles.shape[0] < (N + 63) // 64 * ((K + 3) // 4) * 64 or out.shape != (M, N) or act_scale.shape[0] != M:
             raise ValueError(f"{tiles.shape[0]} bytes of tiles, output {out.shape}, {act_scale.shape[0]} scales for M, N, K = {M, N, K}")
-        if out.dtype.name == "int32":
+        if out.dtype.kind == "i":
             out_int32 = out
             self.args.kind = TM_OUT_INT32
             self.args.out = &out_int32[0, 0]
-        elif out.dtype.name == "float32":
+        elif out.itemsize == 4:
             out_float32 = out
             self.args.kind = TM_OUT_FLOAT32
             self.args.out = &out_float32[0, 0]

@@ -5,7 +5,6 @@
 TM_BEGIN(TM_TARGET_AVX2)
 
 #define VEC 32
-#define HIDE(v) __asm__ volatile("" : "+x"(v))
 typedef __m256i vec;
 typedef uint16_t lane;
 
@@ -15,13 +14,19 @@ static inline void stream(uint8_t *p, vec v) { _mm256_stream_si256((__m256i *)p,
 static inline void fence(void) { _mm_sfence(); }
 static inline vec splat(uint8_t byte) { return _mm256_set1_epi8((char)byte); }
 static inline vec either(vec a, vec b) { return _mm256_xor_si256(a, b); }
-static inline vec dot(vec sum_i16x16, vec a_u8x32, vec b_i8x32) { return _mm256_add_epi16(sum_i16x16, _mm256_maddubs_epi16(a_u8x32, b_i8x32)); }
 
 static inline uint64_t fold(vec v)
 {
     uint64_t word[4] __attribute__((aligned(32)));
     _mm256_store_si256((__m256i *)word, v);
     return word[0] ^ word[1] ^ word[2] ^ word[3];
+}
+
+static inline vec dot(vec sum_i16x16, vec a_u8x32, vec b_i8x32)
+{
+    vec pairs_i16x16;
+    __asm__ volatile("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum_i16x16), "=&x"(pairs_i16x16) : "x"(a_u8x32), "x"(b_i8x32));
+    return sum_i16x16;
 }
 
 #include "loops.h"

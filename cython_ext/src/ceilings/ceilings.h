@@ -1,24 +1,26 @@
 /* Probes of what this machine can do: read, write, copy, multiply bytes. Kernels are shown as percent of them, so a slow probe flatters.
  *
- * The story, in GB/s cold (DRAM, huge pages, 4.4 MB footprints; Zen 4 guest of 2 cores, one L3 of 32 MiB) at 1 / 2 threads:
+ * The story, cold, huge pages, 4.2 MiB footprints, Zen 4 guest of 2 cores; as ratios by turns, for the machine's own speed jumps by half:
  *
- * read
- *   v1  64-byte loads, 4, 8 or 16 accumulators: all the same              34.6 / 64.4
- *   v2  v1 and prefetcht1 4 KiB ahead (T0 33, NTA 32, 16 KiB 31)            36.7 / 68.4   hot in L2 it costs a fifth: 92 against 117
- *   v3  four streams 64 KiB apart, prefetcht1 2 KiB ahead                   37.8 / 71.2   with 4 KiB pages 36.4 against v1's 31.8
- *   tried: 2, 3, 6, 8 streams; quarters of the range; 512 bytes to 4 KiB ahead; pages of 4 KiB side by side: 16.8 to 37.9 / 57 to 69
- * v1 is the fastest in L1, L2 and L3, v3 in DRAM, v2 on machines whose hardware prefetcher drops streams: all three are kept, and who
- * measures takes the fastest at that footprint.
+ * read                                                     1 thread            2 threads      1, 2 threads with 4 KiB pages
+ *   v1  64-byte loads; 4, 8 or 16 accumulators             31 to 35 GB/s       36 to 65       23 to 32, 33 to 59
+ *   v2  v1, prefetcht1 4 KiB ahead                         1.04 of v1          1.02           1.15, 1.07
+ *   v3  quarters side by side, prefetcht1 1 KiB ahead      1.07                1.02 to 1.05   1.33, 1.13
+ *   slower: prefetcht0 and nta at any distance (0.91 to 1.0), t1 from 16 KiB on (0.91), 8 streams (0.87 to 1.03), streams without
+ *   prefetch (0.93), 4 KiB pages side by side (0.5 to 0.8). As fast as v3: 3 streams, pieces of 64 KiB.
+ * Hot, v1 is the fastest: 197 GB/s in L1, 117 in L2, 100 in L3; a prefetch there costs a fifth. Under 1 MiB cold, v2 is. So all three are
+ * kept, and who measures takes the fastest where he measures.
  *
  * write
- *   v1  64-byte stores                                                     28.4, in L2 117; Zen 4 reads no line that is fully written
- *   v2  non-temporal stores, 1, 2 or 4 streams                              28.6, in L2 26
- *   tried: rep stosb, rep stosq, 32-byte stores: as v1. clzero writes zeros only, so it is no write.
+ *   v1  64-byte stores                                     28 GB/s             28 to 60; hot in L2 117 a core
+ *   v2  non-temporal stores; 1, 2 or 4 streams             28                  28 to 55; hot in L2 28 a core
+ *   as v1: rep stosb, rep stosq, 32-byte stores (this processor does not read a line that will be overwritten). clzero can write zeros
+ *   only, so it is no write.
  *
  * compute
- *   vpdpbusd, 64 bytes, 12 accumulators                                    469 Gop/s a core; 32 bytes: the same
- *   maddubs and paddw, 32 bytes                                            380
- * A tile unit (AMX) is not asked, nor AVX-VNNI without AVX-512: no kernel here uses them.
+ *   v1  the vpdpbusd intrinsic, 12 accumulators            470 Gop/s           927: one a cycle, but GCC 12 puts two moves to each
+ *   v2  in assembly, without the moves                     470                 927; maddubs and paddw with AVX2 357 before, 377 now
+ * Tile units (AMX) and AVX-VNNI without AVX-512 are not asked: no kernel here uses them.
  *
  * Bounds: dot products are kept modulo 2^16, which wraps alike in 16- and 32-bit lanes; maddubs never saturates, as 2 * 127 * 127 fits
  * 15 bits. */

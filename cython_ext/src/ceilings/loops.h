@@ -2,7 +2,8 @@
  *
  *   vec, load(p), store(p, v), stream(p, v), fence()   a register of VEC bytes (16, 32 or 64) and its aligned memory operations
  *   splat(byte), either(a, b), fold(v)                 fill, exclusive or, exclusive or of the 8-byte words
- *   dot(acc, a, b), HIDE(v)                            dot products of bytes added to lanes, and a value made opaque to the compiler
+ *   dot(acc, a, b)                                     dot products of bytes added to lanes, in such a way that the compiler can
+ *                                                      neither find two of them equal nor do one beforehand
  *   lane                                               the unsigned type of an accumulator's lanes
  */
 #include <string.h>
@@ -12,7 +13,7 @@ enum {
     ACCUMULATORS = 8,
     LINES = ACCUMULATORS / PER_LINE, /* cache lines a step */
     STEP = 64 * LINES,
-    CHAINS = 12, /* independent sums: a multiply-add takes 4 or 5 cycles and two may start in each */
+    CHAINS = VEC == 64 ? 12 : 8, /* independent sums: vpdpbusd takes 4 or 5 cycles and two may start in each; the others add in 1 */
 };
 
 #define UNROLL TM_PRAGMA(GCC unroll 16)
@@ -168,21 +169,14 @@ static void compute(void *args, size_t begin, size_t end)
         left[v] = load(left_bytes + v * VEC);
         right[v] = load(right_bytes + v * VEC);
     }
-    UNROLL for (int c = 0; c < CHAINS; c++)
-    {
-        chain[c] = splat(0);
-        HIDE(chain[c]); /* or the chains would be found equal and computed once */
-    }
+    UNROLL for (int c = 0; c < CHAINS; c++) chain[c] = splat(0);
     size_t dots = (end - begin) * TM_DOTS;
     for (size_t rest = dots % CHAINS; rest; rest--)
         for (int v = 0; v < PER_LINE; v++)
             chain[0] = dot(chain[0], left[v], right[v]);
     for (size_t rounds = dots / CHAINS; rounds; rounds--)
-        UNROLL for (int v = 0; v < PER_LINE; v++) UNROLL for (int c = 0; c < CHAINS; c++)
-        {
-            HIDE(left[v]); /* or the product, the same each time, would be computed once */
-            chain[c] = dot(chain[c], left[v], right[v]);
-        }
+        UNROLL for (int v = 0; v < PER_LINE; v++)
+            UNROLL for (int c = 0; c < CHAINS; c++) chain[c] = dot(chain[c], left[v], right[v]);
     lane lanes[VEC / sizeof(lane)] __attribute__((aligned(64)));
     uint64_t sum = 0;
     for (int c = 0; c < CHAINS; c++) {

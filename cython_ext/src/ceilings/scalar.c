@@ -7,11 +7,11 @@
 typedef uint64_t vec __attribute__((vector_size(16)));
 typedef uint16_t lane;
 #if TM_X86
-#define HIDE(v) __asm__ volatile("" : "+x"(v))
+#define IN_REGISTER "+x"
 #elif defined(__aarch64__)
-#define HIDE(v) __asm__ volatile("" : "+w"(v))
+#define IN_REGISTER "+w"
 #else
-#define HIDE(v) __asm__ volatile("" : "+m"(v))
+#define IN_REGISTER "+m"
 #endif
 
 typedef uint16_t u16x8 __attribute__((vector_size(16)));
@@ -26,6 +26,7 @@ static inline vec either(vec a, vec b) { return a ^ b; }
 /* The even bytes and the odd ones as 16-bit lanes, multiplied and added; every byte is under 128. */
 static inline vec dot(vec sum_u16x8, vec a_u8x16, vec b_u8x16)
 {
+    __asm__ volatile("" : IN_REGISTER(a_u8x16)); /* as in sse41.c */
     u16x8 a = (u16x8)a_u8x16, b = (u16x8)b_u8x16;
     return (vec)((u16x8)sum_u16x8 + (a & 255) * (b & 255) + (a >> 8) * (b >> 8));
 }

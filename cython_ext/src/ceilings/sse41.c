@@ -5,7 +5,6 @@
 TM_BEGIN(TM_TARGET_SSE41)
 
 #define VEC 16
-#define HIDE(v) __asm__ volatile("" : "+x"(v))
 typedef __m128i vec;
 typedef uint16_t lane;
 
@@ -15,13 +14,18 @@ static inline void stream(uint8_t *p, vec v) { _mm_stream_si128((__m128i *)p, v)
 static inline void fence(void) { _mm_sfence(); }
 static inline vec splat(uint8_t byte) { return _mm_set1_epi8((char)byte); }
 static inline vec either(vec a, vec b) { return _mm_xor_si128(a, b); }
-static inline vec dot(vec sum_i16x8, vec a_u8x16, vec b_i8x16) { return _mm_add_epi16(sum_i16x8, _mm_maddubs_epi16(a_u8x16, b_i8x16)); }
 
 static inline uint64_t fold(vec v)
 {
     uint64_t word[2] __attribute__((aligned(16)));
     _mm_store_si128((__m128i *)word, v);
     return word[0] ^ word[1];
+}
+
+static inline vec dot(vec sum_i16x8, vec a_u8x16, vec b_i8x16)
+{
+    __asm__ volatile("" : "+x"(a_u8x16)); /* its value is hidden from the compiler, so the product has to be computed anew */
+    return _mm_add_epi16(sum_i16x8, _mm_maddubs_epi16(a_u8x16, b_i8x16));
 }
 
 #include "loops.h"

@@ -18,7 +18,7 @@ static inline __m256i four(const int8_t *a)
 
 /* `halves` halves of each group from `first` on, for `rows` rows of activations; rows * halves is 2, which takes 8 of the 16 registers. */
 static inline __attribute__((always_inline)) void halves_by(
-    const int rows, const int halves, int first, int into_l2, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
+    const int rows, const int halves, int first, int fetch, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
     int32_t (*acc)[TM_TILE])
 {
     const __m256i m3 = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) void halves_by(
         for (size_t k = begin; k < end; k++) {
             const uint8_t *bytes = tile + k * TM_TILE + 32 * first;
             if (halves == 2)
-                tm_ahead(bytes, into_l2);
+                tm_ahead(bytes, fetch);
 #pragma GCC unroll 2
             for (int h = 0; h < halves; h++) {
                 const __m256i w = _mm256_loadu_si256((const __m256i *)(bytes + 32 * h));
@@ -69,7 +69,7 @@ static inline __attribute__((always_inline)) void halves_by(
 static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
     if (rows == 1) {
-        halves_by(1, 2, 0, tm_prefetch_into_l2(), tile, groups, a, lda, acc);
+        halves_by(1, 2, 0, tm_fetches_ahead(), tile, groups, a, lda, acc);
     } else {
         halves_by(2, 1, 0, 0, tile, groups, a, lda, acc);
         halves_by(2, 1, 1, 0, tile, groups, a, lda, acc);

@@ -8,11 +8,11 @@
  * For each 64 bytes: 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. One row of activations needs two sets of
  * sums to hide vpdpbusd's latency (4 to 5 cycles).
  *
- * Story (Zen 4, one thread, 2560 x 6912 from memory at M = 1 as a share of a read of the same bytes; GOP/s at 2560 x 2560, M = 60):
- *   v1  nested masks, six rows at once, prefetch 4 KiB ahead into L2     0.79   242: GCC 12 spills the sums in every step
- *   v2  four rows at once                                                0.79   443: nothing spills; vpdpbusd is the limit
- *   v3  prefetch into L1                                                 0.96   443: without any prefetch 0.87
- * An Intel Xeon with 2 MiB of L2 (prefetch into L2): 0.94 and 777 GOP/s, 450 with six rows. */
+ * Story (GOP/s of one thread, hot, at 2560 x 2560, M = 60; share of a read of the same bytes from memory, two threads, 2560 x 6912, M = 1):
+ *   v1  nested masks, six rows at once, prefetch 4 KiB ahead into L2    Zen 4  242  0.66   Intel Xeon  450  0.91
+ *       GCC 12 spills the sums in every step.
+ *   v2  four rows at once: nothing spills, vpdpbusd is the limit        Zen 4  443  0.66   Intel Xeon  777  0.91
+ *   v3  no prefetch on AMD, 8 KiB on Intel (ternary_matmul.h)           Zen 4  443  0.93   Intel Xeon  777  0.92 */
 #include "ternary_matmul.h"
 
 #if TM_X86
@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) void groups_by(
 }
 
 static inline __attribute__((always_inline)) void one_row(
-    const int into_l2, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
+    const int fetch, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
 {
     const __m512i m3 = _mm512_set1_epi8(3), m15 = _mm512_set1_epi8(15), m63 = _mm512_set1_epi8(63);
     __m512i u[2][4];
@@ -80,7 +80,7 @@ static inline __attribute__((always_inline)) void one_row(
             const uint8_t *bytes = tile + (k + (size_t)s) * TM_TILE;
             const __m512i w = _mm512_loadu_si512(bytes);
             const __m512i a_i8x64 = four(a + 4 * (k + (size_t)s));
-            tm_ahead(bytes, into_l2);
+            tm_ahead(bytes, fetch);
             u[s][0] = _mm512_dpbusd_epi32(u[s][0], _mm512_and_si512(w, m3), a_i8x64);
             u[s][1] = _mm512_dpbusd_epi32(u[s][1], _mm512_and_si512(w, m15), a_i8x64);
             u[s][2] = _mm512_dpbusd_epi32(u[s][2], _mm512_and_si512(w, m63), a_i8x64);
@@ -94,29 +94,29 @@ static inline __attribute__((always_inline)) void one_row(
 }
 
 static inline __attribute__((always_inline)) void micro(
-    const int into_l2, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+    const int fetch, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
     switch (rows) {
-    case 1: one_row(into_l2, tile, groups, a, acc[0]); break;
+    case 1: one_row(fetch, tile, groups, a, acc[0]); break;
     case 2: groups_by(2, tile, groups, a, lda, acc); break;
     case 3: groups_by(3, tile, groups, a, lda, acc); break;
     default: groups_by(4, tile, groups, a, lda, acc); break;
     }
 }
 
-static void micro_l1(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+static void micro_plain(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
     micro(0, tile, groups, a, lda, rows, acc);
 }
 
-static void micro_l2(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+static void micro_fetching(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
     micro(1, tile, groups, a, lda, rows, acc);
 }
 
 static void body(void *args, size_t begin, size_t end)
 {
-    tm_matmul_tiles(args, begin, end, TM_MATMUL_BLOCK, tm_prefetch_into_l2() ? micro_l2 : micro_l1);
+    tm_matmul_tiles(args, begin, end, TM_MATMUL_BLOCK, tm_fetches_ahead() ? micro_fetching : micro_plain);
 }
 
 int tm_ternary_matmul_avx512(void *args) { return tm_matmul_run(args, body, TM_AVX512); }

@@ -48,21 +48,20 @@ static inline uint16_t tm_bfloat16(float value)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/* Fetch ahead of a stream of weights that may come from memory. Share of the same bytes' plain read that M = 1 reached with one thread:
- *                              no prefetch   into L1   into L2
- *   AMD Zen 4                         0.87      0.96      0.79
- *   Intel Xeon with 2 MiB L2          0.61      0.84      0.94
- * Intel's L1 has too few fill buffers for the distance; on Zen 4 the way from L2 to L1 costs more than the early fetch brings. */
+/* Fetch ahead of a stream of weights that may come from memory, where that pays. Share of a plain read of the same bytes, huge pages,
+ * that M = 1 reached with one / two threads (AVX-512, 2560 x 6912):
+ *                              none          8 KiB into L2   4 KiB into L2   4 KiB into L1
+ *   AMD Zen 4                  0.96 / 0.93   0.74 / 0.72     0.69 / 0.66     0.95 / 0.90
+ *   Intel Xeon, 2 MiB L2       0.60 / 0.59   0.93 / 0.92     0.91 / 0.91     0.84 / 0.84
+ * So on Intel's cores only: there the hardware's own prefetcher does not keep up with one stream, and L1 has too few fill buffers. */
 #if TM_X86
-enum { TM_AHEAD = 4096 };
-static inline __attribute__((always_inline)) void tm_ahead(const uint8_t *bytes, int into_l2)
+enum { TM_AHEAD = 8192 };
+static inline __attribute__((always_inline)) void tm_ahead(const uint8_t *bytes, int fetch)
 {
-    if (into_l2)
+    if (fetch)
         _mm_prefetch((const char *)(bytes + TM_AHEAD), _MM_HINT_T1);
-    else
-        _mm_prefetch((const char *)(bytes + TM_AHEAD), _MM_HINT_T0);
 }
-static inline int tm_prefetch_into_l2(void) { return __builtin_cpu_is("intel") != 0; }
+static inline int tm_fetches_ahead(void) { return __builtin_cpu_is("intel") != 0; }
 #endif
 
 /* Write one row of a tile's sums: `count` of them, from row `n` of the weights on. */

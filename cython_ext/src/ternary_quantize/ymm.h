@@ -23,7 +23,7 @@ static inline __m256i tm_times4(__m256i x_i8x32)
     return _mm256_add_epi8(twice_i8x32, twice_i8x32);
 }
 
-/* Four codes a byte, modulo 256; the fields are added up before the ones that make w + 1 of w are. */
+/* The weighted sum of four codes is right modulo 256; TM_ZERO_CODES then adds 1 to each field. */
 static inline void tm_pack_ymm(const int8_t *codes, uint8_t *packed, int stream)
 {
     __m256i sum_i8x32 = _mm256_loadu_si256((const __m256i *)codes);
