@@ -5,6 +5,7 @@ Exit status: 0 all verdicts pass, 1 a verdict fails, 2 bad usage or input, 130 i
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tritmark.harness.errors import TritmarkError, UsageError
+from tritmark.harness.machine.cpu import bind_threads
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,9 +27,6 @@ if TYPE_CHECKING:
     from tritmark.harness.store import Partial, Store
 
 PASSED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-
-NO_SUITE = "none"
-"""The suite that is no suite: only weights are studied."""
 
 app = typer.Typer(
     name="tritmark",
@@ -50,15 +49,12 @@ class Listing(StrEnum):
 
 def main() -> None:
     """Run the command line; a TritmarkError is one message on the error stream and status 2."""
+    bind_threads()
     try:
         app()
     except TritmarkError as error:
         _console(stderr=True).print(f"tritmark: {error}", style="red", soft_wrap=True)
         sys.exit(USAGE)
-    except BrokenPipeError:
-        # The reader (head, for instance) has seen enough; Python would complain again when it flushes at exit.
-        sys.stdout = None  # type: ignore[assignment]
-        sys.exit(FAILED)
 
 
 def _version(wanted: bool) -> None:
@@ -78,12 +74,14 @@ def _root(
 
 @app.command()
 def run(
-    partial: Annotated[str, typer.Argument(metavar="[RUN]", help="With --resume: the interrupted run, by id or folder.")] = "",
-    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="Which workloads; 'none' for weights alone.")] = "quick",
+    partial: Annotated[str, typer.Argument(metavar="RUN", help="With --resume: the interrupted run, by id or folder.")] = "",
+    suite: Annotated[
+        str, typer.Option(metavar="NAME|FILE.toml", help="Which workloads; 'quick' unless told, none beside --weights.", show_default=False)
+    ] = "",
     op: Annotated[str, typer.Option(metavar="GLOB", help="Only these ops.")] = "*",
     variant: Annotated[str, typer.Option(metavar="GLOB", help="Only these variants: a name, or an id as `list variants` shows it.")] = "*",
     weights: Annotated[
-        str, typer.Option(metavar="PATH", help="Study real weights too: .safetensors, a folder of them, .gguf, hf:OWNER/NAME.")
+        str, typer.Option(metavar="PATH", help="Study real weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME.")
     ] = "",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(min=0, help="Fixes all data.")] = 0,
@@ -99,10 +97,11 @@ def run(
     from tritmark.harness.store import Store
 
     installed = load()
-    if suite == NO_SUITE and not weights:
-        raise UsageError("--suite none leaves nothing to do without --weights")
+    # Weights alone keep memory small; whoever names a suite, ops or variants wants those too.
+    if not suite and (not weights or (op, variant) != ("*", "*")):
+        suite = "quick"
     request = Request(
-        suite=None if suite == NO_SUITE else installed.suite(suite),
+        suite=installed.suite(suite) if suite else None,
         op=op,
         variant=variant,
         weights=weights,
@@ -157,9 +156,9 @@ def _show(record: Record, store: Store, as_json: bool) -> None:
 
         console = _console()
         if record.runs:
-            console.print(tables.kernels(record))
+            console.print(tables.kernels(record), end="\n\n")
         if record.layers:
-            console.print(tables.layers(record))
+            console.print(tables.layers(record), end="\n\n")
         for lane in tables.lanes(record):
             console.print(lane)
     # The Record must be alone on standard output, paths then go elsewhere.
@@ -187,10 +186,10 @@ def _status(record: Record) -> int:
 @app.command("list")
 def list_(what: Annotated[Listing, typer.Argument(help="ops, variants, formats or workloads.")]) -> None:
     """List what is installed."""
-    from tritmark.harness import tables
+    from tritmark.harness import listings
     from tritmark.harness.providers import load
 
-    _console().print(getattr(tables, what.value)(load()))
+    _console().print(getattr(listings, what.value)(load()))
 
 
 @app.command()
@@ -208,7 +207,7 @@ def machine(as_json: Annotated[bool, typer.Option("--json", help="Print the fact
     from tritmark.harness import tables
 
     console = _console()
-    console.print(tables.facts(found))
+    console.print(tables.facts(found), end="\n\n")
     console.print(tables.ceilings(found))
 
 
@@ -224,7 +223,7 @@ def schema() -> None:
 
 @app.command()
 def report(
-    record: Annotated[str, typer.Argument(metavar="[RECORD]", help="Path or id; the newest unless told.")] = "",
+    record: Annotated[str, typer.Argument(metavar="RECORD", help="Path or id; the newest unless told.")] = "",
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports are.")] = Path("results"),
 ) -> None:
     """Build the HTML report of a Record and print its path."""
@@ -241,8 +240,6 @@ def report(
 
 def _console(stderr: bool = False) -> Console:
     """Tables that go to a file or a pipe are not folded at 80 columns; text is shown as it is, whatever it looks like."""
-    import os
-
     from rich.console import Console
 
     stream: Any = sys.stderr if stderr else sys.stdout

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import Any
 
 import numpy as np
 
+from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Op, Tensor, Values
 
@@ -45,7 +47,7 @@ def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -
     wanted = dtype or tensor.dtype
     if not isinstance(value, np.ndarray):
         raise refuse(f"a {type(value).__name__}", f"a NumPy array of {wanted}")
-    if value.dtype.name != wanted or not value.dtype.isnative:
+    if value.dtype != named_dtype(wanted):
         raise refuse(f"of dtype {value.dtype}", f"{wanted} in native byte order")
     if value.ndim != len(tensor.axes):
         raise refuse(f"of shape {value.shape}", f"{len(tensor.axes)} dimensions ({', '.join(tensor.axes)})")
@@ -58,8 +60,9 @@ def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -
     if not value.flags.aligned:
         raise refuse(f"at address {value.ctypes.data:#x}", f"aligned to its {value.itemsize}-byte elements")
     if tensor.values is Values.POSITIVE:
-        wrong = np.flatnonzero(~(np.isfinite(value) & (value > 0)))
-        if wrong.size:
+        right = np.isfinite(value) & (value > 0)
+        if not right.all():
+            wrong = np.flatnonzero(~right)
             raise refuse(f"{value.flat[wrong[0]]} at index {wrong[0]}", "finite and above zero")
 
 
@@ -90,8 +93,7 @@ def _scalar(op: str, tensor: Tensor, value: Any) -> None:
     except OverflowError:
         raise refuse(f"{value!r}", f"a number within {tensor.dtype}") from None
     if tensor.dtype == "float32":
-        with np.errstate(over="ignore", under="ignore"):
-            number = float(np.float32(number))
+        number = ctypes.c_float(number).value
     if tensor.values is Values.POSITIVE and not (math.isfinite(number) and number > 0):
         raise refuse(f"{value!r}", f"finite and above zero as {tensor.dtype}")
     if tensor.values is Values.FINITE and not math.isfinite(number):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
+from tritmark.harness.measure.lingering import Lingering
 from tritmark.harness.spec import Ceiling, Launch
 from tritmark.kernels import cpu
 
@@ -31,7 +32,8 @@ def _operations(nbytes: int) -> int:
 
 
 def _ceiling(kind: str, unit: str, summary: str, work: Callable[[int], int] = int) -> Ceiling:
-    return Ceiling(name=kind.partition(" ")[0], unit=unit, summary=summary, bind=partial(_bind, kind), work=work)
+    make = Lingering if kind in {"write", "copy"} else Ceiling
+    return make(name=kind.partition(" ")[0], unit=unit, summary=summary, bind=partial(_bind, kind), work=work)
 
 
 CEILINGS: Mapping[str, Ceiling] = {

@@ -26,6 +26,7 @@ ISAS: Mapping[str, tuple[Tier, frozenset[str], str]] = {
 FORCE = "TRITMARK_FORCE_ISA"
 
 
+@cache
 def native(module: str) -> Any:
     """The extension module of that name, imported at its first use: importing tritmark.kernels loads no native code."""
     return import_module(f"tritmark.cython_ext.{module}")
@@ -110,4 +111,5 @@ DEVICE = Device(
     cores=cores,
     forced=forced,
     code_hash=code_hash,
+    compiler=lambda: str(native("cpu").compiler()),
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from tritmark.harness.contract import check_output
+from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Op, Receipt, Values, Variant
@@ -22,23 +23,25 @@ def registry() -> Registry:
     return Registry(PROVIDER.devices, PROVIDER.variants)
 
 
-def dtype_of(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of a dtype name, bfloat16 included."""
-    if name == "bfloat16":
-        import ml_dtypes
+def select(key: KernelKey, axes: Axes, name: str | None) -> Variant:
+    """As Registry.select_best, remembered: a layer asks the same at each call."""
+    return _select(key, tuple(axes.items()), name, registry().devices[key.device].forced())
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
+
+@lru_cache(maxsize=4096)
+def _select(key: KernelKey, axes: tuple[tuple[str, int], ...], name: str | None, _forced: str | None) -> Variant:
+    return registry().select_best(key, dict(axes), name)
 
 
 def outputs_for(op: Op, axes: Axes, key: KernelKey, given: Mapping[str, Any], inputs: Arrays) -> dict[str, Any]:
     """The output arrays: those given, checked, and new ones for the rest."""
     outputs: dict[str, Any] = {}
+    like = op.outputs_like(axes, key)
     for tensor in op.outputs:
-        shape, dtype = op.outputs_like(axes, key)[tensor.name]
+        shape, dtype = like[tensor.name]
         out = given.get(tensor.name)
         if out is None:
-            out = np.empty(shape, dtype_of(dtype))
+            out = np.empty(shape, named_dtype(dtype))
         else:
             check_output(op.name, tensor, out, shape, dtype, inputs)
         outputs[tensor.name] = out

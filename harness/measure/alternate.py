@@ -28,6 +28,7 @@ LONGEST_NS = 350_000
 
 _TARGET_NS = 200_000
 _TRIES = 3
+_PATIENCE_NS = 50_000_000
 
 
 @dataclass(slots=True)
@@ -60,7 +61,12 @@ def calibrate(timed: Timed) -> float:
     """Set the number of calls so that a sample takes 0.1 to 0.35 ms, or one call if that takes longer; about how many ns a call takes."""
     timed.calls = 1
     while True:
-        call = min(timed.sample() for _ in range(_TRIES))
+        call, spent = timed.sample(), 0.0
+        for _ in range(1, _TRIES):
+            spent += call * timed.calls
+            if spent > _PATIENCE_NS:
+                break
+            call = min(call, timed.sample())
         if call * timed.calls >= SHORTEST_NS / 2:
             timed.calls = max(1, round(_TARGET_NS / call))
             return call

@@ -44,8 +44,8 @@ def rotation() -> Rotation:
     """The rotation on this machine: 4 times the last-level cache for either side, at least 128 MiB, at most an eighth of the free memory.
 
     A cache that resists thrashing keeps as much of a cycle as fits into it. Measured on a 32 MiB L3: a read probe that cycles through
-    2, 4, 6, 8 times the cache runs at 139, 113, 101, 101 % of its rate over 24 times; stores that are not written around the caches at
-    171, 122, 106, 102 %. Both sides together touch 8 times the cache.
+    2, 4, 6, 8 times the cache runs at 136, 111, 99, 98 % of its rate over 24 times; stores that are not written around the caches at
+    169, 121, 105, 102 %. Both sides together touch 8 times the cache.
     """
     wanted = max(_LEAST, _TIMES * (cpu.last_level() or 0))
     return Rotation(nbytes=min(wanted, memory.available() // _SHARE), wanted=wanted)

@@ -16,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.measure.alternate import SHORTEST_NS, Timed, calibrate
+from tritmark.harness.machine import cpu
+from tritmark.harness.measure.alternate import Timed, calibrate
 from tritmark.harness.measure.buffers import ALIGNMENT, MOST_SETS, Rotation, empty, rotation
 from tritmark.harness.measure.clocks import clock_for
+from tritmark.harness.measure.lingering import Lingering
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
 from tritmark.harness.spec import Ceiling, Device
 
@@ -81,10 +83,25 @@ class Survey:
 
     def roof(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> Roof:
         """The fastest probe of that name at about `nbytes` (the next power of two and its half belong together)."""
-        key = (name, nbytes.bit_length(), threads, cold)
-        if key not in self._roofs:
-            self._roofs[key] = self._find(name, field, nbytes, threads, cold)
-        return self._roofs[key]
+        last = cpu.last_level()
+        stays = not cold and (last is None or nbytes <= last)
+        probes = [probe for probe in self._probes(name) if stays or not isinstance(probe, Lingering)]
+        return self._known(name, probes or self._probes(name), field, nbytes, threads, cold)
+
+    def forget(self, name: str) -> None:
+        """Look for that roof anew the next time."""
+        self._roofs = {key: roof for key, roof in self._roofs.items() if key[0] != name}
+
+    def most(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> float:
+        """Units a second that so many threads cannot exceed: that of each alone in its fastest sample, over its share of the bytes.
+
+        Every probe of that name counts, those that leave work behind too, for a kernel may do the same. Others who keep the cores busy can
+        hold up a probe of several threads in every sample, but not one thread in all of them.
+        """
+        share = max(ALIGNMENT, nbytes // threads) if self.unit(name) == BYTES else nbytes
+        probes = self._probes(name)
+        alone = self._known(name, probes, field, share, 1, cold).fastest
+        return max(threads * alone, self._known(name, probes, field, nbytes, threads, cold).fastest)
 
     def _probes(self, name: str) -> list[Ceiling]:
         probes = [ceiling for ceiling in self.device.ceilings().values() if ceiling.name == name]
@@ -92,15 +109,21 @@ class Survey:
             raise UsageError(f"device {self.device.type!r} has no probe for {name!r}; it has: {', '.join(self.names())}")
         return probes
 
-    def _find(self, name: str, field: Field, nbytes: int, threads: int, cold: bool) -> Roof:
+    def _known(self, name: str, probes: list[Ceiling], field: Field, nbytes: int, threads: int, cold: bool) -> Roof:
+        key = (name, len(probes), nbytes.bit_length(), threads, cold)
+        if key not in self._roofs:
+            self._roofs[key] = self._find(probes, field, nbytes, threads, cold)
+        return self._roofs[key]
+
+    def _find(self, probes: list[Ceiling], field: Field, nbytes: int, threads: int, cold: bool) -> Roof:
         rng = np.random.default_rng(nbytes)
         sides: list[tuple[Ceiling, int, Timed]] = []
-        for ceiling in self._probes(name):
-            for count in (threads, 1) if threads > 1 else (1,):
+        for ceiling in probes:
+            # One thread alone is faster where a call is short, or where others keep the second core busy.
+            for count in dict.fromkeys((threads, 1)):
                 timed = bind(ceiling, self.device, field, nbytes, threads=count, cold=cold, rng=rng)
-                # One thread alone can only win where a call is short.
-                if calibrate(timed) < SHORTEST_NS or count == threads:
-                    sides.append((ceiling, count, timed))
+                calibrate(timed)
+                sides.append((ceiling, count, timed))
         times: list[list[float]] = [[] for _ in sides]
         end = perf_counter_ns() + _NS_EACH * len(sides)
         while len(times[0]) < LEAST_SAMPLES or perf_counter_ns() < end:

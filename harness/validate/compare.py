@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.record import Divergence
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op
 from tritmark.harness.validate.guards import bits
@@ -61,16 +62,6 @@ def expectations(op: Op, axes: Axes, key: KernelKey, reference: Arrays) -> tuple
         for tensor in op.outputs
         for shape, dtype in [op.outputs_like(axes, key)[tensor.name]]
     )
-
-
-def named_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of a dtype name, those of ml_dtypes included."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
 
 
 def _expected(op: Op, name: str, reference: Arrays, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Expected:
@@ -150,7 +141,7 @@ def rounded(exact: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray
         single = exact.astype(np.float32)
         too_far = np.abs(single.astype(np.float64)) > np.abs(exact)
         single = np.where(too_far, np.nextafter(single, np.float32(0)), single)
-        odd = single.view(np.uint32) | (single.astype(np.float64) != exact).astype(np.uint32)
+        odd: npt.NDArray[np.uint32] = single.view(np.uint32) | (single.astype(np.float64) != exact).astype(np.uint32)
         return odd.view(np.float32).astype(dtype)
 
 

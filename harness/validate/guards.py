@@ -80,7 +80,8 @@ class Guarded:
         """Which elements still hold their poison, bit for bit; flat, in C order. An element that does so in two runs was not written."""
         if self._poison is None:
             raise ValueError("the array was never poisoned")
-        return bits(self._poison) == bits(self.array)
+        same: npt.NDArray[np.bool_] = bits(self._poison) == bits(self.array)
+        return same
 
     def broken(self) -> str:
         """Where the zones changed, in words; "" where they did not."""

@@ -6,6 +6,7 @@ compute ceiling. The kernel is timed by turns with the probe of the one that tak
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,15 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.measure.alternate import SHORTEST_NS, Alternation, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import ALIGNMENT, Arena, Rotation, room_for, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for
+from tritmark.harness.measure.others import Others, crowded
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, bootstrap_interval, median
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau, TimeLimit
 from tritmark.harness.measure.survey import BYTES, COMPUTE_BYTES, Field, Roof, bind, survey
 from tritmark.harness.record import Against, Footing, Performance, Status, Timing
-from tritmark.harness.spec import Arrays, Axes, Device, Family, KernelKey, Launch, Op, Traffic, Variant
-from tritmark.harness.validate.compare import named_dtype
+from tritmark.harness.spec import Arrays, Axes, Device, Family, KernelKey, Launch, Op, Variant
 from tritmark.harness.validate.guards import layout_offset
 
 LAYOUT_NOISE = 0.004
@@ -42,6 +44,30 @@ class _Set:
 
     inputs: dict[str, Any]
     outputs: dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """What limits a workload: the probe, how much of its work is needed, over how many bytes it goes, and whether they are cold."""
+
+    roof: Roof
+    need: int
+    nbytes: int
+    cold: bool
+
+    @property
+    def work(self) -> int:
+        """What one call of the probe does."""
+        return self.roof.ceiling.work(self.nbytes)
+
+    @property
+    def scale(self) -> float:
+        """The needed work over the probe's."""
+        return self.need / self.work
+
+    def outrun(self, found: Alternation) -> bool:
+        """Whether the kernel was faster than the fastest sample of the probe, by more than can be noise."""
+        return median(found.a_ns) < (1 - TELLING) * self.scale * min(found.b_ns)
 
 
 class Bench:
@@ -75,6 +101,7 @@ class Bench:
 
     def measure(self, variant: Variant, threads: int) -> Performance:
         """Time one variant of the key, cold and hot. Whatever the variant raises is passed on."""
+        others = Others()
         launches = [variant.bind(each.inputs, each.outputs, self._axes, threads) for each in self._sets]
         remarks: dict[Status, list[str]] = {status: [] for status in (Status.FAIL, Status.AMBIGUOUS, Status.PASS)}
         cold = None
@@ -86,13 +113,17 @@ class Bench:
         else:
             remarks[Status.PASS].append(f"no cold figure: {self._footprint} bytes are too few to cycle through {self._rotation.nbytes}")
         hot = self._footing(Timed(launches[:1], clock_for(self._device, launches[:1]), warm=True), threads, "hot", remarks)
+        overhead = self._overhead(launches[0], hot.timing.median_ns)
+        taken, cores, used = others.cores(), os.cpu_count() or 1, launches[0].threads_used
+        if crowded(taken, used, cores, TELLING):
+            remarks[Status.AMBIGUOUS].append(f"others took {taken:.1f} of {cores} cores meanwhile; the kernel has {used} threads")
         status = next((status for status, found in remarks.items() if found), Status.PASS)
         return Performance(
             status=status,
             reason="; ".join(reason for found in remarks.values() for reason in found),
             cold=cold,
             hot=hot,
-            call_overhead_ns=self._overhead(launches[0], hot.timing.median_ns),
+            call_overhead_ns=overhead,
             read=self._traffic.read,
             written=self._traffic.written,
             operations=self._traffic.operations,
@@ -153,27 +184,25 @@ class Bench:
             elif self._op.family is Family.EXACT and not np.array_equal(found, twin):
                 remarks[Status.FAIL].append(f"two calls of the timed loop gave different {name} for the same inputs")
 
-    def _limit(self, threads: int, cold: bool) -> tuple[Roof, int, int]:
-        """The ceiling that takes longest: its roof, how much of it the workload needs, and over how many bytes its probe goes."""
+    def _limit(self, threads: int, cold: bool) -> _Limit:
+        """The ceiling that takes longest for this workload."""
         found = survey(self._device)
-        traffic: Traffic = self._traffic
-        needs = {"read": traffic.read, "write": traffic.written, "compute": traffic.operations}
+        needs = {"read": self._traffic.read, "write": self._traffic.written, "compute": self._traffic.operations}
         limits = []
         for name, need in needs.items():
             if need:
-                memory = found.unit(name) == BYTES
-                nbytes = self._footprint if memory else COMPUTE_BYTES
-                roof = found.roof(name, self._field, nbytes, threads=threads, cold=cold and memory)
-                limits.append((need / roof.rate, roof, need, nbytes))
-        _, roof, need, nbytes = max(limits, key=lambda limit: limit[0])
-        return roof, need, nbytes
+                moves = found.unit(name) == BYTES
+                nbytes = self._footprint if moves else COMPUTE_BYTES
+                limits.append(
+                    _Limit(found.roof(name, self._field, nbytes, threads=threads, cold=cold and moves), need, nbytes, cold and moves)
+                )
+        return max(limits, key=lambda limit: limit.need / limit.roof.rate)
 
-    def _footing(self, timed: Timed, threads: int, temperature: str, remarks: dict[Status, list[str]]) -> Footing:
-        cold = temperature == "cold"
-        roof, need, nbytes = self._limit(threads, cold)
-        memory = roof.ceiling.unit == BYTES
-        probe = bind(roof.ceiling, self._device, self._field, nbytes, threads=roof.threads, cold=cold and memory, rng=self._rng)
-        before = sum(launch.runs for launch in timed.launches)
+    def _against(self, timed: Timed, threads: int, cold: bool) -> tuple[_Limit, Timed, Alternation]:
+        """The kernel by turns with the probe that limits it."""
+        limit = self._limit(threads, cold)
+        roof = limit.roof
+        probe = bind(roof.ceiling, self._device, self._field, limit.nbytes, threads=roof.threads, cold=limit.cold, rng=self._rng)
         calibrate(probe)
         calibrate(timed)
         stop = First(
@@ -182,35 +211,51 @@ class Bench:
             AtLeast(LEAST_SAMPLES, TimeLimit(self._budget)),
             TimeLimit(_PATIENCE * self._budget),
         )
-        found = alternate(timed, probe, self._rng, stop)
-        work = roof.ceiling.work(nbytes)
-        fraction = found.ratio(self._rng, scale=need / work)
+        return limit, probe, alternate(timed, probe, self._rng, stop)
+
+    def _footing(self, timed: Timed, threads: int, temperature: str, remarks: dict[Status, list[str]]) -> Footing:
+        cold = temperature == "cold"
+        before = sum(launch.runs for launch in timed.launches)
+        limit, probe, found = self._against(timed, threads, cold)
+        if limit.outrun(found):
+            # Others may have been busy when the probe was chosen.
+            survey(self._device).forget(limit.roof.ceiling.name)
+            limit, probe, found = self._against(timed, threads, cold)
+        name = limit.roof.ceiling.name
+        fraction = found.ratio(self._rng, scale=limit.scale)
         ran = sum(launch.runs for launch in timed.launches) - before
         if ran != timed.made:
             remarks[Status.FAIL].append(f"{temperature}: {timed.made} calls were made and the code ran {ran} times")
-        floor = min(min(found.b_ns) * need / work, need * 1e9 / roof.fastest)
-        if median(found.a_ns) < floor * (1 - TELLING):
-            remarks[Status.FAIL].append(
-                f"{temperature}: {median(found.a_ns):.0f} ns a call is under the physical floor of {floor:.0f} ns, in which the fastest"
-                f" {roof.ceiling.name} probe does that work"
-            )
-        if fraction.high / fraction.low - 1 > TELLING:
+        if fraction.pairs < LEAST_SAMPLES:
+            remarks[Status.AMBIGUOUS].append(f"{temperature}: a call takes so long that only {fraction.pairs} pairs of samples were taken")
+        elif fraction.high / fraction.low - 1 > TELLING:
             remarks[Status.AMBIGUOUS].append(
                 f"{temperature}: too noisy, the fraction of the ceiling lies between {fraction.low:.3f} and {fraction.high:.3f}"
             )
+        if limit.outrun(found):
+            took = median(found.a_ns)
+            most = survey(self._device).most(name, self._field, limit.nbytes, threads=threads, cold=limit.cold)
+            floor = limit.need * 1e9 / most
+            if took < (1 - TELLING) * floor:
+                why = f"{took:.0f} ns a call is under the physical floor, {floor:.0f} ns of the fastest {name} probe"
+                remarks[Status.FAIL].append(f"{temperature}: {why}")
+            else:
+                remarks[Status.AMBIGUOUS].append(
+                    f"{temperature}: faster than the {name} probe, which others hold up or which leaves less unwritten"
+                )
         if cold and self._rotation.nbytes < self._rotation.wanted:
             remarks[Status.PASS].append(f"cold cycles through {self._rotation.nbytes} bytes of the {self._rotation.wanted} wanted")
         return Footing(
             timing=_timing(found, timed, self._rng),
             against=Against(
-                ceiling=roof.ceiling.name,
-                unit=roof.ceiling.unit,
-                rate=work * 1e9 / median(found.b_ns),
-                work=need,
+                ceiling=name,
+                unit=limit.roof.ceiling.unit,
+                rate=limit.work * 1e9 / median(found.b_ns),
+                work=limit.need,
                 fraction=fraction,
             ),
             footprint=self._footprint,
-            rotation=len(timed.launches) * self._set_bytes + (len(probe.launches) * nbytes if cold and memory else 0),
+            rotation=len(timed.launches) * self._set_bytes + (len(probe.launches) * limit.nbytes if limit.cold else 0),
         )
 
     def _overhead(self, launch: Launch, native_ns: float) -> float | None:

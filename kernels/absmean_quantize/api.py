@@ -44,7 +44,7 @@ def absmean_quantize(
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"x": flat})
     codes = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
-    chosen = dispatch.registry().select_best(KEY, axes, variant)
+    chosen = dispatch.select(KEY, axes, variant)
     inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None)}
     scale = np.empty((), np.float32)
     dispatch.run(OP, chosen, inputs, {"codes": codes, "scale": scale}, axes, dispatch.threads_for(KEY, threads))

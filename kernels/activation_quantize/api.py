@@ -36,7 +36,7 @@ def activation_quantize(
     """int8 activations by row: scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), ties to even, and the sum of q.
 
     `x` is float32 (..., K), K at most 16,777,215; rows are contiguous and may lie apart, at one distance. Quotient and product are
-    float32's. `out`, if given, is an earlier result of the same shape, whose arrays are filled again. `variant` forces an instruction set.
+    float32's. `out`, if given, is an earlier result of the same shape: its arrays are filled again. `variant` forces an instruction set.
     Source: BitNet b1.58 (arXiv:2402.17764).
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
@@ -47,10 +47,9 @@ def activation_quantize(
     axes = unify(OP, {"x": rows})
     shapes = x.shape, x.shape[:-1], x.shape[:-1]
     arrays = [
-        elementwise.output(OP, tensor, array, shape, {"x": x})
-        for tensor, array, shape in zip(OP.outputs, _given(out), shapes, strict=True)
+        elementwise.output(OP, tensor, array, shape, {"x": x}) for tensor, array, shape in zip(OP.outputs, _given(out), shapes, strict=True)
     ]
-    chosen = dispatch.registry().select_best(KEY, axes, variant)
+    chosen = dispatch.select(KEY, axes, variant)
     checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
     outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}
     launch = chosen.bind({"x": checked}, outputs, axes, dispatch.threads_for(KEY, threads))
@@ -76,5 +75,6 @@ def _given(out: Any) -> tuple[Any, Any, Any]:
     if out is None:
         return None, None, None
     if not isinstance(out, ActivationQuantized):
-        raise InvalidArgumentError(op=OP.name, argument="out", found=f"a {type(out).__name__}", legal="ActivationQuantized, as this returns it")
+        found = f"a {type(out).__name__}"
+        raise InvalidArgumentError(op=OP.name, argument="out", found=found, legal="ActivationQuantized, as this returns it")
     return out

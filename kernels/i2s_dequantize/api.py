@@ -31,6 +31,6 @@ def i2s_dequantize(
     inputs = {"q": flat, "scale": scale}
     axes = unify(OP, inputs)
     x = elementwise.output(OP, OP.outputs[0], out, q.shape, inputs)
-    chosen = dispatch.registry().select_best(KEY, axes, variant)
+    chosen = dispatch.select(KEY, axes, variant)
     dispatch.run(OP, chosen, inputs, {"x": x}, axes, dispatch.threads_for(KEY, threads))
     return x.reshape(q.shape) if out is None else out

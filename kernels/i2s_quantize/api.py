@@ -33,7 +33,7 @@ def i2s_quantize(
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"x": flat, "scale": scale})
     q = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
-    chosen = dispatch.registry().select_best(KEY, axes, variant)
+    chosen = dispatch.select(KEY, axes, variant)
     inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None), "scale": scale}
     dispatch.run(OP, chosen, inputs, {"q": q}, axes, dispatch.threads_for(KEY, threads))
     return q.reshape(x.shape) if out is None else out

@@ -81,9 +81,9 @@ def ternary_quantize(
     """Ternary codes with a scale for each block: scale = max(absmax, 1e-8), code = (x > scale / 2) - (x < -scale / 2).
 
     `x` is float32 of any shape, C-contiguous; `block` consecutive elements of the flat array share a scale, and the last block may be
-    shorter. `packed` packs the codes, four a byte, in the same pass. `out`, if given, is an earlier result of the same kind and shape, whose
-    arrays are filled again. `variant` forces an instruction set. Source: specification 001, with exact comparisons; layout: I2_S of
-    microsoft/BitNet on x86.
+    shorter. `packed` packs the codes, four a byte, in the same pass. `out`, if given, is an earlier result of the same kind and shape:
+    its arrays are filled again. `variant` forces an instruction set. Source: specification 001, with exact comparisons; layout: I2_S
+    of microsoft/BitNet on x86.
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
     `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where `variant` cannot run here; `out` is then untouched.
@@ -97,7 +97,7 @@ def ternary_quantize(
         elementwise.output(OP, replace(tensor, dtype=like[tensor.name][1]), array, shape, {"x": flat})
         for tensor, array, shape in zip(OP.outputs, _given(out, packed), shapes, strict=True)
     )
-    chosen = dispatch.registry().select_best(key, axes, variant)
+    chosen = dispatch.select(key, axes, variant)
     inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None)}
     dispatch.run(OP, chosen, inputs, {"codes": codes, "scales": scales}, axes, dispatch.threads_for(key, threads))
     return PackedTernary(codes, scales, flat.size, axes["block"]) if packed else TernaryQuantized(codes.reshape(x.shape), scales)

@@ -9,7 +9,8 @@ from tritmark.kernels.ternary_quantize.spec import CODES, PACKED
 
 def _bind(isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     x, codes, scales = inputs["x"], outputs["codes"], outputs["scales"]
-    stream = codes.nbytes > cpu.l2_bytes()
+    # Where the call as a whole is past the L2, its output would be read before it is written, and push the input's next lines out.
+    stream = x.nbytes + codes.nbytes > cpu.l2_bytes()
     launch: Launch = cpu.native("ternary_quantize").TernaryQuantize(isa, x, min(axes["block"], axes["n"]), codes, scales, stream, threads)
     return launch
 

@@ -17,7 +17,7 @@ GROUP, GROUP_BYTES = 128, 32
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """scale = max(absmax, 1e-8) of each block, q = (x > scale / 2) - (x < -scale / 2). The halves and the comparisons are in float64, so exact."""
+    """By block, scale = max(absmax, 1e-8) and q = (x > scale / 2) - (x < -scale / 2): halves and comparisons in float64, so exact."""
     x, n = inputs["x"], axes["n"]
     block = min(axes["block"], n)
     padded = np.zeros(-(-n // block) * block, np.float32)

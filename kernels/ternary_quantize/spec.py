@@ -32,7 +32,8 @@ def _ties(n: int, block: int, rng: np.random.Generator) -> npt.NDArray[np.float3
     starts = np.arange(0, n, block)
     sizes = np.minimum(block, n - starts)
     x[starts + rng.integers(0, sizes)] = rng.choice(np.array([-1, 1], np.float32), starts.size)
-    return x * np.repeat(np.ldexp(np.float32(1), rng.integers(-20, 21, starts.size)), sizes)
+    scaled: npt.NDArray[np.float32] = x * np.repeat(np.ldexp(np.float32(1), rng.integers(-20, 21, starts.size)), sizes)
+    return scaled
 
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
@@ -56,7 +57,7 @@ OP = Op(
     summary="per block: scale = max(absmax, 1e-8), q = (x > scale / 2) - (x < -scale / 2)",
     source="specification 001 (block quantization), with exact comparisons in place of its product with 1 / scale",
     axes=("n", "block"),
-    inputs=(Tensor("x", ("n",), "float32", "values; `block` consecutive ones share a scale, the last block may be shorter", Values.FINITE),),
+    inputs=(Tensor("x", ("n",), "float32", "values; each `block` consecutive ones share a scale, the last perhaps fewer", Values.FINITE),),
     outputs=(
         Tensor("codes", ("n",), "key", "-1, 0 or 1; in the key's format"),
         Tensor("scales", ("blocks",), "float32", "what code 1 stands for, for each block"),

@@ -40,8 +40,8 @@ def test_the_bits_are_the_contracts(isa, guarded, at_offset, n, family, seed, of
     codes, expected = _expected(values)
     assert scale.array.view(np.uint32)[0] == expected.view(np.uint32)
     assert np.array_equal(q.array, codes)
-    assert q.intact
-    assert scale.intact
+    assert not q.broken()
+    assert not scale.broken()
     assert np.array_equal(x.view(np.uint32), values.view(np.uint32))
     assert (launch.ran, launch.runs, launch.bad) == (isa, 1, -1)
     assert launch.threads_used == max(1, min(threads, -(-n // 4096) // 4))
@@ -147,8 +147,10 @@ def test_a_launch_writes_nothing_for_a_wrong_value_and_forgets_it(isa, guarded):
     x[7] = np.inf
     launch.run()
     assert launch.bad == 7
-    assert q.untouched
-    assert scale.untouched
+    assert q.unwritten().all()
+    assert not q.broken()
+    assert scale.unwritten().all()
+    assert not scale.broken()
     x[7] = 1
     launch.run()
     assert (launch.bad, launch.runs) == (-1, 2)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
 
-from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError
-from tritmark.harness.providers import Installed, load
+from tritmark.harness import providers
+from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError, UsageError
+from tritmark.harness.providers import GROUP, Installed, load
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Device, KernelKey, MaxSize, MinSize, MultipleOf, Provider, Tier, Variant
 
@@ -125,6 +127,30 @@ def test_what_two_providers_bring_must_not_clash() -> None:
         Installed({"one": provider(formats={"x": 1}), "two": provider(formats={"x": 2})})
     with pytest.raises(RegistrationError, match="no provider brings the op 'add'"):
         Installed({"one": provider(devices=(device(),), variants=(variant("a"),))})
+
+
+@pytest.mark.parametrize(
+    ("points", "told"),
+    [
+        ([], "is tritmark installed"),
+        ([("a", "no_such_module:thing")], "provider 'a' (no_such_module:thing) cannot be loaded: ModuleNotFoundError"),
+        ([("a", "json:no_such_thing")], "cannot be loaded: AttributeError"),
+        ([("a", "json:dumps")], "is a function; legal: a tritmark.harness.spec.Provider"),
+        ([("a", "tritmark.kernels:PROVIDER"), ("a", "tritmark.kernels:OPS")], "two packages call their provider 'a'"),
+    ],
+)
+def test_providers_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, points: list[tuple[str, str]], told: str) -> None:
+    found = [EntryPoint(name, value, GROUP) for name, value in points]
+    monkeypatch.setattr(providers, "entry_points", lambda group: found)
+    with pytest.raises(UsageError) as caught:
+        load()
+    assert told in str(caught.value)
+
+
+def test_the_same_entry_point_seen_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = [EntryPoint("builtin", "tritmark.kernels:PROVIDER", GROUP)] * 2
+    monkeypatch.setattr(providers, "entry_points", lambda group: twice)
+    assert list(load().providers) == ["builtin"]
 
 
 def test_everything_that_is_installed_can_be_registered() -> None:

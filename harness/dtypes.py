@@ -1,0 +1,20 @@
+"""Names of dtypes, NumPy's and those of ml_dtypes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+
+@cache
+def named_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of that name in native byte order, bfloat16 and the like included. Raises TypeError or AttributeError."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        other: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return other

@@ -1,0 +1,499 @@
+"""The command line from outside: what it prints, where, and with which status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tritmark.harness import cli, machine, providers
+from tritmark.harness.providers import Installed
+from tritmark.harness.record import Record, Status
+from tritmark.harness.spec import Launch, Provider, Variant
+from tritmark.kernels import PROVIDER
+from tritmark.kernels.cpu import FORCE, ISAS
+
+SUITE = """
+title = "for tests"
+[[workloads]]
+op = "i2s_quantize"
+shapes = [{ n = 65 }, { n = 3 }]
+[[workloads]]
+op = "ternary_matmul"
+axes = { M = 2, N = 5, K = 7 }
+dtypes = ["float32"]
+"""
+
+
+@dataclass
+class Outcome:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def tritmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Runs a command in a folder that has suite.toml, without measuring ceilings."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(FORCE, raising=False)
+    monkeypatch.setattr(machine, "measure_ceilings", lambda device: [])
+    Path("suite.toml").write_text(SUITE)
+
+    def command(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["tritmark", *arguments])
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        told = capsys.readouterr()
+        return Outcome(status, told.out, told.err)
+
+    return command
+
+
+RUN = ("run", "--suite", "suite.toml")
+
+
+def only_record(folder: Path = Path("results")) -> Record:
+    (path,) = (folder / "runs").iterdir()
+    return Record.model_validate_json(path.read_text())
+
+
+def with_variants(monkeypatch: pytest.MonkeyPatch, change: Callable[[Variant], Variant]) -> None:
+    """Put something in the place of the variants that are installed."""
+    provider: Provider = replace(PROVIDER, variants=tuple(change(variant) for variant in PROVIDER.variants))
+    monkeypatch.setattr(providers, "load", lambda: Installed({"builtin": provider}))
+
+
+def test_a_run_that_passes(tritmark: Callable[..., Outcome]) -> None:
+    outcome = tritmark(*RUN, "--seed", "5")
+    assert outcome.status == 0, outcome.err
+    record = only_record()
+    assert record.passed
+    assert record.complete
+    assert record.environment.seed == 5
+    assert record.environment.command == ("tritmark", *RUN, "--seed", "5")
+    assert record.suite == "suite.toml"
+    assert {run.op for run in record.runs} == {"i2s_quantize", "ternary_matmul"}
+    assert len(record.runs) == 3 * len(ISAS)
+    for run in record.runs:
+        if run.accuracy.status is Status.NOT_RUN:
+            assert "lacks" in run.accuracy.reason
+            continue
+        assert run.accuracy.status is Status.PASS
+        assert run.receipt is not None
+        assert run.receipt.ran == run.variant
+        assert len(run.receipt.code_hash) == 64
+        assert run.performance.status is Status.NOT_RUN
+        assert run.memory.reason == "this version measures accuracy and performance only"
+    for word in ("i2s_quantize", "avx2", "pass", f"Record: results/runs/{record.id}.json", f"Report: results/html/{record.id}.html"):
+        assert word in outcome.out
+    assert Path(f"results/html/{record.id}.html").is_file()
+    assert [(lane.device, lane.ran) for lane in record.lanes] == [("cpu", True)]
+
+
+def test_json_is_alone_on_standard_output(tritmark: Callable[..., Outcome]) -> None:
+    outcome = tritmark(*RUN, "--json", "--out", "elsewhere", "--op", "i2s*", "--variant", "scalar")
+    assert outcome.status == 0
+    record = Record.model_validate_json(outcome.out)
+    assert record == only_record(Path("elsewhere"))
+    assert {run.variant for run in record.runs} == {"scalar"}
+    assert "Report: elsewhere/html/" in outcome.err
+    assert not Path("results").exists()
+
+
+def test_the_same_seed_gives_the_same_verdicts(tritmark: Callable[..., Outcome]) -> None:
+    first, second = (
+        Record.model_validate_json(tritmark(*RUN, "--json", "--seed", "3", "--threads", threads).out) for threads in ("1", "2")
+    )
+    for one, other in zip(first.runs, second.runs, strict=True):
+        assert one.accuracy == other.accuracy
+        assert (one.threads, other.threads) == (1, 2)
+
+
+class Zeros:
+    """Wraps a launch and undoes what it did."""
+
+    def __init__(self, launch: Launch, outputs: Any) -> None:
+        self._launch, self._outputs = launch, outputs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._launch, name)
+
+    def run(self) -> None:
+        self._launch.run()
+        for output in self._outputs.values():
+            output[...] = 0
+
+
+def test_a_wrong_kernel_is_status_1(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_one(variant: Variant) -> Variant:
+        if variant.id != "cpu/i2s_quantize/none/int8/scalar":
+            return variant
+        return replace(variant, bind=lambda inputs, outputs, *rest: Zeros(variant.bind(inputs, outputs, *rest), outputs))
+
+    with_variants(monkeypatch, break_one)
+    outcome = tritmark(*RUN)
+    assert outcome.status == 1
+    assert "FAIL cpu/i2s_quantize/none/int8/scalar" in outcome.err
+    record = only_record()
+    assert {run.variant for run in record.runs if run.accuracy.status is Status.FAIL} == {"scalar"}
+    assert not record.passed
+
+
+def test_a_kernel_that_raises_is_status_1_and_the_others_go_on(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(*_: Any) -> Launch:
+        raise RuntimeError("[red]\x1b[31mboom")
+
+    with_variants(monkeypatch, lambda variant: replace(variant, bind=explode) if variant.name == "scalar" else variant)
+    outcome = tritmark(*RUN)
+    assert outcome.status == 1
+    assert "[red]\\x1b[31mboom" in outcome.err
+    record = only_record()
+    assert {run.accuracy.status for run in record.runs if run.variant == "scalar"} == {Status.ERROR}
+    assert any(run.accuracy.status is Status.PASS for run in record.runs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("run", "--suite", "quik"), "unknown suite 'quik'; did you mean 'quick'?"),
+        (("run", "--suite", "none.toml"), "none.toml: no such file"),
+        ((*RUN, "--op", "ternary_quantize"), "matches nothing in suite suite.toml; there are: i2s_quantize, ternary_matmul"),
+        ((*RUN, "--variant", "avx1024"), "--variant 'avx1024' matches nothing for these ops; there are: scalar, sse41, avx2, avx512"),
+        ((*RUN, "--variant", "cpu/*/tile64/bfloat16/*"), "leave nothing of suite suite.toml"),
+        ((*RUN, "--threads", "0"), "--threads"),
+        ((*RUN, "--seed", "-1"), "--seed"),
+        ((*RUN, "--sed", "1"), "--sed"),
+        ((*RUN, "--weights", "none.safetensors"), "none.safetensors"),
+        ((*RUN, "20250101T000000Z-00000000"), "add --resume"),
+        ((*RUN, "--resume"), "nothing to resume"),
+        ((*RUN, "--resume", "20250101T000000Z-00000000"), "no such interrupted run"),
+        ((*RUN, "--resume", "../../etc/passwd"), "is no id of a run"),
+        (("report",), "holds no Record"),
+        (("report", "none.json"), "No such file"),
+        (("report", "suite.toml"), "not JSON"),
+        (("list", "planets"), "planets"),
+        (("frobnicate",), "frobnicate"),
+    ],
+)
+def test_bad_usage_is_status_2_and_one_message(tritmark: Callable[..., Outcome], arguments: tuple[str, ...], told: str) -> None:
+    outcome = tritmark(*arguments)
+    assert outcome.status == 2
+    assert told in " ".join(outcome.err.replace("│", " ").split())
+    assert "Traceback" not in outcome.err
+    assert outcome.out == ""
+    assert not Path("results/runs").exists()
+
+
+def test_a_bad_suite_file_is_told_with_its_key(tritmark: Callable[..., Outcome]) -> None:
+    Path("suite.toml").write_text(SUITE.replace("shapes", "shpaes"))
+    outcome = tritmark(*RUN)
+    assert outcome.status == 2
+    assert outcome.err == (
+        "tritmark: suite.toml: unknown key workloads[0].shpaes; did you mean 'shapes'? legal: op, shapes, models, axes, families, layouts, "
+        "formats, dtypes, measure, title\n"
+    )
+
+
+def test_a_forced_instruction_set_is_the_only_one(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FORCE, "scalar")
+    assert tritmark(*RUN).status == 0
+    for run in only_record().runs:
+        if run.variant == "scalar":
+            assert run.accuracy.status is Status.PASS
+        else:
+            assert run.accuracy.status is Status.NOT_RUN
+            assert run.accuracy.reason == "the environment allows only scalar on this cpu"
+            assert run.receipt is None
+
+
+def test_an_instruction_set_that_does_not_exist(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FORCE, "avx1024")
+    outcome = tritmark(*RUN)
+    assert outcome.status == 2
+    assert "TRITMARK_FORCE_ISA is 'avx1024'; legal: scalar" in outcome.err
+
+
+def test_where_nothing_can_run_nothing_passes(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FORCE, "scalar")
+    outcome = tritmark(*RUN, "--variant", "avx2")
+    assert outcome.status == 2
+    assert "no kernel could be run: the environment allows only scalar" in outcome.err
+
+
+@pytest.fixture
+def interrupted(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> Iterator[Outcome]:
+    """A run that Ctrl-C ended at the fourth binding, in the second Run."""
+    bound = 0
+
+    def interrupt_fourth(variant: Variant) -> Variant:
+        def bind(*arguments: Any) -> Launch:
+            nonlocal bound
+            bound += 1
+            if bound == 4:
+                raise KeyboardInterrupt
+            return variant.bind(*arguments)
+
+        return replace(variant, bind=bind)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patched:
+        with_variants(patched, interrupt_fourth)
+        outcome = tritmark(*RUN)
+    yield outcome
+    signal.signal(signal.SIGINT, handler)
+
+
+def test_an_interrupted_run_can_be_resumed(tritmark: Callable[..., Outcome], interrupted: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert interrupted.status == 130
+    (partial,) = Path("results/runs").iterdir()
+    id = partial.name.removesuffix(".partial")
+    assert f"Interrupted; 1 finished and kept. Go on with:\n  tritmark run --suite suite.toml --resume {id}\n" in interrupted.err
+    (kept,) = partial.glob("run-*.json")
+    before = json.loads(kept.read_text())
+    bound: list[str] = []
+
+    def count(variant: Variant) -> Variant:
+        def bind(*arguments: Any) -> Launch:
+            bound.append(variant.id)
+            return variant.bind(*arguments)
+
+        return replace(variant, bind=bind)
+
+    with_variants(monkeypatch, count)
+    outcome = tritmark(*RUN, "--resume")
+    assert outcome.status == 0, outcome.err
+    record = only_record()
+    assert record.id == id
+    assert record.complete
+    assert len(record.runs) == 3 * len(ISAS)
+    assert [json.loads(run.model_dump_json()) for run in record.runs if run.id == before["id"]] == [before]
+    ran = [run for run in record.runs if run.receipt is not None]
+    assert len(bound) == 2 * (len(ran) - 1), "what was finished is not run again"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("run", "--resume"), "option suite was 'suite.toml' and is 'quick'"),
+        ((*RUN, "--seed", "1", "--resume"), "option seed was 0 and is 1"),
+        ((*RUN, "--threads", "1", "--resume"), "option threads was 0 and is 1"),
+        ((*RUN, "--variant", "scalar", "--resume"), "option variant was '*' and is 'scalar'"),
+    ],
+)
+@pytest.mark.usefixtures("interrupted")
+def test_a_run_is_resumed_as_it_was_begun(tritmark: Callable[..., Outcome], arguments: tuple[str, ...], told: str) -> None:
+    outcome = tritmark(*arguments)
+    assert outcome.status == 2
+    assert told in outcome.err
+    assert "It was begun with: tritmark run --suite suite.toml" in outcome.err
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_another_suite_under_the_same_name_is_another_suite(tritmark: Callable[..., Outcome]) -> None:
+    Path("suite.toml").write_text(SUITE + "# changed\n")
+    outcome = tritmark(*RUN, "--resume")
+    assert outcome.status == 2
+    assert "option suite_digest" in outcome.err
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_another_machine_or_version_is_refused(tritmark: Callable[..., Outcome]) -> None:
+    (header,) = Path("results/runs").glob("*.partial/header.json")
+    told = json.loads(header.read_text())
+    told["machine"]["id"] = "another"
+    told["environment"]["tritmark"] = "0.0.1"
+    header.write_text(json.dumps(told))
+    outcome = tritmark(*RUN, "--resume")
+    assert outcome.status == 2
+    assert "machine was 'another'" in outcome.err
+    assert "tritmark was '0.0.1'" in outcome.err
+
+
+@pytest.fixture
+def weights() -> str:
+    """A file with two matrices and a vector, in the folder of the test."""
+    rng = np.random.default_rng(0)
+    tensors = {
+        "a.weight": rng.standard_normal((16, 256), dtype=np.float32),
+        "a.bias": np.zeros(16, np.float32),
+        "[b]\x1b.weight": rng.standard_normal((5, 30), dtype=np.float32),
+    }
+    save_file(tensors, "model.safetensors")
+    return "model.safetensors"
+
+
+def test_weights_are_studied_alone(tritmark: Callable[..., Outcome], weights: str) -> None:
+    outcome = tritmark("run", "--weights", weights)
+    assert outcome.status == 0, outcome.err
+    record = only_record()
+    assert record.weights_path == weights
+    assert record.runs == ()
+    assert record.suite == ""
+    assert {layer.name: layer.shape for layer in record.layers} == {"a.weight": (16, 256), "[b]\x1b.weight": (5, 30)}
+    assert {layer.status for layer in record.layers} == {Status.PASS}
+    assert [(lane.device, lane.ran) for lane in record.lanes] == [("cpu", True)]
+    assert "[b]\\x1b.weight" in outcome.out
+    assert "\x1b" not in outcome.out
+
+
+def test_weights_and_kernels(tritmark: Callable[..., Outcome], weights: str) -> None:
+    outcome = tritmark(*RUN, "--op", "i2s*", "--weights", weights, "--json")
+    assert outcome.status == 0, outcome.err
+    record = Record.model_validate_json(outcome.out)
+    assert len(record.layers) == 2
+    assert {run.op for run in record.runs} == {"i2s_quantize"}
+
+
+def test_interrupted_between_layers(tritmark: Callable[..., Outcome], weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    studied: list[str] = []
+    study = PROVIDER.study
+    assert study is not None
+
+    def once(source: Any, info: Any, **options: Any) -> Any:
+        if len(studied) == 1:
+            raise KeyboardInterrupt
+        studied.append(info.name)
+        return study(source, info, **options)
+
+    def again(source: Any, info: Any, **options: Any) -> Any:
+        studied.append(info.name)
+        return study(source, info, **options)
+
+    handler = signal.getsignal(signal.SIGINT)
+    for each, status in ((once, 130), (again, 0)):
+        provider = replace(PROVIDER, study=each)
+        monkeypatch.setattr(providers, "load", lambda provider=provider: Installed({"builtin": provider}))
+        assert tritmark("run", "--weights", weights, *(("--resume",) if status == 0 else ())).status == status
+    signal.signal(signal.SIGINT, handler)
+    assert sorted(studied) == ["[b]\x1b.weight", "a.weight"]
+    assert sorted(layer.name for layer in only_record().layers) == sorted(studied)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(b"", "0 bytes"), (b"\xff" * 16, "a header of"), (b"\x80\x04." + bytes(20), "model.safetensors")]
+)
+def test_hostile_weights_are_status_2(tritmark: Callable[..., Outcome], content: bytes, told: str) -> None:
+    Path("model.safetensors").write_bytes(content)
+    outcome = tritmark("run", "--weights", "model.safetensors")
+    assert outcome.status == 2
+    assert told in outcome.err
+    assert not Path("results").exists()
+
+
+def test_weights_without_a_matrix(tritmark: Callable[..., Outcome]) -> None:
+    save_file({"bias": np.zeros(3, np.float32)}, "model.safetensors")
+    outcome = tritmark("run", "--weights", "model.safetensors")
+    assert outcome.status == 2
+    assert "no 2-D tensor of floats" in outcome.err
+
+
+@pytest.mark.parametrize(("what", "expected"), [("ops", "ternary_matmul"), ("variants", "cpu/i2s_quantize/none/int8/avx2")])
+def test_lists(tritmark: Callable[..., Outcome], what: str, expected: str) -> None:
+    outcome = tritmark("list", what)
+    assert outcome.status == 0
+    assert expected in outcome.out
+
+
+def test_formats_and_workloads_are_listed(tritmark: Callable[..., Outcome]) -> None:
+    formats = tritmark("list", "formats").out
+    assert all(name in formats for name in PROVIDER.formats)
+    workloads = tritmark("list", "workloads").out
+    assert all(name in workloads for name in ("quick", "full", "smoke", *(op.name for op in PROVIDER.ops)))
+
+
+def test_the_schema_is_that_of_the_records(tritmark: Callable[..., Outcome]) -> None:
+    told = json.loads(tritmark("schema").out)
+    assert told["title"] == "Record"
+    assert set(told["properties"]) == set(Record.model_fields)
+
+
+def test_the_machine(tritmark: Callable[..., Outcome]) -> None:
+    told = json.loads(tritmark("machine", "--json").out)
+    assert told["logical_cores"] >= 1
+    assert told["ceilings"] == []
+    table = tritmark("machine").out
+    assert told["cpu"] in table
+    assert "page size" in table
+
+
+def test_reports_are_built_again(tritmark: Callable[..., Outcome]) -> None:
+    assert tritmark(*RUN, "--op", "i2s*", "--variant", "scalar").status == 0
+    record = only_record()
+    page = Path(f"results/html/{record.id}.html")
+    before = page.read_bytes()
+    for name in ((), (record.id,), (f"results/runs/{record.id}.json",)):
+        page.unlink()
+        outcome = tritmark("report", *name)
+        assert outcome.status == 0
+        assert outcome.out == f"{page}\n"
+        assert page.read_bytes() == before
+
+
+def test_version_and_help(tritmark: Callable[..., Outcome]) -> None:
+    assert tritmark("--version").out.startswith("tritmark 0.")
+    for arguments in (("--help",), ("run", "-h")):
+        outcome = tritmark(*arguments)
+        assert outcome.status == 0
+        assert "Usage" in outcome.out
+
+
+def test_what_lists_import() -> None:
+    """The costly libraries stay out of the quick commands."""
+    code = (
+        "import sys; sys.argv = ['tritmark', 'list', sys.argv[1]]\n"
+        "from tritmark.harness.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print(*sorted({'matplotlib', 'pandas', 'scipy', 'jinja2', 'gguf', 'ml_dtypes', 'cpuinfo'} & set(sys.modules)), file=sys.stderr)"
+    )
+    for what in ("ops", "variants", "formats", "workloads"):
+        done = subprocess.run([sys.executable, "-c", code, what], capture_output=True, text=True, check=True)
+        assert done.stderr.strip() == "", what
+
+
+def test_ctrl_c_twice(tmp_path: Path) -> None:
+    """In a process of its own, with real signals: the status, one message, no traceback, and what was finished is there."""
+    sizes = ", ".join(f"{{ n = {n} }}" for n in range(200_000, 200_400))
+    (tmp_path / "long.toml").write_text(f'title = "long"\n[[workloads]]\nop = "absmean_quantize"\nshapes = [{sizes}]\n')
+    code = (
+        "from tritmark.harness import machine, cli\nimport sys\n"
+        "machine.measure_ceilings = lambda device: []\n"
+        "sys.argv = ['tritmark', 'run', '--suite', 'long.toml', '--variant', 'scalar']\ncli.main()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != FORCE}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    end = time.monotonic() + 60
+    while len(list((tmp_path / "results").glob("runs/*.partial/run-*.json"))) < 3:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.02)
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert out == ""
+    (partial,) = (tmp_path / "results" / "runs").iterdir()
+    assert partial.name.endswith(".partial")
+    assert len(list(partial.glob("run-*.json"))) >= 3

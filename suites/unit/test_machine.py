@@ -1,0 +1,360 @@
+"""The machine room: facts from planted trees, probes that do what they say, and a clock that runs what it is given."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritmark.cython_ext import ceilings, clock
+from tritmark.cython_ext import cpu as native
+from tritmark.harness.machine import cpu, environment, machine_facts, memory, versions
+from tritmark.harness.measure.buffers import empty
+from tritmark.kernels.ceilings import CEILINGS
+from tritmark.kernels.cpu import ISAS
+
+# The native questions
+
+PROC_NAMES = {"sse4.1": "sse4_1", "avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni"}
+"""CPUID's names as /proc/cpuinfo spells them, where that differs."""
+
+
+def proc_flags() -> set[str]:
+    for row in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, flags = row.partition(":")
+        if name.strip() == "flags":
+            return set(flags.split())
+    return set()
+
+
+LOOKED_FOR = {"ssse3", "sse4.1", "avx", "avx2", "fma", "f16c", "avxvnni"} | {
+    f"avx512{part}" for part in ("f", "bw", "dq", "vl", "vnni", "vbmi")
+}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="CPUID is x86's")
+def test_features_are_those_that_the_kernel_reports() -> None:
+    flags = proc_flags()
+    assert set(native.features()) == {name for name in LOOKED_FOR if PROC_NAMES.get(name, name) in flags}
+
+
+def test_every_feature_that_a_kernel_needs_is_looked_for() -> None:
+    assert {feature for _, features, _ in ISAS.values() for feature in features} <= LOOKED_FOR
+
+
+def test_cache_sizes_and_compiler() -> None:
+    sizes = native.cache_bytes()
+    assert set(sizes) == {"l1d", "l2", "l3"}
+    assert all(size >= 0 for size in sizes.values())
+    assert native.l2_bytes() == sizes["l2"]
+    assert native.compiler().split()[0] in {"gcc", "clang"}
+    assert any(character.isdigit() for character in native.compiler())
+
+
+# The host
+
+
+def allow(monkeypatch: pytest.MonkeyPatch, cores: set[int]) -> None:
+    """Have this process run on those cores only; what `affinity` remembers goes before and after."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
+    monkeypatch.setattr(cpu, "affinity", cache(cpu.affinity.__wrapped__))
+
+
+@pytest.fixture
+def sys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree like /sys of a host with four logical cores on two physical ones, of which three are ours."""
+    allow(monkeypatch, {1, 2, 3})
+    files: dict[str, str] = {
+        "kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
+        "devices/system/node/node0/cpulist": "0-1",
+        "devices/system/node/node1/cpulist": "2-3",
+        "devices/system/cpu/cpu1/cpufreq/scaling_governor": "powersave",
+        "class/dmi/id/sys_vendor": "QEMU",
+    }
+    for core, siblings in enumerate(("0,2", "1,3", "0,2", "1,3")):
+        files[f"devices/system/cpu/cpu{core}/topology/thread_siblings_list"] = siblings
+    levels = (("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M"), ("3", "Unified", "260M"))
+    for index, (level, kind, size) in enumerate(levels):
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            files[f"devices/system/cpu/cpu1/cache/index{index}/{name}"] = text
+    for path, text in files.items():
+        plant(tmp_path, path, text)
+    return tmp_path
+
+
+def plant(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text + "\n")
+
+
+def test_cores_are_counted_once_and_only_those_allowed(sys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cpu.usable_cores(sys) == 3
+    assert cpu.physical_cores(sys) == 2
+    allow(monkeypatch, {1, 3})
+    assert cpu.physical_cores(sys) == 1
+
+
+def test_cores_whose_siblings_are_not_told_count_for_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allow(monkeypatch, {5, 6, 7})
+    assert cpu.physical_cores(tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("max 100000", 2), ("100000 100000", 1), ("50000 100000", 1), ("250000 100000", 2), ("900000 100000", 2), ("", 2)]
+)
+def test_a_quota_of_the_control_group_limits_the_cores(sys: Path, limit: str, cores: int) -> None:
+    plant(sys, "fs/cgroup/cpu.max", limit)
+    assert cpu.physical_cores(sys) == cores
+
+
+def test_caches_of_a_core(sys: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert cpu.caches(sys) == {"L1d": 48 << 10, "L1i": 32 << 10, "L2": 2 << 20, "L3": 260 << 20}
+    assert cpu.last_level(sys) == 260 << 20
+    nothing = tmp_path_factory.mktemp("empty")
+    assert cpu.caches(nothing) == {}
+    assert cpu.last_level(nothing) is None
+
+
+def test_what_is_not_told_is_none(sys: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert (cpu.governor(sys), cpu.numa_nodes(sys), memory.huge_pages(sys)) == ("powersave", 2, "madvise")
+    nothing = tmp_path_factory.mktemp("empty")
+    assert (cpu.governor(nothing), cpu.numa_nodes(nothing), memory.huge_pages(nothing)) == (None, 1, None)
+
+
+def test_hypervisor_is_named_where_there_is_one(sys: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    guest = frozenset({"hypervisor"})
+    assert cpu.hypervisor(frozenset(), sys) is None
+    assert cpu.hypervisor(guest, sys) == "QEMU"
+    plant(sys, "hypervisor/type", "xen")
+    assert cpu.hypervisor(guest, sys) == "xen"
+    assert cpu.hypervisor(guest, tmp_path_factory.mktemp("empty")) == "unnamed"
+
+
+def test_memory_of_the_control_group_counts(sys: Path) -> None:
+    free = memory.available(sys)
+    assert 0 < free <= memory.total()
+    plant(sys, "fs/cgroup/memory.max", str(1 << 20))
+    plant(sys, "fs/cgroup/memory.current", str(1 << 19))
+    assert memory.available(sys) == 1 << 19
+    plant(sys, "fs/cgroup/memory.max", "max")
+    assert memory.available(sys) > 1 << 19
+
+
+def test_facts_of_this_host() -> None:
+    facts = machine_facts()
+    assert facts.cpu
+    assert facts.kernel == platform.release()
+    assert 1 <= facts.physical_cores <= facts.logical_cores
+    assert 1 <= facts.usable_cores <= facts.logical_cores
+    assert facts.memory == memory.total()
+    assert facts.page_size & (facts.page_size - 1) == 0
+    assert set(facts.features) >= proc_flags() & {"sse2", "avx2", "avx512f"}
+    assert machine_facts() == facts
+
+
+def test_the_id_tells_machines_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = machine_facts().id
+    monkeypatch.setattr(cpu, "caches", lambda: {"L1d": 1})
+    assert machine_facts().id != here
+
+
+# What runs
+
+
+def test_environment_keeps_the_variables_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TRITMARK_FORCE_ISA", "OMP_WAIT_POLICY", "SECRET_TOKEN"):
+        monkeypatch.setenv(name, "set")
+    found = environment(["tritmark", "run"], 7, compiler="gcc 1")
+    assert found.variables["TRITMARK_FORCE_ISA"] == found.variables["OMP_WAIT_POLICY"] == "set"
+    assert "SECRET_TOKEN" not in found.variables
+    assert found.packages["numpy"] == np.__version__
+    assert (found.command, found.seed, found.python, found.compiler) == (("tritmark", "run"), 7, platform.python_version(), "gcc 1")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
+    return subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def checkout(folder: Path, name: str) -> str:
+    git(folder, "init")
+    (folder / "pyproject.toml").write_text(f'[project]\nname = "{name}"\n')
+    git(folder, "add", ".")
+    git(folder, "commit", "-m", "first")
+    git(folder, "tag", "v1")
+    return git(folder, "rev-parse", "HEAD")
+
+
+def test_commit_of_a_checkout_and_of_a_changed_one(tmp_path: Path) -> None:
+    commit = checkout(tmp_path, "tritmark")
+    (tmp_path / "sub").mkdir()
+    assert versions.commit(tmp_path / "sub") == commit
+    with (tmp_path / "pyproject.toml").open("a") as file:
+        file.write("# changed\n")
+    assert versions.commit(tmp_path) == f"{commit}-dirty"
+
+
+def test_no_commit_of_somebody_elses_checkout_or_of_none(tmp_path: Path) -> None:
+    assert versions.commit(tmp_path) is None
+    checkout(tmp_path, "other")
+    assert versions.commit(tmp_path) is None
+
+
+# The probes
+
+RUNNABLE = [isa for isa, (_, needed, _) in ISAS.items() if needed <= set(native.features())]
+SIZES = st.sampled_from([64, 65, 127, 4096, 5000, 65536, 100_003, 262_144, 300_007])
+
+
+def filled(nbytes: int, seed: int) -> npt.NDArray[np.uint8]:
+    buffer = empty((nbytes,), np.uint8)
+    buffer[...] = np.random.default_rng(seed).integers(0, 256, nbytes, dtype=np.uint8)
+    return buffer
+
+
+def words(buffer: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    padded = np.zeros(-(-buffer.nbytes // 8) * 8, np.uint8)
+    padded[: buffer.nbytes] = buffer
+    return padded.view(np.uint64)
+
+
+@given(SIZES, st.sampled_from(RUNNABLE), st.sampled_from(ceilings.KINDS[:3]), st.integers(1, 4), st.data())
+def test_read_probes_read_every_byte(nbytes: int, isa: str, kind: str, threads: int, data: st.DataObject) -> None:
+    buffer = filled(nbytes, nbytes)
+    probe = ceilings.Probe(isa, kind, buffer, threads)
+    probe.run()
+    assert probe.ran == isa
+    assert probe.checksum == int(np.bitwise_xor.reduce(words(buffer)))
+    at = data.draw(st.integers(0, nbytes - 1))
+    buffer[at] ^= 0x40
+    before = probe.checksum
+    probe.run()
+    assert probe.checksum == before ^ (0x40 << 8 * (at % 8))
+    assert probe.runs == 2
+
+
+@given(SIZES, st.sampled_from(RUNNABLE), st.sampled_from(["write", "write around"]), st.integers(1, 4))
+def test_write_probes_write_every_byte_each_time(nbytes: int, isa: str, kind: str, threads: int) -> None:
+    whole = filled(nbytes + 64, 1)
+    beyond = whole[nbytes:].copy()
+    probe = ceilings.Probe(isa, kind, whole[:nbytes], threads)
+    for run in (1, 2, 3):
+        probe.run()
+        assert (whole[:nbytes] == run).all()
+    assert np.array_equal(whole[nbytes:], beyond)
+
+
+@given(
+    st.sampled_from([128, 384, 8192, 131_072, 300_032]),
+    st.sampled_from(RUNNABLE),
+    st.sampled_from(["copy", "copy around"]),
+    st.integers(1, 4),
+)
+def test_copy_probes_copy_the_first_half_to_the_second(nbytes: int, isa: str, kind: str, threads: int) -> None:
+    buffer = filled(nbytes, 2)
+    first = buffer[: nbytes // 2].copy()
+    ceilings.Probe(isa, kind, buffer, threads).run()
+    assert np.array_equal(buffer[: nbytes // 2], first)
+    assert np.array_equal(buffer[nbytes // 2 :], first)
+
+
+@pytest.mark.parametrize("nbytes", [64, 100, 4096, 4097])
+def test_compute_probes_do_every_dot_product(isa: str, nbytes: int) -> None:
+    buffer = filled(nbytes, 3)
+    probe = ceilings.Probe(isa, "compute", buffer, 1)
+    probe.run()
+    left = (buffer[:64] & 127).astype(np.int64)
+    dots = nbytes * ceilings.DOT_OPERATIONS // 128
+    assert probe.checksum == dots * int(left @ np.arange(1, 65)) % 65536
+
+
+def test_compute_probes_share_the_work_over_threads() -> None:
+    buffer = filled(1 << 16, 4)
+    buffer[...] = np.tile(buffer[:4096], 16)  # every thread's first bytes are the same
+    sums = set()
+    for threads in (1, 2, 4):
+        probe = ceilings.Probe(RUNNABLE[-1], "compute", buffer, threads)
+        probe.run()
+        assert probe.threads_used == threads
+        sums.add(probe.checksum)
+    assert len(sums) == 1
+
+
+def test_probes_refuse_buffers_that_they_cannot_work_on() -> None:
+    buffer = empty((4096,), np.uint8)
+    for kind, view in (("read", buffer[:0]), ("read", buffer[1:]), ("copy", buffer[:192]), ("compute", buffer[:63])):
+        with pytest.raises(ValueError, match=kind):
+            ceilings.Probe(RUNNABLE[-1], kind, view, 1)
+    with pytest.raises(ValueError, match="flight"):
+        ceilings.Probe(RUNNABLE[-1], "flight", buffer, 1)
+
+
+@pytest.mark.parametrize("name", list(CEILINGS))
+def test_ceilings_take_any_buffer_and_the_best_instruction_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITMARK_FORCE_ISA", "scalar")
+    ceiling = CEILINGS[name]
+    probe = ceiling.bind(filled(4096 + 65, 5), 1)
+    probe.run()
+    assert probe.ran == RUNNABLE[-1]
+    assert probe.pointer
+    assert ceiling.name in {"read", "write", "copy", "compute"}
+    assert ceiling.work(1 << 20) > 0
+
+
+# The native clock
+
+
+def probes(count: int) -> list[Any]:
+    return [ceilings.Probe(RUNNABLE[-1], "write", empty((64,), np.uint8), 1) for _ in range(count)]
+
+
+def test_the_clock_runs_each_launch_in_its_turn() -> None:
+    launches, native_clock = probes(3), clock.NativeClock()
+    assert native_clock.name == "native loop"
+    assert native_clock.sample(launches, 2, 7) > 0
+    assert [launch.runs for launch in launches] == [2, 2, 3]
+    native_clock.sample(launches, 4, 1)
+    assert [launch.runs for launch in launches] == [2, 3, 3]
+
+
+def test_the_clock_tells_sequences_apart() -> None:
+    native_clock = clock.NativeClock()
+    rows = [probes(1) for _ in range(9)]
+    for turn in (1, 2):
+        for row in rows:
+            native_clock.sample(row, 0, 1)
+            assert row[0].runs == turn
+
+
+def test_the_clock_keeps_what_it_times_alive() -> None:
+    native_clock = clock.NativeClock()
+    launches = probes(2)
+    native_clock.sample(launches, 0, 2)
+    launches.clear()
+    assert native_clock.sample(launches, 0, 2) > 0
+
+
+def test_the_clock_measures_time_that_passes() -> None:
+    launches = [ceilings.Probe(RUNNABLE[-1], "read", filled(1 << 20, 6), 1)]
+    native_clock = clock.NativeClock()
+    few, many = (min(native_clock.sample(launches, 0, calls) for _ in range(5)) for calls in (1, 100))
+    assert 20 * few < many < 500 * few
+
+
+def test_the_clock_refuses_what_it_cannot_time() -> None:
+    class OnlyPython:
+        pointer = None
+
+    native_clock = clock.NativeClock()
+    for launches, calls, why in (([], 1, "no launches"), ([OnlyPython()], 1, "no native call"), (probes(1), 0, "at least 1")):
+        with pytest.raises(ValueError, match=why):
+            native_clock.sample(launches, 0, calls)

@@ -1,0 +1,270 @@
+"""Suite files: what they expand to, and how what is wrong in them is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritmark.harness.errors import UsageError
+from tritmark.harness.providers import load
+from tritmark.harness.spec import Family, Op, Tensor, Traffic
+from tritmark.harness.suite import Known, Suite, read_suite
+
+
+def op(name: str, *axes: str) -> Op:
+    return Op(
+        name=name,
+        summary="",
+        source="",
+        axes=axes,
+        inputs=(),
+        outputs=(Tensor("y", axes, "key", ""),),
+        family=Family.EXACT,
+        families=("normal", "zero", "ties"),
+        generate=lambda axes, family, rng: {},
+        encode=lambda inputs, axes, format: {},
+        outputs_like=lambda axes, key: {},
+        reference=lambda inputs, axes, key: {},
+        traffic=lambda axes, key: Traffic(0, 0, 0),
+    )
+
+
+KNOWN = Known(
+    [op("add", "n"), op("matmul", "M", "N", "K")],
+    {"add": ["none"], "matmul": ["tile64", "tq2_0"]},
+    {"add": ["float32"], "matmul": ["float32", "int32"]},
+)
+MODELS = """
+[small]
+linears = [[8, 4, 2], [4, 8, 1]]
+fused = [[16, 4]]
+[big]
+shapes = [[80, 40]]
+"""
+
+
+def suite(tmp_path: Path, text: str) -> Suite:
+    (tmp_path / "models.toml").write_text(MODELS)
+    path = tmp_path / "suite.toml"
+    path.write_text('title = "t"\n' + text)
+    return read_suite(path, "suite", KNOWN)
+
+
+def ids(found: Suite) -> list[str]:
+    return [item.workload.id for item in found.selected]
+
+
+def test_lists_are_multiplied(tmp_path: Path) -> None:
+    found = suite(
+        tmp_path,
+        """
+[shapes]
+tails = [{ n = 1 }, { n = 65 }]
+[[workloads]]
+op = "add"
+shapes = ["tails", { n = 3 }]
+families = ["normal", "zero"]
+layouts = ["aligned", "unaligned"]
+""",
+    )
+    assert len(found.selected) == 3 * 2 * 2
+    assert ids(found)[:5] == [
+        "add[n=1]/normal/aligned",
+        "add[n=1]/normal/unaligned",
+        "add[n=1]/zero/aligned",
+        "add[n=1]/zero/unaligned",
+        "add[n=65]/normal/aligned",
+    ]
+    assert not any(item.workload.measure for item in found.selected)
+
+
+def test_models_give_shapes_and_titles(tmp_path: Path) -> None:
+    found = suite(
+        tmp_path,
+        """
+models = "models.toml"
+[[workloads]]
+op = "matmul"
+models = ["s*", "big"]
+axes = { M = [1, 5] }
+measure = true
+""",
+    )
+    assert ids(found)[:3] == [f"matmul[M={m},N={n},K={k}]/normal/aligned" for m, n, k in ((1, 8, 4), (5, 8, 4), (1, 4, 8))]
+    assert [item.workload.title for item in found.selected] == ["small"] * 6 + ["big"] * 2
+    assert all(item.workload.measure for item in found.selected)
+
+
+def test_all_families_formats_and_dtypes(tmp_path: Path) -> None:
+    found = suite(
+        tmp_path,
+        """
+[[workloads]]
+op = "matmul"
+shapes = [{ M = 1, N = 2, K = 3 }]
+families = "all"
+dtypes = ["int32"]
+""",
+    )
+    assert [item.workload.family for item in found.selected] == ["normal", "zero", "ties"]
+    assert found.selected[0].admits("tile64", "int32")
+    assert found.selected[0].admits("tq2_0", "int32")
+    assert not found.selected[0].admits("tile64", "float32")
+
+
+def test_what_is_asked_for_twice_is_done_once_and_measured_if_either_asks(tmp_path: Path) -> None:
+    found = suite(
+        tmp_path,
+        """
+[[workloads]]
+op = "add"
+shapes = [{ n = 1 }, { n = 2 }, { n = 1 }]
+[[workloads]]
+op = "add"
+shapes = [{ n = 2 }]
+measure = true
+""",
+    )
+    assert ids(found) == ["add[n=1]/normal/aligned", "add[n=2]/normal/aligned"]
+    assert [item.workload.measure for item in found.selected] == [False, True]
+
+
+def test_the_digest_covers_the_models(tmp_path: Path) -> None:
+    text = 'models = "models.toml"\n[[workloads]]\nop = "matmul"\nmodels = ["big"]\naxes = { M = 1 }\n'
+    before = suite(tmp_path, text).digest
+    assert suite(tmp_path, text).digest == before
+    assert suite(tmp_path, text + "\n").digest != before
+    (tmp_path / "models.toml").write_text(MODELS.replace("80", "81"))
+    assert read_suite(tmp_path / "suite.toml", "suite", KNOWN).digest != before
+
+
+ADD = '[[workloads]]\nop = "add"\nshapes = [{ n = 1 }]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[workloads]\n", "not TOML"),
+        ("", "key workloads is missing"),
+        ("workloads = []\n", "workloads is []"),
+        ('tittle = "x"\n' + ADD, "unknown key tittle; did you mean 'title'?"),
+        (ADD + 'familes = ["zero"]\n', "unknown key workloads[0].familes; did you mean 'families'?"),
+        ("[[workloads]]\nshapes = []\n", "key workloads[0].op is missing"),
+        ('[[workloads]]\nop = "ad"\n', "workloads[0].op: unknown op 'ad'; did you mean 'add'? legal: add, matmul"),
+        (ADD + 'families = ["norml"]\n', "workloads[0].families: add has no input family 'norml'; did you mean 'normal'?"),
+        (ADD + "families = []\n", "workloads[0].families"),
+        (ADD + 'layouts = ["sideways"]\n', "workloads[0].layouts[0] is 'sideways'"),
+        (ADD + 'formats = ["nne"]\n', "workloads[0].formats: add has no kernels for 'nne'; did you mean 'none'?"),
+        (ADD + 'dtypes = ["float64"]\n', "did you mean 'float32'?"),
+        (ADD + 'measure = "yes please"\n', "workloads[0].measure is 'yes please'"),
+        (ADD + "axes = { m = 1 }\n", "workloads[0].axes: add has no axis 'm'"),
+        (ADD + "axes = { n = 0 }\n", "workloads[0].axes.n is 0"),
+        (ADD + "axes = { n = [4, -4] }\n", "workloads[0].axes.n"),
+        (ADD + "axes = { n = 1.5 }\n", "workloads[0].axes.n is 1.5"),
+        ('[[workloads]]\nop = "matmul"\naxes = { M = 1, N = 2 }\n', "matmul needs the axis 'K'; given: M, N"),
+        ('[[workloads]]\nop = "add"\n', "add needs the axis 'n'; given: none"),
+        ('[shapes]\ntails = []\n[[workloads]]\nop = "add"\nshapes = ["tials"]\n', "unknown list 'tials'; did you mean 'tails'?"),
+        ('[[workloads]]\nop = "add"\nshapes = [{ n = 0 }]\n', "workloads[0].shapes[0]"),
+        ('[[workloads]]\nop = "matmul"\nmodels = ["none*"]\n', "no model matches 'none*'"),
+        ('models = "../models.toml"\n' + ADD, "the name of a file in the same folder"),
+        ('models = "missing.toml"\n' + ADD, "missing.toml: no such file"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_and_key(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        suite(tmp_path, text)
+    assert told in str(caught.value)
+    assert ".toml: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        ("[big]\nshapes = [[80]]\n", "models.toml: key big.shapes[0][1] is missing"),
+        ("[big]\nliners = []\n", "models.toml: unknown key big.liners; did you mean 'linears'?"),
+        ("[big]\nlinears = [[1, 2, 0]]\n", "models.toml: big.linears[0][2] is 0"),
+        ("big = 7\n", "models.toml: big is 7"),
+    ],
+)
+def test_models_are_checked_too(tmp_path: Path, models: str, told: str) -> None:
+    path = tmp_path / "suite.toml"
+    path.write_text('title = "t"\nmodels = "models.toml"\n' + ADD)
+    (tmp_path / "models.toml").write_text(models)
+    with pytest.raises(UsageError) as caught:
+        read_suite(path, "suite", KNOWN)
+    assert told in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        read_suite(tmp_path / "none.toml", "none", KNOWN)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_suite(tmp_path, "folder", KNOWN)
+    (tmp_path / "latin.toml").write_bytes(b"title = '\xe9'")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_suite(tmp_path / "latin.toml", "latin", KNOWN)
+
+
+@pytest.fixture(scope="module")
+def named() -> dict[str, Suite]:
+    installed = load()
+    return {name: installed.suite(name) for name in installed.suites()}
+
+
+def test_the_suites_that_come_with_it(named: dict[str, Suite]) -> None:
+    assert set(named) == {"full", "quick", "smoke", "speed"}
+    with pytest.raises(UsageError, match="did you mean 'quick'"):
+        load().suite("quik")
+
+
+@pytest.mark.parametrize("name", ["full", "quick", "smoke"])
+def test_every_op_is_in_every_suite(named: dict[str, Suite], name: str) -> None:
+    assert {item.workload.op for item in named[name].selected} == set(load().ops)
+
+
+def axes_of(found: Suite, op: str, **where: Any) -> list[tuple[int, ...]]:
+    chosen = [item.workload for item in found.selected if item.workload.op == op]
+    return [
+        tuple(workload.axes.values())
+        for workload in chosen
+        if all(getattr(workload, key, workload.axes.get(key)) == value for key, value in where.items())
+    ]
+
+
+def test_quick_has_the_edges(named: dict[str, Suite]) -> None:
+    quick = named["quick"]
+    for name in ("i2s_quantize", "i2s_dequantize", "ternary_quantize", "absmean_quantize"):
+        sizes = {axes[0] for axes in axes_of(quick, name, layout="unaligned")}
+        assert sizes >= {1, 2, 63, 64, 65, 127, 128, 129}
+    for op in load().ops.values():
+        families = {item.workload.family for item in quick.selected if item.workload.op == op.name}
+        assert families == set(op.families)
+    constant = axes_of(quick, "ternary_matmul", family="constant")
+    assert {k for _, _, k in constant} >= {2176, 4096, 27648}
+    products = axes_of(quick, "ternary_matmul")
+    assert {m for m, _, _ in products} >= {1, 2, 5, 7}
+    assert any(k % 4 for _, _, k in products)
+    assert any(n % 64 for _, n, _ in products)
+
+
+def test_quick_measures_the_layers_of_one_model(named: dict[str, Suite]) -> None:
+    measured = axes_of(named["quick"], "ternary_matmul", measure=True)
+    assert set(measured) >= {(1, n, k) for n, k in ((2560, 2560), (640, 2560), (6912, 2560), (2560, 6912), (3840, 2560), (13824, 2560))}
+    assert (32, 2560, 2560) in measured
+    for name in set(load().ops) - {"ternary_matmul"}:
+        assert axes_of(named["quick"], name, measure=True)
+
+
+def test_full_measures_every_shape_of_every_model(named: dict[str, Suite]) -> None:
+    import tomllib
+
+    from tritmark import workloads
+
+    text = (Path(workloads.__path__[0]) / "models.toml").read_text(encoding="utf-8")
+    models = tomllib.loads(text)
+    assert len(models) == 9
+    shapes = {(1, *shape[:2]) for model in models.values() for key in ("linears", "fused", "shapes") for shape in model.get(key, [])}
+    assert len(shapes) == 34
+    assert shapes <= set(axes_of(named["full"], "ternary_matmul", measure=True))
