@@ -213,8 +213,9 @@ class Layer(Verdict):
     schemes: tuple[LayerScheme, ...] = ()
     kernel: str = ""
     matmul_ns: float | None = None
+    """Median time of one token through activation quantization and the ternary kernel, on one thread."""
     float32_ns: float | None = None
-    """Median time of NumPy's float32 product of the same shapes."""
+    """Median time of NumPy's float32 product of the same shapes, on one thread."""
     speedup: Ratio | None = None
     """float32 NumPy over the ternary kernel (activation quantization included)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -125,7 +126,7 @@ def execute(installed: Installed, request: Request, store: Store, observer: Obse
             complete=True,
             environment=header.environment,
             machine=header.machine,
-            lanes=tuple(_lanes(installed, runs)),
+            lanes=tuple(_lanes(installed, runs, studied)),
             runs=runs,
             weights_path=request.weights,
             layers=studied,
@@ -160,7 +161,8 @@ def _begun(installed: Installed, request: Request, options: Options, store: Stor
     from tritmark.harness.machine import environment, machine_facts, measure_ceilings
 
     facts = machine_facts()
-    here = environment(request.command, request.seed)
+    compilers = dict.fromkeys(device.compiler() for device in installed.registry.devices.values())
+    here = environment(request.command, request.seed, compiler="; ".join(filter(None, compilers)))
     if resume is None:
         ceilings = tuple(each for device in installed.registry.devices.values() for each in measure_ceilings(device))
         machine = facts.model_copy(update={"ceilings": ceilings})
@@ -182,7 +184,7 @@ def _same(partial: Partial, options: Options, here: Environment, facts: Machine)
     pairs["machine"] = (before.machine.id, facts.id)
     different = [f"{name} was {was!r} and is {now!r}" for name, (was, now) in pairs.items() if was != now]
     if different:
-        command = " ".join(before.environment.command)
+        command = shlex.join(before.environment.command)
         raise UsageError(f"{partial.folder}: cannot be resumed: {'; '.join(different)}. It was begun with: {command}")
 
 
@@ -343,10 +345,11 @@ def _layers(
         yield layer
 
 
-def _lanes(installed: Installed, runs: Sequence[Run]) -> Iterator[Lane]:
+def _lanes(installed: Installed, runs: Sequence[Run], layers: Sequence[Layer]) -> Iterator[Lane]:
     for name in installed.registry.devices:
         of_device = [run for run in runs if run.device == name]
-        if any(run.receipt is not None for run in of_device):
+        kernels = [run.kernel for run in of_device if run.receipt is not None] + [layer.kernel for layer in layers]
+        if any(kernel.startswith(f"{name}/") for kernel in kernels):
             yield Lane(device=name, ran=True)
         else:
             reasons = dict.fromkeys(run.accuracy.reason for run in of_device)

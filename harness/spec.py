@@ -265,7 +265,8 @@ class Device:
     """A kind of device that variants run on: what it can do, how it is timed, what its ceilings are.
 
     `ceilings` has the keys "read" and "write" (bytes/s) and "compute" (operations/s), and may have more.
-    `forced()` names the only variant that automatic selection may take, or None.
+    `forced()` names the only variant that automatic selection may take, or None. `code_hash(variant id)` is the SHA-256 of the compiled
+    code that holds the variant, `compiler()` what it was compiled with; both "" where the device cannot tell.
     """
 
     type: str
@@ -276,6 +277,7 @@ class Device:
     cores: Callable[[], int]
     forced: Callable[[], str | None] = lambda: None
     code_hash: Callable[[str], str] = lambda variant_id: ""
+    compiler: Callable[[], str] = lambda: ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

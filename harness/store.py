@@ -63,21 +63,28 @@ def new_id() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Put `text` into a file so that it is there in full or not at all, whatever happens. Raises UsageError where the disk refuses."""
+def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
+    """Put `text` into a file so that it is there in full or not at all, whatever becomes of this process.
+
+    `durable`: of the machine, too. Without, a power cut may take the file away again or leave it empty, but thousands of them cost nothing.
+    Raises UsageError where the disk refuses.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
-        _sync(path.parent)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
+        if durable:
+            _sync(path.parent)
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise
 
 
 def read(path: Path) -> Record:
@@ -192,7 +199,7 @@ class Partial:
 
     def add(self, found: Run | Layer) -> None:
         """Keep a finished Run or layer."""
-        write_atomically(self._file(type(found), _name(found)), found.model_dump_json())
+        write_atomically(self._file(type(found), _name(found)), found.model_dump_json(), durable=False)
 
     def finished_runs(self) -> dict[str, Run]:
         """The Runs that are finished, by id. One that cannot be read counts as not finished: it is run again."""

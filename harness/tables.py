@@ -1,25 +1,18 @@
-"""What the command line prints: tables of verdicts, figures, layers, facts, and of what there is."""
+"""What `tritmark run` and `tritmark machine` print: tables of verdicts, figures, layers and facts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from rich.table import Table
 from rich.text import Text
 
-from tritmark.harness.providers import Installed
+from tritmark.harness.listings import plain_table
 from tritmark.harness.record import Footing, Machine, Record, Run, Status
 from tritmark.harness.report import groups, units
 from tritmark.harness.report.text import visible
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.AMBIGUOUS: "yellow", Status.NOT_RUN: "dim"}
-
-
-def _table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
-    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False, box=None, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return table
 
 
 def _status(status: Status) -> Text:
@@ -29,7 +22,7 @@ def _status(status: Status) -> Text:
 def kernels(record: Record) -> Table:
     """A row for each kernel, and one more for each further shape that it was measured at."""
     figures = ("cases", "cold", "of ceiling", "hot", "of ceiling ")
-    table = _table("Kernels", "op", "format", "dtype", "variant", "cases", "accuracy", "shape", *figures[1:], right=figures)
+    table = plain_table("Kernels", "op", "format", "dtype", "variant", "cases", "accuracy", "shape", *figures[1:], right=figures)
     for kernel in groups.kernels(record):
         run = kernel.first
         accuracy = groups.worst(each.accuracy.status for each in kernel.runs)
@@ -48,27 +41,25 @@ def _figures(run: Run) -> tuple[str, ...]:
 
 
 def _footing(footing: Footing | None) -> tuple[str, str]:
-    return units.time(footing and footing.timing.median_ns), units.percent(groups.part(footing))
+    return units.time(None if footing is None else footing.timing.median_ns), units.percent(groups.part(footing))
 
 
 def layers(record: Record) -> Table:
     """A row for each weight matrix."""
     figures = ("zeros", "SNR", "output cosine", "packed", "time", "float32", "faster")
-    table = _table("Weights", "layer", "shape", "verdict", *figures, right=figures)
+    table = plain_table("Weights", "layer", "shape", "verdict", *figures, right=figures)
     for layer in record.layers:
-        scheme = layer.schemes[0] if layer.schemes else None
-        table.add_row(
-            Text(visible(layer.name)),
-            "x".join(map(str, layer.shape)),
-            _status(layer.status),
-            units.percent(scheme and scheme.zeros),
-            units.decibel(scheme and scheme.snr_db),
-            units.cosine(scheme and scheme.output_cosine),
-            units.size(scheme and scheme.packed_bytes),
-            units.time(layer.matmul_ns),
-            units.time(layer.float32_ns),
-            units.NONE if layer.speedup is None else f"{layer.speedup.median:.1f}x",
-        )
+        head = Text(visible(layer.name)), "x".join(map(str, layer.shape)), _status(layer.status)
+        told = [units.NONE] * 4
+        for scheme in layer.schemes[:1]:
+            told = [
+                units.percent(scheme.zeros),
+                units.decibel(scheme.snr_db),
+                units.cosine(scheme.output_cosine),
+                units.size(scheme.packed_bytes),
+            ]
+        faster = units.NONE if layer.speedup is None else f"{layer.speedup.median:.1f}x"
+        table.add_row(*head, *told, units.time(layer.matmul_ns), units.time(layer.float32_ns), faster)
     return table
 
 
@@ -83,7 +74,7 @@ def lanes(record: Record) -> Iterator[Text]:
 
 def facts(machine: Machine) -> Table:
     """What the machine is."""
-    table = _table("Machine", "fact", "value")
+    table = plain_table("Machine", "fact", "value")
     for name, value in machine:
         if name != "ceilings":
             table.add_row(name.replace("_", " "), Text(visible(_fact(name, value))))
@@ -102,52 +93,8 @@ def _fact(name: str, value: object) -> str:
 
 def ceilings(machine: Machine) -> Table:
     """What the machine can do, as measured."""
-    table = _table("Ceilings", "device", "ceiling", "level", "threads", "bytes", "rate", right=("threads", "bytes", "rate"))
+    table = plain_table("Ceilings", "device", "ceiling", "level", "threads", "bytes", "rate", right=("threads", "bytes", "rate"))
     for each in machine.ceilings:
         rate = units.rate(each.rate, each.unit)
         table.add_row(each.device, each.name, each.level, str(each.threads), units.size(each.nbytes), rate)
-    return table
-
-
-def ops(installed: Installed) -> Table:
-    """The contracts."""
-    table = _table("Ops", "op", "axes", "judged", "input families", "what it does")
-    for op in installed.ops.values():
-        table.add_row(op.name, " ".join(op.axes), op.family.value, " ".join(op.families), op.summary)
-    return table
-
-
-def variants(installed: Installed) -> Table:
-    """The implementations, and whether they can run here."""
-    table = _table("Variants", "variant", "tier", "here", "what it is")
-    refusals = {
-        variant.id: refusal
-        for key in dict.fromkeys(variant.key for variant in installed.registry.variants)
-        for variant, refusal in installed.registry.candidates(key)
-    }
-    for variant in installed.registry.variants:
-        table.add_row(variant.id, variant.tier.name.lower(), refusals[variant.id] or "yes", variant.summary)
-    return table
-
-
-def formats(installed: Installed) -> Table:
-    """The bit layouts."""
-    table = _table("Formats", "format", "block", "a scale for each", "what it is", right=("block",))
-    for name, format in installed.formats.items():
-        table.add_row(name, str(format.block), format.scale_per, format.summary)
-    return table
-
-
-def workloads(installed: Installed) -> Table:
-    """The named suites: for each op the number of workloads, and of those that are measured too."""
-    table = _table("Suites", "suite", "op", "workloads", "measured", "title", right=("workloads", "measured"))
-    for name in installed.suites():
-        suite = installed.suite(name)
-        head, title = name, suite.title
-        for op in installed.ops:
-            of_op = [item.workload for item in suite.selected if item.workload.op == op]
-            if of_op:
-                measured = sum(workload.measure for workload in of_op)
-                table.add_row(head, op, str(len(of_op)), str(measured), title)
-                head = title = ""
     return table

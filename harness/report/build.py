@@ -62,15 +62,16 @@ def render(record: Record) -> str:
         context = section.context(record)
         if context is not None:
             body = templates.get_template(section.template).render(record=record, **context)
-            parts.append({"id": section.id, "title": section.title, "body": Markup(body)})  # noqa: S704 (rendered with autoescape)
+            parts.append({"id": section.id, "title": section.title, "body": Markup(body)})
     style, script = (_source(templates, name) for name in ("style.css", "script.js"))
     page = templates.get_template("page.html")
     return page.render(
         record=record,
         parts=parts,
-        title=summary.headline(record),
-        style=Markup(style),  # noqa: S704
-        script=Markup(script),  # noqa: S704
+        status=summary.status(record),
+        headline=summary.headline(record),
+        style=Markup(style),
+        script=Markup(script),
         style_hash=_policy_hash(style),
         script_hash=_policy_hash(script),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from glob import escape
 
+from tritmark.harness.machine.cpu import BINDING
 from tritmark.harness.record import Record, Run
 from tritmark.harness.report.text import quoted
 
@@ -24,7 +25,7 @@ def of_run(record: Record, run: Run) -> str:
 
 def of_layers(record: Record) -> str:
     """The layers of the weights alone."""
-    return _line(record, "tritmark", "run", "--suite", "none", "--weights", record.weights_path, "--seed", str(record.environment.seed))
+    return _line(record, "tritmark", "run", "--weights", record.weights_path, "--seed", str(record.environment.seed))
 
 
 def of_machine(record: Record) -> str:
@@ -34,12 +35,19 @@ def of_machine(record: Record) -> str:
 
 def of_report(record: Record) -> str:
     """This page, from its Record."""
-    given = record.environment.command
-    out = [pair for pair in zip(given, given[1:], strict=False) if pair[0] == "--out"] or [(word,) for word in given if word.startswith("--out=")]
-    return " ".join(map(quoted, ("tritmark", "report", *(word for words in out for word in words), record.id)))
+    return " ".join(map(quoted, ("tritmark", "report", *_out(record.environment.command), record.id)))
+
+
+def _out(given: tuple[str, ...]) -> tuple[str, ...]:
+    for index, word in enumerate(given):
+        if word == "--out":
+            return given[index : index + 2]
+        if word.startswith("--out="):
+            return (word,)
+    return ()
 
 
 def _line(record: Record, *words: str) -> str:
-    # Variables that were set change what runs (a forced instruction set, the number of threads).
-    variables = [f"{name}={value}" for name, value in sorted(record.environment.variables.items())]
+    # Variables that were set change what runs (a forced instruction set, the number of threads); the command line binds threads by itself.
+    variables = [f"{name}={value}" for name, value in sorted(record.environment.variables.items()) if (name, value) != BINDING]
     return " ".join(map(quoted, (*(["env", *variables] if variables else []), *words)))

@@ -15,7 +15,7 @@ def one_line(record: Record) -> str:
     cores = f"{machine.usable_cores} of {machine.logical_cores} logical cores"
     last = max(machine.caches.values(), default=None)
     cache = f", {units.size(last)} last-level cache" if last else ""
-    virtual = f", under {machine.hypervisor}" if machine.hypervisor else ""
+    virtual = f", virtual ({machine.hypervisor})" if machine.hypervisor else ""
     return f"{machine.cpu}, {cores}{cache}, {units.size(machine.memory)} memory{virtual}"
 
 
@@ -40,11 +40,11 @@ def _facts(record: Record) -> list[tuple[str, str]]:
     ]
 
 
-def _ceilings(record: Record) -> dict[tuple[str, str, str, int], dict[int, CeilingFacts]]:
-    """Device, name, level and footprint to number of threads to ceiling."""
-    found: dict[tuple[str, str, str, int], dict[int, CeilingFacts]] = {}
+def _ceilings(record: Record) -> dict[tuple[str, str, str], dict[int, CeilingFacts]]:
+    """Device, name and level to number of threads to ceiling."""
+    found: dict[tuple[str, str, str], dict[int, CeilingFacts]] = {}
     for ceiling in record.machine.ceilings:
-        found.setdefault((ceiling.device, ceiling.name, ceiling.level, ceiling.nbytes), {})[ceiling.threads] = ceiling
+        found.setdefault((ceiling.device, ceiling.name, ceiling.level), {})[ceiling.threads] = ceiling
     return found
 
 

@@ -24,9 +24,7 @@ def _left_out(record: Record) -> list[tuple[str, str, int]]:
 
 
 def _context(record: Record) -> dict[str, Any]:
-    timings = [
-        footing.timing for run in record.runs for footing in (run.performance.cold, run.performance.hot) if footing is not None
-    ]
+    timings = [footing.timing for run in record.runs for footing in (run.performance.cold, run.performance.hot) if footing is not None]
     left_out = _left_out(record)
     return {
         "clocks": sorted({timing.clock for timing in timings}),

@@ -78,7 +78,7 @@ def svg(name: str, title: str, height_pt: float, draw: Callable[[Figure], Mappin
     root.set("role", "img")
     root.set("aria-label", visible(title))
     # No Markup.format here: the serializer has escaped the text.
-    return Markup(ElementTree.tostring(root, encoding="unicode", short_empty_elements=False))  # noqa: S704
+    return Markup(ElementTree.tostring(root, encoding="unicode", short_empty_elements=False))
 
 
 def _tidy(element: ElementTree.Element, name: str, tips: Mapping[str, str]) -> None:

@@ -20,6 +20,7 @@ _MOST_POINTS = 150
 _PLOT_PT = 250
 _AXIS_PT = 34
 _LEGEND_PT = 15
+_BYTES = "bytes/s"
 
 
 def _work(run: Run) -> tuple[float, float]:
@@ -34,14 +35,12 @@ def _drawn(runs: list[Run]) -> list[Run]:
 
 
 def roofs(record: Record, device: str) -> list[CeilingFacts]:
-    """A device's ceilings at the largest number of threads: reading from each level, writing to memory, computing; the fastest first."""
-    ceilings = [ceiling for ceiling in record.machine.ceilings if ceiling.device == device]
-    threads = max((ceiling.threads for ceiling in ceilings), default=0)
+    """A device's ceilings, each with the threads that do best: reading from each level, writing to memory, computing; the fastest first."""
     found: dict[tuple[str, str], CeilingFacts] = {}
-    for ceiling in ceilings:
+    for ceiling in record.machine.ceilings:
         known = found.get((ceiling.name, ceiling.level))
         wanted = ceiling.name in {"read", "compute"} or (ceiling.name, ceiling.level) == ("write", "memory")
-        if wanted and ceiling.threads == threads and ceiling.rate > 0 and (known is None or ceiling.rate > known.rate):
+        if wanted and ceiling.device == device and ceiling.rate > 0 and (known is None or ceiling.rate > known.rate):
             found[ceiling.name, ceiling.level] = ceiling
     return sorted(found.values(), key=lambda ceiling: (ceiling.unit, -ceiling.rate))
 
@@ -63,15 +62,20 @@ def _draw(figure: Figure, rows: list[dict[str, Any]], ceilings: list[CeilingFact
     bottom = (height - _PLOT_PT + _AXIS_PT) / height
     axes = figure.add_axes((0.15, bottom, 0.82, 0.98 - bottom))
     axes.set(xscale="log", yscale="log", xlabel="operations for each byte that has to move", ylabel="operations a second")
+    bandwidths = [ceiling for ceiling in ceilings if ceiling.unit == _BYTES]
+    peak = max((ceiling.rate for ceiling in ceilings if ceiling.unit != _BYTES), default=None)
     intensities = [row["intensity"] for row in rows]
     left, right = min(intensities) / 4, max(intensities) * 4
-    tips = _points(axes, rows)
-    peak = max((ceiling.rate for ceiling in ceilings if ceiling.unit != "bytes/s"), default=None)
+    if peak and bandwidths:
+        # The roof's ridges belong into the picture, unless a measurement went so wrong that nothing else would be seen.
+        ridges = [peak / ceiling.rate for ceiling in bandwidths]
+        left, right = min(left, max(min(ridges) / 2, left / 100)), max(right, min(max(ridges) * 2, right * 100))
     speeds = [row[name] for row in rows for name in ("cold", "hot") if row[name]]
-    slowest = min([*speeds, *(ceiling.rate * left for ceiling in ceilings if ceiling.unit == "bytes/s")])
-    highest = max([*speeds, *([peak] if peak else [ceiling.rate * right for ceiling in ceilings])])
+    slowest = min([*speeds, *(ceiling.rate * left for ceiling in bandwidths)])
+    highest = max([*speeds, peak or max((ceiling.rate * right for ceiling in bandwidths), default=0)])
     axes.set(xlim=(left, right), ylim=(slowest / 2, highest * 3))
-    _roofs(axes, ceilings, peak)
+    tips = _points(axes, rows)
+    _roofs(axes, bandwidths, peak)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(numticks=9))
         axis.set_minor_formatter(NullFormatter())
@@ -112,27 +116,22 @@ def _points(axes: Axes, rows: list[dict[str, Any]]) -> dict[str, str]:
     return tips
 
 
-def _roofs(axes: Axes, ceilings: list[CeilingFacts], peak: float | None) -> None:
+def _roofs(axes: Axes, bandwidths: list[CeilingFacts], peak: float | None) -> None:
     left, right = axes.get_xlim()
-    aside = 0
-    for ceiling in ceilings:
-        if ceiling.unit != "bytes/s":
-            axes.plot([left, right], [ceiling.rate] * 2, color=INK, linewidth=1)
-            _tag(axes, ceiling.name, ((left * right**9) ** 0.1, ceiling.rate))
+    if peak:
+        axes.plot([left, right], [peak] * 2, color=INK, linewidth=1)
+        axes.annotate("compute", (right, peak), xytext=(0, 2), textcoords="offset points", ha="right", va="bottom", fontsize=8)
+    for number, ceiling in enumerate(bandwidths):
+        end = min(right, peak / ceiling.rate) if peak else right
+        if end <= left:
             continue
-        end = max(left, min(right, peak / ceiling.rate)) if peak else right
         dashes = "dashed" if ceiling.name == "write" else "solid"
         axes.plot([left, end], [ceiling.rate * left, ceiling.rate * end], color=MUTED, linewidth=1, linestyle=dashes)
-        # Neighbouring roofs may be close: their tags take turns in standing further right.
-        start = left * (right / left) ** (0.08 + 0.08 * (aside % 3))
-        _tag(axes, "write" if ceiling.name == "write" else ceiling.level, (start, ceiling.rate * start))
-        aside += 1
-
-
-def _tag(axes: Axes, text: str, place: tuple[float, float]) -> None:
-    """A short name on the line itself, which is broken behind it."""
-    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
-    axes.text(*place, label(text, 10), ha="center", va="center", fontsize=8, bbox=box, zorder=3, clip_on=True)
+        # A short name stands on the line itself, which is broken behind it; neighbours, which may be close, take turns in height.
+        place = max(left, end / (1.4, 2.4, 4.2)[number % 3])
+        name = label("write" if ceiling.name == "write" else ceiling.level, 10)
+        box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
+        axes.text(place, ceiling.rate * place, name, ha="center", va="center", fontsize=8, bbox=box, zorder=3)
 
 
 def _device(record: Record, number: int, runs: list[Run]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ _LONGEST_LABEL = 34
 
 
 def visible(text: str) -> str:
-    r"""The text with everything that does not print (ANSI escapes, direction marks, lone surrogates) written as \x1b or \u202e; newlines stay."""
+    r"""The text with all that does not print (ANSI escapes, direction marks, lone surrogates) written as \x1b or \u202e; newlines stay."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text)

@@ -48,8 +48,8 @@ class WeightSource:
         """All tensors, also those that cannot be read, in file order."""
 
     def matrices(self) -> Iterator[TensorInfo]:
-        """Every 2-D tensor that `read` gives as floats, in file order."""
-        return (tensor for tensor in self.tensors if len(tensor.shape) == 2 and tensor.readable)
+        """Every 2-D tensor with elements that `read` gives as floats, in file order."""
+        return (tensor for tensor in self.tensors if len(tensor.shape) == 2 and 0 not in tensor.shape and tensor.readable)
 
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
         """The tensor called `name` as a new float32 array; with `rows` only those of its first axis, as `[rows]` would give.

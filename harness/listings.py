@@ -1,0 +1,61 @@
+"""What `tritmark list` prints: tables of what is installed. Kept apart from other tables, so that little is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.table import Table
+
+from tritmark.harness.providers import Installed
+
+
+def plain_table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
+    """A table without lines; the columns named in `right` are aligned to the right."""
+    made = Table(title=title, title_justify="left", show_edge=False, pad_edge=False, box=None, header_style="bold")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def ops(installed: Installed) -> Table:
+    """The contracts."""
+    table = plain_table("Ops", "op", "axes", "judged", "input families", "what it does")
+    for op in installed.ops.values():
+        table.add_row(op.name, " ".join(op.axes), op.family.value, " ".join(op.families), op.summary)
+    return table
+
+
+def variants(installed: Installed) -> Table:
+    """The implementations, and whether they can run here."""
+    table = plain_table("Variants", "variant", "tier", "here", "what it is")
+    refusals = {
+        variant.id: refusal
+        for key in dict.fromkeys(variant.key for variant in installed.registry.variants)
+        for variant, refusal in installed.registry.candidates(key)
+    }
+    for variant in installed.registry.variants:
+        table.add_row(variant.id, variant.tier.name.lower(), refusals[variant.id] or "yes", variant.summary)
+    return table
+
+
+def formats(installed: Installed) -> Table:
+    """The bit layouts."""
+    table = plain_table("Formats", "format", "block", "a scale for each", "what it is", right=("block",))
+    for name, format in installed.formats.items():
+        table.add_row(name, str(format.block), format.scale_per, format.summary)
+    return table
+
+
+def workloads(installed: Installed) -> Table:
+    """The named suites: for each op the number of workloads, and of those that are measured too."""
+    table = plain_table("Suites", "suite", "op", "workloads", "measured", "title", right=("workloads", "measured"))
+    for name in installed.suites():
+        suite = installed.suite(name)
+        head, title = name, suite.title
+        for op in installed.ops:
+            of_op = [item.workload for item in suite.selected if item.workload.op == op]
+            if of_op:
+                measured = sum(workload.measure for workload in of_op)
+                table.add_row(head, op, str(len(of_op)), str(measured), title)
+                head = title = ""
+    return table
