@@ -31,6 +31,7 @@ def extension(pyx: Path) -> Extension:
 
 setup(
     packages=[f"tritmark.{name}" for name in find_packages(include=["harness*", "kernels*", "cython_ext*"])] + ["tritmark.workloads"],
+    options={"build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         [extension(pyx) for pyx in sorted(ROOM.glob("*.pyx"))],
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False},

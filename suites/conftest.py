@@ -12,7 +12,7 @@ from tritmark.kernels import cpu
 # Deadlines measure the machine, not the code; the numbers of examples are per property.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("quick", max_examples=60, **_COMMON)
-settings.register_profile("full", max_examples=600, **_COMMON)
+settings.register_profile("full", max_examples=300, **_COMMON)
 settings.load_profile("quick")
 
 

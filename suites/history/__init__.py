@@ -1,0 +1,1 @@
+"""Benchmarks that asv follows over the commits."""
