@@ -113,7 +113,7 @@ def execute(installed: Installed, request: Request, store: Store, observer: Obse
             raise UsageError("no provider studies weights; --weights cannot be obeyed")
         options = _options(installed, request)
         observer.started("machine")
-        partial = stack.enter_context(_begun(installed, request, options, store, resume))
+        partial = stack.enter_context(_begun(installed, request, options, store, resume, roofs=bool(groups)))
         observer.began(partial)
         observer.planned(sum(len(group.variants) for group in groups) + len(layers))
         runs = tuple(_runs(installed, groups, request, partial, observer))
@@ -157,14 +157,19 @@ def _options(installed: Installed, request: Request) -> Options:
 
 
 @contextmanager
-def _begun(installed: Installed, request: Request, options: Options, store: Store, resume: str | None) -> Iterator[Partial]:
+def _begun(installed: Installed, request: Request, options: Options, store: Store, resume: str | None, *, roofs: bool) -> Iterator[Partial]:
+    """A new or resumed partial run. Without `roofs` no ceilings are measured.
+
+    Their probes cycle through several times the last-level cache, more memory than studying weights may take, and layers need none.
+    """
     from tritmark.harness.machine import environment, machine_facts, measure_ceilings
 
     facts = machine_facts()
     compilers = dict.fromkeys(device.compiler() for device in installed.registry.devices.values())
     here = environment(request.command, request.seed, compiler="; ".join(filter(None, compilers)))
     if resume is None:
-        ceilings = tuple(each for device in installed.registry.devices.values() for each in measure_ceilings(device))
+        devices = installed.registry.devices.values() if roofs else ()
+        ceilings = tuple(each for device in devices for each in measure_ceilings(device))
         machine = facts.model_copy(update={"ceilings": ceilings})
         created = datetime.now(UTC).isoformat(timespec="seconds")
         header = Header(id=new_id(), created=created, options=options, environment=here, machine=machine)

@@ -264,7 +264,8 @@ class Ceiling:
 class Device:
     """A kind of device that variants run on: what it can do, how it is timed, what its ceilings are.
 
-    `ceilings` has the keys "read" and "write" (bytes/s) and "compute" (operations/s), and may have more.
+    `ceilings` has probes named "read" and "write" (bytes/s) and "compute" (operations/s), and may have more. Several may share a name:
+    the fastest for a footprint and number of threads is the ceiling.
     `forced()` names the only variant that automatic selection may take, or None. `code_hash(variant id)` is the SHA-256 of the compiled
     code that holds the variant, `compiler()` what it was compiled with; both "" where the device cannot tell.
     """

@@ -93,6 +93,8 @@ def open_weights(path: str | Path) -> WeightSource:
     Raises WeightFileError for anything else and for a file that is truncated, lying or hostile, before memory is taken for it.
     """
     text = str(path)
+    if "\0" in text:
+        raise WeightFileError(path=inert_path(text), found="a NUL in the path", legal=_LEGAL)
     place = str(hub.download(text)) if text.startswith(hub.PREFIX) else text
     try:
         is_folder = stat.S_ISDIR(os.stat(place).st_mode)

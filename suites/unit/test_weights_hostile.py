@@ -460,7 +460,7 @@ BAD_PATHS: dict[str, tuple[str, Callable[[Path], str | Path]]] = {
         "a file named 'pytorch_model.bin'",
         lambda folder: made(folder / "pytorch_model.bin", lambda path: path.write_bytes(zipped())),
     ),
-    "NUL in the path": ("'embedded null byte'", lambda _: "m\0.safetensors"),
+    "NUL in the path": ("a NUL in the path", lambda _: "m\0.safetensors"),
     "ANSI in the path": ("0 bytes", lambda folder: made(folder / "\x1b[2J\u202e.safetensors", lambda path: path.write_bytes(b""))),
     "path too long": ("File name too long", lambda _: "x" * 5000 + ".safetensors"),
     "empty path": ("No such file or directory", lambda _: ""),
