@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import KernelKey
+from tritmark.kernels import dispatch
 from tritmark.kernels.formats import FORMATS
 
 NATIVE = "tile64"
@@ -27,6 +29,8 @@ class PackedWeights:
     """(N, K): out_features, in_features."""
     scale: Any
     """float32: what code 1 stands for; one number, or one a block where the format has block scales."""
+    variant: str | None = None
+    """The variant that products with these weights are forced to, unless the product names one itself."""
 
     @classmethod
     def from_bytes(cls, data: npt.NDArray[np.uint8], format: str, shape: tuple[int, int]) -> PackedWeights:
@@ -63,15 +67,20 @@ class PackedWeights:
         return FORMATS[NATIVE].pack(*self.unpack())
 
 
-def pack_weights(codes: npt.NDArray[np.int8], scale: Any, *, format: str = NATIVE) -> PackedWeights:
+def pack_weights(codes: npt.NDArray[np.int8], scale: Any, *, format: str = NATIVE, variant: str | None = None) -> PackedWeights:
     """Pack ternary codes int8 (N, K) and their scale.
 
-    `scale` is one float32, or one a block (N, K/256) for formats with block scales. Raises InvalidArgumentError for an unknown format,
-    a code outside {-1, 0, 1}, a scale that the format cannot store, and a shape whose tail the format would lose.
+    `scale` is one float32, or one a block (N, K/256) for formats with block scales. `variant` forces the kernel of the products with these
+    weights. Raises InvalidArgumentError for an unknown format, a code outside {-1, 0, 1}, a scale that the format cannot store, and a shape
+    whose tail the format would lose, and NoCompatibleKernelError for a variant that cannot run here or not on that format.
     """
     data = _format("pack_weights", format).pack(codes, scale, tail="error")
     kept = np.asarray(scale, dtype=np.float32) if np.ndim(scale) else np.float32(scale)
-    return PackedWeights(data, format, (int(codes.shape[0]), int(codes.shape[1])), kept)
+    N, K = codes.shape
+    if variant is not None:
+        key = KernelKey("cpu", "ternary_matmul", NATIVE if FORMATS[format].scale_per == "tensor" else format, "float32")
+        dispatch.select(key, {"M": 1, "N": int(N), "K": int(K)}, variant)
+    return PackedWeights(data, format, (int(N), int(K)), kept, variant)
 
 
 def _format(op: str, name: str) -> Any:

@@ -72,7 +72,7 @@ def with_receipt(
     encoded = {**inputs, "weights": weights.tiles}
     given = out[np.newaxis] if single and isinstance(out, np.ndarray) else out
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, encoded)
-    chosen = dispatch.select(key, axes, variant)
+    chosen = dispatch.select(key, axes, variant or weights.variant)
     receipt = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
     result = outputs["out"]
     return (result[0] if single else result) if out is None else out, receipt

@@ -79,6 +79,18 @@ def test_one_row_may_come_flat_and_out_is_filled():
     assert np.array_equal(out, ternary_matmul(activations, weights, act_scale=2.0)[0])
 
 
+def test_weights_may_carry_the_variant(isa):
+    weights = pack_weights(np.ones((2, 8), np.int8), 1.0, variant=isa)
+    assert with_receipt(np.ones((1, 8), np.int8), weights)[1].ran == isa
+    assert with_receipt(np.ones((1, 8), np.int8), weights, variant="scalar")[1].ran == "scalar"
+
+
+@pytest.mark.parametrize(("format", "variant"), [("tile64", "neon"), ("tq2_0", "scalar")])
+def test_weights_refuse_a_variant_that_cannot_take_them(format, variant):
+    with pytest.raises(NoCompatibleKernelError):
+        pack_weights(np.ones((2, 256), np.int8), 1.0, format=format, variant=variant)
+
+
 def test_block_scales_are_refused_with_the_reason():
     codes = np.ones((2, 256), np.int8)
     with pytest.raises(NoCompatibleKernelError, match="scale for each block"):
