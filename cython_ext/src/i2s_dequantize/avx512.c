@@ -2,8 +2,9 @@
  *
  * Least traffic: 1 byte read and 4 written an element. Measured with 2^24 elements, cold, on a Zen 4 VM, in alternation with a loop of
  * non-temporal stores alone; a figure is x's bytes over time, as a share of that loop's rate:
- * v1, stores through the caches, so every line written is read first (9 bytes an element): 0.64 with 1 thread, 0.77 with 2.
- * v2, stores around them where the output is larger than the L2: 0.85 with 1 thread, 0.86 with 2.
+ * v1, stores through the caches, so every line written is read first (9 bytes an element): 0.64 with 1 thread.
+ * v2, stores around them where the output is larger than the L2: 0.85 with 1 thread; with 2, 0.96 to 0.99 of the fastest write probe
+ * (`tritmark run --suite speed`, 2^21 elements).
  * Software prefetch of q 1, 4 or 16 KB ahead changed nothing. In L2 v1 is the faster: 1.43 against 0.51 of that loop. */
 #include "i2s_dequantize.h"
 
