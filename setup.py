@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import zlib
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -11,6 +12,8 @@ from setuptools import Extension, find_packages, setup
 FLAGS = ["-std=gnu11", "-O3", "-ffp-contract=off", "-fopenmp", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
 # For builds with a sanitizer; given to the compiler and to the linker.
 EXTRA = shlex.split(os.environ.get("TRITMARK_CFLAGS", ""))
+# Objects are reused by their dates alone, so other flags need a folder of their own.
+BUILD = "build" if not EXTRA else f"build/flags-{zlib.crc32(' '.join(EXTRA).encode()):08x}"
 
 ROOM = Path("cython_ext")
 HEADERS = sorted(str(path) for pattern in ("*.h", "*.pxi") for path in ROOM.rglob(pattern))
@@ -31,7 +34,7 @@ def extension(pyx: Path) -> Extension:
 
 setup(
     packages=[f"tritmark.{name}" for name in find_packages(include=["harness*", "kernels*", "cython_ext*"])] + ["tritmark.workloads"],
-    options={"build_ext": {"parallel": os.cpu_count()}},
+    options={"build": {"build_base": BUILD}, "build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         [extension(pyx) for pyx in sorted(ROOM.glob("*.pyx"))],
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False},
