@@ -25,6 +25,7 @@ def registry() -> Registry:
 
 def select(key: KernelKey, axes: Axes, name: str | None) -> Variant:
     """As Registry.select_best, remembered: a layer asks the same at each call."""
+    # What the environment forces may change between calls, so it is part of what is remembered.
     return _select(key, tuple(axes.items()), name, registry().devices[key.device].forced())
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tritmark.harness.record import Environment
 
-PACKAGES = ("gguf", "ml_dtypes", "numpy", "py-cpuinfo", "pydantic", "safetensors", "scipy")
+PACKAGES = ("gguf", "ml_dtypes", "numpy", "py-cpuinfo", "pydantic", "scipy")
 """Distributions whose version can change a figure or a verdict."""
 
 PREFIXES = ("TRITMARK_", "OMP_", "GOMP_", "KMP_")

@@ -8,6 +8,8 @@
  * For each 64 bytes: 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. One row of activations needs two sets of
  * sums to hide vpdpbusd's latency (4 to 5 cycles).
  *
+ * v3 is what `tritmark run --suite speed` measures; the versions before it are gone, and their figures were taken when they stood here.
+ *
  * Story (GOP/s of one thread, hot, at 2560 x 2560, M = 60; share of a read of the same bytes from memory, two threads, 2560 x 6912, M = 1):
  *   v1  nested masks, six rows at once, prefetch 4 KiB ahead into L2    Zen 4  242  0.66   Intel Xeon  450  0.91
  *       GCC 12 spills the sums in every step.
