@@ -1,6 +1,6 @@
 """The command line. Every command imports what it needs, so that the quick ones are quick.
 
-Exit status: 0 all verdicts pass, 1 a verdict fails, 2 bad usage or input, 130 interrupted.
+Exit status: 0 all verdicts pass, 1 a verdict fails, 2 bad usage or input, 3 a device that was asked for is missing, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tritmark.harness.runner import Request
     from tritmark.harness.store import Partial, Store
 
-PASSED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+PASSED, FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
 app = typer.Typer(
     name="tritmark",
@@ -80,6 +80,7 @@ def run(
     ] = "",
     op: Annotated[str, typer.Option(metavar="GLOB", help="Only these ops.")] = "*",
     variant: Annotated[str, typer.Option(metavar="GLOB", help="Only these variants: a name, or an id as `list variants` shows it.")] = "*",
+    device: Annotated[str, typer.Option(metavar="GLOB", help="Only these devices; unless told, every one that is there.")] = "*",
     weights: Annotated[
         str, typer.Option(metavar="PATH", help="Study real weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME.")
     ] = "",
@@ -104,6 +105,7 @@ def run(
         suite=installed.suite(suite) if suite else None,
         op=op,
         variant=variant,
+        device=device,
         weights=weights,
         threads=threads,
         seed=seed,
@@ -112,7 +114,7 @@ def run(
     store = Store(out)
     record = _execute(installed, request, store, partial if resume else None)
     _show(record, store, as_json)
-    raise typer.Exit(_status(record))
+    raise typer.Exit(_status(record, installed, request))
 
 
 def _execute(installed: Installed, request: Request, store: Store, resume: str | None) -> Record:
@@ -150,7 +152,9 @@ def _show(record: Record, store: Store, as_json: bool) -> None:
     except OSError as error:
         errors.print(f"tritmark: the report cannot be written: {error}", style="red", soft_wrap=True)
     if as_json:
-        typer.echo(record.model_dump_json(indent=1))
+        from tritmark.harness.record import sealed
+
+        typer.echo(sealed(record), nl=False)
     else:
         from tritmark.harness import tables
 
@@ -174,9 +178,16 @@ def _report(record: Record, store: Store) -> Path:
     return build(record, store.html)
 
 
-def _status(record: Record) -> int:
+def _status(record: Record, installed: Installed, request: Request) -> int:
     from tritmark.harness.record import Status
+    from tritmark.harness.runner import missing
 
+    absent = missing(installed, request)
+    # By name, or as the only one that had anything to run.
+    if request.device in absent or (absent and not record.runs and not record.layers):
+        for name, why in absent.items():
+            _console(stderr=True).print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
+        return UNAVAILABLE
     if not record.layers and all(run.accuracy.status is Status.NOT_RUN for run in record.runs):
         reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in record.runs))
         raise UsageError(f"no kernel could be run: {reasons}")
@@ -199,7 +210,7 @@ def machine(as_json: Annotated[bool, typer.Option("--json", help="Print the fact
     from tritmark.harness.providers import load
 
     devices = load().registry.devices.values()
-    ceilings = tuple(each for device in devices for each in measure_ceilings(device))
+    ceilings = tuple(each for device in devices if device.missing() is None for each in measure_ceilings(device))
     found = machine_facts().model_copy(update={"ceilings": ceilings})
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
@@ -236,6 +247,35 @@ def report(
     except OSError as error:
         raise UsageError(f"{store.html}: the report cannot be written: {error}") from error
     typer.echo(page)
+
+
+@app.command()
+def verify(
+    record: Annotated[str, typer.Argument(metavar="RECORD", help="Path or id.")],
+    allow_simulated: Annotated[
+        bool, typer.Option("--allow-simulated", help="Accept a device that was simulated: it proves correctness and claims no speed.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON and nothing else.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records are.")] = Path("results"),
+) -> None:
+    """Check that a Record was not changed, that its figures follow from its samples, and that what it claims of a GPU was proven."""
+    from tritmark.harness import verify as verification
+    from tritmark.harness.store import Store
+
+    found = verification.verify(Store(out).find(record), allow_simulated=allow_simulated)
+    if as_json:
+        import json
+
+        checks = [{"name": each.name, "status": each.status.lower(), "told": each.told, "faults": each.faults} for each in found.checks]
+        typer.echo(json.dumps({"record": found.id, "passed": found.passed, "checks": checks}, indent=1))
+    else:
+        from tritmark.harness.report.text import visible
+
+        console = _console()
+        for each in found.checks:
+            for line in each.lines:
+                console.print(visible(line), style="bold red" if each.faults else None, soft_wrap=True)
+    raise typer.Exit(PASSED if found.passed else FAILED)
 
 
 def _console(stderr: bool = False) -> Console:

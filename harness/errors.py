@@ -64,3 +64,42 @@ class WeightFileError(TritmarkError, ValueError):
         self.found = found
         self.legal = legal
         super().__init__(f"{path}: {found}; legal: {legal}")
+
+
+class DeviceError(TritmarkError, RuntimeError):
+    """Something is wrong with a device; `next_step` says what to do about it."""
+
+    def __init__(self, found: str, *, next_step: str) -> None:
+        self.found = found
+        self.next_step = next_step
+        super().__init__(f"{found}; next: {next_step}")
+
+
+class DeviceUnavailableError(DeviceError):
+    """The device cannot be used here: its package is not installed, there is no driver, or no device, or it is busy."""
+
+
+class CompileError(DeviceError):
+    """A kernel does not compile; `found` has the compiler's own words."""
+
+
+class LaunchError(DeviceError):
+    """A launch was refused: more threads, registers or shared memory than the device has. Nothing ran, the device can be used further."""
+
+
+class DeviceFaultError(DeviceError):
+    """A kernel broke while it ran (an illegal address, a trap). What it wrote is lost, and on a GPU every later call of this process
+    fails too; the CPU is not concerned."""
+
+
+class FreedMemoryError(DeviceError):
+    """Device memory was used, or given back once more, after it had been given back; `found` says where it came from."""
+
+
+class InsufficientMemoryError(DeviceError, MemoryError):
+    """The device has too little memory; nothing was allocated. `required` and `available` are bytes."""
+
+    def __init__(self, *, what: str, required: int, available: int, next_step: str) -> None:
+        self.required = required
+        self.available = available
+        super().__init__(f"{what} needs {required} bytes of device memory and {available} are available", next_step=next_step)

@@ -56,6 +56,8 @@ class Terminal:
         self._bar.advance(self._task)
         verdicts = (found.accuracy, found.performance) if isinstance(found, Run) else (found,)
         name = found.id if isinstance(found, Run) else found.name
+        if isinstance(found, Run) and found.receipt is not None and found.receipt.simulated:
+            name += " (simulated)"
         for verdict in verdicts:
             if verdict.status in {Status.FAIL, Status.ERROR}:
                 self._console.print(Text(f"{verdict.status.value.upper()} {visible(name)}: {visible(verdict.reason)}", style="red"))

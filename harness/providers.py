@@ -64,6 +64,7 @@ class Installed:
             self.ops.values(),
             {op: [key.format for key in found] for op, found in keys.items()},
             {op: [key.dtype for key in found] for op, found in keys.items()},
+            self.registry.devices,
         )
 
     def suites(self) -> dict[str, Path]:

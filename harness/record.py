@@ -5,14 +5,26 @@ A Run that could not be judged has a status that says so; contradictory states a
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
-from typing import Annotated, Self
+from hashlib import sha256
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tritmark.harness.machine.nvml import Health
 from tritmark.harness.spec import Receipt
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""1: one device, the host. 2: GPUs, receipts of launches, the probe's samples, and a digest. Files of version 1 are still read."""
+
+HOST = "cpu"
+"""The device type that is the machine itself; a Run of any other type claims a device, and has to prove it."""
+
+_UNSEALED = "sha256:" + "0" * 64
+_SEAL = re.compile(rb'\n "digest": "(sha256:[0-9a-f]{64})"\n\}\n\Z')
+_SEAL_LENGTH = 88
+"""Bytes of a file from the newline before the digest on."""
 
 
 class Status(StrEnum):
@@ -118,6 +130,10 @@ class Against(Model):
     """How much of that the workload needs at least, in the unit's numerator."""
     fraction: Ratio
     """1.0 is the ceiling."""
+    probe_ns: tuple[float, ...] = ()
+    """Samples of the ceiling's probe, nanoseconds a call, each beside the kernel's sample of the same index; empty in version 1."""
+    probe_work: int = 0
+    """What one call of the probe did, in the unit's numerator."""
 
 
 class Footing(Model):
@@ -142,6 +158,34 @@ class Performance(Verdict):
     written: int = 0
     operations: int = 0
     """The least traffic and work of the workload."""
+
+
+class DeviceMemory(Model):
+    """Bytes of a device's own memory that one call takes."""
+
+    inputs: int
+    outputs: int
+    workspace: int = 0
+    peak: int | None = None
+    """The most that was allocated while the call was bound and ran, told by what allocates; None where it does not tell."""
+
+    @property
+    def excess(self) -> float | None:
+        """What `peak` is over inputs and outputs, as a part of them."""
+        least = self.inputs + self.outputs
+        return None if self.peak is None or not least else (self.peak - least) / least
+
+
+class Transfer(Model):
+    """A copy between the host and a device's own memory."""
+
+    nbytes: int
+    ns: float
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes a second."""
+        return self.nbytes * 1e9 / self.ns if self.ns > 0 else None
 
 
 class WorkloadFacts(Model):
@@ -174,6 +218,12 @@ class Run(Model):
     receipt: Receipt | None
     seconds: float
     """How long the Run took, in seconds."""
+    device_memory: DeviceMemory | None = None
+    """None on the host."""
+    upload: Transfer | None = None
+    """The inputs' way to the device; None on the host, and where it was not timed."""
+    download: Transfer | None = None
+    """The outputs' way back."""
 
     @property
     def passed(self) -> bool:
@@ -233,8 +283,32 @@ class CeilingFacts(Model):
     unit: str
 
 
+class Gpu(Model):
+    """A GPU of the machine; 0 and None where the driver does not tell."""
+
+    index: int
+    name: str
+    uuid: str
+    """As nvidia-smi shows it."""
+    capability: tuple[int, int]
+    memory: int
+    l2: int
+    sms: int
+    clock_hz: int
+    """At most."""
+    memory_clock_hz: int
+    memory_bus_bits: int
+    peak_bandwidth: float | None = None
+    """Bytes a second that the memory's clock and width allow."""
+    driver: str = ""
+    health: Health | None = None
+    """When the invocation began."""
+    faked: bool = False
+    """An environment variable for tests decided that it can be used, not the machine."""
+
+
 class Machine(Model):
-    """Facts of the host; None where this machine does not tell."""
+    """Facts of the host and its GPUs; None where this machine does not tell."""
 
     id: str
     """Hash of what makes two machines comparable: CPU, cores, caches, memory."""
@@ -256,6 +330,7 @@ class Machine(Model):
     hypervisor: str | None
     kernel: str
     ceilings: tuple[CeilingFacts, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
 
 
 class Environment(Model):
@@ -277,10 +352,12 @@ class Lane(Model):
     device: str
     ran: bool
     reason: str = ""
+    simulated: bool = False
+    """A simulator stood in for the device: what ran proves correctness and claims no speed."""
 
 
 class Record(Model):
-    """All Runs of one invocation."""
+    """All Runs of one invocation. Its file ends with a digest of itself, see `sealed`."""
 
     schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
     id: str
@@ -294,9 +371,41 @@ class Record(Model):
     runs: tuple[Run, ...] = ()
     weights_path: str = ""
     layers: tuple[Layer, ...] = ()
+    digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
+    """SHA-256 of the file with this digest's digits as zeros; "" in version 1 and in what was not written yet. Stays the last field."""
 
     @property
     def passed(self) -> bool:
         """Every Run and layer passed, and there was at least one."""
         fine = all(run.passed for run in self.runs) and all(layer.status is Status.PASS for layer in self.layers)
         return fine and bool(self.runs or self.layers)
+
+
+class Seal(NamedTuple):
+    """The digest that a file ends with, and the one that its bytes have."""
+
+    claimed: str
+    found: str
+
+    @property
+    def whole(self) -> bool:
+        """No byte was changed since it was written."""
+        return self.claimed == self.found
+
+
+def sealed(record: Record) -> str:
+    """The text of the Record's file, the digest at its end. It finds changes, but not who changes it as well."""
+    text = record.model_copy(update={"digest": _UNSEALED}).model_dump_json(indent=1) + "\n"
+    begin, digits, end = text.rpartition(_UNSEALED)
+    assert digits
+    return f"{begin}sha256:{sha256(text.encode()).hexdigest()}{end}"
+
+
+def seal(data: bytes) -> Seal | None:
+    """The seal of a file's bytes, or None where they do not end with one."""
+    found = _SEAL.search(data, max(0, len(data) - _SEAL_LENGTH))
+    if found is None:
+        return None
+    start, end = found.span(1)
+    digest = sha256(data[:start] + _UNSEALED.encode() + data[end:]).hexdigest()
+    return Seal(found[1].decode(), f"sha256:{digest}")

@@ -42,10 +42,17 @@ class Registry:
         return [variant for named in self._variants.values() for variant in named.values()]
 
     def candidates(self, key: KernelKey, axes: Axes | None = None) -> list[tuple[Variant, str | None]]:
-        """Each variant of the key with why it is refused here, or None. Without `axes`, shapes are not looked at."""
+        """Each variant of the key with why it is refused here, or None. Without `axes`, shapes are not looked at.
+
+        Where the device is missing, what it says about that is the refusal of all.
+        """
         device = self._devices.get(key.device)
-        features = device.features() if device else frozenset()
-        return [(variant, _refusal(variant, device, features, axes)) for variant in self._variants.get(key, {}).values()]
+        variants = self._variants.get(key, {}).values()
+        missing = device.missing() if device else f"unknown device type {key.device!r}"
+        if device is None or missing is not None:
+            return [(variant, missing) for variant in variants]
+        features = device.features()
+        return [(variant, _refusal(variant, device, features, axes)) for variant in variants]
 
     def has_kernel_for(self, device: str, op: str, format: str, dtype: str, axes: Axes | None = None) -> bool:
         """Whether some variant runs on this machine for that key and, where given, those axes."""
@@ -63,7 +70,7 @@ class Registry:
             raise NoCompatibleKernelError(request=str(key), candidates=[(key.device, f"unknown device type; known: {known}")])
         forced = name if name is not None else device.forced()
         found = self.candidates(key, axes)
-        if forced is not None:
+        if forced is not None and device.missing() is None:
             found = [(v, refusal if v.name == forced else f"{forced!r} was asked for") for v, refusal in found]
         fitting = [variant for variant, refusal in found if refusal is None]
         if not fitting:
@@ -78,9 +85,7 @@ class Registry:
         return best[0]
 
 
-def _refusal(variant: Variant, device: Device | None, features: frozenset[str], axes: Axes | None) -> str | None:
-    if device is None:
-        return f"unknown device type {variant.key.device!r}"
+def _refusal(variant: Variant, device: Device, features: frozenset[str], axes: Axes | None) -> str | None:
     missing = sorted(variant.features - features)
     if missing:
         return f"this {device.type} lacks {', '.join(missing)}"

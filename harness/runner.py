@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Protocol
 from tritmark.harness.errors import InvalidArgumentError, TritmarkError, UsageError, WeightFileError
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Accuracy, Environment, Lane, Layer, Machine, Performance, Record, Run, Status, Verdict, WorkloadFacts
-from tritmark.harness.spec import KernelKey, Op, Receipt, Variant, Workload
+from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Variant, Workload
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
 from tritmark.harness.suite import Suite
 from tritmark.harness.validate.accuracy import judge, misfit
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.compare import BrokenReferenceError
+from tritmark.harness.validate.usage import Usage, usage
 from tritmark.harness.weights import TensorInfo, WeightSource, open_weights
 
 if TYPE_CHECKING:
     from tritmark.harness.validate.performance import Bench
 
+SIMULATED = "simulated: it has no speed"
 LATER = "this version measures accuracy and performance only"
 NOT_MEASURED = "the suite asks for accuracy only here"
 
@@ -53,6 +55,7 @@ class Request:
     suite: Suite | None
     op: str = "*"
     variant: str = "*"
+    device: str = "*"
     weights: str = ""
     threads: int | None = None
     """None: every physical core of the device."""
@@ -75,7 +78,12 @@ class Group:
 
 
 def plan(installed: Installed, request: Request) -> list[Group]:
-    """What will be run, in order. Raises UsageError for a glob that matches nothing, listing what there is."""
+    """What will be run, in order, on the devices that are there.
+
+    Raises UsageError for a glob that matches nothing, listing what there is. Where all that was asked for is on devices that are missing,
+    there is nothing to run, and that is no error here.
+    """
+    devices = _chosen(installed, request)
     if request.suite is None:
         return []
     in_suite = list(dict.fromkeys(item.workload.op for item in request.suite.selected))
@@ -87,14 +95,27 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     for item in request.suite.selected:
         for key in installed.keys(item.workload.op) if item.workload.op in ops else ():
             of_key = tuple(variant for variant in variants if variant.key == key and variant.id in chosen)
-            if not of_key or not item.admits(key.format, key.dtype):
+            if not of_key or key.device not in devices or not item.admits(key.format, key.dtype, key.device):
                 continue
             known = groups.get((item.workload.id, key))
             if known is None or (item.workload.measure and not known.workload.measure):
                 groups[item.workload.id, key] = Group(installed.ops[item.workload.op], key, item.workload, of_key)
     if not groups:
-        raise UsageError(f"--op {request.op!r} and --variant {request.variant!r} leave nothing of suite {request.suite.name}")
-    return list(groups.values())
+        told = f"--device {request.device!r}, " if request.device != "*" else ""
+        raise UsageError(f"{told}--op {request.op!r} and --variant {request.variant!r} leave nothing of suite {request.suite.name}")
+    return [group for group in groups.values() if devices[group.key.device].missing() is None]
+
+
+def missing(installed: Installed, request: Request) -> dict[str, str]:
+    """Devices that were asked for and cannot be used here, each with why and what to do about it."""
+    told = {name: device.missing() for name, device in _chosen(installed, request).items()}
+    return {name: why for name, why in told.items() if why is not None}
+
+
+def _chosen(installed: Installed, request: Request) -> dict[str, Device]:
+    devices = installed.registry.devices
+    names = _matching("device", request.device, {name: (name,) for name in devices}, "that is installed")
+    return {name: devices[name] for name in names}
 
 
 def execute(installed: Installed, request: Request, store: Store, observer: Observer, resume: str | None = None) -> tuple[Record, Path]:
@@ -126,7 +147,7 @@ def execute(installed: Installed, request: Request, store: Store, observer: Obse
             complete=True,
             environment=header.environment,
             machine=header.machine,
-            lanes=tuple(_lanes(installed, runs, studied)),
+            lanes=tuple(_lanes(installed, request, runs, studied)),
             runs=runs,
             weights_path=request.weights,
             layers=studied,
@@ -150,10 +171,15 @@ def _options(installed: Installed, request: Request) -> Options:
         op=request.op,
         variant=request.variant,
         forced={name: variant for name, variant in forced.items() if variant is not None},
+        devices=tuple(f"{name} (simulated)" if device.simulated() else name for name, device in _present(installed, request).items()),
         weights=request.weights,
         threads=request.threads or 0,
         seed=request.seed,
     )
+
+
+def _present(installed: Installed, request: Request) -> dict[str, Device]:
+    return {name: device for name, device in _chosen(installed, request).items() if device.missing() is None}
 
 
 @contextmanager
@@ -165,11 +191,11 @@ def _begun(installed: Installed, request: Request, options: Options, store: Stor
     from tritmark.harness.machine import environment, machine_facts, measure_ceilings
 
     facts = machine_facts()
-    compilers = dict.fromkeys(device.compiler() for device in installed.registry.devices.values())
+    present = _present(installed, request).values()
+    compilers = dict.fromkeys(device.compiler() for device in present)
     here = environment(request.command, request.seed, compiler="; ".join(filter(None, compilers)))
     if resume is None:
-        devices = installed.registry.devices.values() if roofs else ()
-        ceilings = tuple(each for device in devices for each in measure_ceilings(device))
+        ceilings = tuple(each for device in present if roofs for each in measure_ceilings(device))
         machine = facts.model_copy(update={"ceilings": ceilings})
         created = datetime.now(UTC).isoformat(timespec="seconds")
         header = Header(id=new_id(), created=created, options=options, environment=here, machine=machine)
@@ -208,7 +234,7 @@ def _runs(installed: Installed, groups: Sequence[Group], request: Request, parti
             run = done.get(group.run_id(variant))
             if run is None:
                 assert judging is not None
-                observer.started(group.run_id(variant))
+                observer.started(group.run_id(variant) + (" (simulated)" if judging.simulated else ""))
                 run = judging.run(variant)
                 partial.add(run)
             observer.finished(run)
@@ -223,16 +249,24 @@ class _Judging:
         self._material = material
         self._seed = request.seed
         self._device = installed.registry.devices[group.key.device]
-        self._threads = request.threads or self._device.cores()
+        # How many threads of the host there are says nothing about a device that works by itself.
+        wanted = None if self._device.memory is not None else request.threads
+        self._threads = wanted or self._device.cores()
         self._refusals = {variant.name: why for variant, why in installed.registry.candidates(group.key, group.workload.axes)}
         self._cases: Cases | Verdict | None = None
         self._bench: Bench | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulator stands in for the device."""
+        return self._device.simulated()
 
     def run(self, variant: Variant) -> Run:
         """Judge one variant, and measure it where the workload asks for that and it is right."""
         group = self._group
         start = perf_counter()
         receipt = None
+        used = Usage()
         refusal = self._refusal(variant)
         if refusal is not None:
             accuracy = Accuracy(status=Status.NOT_RUN, reason=refusal)
@@ -242,10 +276,14 @@ class _Judging:
             performance = Performance(status=Status.NOT_RUN, reason=refusal)
         elif not group.workload.measure:
             performance = Performance(status=Status.NOT_RUN, reason=NOT_MEASURED)
+        elif self._device.simulated():
+            performance = Performance(status=Status.NOT_RUN, reason=SIMULATED)
         elif accuracy.status is not Status.PASS:
             performance = Performance(status=Status.NOT_RUN, reason="only a kernel that is right is measured")
         else:
-            performance = self._measure(variant)
+            performance, used = self._measure(variant)
+            if self._bench is not None and receipt is not None:
+                receipt = self._bench.evidence.added_to(receipt)
         later = Verdict(status=Status.NOT_RUN, reason=refusal or LATER)
         return Run(
             id=group.run_id(variant),
@@ -270,6 +308,9 @@ class _Judging:
             cross=later,
             receipt=receipt,
             seconds=perf_counter() - start,
+            device_memory=used.memory,
+            upload=used.upload,
+            download=used.download,
         )
 
     def _refusal(self, variant: Variant) -> str | None:
@@ -284,34 +325,43 @@ class _Judging:
             self._cases = _cases(self._material, group.key)
         if isinstance(self._cases, Verdict):
             return Accuracy(status=self._cases.status, reason=self._cases.reason), None
-        unfit = misfit(variant, self._cases.first.inputs, group.workload.layout)
+        unfit = misfit(variant, self._cases.first.inputs, group.workload.layout, self._device)
         if unfit is not None:
             return Accuracy(status=Status.NOT_RUN, reason=unfit), None
         judged = judge(
-            group.op, variant, self._cases, group.workload.axes, layout=group.workload.layout, threads=self._threads, seed=self._seed
+            group.op,
+            variant,
+            self._cases,
+            group.workload.axes,
+            layout=group.workload.layout,
+            threads=self._threads,
+            seed=self._seed,
+            device=self._device,
         )
         receipt = judged.receipt
-        if receipt is not None:
+        if receipt is not None and not receipt.code_hash:
             receipt = replace(receipt, code_hash=self._device.code_hash(variant.id))
         return judged.accuracy, receipt
 
-    def _measure(self, variant: Variant) -> Performance:
+    def _measure(self, variant: Variant) -> tuple[Performance, Usage]:
         try:
             from tritmark.harness.validate.performance import Bench
 
+            inputs = self._material.encoded(self._group.key.format)[0]
             if self._bench is None:
                 self._bench = Bench(
                     op=self._group.op,
                     key=self._group.key,
-                    inputs=self._material.encoded(self._group.key.format)[0],
+                    inputs=inputs,
                     axes=self._group.workload.axes,
                     device=self._device,
                     layout=self._group.workload.layout,
                     seed=self._seed,
                 )
-            return self._bench.measure(variant, self._threads)
+            performance = self._bench.measure(variant, self._threads)
+            return performance, usage(self._device, self._group.op, variant, inputs, self._group.workload.axes)
         except Exception as error:
-            return Performance(status=Status.ERROR, reason=f"{type(error).__name__}: {error}")
+            return Performance(status=Status.ERROR, reason=f"{type(error).__name__}: {error}"), Usage()
 
 
 def _cases(material: Material, key: KernelKey) -> Cases | Verdict:
@@ -350,12 +400,15 @@ def _layers(
         yield layer
 
 
-def _lanes(installed: Installed, runs: Sequence[Run], layers: Sequence[Layer]) -> Iterator[Lane]:
-    for name in installed.registry.devices:
+def _lanes(installed: Installed, request: Request, runs: Sequence[Run], layers: Sequence[Layer]) -> Iterator[Lane]:
+    absent = missing(installed, request)
+    for name, device in installed.registry.devices.items():
         of_device = [run for run in runs if run.device == name]
         kernels = [run.kernel for run in of_device if run.receipt is not None] + [layer.kernel for layer in layers]
         if any(kernel.startswith(f"{name}/") for kernel in kernels):
-            yield Lane(device=name, ran=True)
+            yield Lane(device=name, ran=True, reason=SIMULATED if device.simulated() else "", simulated=device.simulated())
+        elif name in absent:
+            yield Lane(device=name, ran=False, reason=absent[name])
         else:
             reasons = dict.fromkeys(run.accuracy.reason for run in of_device)
             yield Lane(device=name, ran=False, reason="; ".join(reasons) or "nothing of it was asked for")

@@ -101,6 +101,30 @@ class Receipt:
     """SHA-256 of the compiled code, where the device gives it."""
     note: str = ""
     """Why something other than what was asked for ran."""
+    uuid: str = ""
+    """UUID of the device that ran it, where the device has one."""
+    functions: tuple[str, ...] = ()
+    """Names of the device functions that were launched for it."""
+    launches: int = 0
+    """How many launches the device was given for `runs`."""
+    device_ns: float = 0.0
+    """Nanoseconds that the device itself measured for the runs that it timed; 0 where it timed none."""
+    timed_runs: int = 0
+    """How many of the runs `device_ns` covers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What a launcher on a device with a memory of its own collected about one Launch, as it happened."""
+
+    uuid: str
+    functions: tuple[str, ...]
+    launches: int
+    device_ns: float
+    timed_runs: int
+    code_hash: str
+    """SHA-256 of the binaries of `functions`, in their order."""
+    simulated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +261,33 @@ class Variant:
         return f"{self.key}/{self.name}"
 
 
+class Memory(Protocol):
+    """Where a device's kernels find their arrays: NumPy arrays on the host, handles with `shape` and `dtype` on a device."""
+
+    @property
+    def cache(self) -> int | None:
+        """Bytes of the last cache before this memory; None where that is not known."""
+
+    def available(self) -> int:
+        """Bytes that can still be allocated."""
+
+    def allocate(self, nbytes: int) -> Any:
+        """A flat uint8 array of undefined content, aligned to at least 256 bytes; its memory goes back when the last view of it is gone."""
+
+    def view(self, buffer: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None) -> Any:
+        """An array within `buffer`, from byte `offset`; C-contiguous unless `strides` (bytes) are given."""
+
+    def write(self, array: Any, values: Any) -> None:
+        """Copy a C-contiguous NumPy array of the same size in bytes into a C-contiguous array of this memory."""
+
+    def read(self, array: Any, into: Any) -> None:
+        """Copy a C-contiguous array of this memory into a C-contiguous NumPy array of the same size in bytes."""
+
+    def watch(self) -> Any:
+        """A context manager whose `peak` tells, once it was left, the most bytes that were allocated within it beyond what was before; None
+        where that is not counted."""
+
+
 class Clock(Protocol):
     """Times launches without the cost of the Python call."""
 
@@ -258,6 +309,8 @@ class Ceiling:
     summary: str
     bind: Callable[[Any, int], Launch]
     work: Callable[[int], int]
+    level: str = ""
+    """Where it holds, for a rate of no cache, no memory and no register: such as "CUDA graph" for launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +321,9 @@ class Device:
     the fastest for a footprint and number of threads is the ceiling.
     `forced()` names the only variant that automatic selection may take, or None. `code_hash(variant id)` is the SHA-256 of the compiled
     code that holds the variant, `compiler()` what it was compiled with; both "" where the device cannot tell.
+    `missing()` says why the device cannot be used here and what to do about it, or None. `simulated()`: a simulator stands in for it,
+    so nothing on it has a speed. `memory()` is the device's own memory, None where kernels work on the host's. `proof(launch)` is what
+    the launcher collected, None where the launch tells all there is.
     """
 
     type: str
@@ -279,6 +335,10 @@ class Device:
     forced: Callable[[], str | None] = lambda: None
     code_hash: Callable[[str], str] = lambda variant_id: ""
     compiler: Callable[[], str] = lambda: ""
+    missing: Callable[[], str | None] = lambda: None
+    simulated: Callable[[], bool] = lambda: False
+    memory: Callable[[], Memory] | None = None
+    proof: Callable[[Launch], Proof | None] = lambda launch: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tritmark.harness.errors import RecordError, UsageError
-from tritmark.harness.record import SCHEMA_VERSION, Environment, Layer, Machine, Record, Run
+from tritmark.harness.record import SCHEMA_VERSION, Environment, Layer, Machine, Record, Run, sealed
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _LARGEST = 1 << 30
@@ -40,6 +40,8 @@ class Options(BaseModel):
     variant: str
     forced: dict[str, str]
     """The only variant that may run, for devices where the environment forces one."""
+    devices: tuple[str, ...] = ()
+    """Devices that take part, those that a simulator stands in for marked so."""
     weights: str
     threads: int
     seed: int
@@ -214,7 +216,7 @@ class Partial:
         path = self.store.path(record.id)
         if path.exists():
             raise UsageError(f"{path}: exists already, and Records are never written twice")
-        write_atomically(path, record.model_dump_json(indent=1) + "\n")
+        write_atomically(path, sealed(record))
         shutil.rmtree(self.folder, ignore_errors=True)
         return path
 

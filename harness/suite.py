@@ -15,6 +15,7 @@
     layouts = ["aligned"]               # or "unaligned"
     formats = []                        # empty: every format that has kernels
     dtypes = []                         # empty: every dtype that has kernels
+    devices = []                        # empty: every device type that has kernels
     measure = false                     # performance too
     title = ""                          # shown beside the figures
 
@@ -56,6 +57,7 @@ class Entry(_Table):
     layouts: Annotated[list[Literal["aligned", "unaligned"]], Field(min_length=1)] = ["aligned"]
     formats: list[str] = []
     dtypes: list[str] = []
+    devices: list[str] = []
     measure: bool = False
     title: str = ""
 
@@ -89,18 +91,20 @@ class Model(_Table):
 
 
 class Selected:
-    """A workload with the formats and dtypes that it is meant for (empty: all)."""
+    """A workload with the formats, dtypes and device types that it is meant for (empty: all)."""
 
-    __slots__ = ("dtypes", "formats", "workload")
+    __slots__ = ("devices", "dtypes", "formats", "workload")
 
-    def __init__(self, workload: Workload, formats: Sequence[str], dtypes: Sequence[str]) -> None:
+    def __init__(self, workload: Workload, formats: Sequence[str], dtypes: Sequence[str], devices: Sequence[str] = ()) -> None:
         self.workload = workload
         self.formats = frozenset(formats)
         self.dtypes = frozenset(dtypes)
+        self.devices = frozenset(devices)
 
-    def admits(self, format: str, dtype: str) -> bool:
-        """Whether the workload is meant for that format and dtype."""
-        return (not self.formats or format in self.formats) and (not self.dtypes or dtype in self.dtypes)
+    def admits(self, format: str, dtype: str, device: str = "") -> bool:
+        """Whether the workload is meant for that format, dtype and device type ("" for any)."""
+        pairs = ((self.formats, format), (self.dtypes, dtype), (self.devices if device else (), device))
+        return all(not meant or name in meant for meant, name in pairs)
 
 
 class Suite:
@@ -115,12 +119,15 @@ class Suite:
 
 
 class Known:
-    """What a suite may name: ops, and for each the formats and dtypes that have kernels."""
+    """What a suite may name: ops, for each the formats and dtypes that have kernels, and device types."""
 
-    def __init__(self, ops: Iterable[Op], formats: Mapping[str, Iterable[str]], dtypes: Mapping[str, Iterable[str]]) -> None:
+    def __init__(
+        self, ops: Iterable[Op], formats: Mapping[str, Iterable[str]], dtypes: Mapping[str, Iterable[str]], devices: Iterable[str] = ()
+    ) -> None:
         self.ops = {op.name: op for op in ops}
         self.formats = {op: sorted(set(names)) for op, names in formats.items()}
         self.dtypes = {op: sorted(set(names)) for op, names in dtypes.items()}
+        self.devices = sorted(set(devices))
 
 
 def read_suite(path: Path, name: str, known: Known) -> Suite:
@@ -136,10 +143,10 @@ def read_suite(path: Path, name: str, known: Known) -> Suite:
         inner = _text(beside)
         digest.update(inner.encode())
         models = {key: _validated(beside, table, Model, key) for key, table in _toml(beside, inner).items()}
-    merged: dict[tuple[str, frozenset[str], frozenset[str]], Selected] = {}
+    merged: dict[tuple[str, frozenset[str], frozenset[str], frozenset[str]], Selected] = {}
     for index, entry in enumerate(suite.workloads):
         for item in _expand(path, f"workloads[{index}]", entry, suite.shapes, models, known):
-            key = (item.workload.id, item.formats, item.dtypes)
+            key = (item.workload.id, item.formats, item.dtypes, item.devices)
             if key not in merged or (item.workload.measure and not merged[key].workload.measure):
                 merged[key] = item
     return Suite(name, suite.title, digest.hexdigest(), tuple(merged.values()))
@@ -214,6 +221,9 @@ def _expand(
         for name in found:
             if name not in legal.get(op.name, ()):
                 raise refuse(key, f"{op.name} has no kernels for {name!r}", nearest(name, legal.get(op.name, ())))
+    for name in entry.devices:
+        if name not in known.devices:
+            raise refuse("devices", f"unknown device type {name!r}", nearest(name, known.devices))
     families = op.families if entry.families == "all" else entry.families
     for name in families:
         if name not in op.families:
@@ -246,4 +256,4 @@ def _expand(
             axes = {axis: given[axis] for axis in op.axes}
             for family, layout in product(families, entry.layouts):
                 workload = Workload(op=op.name, axes=axes, family=family, layout=layout, measure=entry.measure, title=title)
-                yield Selected(workload, entry.formats, entry.dtypes)
+                yield Selected(workload, entry.formats, entry.dtypes, entry.devices)

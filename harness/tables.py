@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tritmark.harness.listings import plain_table
 from tritmark.harness.record import Footing, Machine, Record, Run, Status
+from tritmark.harness.report import gpu as gpu_section
 from tritmark.harness.report import groups, units
 from tritmark.harness.report.text import visible
 
@@ -22,17 +23,18 @@ def _status(status: Status) -> Text:
 def kernels(record: Record) -> Table:
     """A row for each kernel, and one more for each further shape that it was measured at."""
     figures = ("cases", "cold", "of ceiling", "hot", "of ceiling ")
-    table = plain_table("Kernels", "op", "format", "dtype", "variant", "cases", "accuracy", "shape", *figures[1:], right=figures)
+    table = plain_table("Kernels", "device", "op", "format", "dtype", "variant", "cases", "accuracy", "shape", *figures[1:], right=figures)
+    devices = {lane.device: f"{lane.device} (simulated)" for lane in record.lanes if lane.simulated}
     for kernel in groups.kernels(record):
         run = kernel.first
         accuracy = groups.worst(each.accuracy.status for each in kernel.runs)
         measured = [each for each in kernel.runs if each.performance.cold or each.performance.hot]
-        head = [visible(text) for text in (run.op, run.format, run.dtype, run.variant)]
+        head = [visible(text) for text in (devices.get(run.device, run.device), run.op, run.format, run.dtype, run.variant)]
         cases = units.count(sum(each.accuracy.cases for each in kernel.runs))
         first, *further = [_figures(each) for each in measured] or [("",) * 5]
         table.add_row(*head, cases, _status(accuracy), *first)
         for row in further:
-            table.add_row(*[""] * 6, *row)
+            table.add_row(*[""] * 7, *row)
     return table
 
 
@@ -67,7 +69,8 @@ def lanes(record: Record) -> Iterator[Text]:
     """A line for each device: whether it ran, and why not."""
     for lane in record.lanes:
         if lane.ran:
-            yield Text(f"{lane.device}: ran")
+            style = "yellow" if lane.simulated else ""
+            yield Text(f"{lane.device}: ran" + (f", {visible(lane.reason)}" if lane.reason else ""), style=style)
         else:
             yield Text(f"{lane.device}: not run: {visible(lane.reason)}", style="yellow")
 
@@ -76,8 +79,11 @@ def facts(machine: Machine) -> Table:
     """What the machine is."""
     table = plain_table("Machine", "fact", "value")
     for name, value in machine:
-        if name != "ceilings":
+        if name not in {"ceilings", "gpus"}:
             table.add_row(name.replace("_", " "), Text(visible(_fact(name, value))))
+    for gpu in machine.gpus:
+        for name, value in gpu_section.facts(gpu):
+            table.add_row(f"gpu {gpu.index}: {name}", Text(visible(value)))
     return table
 
 

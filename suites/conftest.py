@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tritmark.harness.machine import gpu
 from tritmark.kernels import cpu
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.room import Room
 
 # Deadlines measure the machine, not the code; the numbers of examples are per property.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
@@ -16,8 +21,33 @@ settings.register_profile("full", max_examples=300, **_COMMON)
 settings.load_profile("quick")
 
 
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Room:
+    """The CUDA room: the GPU where there is one, or else the simulator."""
+    from tritmark.kernels.cuda.room import SELECT, room
+
+    if gpu.why_not() is not None:
+        monkeypatch.setenv(SELECT, "simulator")
+    return room()
+
+
+@pytest.fixture
+def simulator(monkeypatch: pytest.MonkeyPatch) -> Room:
+    """The CUDA room in the simulator, whatever there is."""
+    from tritmark.kernels.cuda.room import SELECT, room
+
+    monkeypatch.setenv(SELECT, "simulator")
+    return room()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where TRITMARK_FORCE_ISA names an instruction set that this CPU lacks, nothing can be tested; say so."""
+    """Mark what concerns CUDA.
+
+    Where TRITMARK_FORCE_ISA names an instruction set that this CPU lacks, nothing can be tested; say so.
+    """
+    for item in items:
+        if item.path.name.startswith(("test_cuda", "test_simulator")):
+            item.add_marker("cuda")
     isa = os.environ.get(cpu.FORCE)
     if isa and not cpu.ISAS[isa][1] <= cpu.features():
         lacking = ", ".join(sorted(cpu.ISAS[isa][1] - cpu.features()))

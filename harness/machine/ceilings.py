@@ -5,43 +5,58 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tritmark.harness.machine import cpu
-from tritmark.harness.spec import Device
+from tritmark.harness.spec import Ceiling, Device
 
 if TYPE_CHECKING:
     from tritmark.harness.record import CeilingFacts
 
 _COLD_BYTES = 4 << 20
+_DEVICE_COLD_BYTES = 1 << 30
+_TRANSFER_BYTES = 128 << 20
+_SHARE = 8
 
 
 def measure_ceilings(device: Device) -> list[CeilingFacts]:
     """Every ceiling of the device in each cache level and in memory, with one thread and with one for each core. Takes 1 to 3 s.
 
-    In a cache level the probe goes over half of it again and again, each thread over its own part; in memory over 4 MiB that are cold. The
-    last level is left out where the threads' own caches are so large that half of it would lie in them.
+    In a cache level the probe goes over half of it again and again, each thread over its own part; in memory over 4 MiB that are cold, or
+    on a device with a memory of its own over 1 GiB, where starting and ending no longer count. The last level is left out where the
+    threads' own caches are so large that half of it would lie in them. A simulated device has no speed, so no ceiling.
     """
-    from tritmark.harness.measure.survey import BYTES, COMPUTE_BYTES, Field, survey
+    from tritmark.harness.measure.survey import COMPUTE_BYTES, Field, survey
     from tritmark.harness.record import CeilingFacts
 
+    if device.simulated():
+        return []
     found = survey(device)
-    caches = cpu.caches() if device.type == "cpu" else {}
-    field = Field()
+    if device.memory is not None:
+        cold = min(_DEVICE_COLD_BYTES, found.memory.available() // _SHARE)
+        caches = {"L2": found.memory.cache or 0}
+    else:
+        cold = _COLD_BYTES
+        caches = cpu.caches() if device.type == "cpu" else {}
+    field = Field(cold if device.memory is not None else 0, memory=found.memory)
     facts = []
     for name in found.names():
-        unit = found.unit(name)
+        probe = found.probes(name)[0]
         for threads in dict.fromkeys((1, device.cores())):
-            places = _places(caches, threads) if unit == BYTES else [("registers", COMPUTE_BYTES, False)]
-            for level, nbytes, cold in places:
-                roof = found.roof(name, field, nbytes, threads=threads, cold=cold)
-                facts.append(
-                    CeilingFacts(device=device.type, name=name, level=level, threads=threads, nbytes=nbytes, rate=roof.rate, unit=unit)
-                )
+            for level, nbytes, is_cold in _places(probe, caches, threads, cold, COMPUTE_BYTES):
+                roof = found.roof(name, field, nbytes, threads=threads, cold=is_cold)
+                at = {"device": device.type, "name": name, "level": level, "unit": probe.unit}
+                facts.append(CeilingFacts(**at, threads=threads, nbytes=nbytes, rate=roof.rate))
     return facts
 
 
-def _places(caches: dict[str, int], threads: int) -> list[tuple[str, int, bool]]:
+def _places(probe: Ceiling, caches: dict[str, int], threads: int, cold: int, compute: int) -> list[tuple[str, int, bool]]:
     """(level, bytes, whether cold) for each level that there is."""
+    from tritmark.harness.measure.survey import BYTES
+
+    if probe.level:
+        return [(probe.level, min(cold, _TRANSFER_BYTES) if probe.unit == BYTES else compute, False)]
+    if probe.unit != BYTES:
+        return [("registers", compute, False)]
     private = {level: threads * size // 2 for level, size in (("L1", caches.get("L1d", 0)), ("L2", caches.get("L2", 0))) if size}
     shared = caches.get("L3", 0) // 2
     if shared > 2 * threads * caches.get("L2", 0):
         private["L3"] = shared
-    return [*((level, nbytes, False) for level, nbytes in private.items()), ("memory", _COLD_BYTES, True)]
+    return [*((level, nbytes, False) for level, nbytes in private.items()), ("memory", cold, True)]

@@ -1,4 +1,4 @@
-"""All facts of the host in one object."""
+"""All facts of the host and its GPUs in one object."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from tritmark.harness.machine import cpu, memory
 
 if TYPE_CHECKING:
-    from tritmark.harness.record import Machine
+    from tritmark.harness.machine.gpu import DeviceInfo, Health
+    from tritmark.harness.record import Gpu, Machine
 
 
 def machine_facts() -> Machine:
-    """What the host is, without its ceilings. Takes about 0.2 to 1 s: py-cpuinfo asks CPUID in a process of its own."""
+    """What the host and its GPUs are, without their ceilings. Takes about 0.2 to 1 s: py-cpuinfo asks CPUID in a process of its own."""
     from hashlib import sha256
 
     import cpuinfo
@@ -28,7 +29,10 @@ def machine_facts() -> Machine:
     logical = psutil.cpu_count() or 1
     physical = psutil.cpu_count(logical=False) or logical
     # Whole GiB: a kernel keeps a little more or less for itself from boot to boot.
-    same = (name, told.get("stepping"), logical, physical, sorted(caches.items()), round(total / (1 << 30)))
+    same: tuple[object, ...] = (name, told.get("stepping"), logical, physical, sorted(caches.items()), round(total / (1 << 30)))
+    gpus = gpu_facts()
+    if gpus:
+        same += tuple((each.name, each.capability, each.sms, round(each.memory / (1 << 30))) for each in gpus)
     return Machine(
         id=sha256(repr(same).encode()).hexdigest()[:12],
         hostname=platform.node(),
@@ -47,4 +51,23 @@ def machine_facts() -> Machine:
         numa_nodes=cpu.numa_nodes(),
         hypervisor=cpu.hypervisor(flags),
         kernel=platform.release(),
+        gpus=gpus,
     )
+
+
+def gpu_facts() -> tuple[Gpu, ...]:
+    """Every GPU that the driver has for this process, with its health at this moment; none where there is no driver that works."""
+    from tritmark.harness.machine import gpu
+
+    if gpu.driver_problem() is not None:
+        return ()
+    faked = gpu.faked() is not None
+    return tuple(gpu_record(info, gpu.health(info.index), faked=faked) for info in map(gpu.device_info, range(gpu.device_count())))
+
+
+def gpu_record(info: DeviceInfo, health: Health | None = None, *, faked: bool = False) -> Gpu:
+    """What a Record keeps of a GPU."""
+    from tritmark.harness.record import Gpu
+
+    kept = {name: getattr(info, name) for name in Gpu.model_fields if hasattr(info, name)}
+    return Gpu(**kept | {"health": health, "faked": faked})

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tritmark.harness.record import Environment
 
-PACKAGES = ("gguf", "ml_dtypes", "numpy", "py-cpuinfo", "pydantic", "scipy")
+PACKAGES = ("cuda-bindings", "gguf", "ml_dtypes", "numpy", "nvidia-ml-py", "py-cpuinfo", "pycuda", "pydantic", "scipy")
 """Distributions whose version can change a figure or a verdict."""
 
-PREFIXES = ("TRITMARK_", "OMP_", "GOMP_", "KMP_")
-"""Variables that change how kernels are chosen or how their threads wait."""
+PREFIXES = ("TRITMARK_", "OMP_", "GOMP_", "KMP_", "BITNET_GPU_FAKE", "CUDA_DEVICE", "CUDA_LAUNCH", "CUDA_MODULE", "CUDA_VISIBLE", "PYCUDA_")
+"""Variables that change how kernels are chosen, on which GPU they run or how their threads wait."""
 
 
 def _version(name: str) -> str | None:

@@ -44,6 +44,22 @@ class Timed:
     warm: bool = False
     made: int = field(default=0, init=False)
     """Calls made so far, those not timed included."""
+    _at: int = field(default=0, init=False)
+    """Which launch comes next."""
+
+    def fit(self) -> None:
+        """Change the number of calls, by half at most, and leave out a few launches: samples then begin at the same places of each cycle.
+
+        A clock that has to prepare a sequence of calls, as one that records them does, then has few of them.
+        """
+        sets = len(self.launches)
+        if self.calls >= sets:
+            self.calls = sets * max(1, round(self.calls / sets))
+        else:
+            parts = max(1, round(sets / self.calls))
+            self.calls = sets // parts
+            self.launches = self.launches[: self.calls * parts]
+        self._at = 0
 
     def sample(self) -> float:
         """Nanoseconds for one call, the mean over a sample."""
@@ -52,7 +68,8 @@ class Timed:
         return self._take(self.calls) / self.calls
 
     def _take(self, calls: int) -> int:
-        taken = self.clock.sample(self.launches, self.made % len(self.launches), calls)
+        taken = self.clock.sample(self.launches, self._at, calls)
+        self._at = (self._at + calls) % len(self.launches)
         self.made += calls
         return max(taken, 1)  # no clock can tell less than a nanosecond
 
@@ -69,6 +86,7 @@ def calibrate(timed: Timed) -> float:
             call = min(call, timed.sample())
         if call * timed.calls >= SHORTEST_NS / 2:
             timed.calls = max(1, round(_TARGET_NS / call))
+            timed.fit()
             return call
         timed.calls = max(2 * timed.calls, min(64 * timed.calls, int(SHORTEST_NS / call)))
 

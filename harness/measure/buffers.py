@@ -1,9 +1,12 @@
-"""Buffers to measure on: huge pages, known alignment, and enough of them that one is cold again when its turn comes."""
+"""Buffers to measure on: known alignment, and enough of them that one is cold again when its turn comes.
+
+They lie in the memory of a device that has one of its own, else on the host, in huge pages.
+"""
 
 from __future__ import annotations
 
 import mmap
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -11,19 +14,101 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.machine import cpu, memory
+from tritmark.harness.machine import cpu
+from tritmark.harness.machine import memory as main_memory
+from tritmark.harness.spec import Device, Memory
 
 ALIGNMENT = 64
-"""Bytes: a cache line, and the widest vector."""
+"""Bytes on the host: a cache line, and the widest vector."""
+
+DEVICE_ALIGNMENT = 256
+"""Bytes in a device's own memory: what its allocator gives."""
 
 HUGE = 1 << 21
 """Bytes of a huge page of x86-64, and of aarch64 with 4 KiB pages."""
 
 _LEAST = 128 << 20
+_DEVICE_LEAST = 256 << 20
 _TIMES = 4
 _SHARE = 8
+_PIECE = 64 << 20
 MOST_SETS = 1 << 14
 """More sets than this cost more time to bind than to measure."""
+
+
+class HostMemory:
+    """The host's main memory: arrays are NumPy's, buffers are private mappings in huge pages where the kernel grants them."""
+
+    @property
+    def cache(self) -> int | None:
+        """Bytes of the last-level cache; None where nothing is told."""
+        return cpu.last_level()
+
+    def available(self) -> int:
+        """Bytes that can be taken without swapping."""
+        return main_memory.available()
+
+    def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """A zero-filled buffer at the beginning of a huge page. It goes back when the last view of it is gone."""
+        mapping = mmap.mmap(-1, nbytes + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError, AttributeError):  # a kernel without transparent huge pages
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        whole = np.frombuffer(mapping, np.uint8)
+        start = -whole.ctypes.data % HUGE
+        return whole[start : start + nbytes]
+
+    def view(
+        self, buffer: npt.NDArray[Any], offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
+    ) -> npt.NDArray[Any]:
+        """An array within the buffer."""
+        return np.ndarray(shape, dtype, buffer=buffer, offset=offset, strides=strides)
+
+    def write(self, array: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+        """Copy bytes into an array of the same size."""
+        raw(array)[...] = raw(values)
+
+    def read(self, array: npt.NDArray[Any], into: npt.NDArray[Any]) -> None:
+        """Copy an array's bytes."""
+        raw(into)[...] = raw(array)
+
+    def watch(self) -> Uncounted:
+        """Nobody counts what is allocated on the host."""
+        return Uncounted()
+
+
+class Uncounted(AbstractContextManager["Uncounted"]):
+    """Watches nothing."""
+
+    peak: int | None = None
+
+    def __exit__(self, *problem: object) -> None:
+        """Nothing to tell."""
+
+
+HOST = HostMemory()
+
+
+def memory_of(device: Device) -> Memory:
+    """Where the device's kernels find their arrays: its own memory, or the host's."""
+    return device.memory() if device.memory is not None else HOST
+
+
+def alignment(memory: Memory) -> int:
+    """Bytes that "aligned" arrays begin at a multiple of."""
+    return ALIGNMENT if isinstance(memory, HostMemory) else DEVICE_ALIGNMENT
+
+
+def raw(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The bytes of a C-contiguous array."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def fill(memory: Memory, array: Any, nbytes: int, byte: int) -> None:
+    """Set every byte of a flat uint8 array of `nbytes` in that memory."""
+    piece = np.full(min(nbytes, _PIECE), byte, np.uint8)
+    for start in range(0, nbytes, _PIECE):
+        part = piece[: min(_PIECE, nbytes - start)]
+        memory.write(memory.view(array, start, part.shape, np.uint8), part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,48 +125,46 @@ class Rotation:
         return sets if sets <= MOST_SETS else None
 
 
-def rotation() -> Rotation:
-    """The rotation on this machine: 4 times the last-level cache for either side, at least 128 MiB, at most an eighth of the free memory.
+def rotation(memory: Memory = HOST) -> Rotation:
+    """The rotation in that memory: 4 times the last cache before it for either side, at least 128 MiB (256 MiB on a device), at most an
+    eighth of what is free.
 
     A cache that resists thrashing keeps as much of a cycle as fits into it. Measured on a 32 MiB L3: a read probe that cycles through
     2, 4, 6, 8 times the cache runs at 136, 111, 99, 98 % of its rate over 24 times; stores that are not written around the caches at
     169, 121, 105, 102 %. Both sides together touch 8 times the cache.
     """
-    wanted = max(_LEAST, _TIMES * (cpu.last_level() or 0))
+    wanted = max(_LEAST if memory is HOST else _DEVICE_LEAST, _TIMES * (memory.cache or 0))
     return Rotation(nbytes=min(wanted, memory.available() // _SHARE), wanted=wanted)
 
 
 class Arena:
-    """A private mapping in huge pages where the kernel grants them, from which arrays are taken one after the other.
+    """One buffer from which arrays are taken one after the other. Its memory goes back when the last array of it is gone."""
 
-    Its memory goes back when the last array of it is gone.
-    """
-
-    def __init__(self, nbytes: int) -> None:
-        mapping = mmap.mmap(-1, nbytes + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        with suppress(OSError, AttributeError):  # a kernel without transparent huge pages
-            mapping.madvise(mmap.MADV_HUGEPAGE)
-        whole = np.frombuffer(mapping, np.uint8)
-        start = -whole.ctypes.data % HUGE
-        self._bytes = whole[start : start + nbytes]
+    def __init__(self, nbytes: int, memory: Memory = HOST) -> None:
+        self._memory = memory
+        self._buffer = memory.allocate(nbytes)
+        self._nbytes = nbytes
         self._taken = 0
 
-    def take(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0) -> npt.NDArray[Any]:
-        """An array that begins `offset` elements past a multiple of ALIGNMENT. Raises ValueError where the arena is used up."""
+    def take(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0) -> Any:
+        """An array that begins `offset` elements past a multiple of the memory's alignment. Raises ValueError where nothing is left."""
         nbytes = prod(shape) * dtype.itemsize
-        start = -(-self._taken // ALIGNMENT) * ALIGNMENT + offset * dtype.itemsize
-        if start + nbytes > self._bytes.nbytes:
-            raise ValueError(f"{nbytes} bytes asked for, {self._bytes.nbytes - self._taken} left")
+        step = alignment(self._memory)
+        start = -(-self._taken // step) * step + offset * dtype.itemsize
+        if start + nbytes > self._nbytes:
+            raise ValueError(f"{nbytes} bytes asked for, {self._nbytes - self._taken} left")
         self._taken = start + nbytes
-        return self._bytes[start : start + nbytes].view(dtype).reshape(shape)
+        return self._memory.view(self._buffer, start, shape, dtype)
 
 
-def room_for(nbytes: int, dtype: np.dtype[Any], offset: int = 0) -> int:
+def room_for(nbytes: int, dtype: np.dtype[Any], offset: int = 0, memory: Memory = HOST) -> int:
     """Most bytes that Arena.take uses up for an array of `nbytes`."""
-    return nbytes + offset * dtype.itemsize + ALIGNMENT
+    return nbytes + offset * dtype.itemsize + alignment(memory)
 
 
 def empty(shape: tuple[int, ...], dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:
-    """A new zero-filled array in pages of its own (huge ones if it is large enough), `offset` elements past a multiple of ALIGNMENT."""
+    """A new zero-filled array on the host, in pages of its own (huge ones if it is large enough), `offset` elements past a multiple of
+    ALIGNMENT."""
     kind = np.dtype(dtype)
-    return Arena(room_for(prod(shape) * kind.itemsize, kind, offset)).take(shape, kind, offset)
+    made: npt.NDArray[Any] = Arena(room_for(prod(shape) * kind.itemsize, kind, offset)).take(shape, kind, offset)
+    return made

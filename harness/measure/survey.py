@@ -13,16 +13,14 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.machine import cpu
 from tritmark.harness.measure.alternate import Timed, calibrate
-from tritmark.harness.measure.buffers import ALIGNMENT, MOST_SETS, Rotation, empty, rotation
+from tritmark.harness.measure.buffers import ALIGNMENT, HOST, MOST_SETS, Rotation, alignment, fill, memory_of, rotation
 from tritmark.harness.measure.clocks import clock_for
 from tritmark.harness.measure.lingering import Lingering
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
-from tritmark.harness.spec import Ceiling, Device
+from tritmark.harness.spec import Ceiling, Device, Memory
 
 BYTES = "bytes/s"
 """The unit of ceilings that move memory; any other is measured on the same small buffer, whatever the footprint."""
@@ -34,16 +32,21 @@ _NS_EACH = 10_000_000
 class Field:
     """The memory that probes work on: as much as has to be touched before it is cold again, or `least` bytes if that is more."""
 
-    def __init__(self, least: int = 0, turn: Rotation | None = None) -> None:
-        self.rotation = turn or rotation()
-        self._bytes = empty((max(self.rotation.nbytes, least, 2 * COMPUTE_BYTES),), np.uint8)
-        self._bytes[...] = 1  # pages that were never written are all the same one, which is always cached
+    def __init__(self, least: int = 0, turn: Rotation | None = None, memory: Memory = HOST) -> None:
+        self.rotation = turn or rotation(memory)
+        self._memory = memory
+        self._nbytes = max(self.rotation.nbytes, least, 2 * COMPUTE_BYTES)
+        self._buffer = memory.allocate(self._nbytes)
+        fill(memory, self._buffer, self._nbytes, 1)  # pages that were never written are all the same one, which is always cached
 
-    def pieces(self, nbytes: int, cold: bool) -> Iterator[npt.NDArray[np.uint8]]:
+    def pieces(self, nbytes: int, cold: bool) -> Iterator[Any]:
         """Buffers of `nbytes` that do not overlap: one if hot, as many as there are (MOST_SETS at most) if cold."""
-        stride = -(-nbytes // ALIGNMENT) * ALIGNMENT
-        for start in range(0, min(self._bytes.nbytes // stride, MOST_SETS if cold else 1) * stride, stride):
-            yield self._bytes[start : start + nbytes]
+        step = alignment(self._memory)
+        stride = -(-nbytes // step) * step
+        # A buffer that is as large as all there is needs nothing behind it.
+        count = max(1, self._nbytes // stride) if nbytes <= self._nbytes else 0
+        for start in range(0, min(count, MOST_SETS if cold else 1) * stride, stride):
+            yield self._memory.view(self._buffer, start, (nbytes,), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Survey:
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        self.memory = memory_of(device)
         self._roofs: dict[tuple[Any, ...], Roof] = {}
 
     def names(self) -> list[str]:
@@ -79,14 +83,14 @@ class Survey:
 
     def unit(self, name: str) -> str:
         """The unit of the probes of that name. Raises UsageError where there is none."""
-        return self._probes(name)[0].unit
+        return self.probes(name)[0].unit
 
     def roof(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> Roof:
         """The fastest probe of that name at about `nbytes` (the next power of two and its half belong together)."""
-        last = cpu.last_level()
+        last = self.memory.cache
         stays = not cold and (last is None or nbytes <= last)
-        probes = [probe for probe in self._probes(name) if stays or not isinstance(probe, Lingering)]
-        return self._known(name, probes or self._probes(name), field, nbytes, threads, cold)
+        probes = [probe for probe in self.probes(name) if stays or not isinstance(probe, Lingering)]
+        return self._known(name, probes or self.probes(name), field, nbytes, threads, cold)
 
     def forget(self, name: str) -> None:
         """Look for that roof anew the next time."""
@@ -99,11 +103,12 @@ class Survey:
         hold up a probe of several threads in every sample, but not one thread in all of them.
         """
         share = max(ALIGNMENT, nbytes // threads) if self.unit(name) == BYTES else nbytes
-        probes = self._probes(name)
+        probes = self.probes(name)
         alone = self._known(name, probes, field, share, 1, cold).fastest
         return max(threads * alone, self._known(name, probes, field, nbytes, threads, cold).fastest)
 
-    def _probes(self, name: str) -> list[Ceiling]:
+    def probes(self, name: str) -> list[Ceiling]:
+        """The probes of that name. Raises UsageError where there is none."""
         probes = [ceiling for ceiling in self.device.ceilings().values() if ceiling.name == name]
         if not probes:
             raise UsageError(f"device {self.device.type!r} has no probe for {name!r}; it has: {', '.join(self.names())}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.record import Record
-from tritmark.harness.report import environment, layers, machine, method, repeat, roofline, summary, temperature, verdicts
+from tritmark.harness.report import environment, gpu, groups, layers, machine, method, repeat, roofline, summary, temperature, verdicts
 from tritmark.harness.report.section import Section
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ SECTIONS: tuple[Section, ...] = (
     summary.SECTION,
     verdicts.SECTION,
     layers.SECTION,
+    gpu.SECTION,
     roofline.SECTION,
     temperature.SECTION,
     repeat.SECTION,
@@ -70,6 +71,7 @@ def render(record: Record) -> str:
         parts=parts,
         status=summary.status(record),
         headline=summary.headline(record),
+        simulated=groups.simulated(record),
         style=Markup(style),
         script=Markup(script),
         style_hash=_policy_hash(style),
@@ -81,7 +83,7 @@ def _templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    from tritmark.harness.report import commands, groups, text, units
+    from tritmark.harness.report import commands, text, units
 
     def harmless(value: Any) -> Any:
         return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -38,6 +38,13 @@ def of_report(record: Record) -> str:
     return " ".join(map(quoted, ("tritmark", "report", *_out(record.environment.command), record.id)))
 
 
+def of_verify(record: Record) -> str:
+    """Whether the Record can be believed."""
+    simulated = any(lane.simulated for lane in record.lanes)
+    words = ("tritmark", "verify", *_out(record.environment.command), *(["--allow-simulated"] if simulated else []), record.id)
+    return " ".join(map(quoted, words))
+
+
 def _out(given: tuple[str, ...]) -> tuple[str, ...]:
     for index, word in enumerate(given):
         if word == "--out":

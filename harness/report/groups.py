@@ -65,9 +65,7 @@ class Kernel:
 
 def kernels(record: Record) -> list[Kernel]:
     """The Runs of each kernel; kernels that fail first, else in the Record's order."""
-    found: dict[str, list[Run]] = {}
-    for run in record.runs:
-        found.setdefault(run.kernel, []).append(run)
+    found = by_kernel(record.runs)
     grouped = [Kernel(name, tuple(sorted(runs, key=lambda run: WORST_FIRST.index(verdict(run))))) for name, runs in found.items()]
     return sorted(grouped, key=lambda kernel: WORST_FIRST.index(kernel.status))
 
@@ -92,6 +90,25 @@ def mean(fractions: Iterable[float | None]) -> float | None:
     """Geometric mean of the fractions that were taken and are above zero."""
     logs = [log(value) for value in fractions if value]
     return exp(fsum(logs) / len(logs)) if logs else None
+
+
+def devices(record: Record) -> list[str]:
+    """The devices that there are Runs of, in the Record's order."""
+    return list(dict.fromkeys(run.device for run in record.runs))
+
+
+def simulated(record: Record) -> list[str]:
+    """The devices that a simulator stood in for."""
+    lanes = [lane.device for lane in record.lanes if lane.simulated]
+    return list(dict.fromkeys([*lanes, *(run.device for run in record.runs if run.receipt is not None and run.receipt.simulated)]))
+
+
+def by_kernel(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """The Runs of each kernel."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.kernel, []).append(run)
+    return found
 
 
 def by_key(runs: Iterable[Run]) -> dict[tuple[str, str, str, str], list[Run]]:

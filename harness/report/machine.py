@@ -16,7 +16,8 @@ def one_line(record: Record) -> str:
     last = max(machine.caches.values(), default=None)
     cache = f", {units.size(last)} last-level cache" if last else ""
     virtual = f", virtual ({machine.hypervisor})" if machine.hypervisor else ""
-    return f"{machine.cpu}, {cores}{cache}, {units.size(machine.memory)} memory{virtual}"
+    gpus = "".join(f"; {gpu.name}, {units.size(gpu.memory)}" for gpu in machine.gpus)
+    return f"{machine.cpu}, {cores}{cache}, {units.size(machine.memory)} memory{virtual}{gpus}"
 
 
 def _facts(record: Record) -> list[tuple[str, str]]:
@@ -37,6 +38,7 @@ def _facts(record: Record) -> list[tuple[str, str]]:
         ("Host", machine.hostname),
         ("Machine id", machine.id),
         ("Features", " ".join(machine.features) or "none"),
+        *((f"GPU {gpu.index}", f"{gpu.name}, {units.size(gpu.memory)}, driver {gpu.driver}, {gpu.uuid}") for gpu in machine.gpus),
     ]
 
 

@@ -23,6 +23,7 @@ def _context(record: Record) -> dict[str, Any]:
         "layers": commands.of_layers(record) if record.layers else None,
         "machine": commands.of_machine(record),
         "report": commands.of_report(record),
+        "verify": commands.of_verify(record),
     }
 
 

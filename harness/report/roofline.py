@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from tritmark.harness.record import CeilingFacts, Record, Run
+from tritmark.harness.record import HOST, CeilingFacts, Record, Run
 from tritmark.harness.report import groups, units
 from tritmark.harness.report.plot import GRID, INK, MARKERS, MUTED, PAPER, SERIES, svg
 from tritmark.harness.report.section import Section
@@ -140,7 +140,14 @@ def _device(record: Record, number: int, runs: list[Run]) -> dict[str, Any]:
     title = f"Roofline: {units.counted(len(rows), 'Run')} and {units.counted(len(ceilings), 'ceiling')}; the table has the same figures"
     height = _PLOT_PT + _LEGEND_PT * ceil(len({run.op for run in runs}) / 2)
     plot = svg(f"roofline{number}", title, height, lambda figure: _draw(figure, rows, ceilings, height)) if rows else None
-    return {"device": runs[0].device, "rows": rows, "roofs": ceilings, "left_out": len(runs) - len(rows), "plot": plot}
+    return {
+        "device": runs[0].device,
+        "host": runs[0].device == HOST,
+        "rows": rows,
+        "roofs": ceilings,
+        "left_out": len(runs) - len(rows),
+        "plot": plot,
+    }
 
 
 def _context(record: Record) -> dict[str, Any] | None:

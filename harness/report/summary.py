@@ -88,6 +88,7 @@ def _context(record: Record) -> dict[str, Any]:
         "failed": [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}],
         "failed_layers": [layer for layer in record.layers if layer.status is not Status.PASS],
         "best": [_best(runs) for runs in groups.by_key(groups.sound(record)).values()],
+        "several": len(groups.devices(record)) > 1,
         "most": _MOST_FAILURES,
         "machine_line": machine.one_line(record),
         "notes": verdicts.notes,

@@ -63,10 +63,10 @@ def _bar(axes: Axes, y: float, percent: float, colour: str) -> None:
     axes.annotate(f"{percent:.0f}", (percent, y), xytext=(2, 0), textcoords="offset points", va="center", fontsize=7.5)
 
 
-def _group(number: int, key: tuple[str, str, str, str], runs: list[Run]) -> dict[str, Any]:
+def _group(number: int, key: tuple[str, ...], runs: list[Run]) -> dict[str, Any]:
     drawn = runs if len(runs) <= _MOST_RUNS else groups.fastest(runs)[:_MOST_RUNS]
     shapes = _by_shape(drawn)
-    title = f"Percent of the ceiling, cold and hot, of {' '.join(key[1:])}; the table beside it has the same figures"
+    title = f"Percent of the ceiling, cold and hot, of {' '.join(key)}; the table beside it has the same figures"
     plot = None
     if number < _MOST_PLOTS:
         plot = svg(f"temperature{number}", title, _height(shapes), lambda figure: _draw(figure, shapes))
@@ -78,7 +78,8 @@ def _context(record: Record) -> dict[str, Any] | None:
     found = groups.by_key(groups.sound(record))
     if not found:
         return None
-    return {"found": [_group(number, key, runs) for number, (key, runs) in enumerate(found.items())]}
+    several = len({device for device, *_ in found}) > 1
+    return {"found": [_group(number, key if several else key[1:], runs) for number, (key, runs) in enumerate(found.items())]}
 
 
 SECTION = Section("temperature", "Cold and hot", "temperature.html", _context)

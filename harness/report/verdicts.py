@@ -51,7 +51,7 @@ def _context(record: Record) -> dict[str, Any] | None:
     if not record.runs:
         return None
     rows = [_row(kernel) for kernel in groups.kernels(record)]
-    return {"rows": rows, "fine": [row for row in rows if row["fine"]], "notes": notes}
+    return {"rows": rows, "fine": [row for row in rows if row["fine"]], "notes": notes, "several": len(groups.devices(record)) > 1}
 
 
 SECTION = Section("verdicts", "Verdicts", "verdicts.html", _context)

@@ -3,6 +3,8 @@
 Three runs. The first is judged on one set of data. The second is the same launch after other data was written into the same memory, so
 that a result kept from the first run, or from binding, is wrong. The third is a new launch in new memory, on the first data again: what a
 kernel kept between launches is wrong there. Where an input has to be finite, a fourth run has to report a NaN or infinity put there.
+
+Where a workload is so large that there is one set of data only (see cases), one run is judged, and the one with a NaN or infinity.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from tritmark.harness.errors import DeviceError
 from tritmark.harness.record import Accuracy, Divergence, Status
-from tritmark.harness.spec import Axes, Launch, Op, Receipt, Values, Variant
+from tritmark.harness.spec import Axes, Device, Launch, Memory, Op, Proof, Receipt, Values, Variant
 from tritmark.harness.validate.cases import Case, Cases, is_array
 from tritmark.harness.validate.compare import Expected, compare, is_float
-from tritmark.harness.validate.guards import ALIGNMENT, Guarded, bits, layout_offset
+from tritmark.harness.validate.evidence import Evidence
+from tritmark.harness.validate.guards import ALIGNMENT, MEMORY_ALIGNMENT, Guarded, bits, layout_offset
 
 GUARDS = ("poison", "zones", "inputs")
 
@@ -35,35 +39,46 @@ class Judged:
     receipt: Receipt | None
 
 
-def misfit(variant: Variant, inputs: Mapping[str, Any], layout: str) -> str | None:
+def misfit(variant: Variant, inputs: Mapping[str, Any], layout: str, device: Device | None = None) -> str | None:
     """Why a variant cannot be run on that layout, or None: its alignment is part of what it was registered with."""
+    if device is not None and device.memory is not None and variant.alignment > MEMORY_ALIGNMENT:
+        return f"it needs arrays aligned to {variant.alignment} bytes, and the memory of {device.type} gives {MEMORY_ALIGNMENT}"
     for name, value in inputs.items():
         if is_array(value) and layout_offset(layout, value.itemsize) % variant.alignment:
             return f"it needs arrays aligned to {variant.alignment} bytes, and {name} is {layout}"
     return None
 
 
-def judge(op: Op, variant: Variant, cases: Cases, axes: Axes, *, layout: str, threads: int, seed: int) -> Judged:
-    """Run `variant` on both cases and judge what it wrote, by the op's error family.
+def judge(
+    op: Op, variant: Variant, cases: Cases, axes: Axes, *, layout: str, threads: int, seed: int, device: Device | None = None
+) -> Judged:
+    """Run `variant` on the cases and judge what it wrote, by the op's error family. `device` None: one that works in the host's memory.
 
     ERROR with the exception's text where the candidate raises; FAIL where an output is wrong or unwritten, memory around an array or an
     input changed, or the launch reports something else than what happened.
     """
     tally = _Tally(op)
-    trial = _Trial(op, variant, cases.first, axes, layout, threads, seed)
+    setting = _Setting(op, variant, axes, layout, threads, device)
+    trial: _Trial | None = None
     try:
+        trial = _Trial(setting, cases.first, seed)
         trial.run(tally, cases.first)
-        if cases.in_place:
-            trial.refill(cases.second)
-        else:
-            trial = _Trial(op, variant, cases.second, axes, layout, threads, seed + 1)
-        trial.run(tally, cases.second)
-        trial = _Trial(op, variant, cases.first, axes, layout, threads, seed + 2)
-        trial.run(tally, cases.first)
+        if cases.second is not None:
+            if cases.in_place:
+                trial.refill(cases.second)
+            else:
+                trial = trial.successor(tally, cases.second, seed + 1)
+            trial.run(tally, cases.second)
+            trial = trial.successor(tally, cases.first, seed + 2)
+            trial.run(tally, cases.first)
         trial.run_nonfinite(tally, cases.first)
     except _CandidateError as error:
-        return Judged(tally.verdict(Status.ERROR, str(error)), tally.receipt(variant))
-    return Judged(tally.verdict(), tally.receipt(variant))
+        verdict = tally.verdict(Status.ERROR, str(error))
+    else:
+        verdict = tally.verdict()
+    if trial is not None:
+        trial.testify(tally)
+    return Judged(verdict, tally.evidence.receipt(variant))
 
 
 class _CandidateError(Exception):
@@ -85,9 +100,7 @@ class _Tally:
     first: Divergence | None = None
     unwritten: dict[str, Any] = field(default_factory=dict)
     """For each output the wrong elements that still held their poison in the last case, as flat indices."""
-    runs: int = 0
-    ran: str = ""
-    threads: int = 0
+    evidence: Evidence = field(default_factory=Evidence)
 
     def add(self, expected: Expected, guarded: Guarded) -> None:
         result = compare(expected, guarded.array)
@@ -110,15 +123,6 @@ class _Tally:
         if never.size:
             self.complain(f"{never.size} elements of {expected.name} are never written, the first at flat index {int(never[0])}")
 
-    def count(self, launch: Launch) -> None:
-        """Take notice of a run that happened."""
-        self.runs += 1
-        self.ran, self.threads = launch.ran, launch.threads_used
-
-    def receipt(self, variant: Variant) -> Receipt | None:
-        """What the launches said about themselves; None where nothing ran."""
-        return Receipt(kernel=variant.id, ran=self.ran, runs=self.runs, threads=self.threads) if self.runs else None
-
     def complain(self, reason: str) -> None:
         if reason not in self.reasons:
             self.reasons.append(reason)
@@ -140,33 +144,69 @@ class _Tally:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What all trials of one judgement share."""
+
+    op: Op
+    variant: Variant
+    axes: Axes
+    layout: str
+    threads: int
+    device: Device | None
+
+    @property
+    def memory(self) -> Memory | None:
+        """The device's own, or None."""
+        return self.device.memory() if self.device is not None and self.device.memory is not None else None
+
+    def proof(self, launch: Launch) -> Proof | None:
+        """What the device's launcher collected about a launch."""
+        return None if self.device is None else self.device.proof(launch)
+
+
 class _Trial:
     """Guarded memory for one launch, and the launch bound to it at its first run."""
 
-    def __init__(self, op: Op, variant: Variant, case: Case, axes: Axes, layout: str, threads: int, seed: int) -> None:
-        self._op = op
-        self._variant = variant
-        self._axes = axes
-        self._threads = threads
-        self._alignment = max(ALIGNMENT, variant.alignment)
+    def __init__(self, setting: _Setting, case: Case, seed: int) -> None:
+        self._setting = setting
+        self._memory = setting.memory
         self._seed = [seed, 0]
         self._scalars = {name: value for name, value in case.inputs.items() if not is_array(value)}
-        apart = {tensor.name for tensor in op.inputs if tensor.rows_apart}
-        self._inputs = {
-            name: self._guard(value.shape, value.dtype, layout, name in apart) for name, value in case.inputs.items() if is_array(value)
-        }
-        self._outputs = {e.name: self._guard(e.values.shape, e.values.dtype, layout, False) for e in case.expected}
+        apart = {tensor.name for tensor in setting.op.inputs if tensor.rows_apart}
+        try:
+            self._inputs = {
+                name: self._guard(value.shape, value.dtype, name in apart) for name, value in case.inputs.items() if is_array(value)
+            }
+            self._outputs = {e.name: self._guard(e.values.shape, e.values.dtype, False) for e in case.expected}
+        except DeviceError as error:
+            raise _CandidateError(f"{type(error).__name__}: {error}") from error
         self._launch: Launch | None = None
+        self._runs = 0
         self.bad = -1
         """What the launch said about the last run."""
         self.refill(case)
 
-    def _guard(self, shape: tuple[int, ...], dtype: np.dtype[Any], layout: str, apart: bool) -> Guarded:
-        offset = layout_offset(layout, dtype.itemsize)
+    def _guard(self, shape: tuple[int, ...], dtype: np.dtype[Any], apart: bool) -> Guarded:
+        offset = layout_offset(self._setting.layout, dtype.itemsize)
         gap = _ROW_GAP * dtype.itemsize if apart and offset and len(shape) == 2 else 0
         self._seed[1] += 1
         seed = int(np.random.SeedSequence(self._seed).generate_state(1)[0])
-        return Guarded(shape, dtype, seed=seed, alignment=self._alignment, offset=offset, gap=gap)
+        alignment = max(ALIGNMENT, self._setting.variant.alignment)
+        return Guarded(shape, dtype, seed=seed, alignment=alignment, offset=offset, gap=gap, memory=self._memory)
+
+    def testify(self, tally: _Tally) -> None:
+        """Tell what the launch did in all its runs."""
+        if self._launch is not None and self._runs:
+            tally.evidence.add(self._launch, self._runs, self._setting.proof(self._launch))
+
+    def successor(self, tally: _Tally, case: Case, seed: int) -> _Trial:
+        """A new trial in new memory; this one's goes back first, so that two of the largest need not fit."""
+        self.testify(tally)
+        self._launch = None
+        self._inputs.clear()
+        self._outputs.clear()
+        return _Trial(self._setting, case, seed)
 
     def refill(self, case: Case) -> None:
         """Write a case's data into the inputs."""
@@ -190,7 +230,7 @@ class _Trial:
     def run_nonfinite(self, tally: _Tally, case: Case) -> None:
         """Put NaN or infinity into each input that has to be finite, and see whether the launch tells where."""
         rng = np.random.default_rng(self._seed)
-        for tensor in self._op.inputs:
+        for tensor in self._setting.op.inputs:
             if tensor.values is not Values.FINITE or tensor.name not in self._inputs:
                 continue
             array = self._inputs[tensor.name].array
@@ -208,7 +248,11 @@ class _Trial:
         for guarded in (*self._inputs.values(), *self._outputs.values()):
             guarded.arm()
         try:
+            for guarded in (*self._inputs.values(), *self._outputs.values()):
+                guarded.push()
             self._call(tally)
+            for guarded in (*self._inputs.values(), *self._outputs.values()):
+                guarded.pull()
         except Exception as error:
             raise _CandidateError(f"{type(error).__name__}: {error}") from error
         for side in (self._inputs, self._outputs):
@@ -219,19 +263,20 @@ class _Trial:
 
     def _call(self, tally: _Tally) -> None:
         """All that calls the candidate's code."""
+        setting = self._setting
         if self._launch is None:
-            inputs = {name: guarded.array for name, guarded in self._inputs.items()} | self._scalars
-            outputs = {name: guarded.array for name, guarded in self._outputs.items()}
-            self._launch = self._variant.bind(inputs, outputs, self._axes, self._threads)
+            inputs = {name: guarded.handle for name, guarded in self._inputs.items()} | self._scalars
+            outputs = {name: guarded.handle for name, guarded in self._outputs.items()}
+            self._launch = setting.variant.bind(inputs, outputs, setting.axes, setting.threads)
         launch = self._launch
         before = launch.runs
         launch.run()
         if launch.runs > before:
-            tally.count(launch)
+            self._runs += 1
         else:
             tally.complain("it does not count its runs")
-        if launch.ran != self._variant.name:
-            tally.complain(f"{launch.ran or 'nothing'} ran in place of {self._variant.name}")
-        if not 1 <= launch.threads_used <= self._threads:
-            tally.complain(f"it used {launch.threads_used} threads, and {self._threads} were allowed")
+        if launch.ran != setting.variant.name:
+            tally.complain(f"{launch.ran or 'nothing'} ran in place of {setting.variant.name}")
+        if not 1 <= launch.threads_used <= setting.threads:
+            tally.complain(f"it used {launch.threads_used} threads, and {setting.threads} were allowed")
         self.bad = launch.bad

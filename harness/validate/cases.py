@@ -1,16 +1,29 @@
-"""The data of one workload: made once, judged against by every variant."""
+"""The data of one workload: made once, judged against by every variant.
+
+Two sets of data, but one where a set has LARGE elements: runs on fresh data are for small workloads, where they cost nothing; what only
+size can break (indices past 2**31, sums that grow) shows in one. Of such a set, PART elements are made and repeated along the longest axis:
+random numbers for all of it would take longer than all the rest. The part's length is odd, so that an index that wrapped at a power of two
+meets other values than it should.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tritmark.harness.spec import Arrays, KernelKey, Op, Workload
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Workload
 from tritmark.harness.validate.compare import Expected, expectations
+
+LARGE = 1 << 28
+"""Elements of all inputs together from which on there is one set of data."""
+
+PART = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +37,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """Two cases of one workload with different data.
+    """Two cases of one workload with different data, or one of a large workload.
 
     `in_place`: both agree in everything but the contents of arrays, so a kernel that is bound to the first one's memory must also be right
     after the second one's data was written there.
     """
 
     first: Case
-    second: Case
+    second: Case | None
     in_place: bool
 
 
@@ -46,39 +59,73 @@ class Material:
         self.workload = workload
         # The same data for every layout, key and variant of the same shape and family.
         mark = int.from_bytes(sha256(repr(_identity(workload)).encode()).digest()[:8], "little")
-        first, second = (op.generate(workload.axes, workload.family, np.random.default_rng([seed, mark, nth])) for nth in (0, 1))
-        scalars = {tensor.name: first[tensor.name] for tensor in op.inputs if not tensor.axes}
-        self._logical: tuple[Arrays, Arrays] = (first, {**second, **scalars})
-        self._encoded: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+        rngs = (np.random.default_rng([seed, mark, nth]) for nth in (0, 1))
+        self._logical: tuple[Arrays, ...]
+        if _elements(op, workload.axes) >= LARGE:
+            self._logical = (_repeated(op, workload, next(rngs)),)
+        else:
+            first, second = (op.generate(workload.axes, workload.family, rng) for rng in rngs)
+            scalars = {tensor.name: first[tensor.name] for tensor in op.inputs if not tensor.axes}
+            self._logical = (first, {**second, **scalars})
+        self._encoded: dict[str, tuple[Mapping[str, Any], ...]] = {}
 
     def suits(self, workload: Workload) -> bool:
         """Whether that workload has the same data: op, axes and family are the same, the layout may differ."""
         return _identity(workload) == _identity(self.workload)
 
-    def encoded(self, format: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Both sets of data as kernels of that format take them; read-only."""
+    def encoded(self, format: str) -> tuple[Mapping[str, Any], ...]:
+        """Each set of data as kernels of that format take it; read-only."""
         if format not in self._encoded:
-            first, second = (self.op.encode(logical, self.workload.axes, format) for logical in self._logical)
-            for value in (*first.values(), *second.values()):
-                if isinstance(value, np.ndarray):
-                    value.setflags(write=False)
-            self._encoded[format] = first, second
+            encoded = tuple(self.op.encode(logical, self.workload.axes, format) for logical in self._logical)
+            for each in encoded:
+                for value in each.values():
+                    if isinstance(value, np.ndarray):
+                        value.setflags(write=False)
+            self._encoded[format] = encoded
         return self._encoded[format]
 
     def cases(self, key: KernelKey) -> Cases:
-        """Both cases of a key. Raises BrokenReferenceError where the reference cannot be judged against."""
+        """The cases of a key. Raises BrokenReferenceError where the reference cannot be judged against."""
         encoded = self.encoded(key.format)
         axes = self.workload.axes
-        first, second = (
+        first, *further = (
             Case(inputs, expectations(self.op, axes, key, self.op.reference(logical, axes, key)))
             for inputs, logical in zip(encoded, self._logical, strict=True)
         )
-        return Cases(first, second, _alike(*encoded))
+        return Cases(first, further[0], in_place=_alike(*encoded)) if further else Cases(first, None, in_place=False)
 
 
 def is_array(value: Any) -> bool:
     """Whether an input is handed over in memory of its own; anything else is a scalar."""
     return isinstance(value, np.ndarray) and value.ndim > 0
+
+
+def _elements(op: Op, axes: Axes) -> int:
+    """Elements of an op's input arrays. Axes that are no axis of the op are not known beforehand and count as 1."""
+    return sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in op.inputs if tensor.axes)
+
+
+def _repeated(op: Op, workload: Workload, rng: np.random.Generator) -> dict[str, Any]:
+    """Inputs of a large workload: a part of the longest axis, repeated."""
+    axes = workload.axes
+    longest = max({axis for tensor in op.inputs for axis in tensor.axes if axis in axes}, key=lambda axis: axes[axis])
+    length = max(1, axes[longest] * PART // _elements(op, axes)) | 1
+    made = op.generate({**axes, longest: length}, workload.family, rng)
+    for tensor in op.inputs:
+        if longest in tensor.axes:
+            made[tensor.name] = _along(made[tensor.name], tensor.axes.index(longest), axes[longest])
+    return made
+
+
+def _along(part: npt.NDArray[Any], axis: int, size: int) -> npt.NDArray[Any]:
+    """The array repeated along one axis until that is `size` long."""
+    whole = np.empty((*part.shape[:axis], size, *part.shape[axis + 1 :]), part.dtype)
+    step = part.shape[axis]
+    before = (slice(None),) * axis
+    for start in range(0, size, step):
+        end = min(start + step, size)
+        whole[(*before, slice(start, end))] = part[(*before, slice(0, end - start))]
+    return whole
 
 
 def _identity(workload: Workload) -> tuple[object, ...]:

@@ -5,6 +5,9 @@ the array, down to one byte past either end. The pattern is inverted from one ru
 seen in the second. Zones see writes within their reach only, and only after the run: pages that trap (PROT_NONE) would catch every access
 at once but end the process, so they belong to worker processes. A read outside an array is not seen; what it finds differs from run to
 run, so a result that depends on it is wrong in one of them.
+
+For a device with a memory of its own, array and zones lie in a buffer there. All of it is copied there before a run and back after it, and
+judged on the host.
 """
 
 from __future__ import annotations
@@ -16,12 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.spec import Memory
 
 ZONE = 4096
 """Least bytes of canary on either side of an array."""
 
 ALIGNMENT = 64
 """Alignment in bytes of an "aligned" array; an "unaligned" one begins one element past it."""
+
+MEMORY_ALIGNMENT = 256
+"""Alignment in bytes of the buffers of a device's own memory; no array can be promised a larger one."""
 
 LAYOUTS = ("aligned", "unaligned")
 """In "unaligned", the rows of an array whose contract lets them lie apart do so."""
@@ -40,17 +47,35 @@ class Guarded:
     """One array between two canary zones.
 
     `shape` and `dtype` are the array's. `offset` is how many bytes past a multiple of `alignment` it begins. `gap` is how many bytes of
-    canary lie between its rows (2-D only). `seed` fixes the patterns.
+    canary lie between its rows (2-D only). `seed` fixes the patterns. `memory` is the device's own, None for the host's.
+
+    `array` is what is judged, `handle` what a launch is bound to: the same array on the host, its mirror in the device's memory else.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], *, seed: int, alignment: int = ALIGNMENT, offset: int = 0, gap: int = 0
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        seed: int,
+        alignment: int = ALIGNMENT,
+        offset: int = 0,
+        gap: int = 0,
+        memory: Memory | None = None,
     ) -> None:
         row = math.prod(shape[1:]) * dtype.itemsize if gap else math.prod(shape) * dtype.itemsize
         rows = shape[0] if gap else 1
         span = rows * row + (rows - 1) * gap
-        self._raw = np.empty(ZONE + alignment + offset + span + ZONE, np.uint8)
-        start = ZONE + -(self._raw.ctypes.data + ZONE) % alignment + offset
+        self._memory = memory
+        if memory is None:
+            self._raw = np.empty(ZONE + alignment + offset + span + ZONE, np.uint8)
+            start = ZONE + -(self._raw.ctypes.data + ZONE) % alignment + offset
+        elif alignment > MEMORY_ALIGNMENT:
+            raise ValueError(f"alignment {alignment}; device memory has {MEMORY_ALIGNMENT}")
+        else:
+            # At an odd multiple of the alignment: nothing beyond it may be relied on.
+            start = -(-ZONE // MEMORY_ALIGNMENT) * MEMORY_ALIGNMENT + alignment % MEMORY_ALIGNMENT + offset
+            self._raw = np.empty(start + span + ZONE, np.uint8)
         self._before = self._raw[:start]
         self._after = self._raw[start + span :]
         inside = self._raw[start : start + span]
@@ -62,6 +87,11 @@ class Guarded:
             self._gaps = np.ndarray((rows - 1, gap), np.uint8, buffer=inside, offset=row, strides=(row + gap, 1))
         self._pattern = np.random.default_rng([seed, span]).integers(0, 256, _PATTERN + 1, dtype=np.uint8)
         self._poison: npt.NDArray[Any] | None = None
+        self._mirror: Any = None
+        self.handle: Any = self.array
+        if memory is not None:
+            self._mirror = memory.allocate(self._raw.nbytes)
+            self.handle = memory.view(self._mirror, start, shape, dtype, strides if gap else None)
         self.arm()
 
     def arm(self) -> None:
@@ -69,6 +99,16 @@ class Guarded:
         np.invert(self._pattern, out=self._pattern)
         for zone in self._zones():
             zone[...] = self._fill(zone.shape)
+
+    def push(self) -> None:
+        """Copy the array and all around it to the device; nothing where it lies on the host."""
+        if self._memory is not None:
+            self._memory.write(self._mirror, self._raw)
+
+    def pull(self) -> None:
+        """Copy the array and all around it back from the device."""
+        if self._memory is not None:
+            self._memory.read(self._mirror, self._raw)
 
     def poison(self) -> None:
         """Fill the array with the pattern that `arm` inverts, so that no element keeps its poison from one run to the next."""

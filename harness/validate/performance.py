@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.measure.alternate import SHORTEST_NS, Alternation, Timed, alternate, calibrate
-from tritmark.harness.measure.buffers import ALIGNMENT, Arena, Rotation, room_for, rotation
+from tritmark.harness.measure.buffers import ALIGNMENT, HOST, Arena, Rotation, fill, memory_of, room_for, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.others import Others, crowded
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, bootstrap_interval, median
@@ -24,6 +25,7 @@ from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau,
 from tritmark.harness.measure.survey import BYTES, COMPUTE_BYTES, Field, Roof, bind, survey
 from tritmark.harness.record import Against, Footing, Performance, Status, Timing
 from tritmark.harness.spec import Arrays, Axes, Device, Family, KernelKey, Launch, Op, Variant
+from tritmark.harness.validate.evidence import Evidence
 from tritmark.harness.validate.guards import layout_offset
 
 LAYOUT_NOISE = 0.004
@@ -43,7 +45,9 @@ class _Set:
     """One call's arrays."""
 
     inputs: dict[str, Any]
-    outputs: dict[str, npt.NDArray[Any]]
+    outputs: dict[str, Any]
+    raw: dict[str, Any]
+    """The outputs' bytes, flat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ class _Limit:
 
 
 class Bench:
-    """What the variants of one key share on one workload: copies of its inputs, memory for its outputs, and the probes' memory.
+    """What the variants of one key share on one workload: copies of its inputs, memory for its outputs, and the probes' memory, all of it
+    where the device's kernels find their arrays.
 
     `inputs` are encoded for the key's format; arrays are copied, everything else is shared. `layout` is the workload's. `budget_s` is how
     long each temperature is sampled, `turn` how much memory either side cycles through (None: as much as this machine needs). Drop the
@@ -96,12 +101,16 @@ class Bench:
         self._budget = budget_s
         self._rng = np.random.default_rng([seed, *key.op.encode()])
         self._traffic = op.traffic(axes, key)
-        self._rotation = turn or rotation()
+        self._memory = memory_of(device)
+        self._rotation = turn or rotation(self._memory)
+        self.evidence = Evidence()
+        """What the launches of the last `measure` told."""
         self._footprint = max(ALIGNMENT, self._traffic.read + self._traffic.written)
 
     def measure(self, variant: Variant, threads: int) -> Performance:
         """Time one variant of the key, cold and hot. Whatever the variant raises is passed on."""
         others = Others()
+        self.evidence = Evidence()
         launches = [variant.bind(each.inputs, each.outputs, self._axes, threads) for each in self._sets]
         remarks: dict[Status, list[str]] = {status: [] for status in (Status.FAIL, Status.AMBIGUOUS, Status.PASS)}
         cold = None
@@ -114,8 +123,11 @@ class Bench:
             remarks[Status.PASS].append(f"no cold figure: {self._footprint} bytes are too few to cycle through {self._rotation.nbytes}")
         hot = self._footing(Timed(launches[:1], clock_for(self._device, launches[:1]), warm=True), threads, "hot", remarks)
         overhead = self._overhead(launches[0], hot.timing.median_ns)
+        for launch in launches:
+            self.evidence.add(launch, launch.runs, self._device.proof(launch))
         taken, cores, used = others.cores(), os.cpu_count() or 1, launches[0].threads_used
-        if crowded(taken, used, cores, TELLING):
+        # A device that measures its own time is not concerned.
+        if self._memory is HOST and crowded(taken, used, cores, TELLING):
             remarks[Status.AMBIGUOUS].append(f"others took {taken:.1f} of {cores} cores meanwhile; the kernel has {used} threads")
         status = next((status for status, found in remarks.items() if found), Status.PASS)
         return Performance(
@@ -137,8 +149,8 @@ class Bench:
     @cached_property
     def _set_bytes(self) -> int:
         arrays = [(each.nbytes, each.dtype) for each in self._inputs.values() if _is_array(each)]
-        arrays += [(int(np.prod(shape)) * dtype.itemsize, dtype) for shape, dtype in self._like.values()]
-        return sum(room_for(nbytes, dtype, self._offset(dtype)) for nbytes, dtype in arrays)
+        arrays += [(prod(shape) * dtype.itemsize, dtype) for shape, dtype in self._like.values()]
+        return sum(room_for(nbytes, dtype, self._offset(dtype), self._memory) for nbytes, dtype in arrays)
 
     @cached_property
     def _cold(self) -> bool:
@@ -148,40 +160,54 @@ class Bench:
     @cached_property
     def _sets(self) -> list[_Set]:
         count = self._rotation.sets_for(self._set_bytes) or 1
-        arena = Arena(count * self._set_bytes)
+        arena = Arena(count * self._set_bytes, self._memory)
         sets = []
         for _ in range(count):
             inputs = dict(self._inputs)
             for name, array in self._inputs.items():
                 if _is_array(array):
                     inputs[name] = arena.take(array.shape, array.dtype, self._offset(array.dtype))
-                    inputs[name][...] = array
-            outputs = {name: arena.take(shape, dtype, self._offset(dtype)) for name, (shape, dtype) in self._like.items()}
-            sets.append(_Set(inputs, outputs))
+                    self._memory.write(inputs[name], np.ascontiguousarray(array))
+            raw = {
+                name: arena.take((prod(shape) * dtype.itemsize,), np.dtype(np.uint8), self._offset(dtype) * dtype.itemsize)
+                for name, (shape, dtype) in self._like.items()
+            }
+            outputs = {name: self._memory.view(raw[name], 0, shape, dtype) for name, (shape, dtype) in self._like.items()}
+            sets.append(_Set(inputs, outputs, raw))
         return sets
 
     @cached_property
     def _field(self) -> Field:
-        return Field(self._footprint, self._rotation)
+        return Field(self._footprint, self._rotation, self._memory)
 
     def _offset(self, dtype: np.dtype[Any]) -> int:
         """Elements past the alignment at which the layout has arrays begin."""
         return layout_offset(self._layout, dtype.itemsize) // dtype.itemsize
 
+    def _nbytes(self, name: str) -> int:
+        shape, dtype = self._like[name]
+        return prod(shape) * dtype.itemsize
+
     def _poison(self) -> None:
         for each in self._sets:
-            for output in each.outputs.values():
-                _raw(output)[...] = _POISON
+            for name, raw in each.raw.items():
+                fill(self._memory, raw, self._nbytes(name), _POISON)
+
+    def _written(self, name: str, index: int) -> npt.NDArray[np.uint8]:
+        """The bytes of one set's output."""
+        found = np.empty(self._nbytes(name), np.uint8)
+        self._memory.read(self._sets[index].raw[name], found)
+        return found
 
     def _audit(self, launches: list[Launch], remarks: dict[Status, list[str]]) -> None:
         """A set at random must have been written, and where results are exact hold the same bits as another."""
         ran = [index for index, launch in enumerate(launches) if launch.runs]
-        one, other = (self._sets[index].outputs for index in self._rng.choice(ran or [0], 2, replace=len(ran) < 2))
-        for name, output in one.items():
-            found, twin = _raw(output), _raw(other[name])
+        one, other = (int(index) for index in self._rng.choice(ran or [0], 2, replace=len(ran) < 2))
+        for name in self._like:
+            found = self._written(name, one)
             if (found == _POISON).all():
                 remarks[Status.FAIL].append(f"a call of the timed loop did not write {name}")
-            elif self._op.family is Family.EXACT and not np.array_equal(found, twin):
+            elif one != other and self._op.family is Family.EXACT and not np.array_equal(found, self._written(name, other)):
                 remarks[Status.FAIL].append(f"two calls of the timed loop gave different {name} for the same inputs")
 
     def _limit(self, threads: int, cold: bool) -> _Limit:
@@ -215,7 +241,8 @@ class Bench:
 
     def _footing(self, timed: Timed, threads: int, temperature: str, remarks: dict[Status, list[str]]) -> Footing:
         cold = temperature == "cold"
-        before = sum(launch.runs for launch in timed.launches)
+        launches = timed.launches  # calibrating may leave out some
+        before = sum(launch.runs for launch in launches)
         limit, probe, found = self._against(timed, threads, cold)
         if limit.outrun(found):
             # Others may have been busy when the probe was chosen.
@@ -223,7 +250,7 @@ class Bench:
             limit, probe, found = self._against(timed, threads, cold)
         name = limit.roof.ceiling.name
         fraction = found.ratio(self._rng, scale=limit.scale)
-        ran = sum(launch.runs for launch in timed.launches) - before
+        ran = sum(launch.runs for launch in launches) - before
         if ran != timed.made:
             remarks[Status.FAIL].append(f"{temperature}: {timed.made} calls were made and the code ran {ran} times")
         if fraction.pairs < LEAST_SAMPLES:
@@ -253,6 +280,8 @@ class Bench:
                 rate=limit.work * 1e9 / median(found.b_ns),
                 work=limit.need,
                 fraction=fraction,
+                probe_ns=found.b_ns,
+                probe_work=limit.work,
             ),
             footprint=self._footprint,
             rotation=len(timed.launches) * self._set_bytes + (len(probe.launches) * limit.nbytes if limit.cold else 0),
@@ -271,10 +300,6 @@ class Bench:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
-
-
-def _raw(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    return array.reshape(-1).view(np.uint8)
 
 
 def _timing(found: Alternation, timed: Timed, rng: np.random.Generator) -> Timing:

@@ -633,7 +633,7 @@ def test_cold_pieces_do_not_overlap() -> None:
 
 
 def test_ceilings_of_a_device_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritmark.harness.measure.survey.rotation", lambda: replace(TURN, nbytes=16 << 20))
+    monkeypatch.setattr("tritmark.harness.measure.survey.rotation", lambda memory: replace(TURN, nbytes=16 << 20))
     found = {(facts.name, facts.level, facts.threads): facts for facts in measure_ceilings(device(cores=2))}
     assert set(found) == {
         (name, level, threads)

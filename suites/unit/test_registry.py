@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -159,5 +161,38 @@ def test_everything_that_is_installed_can_be_registered() -> None:
     for key in {each.key for each in installed.registry.variants}:
         assert key.op in installed.ops
         assert key.device in installed.registry.devices
-        tiers = [each.tier for each, _ in installed.registry.candidates(key)]
-        assert len(tiers) == len(set(tiers)), f"{key}: an ambiguous choice"
+
+
+@pytest.mark.parametrize("capability", ["7.5", "9.0"])
+def test_no_choice_is_ambiguous(monkeypatch: pytest.MonkeyPatch, capability: str) -> None:
+    """Variants of one tier exclude each other on every workload that there is, on an old GPU and a new one."""
+    monkeypatch.setenv("TRITMARK_CUDA", "simulator")
+    registry = load().registry
+    lacking = frozenset() if capability == "9.0" else {f"compute capability {name}" for name in ("8.0", "8.6", "8.9", "9.0")}
+    devices = [replace(device, missing=lambda: None, features=_without(device.features(), lacking)) for device in registry.devices.values()]
+    here = Registry(devices, registry.variants)
+    workloads = [item.workload for name in ("full", "gpu") for item in load().suite(name).selected]
+    for key in {each.key for each in here.variants}:
+        for axes in {tuple(workload.axes.items()) for workload in workloads if workload.op == key.op}:
+            tiers = [each.tier for each, refusal in here.candidates(key, dict(axes)) if refusal is None]
+            assert len(tiers) == len(set(tiers)), f"{key} on {axes}"
+
+
+def _without(features: frozenset[str], lacking: Iterable[str]) -> Callable[[], frozenset[str]]:
+    return lambda: features - frozenset(lacking)
+
+
+def test_a_missing_device_refuses_with_its_own_words_and_is_not_asked_for_anything() -> None:
+    def never() -> frozenset[str]:
+        raise AssertionError("a missing device was asked for its features")
+
+    why = "no npu; next: plug one in"
+    npu = replace(device("npu"), features=never, missing=lambda: why, forced=lambda: "small")
+    key = replace(KEY, device="npu")
+    registry = Registry([device(), npu], [variant("plain"), variant("small", key=key), variant("large", key=key)])
+    assert registry.candidates(key, AXES) == [(registry.variants[1], why), (registry.variants[2], why)]
+    assert not registry.has_kernel_for("npu", "add", "none", "float32", AXES)
+    with pytest.raises(NoCompatibleKernelError) as caught:
+        registry.select_best(key, AXES)
+    assert caught.value.candidates == (("small", why), ("large", why))
+    assert registry.select_best(KEY, AXES).name == "plain"

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -430,7 +431,103 @@ def test_page_is_valid_and_in_order(page: str) -> None:
     links = [str(attributes["href"]) for attributes in read.all("a")]
     assert {link.removeprefix("#") for link in links} <= set(read.ids), "a link leads nowhere"
     for section in SECTIONS:
-        assert section.id in read.ids
+        assert section.id in read.ids or section.id == "gpu", "nothing ran on a GPU there"
+
+
+@pytest.fixture(scope="module")
+def gpu_page(gpu_record: Record) -> str:
+    return render(gpu_record)
+
+
+def table_of(page: str, caption: str) -> str:
+    """The text of the table under a caption that begins so."""
+    found = re.search(f"<caption><span>{re.escape(caption)}.*?</table>", page, re.DOTALL)
+    assert found, caption
+    return " ".join(Page(found[0].removesuffix("</table>").replace("<wbr>", "")).words.split())
+
+
+def test_gpu_section(gpu_record: Record, gpu_page: str) -> None:
+    words = Page(gpu_page.replace("<wbr>", "")).words
+    assert "SIMULATED" not in words
+    (gpu,) = gpu_record.machine.gpus
+    facts = table_of(gpu_page, "The GPU, and how it was")
+    for text in (gpu.name, gpu.uuid, "9.0", "4.92 TB/s", "41 °C", "124 W of 700 W", "gpu_idle", "on, 0 errors not corrected"):
+        assert text in facts
+    run = next(run for run in gpu_record.runs if run.variant == "vector" and run.workload.axes == {"n": 1 << 28})
+    cold = run.performance.cold
+    assert cold is not None
+    moved = (run.performance.read + run.performance.written) * 1e9 / cold.timing.median_ns
+    bandwidth = table_of(gpu_page, "Bandwidth, cold")
+    for text in (rate(moved, "bytes/s"), percent(moved / 4.15e12), percent(run.performance.read * 1e9 / cold.timing.median_ns / 4.2e12)):
+        assert text in bandwidth
+    assert "TB/s" in bandwidth
+    ratios = table_of(gpu_page, "The quickest kernel of each device, cold: not interleaved")
+    host = next(run for run in gpu_record.runs if run.kernel.endswith("int8/avx512") and run.workload.axes == {"n": 1 << 28})
+    assert host.performance.cold is not None
+    assert f"{number(host.performance.cold.timing.median_ns / cold.timing.median_ns)}x" in ratios
+    assert "They were not interleaved" in words
+    assert run.performance.call_overhead_ns is not None
+    launches = table_of(gpu_page, "Cost of a launch")
+    assert "an empty kernel launch – 521 ns CUDA graph" in launches
+    assert "an empty kernel Python launch – 4.17 µs stream" in launches
+    copies = table_of(gpu_page, "Copies between")
+    assert "GB/s" in copies
+    assert "host to device 22" in copies
+    assert "upload, pinned memory – 128 MiB – – 54.1 GB/s" in copies
+    assert "768 B" in table_of(gpu_page, "Device memory")
+
+
+def test_every_receipt_is_shown(gpu_record: Record, gpu_page: str) -> None:
+    receipts = table_of(gpu_page, "Receipts")
+    for run in gpu_record.runs:
+        shown = run.device == "cuda"
+        assert (run.kernel in receipts) == shown
+        if shown:
+            assert run.receipt is not None
+            assert run.receipt.code_hash[:12] in receipts
+            assert run.receipt.uuid in receipts
+            assert all(name in receipts for name in run.receipt.functions)
+
+
+def test_two_devices_are_told_apart(gpu_page: str) -> None:
+    read = Page(gpu_page.replace("<wbr>", ""))
+    for caption in ("The best variant of each op", "Every kernel"):
+        assert {"Device", "cpu", "cuda"} <= set(table_of(gpu_page, caption).split())
+    assert {"cpu", "cuda"} <= set(re.findall(r"<h3>(\w+)</h3>", gpu_page)), "a roofline each"
+    folds = re.findall(r"<summary>(c\w+) \w", gpu_page.replace("<wbr>", ""))
+    assert folds.count("cpu") == folds.count("cuda") == 3, "cold and hot, apart for each device"
+    assert "Made-up GPU, 141 GiB" in read.words
+    assert f"tritmark verify {'20250311T142233Z-00004f1c'}" in read.words
+
+
+def test_what_is_simulated_cannot_be_overlooked(simulated_record: Record) -> None:
+    page = render(simulated_record)
+    read = Page(page.replace("<wbr>", ""))
+    first, banner = page.index("<table"), page.index("SIMULATED</b>")
+    assert banner < first, "before any figure"
+    receipts = table_of(page, "Receipts")
+    assert receipts.count("SIMULATED") == sum(run.device == "cuda" for run in simulated_record.runs)
+    for caption in ("Bandwidth", "Cost of a launch", "The quickest kernel", "Copies between", "The points of the roofline of cuda"):
+        assert f"<span>{caption}" not in page
+    assert "tritmark verify --allow-simulated" in read.words
+
+
+def test_a_gpu_s_names_are_inert(gpu_record: Record) -> None:
+    (gpu,) = gpu_record.machine.gpus
+    gpus = (gpu.model_copy(update={"name": HOSTILE, "uuid": MARKS, "driver": HOSTILE}),)
+    runs = []
+    for run in gpu_record.runs:
+        if run.receipt is not None and run.device == "cuda":
+            receipt = replace(run.receipt, uuid=MARKS, functions=(HOSTILE,), note=MARKS, code_hash=HOSTILE)
+            runs.append(run.model_copy(update={"receipt": receipt, "variant": HOSTILE, "format": MARKS}))
+        else:
+            runs.append(run)
+    machine = gpu_record.machine.model_copy(update={"gpus": gpus})
+    page = render(gpu_record.model_copy(update={"runs": tuple(runs), "machine": machine}))
+    read = Page(page)
+    assert not read.all("img")
+    assert not {char for char in page if not char.isprintable() and char != "\n"}
+    assert len(read.all("script")) == 1
 
 
 def test_page_needs_nothing_from_outside(page: str) -> None:

@@ -25,6 +25,7 @@ from tritmark.harness.record import (
     Status,
     Verdict,
     WorkloadFacts,
+    seal,
 )
 from tritmark.harness.store import Header, Options, Store, new_id, read, write_atomically
 
@@ -103,6 +104,29 @@ def test_from_beginning_to_end(tmp_path: Path) -> None:
     assert names(store.runs) == [path.name]
     assert path == store.latest() == store.find(partial.header.id)
     assert read(path).runs == (run("a"), run("b"))
+
+
+def test_a_record_ends_with_its_digest(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.begin(header()) as partial:
+        path = partial.complete(record(partial.header.id, run("a")))
+    found = seal(path.read_bytes())
+    assert found is not None
+    assert found.whole
+    assert read(path).digest == found.claimed
+
+
+def test_a_record_of_version_1_is_still_read(tmp_path: Path) -> None:
+    """Without what version 2 added."""
+    document = json.loads(record("20250101T000000Z-00000000", run("a")).model_dump_json())
+    document["schema_version"] = 1
+    del document["digest"], document["machine"]["gpus"]
+    for each in document["runs"]:
+        del each["device_memory"], each["upload"], each["download"]
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(document))
+    assert read(path).schema_version == 1
+    assert read(path).runs == (run("a"),)
 
 
 def test_ids_differ_and_sort_by_time() -> None:

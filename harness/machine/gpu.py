@@ -1,0 +1,293 @@
+"""GPUs of this machine: whether they can be used, what they are, how they are. The only place that answers these questions.
+
+Nothing here makes a context, which would cost memory on the device. A process that asked the driver must not be forked for GPU work
+(the driver refuses to start again in the child): start workers by spawn.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from uuid import UUID
+
+from tritmark.harness.errors import DeviceUnavailableError
+from tritmark.harness.machine import libcuda, nvml
+from tritmark.harness.machine.nvml import Health
+
+__all__ = ["DeviceInfo", "Health", "device_count", "device_info", "faked", "gpu_available", "gpu_compiled", "health", "problem", "why_not"]
+
+FAKES = ("TRITMARK_GPU_FAKE", "BITNET_GPU_FAKE")
+"""Environment variables that decide for tests whether there is a GPU: "cuda" or "gpu" for yes, anything else for no. The first that is
+set and not empty wins."""
+
+INSTALL = "pip install 'tritmark[cuda]'"
+SIMULATE = "or test without a GPU: TRITMARK_CUDA=simulator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """What a GPU is. Sizes in bytes."""
+
+    index: int
+    name: str
+    uuid: str
+    """As nvidia-smi shows it: GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx; SIMULATOR for the simulator."""
+    capability: tuple[int, int]
+    memory: int
+    l2: int
+    sms: int
+    """Multiprocessors."""
+    warp: int
+    threads_per_block: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    registers_per_block: int
+    registers_per_sm: int
+    shared_per_block: int
+    """Static limit."""
+    shared_per_block_optin: int
+    """With cuFuncSetAttribute."""
+    shared_per_sm: int
+    memory_clock_hz: int
+    """0 where the driver does not tell."""
+    memory_bus_bits: int
+    clock_hz: int
+    driver: str
+    """Version of the driver, and of CUDA that it supports."""
+
+    @property
+    def fp16(self) -> bool:
+        """Half-precision arithmetic (compute capability 6.1 and up, as specification 002 has it)."""
+        return self.capability >= (6, 1)
+
+    @property
+    def tensor_cores(self) -> bool:
+        """From 7.0."""
+        return self.capability >= (7, 0)
+
+    @property
+    def bf16(self) -> bool:
+        """bfloat16 arithmetic, from 8.0."""
+        return self.capability >= (8, 0)
+
+    @property
+    def arch(self) -> str:
+        """As nvcc names it: sm_90."""
+        major, minor = self.capability
+        return f"sm_{major}{minor}"
+
+    @property
+    def peak_bandwidth(self) -> float | None:
+        """Bytes a second that the memory's clock and width allow (two transfers a clock); None where not known."""
+        return 2.0 * self.memory_clock_hz * self.memory_bus_bits / 8 if self.memory_clock_hz and self.memory_bus_bits else None
+
+
+def faked() -> str | None:
+    """The variable and value that decide in place of the machine, such as "TRITMARK_GPU_FAKE=cuda"; None where the machine decides."""
+    return next((f"{name}={value}" for name in FAKES if (value := os.environ.get(name, "").strip())), None)
+
+
+def _faked_yes(fake: str) -> bool:
+    return fake.partition("=")[2].lower() in {"cuda", "gpu"}
+
+
+def gpu_compiled() -> bool:
+    """Whether CUDA kernels can be driven from here at all: PyCUDA is installed."""
+    return find_spec("pycuda") is not None
+
+
+def gpu_available() -> bool:
+    """Whether there is a driver and a device, or FAKES say so."""
+    fake = faked()
+    return _faked_yes(fake) if fake else driver_problem() is None
+
+
+def why_not() -> str | None:
+    """Why CUDA kernels cannot run on a GPU here, and what to do about it; None where they can."""
+    found = problem()
+    return None if found is None else str(found)
+
+
+def problem() -> DeviceUnavailableError | None:
+    """As why_not, to be raised. Says which of these it is: PyCUDA is not installed, no driver, one too old, no device, a busy device."""
+    fake = faked()
+    if fake:
+        return (
+            None
+            if _faked_yes(fake)
+            else DeviceUnavailableError(f"{fake} says that there is no GPU", next_step="unset it to ask the machine")
+        )
+    return package_problem() or driver_problem() or _mode_problem() or _import_problem()
+
+
+def package_problem() -> DeviceUnavailableError | None:
+    """A package that is not installed."""
+    if not gpu_compiled():
+        return DeviceUnavailableError(
+            "PyCUDA is not installed", next_step=f"{INSTALL} (it is built on the spot, with CUDA's headers), {SIMULATE}"
+        )
+    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+        return DeviceUnavailableError("cuda-bindings is not installed", next_step=f"{INSTALL}, {SIMULATE}")
+    return None
+
+
+def driver_problem() -> DeviceUnavailableError | None:
+    """No driver, or one that does not work, or no device."""
+    try:
+        libcuda.call("cuInit", 0)
+        count = device_count()
+    except OSError as why:
+        return DeviceUnavailableError(
+            f"no NVIDIA driver: {libcuda.LIBRARY} cannot be loaded ({why}){_decided()}",
+            next_step=f"install NVIDIA's driver (a container has to be started with --gpus all), {SIMULATE}",
+        )
+    except libcuda.DriverError as why:
+        found, step = _CODES.get(
+            why.code, ("the NVIDIA driver does not start", "run nvidia-smi, which says more, and reboot after a driver update")
+        )
+        return DeviceUnavailableError(f"{found}: {why}{_decided()}", next_step=f"{step}, {SIMULATE}")
+    return None if count else _no_device()
+
+
+_CODES = {
+    34: (
+        "no NVIDIA driver, only the toolkit's stub of it",
+        "take the toolkit's stubs folder out of LD_LIBRARY_PATH and install NVIDIA's driver",
+    ),
+    35: ("the NVIDIA driver is too old", "update it"),
+    36: ("the NVIDIA driver is too old", "update it"),
+    46: ("the GPU is busy or unavailable", "wait for the process that nvidia-smi shows, or stop it"),
+    100: ("no CUDA device", "look with nvidia-smi (a container has to be started with --gpus all)"),
+    802: ("the GPU's fabric is not ready", "start nvidia-fabricmanager"),
+    803: ("the NVIDIA driver and its library are of different versions", "reboot after a driver update, or update the container's library"),
+    804: ("the CUDA compatibility library does not support this GPU", "take the compat folder out of LD_LIBRARY_PATH"),
+}
+"""What CUresults of cuInit mean here, and the next step."""
+
+
+def _decided() -> str:
+    """What environment variables have to do with it."""
+    visible, fake = os.environ.get("CUDA_VISIBLE_DEVICES"), faked()
+    return ("" if visible is None else f"; CUDA_VISIBLE_DEVICES is {visible!r}") + (f"; {fake} says that there is one" if fake else "")
+
+
+def _no_device() -> DeviceUnavailableError:
+    found, step = _CODES[100]
+    return DeviceUnavailableError(found + _decided(), next_step=f"{step}, {SIMULATE}")
+
+
+def _mode_problem() -> DeviceUnavailableError | None:
+    """The first device admits no process, or only the one that has it."""
+    info, mode = device_info(0), _attribute(_COMPUTE_MODE, _device(0))
+    if mode == _PROHIBITED:
+        return DeviceUnavailableError(
+            f"{info.name} is in compute mode PROHIBITED", next_step="an administrator can run nvidia-smi -c DEFAULT"
+        )
+    if mode == _EXCLUSIVE and not _ours() and nvml.occupied(info.uuid):
+        return busy(info)
+    return None
+
+
+def busy(info: DeviceInfo, words: str = "another process has it for itself, compute mode EXCLUSIVE_PROCESS") -> DeviceUnavailableError:
+    """The device cannot be had now; `words` are the driver's own."""
+    return DeviceUnavailableError(
+        f"{info.name} is busy or cannot be had: {words}",
+        next_step="wait for the process that nvidia-smi shows, choose another GPU with CUDA_VISIBLE_DEVICES, or use the CPU",
+    )
+
+
+def _ours() -> bool:
+    """Whether this process has a context on the first device."""
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    libcuda.call("cuDevicePrimaryCtxGetState", _device(0), ctypes.byref(flags), ctypes.byref(active))
+    return bool(active.value)
+
+
+def _import_problem() -> DeviceUnavailableError | None:
+    """PyCUDA is there and does not load: it was built for another Python, NumPy or driver."""
+    try:
+        import pycuda.driver  # noqa: F401
+    except ImportError as why:
+        return import_problem(why)
+    return None
+
+
+def import_problem(why: ImportError) -> DeviceUnavailableError:
+    """What a failed import of pycuda.driver means."""
+    if "undefined symbol: cu" in str(why):
+        return DeviceUnavailableError(
+            f"the NVIDIA driver is too old for this build of PyCUDA ({why})",
+            next_step="update the driver, or rebuild PyCUDA with an older toolkit: pip install --force-reinstall --no-binary pycuda pycuda",
+        )
+    return DeviceUnavailableError(f"PyCUDA cannot be imported ({why})", next_step="pip install --force-reinstall --no-binary pycuda pycuda")
+
+
+def device_count() -> int:
+    """GPUs that this process may use. Raises OSError without a driver, libcuda.DriverError where it does not work."""
+    libcuda.call("cuInit", 0)
+    return libcuda.integer("cuDeviceGetCount")
+
+
+def device_info(index: int = 0) -> DeviceInfo:
+    """What the GPU of that index is, as CUDA counts them. Raises DeviceUnavailableError."""
+    found = driver_problem()
+    if found is not None:
+        raise found
+    if not 0 <= index < device_count():
+        raise DeviceUnavailableError(f"no GPU {index}{_decided()}", next_step=f"legal: 0 to {device_count() - 1}")
+    device = _device(index)
+    name, memory, uuid = ctypes.create_string_buffer(256), ctypes.c_size_t(), ctypes.create_string_buffer(16)
+    libcuda.call("cuDeviceGetName", name, len(name), device)
+    libcuda.call("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
+    libcuda.call("cuDeviceGetUuid_v2", uuid, device)
+    version = libcuda.integer("cuDriverGetVersion")
+    driver = nvml.driver_version()
+    told = {field: _attribute(number, device) for field, number in _ATTRIBUTES.items()}
+    return DeviceInfo(
+        index=index,
+        name=name.value.decode("utf-8", "replace"),
+        uuid=f"GPU-{UUID(bytes=uuid.raw)}",
+        capability=(_attribute(75, device), _attribute(76, device)),
+        memory=memory.value,
+        memory_clock_hz=_attribute(36, device) * 1000,
+        clock_hz=_attribute(13, device) * 1000,
+        driver=f"{driver + ', ' if driver else ''}CUDA {version // 1000}.{version % 1000 // 10}",
+        **told,
+    )
+
+
+# CUdevice_attribute, as cuda.h has them.
+_ATTRIBUTES = {
+    "threads_per_block": 1,
+    "shared_per_block": 8,
+    "warp": 10,
+    "registers_per_block": 12,
+    "sms": 16,
+    "memory_bus_bits": 37,
+    "l2": 38,
+    "threads_per_sm": 39,
+    "shared_per_sm": 81,
+    "registers_per_sm": 82,
+    "shared_per_block_optin": 97,
+    "blocks_per_sm": 106,
+}
+_COMPUTE_MODE = 20
+_PROHIBITED, _EXCLUSIVE = 2, 3
+
+
+def _device(index: int) -> int:
+    return libcuda.integer("cuDeviceGet", index)
+
+
+def _attribute(number: int, device: int) -> int:
+    return libcuda.integer("cuDeviceGetAttribute", number, device)
+
+
+def health(index: int = 0) -> Health:
+    """How the GPU of that index is now. Never raises; see Health.note."""
+    try:
+        return nvml.health(device_info(index).uuid)
+    except (DeviceUnavailableError, libcuda.DriverError) as why:
+        return Health(note=str(why))

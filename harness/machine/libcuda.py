@@ -1,0 +1,55 @@
+"""The NVIDIA driver's library, asked without any package and without making a context."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+LIBRARY = "libcuda.so.1"
+
+
+class DriverError(Exception):
+    """The driver refused a question; `code` is its CUresult."""
+
+    def __init__(self, function: str, code: int) -> None:
+        self.code = code
+        super().__init__(f"{function}: {words(code)} (CUDA error {code})")
+
+
+@cache
+def library() -> Any:
+    """The library, loaded. Raises OSError where there is none."""
+    return ctypes.CDLL(LIBRARY)
+
+
+def call(function: str, *arguments: Any) -> None:
+    """Call a function of the driver. Raises OSError where there is no driver, DriverError where it refuses."""
+    loaded = library()
+    try:
+        code = int(getattr(loaded, function)(*arguments))
+    except AttributeError:
+        raise DriverError(function, TOO_OLD) from None
+    if code:
+        raise DriverError(function, code)
+
+
+TOO_OLD = 36
+"""CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER."""
+
+
+def words(code: int) -> str:
+    """What the driver says about a CUresult."""
+    text = ctypes.c_char_p()
+    try:
+        library().cuGetErrorString(code, ctypes.byref(text))
+    except (OSError, AttributeError):
+        return "no words"
+    return (text.value or b"no words").decode("utf-8", "replace")
+
+
+def integer(function: str, *arguments: Any) -> int:
+    """What a function of the driver writes into the int that it takes first."""
+    value = ctypes.c_int()
+    call(function, ctypes.byref(value), *arguments)
+    return value.value

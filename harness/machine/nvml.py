@@ -1,0 +1,131 @@
+"""How a GPU is, as NVML tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+Told = TypeVar("Told")
+
+REASONS = {
+    0x001: "gpu_idle",
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+"""Bits of nvmlClocksEventReasons, why the clocks are lower than they might be."""
+
+_MHZ = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """State of a GPU at one moment. None where NVML does not tell; `note` says why nothing was told at all."""
+
+    temperature: int | None = None
+    """Degrees Celsius."""
+    power: float | None = None
+    """Watts drawn."""
+    power_limit: float | None = None
+    """Watts that are enforced."""
+    clock_hz: int | None = None
+    """Of the multiprocessors."""
+    clock_max_hz: int | None = None
+    memory_clock_hz: int | None = None
+    memory_clock_max_hz: int | None = None
+    throttle: tuple[str, ...] | None = None
+    """Names of REASONS that hold now; () for none."""
+    ecc: bool | None = None
+    """Whether memory errors are corrected."""
+    ecc_uncorrected: int | None = None
+    """Errors that could not be, since the driver was loaded."""
+    utilization: int | None = None
+    """Percent of the last sample period in which a kernel ran."""
+    memory_used: int | None = None
+    """Bytes, of all processes."""
+    note: str = ""
+
+
+@cache
+def _nvml() -> Any:
+    import pynvml
+
+    pynvml.nvmlInit()
+    return pynvml
+
+
+def _handle(uuid: str) -> tuple[Any, Any]:
+    """The library and the device's handle. Raises LookupError with the reason where there is none."""
+    try:
+        nvml = _nvml()
+    except ImportError:
+        raise LookupError("nvidia-ml-py is not installed; next: pip install 'tritmark[cuda]'") from None
+    except Exception as problem:  # pynvml.NVMLError, which cannot be named where the import itself may fail
+        raise LookupError(f"NVML: {problem}") from None
+    try:
+        return nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)
+    except nvml.NVMLError as problem:
+        raise LookupError(f"NVML on {uuid}: {problem}") from None
+
+
+def health(uuid: str) -> Health:
+    """State of the GPU of that UUID. Never raises: what is not supported is None."""
+    try:
+        nvml, device = _handle(uuid)
+    except LookupError as problem:
+        return Health(note=str(problem))
+
+    def told(ask: Callable[[], Told]) -> Told | None:
+        try:
+            return ask()
+        except (nvml.NVMLError, AttributeError):  # not supported by the device, or not known to this nvidia-ml-py
+            return None
+
+    return Health(
+        temperature=told(lambda: int(nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU))),
+        power=told(lambda: float(nvml.nvmlDeviceGetPowerUsage(device) / 1000)),
+        power_limit=told(lambda: float(nvml.nvmlDeviceGetEnforcedPowerLimit(device) / 1000)),
+        clock_hz=told(lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)) * _MHZ),
+        clock_max_hz=told(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)) * _MHZ),
+        memory_clock_hz=told(lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM)) * _MHZ),
+        memory_clock_max_hz=told(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_MEM)) * _MHZ),
+        throttle=told(lambda: reasons(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))),
+        ecc=told(lambda: bool(nvml.nvmlDeviceGetEccMode(device)[0])),
+        ecc_uncorrected=told(
+            lambda: int(nvml.nvmlDeviceGetTotalEccErrors(device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC))
+        ),
+        utilization=told(lambda: int(nvml.nvmlDeviceGetUtilizationRates(device).gpu)),
+        memory_used=told(lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used)),
+    )
+
+
+def reasons(bits: int) -> tuple[str, ...]:
+    """Names of the set bits; a bit without a name as a number."""
+    return tuple(REASONS.get(1 << bit, f"{1 << bit:#x}") for bit in range(int(bits).bit_length()) if bits >> bit & 1)
+
+
+def occupied(uuid: str) -> bool:
+    """Whether some process computes on the GPU; False where NVML does not tell."""
+    try:
+        nvml, device = _handle(uuid)
+        return bool(nvml.nvmlDeviceGetComputeRunningProcesses(device))
+    except LookupError:
+        return False
+    except nvml.NVMLError:
+        return False
+
+
+def driver_version() -> str | None:
+    """Version of the driver, such as 580.65.06; None where NVML does not tell."""
+    try:
+        version = _nvml().nvmlSystemGetDriverVersion()
+    except Exception:  # no package, no library, no driver: all of them mean that nothing is told
+        return None
+    return version.decode() if isinstance(version, bytes) else str(version)

@@ -1,0 +1,60 @@
+"""What launches told about what ran, added up to a Receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+from tritmark.harness.spec import Launch, Proof, Receipt, Variant
+
+
+@dataclass(slots=True)
+class Evidence:
+    """The runs of several launches of one variant."""
+
+    runs: int = 0
+    ran: str = ""
+    threads: int = 0
+    proofs: list[Proof] = field(default_factory=list)
+    """What the device's launcher collected, for each launch."""
+
+    def add(self, launch: Launch, runs: int, proof: Proof | None) -> None:
+        """Take notice of `runs` runs of a launch, and of what the device's launcher collected about all of them."""
+        if not runs:
+            return
+        self.runs += runs
+        self.ran, self.threads = launch.ran, launch.threads_used
+        if proof is not None:
+            self.proofs.append(proof)
+
+    def receipt(self, variant: Variant) -> Receipt | None:
+        """What it adds up to; None where nothing ran."""
+        if not self.runs:
+            return None
+        return with_proofs(Receipt(kernel=variant.id, ran=self.ran, runs=self.runs, threads=self.threads), self.proofs)
+
+    def added_to(self, receipt: Receipt) -> Receipt:
+        """A receipt of the same variant, with these runs added."""
+        return with_proofs(replace(receipt, runs=receipt.runs + self.runs), self.proofs)
+
+
+def with_proofs(receipt: Receipt, proofs: Iterable[Proof]) -> Receipt:
+    """The receipt with more proofs added. Where launches had code of their own each, the hash is that of all the hashes, sorted."""
+    found = list(proofs)
+    if not found:
+        return receipt
+    # A simulator has no time.
+    timed = [proof for proof in found if not proof.simulated]
+    hashes = sorted({proof.code_hash for proof in found} | ({receipt.code_hash} - {""}))
+    functions = dict.fromkeys((*receipt.functions, *(name for proof in found for name in proof.functions)))
+    return replace(
+        receipt,
+        uuid=", ".join(dict.fromkeys(filter(None, (receipt.uuid, *(proof.uuid for proof in found))))),
+        functions=tuple(functions),
+        launches=receipt.launches + sum(proof.launches for proof in found),
+        device_ns=receipt.device_ns + sum(proof.device_ns for proof in timed),
+        timed_runs=receipt.timed_runs + sum(proof.timed_runs for proof in timed),
+        simulated=receipt.simulated or any(proof.simulated for proof in found),
+        code_hash=hashes[0] if len(hashes) == 1 else sha256("".join(hashes).encode()).hexdigest(),
+    )
