@@ -1,0 +1,1 @@
+"""CUDA kernels through PyCUDA, or through a simulator where there is no GPU: what every launcher shares."""

@@ -1,0 +1,117 @@
+"""Arrays in device memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.kernels.cuda.backend import Allocation, Stream
+
+
+class Copies(Protocol):
+    """What copies between host and device: a backend, or the counted copies of a room."""
+
+    def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
+        """See Backend."""
+
+    def read(self, pointer: int, into: npt.NDArray[Any], stream: Stream | None = None) -> None:
+        """See Backend."""
+
+
+class DeviceArray:
+    """An array in the memory of the device, its shape, dtype and strides (bytes) as NumPy's; keeps the memory alive.
+
+    Torch, CuPy and Numba take it without a copy through `__cuda_array_interface__` (a real GPU only).
+    """
+
+    __slots__ = ("_copies", "_offset", "dtype", "owner", "shape", "strides")
+
+    def __init__(
+        self,
+        copies: Copies,
+        owner: Allocation,
+        pointer: int,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        self._copies = copies
+        self.owner = owner
+        self._offset = pointer - owner.pointer
+        self.shape = shape
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.strides = strides or _strides(shape, self.dtype.itemsize)
+
+    @property
+    def pointer(self) -> int:
+        """Address on the device. Raises FreedMemoryError where the memory was given back."""
+        return self.owner.pointer + self._offset
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, gaps between rows not counted."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether it is C-contiguous."""
+        return self.strides == _strides(self.shape, self.dtype.itemsize)
+
+    def view(
+        self, shape: tuple[int, ...], dtype: npt.DTypeLike | None = None, offset: int = 0, strides: tuple[int, ...] | None = None
+    ) -> DeviceArray:
+        """Another array over the same memory, from byte `offset` of this one."""
+        return DeviceArray(self._copies, self.owner, self.pointer + offset, shape, dtype or self.dtype, strides)
+
+    def write(self, values: npt.NDArray[Any]) -> None:
+        """Copy a C-contiguous NumPy array of as many bytes into this C-contiguous array."""
+        self._copies.write(self.pointer, self._same(values))
+
+    def read(self, into: npt.NDArray[Any]) -> None:
+        """Copy this C-contiguous array into a C-contiguous NumPy array of as many bytes."""
+        self._copies.read(self.pointer, self._same(into))
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """A copy on the host."""
+        into = np.empty(self.shape, self.dtype)
+        if self.contiguous:
+            self.read(into)
+            return into
+        rows = self.view((self.strides[0] * (self.shape[0] - 1) + self.nbytes // self.shape[0],), np.uint8)
+        raw = rows.numpy()
+        into[...] = np.ndarray(self.shape, self.dtype, buffer=raw, strides=self.strides)
+        return into
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str if self.dtype.kind != "V" else f"<V{self.dtype.itemsize}",
+            "data": (self.pointer, False),
+            "strides": None if self.contiguous else self.strides,
+            "version": 3,
+        }
+
+    def _same(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if values.nbytes != self.nbytes or not values.flags.c_contiguous or not self.contiguous:
+            raise ValueError(f"{values.nbytes} C-contiguous bytes on the host and {self.nbytes} on the device are needed")
+        return values
+
+
+def _strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides = [itemsize]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides)) if shape else ()

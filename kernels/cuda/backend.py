@@ -1,0 +1,111 @@
+"""What runs CUDA kernels: a GPU through its driver, or the simulator. Launchers see only this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from tritmark.harness.machine.gpu import DeviceInfo
+from tritmark.kernels.cuda.kernel import Dim, Kernel
+
+
+class Function(Protocol):
+    """A kernel, compiled for the device and loaded."""
+
+    name: str
+    registers: int
+    """Registers a thread uses; 0 where not known (simulator)."""
+    shared: int
+    """Bytes of static shared memory."""
+    local: int
+    """Bytes of local memory a thread uses."""
+    most_threads: int
+    """Threads of a block, at most, given the registers."""
+    code_hash: str
+    """SHA-256 of the binary that holds it."""
+    handle: int
+    """The driver's handle (the simulator's entry point)."""
+
+    def blocks_per_sm(self, threads: int, shared: int = 0) -> int:
+        """Blocks of that many threads and bytes of dynamic shared memory that one multiprocessor holds at a time, told by the driver."""
+
+
+class Stream(Protocol):
+    """Work in order. A context manager: leaving it waits for what was put in."""
+
+    handle: int
+
+    def synchronize(self) -> None:
+        """Wait until it is empty. Raises DeviceFaultError where a kernel in it broke."""
+
+    def wait(self, event: Event) -> None:
+        """Let what comes later wait for the event."""
+
+    def __enter__(self) -> Stream: ...
+    def __exit__(self, *problem: object) -> None: ...
+
+
+class Event(Protocol):
+    """A point in a stream."""
+
+    def record(self, stream: Stream) -> None: ...
+    def synchronize(self) -> None: ...
+    def since(self, earlier: Event) -> float:
+        """Nanoseconds between two recorded events, both complete."""
+
+
+class Allocation(Protocol):
+    """Device memory; it goes back when `free` is called or the object is gone."""
+
+    @property
+    def pointer(self) -> int:
+        """Address on the device. Memory of the pool raises FreedMemoryError once it was given back."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def free(self) -> None: ...
+
+
+class Backend(Protocol):
+    """A device that is ready. Made by kernels.cuda.room, one in a process."""
+
+    simulated: bool
+    info: DeviceInfo
+    stream: Stream
+    """The stream that is used where none is named."""
+
+    def function(self, kernel: Kernel) -> Function:
+        """Compile (or take from the cache) and load. Raises CompileError, DeviceUnavailableError for too low a capability."""
+
+    def arguments(self, function: Function, args: Sequence[Any]) -> Any:
+        """Arguments (NumPy scalars; pointers as np.uint64), packed once for any number of launches."""
+
+    def enqueue(self, function: Function, grid: Dim, block: Dim, arguments: Any, shared: int, stream: Stream) -> None:
+        """Put one launch into a stream. Raises LaunchError where the device refuses it; the simulator runs it at once."""
+
+    def new_stream(self) -> Stream: ...
+    def new_event(self) -> Event: ...
+
+    def allocate(self, nbytes: int) -> Allocation:
+        """Memory aligned to 256 bytes, content undefined. Raises InsufficientMemoryError."""
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes free and in total."""
+
+    def pinned(self, nbytes: int) -> npt.NDArray[Any]:
+        """Host memory (uint8) that copies can go to and come from without a detour."""
+
+    def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
+        """Copy to the device; complete on return unless a stream is given (then `values` must be pinned and stay)."""
+
+    def read(self, pointer: int, into: npt.NDArray[Any], stream: Stream | None = None) -> None:
+        """Copy from the device; complete on return unless a stream is given."""
+
+    def fill(self, pointer: int, byte: int, nbytes: int, stream: Stream | None = None) -> None:
+        """Set bytes."""
+
+    def synchronize(self) -> None:
+        """Wait for everything. Raises DeviceFaultError."""

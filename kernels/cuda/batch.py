@@ -1,0 +1,123 @@
+"""Many launches at once: sorted by size, spread over several streams, joined once (specification 002, batch_matmul_i2s)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tritmark.harness.errors import DeviceFaultError, LaunchError
+from tritmark.kernels.cuda.backend import Event, Stream
+from tritmark.kernels.cuda.launch import CudaLaunch
+from tritmark.kernels.cuda.room import Room, room
+
+BLOCKING = "CUDA_LAUNCH_BLOCKING"
+"""Environment variable of CUDA: with 1, a launch returns when the kernel is done, and tells what became of it."""
+STREAMS = 4
+"""How many streams a batch uses, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One launch of a batch."""
+
+    launch: CudaLaunch
+    work: int
+    """How much it does, in any unit that the batch shares, such as bytes or operations."""
+    label: str
+    """What errors call it."""
+
+
+class Batch:
+    """Launches that do not depend on each other: none reads what another writes."""
+
+    def __init__(self, streams: int = STREAMS) -> None:
+        self._most = streams
+        self._streams: list[Stream] = []
+        self._order: list[Item] = []
+        self.items: list[Item] = []
+        """In the order in which they were added."""
+
+    def add(self, launch: CudaLaunch, work: int, label: str = "") -> None:
+        """Add a launch that is bound to its arrays."""
+        self.items.append(Item(launch, work, label or f"item {len(self.items)}"))
+        self._order = []
+
+    def order(self) -> list[Item]:
+        """As they are put into the streams: the largest first, so that none is left over at the end, and equal kernels side by side."""
+        return sorted(self.items, key=lambda item: (-item.work, [(step.kernel.name, step.grid) for step in item.launch.steps]))
+
+    def run(self) -> None:
+        """Run all of them and wait once. The device's time of each is taken in the first run. An empty batch is done.
+
+        Raises LaunchError or DeviceFaultError, which name the item; a GPU that fails while several items run on it does not tell which it
+        was, and then all of them are named.
+        """
+        if not self.items:
+            return
+        here = room()
+        timed = not self._order
+        order = self._order = self._order or self.order()
+        while len(self._streams) < min(self._most, len(order)):
+            self._streams.append(here.backend.new_stream())
+        streams = self._streams
+        times: list[tuple[CudaLaunch, Event, Event]] = []
+        ends: list[Event] = []
+        begin = here.backend.new_event()
+        begin.record(here.backend.stream)
+        try:
+            for stream in streams:
+                stream.wait(begin)
+            for number, (item, stream) in enumerate(zip(order, _spread(order, streams), strict=True)):
+                try:
+                    if timed:
+                        times.append(_timed(here, item.launch, stream))
+                    else:
+                        item.launch.enqueue(stream)
+                except LaunchError as problem:
+                    raise LaunchError(f"{item.label}: {problem.found}", next_step=problem.next_step) from problem
+                except DeviceFaultError as problem:
+                    raise _fault(here, order[: number + 1], problem) from problem
+            for stream in streams:
+                ends.append(here.backend.new_event())
+                ends[-1].record(stream)
+                here.backend.stream.wait(ends[-1])
+        except BaseException:
+            for stream in streams:  # their arrays are in use until then
+                with suppress(DeviceFaultError):  # the first error is the one that is told
+                    stream.synchronize()
+            raise
+        try:
+            here.backend.stream.synchronize()
+        except DeviceFaultError as problem:
+            raise _fault(here, order, problem) from problem
+        for launch, before, after in times:
+            launch.timed(1, after.since(before))
+
+
+def _timed(here: Room, launch: CudaLaunch, stream: Stream) -> tuple[CudaLaunch, Event, Event]:
+    before, after = here.backend.new_event(), here.backend.new_event()
+    before.record(stream)
+    launch.enqueue(stream)
+    after.record(stream)
+    return launch, before, after
+
+
+def _fault(here: Room, given: Sequence[Item], problem: DeviceFaultError) -> DeviceFaultError:
+    """Which of the items that the device was given it was: the last where each is waited for, or else one of all."""
+    if here.backend.simulated or os.environ.get(BLOCKING) == "1":
+        return DeviceFaultError(f"{given[-1].label}: {problem.found}", next_step=problem.next_step)
+    names = ", ".join(item.label for item in given)
+    return DeviceFaultError(f"one of {names}: {problem.found}", next_step=f"set {BLOCKING}=1 to learn which; {problem.next_step}")
+
+
+def _spread(order: Sequence[Item], streams: Sequence[Stream]) -> list[Stream]:
+    """For each item the stream that has the least to do so far."""
+    load = [0] * len(streams)
+    chosen = []
+    for item in order:
+        least = load.index(min(load))
+        load[least] += item.work
+        chosen.append(streams[least])
+    return chosen

@@ -1,0 +1,178 @@
+"""The GPU's clock: events around launches that wait in a stream, so that neither Python nor the driver's queue is in the time.
+
+A launch through Python takes several microseconds, more than many kernels. So calls under PLAIN_NS are recorded in a CUDA graph once and
+replayed; longer ones are put into the stream one by one. Either way a kernel that only waits stands before the first event until
+everything behind it has been handed over: the device finds no gap there.
+
+PyCUDA has no graphs; cuda-bindings records PyCUDA's stream by its handle.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from statistics import median
+from time import perf_counter_ns
+from typing import Any, cast
+
+from tritmark.harness.errors import DeviceError, DeviceFaultError, LaunchError
+from tritmark.harness.spec import Launch
+from tritmark.kernels.cuda.backend import Stream
+from tritmark.kernels.cuda.launch import CudaLaunch
+from tritmark.kernels.cuda.room import Room, room
+
+PLAIN_NS = 50_000
+"""A call that takes longer needs no graph: launches one by one leave about a microsecond between calls."""
+
+MOST_NODES = 1 << 16
+"""Nodes of the graphs that a clock keeps; the one that was replayed longest ago goes first."""
+
+LEAST_WAIT_NS = 40_000
+MOST_WAIT_NS = 2_000_000
+_REMEMBERED = 9
+
+
+class GraphClock:
+    """Times launches on the device, with its events. Counts in each launch what ran and what was measured of it."""
+
+    def __init__(self) -> None:
+        self.name = "CUDA events"
+        self._graphs: OrderedDict[tuple[int, int], Graph] = OrderedDict()
+        self._launches: Sequence[Launch] | None = None
+        self._call_ns = 0.0
+        self._handed_over: deque[int] = deque(maxlen=_REMEMBERED)
+        self._gate: Gate | None = None
+
+    def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
+        """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds between the events around them.
+
+        Raises DeviceError in the simulator, which has no speed, LaunchError where a graph does not hold what was recorded, and
+        DeviceFaultError where a kernel broke.
+        """
+        here = room()
+        if here.backend.simulated:
+            raise DeviceError("a simulated device has no speed", next_step="unset TRITMARK_CUDA on a machine with a GPU")
+        if calls < 1 or not launches or any(not isinstance(launch, CudaLaunch) for launch in launches[:1]):
+            raise ValueError(f"{calls} calls of {len(launches)} launches; legal: at least one of each, launches of the GPU")
+        if launches is not self._launches:
+            self._graphs.clear()
+            self._launches, self._call_ns = launches, 0.0
+        first %= len(launches)
+        turn = cast("list[CudaLaunch]", [launches[(first + call) % len(launches)] for call in range(min(calls, len(launches)))])
+        recorded = calls > 1 and self._call_ns < PLAIN_NS
+        self.name = "CUDA graph, events" if recorded else "CUDA events"
+        graph = self._graph(here, turn, first, calls) if recorded else None
+        taken = self._between_events(here, turn, calls, graph)
+        self._call_ns = taken / calls
+        rounds, rest = divmod(calls, len(turn))
+        for index, launch in enumerate(turn):
+            runs = rounds + (index < rest)
+            launch.count(runs)
+            launch.timed(runs, taken * runs / calls)
+        return round(taken)
+
+    def _between_events(self, here: Room, turn: list[CudaLaunch], calls: int, graph: Graph | None) -> float:
+        if self._gate is None:
+            self._gate = Gate(here)
+        stream, gate = here.backend.stream, self._gate
+        # As long as handing over usually takes, twice; who is interrupted there loses one sample's exactness and no more.
+        wait = 2 * median(self._handed_over) if self._handed_over else 0
+        begun = perf_counter_ns()
+        gate.close(min(MOST_WAIT_NS, max(LEAST_WAIT_NS, round(wait))))
+        gate.begin.record(stream)
+        if graph is not None:
+            graph.replay(stream)
+        else:
+            for call in range(calls):
+                turn[call % len(turn)].put(stream)
+        gate.end.record(stream)
+        self._handed_over.append(perf_counter_ns() - begun)
+        stream.synchronize()
+        return gate.end.since(gate.begin)
+
+    def _graph(self, here: Room, turn: list[CudaLaunch], first: int, calls: int) -> Graph:
+        key = first, calls
+        known = self._graphs.get(key)
+        if known is None:
+            known = self._graphs[key] = Graph(here, [turn[call % len(turn)] for call in range(calls)])
+            while len(self._graphs) > 1 and sum(graph.nodes for graph in self._graphs.values()) > MOST_NODES:
+                self._graphs.popitem(last=False)
+        self._graphs.move_to_end(key)
+        return known
+
+
+class Gate:
+    """A kernel that keeps the stream waiting, and the two events behind it."""
+
+    def __init__(self, here: Room) -> None:
+        import numpy as np
+
+        from tritmark.kernels.cuda.ceilings import WAIT
+
+        self._number = np.uint64
+        self._backend = here.backend
+        self._function = here.function(WAIT)
+        self.begin, self.end = here.backend.new_event(), here.backend.new_event()
+
+    def close(self, ns: int) -> None:
+        """Have the stream wait so long from when it comes to that."""
+        arguments = self._backend.arguments(self._function, [self._number(ns)])
+        self._backend.enqueue(self._function, (1, 1, 1), (1, 1, 1), arguments, 0, self._backend.stream)
+
+
+class Graph:
+    """Launches that were recorded from a stream, one after the other, and can be replayed. Keeps what it launches alive."""
+
+    def __init__(self, here: Room, launches: Sequence[CudaLaunch]) -> None:
+        from cuda.bindings import driver
+
+        self._driver = driver
+        self._launches = tuple(launches)
+        self.nodes = sum(len(launch.steps) for launch in launches)
+        """Kernels in it."""
+        stream = driver.CUstream(here.backend.stream.handle)
+        here.backend.stream.synchronize()
+        # Relaxed, because Python may free device memory at any time.
+        checked(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+        try:
+            for launch in launches:
+                launch.put(here.backend.stream)
+        except BaseException:
+            error, unfinished = driver.cuStreamEndCapture(stream)
+            if error == driver.CUresult.CUDA_SUCCESS:
+                driver.cuGraphDestroy(unfinished)
+            raise
+        (recorded,) = checked(driver.cuStreamEndCapture(stream))
+        try:
+            self._verify(recorded)
+            (self._ready,) = checked(driver.cuGraphInstantiate(recorded, 0))
+        finally:
+            driver.cuGraphDestroy(recorded)
+        weakref.finalize(self, driver.cuGraphExecDestroy, self._ready).atexit = False
+        checked(driver.cuGraphUpload(self._ready, stream))
+
+    def replay(self, stream: Stream) -> None:
+        """Put all of it into a stream."""
+        checked(self._driver.cuGraphLaunch(self._ready, self._driver.CUstream(stream.handle)))
+
+    def _verify(self, recorded: Any) -> None:
+        """It holds a kernel for each step and nothing else. Raises LaunchError."""
+        driver = self._driver
+        _, count = checked(driver.cuGraphGetNodes(recorded))
+        nodes, _ = checked(driver.cuGraphGetNodes(recorded, count)) if count else ([], 0)
+        kinds = [checked(driver.cuGraphNodeGetType(node))[0] for node in nodes]
+        kernels = sum(kind == driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL for kind in kinds)
+        if (kernels, len(kinds)) != (self.nodes, self.nodes):
+            raise LaunchError(
+                f"a CUDA graph of {self.nodes} launches holds {len(kinds)} nodes, {kernels} of them kernels",
+                next_step="have the launcher put nothing but its launches into the stream",
+            )
+
+
+def checked(result: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a driver call gave besides its status. Raises DeviceFaultError for any status but success."""
+    status, *values = result
+    if status.value:
+        raise DeviceFaultError(f"the CUDA driver says {status.name}", next_step="run the kernel under compute-sanitizer")
+    return tuple(values)

@@ -1,0 +1,284 @@
+"""The one compile step: a .cu file becomes a cubin for one architecture, kept in a cache of our own.
+
+The semantics are those of PyCUDA's `SourceModule(text, no_extern_c=True, cache_dir=False, options=..., arch=...)`: nvcc gets a source
+text in a temporary folder, with the options as they are, and `pycuda.driver.module_from_buffer` loads what comes out (kernels.cuda.driver).
+nvcc is run here and not by `pycuda.compiler`, because that imports the driver (the static checks run where there is none), warns about
+every word that nvcc says (ptxas's report, which kernels.cuda.resources reads, is such), and its cache is not written atomically.
+
+The text is laid out with the local #includes that it names at the same relative places, and no line information is asked for: so the
+cubin does not depend on where tritmark is installed, and its hash is the same wherever compiler, source and options are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path, PurePath
+
+from tritmark.harness.errors import CompileError, DeviceUnavailableError, UsageError
+from tritmark.kernels.cuda.kernel import Kernel
+
+OPTIONS = ("-fmad=false", "-O3", "-std=c++17")
+"""For every kernel: without contraction into fused multiply-adds the bits are those of the CPU kernels."""
+
+CACHE = "TRITMARK_CACHE"
+"""Environment variable: folder of the caches; the user's cache folder unless set."""
+NVCC = "TRITMARK_NVCC"
+"""Environment variable: the nvcc to use."""
+
+LIMIT_S = 600
+_LOG = logging.getLogger(__name__)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+# Would change the code behind the cache's back.
+_MEDDLING = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """A compiled source for one architecture."""
+
+    code: bytes
+    report: str
+    """What nvcc and ptxas (-v) said."""
+    cached: bool
+    """Whether it came from the cache."""
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the code."""
+        return sha256(self.code).hexdigest()
+
+
+@cache
+def find_nvcc() -> Path:
+    """The compiler: TRITMARK_NVCC, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, then PyPI's nvidia-cuda-nvcc (13 and later have an nvcc).
+
+    Raises UsageError where TRITMARK_NVCC names no file, DeviceUnavailableError where there is none.
+    """
+    told = os.environ.get(NVCC, "").strip()
+    if told:
+        if not os.access(told, os.X_OK) or Path(told).is_dir():
+            raise UsageError(f"{NVCC} is {told!r}; legal: an nvcc that can be run")
+        return Path(told)
+    for candidate in _candidates():
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    raise DeviceUnavailableError(
+        "no CUDA compiler was found",
+        next_step=f"pip install 'nvidia-cuda-nvcc>=13' 'nvidia-cuda-cccl>=13', or install the CUDA toolkit, or set {NVCC} to its nvcc",
+    )
+
+
+def _candidates() -> Iterator[Path]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        folder = os.environ.get(variable, "").strip()
+        if folder:
+            yield Path(folder) / "bin" / "nvcc"
+    on_path = shutil.which("nvcc")
+    if on_path:
+        yield Path(on_path)
+    yield Path("/usr/local/cuda/bin/nvcc")
+    from importlib.util import find_spec
+
+    spec = find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        yield from sorted(Path(folder).glob("cu[0-9]*/bin/nvcc"), reverse=True)
+
+
+def _run(arguments: Sequence[str | Path], folder: Path | None = None) -> tuple[int, str]:
+    """Exit status, and what was said on both outputs."""
+    import subprocess
+
+    environment = {name: value for name, value in os.environ.items() if name not in _MEDDLING}
+    try:
+        done = subprocess.run(
+            [str(argument) for argument in arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except OSError as why:
+        raise CompileError(f"{arguments[0]} cannot be run ({why})", next_step=f"set {NVCC} to a working nvcc") from None
+    except subprocess.TimeoutExpired:
+        raise CompileError(f"{arguments[0]} took over {LIMIT_S} s", next_step="make the source smaller, or try another compiler") from None
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+@cache
+def _version_text(nvcc: Path) -> str:
+    status, said = _run([nvcc, "--version"])
+    if status or "release" not in said:
+        raise CompileError(f"{nvcc} --version failed: {said.strip()[-200:]}", next_step=f"set {NVCC} to a working nvcc")
+    return said
+
+
+def compiler() -> str:
+    """Name and version, such as "nvcc 13.0.88". Raises as find_nvcc does, CompileError where it does not run."""
+    found = re.search(r"\bV(\d[\d.]*)", text := _version_text(find_nvcc()))
+    return f"nvcc {found[1]}" if found else text.strip().splitlines()[-1]
+
+
+@cache
+def architectures() -> tuple[str, ...]:
+    """What the compiler can make code for, such as ("sm_75", "sm_80", ...), oldest first."""
+    status, said = _run([find_nvcc(), "--list-gpu-arch"])
+    found = {int(number) for number in re.findall(r"^compute_(\d+)\s*$", said, re.MULTILINE)}
+    if status or not found:
+        raise CompileError(f"nvcc --list-gpu-arch failed: {said.strip()[-200:]}", next_step=f"set {NVCC} to a working nvcc")
+    return tuple(f"sm_{number}" for number in sorted(found))
+
+
+def compile_kernel(kernel: Kernel, arch: str) -> Cubin:
+    """The cubin of the kernel's source with its macros and options, for `arch` (sm_90) unless its own options name an architecture.
+
+    Raises CompileError with nvcc's words, and what find_nvcc raises.
+    """
+    defines = [f"-D{name}={value}" for name, value in kernel.defines]
+    own = any(option.startswith(("-arch", "-gencode", "--gpu-architecture", "--generate-code")) for option in kernel.options)
+    target = [] if own else [f"-arch={arch}"]
+    return compile_source(kernel.path, (*OPTIONS, *target, *defines, *kernel.options))
+
+
+def compile_source(path: Path, options: Sequence[str]) -> Cubin:
+    """The cubin of a .cu file, from the cache or newly compiled. One process compiles it, others that want it wait for that one."""
+    nvcc = find_nvcc()
+    sources = local_sources(path)
+    key = sha256(
+        json.dumps([[(str(name), text) for name, text in sources.items()], list(options), _version_text(nvcc)]).encode()
+    ).hexdigest()
+    folder = cache_folder()
+    stored = folder / f"{key}.cubin"
+    found = _load(stored)
+    if found:
+        return found
+    from filelock import FileLock
+
+    lock = FileLock(folder / f"{key}.lock")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        must_be_private(folder)
+        lock.acquire()
+    except OSError as why:
+        _not_kept(folder, why)
+        return _compile(nvcc, sources, options)
+    try:
+        return _load(stored) or _store(stored, _compile(nvcc, sources, options))
+    finally:
+        lock.release()
+
+
+def _not_kept(folder: Path, why: OSError) -> None:
+    _LOG.warning("nothing can be kept in %s (%s), so kernels are compiled anew in each process; next: set %s", folder, why, CACHE)
+
+
+def cache_folder() -> Path:
+    """Where cubins are kept."""
+    told = os.environ.get(CACHE, "").strip()
+    if told:
+        return Path(told) / "cubin"
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("tritmark")) / "cubin"
+
+
+def must_be_private(folder: Path) -> None:
+    """Raises UsageError where others could put code there that we would run."""
+    found = folder.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(f"{folder} belongs to, or can be written by, others; legal: a folder of your own: chmod 700, or set {CACHE}")
+
+
+def local_sources(path: Path) -> dict[PurePath, str]:
+    """The text of a source and of every local #include that it names, itself first, by their places relative to a common folder."""
+    texts: dict[Path, str] = {}
+    waiting = [path.resolve()]
+    while waiting:
+        current = waiting.pop(0)
+        if current in texts:
+            continue
+        try:
+            texts[current] = current.read_text(encoding="utf-8")
+        except OSError as why:
+            raise CompileError(
+                f"{current} cannot be read ({why})", next_step="reinstall tritmark, or mend the kernel's file name"
+            ) from None
+        # A name in quotes that is not there is the compiler's to find or to complain about.
+        waiting += [near for name in _INCLUDE.findall(texts[current]) if (near := (current.parent / name).resolve()).is_file()]
+    top = Path(os.path.commonpath([source.parent for source in texts]))
+    return {source.relative_to(top): text for source, text in texts.items()}
+
+
+def _load(stored: Path) -> Cubin | None:
+    """What the cache holds, None where it holds nothing or something damaged."""
+    try:
+        must_be_private(stored.parent)
+        told, _, rest = stored.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    if sha256(rest).hexdigest().encode() != told:
+        return None
+    report, _, code = rest.partition(b"\n")
+    return Cubin(code, json.loads(report), cached=True)
+
+
+def _store(stored: Path, made: Cubin) -> Cubin:
+    """Put it under its name at once, or not at all: its SHA-256, a line with the report, the code."""
+    rest = json.dumps(made.report).encode() + b"\n" + made.code
+    temporary = stored.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(sha256(rest).hexdigest().encode() + b"\n" + rest)
+        os.replace(temporary, stored)
+    except OSError as why:
+        temporary.unlink(missing_ok=True)
+        _not_kept(stored.parent, why)
+    return made
+
+
+def _compile(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -> Cubin:
+    from tempfile import TemporaryDirectory
+
+    try:
+        with TemporaryDirectory(prefix="tritmark-") as scratch:
+            return _compile_in(Path(scratch), nvcc, sources, options)
+    except OSError as why:
+        raise CompileError(f"no scratch folder for the compiler ({why})", next_step="make room there, or set TMPDIR") from None
+
+
+def _compile_in(folder: Path, nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -> Cubin:
+    for name, text in sources.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    source = next(iter(sources))
+    status, said = _run([nvcc, "-cubin", "-Xptxas", "-v", *options, "-o", "out.cubin", str(source)], folder)
+    if status:
+        raise CompileError(f"{source} does not compile ({' '.join(options)}):\n{_errors(said)}\n", next_step=_mend(said))
+    return Cubin((folder / "out.cubin").read_bytes(), said, cached=False)
+
+
+def _errors(said: str) -> str:
+    """The compiler's own words, first to last complaint, at most 2000 characters."""
+    lines = [row for row in said.splitlines() if row.strip() and not row.startswith("ptxas info")]
+    text = "\n".join(lines)
+    return text if len(text) <= 2000 else text[:2000] + "\n..."
+
+
+def _mend(said: str) -> str:
+    if "Unsupported gpu architecture" in said:
+        return f"{compiler()} makes code for {', '.join(architectures())}; install a toolkit that knows the device, or use the CPU"
+    if shutil.which("g++") is None:
+        return "install g++, which nvcc needs"
+    if "nv/target" in said:
+        return "pip install nvidia-cuda-cccl of nvcc's version"
+    return "mend the source; the CPU's kernels are not concerned"

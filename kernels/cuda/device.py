@@ -1,0 +1,157 @@
+"""The GPU as a device of the harness: whether it is there, what it can do, where its memory is, and what its launcher can prove.
+
+Nothing here asks for more than the question needs: only what runs something makes the room, and with it a context.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+import numpy.typing as npt
+
+from tritmark.harness.errors import DeviceError, UsageError
+from tritmark.harness.spec import Ceiling, Clock, Device, Launch, Memory, Proof
+from tritmark.kernels.cuda import launch as launches
+from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.launch import CudaLaunch, compute
+from tritmark.kernels.cuda.memory import Watch
+from tritmark.kernels.cuda.room import room, simulated
+
+FORCE = "TRITMARK_FORCE_CUDA"
+"""Environment variable: the only variant that may be taken on the GPU."""
+
+CAPABILITIES = ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0))
+"""Compute capabilities that variants may ask for."""
+
+
+def features() -> frozenset[str]:
+    """Every capability up to the device's own, and that it is real where no simulator stands in for it."""
+    backend = room().backend
+    found = {compute(each) for each in CAPABILITIES if each <= backend.info.capability}
+    return frozenset(found if backend.simulated else found | {launches.REAL})
+
+
+def missing() -> str | None:
+    """Why there is no GPU that can be used and what to do about it, or None. For the simulator: why it cannot be built."""
+    if simulated():
+        from tritmark.kernels.cuda.simulator import toolchain
+
+        return _why(toolchain.compiler)
+    from tritmark.harness.machine import gpu
+
+    return gpu.why_not()
+
+
+def _why(ask: Callable[[], object]) -> str | None:
+    try:
+        ask()
+    except DeviceError as error:
+        return str(error)
+    return None
+
+
+def forced() -> str | None:
+    """The variant that TRITMARK_FORCE_CUDA names, or None. Raises UsageError for a name that does not exist."""
+    name = os.environ.get(FORCE, "").strip()
+    if not name:
+        return None
+    legal = dict.fromkeys(variant.rpartition("/")[2] for variant in launches.KERNELS)
+    if name not in legal:
+        raise UsageError(f"{FORCE} is {name!r}; legal: {', '.join(legal) or 'none'}")
+    return name
+
+
+def code_hash(variant_id: str) -> str:
+    """SHA-256 over those of the binaries that hold the variant's kernels, which are compiled for it; "" for what is no CUDA variant."""
+    kernels = launches.KERNELS.get(variant_id, ())
+    return sha256("".join(room().function(kernel).code_hash for kernel in kernels).encode()).hexdigest() if kernels else ""
+
+
+def compiler() -> str:
+    """Name and version of what compiles the kernels."""
+    if simulated():
+        from tritmark.kernels.cuda.simulator import toolchain
+
+        return toolchain.compiler()[1]
+    from tritmark.kernels.cuda.compile import compiler as nvcc
+
+    return nvcc()
+
+
+def proof(launch: Launch) -> Proof | None:
+    """What the launcher collected; None for what it did not launch."""
+    return launch.proof if isinstance(launch, CudaLaunch) else None
+
+
+class DeviceMemory:
+    """The GPU's memory, for the harness: buffers and arrays are DeviceArrays."""
+
+    @property
+    def cache(self) -> int | None:
+        """Bytes of L2; None where the driver does not tell."""
+        return room().backend.info.l2 or None
+
+    def available(self) -> int:
+        """Bytes that are free, what the pool keeps for the next request included."""
+        return room().pool.available()
+
+    def allocate(self, nbytes: int) -> DeviceArray:
+        """A flat uint8 array from the pool, content undefined. Raises InsufficientMemoryError."""
+        return room().array((max(1, nbytes),), "uint8")
+
+    def view(
+        self, buffer: DeviceArray, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
+    ) -> DeviceArray:
+        """An array within the buffer."""
+        return buffer.view(shape, dtype, offset, strides)
+
+    def write(self, array: DeviceArray, values: npt.NDArray[Any]) -> None:
+        """Copy to the device; complete on return."""
+        array.write(values)
+
+    def read(self, array: DeviceArray, into: npt.NDArray[Any]) -> None:
+        """Copy from the device; complete on return."""
+        array.read(into)
+
+    def watch(self) -> Watch:
+        """See kernels.cuda.memory."""
+        return room().pool.watch()
+
+
+MEMORY = DeviceMemory()
+
+
+def _memory() -> Memory:
+    return MEMORY
+
+
+def _clock() -> Clock:
+    from tritmark.kernels.cuda.clock import GraphClock
+
+    return GraphClock()
+
+
+def _ceilings() -> Mapping[str, Ceiling]:
+    from tritmark.kernels.cuda.ceilings import ceilings
+
+    return ceilings()
+
+
+DEVICE = Device(
+    type=launches.DEVICE,
+    summary="an NVIDIA GPU, through PyCUDA",
+    features=features,
+    clock=_clock,
+    ceilings=_ceilings,
+    cores=lambda: 1,
+    forced=forced,
+    code_hash=code_hash,
+    compiler=compiler,
+    missing=missing,
+    simulated=simulated,
+    memory=_memory,
+    proof=proof,
+)

@@ -1,0 +1,481 @@
+"""A GPU as the backend: PyCUDA on the device's primary context. cuda-bindings answers what PyCUDA does not ask (occupancy, parameters).
+
+PyCUDA keeps a stack of contexts for each thread. The main thread has the context all its life if it made the backend; any other has it
+within `with backend:`, which every method here does for itself: a thread that ended with a context on its stack would end the process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import (
+    CompileError,
+    DeviceError,
+    DeviceFaultError,
+    DeviceUnavailableError,
+    InsufficientMemoryError,
+    LaunchError,
+)
+from tritmark.harness.machine import gpu
+from tritmark.kernels.cuda import compile as compiler
+from tritmark.kernels.cuda.kernel import Dim, Kernel
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.backend import Event, Function, Stream
+
+STATIC_LIMIT = 48 * 1024
+"""Bytes of shared memory that a block has without asking for more."""
+_GRID: Dim = ((1 << 31) - 1, 65535, 65535)
+_BLOCK: Dim = (1024, 1024, 64)
+"""What every compute capability from 7.0 admits."""
+_CAPTURE = range(900, 920)
+"""CUresults about the recording of a stream: a call that is not allowed now, and no fault."""
+
+
+class _Depth(threading.local):
+    """How often this thread has entered the context."""
+
+    value = 0
+
+
+class DriverBackend:
+    """A GPU. As a context manager it makes its context current for the thread that enters it.
+
+    Raises DeviceUnavailableError where there is no GPU, or it cannot be had.
+    """
+
+    simulated = False
+
+    def __init__(self, index: int = 0) -> None:
+        self._lost: DeviceError | None = None
+        self._depth = _Depth()
+        self._cuda, self._bindings, self._pack = _packages()
+        self.info = gpu.device_info(index)
+        cuda = self._cuda
+        try:
+            cuda.init()
+            self._context = cuda.Device(index).retain_primary_context()
+            self._context.push()
+        except cuda.MemoryError as why:
+            raise gpu.busy(self.info, f"{why}, not even for a context") from None
+        except cuda.Error as why:
+            raise gpu.busy(self.info, str(why)) from None
+        self._depth.value = 1
+        self._modules: dict[str, tuple[Any, Any]] = {}
+        self.buried: list[Any] = []
+        """What could not be given back because the context was lost."""
+        self.last_kernel = ""
+        """The function that was given to the device last."""
+        import atexit
+
+        atexit.register(self._leave, os.getpid())
+        os.register_at_fork(after_in_child=self._forked)
+        self.stream: Stream = self.new_stream()
+        if threading.current_thread() is not threading.main_thread():
+            self.__exit__()
+
+    def __enter__(self) -> DriverBackend:
+        if self._lost is not None:
+            raise type(self._lost)(self._lost.found, next_step=self._lost.next_step)
+        depth = self._depth
+        if not depth.value:
+            self._context.push()
+        depth.value += 1
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        depth = self._depth
+        depth.value -= 1
+        if not depth.value:
+            self._cuda.Context.pop()
+
+    def function(self, kernel: Kernel) -> DriverFunction:
+        """The kernel, compiled for this GPU and loaded. Raises CompileError, DeviceUnavailableError."""
+        if self.info.capability < kernel.capability:
+            has, needs = (".".join(map(str, pair)) for pair in (self.info.capability, kernel.capability))
+            raise DeviceUnavailableError(
+                f"{kernel.name} needs compute capability {needs} and {self.info.name} has {has}",
+                next_step="let automatic selection choose a kernel",
+            )
+        cubin = compiler.compile_kernel(kernel, self.info.arch)
+        with self:
+            module, twin = self._modules.get(cubin.hash) or self._load(kernel, cubin)
+            try:
+                raw = module.get_function(kernel.name)
+            except self._cuda.Error as why:
+                if self._broken():
+                    self._fail(why, f"loading {kernel.name}")
+                raise CompileError(
+                    f"{kernel.file} has no kernel {kernel.name} ({why})", next_step='declare it extern "C" __global__ under that name'
+                ) from None
+            return DriverFunction(self, kernel, cubin, raw, self._ask("cuModuleGetFunction", twin, kernel.name.encode()))
+
+    def _load(self, kernel: Kernel, cubin: compiler.Cubin) -> tuple[Any, Any]:
+        """The cubin as PyCUDA's module, and once more for cuda-bindings: PyCUDA keeps the handles of its functions to itself."""
+        try:
+            module = self._cuda.module_from_buffer(cubin.code)
+        except self._cuda.MemoryError as why:
+            self._fail(why, f"loading {kernel.file}", len(cubin.code))
+        except self._cuda.Error as why:
+            if self._broken():
+                self._fail(why, f"loading {kernel.file}")
+            raise DeviceUnavailableError(
+                f"the driver ({self.info.driver}) does not take {kernel.file} as {compiler.compiler()} made it for {self.info.arch}: {why}",
+                next_step=f"update the driver, or set {compiler.NVCC} to the nvcc of a toolkit that is not newer than it",
+            ) from None
+        loaded = (module, self._ask("cuModuleLoadData", cubin.code))
+        self._modules[cubin.hash] = loaded
+        return loaded
+
+    def arguments(self, function: Function, args: Sequence[Any]) -> bytes:
+        """Arguments (NumPy scalars; pointers as np.uint64), laid out as the kernel takes them.
+
+        Raises TypeError where they are not what the kernel takes, as far as the driver tells (from CUDA 12.4).
+        """
+        for place, arg in enumerate(args):
+            if not isinstance(arg, np.integer | np.floating):
+                raise TypeError(f"{function.name}: argument {place} is {type(arg).__name__}; legal: a NumPy integer or float")
+        assert isinstance(function, DriverFunction)
+        taken = function.parameters(len(args))
+        given = tuple(arg.dtype.itemsize for arg in args)
+        if taken is not None and taken != given:
+            raise TypeError(f"{function.name} takes parameters of {taken} bytes, and was given {given}")
+        packed: bytes = self._pack("".join(arg.dtype.char for arg in args), *args)
+        return packed
+
+    def enqueue(self, function: Function, grid: Dim, block: Dim, arguments: bytes, shared: int, stream: Stream) -> None:
+        """Put one launch into a stream. Raises LaunchError where the device refuses it."""
+        assert isinstance(function, DriverFunction)
+        assert isinstance(stream, DriverStream)
+        with self:
+            try:
+                if shared > function.dynamic:
+                    function.allow(shared)
+                function.raw._launch_kernel(grid, block, arguments, shared, stream.raw)
+            except (self._cuda.Error, OverflowError) as why:
+                self._refused(why, function, grid, block, shared)
+        self.last_kernel = function.name
+
+    def new_stream(self) -> DriverStream:
+        """A stream that, as the driver's default, waits for copies and launches outside of any stream and they for it."""
+        with self:
+            return DriverStream(self, self._cuda.Stream())
+
+    def new_event(self) -> DriverEvent:
+        with self:
+            return DriverEvent(self, self._cuda.Event())
+
+    def allocate(self, nbytes: int) -> DriverAllocation:
+        """Memory from the driver, aligned to at least 256 bytes. Raises InsufficientMemoryError."""
+        with self:
+            try:
+                return DriverAllocation(self, self._cuda.mem_alloc(nbytes), nbytes)
+            except self._cuda.Error as why:
+                self._fail(why, "an allocation", nbytes)
+
+    def memory(self) -> tuple[int, int]:
+        with self:
+            free, total = self._cuda.mem_get_info()
+            return int(free), int(total)
+
+    def pinned(self, nbytes: int) -> npt.NDArray[Any]:
+        with self:
+            try:
+                made: npt.NDArray[Any] = self._cuda.pagelocked_empty(nbytes, np.uint8)
+            except self._cuda.MemoryError as why:
+                raise DeviceError(
+                    f"{nbytes} bytes of the host's memory cannot be pinned ({why})", next_step="pin less at a time, or raise ulimit -l"
+                ) from None
+            return made
+
+    def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
+        if not values.nbytes:
+            return
+        with self:
+            try:
+                if stream is None:
+                    self._cuda.memcpy_htod(pointer, _bytes(values))
+                else:
+                    self._cuda.memcpy_htod_async(pointer, _bytes(values), _raw(stream))
+            except self._cuda.Error as why:
+                self._fail(why, f"copying {values.nbytes} bytes to the device")
+
+    def read(self, pointer: int, into: npt.NDArray[Any], stream: Stream | None = None) -> None:
+        if not into.nbytes:
+            return
+        with self:
+            try:
+                if stream is None:
+                    self._cuda.memcpy_dtoh(_bytes(into), pointer)
+                else:
+                    self._cuda.memcpy_dtoh_async(_bytes(into), pointer, _raw(stream))
+            except self._cuda.Error as why:
+                self._fail(why, f"copying {into.nbytes} bytes from the device")
+
+    def fill(self, pointer: int, byte: int, nbytes: int, stream: Stream | None = None) -> None:
+        if not nbytes:
+            return
+        with self:
+            try:
+                self._cuda.memset_d8_async(pointer, byte, nbytes, _raw(stream or self.stream))
+                if stream is None:
+                    _raw(self.stream).synchronize()
+            except self._cuda.Error as why:
+                self._fail(why, f"setting {nbytes} bytes")
+
+    def synchronize(self) -> None:
+        with self:
+            try:
+                self._cuda.Context.synchronize()
+            except self._cuda.Error as why:
+                self._fail(why, "waiting for the device")
+
+    # Where something went wrong
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        """Call the driver through cuda-bindings. Raises DeviceError where it refuses."""
+        code, *values = getattr(self._bindings, function)(*arguments)
+        if code:
+            raise DeviceError(f"{function}: {getattr(code, 'name', code)}", next_step="update the driver and cuda-bindings")
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def _broken(self) -> bool:
+        """Whether the context is lost: then every call fails, waiting for it too."""
+        (code,) = self._bindings.cuCtxSynchronize()
+        return bool(code) and int(code) not in _CAPTURE
+
+    def _fail(self, why: Exception, doing: str, nbytes: int = 0) -> NoReturn:
+        """Raise what a refused call means: InsufficientMemoryError, DeviceFaultError or DeviceError."""
+        if isinstance(why, self._cuda.MemoryError):
+            raise InsufficientMemoryError(
+                what=doing, required=nbytes, available=self.memory()[0], next_step="free other arrays, or work on smaller pieces"
+            ) from None
+        if self._broken():
+            kernel = f"; the kernel that it was given last is {self.last_kernel}" if self.last_kernel else ""
+            self._lost = DeviceFaultError(
+                f"{self.info.name} broke off: {why}{kernel}",
+                next_step="this process has lost its GPU context: start a fresh one, under compute-sanitizer to see where it broke; "
+                "the CPU's kernels still work here",
+            )
+            raise self._lost from None
+        raise DeviceError(f"{doing}: {why}", next_step="look with nvidia-smi, or use the CPU") from None
+
+    def _refused(self, why: Exception, function: DriverFunction, grid: Dim, block: Dim, shared: int) -> NoReturn:
+        """Raise what a refused launch means: LaunchError naming the limit, or DeviceFaultError from an earlier kernel."""
+        if self._broken():
+            self._fail(why, f"launching {function.name}")
+        threads, info = block[0] * block[1] * block[2], self.info
+        limits = (
+            (
+                not 1 <= threads <= function.most_threads,
+                f"{threads} threads a block",
+                f"1 to {function.most_threads}, which its {function.registers} registers a thread and its launch bounds allow",
+            ),
+            (
+                function.shared + shared > info.shared_per_block_optin,
+                f"{function.shared + shared} bytes of shared memory a block",
+                f"at most {info.shared_per_block_optin}, which {info.name} has",
+            ),
+            (_outside(block, _BLOCK), f"block {block}", f"(1, 1, 1) to {_BLOCK}"),
+            (_outside(grid, _GRID), f"grid {grid}", f"(1, 1, 1) to {_GRID}"),
+        )
+        for passed, found, legal in limits:
+            if passed:
+                raise LaunchError(f"{function.name}: {found}", next_step=f"use {legal}") from None
+        asked = f"grid {grid}, block {block}, {shared} bytes of dynamic shared memory"
+        raise LaunchError(f"{function.name}: {why} ({asked})", next_step="launch with fewer threads or less shared memory") from None
+
+    def _forked(self) -> None:
+        self._lost = DeviceUnavailableError(
+            "this process was forked from one that uses the GPU", next_step="start workers by spawn, not by fork"
+        )
+
+    def _leave(self, pid: int) -> None:
+        """At the end of the process, in the main thread. What still lies in the context then goes without a word."""
+        self._lost = self._lost or DeviceUnavailableError("this process is ending", next_step="use the GPU before that")
+        if pid == os.getpid():
+            with suppress(self._cuda.Error):
+                if not self._depth.value:
+                    self._context.push()
+                self._context.detach()
+
+
+class _Held:
+    """What belongs to the context. PyCUDA would not give it back in a thread that has not entered the context."""
+
+    __slots__ = ("_backend", "raw")
+
+    def __init__(self, backend: DriverBackend, raw: Any) -> None:
+        self._backend = backend
+        self.raw = raw
+
+    def free(self) -> None:
+        """Give it back. Where the context is lost it is kept until the process ends: PyCUDA would complain about each piece."""
+        try:
+            with self._backend:
+                self.raw = None
+        except DeviceError:
+            self._backend.buried.append(self.raw)
+            self.raw = None
+
+    def __del__(self) -> None:
+        if self.raw is not None:
+            self.free()
+
+
+class DriverFunction:
+    """A kernel that is loaded."""
+
+    def __init__(self, backend: DriverBackend, kernel: Kernel, cubin: compiler.Cubin, raw: Any, handle: Any) -> None:
+        attribute = backend._cuda.function_attribute
+        self._backend = backend
+        self._handle = handle
+        self.raw = raw
+        self.name = kernel.name
+        self.registers = int(raw.get_attribute(attribute.NUM_REGS))
+        self.shared = int(raw.get_attribute(attribute.SHARED_SIZE_BYTES))
+        self.local = int(raw.get_attribute(attribute.LOCAL_SIZE_BYTES))
+        self.most_threads = int(raw.get_attribute(attribute.MAX_THREADS_PER_BLOCK))
+        self.code_hash = cubin.hash
+        self.cached = cubin.cached
+        """Whether the cubin cache had it."""
+        self.handle = int(handle)
+        self.dynamic = STATIC_LIMIT - self.shared
+        """Bytes of dynamic shared memory that a launch may ask for so far."""
+
+    def allow(self, shared: int) -> None:
+        """Let launches ask for so many bytes of dynamic shared memory. Raises PyCUDA's LogicError where the device has not so many."""
+        cuda, backend = self._backend._cuda, self._backend
+        self.raw.set_attribute(cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+        attribute = backend._bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        backend._ask("cuFuncSetAttribute", self._handle, attribute, shared)
+        self.dynamic = shared
+
+    def blocks_per_sm(self, threads: int, shared: int = 0) -> int:
+        """Blocks that one multiprocessor holds at a time, told by the driver; 0 where not even one fits."""
+        with self._backend as backend:
+            if threads > self.most_threads or self.shared + shared > backend.info.shared_per_block_optin:
+                return 0
+            if shared > self.dynamic:
+                self.allow(shared)
+            return int(backend._ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", self._handle, threads, shared))
+
+    def parameters(self, given: int) -> tuple[int, ...] | None:
+        """Bytes of each parameter; None where the driver does not tell (before CUDA 12.4).
+
+        Before 13.1 it does not tell how many there are: then no more than `given` are looked for, since asking past the last is an
+        error that compute-sanitizer reports, and what is missing at the end goes unseen here (the simulator sees it).
+        """
+        bindings = self._backend._bindings
+        try:
+            counted = getattr(bindings, "cuFuncGetParamCount", None)
+            code, count = counted(self._handle) if counted else (1, 0)
+            sizes = []
+            for place in range(given if code else count):
+                wrong, _, size = bindings.cuFuncGetParamInfo(self._handle, place)
+                if wrong:
+                    break
+                sizes.append(int(size))
+        except (AttributeError, RuntimeError):  # bindings or a driver without the function
+            return None
+        return tuple(sizes)
+
+
+class DriverStream(_Held):
+    """A stream. Leaving it as a context manager waits for what was put in."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, backend: DriverBackend, raw: Any) -> None:
+        super().__init__(backend, raw)
+        self.handle = int(raw.handle)
+
+    def synchronize(self) -> None:
+        with self._backend:
+            try:
+                self.raw.synchronize()
+            except self._backend._cuda.Error as why:
+                self._backend._fail(why, "waiting for a stream")
+
+    def wait(self, event: Event) -> None:
+        with self._backend:
+            self.raw.wait_for_event(_raw(event))
+
+    def __enter__(self) -> DriverStream:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.synchronize()
+
+
+class DriverEvent(_Held):
+    """A point in a stream."""
+
+    __slots__ = ()
+
+    def record(self, stream: Stream) -> None:
+        with self._backend:
+            try:
+                self.raw.record(_raw(stream))
+            except self._backend._cuda.Error as why:
+                self._backend._fail(why, "recording an event")
+
+    def synchronize(self) -> None:
+        with self._backend:
+            try:
+                self.raw.synchronize()
+            except self._backend._cuda.Error as why:
+                self._backend._fail(why, "waiting for an event")
+
+    def since(self, earlier: Event) -> float:
+        with self._backend:
+            try:
+                return float(self.raw.time_since(_raw(earlier))) * 1e6
+            except self._backend._cuda.Error as why:
+                self._backend._fail(why, "reading two events")
+
+
+class DriverAllocation(_Held):
+    """Device memory; it goes back when `free` is called or the object is gone."""
+
+    __slots__ = ("nbytes", "pointer")
+
+    def __init__(self, backend: DriverBackend, raw: Any, nbytes: int) -> None:
+        super().__init__(backend, raw)
+        self.pointer = int(raw)
+        self.nbytes = nbytes
+
+
+def _packages() -> tuple[Any, Any, Any]:
+    """PyCUDA's driver, cuda-bindings' and PyCUDA's packing of arguments. Raises DeviceUnavailableError with what is missing."""
+    found = gpu.problem() or gpu.package_problem()
+    if found is not None:
+        raise found
+    try:
+        import pycuda.driver as cuda
+        from cuda.bindings import driver as bindings
+        from pycuda._pvt_struct import pack
+    except ImportError as why:
+        raise gpu.import_problem(why) from None
+    return cuda, bindings, pack
+
+
+def _raw(held: object) -> Any:
+    assert isinstance(held, _Held)
+    return held.raw
+
+
+def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The same memory as bytes: bfloat16 has no buffer of its own."""
+    return values.reshape(-1).view(np.uint8)
+
+
+def _outside(found: Dim, most: Dim) -> bool:
+    return any(not 1 <= size <= limit for size, limit in zip(found, most, strict=True))

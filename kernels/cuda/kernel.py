@@ -1,0 +1,59 @@
+"""What a CUDA kernel is to its launcher: a function of a .cu file, what it may use, and one launch of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Dim = tuple[int, int, int]
+
+ROOM = Path(__file__).parent.parent
+"""Folder of the ops: `Kernel.file` is relative to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One `extern "C" __global__` function and its budget, which the static checks hold it to for every architecture."""
+
+    file: str
+    """Source, relative to kernels/, such as "i2s_quantize/vector.cu"."""
+    name: str
+    """The function. Names begin with i2s_gpu_, ternary_gpu_, gemm_, wmma_ or convert_gpu_: receipts show them."""
+    threads: int
+    """Threads of a block, at most."""
+    registers: int
+    """Registers a thread may use."""
+    shared: int = 0
+    """Bytes of shared memory that a block may use, static and dynamic together."""
+    local: int = 0
+    """Bytes of local memory (stack and spills) that a thread may use."""
+    capability: tuple[int, int] = (7, 0)
+    """The least compute capability."""
+    defines: tuple[tuple[str, str], ...] = ()
+    """Macros that make this specialisation of the source, such as (("BLOCK", "128"),)."""
+    options: tuple[str, ...] = ()
+    """Further options for nvcc."""
+    simulated: bool = True
+    """False where the simulator cannot run it (wgmma, TMA); it is then compiled and its resources are checked."""
+
+    @property
+    def path(self) -> Path:
+        """The source file."""
+        return ROOM / self.file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One launch of a kernel.
+
+    `args` are in the order of the function's parameters: DeviceArray (its pointer is passed) or a NumPy scalar of exactly the
+    parameter's type (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64).
+    """
+
+    kernel: Kernel
+    grid: Dim
+    block: Dim
+    args: tuple[Any, ...]
+    shared: int = 0
+    """Bytes of dynamic shared memory."""

@@ -1,0 +1,227 @@
+"""From a Variant to launches on the device: what an op's cuda.py describes becomes steps that can be run, captured and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.machine.gpu import DeviceInfo
+from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, Proof, Tier, Variant
+from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.backend import Function, Stream
+from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.params import LaunchParams, launch_params
+
+DEVICE = "cuda"
+REAL = "a real GPU"
+"""Feature of devices that are not simulated."""
+NONE_BAD = np.uint64(0xFFFFFFFFFFFFFFFF)
+"""What the kernels' `bad` holds until one of them lowers it, by atomicMin, to the index of an element that the contract forbids."""
+
+
+def compute(capability: tuple[int, int]) -> str:
+    """The feature of a device that has at least that compute capability."""
+    return f"compute capability {capability[0]}.{capability[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What an op's steps are made from: arguments on the device, and what the device is."""
+
+    inputs: Mapping[str, Any]
+    """Arrays as DeviceArray, scalars as NumPy scalars."""
+    outputs: Mapping[str, DeviceArray]
+    axes: Axes
+    info: DeviceInfo
+    bad: DeviceArray
+    """uint64 (1,), NONE_BAD."""
+    workspace: DeviceArray | None
+    """uint8, as many bytes as the variant's `workspace` says, content undefined; None for none."""
+    function: Callable[[Kernel], Function]
+
+    def params(self, kernel: Kernel, blocks: int, threads: int | None = None, *, shared: int = 0, waves: int | None = None) -> LaunchParams:
+        """See launch_params; `threads` are the kernel's unless told."""
+        return launch_params(self.function(kernel), self.info, blocks, threads or kernel.threads, shared=shared, waves=waves)
+
+
+Steps = Callable[[Call], tuple[Step, ...]]
+
+KERNELS: dict[str, tuple[Kernel, ...]] = {}
+"""For each variant's id the kernels that it launches, for the static checks and the hash of its code."""
+
+
+def variant(
+    key: KernelKey,
+    name: str,
+    tier: Tier,
+    summary: str,
+    kernels: tuple[Kernel, ...],
+    steps: Steps,
+    *,
+    constraints: tuple[Constraint, ...] = (),
+    alignment: int = 1,
+    workspace: Callable[[Axes], int] | None = None,
+    features: frozenset[str] = frozenset(),
+) -> Variant:
+    """A Variant on the GPU. `steps(call)` gives its launches in order; `kernels` are all that they may use.
+
+    `alignment`: bytes that every array's address must be a multiple of. `features`: beyond the kernels' compute capability.
+    """
+    needed = {compute(max(kernel.capability for kernel in kernels))} | features
+    if not all(kernel.simulated for kernel in kernels):
+        needed |= {REAL}
+    more: dict[str, Any] = {} if workspace is None else {"workspace": workspace}
+    made = Variant(
+        key=key,
+        name=name,
+        tier=tier,
+        summary=summary,
+        bind=partial(_bind, f"{key}/{name}", steps, workspace, alignment),
+        features=frozenset(needed),
+        constraints=constraints,
+        alignment=alignment,
+        **more,
+    )
+    KERNELS[made.id] = kernels
+    return made
+
+
+def _bind(
+    variant_id: str,
+    steps: Steps,
+    workspace: Callable[[Axes], int] | None,
+    alignment: int,
+    inputs: Arrays,
+    outputs: Arrays,
+    axes: Axes,
+    threads: int,
+) -> Launch:
+    from tritmark.kernels.cuda.room import room
+
+    for name, array in (*inputs.items(), *outputs.items()):
+        if isinstance(array, DeviceArray) and array.pointer % alignment:
+            op = variant_id.split("/")[1]
+            raise InvalidArgumentError(
+                op=op, argument=name, found=f"at address {array.pointer:#x}", legal=f"a multiple of {alignment} bytes"
+            )
+    here = room()
+    scratch = workspace(axes) if workspace else 0
+    bad = here.array((1,), np.uint64)
+    bad.write(np.full(1, NONE_BAD))
+    call = Call(
+        inputs=inputs,
+        outputs=outputs,
+        axes=axes,
+        info=here.backend.info,
+        bad=bad,
+        workspace=here.array((scratch,), np.uint8) if scratch else None,
+        function=here.function,
+    )
+    return CudaLaunch(variant_id, call, steps(call))
+
+
+class CudaLaunch:
+    """A variant bound to arrays on the device. Counts its launches, and times its first run with events."""
+
+    def __init__(self, variant_id: str, call: Call, steps: tuple[Step, ...]) -> None:
+        from tritmark.kernels.cuda.room import room
+
+        self._room = room()
+        self._call = call  # keeps the arrays alive
+        self._name = variant_id.rpartition("/")[2]
+        backend = self._room.backend
+        self._prepared = []
+        self._functions: list[Function] = []
+        for step in steps:
+            function = self._room.function(step.kernel)
+            # Raises before anything is launched.
+            threads = step.block[0] * step.block[1] * step.block[2]
+            launch_params(function, backend.info, 1, threads, shared=step.shared)
+            args = [np.uint64(arg.pointer) if isinstance(arg, DeviceArray) else arg for arg in step.args]
+            self._prepared.append((function, step.grid, step.block, backend.arguments(function, args), step.shared))
+            self._functions.append(function)
+        self.steps = steps
+        self.ran = ""
+        self.runs = 0
+        self.threads_used = 1
+        """Of the host."""
+        self._launches = 0
+        self._device_ns = 0.0
+        self._timed = 0
+
+    def run(self) -> None:
+        """Run once and wait. Raises LaunchError or DeviceFaultError."""
+        stream = self._room.backend.stream
+        if self._timed:
+            self.enqueue(stream)
+            stream.synchronize()
+            return
+        begin, end = self._room.backend.new_event(), self._room.backend.new_event()
+        begin.record(stream)
+        self.enqueue(stream)
+        end.record(stream)
+        stream.synchronize()
+        self.timed(1, end.since(begin))
+
+    def enqueue(self, stream: Stream) -> None:
+        """Put all steps into a stream without waiting, and count them."""
+        self.put(stream)
+        self.count(1)
+
+    def put(self, stream: Stream) -> None:
+        """Put all steps into a stream that captures: nothing runs, nothing is counted."""
+        enqueue = self._room.backend.enqueue
+        for function, grid, block, arguments, shared in self._prepared:
+            enqueue(function, grid, block, arguments, shared, stream)
+
+    def count(self, runs: int) -> None:
+        """So many runs were given to the device, by `enqueue` or by replaying what `put` had captured."""
+        self.runs += runs
+        self._launches += runs * len(self._prepared)
+        self._room.stats.launches += runs * len(self._prepared)
+        self.ran = self._name
+
+    def timed(self, runs: int, device_ns: float) -> None:
+        """The device measured so many of the runs with its events."""
+        self._timed += runs
+        self._device_ns += device_ns
+        self._room.stats.kernel_ns += device_ns
+
+    @property
+    def bad(self) -> int:
+        """Index of the first element found that the contract forbids, or -1; forgotten once it was asked for."""
+        found = self._call.bad.numpy()
+        if found[0] == NONE_BAD:
+            return -1
+        self._call.bad.write(np.full(1, NONE_BAD))
+        return int(found[0])
+
+    @property
+    def bad_at(self) -> DeviceArray:
+        """Where the kernels leave that index on the device: uint64 (1,), NONE_BAD for none."""
+        return self._call.bad
+
+    @property
+    def pointer(self) -> int | None:
+        """Handle of the first function: the device's clock can launch it."""
+        return self._functions[0].handle
+
+    @property
+    def proof(self) -> Proof:
+        """What is known about the runs so far."""
+        functions = dict.fromkeys((function.name, function.code_hash) for function in self._functions)
+        return Proof(
+            uuid=self._room.backend.info.uuid,
+            functions=tuple(name for name, _ in functions),
+            launches=self._launches,
+            device_ns=self._device_ns,
+            timed_runs=self._timed,
+            code_hash=sha256("".join(code for _, code in functions).encode()).hexdigest(),
+            simulated=self._room.backend.simulated,
+        )

@@ -1,0 +1,65 @@
+"""Launch parameters, computed from the limits of the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tritmark.harness.errors import LaunchError
+from tritmark.harness.machine.gpu import DeviceInfo
+from tritmark.kernels.cuda.backend import Function
+from tritmark.kernels.cuda.kernel import Dim
+
+MOST_BLOCKS = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchParams:
+    """Grid, block and dynamic shared memory of a launch, and the occupancy that follows from them."""
+
+    grid: Dim
+    block: Dim
+    shared: int = 0
+    occupancy: float = 0.0
+    """Resident threads over the most that a multiprocessor holds."""
+    waves: float = 0.0
+    """Blocks over the blocks that the device holds at a time."""
+
+
+def launch_params(
+    function: Function, info: DeviceInfo, blocks: int, threads: int, *, shared: int = 0, waves: int | None = None
+) -> LaunchParams:
+    """Parameters for `blocks` blocks of `threads` threads; with `waves`, at most so many times what the device holds at a time.
+
+    Raises LaunchError where a block needs more threads or shared memory than the device has.
+    """
+    if not 1 <= threads <= min(function.most_threads, info.threads_per_block):
+        most = min(function.most_threads, info.threads_per_block)
+        step = f"use 1 to {most}, which its registers and {info.name} allow"
+        raise LaunchError(f"{function.name}: {threads} threads a block", next_step=step)
+    if function.shared + shared > info.shared_per_block_optin:
+        raise LaunchError(
+            f"{function.name}: {function.shared + shared} bytes of shared memory a block",
+            next_step=f"use at most {info.shared_per_block_optin}, which {info.name} has",
+        )
+    resident = function.blocks_per_sm(threads, shared)
+    if resident < 1:
+        found = f"{function.name}: no block of {threads} threads fits a multiprocessor"
+        raise LaunchError(found, next_step="use fewer threads or less shared memory")
+    held = resident * info.sms
+    count = max(1, min(blocks, MOST_BLOCKS, held * waves if waves else blocks))
+    return LaunchParams(
+        grid=(count, 1, 1),
+        block=(threads, 1, 1),
+        shared=shared,
+        occupancy=min(1.0, resident * threads / info.threads_per_sm),
+        waves=count / held,
+    )
+
+
+def tile_search(info: DeviceInfo, itemsize: int, least: int = 16, most: int = 32) -> int:
+    """Edge of the largest square tile, from `least` by doubling to `most`, of which a block has a thread for each element and keeps two
+    in shared memory (specification 002, calculate_optimal_launch_params)."""
+    edge = least
+    while edge < most and (2 * edge) ** 2 <= info.threads_per_block and 2 * (2 * edge) ** 2 * itemsize <= info.shared_per_block:
+        edge *= 2
+    return edge

@@ -1,0 +1,128 @@
+"""What kernels use of a multiprocessor, from the compiler's report: no GPU is needed to hold them to their budgets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tritmark.harness.errors import CompileError
+from tritmark.kernels.cuda.compile import architectures, compile_kernel
+from tritmark.kernels.cuda.kernel import Kernel
+
+CHECKED = ("sm_70", "sm_75", "sm_80", "sm_90")
+"""Architectures that kernels are made for; a compiler may no longer know the oldest."""
+
+REGISTERS_PER_BLOCK = 65536
+"""On every architecture from 7.0 to 12.0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What one kernel uses on one architecture, in bytes unless told."""
+
+    registers: int
+    """Of one thread."""
+    stack: int
+    """Local memory of one thread, in which spilled registers lie too."""
+    spill_stores: int
+    spill_loads: int
+    shared: int
+    """Static, of one block. Dynamic shared memory is asked for at the launch: no compiler knows it, launch_params checks it."""
+    constant: int
+    """Parameters and constants."""
+
+
+_FUNCTION = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
+_FRAME = re.compile(r"Function properties for (\S+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_CUMULATIVE = re.compile(r"(\d+) bytes cumulative stack size")
+_SHARED = re.compile(r"(\d+)(?:\+(\d+))? bytes smem")
+_CONSTANT = re.compile(r"(\d+) bytes cmem\[\d+\]")
+
+
+def parse(report: str) -> dict[str, Resources]:
+    """Each kernel's use, from what ptxas -v said (CUDA 12 and 13).
+
+    What functions spill that are called and not inlined is counted for every kernel of the source: the report does not say whose they are.
+    """
+    parts = _FUNCTION.split(report)[1:]
+    kernels = dict(zip(parts[0::3], parts[2::3], strict=True))
+    frames = {name: (int(stack), int(stores), int(loads)) for name, stack, stores, loads in _FRAME.findall(report)}
+    called = [frame for name, frame in frames.items() if name not in kernels]
+    found: dict[str, Resources] = {}
+    for name, text in kernels.items():
+        used = _REGISTERS.search(text)
+        if used is None or name not in frames:
+            continue
+        cumulative = _CUMULATIVE.search(text)
+        shared = _SHARED.search(text)
+        stack, stores, loads = frames[name]
+        found[name] = Resources(
+            registers=int(used[1]),
+            stack=max(stack, int(cumulative[1]) if cumulative else 0),
+            spill_stores=stores + sum(frame[1] for frame in called),
+            spill_loads=loads + sum(frame[2] for frame in called),
+            shared=sum(int(part) for part in shared.groups() if part) if shared else 0,
+            constant=sum(int(size) for size in _CONSTANT.findall(text)),
+        )
+    return found
+
+
+def checked_architectures() -> tuple[str, ...]:
+    """Those of CHECKED that the compiler still knows."""
+    return tuple(arch for arch in CHECKED if arch in architectures())
+
+
+def resources(kernel: Kernel, arch: str) -> Resources:
+    """What the kernel uses on `arch`. Raises CompileError where its source does not compile or does not hold it."""
+    report = compile_kernel(kernel, arch).report
+    found = parse(report).get(kernel.name)
+    if found is None:
+        raise CompileError(
+            f"{kernel.file} has no kernel {kernel.name} (it has: {', '.join(parse(report)) or 'none'})",
+            next_step='declare it extern "C" __global__ under that name',
+        )
+    return found
+
+
+def runs_on(kernel: Kernel, arch: str) -> bool:
+    """Whether the kernel is meant for the architecture."""
+    number = int(re.sub(r"\D", "", arch))
+    return divmod(number, 10) >= kernel.capability
+
+
+def violations(kernel: Kernel, arch: str, used: Resources) -> list[str]:
+    """Where the kernel passes its budget on `arch`, one line each."""
+    limits = (
+        ("registers a thread", used.registers, kernel.registers),
+        ("bytes of static shared memory a block", used.shared, kernel.shared),
+        ("bytes of local memory a thread", used.stack, kernel.local),
+        ("bytes spilled", max(used.spill_stores, used.spill_loads) if not kernel.local else 0, 0),
+        # Registers are given out by warps, eight at a time for a thread.
+        ("registers a block", -(-kernel.threads // 32) * 32 * -(-used.registers // 8) * 8, REGISTERS_PER_BLOCK),
+    )
+    where = f"{kernel.file}:{kernel.name}{dict(kernel.defines) or ''} on {arch}"
+    return [f"{where}: {found} {what}, budget {budget}" for what, found, budget in limits if found > budget]
+
+
+def survey(kernels: Iterable[Kernel], archs: Sequence[str] | None = None) -> dict[tuple[Kernel, str], Resources]:
+    """What every distinct kernel uses on every architecture that it is meant for, compiled in parallel.
+
+    `archs` are checked_architectures() unless given. Raises CompileError.
+    """
+    import os
+    from concurrent.futures import ThreadPoolExecutor
+
+    chosen = checked_architectures() if archs is None else archs
+    cases = [(kernel, arch) for arch in chosen for kernel in dict.fromkeys(kernels) if runs_on(kernel, arch)]
+    # One of each that share source and options is compiled; the others find its cubin in the cache.
+    first = {(kernel.file, kernel.defines, kernel.options, arch): (kernel, arch) for kernel, arch in cases}
+    with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
+        list(pool.map(lambda case: resources(*case), first.values()))
+    return {case: resources(*case) for case in cases}
+
+
+def check(kernels: Iterable[Kernel], archs: Sequence[str] | None = None) -> list[str]:
+    """Every passed budget as a line, [] for none; arguments and errors as for survey."""
+    return [line for (kernel, arch), use in survey(kernels, archs).items() for line in violations(kernel, arch, use)]

@@ -1,0 +1,481 @@
+"""The simulator as a Backend.
+
+It finds, and reports as DeviceFaultError with kernel, block, thread, address and line: accesses outside of an allocation or a shared
+variable, to freed memory, and misaligned ones; reads of memory that nobody has written; races on shared memory, and on device memory
+between a write and a later access of the same block; divergent barriers, masks that name exited lanes, deadlocks, kernels that do not end.
+It does not find races between blocks, nor what depends on registers, caches or time.
+
+It is stricter than the device in two things: threads that exit while others of the block go on to a barrier are a fault, and two threads
+that write the same value to one place are a race.
+
+It stands for a device with the limits of an H100 and few multiprocessors, so that grids that fill the device stay small and grid-stride
+loops go round. Environment variables for tests: TRITMARK_SIMULATOR_CAPABILITY (such as 7.5), TRITMARK_SIMULATOR_MEMORY (bytes),
+TRITMARK_SIMULATOR_SEED (order of blocks and threads, and what memory holds before it is written), TRITMARK_SIMULATOR_SECONDS (limit of
+one launch).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from bisect import bisect_right, insort
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from threading import RLock
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import (
+    CompileError,
+    DeviceFaultError,
+    DeviceUnavailableError,
+    InsufficientMemoryError,
+    LaunchError,
+    UsageError,
+)
+from tritmark.harness.machine.gpu import DeviceInfo
+from tritmark.kernels.cuda import backend
+from tritmark.kernels.cuda.kernel import Dim, Kernel
+from tritmark.kernels.cuda.simulator import toolchain
+
+_ALIGNMENT = 256
+_GAP = 4096
+"""Bytes after each allocation that belong to none."""
+_AREA = 1 << 35
+_MOST_RECORDS = 1 << 22
+_GO_ON = "mend the kernel or its launch; the simulator can be used further, a GPU could not"
+_LOCK = RLock()
+
+RECORD = np.dtype(
+    [("pc", np.uint64), ("address", np.uint64), ("block", np.uint32), ("thread", np.uint16), ("size", np.uint8), ("kind", np.uint8)]
+)
+"""One access to device memory: return address within the module, block and thread by linear index; kind 0 read, 1 write, 3 atomic."""
+
+
+def _number(name: str, default: int) -> int:
+    told = os.environ.get(name, "").strip()
+    if told and not told.isdecimal():
+        raise UsageError(f"{name} is {told!r}; legal: a whole number")
+    return int(told or default)
+
+
+def _device_info() -> DeviceInfo:
+    told = os.environ.get("TRITMARK_SIMULATOR_CAPABILITY", "").strip() or "9.0"
+    if not re.fullmatch(r"\d+\.\d", told):
+        raise UsageError(f"TRITMARK_SIMULATOR_CAPABILITY is {told!r}; legal: such as 7.5")
+    major, minor = map(int, told.split("."))
+    return DeviceInfo(
+        index=0,
+        name="simulated GPU (tritmark, on the CPU)",
+        uuid="SIMULATOR",
+        capability=(major, minor),
+        memory=_number("TRITMARK_SIMULATOR_MEMORY", 4 << 30),
+        l2=50 << 20,
+        sms=4,
+        warp=32,
+        threads_per_block=1024,
+        threads_per_sm=2048,
+        blocks_per_sm=32,
+        registers_per_block=65536,
+        registers_per_sm=65536,
+        shared_per_block=49152,
+        shared_per_block_optin=232448,
+        shared_per_sm=233472,
+        memory_clock_hz=0,
+        memory_bus_bits=0,
+        clock_hz=0,
+        driver=f"tritmark's simulator, {toolchain.compiler()[1]}",
+    )
+
+
+class SimulatorFunction:
+    """A kernel, compiled by g++."""
+
+    def __init__(self, kernel: Kernel, info: DeviceInfo) -> None:
+        self._info = info
+        self.name = kernel.name
+        self.module = toolchain.module(kernel, info.capability)
+        library = ctypes.CDLL(str(self.module))
+        try:
+            entry, parameters = library[f"tritmark_entry_{kernel.name}"], library[f"tritmark_parameters_{kernel.name}"]
+        except AttributeError:
+            raise CompileError(
+                f'{kernel.file} has no extern "C" __global__ void {kernel.name}(...)',
+                next_step="mend the name in the Kernel, or the source",
+            ) from None
+        self.handle = ctypes.cast(entry, ctypes.c_void_p).value or 0
+        parameters.restype = ctypes.POINTER(ctypes.c_char)
+        text = parameters()
+        count = next(i for i in range(1 << 12) if text[i] == b"\0")
+        self.parameters = [(text[i].decode(), text[count + 1 + i][0] - ord("0")) for i in range(count)]
+        (begin, end), variables = toolchain.shared_variables(self.module, kernel.name)
+        self.registers = self.local = 0
+        self.shared = sum(nbytes for _, nbytes, _ in variables)
+        self.most_threads = min(kernel.threads, info.threads_per_block)
+        self.code_hash = sha256(self.module.read_bytes()).hexdigest()
+        if self.shared > info.shared_per_block:
+            raise CompileError(
+                f"{kernel.name} has {self.shared} bytes of static shared memory",
+                next_step=f"at most {info.shared_per_block}; the rest dynamic",
+            )
+        module_begin, module_end = ctypes.c_uint64(), ctypes.c_uint64()
+        _runtime().tritmark_module(ctypes.c_void_p(self.handle), ctypes.byref(module_begin), ctypes.byref(module_end))
+        base = module_begin.value
+        self._ranges = (ctypes.c_uint64 * (2 * len(variables)))(*(part for at, nbytes, _ in variables for part in (at - begin, nbytes)))
+        self._shared = [(base + at, nbytes, f"{name} ({nbytes} bytes)") for at, nbytes, name in variables]
+        self._shared.append((_runtime().tritmark_dynamic_shared(), info.shared_per_block_optin, "the dynamic shared memory"))
+        self._request = toolchain.LaunchRequest(
+            entry=self.handle,
+            module_begin=base,
+            module_end=module_end.value,
+            shared_begin=base + begin,
+            shared_end=base + end,
+            ranges=ctypes.addressof(self._ranges),
+            range_count=len(variables),
+        )
+
+    def blocks_per_sm(self, threads: int, shared: int = 0) -> int:
+        """From threads and shared memory alone (1 KiB of it goes to the system for each block): registers are not known."""
+        warps = -(-threads // self._info.warp) * self._info.warp
+        return min(self._info.blocks_per_sm, self._info.threads_per_sm // warps, self._info.shared_per_sm // (self.shared + shared + 1024))
+
+    def shared_place(self, address: int) -> str:
+        """The shared variable that the address lies in, or shortly behind or before, "" where there is none."""
+        for at, nbytes, name in self._shared:
+            if at - 32 <= address < at + nbytes + 32:
+                return f"byte {address - at} of {name}"
+        return ""
+
+    def request(self, grid: Dim, block: Dim, arguments: Arguments, shared: int, seed: int) -> toolchain.LaunchRequest:
+        """What the runtime is to run."""
+        made = toolchain.LaunchRequest.from_buffer_copy(self._request)
+        made.arguments = ctypes.addressof(arguments.pointers)
+        made.grid[:], made.block[:] = grid, block
+        made.dynamic_bytes, made.seed = shared, seed
+        made.seconds = _number("TRITMARK_SIMULATOR_SECONDS", 120)
+        return made
+
+
+class Arguments:
+    """A kernel's arguments as the driver takes them: an array of pointers to the values."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.values = [np.array(value) for value in values]
+        self.pointers = (ctypes.c_void_p * max(1, len(self.values)))(*(value.ctypes.data for value in self.values))
+
+
+class SimulatorStream:
+    """Runs at once, so it is always empty."""
+
+    handle = 0
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
+
+    def wait(self, event: backend.Event) -> None:
+        """What comes later comes later anyway."""
+
+    def __enter__(self) -> SimulatorStream:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        pass
+
+
+class SimulatorEvent:
+    """Marks nothing, and measures nothing: a simulated kernel has no speed."""
+
+    def record(self, stream: backend.Stream) -> None:
+        """Nothing to note."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def since(self, earlier: backend.Event) -> float:
+        """0.0, always."""
+        return 0.0
+
+
+class SimulatorAllocation:
+    """Device memory: host memory between gaps that no kernel may touch."""
+
+    def __init__(self, arena: Arena, pointer: int, nbytes: int) -> None:
+        self.pointer = pointer
+        self.nbytes = nbytes
+        self._give_back = finalize(self, arena.free, pointer)
+        self._give_back.atexit = False
+
+    def free(self) -> None:
+        """Give it back; kernels may not touch it from here on."""
+        self._give_back()
+
+
+class Arena:
+    """The device's memory. Addresses go round in an area that is larger, so that freed memory is not soon used again."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        self._base = _runtime().tritmark_begin(_AREA)
+        if not self._base:
+            raise DeviceUnavailableError(
+                "the system refuses the simulator its address space (128 GiB, of which only what is used takes memory)",
+                next_step="lift `ulimit -v`, or set vm.overcommit_memory to 0 or 1",
+            )
+        self._next = self._base + _GAP
+        self._live: list[tuple[int, int]] = []
+        """(pointer, bytes), sorted."""
+
+    def allocate(self, nbytes: int, most: int, poison: int) -> int:
+        """Address of new memory, where no more than `most` bytes are used with it."""
+        with _LOCK:
+            room = -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
+            found = self._from(self._next, room) or self._from(self._base + _GAP, room)
+            if self.used + nbytes > most or not found:
+                raise InsufficientMemoryError(
+                    what="an allocation on the simulated GPU",
+                    required=nbytes,
+                    available=max(0, most - self.used),
+                    next_step="free memory, or use less",
+                )
+            insort(self._live, (found, nbytes))
+            self.used += nbytes
+            self._next = found + room
+            _runtime().tritmark_allocate(found, nbytes, poison)
+            return found
+
+    def _from(self, start: int, room: int) -> int:
+        """The first address from `start` on with so many bytes that are free, 0 for none."""
+        for pointer, nbytes in self._live[bisect_right(self._live, (start, 0)) :]:
+            if start + room <= pointer:
+                break
+            start = pointer + -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
+        return start if start + room <= self._base + _AREA else 0
+
+    def free(self, pointer: int) -> None:
+        """Give an allocation back."""
+        with _LOCK:
+            at = bisect_right(self._live, (pointer, 0))
+            if at < len(self._live) and self._live[at][0] == pointer:
+                nbytes = self._live.pop(at)[1]
+                self.used -= nbytes
+                _runtime().tritmark_free(pointer, nbytes)
+
+    def near(self, address: int) -> tuple[int, int] | None:
+        """The allocation that holds the address, or ends shortly before it, or begins shortly after it."""
+        at = bisect_right(self._live, (address, 1 << 62))
+        for pointer, nbytes in self._live[max(0, at - 1) : at + 1]:
+            if pointer - _GAP < address < pointer + nbytes + _GAP:
+                return pointer, nbytes
+        return None
+
+    def must_hold(self, pointer: int, nbytes: int, what: str) -> None:
+        """Raises DeviceFaultError where so many bytes from there are not within one allocation."""
+        found = self.near(pointer)
+        if nbytes and (found is None or pointer < found[0] or pointer + nbytes > sum(found)):
+            raise DeviceFaultError(
+                f"simulated: {what} of {nbytes} bytes at {pointer:#x} is outside every allocation", next_step="mend address or size"
+            )
+
+
+@dataclass
+class TracedLaunch:
+    """What one launch did with device memory."""
+
+    kernel: str
+    records: npt.NDArray[Any]
+    """Of dtype RECORD, each thread's in its order."""
+    complete: bool
+    """Whether these are all; only the first 2^22 are kept."""
+    module: Path
+
+    def line(self, pc: int) -> str:
+        """ "file:line" of an access."""
+        return toolchain.source_line(self.module, pc)
+
+
+@dataclass
+class Trace:
+    """The launches of a `with backend.trace()` block."""
+
+    launches: list[TracedLaunch] = field(default_factory=list)
+
+
+class SimulatorBackend:
+    """Runs kernels on the CPU, one thread at a time, at once. Memory belongs to the process: all of these share it."""
+
+    simulated = True
+
+    def __init__(self) -> None:
+        self.info = _device_info()
+        self.seed = _number("TRITMARK_SIMULATOR_SEED", 0)
+        self._arena = _arena()
+        self._trace: Trace | None = None
+        self.stream: backend.Stream = SimulatorStream()
+
+    def function(self, kernel: Kernel) -> SimulatorFunction:
+        """Compile, or take from the cache, and load."""
+        if not kernel.simulated:
+            raise DeviceUnavailableError(
+                f"{kernel.name} cannot be simulated (it needs hardware such as wgmma or TMA)", next_step="use a GPU"
+            )
+        if self.info.capability < kernel.capability:
+            has, needs = (".".join(map(str, each)) for each in (self.info.capability, kernel.capability))
+            raise DeviceUnavailableError(
+                f"{kernel.name} needs compute capability {needs}, the simulator has {has}", next_step="take another variant"
+            )
+        return SimulatorFunction(kernel, self.info)
+
+    def arguments(self, function: backend.Function, args: Sequence[Any]) -> Arguments:
+        """Packed, and compared with the parameters of the source. Raises LaunchError where their number, kinds or sizes differ."""
+        assert isinstance(function, SimulatorFunction)
+        made = Arguments(args)
+        if len(made.values) != len(function.parameters):
+            raise LaunchError(
+                f"{function.name}: {len(made.values)} arguments", next_step=f"pass {len(function.parameters)}, as in the source"
+            )
+        for i, (value, (sort, nbytes)) in enumerate(zip(made.values, function.parameters, strict=True)):
+            if value.itemsize != nbytes or (value.dtype.kind != ("u" if sort == "P" else sort) and sort != "V"):
+                wanted = {"P": "pointer", "i": "signed integer", "u": "unsigned integer", "f": "float", "V": "structure"}[sort]
+                raise LaunchError(
+                    f"{function.name}: argument {i + 1} is {value.dtype}", next_step=f"pass a {wanted} of {nbytes} bytes, as in the source"
+                )
+        return made
+
+    def enqueue(self, function: backend.Function, grid: Dim, block: Dim, arguments: Any, shared: int, stream: backend.Stream) -> None:
+        """Run it now. Raises LaunchError, DeviceFaultError."""
+        assert isinstance(function, SimulatorFunction)
+        self._admit(function, grid, block, shared)
+        fault = toolchain.Fault()
+        request = function.request(grid, block, arguments, shared, self.seed)
+        with _LOCK:
+            _runtime().tritmark_trace(self._trace is not None, _MOST_RECORDS)
+            failed = _runtime().tritmark_launch(ctypes.byref(request), ctypes.byref(fault))
+            if self._trace is not None:
+                records = _records()
+                self._trace.launches.append(TracedLaunch(function.name, records, len(records) < _MOST_RECORDS, function.module))
+        if failed:
+            raise DeviceFaultError(self._told(function, arguments, fault), next_step=_GO_ON)
+
+    def _admit(self, function: SimulatorFunction, grid: Dim, block: Dim, shared: int) -> None:
+        threads = block[0] * block[1] * block[2]
+        most = self.info.shared_per_block_optin
+        refusal = (
+            (not 1 <= threads <= function.most_threads or block[2] > 64 or min(block) < 1)
+            and f"a block of {block} threads; at most {function.most_threads} in all, at most 64 in z"
+        ) or (
+            not (1 <= grid[0] < 1 << 31 and 1 <= grid[1] < 1 << 16 and 1 <= grid[2] < 1 << 16)
+            and f"a grid of {grid} blocks; at most (2147483647, 65535, 65535), at least 1"
+        )
+        if not refusal and (shared < 0 or function.shared + shared > most):
+            refusal = f"{function.shared} + {shared} bytes of shared memory; at most {most}"
+        if refusal:
+            raise LaunchError(f"{function.name}: {refusal}", next_step="change the launch parameters")
+
+    def _told(self, function: SimulatorFunction, arguments: Arguments, fault: toolchain.Fault) -> str:
+        said = f"simulated: {function.name}: {fault.text.decode()}"
+        line = toolchain.source_line(function.module, fault.pc)
+        near = self._arena.near(fault.address) if fault.address else None
+        if near:
+            pointer, nbytes = near
+            which = [
+                i + 1
+                for i, (value, (sort, _)) in enumerate(zip(arguments.values, function.parameters, strict=True))
+                if sort == "P" and pointer <= value < pointer + nbytes
+            ]
+            name = f"argument {which[0]}" if which else f"the allocation at {pointer:#x}"
+            said += f", byte {fault.address - pointer} of {name} ({nbytes} bytes)"
+        elif fault.address:
+            said += f", {function.shared_place(fault.address) or f'address {fault.address:#x}'}"
+        said += f"; block {tuple(fault.block)}, thread {tuple(fault.thread)}"
+        return f"{said}, {line}" if line else said
+
+    @contextmanager
+    def trace(self) -> Iterator[Trace]:
+        """Collect the accesses to device memory of all launches within the block."""
+        self._trace = Trace()
+        try:
+            yield self._trace
+        finally:
+            self._trace = None
+
+    def new_stream(self) -> backend.Stream:
+        """Another stream that runs at once."""
+        return SimulatorStream()
+
+    def new_event(self) -> backend.Event:
+        """An event that measures nothing."""
+        return SimulatorEvent()
+
+    def allocate(self, nbytes: int) -> SimulatorAllocation:
+        """Memory full of a pattern that depends on the seed."""
+        return SimulatorAllocation(self._arena, self._arena.allocate(nbytes, self.info.memory, (0xCB + 37 * self.seed) & 0xFF), nbytes)
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes free and in total."""
+        return max(0, self.info.memory - self._arena.used), self.info.memory
+
+    def pinned(self, nbytes: int) -> npt.NDArray[Any]:
+        """Host memory is host memory here."""
+        return np.empty(nbytes, np.uint8)
+
+    def write(self, pointer: int, values: npt.NDArray[Any], stream: backend.Stream | None = None) -> None:
+        """Copy to the device."""
+        self._arena.must_hold(pointer, values.nbytes, "a copy to the device")
+        ctypes.memmove(pointer, values.ctypes.data, values.nbytes)
+        _runtime().tritmark_written(pointer, values.nbytes)
+
+    def read(self, pointer: int, into: npt.NDArray[Any], stream: backend.Stream | None = None) -> None:
+        """Copy from the device."""
+        self._arena.must_hold(pointer, into.nbytes, "a copy from the device")
+        ctypes.memmove(into.ctypes.data, pointer, into.nbytes)
+
+    def fill(self, pointer: int, byte: int, nbytes: int, stream: backend.Stream | None = None) -> None:
+        """Set bytes."""
+        self._arena.must_hold(pointer, nbytes, "a fill")
+        ctypes.memset(pointer, byte, nbytes)
+        _runtime().tritmark_written(pointer, nbytes)
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
+
+
+@cache
+def _runtime() -> Any:
+    library = ctypes.CDLL(str(toolchain.runtime()))
+    u64, pointer = ctypes.c_uint64, ctypes.c_void_p
+    for name, result, arguments in (
+        ("begin", u64, (u64,)),
+        ("allocate", None, (u64, u64, ctypes.c_int)),
+        ("written", None, (u64, u64)),
+        ("free", None, (u64, u64)),
+        ("trace", None, (ctypes.c_int, u64)),
+        ("records", pointer, (pointer,)),
+        ("dynamic_shared", u64, ()),
+        ("module", None, (pointer, pointer, pointer)),
+        ("launch", ctypes.c_int, (pointer, pointer)),
+    ):
+        function = library[f"tritmark_{name}"]
+        function.restype, function.argtypes = result, arguments
+        setattr(library, f"tritmark_{name}", function)
+    return library
+
+
+@cache
+def _arena() -> Arena:
+    return Arena()
+
+
+def _records() -> npt.NDArray[Any]:
+    count = ctypes.c_uint64()
+    first = _runtime().tritmark_records(ctypes.byref(count))
+    if not count.value:
+        return np.empty(0, RECORD)
+    return np.frombuffer(ctypes.string_at(first, count.value * RECORD.itemsize), RECORD)

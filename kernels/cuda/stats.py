@@ -1,0 +1,63 @@
+"""What was done on the device, counted where it was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy.typing as npt
+
+from tritmark.kernels.cuda.backend import Backend, Stream
+
+
+@dataclass(slots=True)
+class PerformanceStats:
+    """Counts of one room since it was made or reset (specification 002)."""
+
+    launches: int = 0
+    kernel_ns: float = 0.0
+    """Device time of the launches that were timed; launches that ran beside each other count each for itself."""
+    uploads: int = 0
+    downloads: int = 0
+    bytes_uploaded: int = 0
+    bytes_downloaded: int = 0
+    cache_hits: int = 0
+    """Allocations that the pool served from what it held."""
+    cache_misses: int = 0
+    compiled: int = 0
+    """Kernels that had to be compiled."""
+    loaded: int = 0
+    """Kernels that the cubin cache had."""
+
+    def reset(self) -> None:
+        """Set every count to 0."""
+        for field in fields(self):
+            setattr(self, field.name, field.default)
+
+    def copy(self) -> PerformanceStats:
+        """The counts as they are now."""
+        return PerformanceStats(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+    def since(self, earlier: PerformanceStats) -> PerformanceStats:
+        """What came after `earlier`, a copy of these counts."""
+        return PerformanceStats(**{field.name: getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)})
+
+
+class CountedCopies:
+    """The copies of a backend, counted. They count when they are asked for, not when they are complete."""
+
+    def __init__(self, backend: Backend, stats: PerformanceStats) -> None:
+        self._backend = backend
+        self._stats = stats
+
+    def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
+        """As Backend.write."""
+        self._backend.write(pointer, values, stream)
+        self._stats.uploads += 1
+        self._stats.bytes_uploaded += values.nbytes
+
+    def read(self, pointer: int, into: npt.NDArray[Any], stream: Stream | None = None) -> None:
+        """As Backend.read."""
+        self._backend.read(pointer, into, stream)
+        self._stats.downloads += 1
+        self._stats.bytes_downloaded += into.nbytes

@@ -1,0 +1,422 @@
+"""Copies between host and device through pinned memory, in chunks: one is copied by the host while another is on its way.
+
+The device copies from and to pinned memory by itself, at the full rate of the bus; ordinary memory it reaches only through the driver's own
+buffers, while the caller waits. Arrays of one chunk or less go that way, because there is nothing to overlap.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.machine.cpu import affinity, usable_cores
+from tritmark.harness.spec import Arrays, Axes, Variant
+from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.backend import Backend, Event, Stream
+from tritmark.kernels.cuda.blocks import ALIGNMENT
+from tritmark.kernels.cuda.launch import NONE_BAD, CudaLaunch
+from tritmark.kernels.cuda.memory import MemoryPool
+from tritmark.kernels.cuda.stats import CountedCopies, PerformanceStats
+
+CHUNK = 16 << 20
+"""Bytes of a staging buffer. On the 16-core host of an H200, 4 copiers bring 21 GB/s each way with 8 MiB, 24 with 16, 14 with 4; pinned
+memory is copied at 55. `through` took 1.10 times its parts' time with 8 MiB, 0.78 with 16, 0.92 with 32."""
+COPIERS = 4
+"""Threads that copy between ordinary and pinned memory, at most: one alone is slower than the bus."""
+WORTH_SPLITTING = 1 << 20
+"""Bytes from which a host copy is shared among them."""
+SLOTS = 3
+"""Chunks that `through` has under way: one uploads, one is computed, one downloads."""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How an array follows the axis that is split: each `units` of it stand for `entries` along the array's first axis, and what remains
+    at the end for as many as a whole one (the groups of a packed format, the scale of a short block)."""
+
+    units: int = 1
+    entries: int = 1
+
+    def length(self, units: int) -> int:
+        """Entries for so many units of the axis."""
+        return -(-units // self.units) * self.entries
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What `through` did."""
+
+    launches: tuple[CudaLaunch, ...]
+    """Those that ran, each perhaps for many chunks; their proofs tell how often."""
+    chunks: int
+    bad: int
+    """As Launch.bad, over all chunks: index in the first input that was split. Outputs end before the chunk that it is in."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Two pinned buffers, and the stream that copies from or to them."""
+
+    stream: Stream
+    buffers: tuple[Array, Array]
+    done: tuple[Event, Event]
+
+
+class Transfers:
+    """The copies of a room."""
+
+    def __init__(self, backend: Backend, pool: MemoryPool, stats: PerformanceStats, chunk: int = CHUNK) -> None:
+        self._backend = backend
+        self._pool = pool
+        self._copies = CountedCopies(backend, stats)
+        self._chunk = chunk
+        self._up = cache(self._stage)
+        self._down = cache(self._stage)
+        self._streams = cache(lambda: (backend.new_stream(), backend.new_stream(), backend.new_stream()))
+        self._arena: Array = np.empty(0, np.uint8)
+        self._lock = Lock()  # the staging buffers are shared
+
+    def upload(self, values: Array, label: str = "") -> DeviceArray:
+        """A C-contiguous copy of a NumPy array, of any strides, on the device; complete on return. Raises InsufficientMemoryError."""
+        made = self._pool.array(values.shape, values.dtype, label)
+        if not values.size:
+            return made
+        if values.nbytes <= self._chunk:
+            made.write(np.ascontiguousarray(values))
+            return made
+        with self._lock:
+            self._send(made, values, self._up())
+        return made
+
+    def _send(self, made: DeviceArray, values: Array, stage: _Stage) -> None:
+        try:
+            for number, (offset, piece) in enumerate(pieces(values, self._chunk)):
+                slot = number % 2
+                if number >= 2:
+                    stage.done[slot].synchronize()
+                copy(_like(stage.buffers[slot], piece), piece)
+                self._copies.write(made.pointer + offset, stage.buffers[slot][: piece.nbytes], stage.stream)
+                stage.done[slot].record(stage.stream)
+        finally:
+            stage.stream.synchronize()
+
+    def download(self, array: DeviceArray, into: Array | None = None) -> Array:
+        """A copy on the host; complete on return. `into` has the array's shape and dtype, and any strides.
+
+        Raises InvalidArgumentError where it has not.
+        """
+        if into is None:
+            into = np.empty(array.shape, array.dtype)
+        elif into.shape != array.shape or into.dtype != array.dtype:
+            raise InvalidArgumentError(
+                op="download", argument="into", found=f"{into.dtype} {into.shape}", legal=f"{array.dtype} {array.shape}, as on the device"
+            )
+        if not array.size:
+            return into
+        if array.nbytes <= self._chunk or not array.contiguous:
+            if into.flags.c_contiguous and array.contiguous:
+                array.read(into)
+            else:
+                into[...] = array.numpy()
+            return into
+        with self._lock:
+            self._fetch(array, into, self._down())
+        return into
+
+    def _fetch(self, array: DeviceArray, into: Array, stage: _Stage) -> None:
+        earlier: tuple[int, Array] | None = None
+        try:
+            for number, (offset, piece) in enumerate(pieces(into, self._chunk)):
+                slot = number % 2
+                self._copies.read(array.pointer + offset, stage.buffers[slot][: piece.nbytes], stage.stream)
+                stage.done[slot].record(stage.stream)
+                if earlier:
+                    self._take(stage, *earlier)
+                earlier = slot, piece
+            assert earlier
+            self._take(stage, *earlier)
+        finally:
+            stage.stream.synchronize()
+
+    def through(
+        self, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, axis: str, split: Mapping[str, Split], multiple: int = 1
+    ) -> Streamed:
+        """Run an elementwise or blockwise variant over host arrays of any size, with memory for a few chunks on the device.
+
+        While one chunk is computed, the next uploads and the one before downloads. `split` names the arrays, inputs and outputs, that
+        follow `axes[axis]`; chunks begin at multiples of `multiple`, which no block may straddle. The other inputs are whole for
+        every chunk. Arrays may have any strides; outputs are written as chunks complete.
+
+        Raises InvalidArgumentError where lengths do not agree, InsufficientMemoryError before anything runs, LaunchError, DeviceFaultError.
+        """
+        arrays = {name: array for name, array in (*inputs.items(), *outputs.items()) if name in split}
+        _check(variant.key.op, arrays, split, axes[axis], multiple)
+        units = _units(arrays, split, axes[axis], multiple, self._chunk)
+        plan = _Plan(variant, inputs, outputs, axes, axis, split, units)
+        with self._lock:
+            return _Through(self._backend, self._pool, self._copies, plan, self._streams()).run(self._pinned)
+
+    def _pinned(self, nbytes: int) -> Array:
+        """Pinned memory, kept from call to call: to pin it takes longer than to copy it."""
+        if self._arena.nbytes < nbytes:
+            self._arena = self._backend.pinned(nbytes)
+        return self._arena
+
+    def _stage(self) -> _Stage:
+        """Made at the first copy that needs it."""
+        backend = self._backend
+        return _Stage(
+            backend.new_stream(),
+            (backend.pinned(self._chunk), backend.pinned(self._chunk)),
+            (backend.new_event(), backend.new_event()),
+        )
+
+    def _take(self, stage: _Stage, slot: int, piece: Array) -> None:
+        stage.done[slot].synchronize()
+        copy(piece, _like(stage.buffers[slot], piece))
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What `through` was asked for."""
+
+    variant: Variant
+    inputs: Arrays
+    outputs: Arrays
+    axes: Axes
+    axis: str
+    split: Mapping[str, Split]
+    units: int
+    """Units of the axis in a chunk."""
+
+    def part(self, name: str, array: Array, begin: int, end: int) -> Array:
+        """What an array has for some units of the axis."""
+        split = self.split[name]
+        part: Array = array[split.length(begin) : split.length(end)]
+        return part
+
+
+@dataclass(slots=True)
+class _Slot:
+    """Buffers of a chunk under way, on both sides."""
+
+    device: dict[str, DeviceArray]
+    pinned: dict[str, Array]
+    bad: Array
+    """uint64 (1,), pinned."""
+    uploaded: Event
+    begun: Event
+    computed: Event
+    downloaded: Event
+    launches: dict[int, CudaLaunch]
+    """By units of the axis: for whole chunks and for the last."""
+    chunk: tuple[int, int] | None = None
+    """Where along the axis it is."""
+
+
+class _Through:
+    """One call of Transfers.through."""
+
+    def __init__(
+        self, backend: Backend, pool: MemoryPool, copies: CountedCopies, plan: _Plan, streams: tuple[Stream, Stream, Stream]
+    ) -> None:
+        self._backend = backend
+        self._pool = pool
+        self._copies = copies
+        self._plan = plan
+        self._up, self._compute, self._down = streams
+        self._inputs = {name: array for name, array in plan.inputs.items() if name in plan.split}
+        self._outputs = {name: array for name, array in plan.outputs.items() if name in plan.split}
+        self._whole: dict[str, Any] = {name: value for name, value in plan.inputs.items() if name not in plan.split}
+
+    def run(self, pinned: Callable[[int], Array]) -> Streamed:
+        """Do it; `pinned` gives pinned memory."""
+        plan, total = self._plan, self._plan.axes[self._plan.axis]
+        count = -(-total // plan.units)
+        slots = self._slots(min(SLOTS, count), pinned)
+        started, bad = 0, -1
+        try:
+            for number in range(count + len(slots)):
+                slot = slots[number % len(slots)]
+                bad = self._finish(slot)
+                if bad >= 0:
+                    break
+                if number < count:
+                    self._start(slot, number * plan.units, min(total, (number + 1) * plan.units))
+                    started += 1
+        finally:
+            # Nothing may go back to the pool while a stream still uses it.
+            for stream in (self._up, self._compute, self._down):
+                stream.synchronize()
+        return Streamed(tuple(launch for slot in slots for launch in slot.launches.values()), started, bad)
+
+    def _slots(self, count: int, pinned: Callable[[int], Array]) -> list[_Slot]:
+        plan, backend = self._plan, self._backend
+        arrays = {**self._inputs, **self._outputs}
+        shapes = {name: (plan.split[name].length(plan.units), *array.shape[1:]) for name, array in arrays.items()}
+        sizes = {name: math.prod(shape) * arrays[name].itemsize for name, shape in shapes.items()}
+        scratch = [plan.variant.workspace({**plan.axes, plan.axis: plan.units})] * 2  # the last chunk may have one of its own
+        there = [name for name, value in self._whole.items() if isinstance(value, np.ndarray) and value.ndim]
+        required = [*[*sizes.values(), *scratch] * count, *[self._whole[name].nbytes for name in there]]
+        self._pool.ensure_ready(plan.variant.id, self._pool.required_bytes(required))
+        for name in there:
+            values = self._whole[name]
+            self._whole[name] = self._pool.array(values.shape, values.dtype, name)
+            self._whole[name].write(np.ascontiguousarray(values))
+        steps = {name: -(-nbytes // ALIGNMENT) * ALIGNMENT for name, nbytes in sizes.items()}
+        arena = pinned(count * (sum(steps.values()) + ALIGNMENT))
+        slots, at = [], 0
+        for _ in range(count):
+            host = {}
+            for name, nbytes in sizes.items():
+                host[name] = arena[at : at + nbytes]
+                at += steps[name]
+            bad = arena[at : at + 8].view(np.uint64)
+            at += ALIGNMENT
+            device = {name: self._pool.array(shape, arrays[name].dtype, name) for name, shape in shapes.items()}
+            events = (backend.new_event(), backend.new_event(), backend.new_event(), backend.new_event())
+            slots.append(_Slot(device, host, bad, *events, launches={}))
+        return slots
+
+    def _start(self, slot: _Slot, begin: int, end: int) -> None:
+        slot.chunk = begin, end
+        launch = slot.launches.get(end - begin)
+        if launch is None:
+            launch = slot.launches[end - begin] = self._bind(slot, end - begin)
+        for name, array in self._inputs.items():
+            part = self._plan.part(name, array, begin, end)
+            copy(_like(slot.pinned[name], part), part)
+            self._copies.write(slot.device[name].pointer, slot.pinned[name][: part.nbytes], self._up)
+        slot.uploaded.record(self._up)
+        self._compute.wait(slot.uploaded)
+        slot.begun.record(self._compute)
+        launch.enqueue(self._compute)
+        slot.computed.record(self._compute)
+        self._down.wait(slot.computed)
+        for name, array in self._outputs.items():
+            nbytes = self._plan.part(name, array, begin, end).nbytes
+            self._copies.read(slot.device[name].pointer, slot.pinned[name][:nbytes], self._down)
+        # The kernels only ever lower it, so the first chunk that shows one shows its own.
+        self._copies.read(launch.bad_at.pointer, slot.bad, self._down)
+        slot.downloaded.record(self._down)
+
+    def _bind(self, slot: _Slot, units: int) -> CudaLaunch:
+        plan = self._plan
+        device = {name: array.view((plan.split[name].length(units), *array.shape[1:])) for name, array in slot.device.items()}
+        inputs = {name: device[name] if name in device else self._whole[name] for name in plan.inputs}
+        outputs = {name: device[name] for name in plan.outputs}
+        launch: Any = plan.variant.bind(inputs, outputs, {**plan.axes, plan.axis: units}, 1)
+        assert isinstance(launch, CudaLaunch)
+        return launch
+
+    def _finish(self, slot: _Slot) -> int:
+        """Wait for the chunk in a slot and take what it gave; the index of an element that the contract forbids, or -1."""
+        if slot.chunk is None:
+            return -1
+        (begin, end), slot.chunk = slot.chunk, None
+        slot.downloaded.synchronize()
+        slot.launches[end - begin].timed(1, slot.computed.since(slot.begun))
+        if slot.bad[0] != NONE_BAD:
+            name, array = next(iter(self._inputs.items()))
+            before: int = self._plan.split[name].length(begin) * math.prod(array.shape[1:])
+            return before + int(slot.bad[0])
+        for name, array in self._outputs.items():
+            part = self._plan.part(name, array, begin, end)
+            copy(part, _like(slot.pinned[name], part))
+        return -1
+
+
+def _check(op: str, arrays: Arrays, split: Mapping[str, Split], total: int, multiple: int) -> None:
+    if total < 1:
+        raise InvalidArgumentError(op=op, argument="the axis to split", found=f"of size {total}", legal="at least 1")
+    for name, how in split.items():
+        if name not in arrays:
+            raise InvalidArgumentError(op=op, argument="split", found=f"{name!r}", legal="names of inputs and outputs")
+        if multiple % how.units:
+            found = f"{multiple}, with {name} in steps of {how.units}"
+            raise InvalidArgumentError(op=op, argument="multiple", found=found, legal="a multiple of every array's units")
+        if arrays[name].shape[0] != how.length(total):
+            found = f"{arrays[name].shape[0]} entries long"
+            raise InvalidArgumentError(op=op, argument=name, found=found, legal=f"{how.length(total)} for {total} units of the axis")
+
+
+def _units(arrays: Arrays, split: Mapping[str, Split], total: int, multiple: int, nbytes: int) -> int:
+    """Units of the axis in a chunk: a multiple of `multiple`, as many as keep the largest array within a buffer, but at least one."""
+    each: int = max(array[: split[name].length(multiple)].nbytes for name, array in arrays.items())
+    return min(max(1, nbytes // max(1, each)) * multiple, -(-total // multiple) * multiple)
+
+
+def pieces(values: Array, nbytes: int) -> Iterator[tuple[int, Array]]:
+    """Parts of an array that follow each other in C order, each of at most so many bytes, with the byte where it begins."""
+    if values.nbytes <= nbytes:
+        yield 0, values
+        return
+    if values.flags.c_contiguous:
+        values = values.reshape(-1)
+    row = values[0].nbytes
+    if row > nbytes:
+        for index in range(len(values)):
+            for offset, piece in pieces(values[index], nbytes):
+                yield index * row + offset, piece
+        return
+    step = nbytes // row
+    for index in range(0, len(values), step):
+        yield index * row, values[index : index + step]
+
+
+def copy(into: Array, values: Array) -> None:
+    """Copy on the host, by several threads where that is worth it."""
+    copiers = _copiers() if values.nbytes >= WORTH_SPLITTING and len(values) > 1 else None
+    if copiers is None:
+        np.copyto(into, values)
+        return
+    share = -(-len(values) // COPIERS)
+    parts = [slice(begin, begin + share) for begin in range(0, len(values), share)]
+    for _ in copiers.map(np.copyto, [into[part] for part in parts], [values[part] for part in parts]):
+        pass
+
+
+def _like(buffer: Array, values: Array) -> Array:
+    """The first bytes of a buffer as an array of the same shape and dtype."""
+    return buffer[: values.nbytes].view(values.dtype).reshape(values.shape)
+
+
+@cache
+def _copiers() -> ThreadPoolExecutor | None:
+    cores = usable_cores()
+    if cores < 2:
+        return None
+    return ThreadPoolExecutor(min(COPIERS, cores), "tritmark-copy", initializer=_unbind)
+
+
+def _unbind() -> None:
+    """OpenMP may have bound the thread that made this one to a core, and this one with it."""
+    os.sched_setaffinity(0, affinity())
+
+
+def upload(values: Array, label: str = "") -> DeviceArray:
+    """See Transfers.upload. Raises DeviceUnavailableError where there is no GPU."""
+    return _transfers().upload(values, label)
+
+
+def download(array: DeviceArray, into: Array | None = None) -> Array:
+    """See Transfers.download."""
+    return _transfers().download(array, into)
+
+
+def _transfers() -> Transfers:
+    from tritmark.kernels.cuda.room import room
+
+    return room().transfers

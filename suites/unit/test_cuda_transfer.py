@@ -1,0 +1,338 @@
+"""Copies in chunks: right bytes whatever the order in which streams get on, and counted."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritmark.harness.errors import InsufficientMemoryError, InvalidArgumentError
+from tritmark.harness.spec import KernelKey, Tier
+from tritmark.kernels.cuda import launch, transfer
+from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.room import Room
+from tritmark.kernels.cuda.transfer import Split, Transfers, pieces
+from tritmark.kernels.i2s_quantize import cuda as i2s_quantize
+from tritmark.kernels.ternary_quantize import cuda as ternary_quantize_variants
+from tritmark.kernels.ternary_quantize.api import ternary_quantize
+
+_spec = importlib.util.spec_from_file_location("lazy_device", Path(__file__).with_name("lazy_device.py"))
+lazy_device = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(lazy_device)
+
+CHUNK = 1024
+SEEDS = st.one_of(st.none(), st.integers(0, 1 << 30))
+DTYPES = [np.int8, np.float32, np.float64, ml_dtypes.bfloat16, np.uint16]
+BLOCK = 32
+KERNEL = Kernel(file="made/up.cu", name="ternary_gpu_made_up", threads=32, registers=32)
+KEY = KernelKey("cuda", "made_up", "none", "int8")
+
+
+def a_room(seed=None, memory=1 << 26):
+    room = Room(lazy_device.Device(memory, seed))
+    room.transfers = Transfers(room.backend, room.pool, room.stats, CHUNK)
+    return room
+
+
+def values_of(shape, dtype, strided):
+    count = math.prod(shape)
+    flat = np.arange(count * (2 if strided else 1), dtype=np.uint64) * 2654435761 % 251
+    if not strided:
+        return flat.astype(np.uint8).astype(dtype).reshape(shape)
+    wide = flat.astype(np.uint8).astype(dtype).reshape(*shape[:-1], 2 * shape[-1])
+    return wide[..., : shape[-1]]  # rows apart
+
+
+SHAPES = st.lists(st.integers(1, 40), min_size=1, max_size=3).map(tuple) | st.tuples(st.integers(1, 5000)) | st.just(()) | st.just((3, 0))
+
+
+@given(SHAPES, st.sampled_from(DTYPES), st.booleans(), SEEDS)
+def test_there_and_back(shape, dtype, strided, seed):
+    room = a_room(seed)
+    values = values_of(shape, dtype, strided and bool(shape))
+    there = room.transfers.upload(values)
+    assert there.shape == values.shape
+    assert there.dtype == values.dtype
+    assert there.contiguous
+    np.testing.assert_array_equal(there.numpy(), values)
+    np.testing.assert_array_equal(room.transfers.download(there), values)
+    into = values_of(shape, dtype, strided and bool(shape)) * 0
+    assert room.transfers.download(there, into) is into
+    np.testing.assert_array_equal(into, values)
+
+
+def test_strided_results_leave_the_gaps_alone():
+    room = a_room()
+    values = values_of((50, 30), np.float32, strided=False)
+    wide = np.full((50, 64), np.float32(7))
+    room.transfers.download(room.transfers.upload(values), wide[:, 3:33])
+    np.testing.assert_array_equal(wide[:, 3:33], values)
+    assert (np.delete(wide, np.s_[3:33], axis=1) == 7).all()
+
+
+def test_strided_arrays_on_the_device():
+    room = a_room()
+    whole = values_of((40, 20), np.float32, strided=False)
+    rows = room.transfers.upload(whole).view((40, 10), strides=(80, 4))
+    np.testing.assert_array_equal(room.transfers.download(rows), whole[:, :10])
+
+
+@given(SHAPES, st.booleans(), st.integers(1, 3000))
+def test_pieces_cover_an_array_once_and_in_order(shape, strided, nbytes):
+    values = values_of(shape, np.float32, strided and bool(shape))
+    nbytes = max(4, nbytes)
+    at, parts = 0, []
+    for offset, piece in pieces(values, nbytes):
+        assert offset == at
+        assert piece.nbytes <= nbytes
+        assert np.shares_memory(piece, values) or not piece.size
+        parts.append(piece.reshape(-1))
+        at += piece.nbytes
+    assert at == values.nbytes
+    np.testing.assert_array_equal(np.concatenate(parts), values.reshape(-1))
+
+
+def test_counts():
+    room = a_room()
+    small, large = np.zeros(CHUNK, np.uint8), np.zeros(3 * CHUNK + 1, np.uint8)
+    first = room.transfers.upload(small)
+    assert (room.stats.uploads, room.stats.bytes_uploaded) == (1, CHUNK)
+    before = room.stats.copy()
+    second = room.transfers.upload(large)
+    assert (room.stats.since(before).uploads, room.stats.since(before).bytes_uploaded) == (4, large.nbytes)
+    room.transfers.download(first)
+    assert (room.stats.downloads, room.stats.bytes_downloaded) == (1, CHUNK)
+    room.transfers.download(second)
+    assert (room.stats.downloads, room.stats.bytes_downloaded) == (5, CHUNK + large.nbytes)
+    room.stats.reset()
+    assert room.stats == type(room.stats)()
+
+
+def test_small_arrays_pin_nothing(monkeypatch):
+    room = a_room()
+    monkeypatch.setattr(room.backend, "pinned", lambda nbytes: pytest.fail("pinned"))
+    values = np.arange(CHUNK // 4, dtype=np.float32)
+    np.testing.assert_array_equal(room.transfers.download(room.transfers.upload(values)), values)
+
+
+@pytest.mark.parametrize("into", [np.empty(5, np.float32), np.empty(6, np.float64), np.empty((2, 3), np.float32)])
+def test_results_into_the_wrong_array(into):
+    room = a_room()
+    there = room.transfers.upload(np.ones(6, np.float32))
+    with pytest.raises(InvalidArgumentError, match=r"legal: float32 \(6,\)"):
+        room.transfers.download(there, into)
+
+
+def test_host_copies_by_several_threads(monkeypatch):
+    monkeypatch.setattr(transfer, "WORTH_SPLITTING", 1)
+    for count in (1, 2, 3, 5, 1001):
+        values, into = np.arange(count), np.zeros(count, np.int64)
+        transfer.copy(into, values)
+        np.testing.assert_array_equal(into, values)
+
+
+def made_up(device):
+    """A blockwise op: codes are the signs, `sums` one sum for each block of 32, times an offset for all; NaN is forbidden."""
+
+    def kernel(x, offset, codes, sums, n, bad):
+        values = device.at(int(x), 4 * int(n)).view(np.float32)
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if wrong.size:
+            at = device.at(int(bad), 8).view(np.uint64)
+            at[0] = min(int(at[0]), int(wrong[0]))
+        blocks = -(-int(n) // BLOCK)
+        padded = np.zeros(blocks * BLOCK, np.float32)
+        padded[: int(n)] = values
+        device.at(int(codes), int(n)).view(np.int8)[:] = np.sign(np.nan_to_num(values)).astype(np.int8)
+        by = device.at(int(offset), 4).view(np.float32)[0]
+        device.at(int(sums), 4 * blocks).view(np.float32)[:] = padded.reshape(-1, BLOCK).sum(axis=1) + by
+
+    def steps(call):
+        args = (call.inputs["x"], call.inputs["offset"], call.outputs["codes"], call.outputs["sums"], np.int64(call.axes["n"]), call.bad)
+        return (Step(kernel=KERNEL, grid=(1, 1, 1), block=(32, 1, 1), args=args),)
+
+    device.kernels[KERNEL.name] = kernel
+    return launch.variant(KEY, "made_up", Tier.BASELINE, "for this test", (KERNEL,), steps, workspace=lambda axes: axes["n"])
+
+
+SPLIT = {"x": Split(), "codes": Split(), "sums": Split(units=BLOCK)}
+
+
+@pytest.fixture
+def in_room(monkeypatch):
+    """Have launches use this room."""
+
+    def use(room):
+        monkeypatch.setattr("tritmark.kernels.cuda.room.room", lambda: room)
+        return made_up(room.backend)
+
+    kernels = dict(launch.KERNELS)
+    yield use
+    launch.KERNELS.clear()
+    launch.KERNELS.update(kernels)
+
+
+def run(room, variant, x, outputs=None, split=None, multiple=BLOCK):
+    n = len(x)
+    outputs = outputs or {"codes": np.full(n, 99, np.int8), "sums": np.full(-(-n // BLOCK), np.float32(99))}
+    inputs = {"x": x, "offset": np.array([3], np.float32), "scale": 2.0}
+    return room.transfers.through(variant, inputs, outputs, {"n": n, "block": BLOCK}, "n", split or SPLIT, multiple), outputs
+
+
+def expected(x):
+    padded = np.zeros(-(-len(x) // BLOCK) * BLOCK, np.float32)
+    padded[: len(x)] = x
+    return {"codes": np.sign(x).astype(np.int8), "sums": padded.reshape(-1, BLOCK).sum(axis=1) + np.float32(3)}
+
+
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 256, 257, 288, 511, 512, 513, 767, 768, 1024, 5000])
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_through(in_room, n, seed):
+    room = a_room(seed)
+    variant = in_room(room)
+    x = ((np.arange(n) * 7919) % 201 - 100).astype(np.float32)
+    done, outputs = run(room, variant, x)
+    for name, right in expected(x).items():
+        np.testing.assert_array_equal(outputs[name], right)
+    assert done.bad == -1
+    assert done.chunks == math.ceil(n / (CHUNK // 4))
+    assert sum(each.runs for each in done.launches) == done.chunks
+    assert sum(each.proof.timed_runs for each in done.launches) == done.chunks
+    assert room.stats.launches == done.chunks
+    assert room.stats.bytes_uploaded >= x.nbytes
+    del done
+    assert not room.pool.leaks()
+
+
+def test_through_overlaps(in_room):
+    """With everything as late as possible, three chunks are under way at a time, and no more."""
+    room = a_room()
+    variant = in_room(room)
+    most = [0]
+    enqueue = room.backend.enqueue
+
+    def watched(function, grid, block, arguments, shared, stream):
+        enqueue(function, grid, block, arguments, shared, stream)
+        most.append(len(room.backend.launched) - sum(1 for work in stream.queue[: stream.done] if hasattr(work, "func")))
+
+    room.backend.enqueue = watched
+    run(room, variant, np.ones(256 * 20, np.float32))
+    assert max(most) == transfer.SLOTS
+
+
+def test_through_arrays_of_any_strides(in_room):
+    room = a_room()
+    variant = in_room(room)
+    x = np.arange(-1000, 1000, dtype=np.float32)[::2]
+    codes = np.full(2000, 99, np.int8)
+    _, outputs = run(room, variant, x, {"codes": codes[::2], "sums": np.zeros(32, np.float32)})
+    np.testing.assert_array_equal(outputs["codes"], np.sign(x))
+    assert (codes[1::2] == 99).all()
+
+
+@pytest.mark.parametrize("at", [(0,), (255,), (256,), (700, 3000), (3000, 10), (4999,), (1500, 1400)])
+@pytest.mark.parametrize("seed", [None, 5])
+def test_through_finds_the_first_forbidden_element(in_room, at, seed):
+    room = a_room(seed)
+    variant = in_room(room)
+    x = np.ones(5000, np.float32)
+    x[list(at)] = np.nan
+    done, outputs = run(room, variant, x)
+    assert done.bad == min(at)
+    assert (outputs["codes"][min(at) // 256 * 256 :] == 99).all()
+    del done
+    assert not room.pool.leaks()
+    room.backend.synchronize()  # nothing is left under way over memory that went back
+    done, _ = run(room, variant, np.ones(5000, np.float32))
+    assert done.bad == -1
+
+
+def test_through_wants_memory_first(in_room):
+    room = a_room(memory=4096)
+    variant = in_room(room)
+    with pytest.raises(InsufficientMemoryError) as caught:
+        run(room, variant, np.ones(5000, np.float32))
+    assert caught.value.required > 4096 >= caught.value.available
+    assert not room.backend.live
+    assert not room.backend.launched
+
+
+def test_through_takes_little_memory(in_room):
+    room = a_room()
+    variant = in_room(room)
+    with room.pool.watch() as watch:
+        run(room, variant, np.ones(1 << 16, np.float32))
+    assert watch.peak < 3 * 3 * CHUNK
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"multiple": 48}, "multiple"),
+        ({"split": {**SPLIT, "nothing": Split()}}, "nothing"),
+        ({"split": {**SPLIT, "sums": Split(units=16)}}, "sums"),
+        ({"outputs": {"codes": np.zeros(99, np.int8), "sums": np.zeros(4, np.float32)}}, "codes"),
+    ],
+)
+def test_through_checks_lengths(in_room, change, word):
+    room = a_room()
+    variant = in_room(room)
+    with pytest.raises(InvalidArgumentError, match=word):
+        run(room, variant, np.ones(100, np.float32), **change)
+    with pytest.raises(InvalidArgumentError, match="at least 1"):
+        run(room, variant, np.ones(0, np.float32))
+
+
+def test_a_packed_format_ends_with_a_whole_group():
+    split = Split(units=128, entries=32)
+    assert [split.length(units) for units in (0, 1, 128, 129, 256)] == [0, 32, 32, 64, 64]
+
+
+@pytest.mark.parametrize("variant", i2s_quantize.VARIANTS, ids=lambda variant: variant.name)
+@pytest.mark.parametrize("n", [1, 1024, 1025, 5000])
+def test_i2s_quantize_through(cuda, variant, n):
+    x = np.linspace(-3, 3, n, dtype=np.float32)
+    q = np.full(n, 99, np.int8)
+    transfers = Transfers(cuda.backend, cuda.pool, cuda.stats, 4096)
+    scale = np.float32(0.7)
+    split = {"x": Split(), "q": Split()}
+    done = transfers.through(variant, {"x": x, "scale": scale}, {"q": q}, {"n": n}, "n", split)
+    np.testing.assert_array_equal(q, np.rint(np.clip(x / scale, -2, 1)).astype(np.int8))
+    assert done.chunks == math.ceil(n / 1024)
+    assert done.bad == -1
+    x[n // 2] = np.inf
+    assert transfers.through(variant, {"x": x, "scale": scale}, {"q": q}, {"n": n}, "n", split).bad == n // 2
+
+
+@pytest.mark.parametrize("n", [100, 5000])
+def test_packed_ternary_quantize_through(cuda, n):
+    """Groups of 128 codes take 32 bytes, the last one too; blocks of 64 share a scale."""
+    x = np.sin(np.arange(n, dtype=np.float32)) * np.arange(n, dtype=np.float32)
+    right = ternary_quantize(x, 64, packed=True)
+    variant = next(each for each in ternary_quantize_variants.VARIANTS if each.key.format == "i2_s_x86")
+    got = {"codes": np.full_like(right.packed, 99), "scales": np.full_like(right.scales, 99)}
+    split = {"x": Split(), "codes": Split(128, 32), "scales": Split(64)}
+    transfers = Transfers(cuda.backend, cuda.pool, cuda.stats, 4096)
+    done = transfers.through(variant, {"x": x}, got, {"n": n, "block": 64}, "n", split, multiple=128)
+    assert done.chunks == math.ceil(n / 1024)
+    np.testing.assert_array_equal(got["codes"], right.packed)
+    np.testing.assert_array_equal(got["scales"], right.scales)
+
+
+def test_on_the_device(cuda):
+    """Large enough for several chunks: on a GPU, or in the simulator."""
+    rng = np.random.default_rng(3)
+    values = rng.integers(0, 255, 3 * transfer.CHUNK + 12345, np.uint8)
+    before = cuda.stats.copy()
+    there = transfer.upload(values)
+    np.testing.assert_array_equal(transfer.download(there), values)
+    counted = cuda.stats.since(before)
+    assert (counted.bytes_uploaded, counted.bytes_downloaded) == (values.nbytes, values.nbytes)
+    rows = values[: 1 << 20].reshape(1024, 1024)[:, :1000]
+    np.testing.assert_array_equal(transfer.download(transfer.upload(rows)), rows)
