@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
@@ -25,12 +26,14 @@ def registry() -> Registry:
 
 def select(key: KernelKey, axes: Axes, name: str | None) -> Variant:
     """As Registry.select_best, remembered: a layer asks the same at each call."""
-    # What the environment forces may change between calls, so it is part of what is remembered.
-    return _select(key, tuple(axes.items()), name, registry().devices[key.device].forced())
+    device = registry().devices.get(key.device)
+    # What the environment forces and whether a device is there may change between calls, so they are part of what is remembered.
+    state = (device.forced(), device.missing()) if device else None
+    return _select(key, tuple(axes.items()), name, state)
 
 
 @lru_cache(maxsize=4096)
-def _select(key: KernelKey, axes: tuple[tuple[str, int], ...], name: str | None, _forced: str | None) -> Variant:
+def _select(key: KernelKey, axes: tuple[tuple[str, int], ...], name: str | None, _state: object) -> Variant:
     return registry().select_best(key, dict(axes), name)
 
 
@@ -58,25 +61,55 @@ def threads_for(key: KernelKey, threads: int | None) -> int:
     return threads
 
 
-def run(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Receipt:
-    """Bind and run once. Raises InvalidArgumentError where the kernel met a value that the contract forbids."""
+def run(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int, *, flat: bool = False) -> Receipt:
+    """Bind and run once, on the device of the variant; arrays are copied there and back where it has a memory of its own.
+
+    Raises InvalidArgumentError where the kernel met a value that the contract forbids (outputs of a device are then untouched), with
+    its index in the flat array where `flat`, and a DeviceError where the device cannot do it.
+    """
+    if registry().devices[variant.key.device].memory is not None:
+        return _offload(op, variant, inputs, outputs, axes, flat)
     launch = variant.bind(inputs, outputs, axes, threads)
     launch.run()
-    raise_for_bad(op, inputs, launch)
+    raise_for_bad(op, inputs, launch, flat, axes)
     return Receipt(kernel=variant.id, ran=launch.ran, runs=launch.runs, threads=launch.threads_used)
 
 
-def raise_for_bad(op: Op, inputs: Arrays, launch: Launch) -> None:
-    """Raise InvalidArgumentError for the element that a kernel found on its way and that the contract forbids."""
-    if launch.bad < 0:
+def _offload(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool) -> Receipt:
+    from tritmark.kernels.cuda import offload
+
+    launch, there = offload.launch(op, variant, inputs, axes)
+    launch.run()
+    raise_for_bad(op, inputs, launch, flat, axes)
+    offload.fetch(there, outputs)
+    return offload.receipt(variant, launch)
+
+
+def raise_for_bad(op: Op, inputs: Arrays, launch: Launch, flat: bool = False, axes: Axes | None = None) -> None:
+    """Raise InvalidArgumentError for the element that a kernel found on its way and that the contract forbids.
+
+    Its index is that of the flat array where `flat` or where there is but one axis. `axes` are needed where codes are packed.
+    """
+    bad = launch.bad  # a device forgets it once it was asked
+    if bad < 0:
         return
-    tensor = next(tensor for tensor in op.inputs if tensor.values is Values.FINITE and tensor.axes)
+    tensor = next(tensor for tensor in op.inputs if tensor.values in {Values.FINITE, Values.TERNARY} and tensor.axes)
     array = inputs[tensor.name]
-    index = np.unravel_index(launch.bad, array.shape)
-    where = int(index[0]) if array.ndim == 1 else tuple(int(i) for i in index)
-    raise InvalidArgumentError(
-        op=op.name, argument=tensor.name, found=f"{array[index]} at index {where}", legal='finite values (or nonfinite="zero")'
-    )
+    packed = tensor.values is Values.TERNARY and array.dtype == np.uint8
+    shape = tuple((axes or {})[axis] for axis in tensor.axes) if packed else array.shape
+    behind = bad - math.prod(shape)
+    if behind >= 0:  # kernels that unpack give a row with other padding the number behind the last code
+        found, legal = f"with weights other than 0 in the padded columns of row {behind}", "0 in the padding"
+    else:
+        index = tuple(int(i) for i in np.unravel_index(bad, shape))
+        where = bad if flat or len(shape) == 1 else index
+        if packed:
+            found, legal = f"field 3 for the weight at {where}", "0, 1, 2 for -1, 0, 1"
+        elif tensor.values is Values.TERNARY:
+            found, legal = f"{array[index]} at {where}", "-1, 0, 1"
+        else:
+            found, legal = f"{array[index]} at index {where}", 'finite values (or nonfinite="zero")'
+    raise InvalidArgumentError(op=op.name, argument=tensor.name, found=found, legal=legal)
 
 
 def finite(op: Op, name: str, array: np.ndarray[Any, Any], nonfinite: str, preflight: bool) -> np.ndarray[Any, Any]:

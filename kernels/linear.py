@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.harness.spec import Receipt
+from tritmark.harness.spec import KernelKey, Receipt
 from tritmark.kernels import dispatch
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
+from tritmark.kernels.activation_quantize.spec import KEY as ACTIVATION_KEY
+from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.packed import NATIVE, PackedWeights, pack_weights
 from tritmark.kernels.ternary_matmul.api import with_receipt
+from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
 _LOG = logging.getLogger(__name__)
 _OP = "QuantizedLinear"
@@ -24,7 +28,8 @@ _OP = "QuantizedLinear"
 class QuantizedLinear:
     """y = x @ W.T + bias with ternary weights W (N, K) and int8 activations, float32 in and out.
 
-    `weights` is float (N, K), quantized by the absmean rule of BitNet b1.58 and packed in `format`, or PackedWeights. `bias` is float32
+    `weights` is float (N, K), quantized by the absmean rule of BitNet b1.58 and packed in `format` (the device's own unless told), or
+    PackedWeights. `device` is "cpu" or "cuda"; on a GPU weights stay there, and so do the quantized activations. `bias` is float32
     (N,). The kernel is picked by shape at each call; `variant` forces one. Where no native kernel can take the weights (a format with
     block scales), each call computes with dequantized weights in float32, warns through logging at construction, and says so in `receipt`.
 
@@ -37,7 +42,7 @@ class QuantizedLinear:
         weights: npt.NDArray[Any] | PackedWeights,
         bias: npt.NDArray[np.float32] | None = None,
         *,
-        format: str = NATIVE,
+        format: str | None = None,
         device: str = "cpu",
         variant: str | None = None,
         threads: int | None = None,
@@ -48,7 +53,10 @@ class QuantizedLinear:
             raise NoCompatibleKernelError(
                 request=f"{_OP} on {device!r}", candidates=[(device, f"unknown device; devices with kernels here: {known}")]
             )
-        self.weights = weights if isinstance(weights, PackedWeights) else _quantized(weights, format)
+        missing = registry.devices[device].missing()
+        if missing is not None:
+            raise NoCompatibleKernelError(request=f"{_OP} on {device!r}", candidates=[(device, missing)])
+        self.weights = weights if isinstance(weights, PackedWeights) else _quantized(weights, format or NATIVE[device])
         self.out_features, self.in_features = self.weights.shape
         self.bias = _checked_bias(bias, self.out_features)
         self.device = device
@@ -58,12 +66,12 @@ class QuantizedLinear:
         """What ran in the last call."""
         self._float: npt.NDArray[np.float32] | None = None
         axes = {"M": 1, "N": self.out_features, "K": self.in_features}
-        self.native = self.weights.repacks and registry.has_kernel_for(device, "ternary_matmul", NATIVE, "float32", axes)
+        self.native = self.weights.repacks and registry.has_kernel_for(device, "ternary_matmul", NATIVE[device], "float32", axes)
         """Whether a native kernel computes the product."""
         if self.native:
-            _ = self.weights.tiles
+            self.weights.native(device)
         else:
-            self._note = f"no native kernel takes {self.weights.format} on {device}: computed with dequantized float32 weights"
+            self._note = f"no native kernel takes {self.weights.format} on {device}: computed on the CPU with dequantized float32 weights"
             _LOG.warning("%s (%d x %d): %s", _OP, self.out_features, self.in_features, self._note)
             self._float = self.weights.dequantize()
 
@@ -88,13 +96,39 @@ class QuantizedLinear:
     __call__ = forward
 
     def _native(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        if self.device != "cpu":
+            return self._offloaded(rows)
         quantized = activation_quantize(rows, threads=self.threads)
         y, self.receipt = with_receipt(quantized.q, self.weights, act_scale=quantized.scale, variant=self.variant, threads=self.threads)
         return y
 
+    def _offloaded(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        from tritmark.kernels.cuda import offload
+
+        M, K = rows.shape
+        quantize = dispatch.select(replace(ACTIVATION_KEY, device=self.device), {"M": M, "K": K}, None)
+        first, quantized = offload.launch(ACTIVATION_QUANTIZE, quantize, {"x": rows}, {"M": M, "K": K})
+        first.run()
+        dispatch.raise_for_bad(ACTIVATION_QUANTIZE, {"x": rows}, first)
+        axes = {"M": M, "N": self.out_features, "K": K}
+        key = KernelKey(self.device, TERNARY_MATMUL.name, NATIVE[self.device], "float32")
+        product = dispatch.select(key, axes, self.variant)
+        inputs = {
+            "activations": quantized["q"],
+            "weights": self.weights.native(self.device),
+            "weight_scale": self.weights.scale,
+            "act_scale": quantized["scale"],
+        }
+        second, outputs = offload.launch(TERNARY_MATMUL, product, inputs, axes)
+        second.run()
+        y = np.empty((M, self.out_features), np.float32)
+        offload.fetch(outputs, {"out": y})
+        self.receipt = offload.joined([offload.receipt(quantize, first), offload.receipt(product, second)])
+        return y
+
     def _dequantized(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         assert self._float is not None
-        kernel = f"{self.device}/ternary_matmul/{self.weights.format}/float32/dequantized"
+        kernel = f"cpu/ternary_matmul/{self.weights.format}/float32/dequantized"
         self.receipt = Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note)
         y: npt.NDArray[np.float32] = rows @ self._float.T
         return y

@@ -87,7 +87,7 @@ def _absmean(weights: Float32, x: Float32, exact: Float64, threads: int) -> tupl
     packed = pack_weights(codes, scale)
     back, kept = packed.unpack()
     if not np.array_equal(back, codes) or kept != scale:
-        raise _WrongError(f"{NATIVE}: unpacking does not give the packed codes and scale back")
+        raise _WrongError(f"{NATIVE['cpu']}: unpacking does not give the packed codes and scale back")
     del back
     quantized = activation_quantize(x, threads=threads)
     y, _ = with_receipt(quantized.q, packed, act_scale=quantized.scale, threads=threads)
@@ -99,7 +99,7 @@ def _absmean(weights: Float32, x: Float32, exact: Float64, threads: int) -> tupl
     noise = _Noise()
     for part, rows in _slabs(weights):
         noise.add(rows.astype(np.float64), codes[part] * np.float64(scale))
-    return _scheme("absmean", NATIVE, codes, noise, exact, right, packed.data.nbytes, largest, quantize_ns), packed
+    return _scheme("absmean", NATIVE["cpu"], codes, noise, exact, right, packed.data.nbytes, largest, quantize_ns), packed
 
 
 def _block(weights: Float32, x: Float32, exact: Float64, threads: int) -> LayerScheme:
@@ -241,8 +241,8 @@ def _race(weights: Float32, packed: PackedWeights, x: Float32, seed: int) -> dic
     (N, K), M = packed.shape, x.shape[0]
     axes = {"M": M, "N": N, "K": K}
     act = {"q": np.empty((M, K), np.int8), "scale": np.empty(M, np.float32), "sum": np.empty(M, np.int32)}
-    given = {"activations": act["q"], "weights": packed.tiles, "weight_scale": packed.scale, "act_scale": act["scale"]}
-    product = dispatch.select(KernelKey("cpu", TERNARY_MATMUL.name, NATIVE, "float32"), axes, None)
+    given = {"activations": act["q"], "weights": packed.native(), "weight_scale": packed.scale, "act_scale": act["scale"]}
+    product = dispatch.select(KernelKey("cpu", TERNARY_MATMUL.name, NATIVE["cpu"], "float32"), axes, None)
     token = [
         dispatch.select(ACTIVATION_KEY, {"M": M, "K": K}, None).bind({"x": x}, act, {"M": M, "K": K}, 1),
         product.bind(given, {"out": np.empty((M, N), np.float32)}, axes, 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,21 +32,24 @@ def absmean_quantize(
     nonfinite: str = "error",
     variant: str | None = None,
     threads: int | None = None,
+    device: str = "cpu",
 ) -> AbsmeanQuantized:
     """Ternary codes and one scale for a tensor: scale = max(mean |x|, 1e-5), codes = clamp(rint(x / scale), -1, 1), ties to even.
 
     `x` is float32 of any shape, C-contiguous; `out`, if given, takes the codes: int8 of x's shape. The mean is summed in float64, in an
-    order that the contract states (kernels/absmean_quantize/spec.py), so the result depends neither on `threads` nor on `variant`, which
-    forces an instruction set. Source: BitNet b1.58 (arXiv:2402.17764).
+    order that the contract states (kernels/absmean_quantize/spec.py), so the result depends neither on `device` ("cpu" or "cuda"), nor on
+    `threads`, nor on `variant`, which forces one of the device's kernels. Source: BitNet b1.58 (arXiv:2402.17764).
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
-    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where `variant` cannot run here; `out` is then untouched.
+    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU
+    fails; `out` is then untouched.
     """
+    key = replace(KEY, device=device)
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"x": flat})
     codes = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
-    chosen = dispatch.select(KEY, axes, variant)
+    chosen = dispatch.select(key, axes, variant)
     inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None)}
     scale = np.empty((), np.float32)
-    dispatch.run(OP, chosen, inputs, {"codes": codes, "scale": scale}, axes, dispatch.threads_for(KEY, threads))
+    dispatch.run(OP, chosen, inputs, {"codes": codes, "scale": scale}, axes, dispatch.threads_for(key, threads))
     return AbsmeanQuantized(codes.reshape(x.shape) if out is None else out, np.float32(scale))

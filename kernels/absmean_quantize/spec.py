@@ -3,9 +3,10 @@
 scale = float32(max(mean |x|, 1e-5)) over the whole tensor; codes = clamp(rint(x / scale), -1, 1), the division in float32, ties to even.
 
 The mean is a float64 sum, divided by n and rounded to float32 once. Its order is part of the contract, so that no instruction set and no
-number of threads changes a bit: x is cut into chunks of 4096 * ceil(n / 2**20) elements, so at most 256 (the last may be shorter). In a
+number of threads changes a bit: x is cut into chunks of 4096 * ceil(n / 2**22) elements, so at most 1024 (the last may be shorter). In a
 chunk 16 lanes begin at 0; element i of the chunk is added to lane i mod 16, in rising order of i. The lanes are added pairwise: lane j
-and lane j + 8, then j + 4, j + 2, j + 1. The chunks' sums are added in rising order.
+and lane j + 8, then j + 4, j + 2, j + 1. The chunks' sums, 0 for those that are not there, are added in the same way: c and c + 512, then
+c + 256, and so on to c + 1.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,16 +33,18 @@ def activation_quantize(
     nonfinite: str = "error",
     variant: str | None = None,
     threads: int | None = None,
+    device: str = "cpu",
 ) -> ActivationQuantized:
     """int8 activations by row: scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), ties to even, and the sum of q.
 
     `x` is float32 (..., K), K at most 16,777,215; rows are contiguous and may lie apart, at one distance. Quotient and product are
-    float32's. `out`, if given, is an earlier result of the same shape: its arrays are filled again. `variant` forces an instruction set.
+    float32's. `out`, if given, is an earlier result of the same shape: its arrays are filled again. `device` is "cpu" or
+    "cuda"; `variant` forces one of its kernels.
     Source: BitNet b1.58 (arXiv:2402.17764).
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
-    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where `variant` cannot run here or K is too large; `out` is then
-    untouched.
+    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is not there or K is too large,
+    DeviceError where a GPU fails; `out` is then untouched.
     """
     rows = _rows(x)
     axes = unify(OP, {"x": rows})
@@ -49,13 +52,11 @@ def activation_quantize(
     arrays = [
         elementwise.output(OP, tensor, array, shape, {"x": x}) for tensor, array, shape in zip(OP.outputs, _given(out), shapes, strict=True)
     ]
-    chosen = dispatch.select(KEY, axes, variant)
+    key = replace(KEY, device=device)
+    chosen = dispatch.select(key, axes, variant)
     checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
     outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}
-    launch = chosen.bind({"x": checked}, outputs, axes, dispatch.threads_for(KEY, threads))
-    launch.run()
-    if launch.bad >= 0:
-        dispatch.raise_for_bad(OP, {"x": checked.reshape(-1)}, launch)
+    dispatch.run(OP, chosen, {"x": checked}, outputs, axes, dispatch.threads_for(key, threads), flat=True)
     return ActivationQuantized(*(array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)))
 
 

@@ -93,12 +93,12 @@ class Format(ABC):
         """
         op = f"formats.{self.name}.pack"
         _check_array(op, "codes", codes, np.int8)
-        shape = self._check_shape(op, "codes", codes.shape)
-        stored = self._check_scale(op, scale, shape)
+        shape = self.check_shape(op, "codes", codes.shape)
+        stored = self.check_scale(op, scale, shape)
         index = _first_illegal(codes)
         if index:
             raise InvalidArgumentError(op=op, argument="codes", found=f"{codes[index]} at {index}", legal="-1, 0, 1")
-        self._check_tail(op, shape, tail)
+        self.check_tail(op, shape, tail)
         return self._pack(codes, stored)
 
     def unpack(self, packed: NDArray[np.uint8], shape: Shape, *, tail: Tail = "drop") -> tuple[NDArray[np.int8], Scale]:
@@ -113,13 +113,13 @@ class Format(ABC):
         op = f"formats.{self.name}.unpack"
         if not (isinstance(shape, tuple) and all(isinstance(n, (int, np.integer)) for n in shape)):
             raise InvalidArgumentError(op=op, argument="shape", found=repr(shape), legal="a tuple of two integers (N, K)")
-        shape = self._check_shape(op, "shape", shape)
+        shape = self.check_shape(op, "shape", shape)
         _check_array(op, "packed", packed, np.uint8)
         expected = self.packed_shape(shape)
         if packed.shape not in (expected, (math.prod(expected),)):
             legal = f"shape {expected} for weights of shape {shape}, or flat"
             raise InvalidArgumentError(op=op, argument="packed", found=f"of shape {packed.shape}", legal=legal)
-        self._check_tail(op, shape, tail)
+        self.check_tail(op, shape, tail)
         codes, scale = self._unpack(np.ascontiguousarray(packed).reshape(-1), shape)
         if self.scale_per == "tensor":
             _check_tensor_scale(op, scale)
@@ -141,9 +141,9 @@ class Format(ABC):
             found = f"{self.name}, which has no quantization rule"
             raise InvalidArgumentError(op=op, argument="format", found=found, legal="a format with a rule; or pack(codes, scale)")
         _check_array(op, "x", x, np.float32)
-        shape = self._check_shape(op, "x", x.shape)
+        shape = self.check_shape(op, "x", x.shape)
         _check_choice(op, "nonfinite", nonfinite, ("keep", "error"))
-        self._check_tail(op, shape, tail)
+        self.check_tail(op, shape, tail)
         codes, scale = self.rule(x)
         bad = _first_nonfinite(x)
         overflow = ~np.isfinite(self._stored(scale))
@@ -171,7 +171,7 @@ class Format(ABC):
         np.copyto(stored, np.copysign(np.float32(np.nan), scale), where=np.isnan(stored), casting="same_kind")
         return stored
 
-    def _check_shape(self, op: str, argument: str, shape: tuple[int, ...]) -> Shape:
+    def check_shape(self, op: str, argument: str, shape: tuple[int, ...]) -> Shape:
         if len(shape) != 2 or min(shape) < 1:
             raise InvalidArgumentError(op=op, argument=argument, found=f"of shape {shape}", legal="two axes (N, K), both at least 1")
         n, k = int(shape[0]), int(shape[1])
@@ -180,7 +180,7 @@ class Format(ABC):
             raise InvalidArgumentError(op=op, argument=argument, found=f"of shape {(n, k)}", legal=legal)
         return n, k
 
-    def _check_tail(self, op: str, shape: Shape, tail: Tail) -> None:
+    def check_tail(self, op: str, shape: Shape, tail: Tail) -> None:
         _check_choice(op, "tail", tail, ("drop", "error"))
         count = self.dropped(shape)
         if count and tail == "error":
@@ -190,7 +190,7 @@ class Format(ABC):
             message = f"{op}: the layout drops the last {count} of {math.prod(shape)} weights, which read back as -1"
             warnings.warn(message, TailDroppedWarning, stacklevel=3)
 
-    def _check_scale(self, op: str, scale: Any, shape: Shape) -> Scale:
+    def check_scale(self, op: str, scale: Any, shape: Shape) -> Scale:
         """Return the scale as np.float32, or as float32 (N, K/block) in formats with block scales."""
         blocks = (shape[0], shape[1] // self.block)
         legal = "one number" if self.scale_per == "tensor" else f"float32 of shape {blocks}, or one number"

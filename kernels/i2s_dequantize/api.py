@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,17 +22,19 @@ def i2s_dequantize(
     out: npt.NDArray[np.float32] | None = None,
     variant: str | None = None,
     threads: int | None = None,
+    device: str = "cpu",
 ) -> npt.NDArray[np.float32]:
     """float32(q) * scale, elementwise (specification 000, section 1.1).
 
-    `q` is int8 of any shape, C-contiguous; `scale` is finite and above zero; `out`, if given, is float32 of q's shape. `variant` forces an
-    instruction set. Raises InvalidArgumentError for arguments outside the contract and NoCompatibleKernelError where `variant`
-    cannot run here; `out` is then untouched.
+    `q` is int8 of any shape, C-contiguous; `scale` is finite and above zero; `out`, if given, is float32 of q's shape. `device` is "cpu" or
+    "cuda"; `variant` forces one of its kernels. Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError
+    where the device or `variant` is not there, DeviceError where a GPU fails; `out` is then untouched.
     """
+    key = replace(KEY, device=device)
     flat = dispatch.flattened(OP.name, "q", q)
     inputs = {"q": flat, "scale": scale}
     axes = unify(OP, inputs)
     x = elementwise.output(OP, OP.outputs[0], out, q.shape, inputs)
-    chosen = dispatch.select(KEY, axes, variant)
-    dispatch.run(OP, chosen, inputs, {"x": x}, axes, dispatch.threads_for(KEY, threads))
+    chosen = dispatch.select(key, axes, variant)
+    dispatch.run(OP, chosen, inputs, {"x": x}, axes, dispatch.threads_for(key, threads))
     return x.reshape(q.shape) if out is None else out

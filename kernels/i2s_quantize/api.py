@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,19 +23,22 @@ def i2s_quantize(
     nonfinite: str = "error",
     variant: str | None = None,
     threads: int | None = None,
+    device: str = "cpu",
 ) -> npt.NDArray[np.int8]:
     """rint(clamp(x / scale, -2, 1)), elementwise, ties to even (specification 000, section 1.1).
 
     `x` is float32 of any shape, C-contiguous; `scale` is finite and above zero, and the division is float32's; `out`, if given, is int8 of
-    x's shape. Returns int8 codes from -2 to 1 in x's shape. `variant` forces an instruction set.
+    x's shape. Returns int8 codes from -2 to 1 in x's shape. `device` is "cpu" or "cuda"; `variant` forces one of its kernels.
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
-    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where `variant` cannot run here; `out` is then untouched.
+    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU
+    fails; `out` is then untouched.
     """
+    key = replace(KEY, device=device)
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"x": flat, "scale": scale})
     q = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
-    chosen = dispatch.select(KEY, axes, variant)
+    chosen = dispatch.select(key, axes, variant)
     inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None), "scale": scale}
-    dispatch.run(OP, chosen, inputs, {"q": q}, axes, dispatch.threads_for(KEY, threads))
+    dispatch.run(OP, chosen, inputs, {"q": q}, axes, dispatch.threads_for(key, threads))
     return q.reshape(x.shape) if out is None else out

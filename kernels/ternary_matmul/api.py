@@ -24,6 +24,7 @@ def ternary_matmul(
     out: npt.NDArray[Any] | None = None,
     variant: str | None = None,
     threads: int | None = None,
+    device: str = "cpu",
 ) -> npt.NDArray[Any]:
     """activations @ weights.T, exact in int32 (W2A8), then times weight scale / activation scale.
 
@@ -32,10 +33,14 @@ def ternary_matmul(
     activation_quantize multiplied by. `dtype` is "float32", "bfloat16" or "int32" (the accumulators, unscaled). Returns (M, N) or (N,);
     `out`, if given, has that shape and dtype.
 
-    Raises InvalidArgumentError for arguments outside the contract and NoCompatibleKernelError where no kernel fits (a format with block
-    scales, an instruction set that this CPU lacks); `out` is then untouched.
+    `device` is "cpu" or "cuda" (weights are copied there once and kept).
+
+    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (a format with block
+    scales, a device that is not there, an instruction set that this CPU lacks), DeviceError where a GPU fails; `out` is then untouched.
     """
-    result, _ = with_receipt(activations, weights, act_scale=act_scale, dtype=dtype, out=out, variant=variant, threads=threads)
+    result, _ = with_receipt(
+        activations, weights, act_scale=act_scale, dtype=dtype, out=out, variant=variant, threads=threads, device=device
+    )
     return result
 
 
@@ -48,18 +53,20 @@ def with_receipt(
     out: npt.NDArray[Any] | None = None,
     variant: str | None = None,
     threads: int | None = None,
+    device: str = "cpu",
 ) -> tuple[npt.NDArray[Any], Receipt]:
     """As ternary_matmul, with the receipt of what ran."""
     if not isinstance(weights, PackedWeights):
         raise InvalidArgumentError(
             op=OP.name, argument="weights", found=f"a {type(weights).__name__}", legal="PackedWeights, as pack_weights makes them"
         )
+    native = NATIVE.get(device, weights.format)
     if not weights.repacks:
-        request = f"cpu/{OP.name}/{weights.format}/{dtype}"
+        request = f"{device}/{OP.name}/{weights.format}/{dtype}"
         reason = (
-            f"{weights.format} has a scale for each block, {NATIVE} one for the tensor; QuantizedLinear falls back to dequantized weights"
+            f"{weights.format} has a scale for each block, {native} one for the tensor; QuantizedLinear falls back to dequantized weights"
         )
-        raise NoCompatibleKernelError(request=request, candidates=[(NATIVE, reason)])
+        raise NoCompatibleKernelError(request=request, candidates=[(native, reason)])
     single = isinstance(activations, np.ndarray) and activations.ndim == 1
     rows = activations[np.newaxis] if single else activations
     scale = np.asarray(act_scale, dtype=np.float32)
@@ -67,12 +74,12 @@ def with_receipt(
     if isinstance(rows, np.ndarray) and scale.ndim == 0:
         scale = np.full(rows.shape[:1], scale)
     inputs = {"activations": rows, "weight_scale": weights.scale, "act_scale": scale}
-    key = KernelKey("cpu", OP.name, NATIVE, _dtype_name(dtype))
+    key = KernelKey(device, OP.name, native, _dtype_name(dtype))
     axes = unify(OP, inputs, {"N": N, "K": K})
-    encoded = {**inputs, "weights": weights.tiles}
     given = out[np.newaxis] if single and isinstance(out, np.ndarray) else out
-    outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, encoded)
+    outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
     chosen = dispatch.select(key, axes, variant or weights.variant)
+    encoded = {**inputs, "weights": weights.native(device)}
     receipt = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
     result = outputs["out"]
     return (result[0] if single else result) if out is None else out, receipt

@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import KernelKey
 from tritmark.kernels import dispatch, elementwise
-from tritmark.kernels.ternary_quantize.reference import unpack
-from tritmark.kernels.ternary_quantize.spec import CODES, OP, PACKED
+from tritmark.kernels.ternary_quantize.reference import GROUPS, unpack
+from tritmark.kernels.ternary_quantize.spec import CODES, OP, PACKED, TQ2_0
 
 
 class TernaryQuantized(NamedTuple):
@@ -29,78 +30,97 @@ class PackedTernary(NamedTuple):
     """Ternary codes, four a byte, and the scales of their blocks."""
 
     packed: npt.NDArray[np.uint8]
-    """32 bytes for each 128 codes of the flat array, laid out as I2_S x86; the last group is filled up with 0."""
+    """The codes of the flat array in the bytes of `format`, the last group filled up with 0. i2_s_x86: 32 bytes for each 128 codes, row16:
+    16 for each 64, both without the format's own scale; tq2_0: 66 for each 256, their scale as float16 included."""
     scales: npt.NDArray[np.float32]
     """What code 1 stands for: one for each block of the flat array."""
     n: int
     """How many codes there are."""
     block: int
     """How many consecutive codes share a scale."""
+    format: str = PACKED.format
+    """i2_s_x86, row16 or tq2_0."""
 
     def unpack(self) -> npt.NDArray[np.int8]:
         """The codes, int8 (n,)."""
-        return unpack(self.packed, self.n)
+        return unpack(self.packed, self.n, self.format)
 
 
 @overload
 def ternary_quantize(
     x: npt.NDArray[np.float32],
-    block: int = ...,
+    block: int | None = ...,
     *,
     packed: Literal[False] = ...,
+    format: str = ...,
     out: TernaryQuantized | None = ...,
     nonfinite: str = ...,
     variant: str | None = ...,
     threads: int | None = ...,
+    device: str = ...,
 ) -> TernaryQuantized: ...
 
 
 @overload
 def ternary_quantize(
     x: npt.NDArray[np.float32],
-    block: int = ...,
+    block: int | None = ...,
     *,
     packed: Literal[True],
+    format: str = ...,
     out: PackedTernary | None = ...,
     nonfinite: str = ...,
     variant: str | None = ...,
     threads: int | None = ...,
+    device: str = ...,
 ) -> PackedTernary: ...
 
 
 def ternary_quantize(
     x: npt.NDArray[np.float32],
-    block: int = 128,
+    block: int | None = 128,
     *,
     packed: bool = False,
+    format: str = PACKED.format,
     out: TernaryQuantized | PackedTernary | None = None,
     nonfinite: str = "error",
     variant: str | None = None,
     threads: int | None = None,
+    device: str = "cpu",
 ) -> TernaryQuantized | PackedTernary:
     """Ternary codes with a scale for each block: scale = max(absmax, 1e-8), code = (x > scale / 2) - (x < -scale / 2).
 
     `x` is float32 of any shape, C-contiguous; `block` consecutive elements of the flat array share a scale, and the last block may be
-    shorter. `packed` packs the codes, four a byte, in the same pass. `out`, if given, is an earlier result of the same kind and shape:
-    its arrays are filled again. `variant` forces an instruction set. Source: specification 001, with exact comparisons; layout: I2_S
-    of microsoft/BitNet on x86.
+    shorter; None leaves it to the device (128 on the CPU, block_for on the GPU). `packed` packs the codes, four a byte, in the same pass,
+    into `format`: "i2_s_x86", or, on the GPU only, "row16" or "tq2_0" (whose block is 256). `out`, if given, is an earlier result of the
+    same kind and shape: its arrays are filled again. `device` is "cpu" or "cuda"; `variant` forces one of its kernels. Source:
+    specification 001, with exact comparisons; layouts: kernels/formats.
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
-    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where `variant` cannot run here; `out` is then untouched.
+    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device, its kernel for `format` or `variant` is not there,
+    DeviceError where a GPU fails; `out` is then untouched.
     """
-    key = PACKED if packed else CODES
+    if format not in GROUPS:
+        raise InvalidArgumentError(op=OP.name, argument="format", found=repr(format), legal=", ".join(GROUPS))
+    if not packed and format != PACKED.format:
+        raise InvalidArgumentError(
+            op=OP.name, argument="format", found=f"{format!r} for codes that are not packed", legal="packed=True with it"
+        )
+    key = replace(PACKED, format=format, device=device) if packed else replace(CODES, device=device)
     flat = dispatch.flattened(OP.name, "x", x)
-    axes = unify(OP, {"x": flat}, {"block": _size(block)})
+    axes = unify(OP, {"x": flat}, {"block": _chosen(key, flat.size) if block is None else _size(block)})
     like = OP.outputs_like(axes, key)
     shapes = like["codes"][0] if packed else x.shape, like["scales"][0]
     codes, scales = (
         elementwise.output(OP, replace(tensor, dtype=like[tensor.name][1]), array, shape, {"x": flat})
-        for tensor, array, shape in zip(OP.outputs, _given(out, packed), shapes, strict=True)
+        for tensor, array, shape in zip(OP.outputs, _given(out, key, packed), shapes, strict=True)
     )
     chosen = dispatch.select(key, axes, variant)
     inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None)}
     dispatch.run(OP, chosen, inputs, {"codes": codes, "scales": scales}, axes, dispatch.threads_for(key, threads))
-    return PackedTernary(codes, scales, flat.size, axes["block"]) if packed else TernaryQuantized(codes.reshape(x.shape), scales)
+    if packed:
+        return PackedTernary(codes, scales, flat.size, axes["block"], format)
+    return TernaryQuantized(codes.reshape(x.shape), scales)
 
 
 def _size(block: Any) -> int:
@@ -109,11 +129,24 @@ def _size(block: Any) -> int:
     except TypeError:
         size = 0
     if size < 1:
-        raise InvalidArgumentError(op=OP.name, argument="block", found=repr(block), legal="an integer, at least 1")
+        raise InvalidArgumentError(op=OP.name, argument="block", found=repr(block), legal="an integer, at least 1, or None")
     return size
 
 
-def _given(out: Any, packed: bool) -> tuple[Any, Any]:
+def _chosen(key: KernelKey, n: int) -> int:
+    """The block of a call that names none."""
+    if key.format == TQ2_0.format:
+        return GROUPS[key.format][0]
+    # Where the device is missing, the choice of a kernel will say why.
+    if key.device == TQ2_0.device and n and dispatch.registry().devices[key.device].missing() is None:
+        from tritmark.kernels.cuda.room import room
+        from tritmark.kernels.ternary_quantize.cuda import block_for
+
+        return block_for(room().backend.info.capability, n)
+    return 128
+
+
+def _given(out: Any, key: KernelKey, packed: bool) -> tuple[Any, Any]:
     """The arrays of `out` that are to be filled."""
     kind = PackedTernary if packed else TernaryQuantized
     if out is None:
@@ -121,4 +154,6 @@ def _given(out: Any, packed: bool) -> tuple[Any, Any]:
     if not isinstance(out, kind):
         found = f"a {type(out).__name__}"
         raise InvalidArgumentError(op=OP.name, argument="out", found=found, legal=f"{kind.__name__}, as packed={packed} returns it")
+    if isinstance(out, PackedTernary) and out.format != key.format:
+        raise InvalidArgumentError(op=OP.name, argument="out", found=f"packed as {out.format}", legal=f"packed as {key.format}")
     return out[0], out[1]

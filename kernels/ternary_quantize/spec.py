@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, floats
-from tritmark.kernels.ternary_quantize.reference import GROUP, GROUP_BYTES, reference
+from tritmark.kernels.ternary_quantize.reference import GROUPS, reference
 
 CODES = KernelKey("cpu", "ternary_quantize", "none", "int8")
 """One code a byte."""
 PACKED = KernelKey("cpu", "ternary_quantize", "i2_s_x86", "uint8")
 """Four codes a byte: the stream of I2_S x86 over the flat array, without its scale; what the last group of 128 lacks is filled with 0."""
+ROW16 = KernelKey("cuda", "ternary_quantize", "row16", "uint8")
+"""Four codes a byte: words of 16 codes over the flat array, as a row of row16; what the last 16 bytes lack is filled with 0."""
+TQ2_0 = KernelKey("cuda", "ternary_quantize", "tq2_0", "uint8")
+"""Blocks of TQ2_0 over the flat array, for block = 256 only: d is the block's scale as float16, what the last block lacks is filled with 0.
+
+The codes are this op's. Those of llama.cpp, which takes x * (1 / absmax) in float32 and rounds halves away from zero, differ at ties and,
+since that product is rounded twice, at the floats next to them; and in blocks whose absmax is under the smallest scale."""
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
@@ -42,7 +50,10 @@ def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
     n, scales = axes["n"], -(-axes["n"] // axes["block"])
-    codes = n if key.format == "none" else -(-n // GROUP) * GROUP_BYTES
+    if key.format == "tq2_0" and axes["block"] != GROUPS["tq2_0"][0]:
+        raise InvalidArgumentError(op=key.op, argument="block", found=str(axes["block"]), legal="256, the block of tq2_0")
+    group, size = GROUPS.get(key.format, (1, 1))
+    codes = -(-n // group) * size
     return {"codes": ((codes,), key.dtype), "scales": ((scales,), "float32")}
 
 

@@ -1,14 +1,26 @@
-"""What the numerics tests share: arrays at a chosen distance from a cache line, with guards around them."""
+"""What the numerics tests share: arrays at a chosen distance from an aligned address, with guards around them, here and on the device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.spec import Arrays, Axes, Launch, Variant
 from tritmark.harness.validate.guards import Guarded
+from tritmark.kernels import OPS
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.array import DeviceArray
+    from tritmark.kernels.cuda.room import Room
+
+ZONE = 256
+"""Bytes before and after each array on the device that no kernel may change."""
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +46,86 @@ def at_offset(guarded) -> Callable[[np.ndarray, int], np.ndarray]:
         return array
 
     return copy
+
+
+class Placed:
+    """An array on the device, `offset` elements past an aligned address, `gap` elements between its rows, zones on both sides."""
+
+    def __init__(self, room: Room, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0, gap: int = 0) -> None:
+        item = dtype.itemsize
+        self._start = ZONE + offset * item
+        row = (shape[-1] + gap) * item
+        self._strides = (row, item) if len(shape) == 2 else None
+        span = (shape[0] - 1) * row + shape[1] * item if len(shape) == 2 else int(np.prod(shape)) * item
+        self._before = np.random.default_rng(span).integers(0, 256, self._start + span + ZONE, dtype=np.uint8)
+        self._raw = room.upload(self._before)
+        self._here: np.ndarray[Any, Any] = np.ndarray(shape, dtype, self._before, self._start, self._strides)
+        self.handle: DeviceArray = self._raw.view(shape, dtype, self._start, self._strides)
+
+    def write(self, values: np.ndarray) -> None:
+        """Everything else is as it was in the beginning."""
+        self._here[...] = values
+        self._raw.write(self._before)
+
+    def read(self) -> np.ndarray:
+        """A copy, once it is sure that nothing beside the array has changed."""
+        raw = self._raw.numpy()
+        found = np.ndarray(self._here.shape, self._here.dtype, raw, self._start, self._strides).copy()
+        self._here[...] = found
+        assert np.array_equal(raw, self._before), "memory beside the array was written"
+        return found
+
+
+class Bound:
+    """A variant bound to placed arrays; `inputs` are encoded for it."""
+
+    def __init__(self, room: Room, variant: Variant, inputs: Arrays, axes: Axes, offset: int = 0, gap: int = 0) -> None:
+        like = _op(variant).outputs_like(axes, variant.key)
+        self.inputs = {name: Placed(room, value.shape, value.dtype, offset, gap) for name, value in inputs.items() if np.ndim(value)}
+        self.outputs = {name: Placed(room, shape, named_dtype(dtype), offset) for name, (shape, dtype) in like.items()}
+        handles = {name: placed.handle for name, placed in self.inputs.items()}
+        self.launch: Launch = variant.bind({**inputs, **handles}, {name: placed.handle for name, placed in self.outputs.items()}, axes, 1)
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        """What it makes of other arrays; scalars stay those that it was bound to."""
+        for name, placed in self.inputs.items():
+            placed.write(inputs[name])
+        self.launch.run()
+        for name, placed in self.inputs.items():
+            assert np.array_equal(_bits(placed.read()), _bits(inputs[name])), "an input was changed"
+        return {name: placed.read() for name, placed in self.outputs.items()}
+
+
+def _op(variant: Variant) -> Any:
+    return next(op for op in OPS if op.name == variant.key.op)
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
+
+
+@pytest.fixture
+def bound(cuda: Room) -> Callable[..., Bound]:
+    """bound(variant, inputs, axes, offset=0, gap=0): see Bound."""
+    return partial(Bound, cuda)
+
+
+@pytest.fixture
+def judge(bound: Callable[..., Bound]) -> Callable[..., None]:
+    """judge(variant, axes, family, offset=0, gap=0, seed=0): two sets of data in the same memory give the reference's bits."""
+
+    def check(variant: Variant, axes: Axes, family: str, offset: int = 0, gap: int = 0, seed: int = 0) -> None:
+        op, format = _op(variant), variant.key.format
+        first, second = (op.generate(axes, family, np.random.default_rng([seed, nth])) for nth in range(2))
+        second = {name: value if np.ndim(value) else first[name] for name, value in second.items()}
+        there = bound(variant, op.encode(first, axes, format), axes, offset, gap)
+        for logical in (first, second):
+            found = there.run(op.encode(logical, axes, format))
+            assert there.launch.bad == -1
+            for name, expected in op.reference(logical, axes, variant.key).items():
+                wanted = np.asarray(expected).astype(found[name].dtype)
+                wrong = np.flatnonzero(_bits(found[name]) != _bits(wanted))
+                assert not wrong.size, (name, axes, wrong[:8], found[name].reshape(-1)[wrong[:8]], wanted.reshape(-1)[wrong[:8]])
+        assert (there.launch.ran, there.launch.runs) == (variant.name, 2)
+
+    return check

@@ -47,9 +47,9 @@ def test_the_bits_are_the_contracts(isa, guarded, at_offset, n, family, seed, of
     assert launch.threads_used == max(1, min(threads, -(-n // 4096) // 4))
 
 
-@pytest.mark.parametrize("n", [1 << 20, (1 << 20) + 1, 3 * (1 << 20) + 4097])
+@pytest.mark.parametrize("n", [1 << 22, (1 << 22) + 1, (1 << 22) + 4097])
 def test_chunks_grow_with_the_tensor(isa, n):
-    """Past 2**20 elements the 256 chunks get longer; the codes are also past most L2 caches here."""
+    """Past 2**22 elements the 1024 chunks get longer; the codes are also past most L2 caches here."""
     x = np.random.default_rng(n).standard_normal(n, dtype=np.float32)
     for threads in (1, 3):
         assert _same(absmean_quantize(x, variant=isa, threads=threads), x)
@@ -66,6 +66,14 @@ def test_the_order_of_the_sum_is_the_stated_one(isa):
     assert lanes[0] != math.fsum(np.abs(x).astype(np.float64))
     assert mean_magnitude(x) == lanes[0] / 4096
     assert _same(absmean_quantize(x, variant=isa), x)
+
+
+def test_the_order_of_the_chunks_is_the_stated_one(isa):
+    """Chunk 0 is halfway between two float32. A 1 vanishes beside it, a 2 does not: the scale tells which of them were added first."""
+    x = np.zeros(4 * 4096, np.float32)
+    x[[0, 1, 4096, 2 * 4096, 3 * 4096]] = 2.0**53, 2.0**29, 1, 1, 1
+    assert mean_magnitude(x) == (2.0**53 + 2.0**29 + 2) / x.size
+    assert absmean_quantize(x, variant=isa).scale == (2.0**53 + 2.0**30) / x.size
 
 
 @given(n=SIZES, family=st.sampled_from(OP.families), seed=st.integers(0, 2**32))

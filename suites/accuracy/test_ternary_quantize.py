@@ -239,7 +239,6 @@ def _out(codes=(2, 8), scales=(4,), kinds=(np.int8, np.float32)):
         ({"block": 2.5}, "block"),
         ({"block": math.nan}, "block"),
         ({"block": "128"}, "block"),
-        ({"block": None}, "block"),
         ({"nonfinite": "ignore"}, "nonfinite"),
         ({"threads": 0}, "threads"),
         ({"out": _out((8, 2))}, "out"),

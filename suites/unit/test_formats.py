@@ -63,12 +63,14 @@ def place(name: str, n: int, k: int, shape: Shape) -> tuple[int, int] | None:
     if name == "tq2_0":
         block, e = divmod(flat, 256)
         return block * 66 + e // 128 * 32 + e % 32, e % 128 // 32 * 2
+    if name == "row16":
+        return (n * -(-shape[1] // 64) * 4 + k // 16) * 4 + k % 4, k % 16 // 4 * 2
     groups = (shape[1] + 3) // 4
     return (n // 64 * groups + k // 4) * 64 + n % 16 * 4 + k % 4, n % 64 // 16 * 2
 
 
 def test_formats_are_ordered_and_cannot_be_changed() -> None:
-    assert list(FORMATS) == ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq2_0", "tile64"]
+    assert list(FORMATS) == ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq2_0", "tile64", "row16"]
     with pytest.raises(TypeError):
         FORMATS["mine"] = FORMATS["tile64"]  # type: ignore[index]
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -89,6 +91,8 @@ def test_bits_per_weight_count_scales_and_padding() -> None:
     assert FORMATS["tq2_0"].bits_per_weight((3, 512)) == 66 * 8 / 256
     assert FORMATS["tile64"].bits_per_weight((64, 64)) == 2 + 64 * 8 / 4096
     assert FORMATS["tile64"].bits_per_weight((1, 1)) == 8 * (64 + 64)
+    assert FORMATS["row16"].bits_per_weight((64, 64)) == 2 + 64 * 8 / 4096
+    assert FORMATS["row16"].bits_per_weight((3, 65)) == 8 * (3 * 32 + 64) / 195
 
 
 def test_block_and_scale_of_each_format() -> None:
@@ -98,6 +102,7 @@ def test_block_and_scale_of_each_format() -> None:
         "i2_s_x86_r4": (4, "tensor"),
         "tq2_0": (256, "block"),
         "tile64": (256, "tensor"),
+        "row16": (16, "tensor"),
     }
 
 
@@ -109,6 +114,8 @@ def test_fields_are_where_the_formula_puts_them(form: Format, data: st.DataObjec
     packed = pack(form, codes, 0.0).ravel()
     if form.name == "tile64":
         codes = np.pad(codes, ((0, -shape[0] % 64), (0, -shape[1] % 4)))
+    if form.name == "row16":
+        codes = np.pad(codes, ((0, 0), (0, -shape[1] % 64)))
     expected = np.zeros_like(packed)
     for (n, k), w in np.ndenumerate(codes):
         where = place(form.name, n, k, codes.shape)
@@ -235,7 +242,7 @@ def test_a_scale_of_the_wrong_kind_is_refused(form: Format, scale: Any) -> None:
     assert refused(lambda: form.pack(ternary((4, 256)), scale)).argument == "scale"
 
 
-@pytest.mark.parametrize("name", ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tile64"])
+@pytest.mark.parametrize("name", ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tile64", "row16"])
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, 1e39, -1.0, np.float32(np.nan)])
 def test_a_tensor_scale_must_be_finite_and_not_negative(name: str, scale: float) -> None:
     form, codes = FORMATS[name], ternary((64, 128))
@@ -371,9 +378,33 @@ def test_tile64_ends_with_the_scale_and_zeros() -> None:
     assert packed[-64:].tobytes() == np.float32(0.75).tobytes() + bytes(60)
 
 
-def test_tile64_has_no_rule() -> None:
-    error = refused(lambda: FORMATS["tile64"].quantize(np.ones((4, 4), np.float32)))
-    assert (error.op, error.argument) == ("formats.tile64.quantize", "format")
+@pytest.mark.parametrize(("shape", "byte"), [((2, 65), 63), ((2, 65), 16), ((3, 63), 16 + 15), ((1, 1), 1)])
+def test_row16_refuses_weights_in_its_padding(shape: Shape, byte: int) -> None:
+    form = FORMATS["row16"]
+    packed = form.pack(ternary(shape), 1.0)
+    packed[byte] ^= 0x80 | 0x40
+    error = refused(lambda: form.unpack(packed, shape))
+    assert (error.argument, error.legal) == ("packed", "0 in the padding")
+
+
+def test_row16_ends_with_the_scale_and_zeros() -> None:
+    packed = FORMATS["row16"].pack(ternary((3, 5)), 0.75)
+    assert packed.size == 3 * 16 + 64
+    assert packed[-64:].tobytes() == np.float32(0.75).tobytes() + bytes(60)
+
+
+def test_row16_words_give_four_consecutive_weights_by_shift_and_mask() -> None:
+    codes = ternary((5, 200))
+    words = FORMATS["row16"].pack(codes, 1.0)[:-64].view("<u4").reshape(5, 16)
+    for k in range(0, 200, 4):
+        fours = words[:, k // 16] >> np.uint32(k % 16 // 4 * 2) & np.uint32(0x03030303)
+        np.testing.assert_array_equal(fours.astype("<u4").view(np.uint8).reshape(5, 4), codes[:, k : k + 4] + 1)
+
+
+@pytest.mark.parametrize("name", ["tile64", "row16"])
+def test_tritmarks_own_layouts_have_no_rule(name: str) -> None:
+    error = refused(lambda: FORMATS[name].quantize(np.ones((4, 4), np.float32)))
+    assert (error.op, error.argument) == (f"formats.{name}.quantize", "format")
 
 
 with_rule = pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if form.rule])

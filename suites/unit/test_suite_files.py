@@ -35,6 +35,7 @@ KNOWN = Known(
     [op("add", "n"), op("matmul", "M", "N", "K")],
     {"add": ["none"], "matmul": ["tile64", "tq2_0"]},
     {"add": ["float32"], "matmul": ["float32", "int32"]},
+    ["cpu", "npu"],
 )
 MODELS = """
 [small]
@@ -112,6 +113,24 @@ dtypes = ["int32"]
     assert found.selected[0].admits("tile64", "int32")
     assert found.selected[0].admits("tq2_0", "int32")
     assert not found.selected[0].admits("tile64", "float32")
+
+
+def test_workloads_of_some_devices_only(tmp_path: Path) -> None:
+    text = """
+[[workloads]]
+op = "add"
+shapes = [{ n = 1 }]
+devices = ["npu"]
+[[workloads]]
+op = "add"
+shapes = [{ n = 1 }]
+"""
+    own, any_device = suite(tmp_path, text).selected
+    assert own.admits("none", "float32", "npu")
+    assert not own.admits("none", "float32", "cpu")
+    assert any_device.admits("none", "float32", "cpu")
+    with pytest.raises(UsageError, match=r"workloads\[0\].devices: unknown device type 'gpu'.*legal: cpu, npu"):
+        suite(tmp_path, text.replace('"npu"', '"gpu"'))
 
 
 def test_what_is_asked_for_twice_is_done_once_and_measured_if_either_asks(tmp_path: Path) -> None:
@@ -214,7 +233,7 @@ def named() -> dict[str, Suite]:
 
 
 def test_the_suites_that_come_with_it(named: dict[str, Suite]) -> None:
-    assert set(named) == {"full", "quick", "smoke", "speed"}
+    assert set(named) == {"full", "gpu", "quick", "smoke", "speed"}
     with pytest.raises(UsageError, match="did you mean 'quick'"):
         load().suite("quik")
 

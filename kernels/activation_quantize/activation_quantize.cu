@@ -1,0 +1,257 @@
+/* activation_quantize: for each row of K floats
+ *
+ *     s = 127 / max(absmax, 1e-5);  q = clamp(rint(x * s), -128, 127), the float32 product, ties to even;  the int32 sum of q
+ *
+ * 4 bytes are read and 1 is written for an element. Exact on every path: neither a maximum nor an integer sum has an order, then one IEEE
+ * division a row and one IEEE product an element. A block has a row; its grid is M blocks.
+ *
+ * v1      256 threads, an element at a time, the row read twice; both reductions by halving in shared memory.
+ * kept    The row stays in registers between its maximum and its codes: 16 elements a thread, so a row of at most 16 * blockDim.x. 16-byte loads
+ *         and 4-byte stores where the row is aligned to them, which the block finds out by itself. Adding 1.5 * 2^23 to a product rounds
+ *         it to an integer, ties to even, and leaves the code in the low byte; four of them are summed by one dp4a. Reductions by
+ *         warp instructions, so that a single short row, where latency is all, waits for two barriers only.
+ * long    The same for rows of any length: in steps of 16 * blockDim.x elements, read a second time for the codes (from the L2 cache, mostly).
+ *
+ * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), TB/s of the 5 bytes an element; the suite's
+ * own figures: `tritmark run --suite gpu --device cuda`. Threads a block after the kernel's name.
+ *
+ *                             one row    2^21 elements     2^25              2^29
+ *     K = 2560    v1          2.62 us    6.96 us, 1.51     68.0 us, 2.47     1003 us, 2.68
+ *                 kept 160    1.65 us    4.74 us, 2.21     40.8 us, 4.11      608 us, 4.42
+ *                 kept 320    1.54 us    5.57 us, 1.88     56.9 us, 2.95      866 us, 3.10
+ *                 kept 640    1.76 us    10.2 us, 1.03      135 us, 1.25     2120 us, 1.27
+ *     K = 6912    v1          4.41 us    8.58 us, 1.22     65.3 us, 2.57      888 us, 3.02
+ *                 kept 448    2.01 us    5.89 us, 1.78     45.4 us, 3.70      679 us, 3.95
+ *                 kept 864    2.28 us    7.31 us, 1.43     71.0 us, 2.36     1092 us, 2.46
+ *     K = 13824   v1          7.04 us    13.1 us, 0.80      104 us, 1.62     1472 us, 1.82
+ *                 kept 864    2.50 us    6.57 us, 1.59     50.2 us, 3.35      741 us, 3.62
+ *                 long 256    4.48 us    7.71 us, 1.35     53.1 us, 3.16      696 us, 3.86
+ *                 long 512    3.31 us    6.55 us, 1.59     51.9 us, 3.23      710 us, 3.78
+ *     K = 65536   v1          62.6 us    78.6 us, 0.13      157 us, 1.07     1520 us, 1.77
+ *                 long 512    10.3 us    13.3 us, 0.79     73.6 us, 2.28     1103 us, 2.43
+ *                 long 1024   8.02 us    9.99 us, 1.05     56.5 us, 2.97      748 us, 3.59
+ *
+ * So a thread keeps 16 elements, 8 where a short row is alone or among few (cuda.py), and `long` has 1024 threads.
+ *
+ * |x * s| is at most 127 * (1 + 2^-23), which rounds to 127, so for finite rows the clamp has nothing to do. NaN and infinity have
+ * the largest absolute bits, so the maximum tells of them; `bad` is then lowered to the index, in the (M, K) array, of the row's first. */
+
+#define THREADS_V1 256
+#define LOADS 4
+#define MOST_THREADS 1024
+#define ROUNDER 12582912.0f /* 1.5 * 2^23 */
+
+__device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+
+__device__ __forceinline__ float scale_of(unsigned largest) { return __fdiv_rn(127.0f, fmaxf(__uint_as_float(largest), 1e-5f)); }
+
+__device__ __forceinline__ void find_nonfinite(const float *x, size_t K, size_t begin, unsigned long long *bad)
+{
+    for (size_t i = threadIdx.x; i < K; i += blockDim.x)
+        if (magnitude(x[i]) >= 0x7f800000u) {
+            atomicMin(bad, (unsigned long long)(begin + i));
+            return;
+        }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS_V1) ternary_gpu_activation_v1(
+    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum, size_t K, size_t stride,
+    unsigned long long *bad)
+{
+    __shared__ unsigned largest[THREADS_V1];
+    __shared__ int sums[THREADS_V1];
+    const float *row = x + blockIdx.x * stride;
+    signed char *codes = q + blockIdx.x * K;
+    unsigned mine = 0;
+    for (size_t i = threadIdx.x; i < K; i += THREADS_V1)
+        mine = max(mine, magnitude(row[i]));
+    largest[threadIdx.x] = mine;
+    __syncthreads();
+    for (unsigned apart = THREADS_V1 / 2; apart; apart /= 2) {
+        if (threadIdx.x < apart)
+            largest[threadIdx.x] = max(largest[threadIdx.x], largest[threadIdx.x + apart]);
+        __syncthreads();
+    }
+    if (largest[0] >= 0x7f800000u)
+        find_nonfinite(row, K, blockIdx.x * K, bad);
+    const float factor = scale_of(largest[0]);
+    int total = 0;
+    for (size_t i = threadIdx.x; i < K; i += THREADS_V1) {
+        int code = __float2int_rn(fmaxf(-128.0f, fminf(127.0f, rintf(__fmul_rn(row[i], factor)))));
+        codes[i] = (signed char)code;
+        total += code;
+    }
+    sums[threadIdx.x] = total;
+    __syncthreads();
+    for (unsigned apart = THREADS_V1 / 2; apart; apart /= 2) {
+        if (threadIdx.x < apart)
+            sums[threadIdx.x] += sums[threadIdx.x + apart];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        scale[blockIdx.x] = factor;
+        sum[blockIdx.x] = sums[0];
+    }
+}
+
+__device__ __forceinline__ unsigned warp_max(unsigned value)
+{
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, value);
+#else
+    for (int apart = 16; apart; apart /= 2)
+        value = max(value, __shfl_xor_sync(0xffffffffu, value, apart));
+    return value;
+#endif
+}
+
+__device__ __forceinline__ int warp_sum(int value)
+{
+#if __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(0xffffffffu, value);
+#else
+    for (int apart = 16; apart; apart /= 2)
+        value += __shfl_xor_sync(0xffffffffu, value, apart);
+    return value;
+#endif
+}
+
+/* Every thread gets the block's maximum. `shared` has a place for each warp. */
+__device__ __forceinline__ unsigned block_max(unsigned value, unsigned *shared)
+{
+    value = warp_max(value);
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    return warp_max(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0u);
+}
+
+/* The first warp gets the block's sum. */
+__device__ __forceinline__ int block_sum(int value, int *shared)
+{
+    value = warp_sum(value);
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    return threadIdx.x < 32 ? warp_sum(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : 0) : 0;
+}
+
+/* Four elements from `at`, zeros past K. */
+__device__ __forceinline__ float4 fetch(const float *row, size_t at, size_t K, bool aligned)
+{
+    if (aligned && at + 4 <= K)
+        return __ldg((const float4 *)(row + at));
+    float4 some = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (at < K)
+        some.x = row[at];
+    if (at + 1 < K)
+        some.y = row[at + 1];
+    if (at + 2 < K)
+        some.z = row[at + 2];
+    if (at + 3 < K)
+        some.w = row[at + 3];
+    return some;
+}
+
+__device__ __forceinline__ unsigned highest(float4 x)
+{
+    return max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w)));
+}
+
+__device__ __forceinline__ unsigned rounded(float x, float factor) { return __float_as_uint(__fadd_rn(__fmul_rn(x, factor), ROUNDER)); }
+
+/* Write four codes from `at`, none past K; returns their sum. What was fetched past K is zero, and so is its code. */
+__device__ __forceinline__ int put(signed char *codes, float4 x, float factor, size_t at, size_t K, bool aligned)
+{
+    const unsigned low = __byte_perm(rounded(x.x, factor), rounded(x.y, factor), 0x0040);
+    const unsigned high = __byte_perm(rounded(x.z, factor), rounded(x.w, factor), 0x0040);
+    const unsigned four = __byte_perm(low, high, 0x5410);
+    if (aligned && at + 4 <= K)
+        *(unsigned *)(codes + at) = four;
+    else
+        for (int k = 0; k < 4; k++)
+            if (at + k < K)
+                codes[at + k] = (signed char)(four >> 8 * k);
+    return __dp4a((int)four, 0x01010101, 0);
+}
+
+__device__ __forceinline__ bool aligned_to(const void *pointer, unsigned bytes) { return (size_t)pointer % bytes == 0; }
+
+extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activation_kept(
+    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum, size_t K, size_t stride,
+    unsigned long long *bad)
+{
+    __shared__ unsigned largest[32];
+    __shared__ int sums[32];
+    const float *row = x + blockIdx.x * stride;
+    signed char *codes = q + blockIdx.x * K;
+    const bool wide = aligned_to(row, 16), whole = aligned_to(codes, 4);
+    float4 own[LOADS];
+#pragma unroll
+    for (int load = 0; load < LOADS; load++)
+        own[load] = fetch(row, 4 * (load * blockDim.x + threadIdx.x), K, wide);
+    unsigned mine = 0;
+#pragma unroll
+    for (int load = 0; load < LOADS; load++)
+        mine = max(mine, highest(own[load]));
+    mine = block_max(mine, largest);
+    const float factor = scale_of(mine);
+    int total = 0;
+#pragma unroll
+    for (int load = 0; load < LOADS; load++) {
+        const size_t at = 4 * (load * blockDim.x + threadIdx.x);
+        if (at < K)
+            total += put(codes, own[load], factor, at, K, whole);
+    }
+    total = block_sum(total, sums);
+    if (threadIdx.x == 0) {
+        scale[blockIdx.x] = factor;
+        sum[blockIdx.x] = total;
+    }
+    if (mine >= 0x7f800000u)
+        find_nonfinite(row, K, blockIdx.x * K, bad);
+}
+
+extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activation_long(
+    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum, size_t K, size_t stride,
+    unsigned long long *bad)
+{
+    __shared__ unsigned largest[32];
+    __shared__ int sums[32];
+    const float *row = x + blockIdx.x * stride;
+    signed char *codes = q + blockIdx.x * K;
+    const bool wide = aligned_to(row, 16), whole = aligned_to(codes, 4);
+    const size_t step = (size_t)4 * LOADS * blockDim.x;
+    unsigned mine = 0;
+    for (size_t begin = 4 * threadIdx.x; begin < K; begin += step) {
+        float4 own[LOADS];
+#pragma unroll
+        for (int load = 0; load < LOADS; load++)
+            own[load] = fetch(row, begin + 4 * load * blockDim.x, K, wide);
+#pragma unroll
+        for (int load = 0; load < LOADS; load++)
+            mine = max(mine, highest(own[load]));
+    }
+    mine = block_max(mine, largest);
+    const float factor = scale_of(mine);
+    int total = 0;
+    for (size_t begin = 4 * threadIdx.x; begin < K; begin += step) {
+        float4 own[LOADS];
+#pragma unroll
+        for (int load = 0; load < LOADS; load++)
+            own[load] = fetch(row, begin + 4 * load * blockDim.x, K, wide);
+#pragma unroll
+        for (int load = 0; load < LOADS; load++) {
+            const size_t at = begin + 4 * load * blockDim.x;
+            if (at < K)
+                total += put(codes, own[load], factor, at, K, whole);
+        }
+    }
+    total = block_sum(total, sums);
+    if (threadIdx.x == 0) {
+        scale[blockIdx.x] = factor;
+        sum[blockIdx.x] = total;
+    }
+    if (mine >= 0x7f800000u)
+        find_nonfinite(row, K, blockIdx.x * K, bad);
+}

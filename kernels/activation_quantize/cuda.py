@@ -1,0 +1,65 @@
+"""The CUDA variants of activation_quantize."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tritmark.harness.spec import MaxSize, Tier
+from tritmark.kernels.activation_quantize.cpu import MAX_K
+from tritmark.kernels.activation_quantize.spec import KEY as CPU_KEY
+from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.launch import DEVICE, Call, variant
+from tritmark.kernels.cuda.params import MOST_BLOCKS
+
+KEY = replace(CPU_KEY, device=DEVICE)
+FILE = "activation_quantize/activation_quantize.cu"
+LIMITS = (MaxSize("K", MAX_K), MaxSize("M", MOST_BLOCKS))
+
+WARP = 32
+MOST_THREADS = 1024
+OF_A_THREAD = 16
+"""Elements that a thread of `KEPT` has room for."""
+SHORT = 4096
+"""Elements of a row that is done sooner by twice the threads where it need not share a multiprocessor, at most. Measured on an NVIDIA H200,
+one row: K = 2560 in 1.54 us with 320 threads, 1.65 with 160; K = 6912 in 2.28 us with 864 threads, 2.01 with 448."""
+
+V1 = Kernel(file=FILE, name="ternary_gpu_activation_v1", threads=256, registers=32, shared=2048)
+KEPT = Kernel(file=FILE, name="ternary_gpu_activation_kept", threads=MOST_THREADS, registers=64, shared=256)
+LONG = Kernel(file=FILE, name="ternary_gpu_activation_long", threads=MOST_THREADS, registers=64, shared=256)
+
+
+def _step(call: Call, kernel: Kernel, threads: int) -> tuple[Step, ...]:
+    M, K = call.axes["M"], call.axes["K"]
+    x, out = call.inputs["x"], call.outputs
+    stride = x.strides[0] // x.dtype.itemsize if M > 1 else K
+    params = call.params(kernel, M, threads)
+    args = (x, out["q"], out["scale"], out["sum"], np.uint64(K), np.uint64(stride), call.bad)
+    return (Step(kernel=kernel, grid=params.grid, block=params.block, args=args),)
+
+
+def _v1(call: Call) -> tuple[Step, ...]:
+    return _step(call, V1, V1.threads)
+
+
+def _vector(call: Call) -> tuple[Step, ...]:
+    M, K = call.axes["M"], call.axes["K"]
+    if K > OF_A_THREAD * MOST_THREADS:
+        return _step(call, LONG, MOST_THREADS)
+    each = OF_A_THREAD // 2 if K <= SHORT and call.info.sms >= M else OF_A_THREAD
+    return _step(call, KEPT, -(-K // (each * WARP)) * WARP)
+
+
+VARIANTS = (
+    variant(KEY, "v1", Tier.BASELINE, "a block a row, one element a thread, the row read twice", (V1,), _v1, constraints=LIMITS),
+    variant(
+        KEY,
+        "vector",
+        Tier.HIGHLY_OPTIMIZED,
+        "a block a row, which stays in registers; 16-byte loads where the row is aligned to them",
+        (KEPT, LONG),
+        _vector,
+        constraints=LIMITS,
+    ),
+)

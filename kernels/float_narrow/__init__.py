@@ -1,0 +1,1 @@
+"""float_narrow: float32 to float16 or bfloat16."""

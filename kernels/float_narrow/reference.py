@@ -1,0 +1,31 @@
+"""float_narrow in NumPy and ml_dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.spec import Arrays, Axes, KernelKey
+
+NAN_BITS = {"float16": (0x7E00, 13, 0x01FF), "bfloat16": (0x7FC0, 16, 0x003F)}
+"""For each dtype: its quiet NaN, by how many bits a float32's payload is longer, and which of the remaining ones are kept."""
+
+
+def narrowed(x: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
+    """`x` in float16 or bfloat16, to nearest even. NumPy and ml_dtypes round so; what they do with a NaN differs, so that is done here."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        made = x.astype(named_dtype(dtype))
+    bits = x.view(np.uint32)
+    quiet, longer, kept = NAN_BITS[dtype]
+    nan = (bits >> 16 & 0x8000) | quiet | (bits >> longer & kept)
+    nans = np.isnan(x)
+    made.view(np.uint16)[nans] = nan[nans].astype(np.uint16)
+    return made
+
+
+def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """See narrowed."""
+    return {"h": narrowed(inputs["x"], key.dtype)}

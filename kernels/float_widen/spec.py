@@ -1,0 +1,55 @@
+"""The contract of float_widen.
+
+Exact. A NaN becomes the quiet NaN of its sign and payload, as IEEE 754-2019 (6.2.3) recommends and as x86 (F16C) and ARM do it. The
+families hold infinities, and no NaN.
+
+A key's dtype is the output's, float32; its format says what is read: "float16" or "bfloat16".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic
+from tritmark.harness.validate.families import FLOAT_FAMILIES
+from tritmark.kernels.float_narrow.reference import narrowed
+from tritmark.kernels.float_narrow.spec import DTYPES, values
+from tritmark.kernels.float_widen.reference import reference
+
+FORMATS = DTYPES
+
+
+def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
+    return {"h": values(family, axes["n"], rng)}
+
+
+def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
+    return {"h": narrowed(inputs["h"], format)}
+
+
+def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
+    return {"x": ((axes["n"],), "float32")}
+
+
+def _traffic(axes: Axes, key: KernelKey) -> Traffic:
+    return Traffic(read=2 * axes["n"], written=4 * axes["n"], operations=axes["n"])
+
+
+OP = Op(
+    name="float_widen",
+    summary="float16 or bfloat16 to float32, exactly",
+    source="specification 000, section 1.2 (mixed precision); IEEE 754-2019, 5.4.2",
+    axes=("n",),
+    inputs=(Tensor("h", ("n",), "float32", "any values; kernels take them in the key's format"),),
+    outputs=(Tensor("x", ("n",), "float32", "the same"),),
+    family=Family.EXACT,
+    families=FLOAT_FAMILIES,
+    generate=_generate,
+    encode=_encode,
+    outputs_like=_outputs_like,
+    reference=reference,
+    traffic=_traffic,
+)

@@ -1,0 +1,88 @@
+"""The public function matmul."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.contract import unify
+from tritmark.harness.spec import KernelKey, Receipt, Variant
+from tritmark.kernels import dispatch
+from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.launch import DEVICE, CudaLaunch
+from tritmark.kernels.float_narrow.spec import OP as NARROW
+from tritmark.kernels.matmul.precision import PrecisionMode, effective_precision
+from tritmark.kernels.matmul.spec import OPS
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A product that is ready to run, its factors converted on the device."""
+
+    variant: Variant
+    launch: CudaLaunch
+    c: DeviceArray
+    receipts: list[Receipt]
+    """Of the conversions."""
+
+
+def matmul(
+    a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], *, mode: PrecisionMode | str = PrecisionMode.AUTO, variant: str | None = None
+) -> npt.NDArray[np.float32]:
+    """C = A B on the GPU, float32 (M, K) times float32 (K, N), in mixed precision (specification 002).
+
+    `mode` says what the factors are rounded to, on the device, to nearest even: "fp32", "fp16" (what is past 65504 becomes infinity),
+    "bf16", or "auto", the best that the device has. Sums and C are float32. A mode that the device lacks is replaced by fp32; a warning is
+    logged and the receipt says so. `variant` forces one of the kernels. NaN and infinities go through.
+
+    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (K above 2^20, a variant
+    that is not there), DeviceError where there is no GPU or it fails.
+    """
+    result, _ = with_receipt(a, b, mode=mode, variant=variant)
+    return result
+
+
+def with_receipt(
+    a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], *, mode: PrecisionMode | str = PrecisionMode.AUTO, variant: str | None = None
+) -> tuple[npt.NDArray[np.float32], Receipt]:
+    """As matmul, with the receipt of what ran: the conversions and the product."""
+    from tritmark.kernels.cuda import offload
+    from tritmark.kernels.cuda.room import room
+
+    unify(OPS["float32"], {"a": a, "b": b})
+    effective, note = effective_precision(mode, room().backend.info)
+    bound = bind(a, b, effective, variant)
+    bound.launch.run()
+    receipt = offload.joined([*bound.receipts, offload.receipt(bound.variant, bound.launch)])
+    return bound.c.numpy(), replace(receipt, note="; ".join(filter(None, (note, receipt.note))))
+
+
+def bind(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: PrecisionMode, variant: str | None) -> Bound:
+    """The product in a mode that the device supports; converts the factors, and does not run the product."""
+    from tritmark.kernels.cuda import offload
+
+    op = OPS[mode.dtype]
+    axes = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1]}
+    chosen = dispatch.select(KernelKey(DEVICE, op.name, "none", "float32"), axes, variant)
+    receipts: list[Receipt] = []
+    factors: dict[str, Any] = {"a": a, "b": b}
+    if mode is not PrecisionMode.FP32:
+        for name, array in factors.items():
+            factors[name], receipt = _narrowed(array, mode.dtype)
+            receipts.append(receipt)
+    launch, outputs = offload.launch(op, chosen, factors, axes)
+    return Bound(chosen, launch, outputs["c"], receipts)
+
+
+def _narrowed(array: npt.NDArray[np.float32], dtype: str) -> tuple[DeviceArray, Receipt]:
+    """The matrix on the device in `dtype`."""
+    from tritmark.kernels.cuda import offload
+
+    axes = {"n": array.size}
+    chosen = dispatch.select(KernelKey(DEVICE, NARROW.name, "none", dtype), axes, None)
+    launch, outputs = offload.launch(NARROW, chosen, {"x": array.reshape(-1)}, axes)
+    launch.run()
+    return outputs["h"].view(array.shape), offload.receipt(chosen, launch)

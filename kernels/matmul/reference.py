@@ -1,0 +1,60 @@
+"""matmul in NumPy, and how far a kernel's product may be from it: bounds that are known beforehand.
+
+Notation: u = 2^-24 is the unit roundoff of float32, gamma(n, u) = n u / (1 - n u), T = |A| |B|.
+
+float32 sums of IEEE products and additions in any order: |error| <= gamma(K, u) T (Higham, "Accuracy and Stability of Numerical
+Algorithms", 3.1). Tensor cores add 4, 8 or 16 products (which are exact) and the sum so far by aligning them to the largest and truncating
+(Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021): each addend and the result lose at most 2 u of the
+largest, so 4 products at a time, the worst case, make 6 such losses, 12 u T for every 4 of the K. That covers the IEEE kernels of the same
+inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.spec import Arrays, Axes, KernelKey
+
+U_FLOAT32 = 2.0**-24
+U_FLOAT64 = 2.0**-53
+SMALLEST_NORMAL = 2.0**-126
+"""Of float32: what a product or sum can lose where small results become zero."""
+NARROW = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134)}
+"""Rounding a float32 to that type changes it by at most the first of itself plus the second (half the smallest denormal)."""
+
+Floats = npt.NDArray[np.float64]
+
+
+def gamma(n: int, u: float) -> float:
+    """Largest relative error of n roundings. Raises ValueError where there is no bound."""
+    if n * u >= 1:
+        raise ValueError(f"{n} roundings of {u} have no bound")
+    return n * u / (1 - n * u)
+
+
+def product_bound(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Floats:
+    """Largest error of a kernel's C = A B for inputs of that dtype, against the product in float64: shape (M, N)."""
+    K = a.shape[1]
+    roundings = K if a.dtype == np.float32 else 12 * -(-K // 4)
+    total = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)) / (1 - gamma(K, U_FLOAT64))
+    bound: Floats = (gamma(roundings, U_FLOAT32) + gamma(K, U_FLOAT64)) * total + 2 * K * SMALLEST_NORMAL
+    return bound
+
+
+def narrowing_bound(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], dtype: str) -> Floats:
+    """Largest change of A B through rounding float32 matrices to `dtype`, where nothing overflows: shape (M, N)."""
+    if dtype == "float32":
+        return np.zeros((a.shape[0], b.shape[1]))
+    u, least = NARROW[dtype]
+    left, right = np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64))
+    change_left, change_right = u * left + least, u * right + least
+    return (change_left @ (right + change_right) + left @ change_right) / (1 - gamma(a.shape[1], U_FLOAT64))
+
+
+def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """The product in float64, and its bound."""
+    a, b = inputs["a"], inputs["b"]
+    return {"c": a.astype(np.float64) @ b.astype(np.float64), "c.bound": product_bound(a, b)}

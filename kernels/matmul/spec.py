@@ -1,0 +1,76 @@
+"""The contracts of matmul: one op for each dtype of the inputs; sums and output are float32 in all of them.
+
+Specification 002 lets float16 kernels sum in float16 and return it. A float16 sum of ones stops at 2048, so no bound of use exists; float32
+sums cost nothing on tensor cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic
+from tritmark.harness.validate.families import floats
+from tritmark.kernels.matmul.reference import reference
+
+NAMES = {"float32": "matmul_fp32", "float16": "matmul_fp16", "bfloat16": "matmul_bf16"}
+"""Each input dtype's op."""
+MAX_K = 1 << 20
+"""The bound of the sums is 12 roundings for 4 of the K; past this it would say nothing."""
+FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "one_nonzero")
+LARGEST = np.float32(1e4)
+"""Inputs' largest: float16 holds it, and float32 the sums of its squares."""
+_LEAST_NORMAL = {"float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
+
+
+def _generate(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
+    def matrix(rows: int, columns: int) -> npt.NDArray[Any]:
+        values = floats(family, (rows, columns), rng)
+        if family == "denormals":
+            values = values * np.float32(_LEAST_NORMAL[dtype] / _LEAST_NORMAL["float32"])
+        return np.clip(values, -LARGEST, LARGEST).astype(named_dtype(dtype))
+
+    return {"a": matrix(axes["M"], axes["K"]), "b": matrix(axes["K"], axes["N"])}
+
+
+def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
+    return dict(inputs)
+
+
+def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
+    return {"c": ((axes["M"], axes["N"]), "float32")}
+
+
+def _traffic(itemsize: int, axes: Axes, key: KernelKey) -> Traffic:
+    M, N, K = axes["M"], axes["N"], axes["K"]
+    return Traffic(read=itemsize * (M * K + K * N), written=4 * M * N, operations=2 * M * N * K)
+
+
+def _op(dtype: str) -> Op:
+    return Op(
+        name=NAMES[dtype],
+        summary=f"C = A B for {dtype} matrices, sums and output in float32",
+        source="specification 002 (mixed precision); bounds: Higham 2002, Fasi et al. 2021",
+        axes=("M", "N", "K"),
+        inputs=(
+            Tensor("a", ("M", "K"), dtype, "left factor; NaN and infinities go through"),
+            Tensor("b", ("K", "N"), dtype, "right factor"),
+        ),
+        outputs=(Tensor("c", ("M", "N"), "float32", "the product"),),
+        family=Family.BOUNDED,
+        families=FAMILIES,
+        generate=partial(_generate, dtype),
+        encode=_encode,
+        outputs_like=_outputs_like,
+        reference=reference,
+        traffic=partial(_traffic, 4 if dtype == "float32" else 2),
+    )
+
+
+OPS: Mapping[str, Op] = {dtype: _op(dtype) for dtype in NAMES}
+"""The op for each dtype of the inputs."""

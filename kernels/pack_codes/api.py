@@ -1,0 +1,54 @@
+"""The public function pack_codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.contract import unify
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import KernelKey, Receipt
+from tritmark.kernels import dispatch
+from tritmark.kernels.formats import FORMATS, Format
+from tritmark.kernels.pack_codes.spec import OP, PACKED_FORMATS, scales_like
+
+
+def pack_codes(
+    codes: npt.NDArray[np.int8], scale: Any, format: str = "row16", *, device: str = "cuda", variant: str | None = None
+) -> npt.NDArray[np.uint8]:
+    """The bytes that FORMATS[format].pack(codes, scale, tail="error") gives, packed on the device.
+
+    `codes` is int8 (N, K), -1, 0 or 1. `scale` is one number, or float32 (N, K / 256) for tq2_0. `format` is "i2_s_x86", "row16" or
+    "tq2_0". `variant` forces one of the device's kernels.
+
+    Raises InvalidArgumentError where the format's own packer does (a code that is none, with its index; a scale that it cannot store; a
+    shape that it cannot hold), NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU fails.
+    """
+    packed, _ = with_receipt(codes, scale, format, device=device, variant=variant)
+    return packed
+
+
+def with_receipt(
+    codes: npt.NDArray[np.int8], scale: Any, format: str = "row16", *, device: str = "cuda", variant: str | None = None
+) -> tuple[npt.NDArray[np.uint8], Receipt]:
+    """As pack_codes, with the receipt of what ran."""
+    form = device_format(OP.name, format)
+    whole = np.ascontiguousarray(codes) if isinstance(codes, np.ndarray) else codes
+    axes = unify(OP, {"codes": whole})
+    shape = form.check_shape(OP.name, "codes", whole.shape)
+    scales = np.broadcast_to(form.check_scale(OP.name, scale, shape), scales_like(axes, format))
+    form.check_tail(OP.name, shape, "error")
+    key = KernelKey(device, OP.name, format, "uint8")
+    outputs = dispatch.outputs_for(OP, axes, key, {}, {})
+    inputs = {"codes": whole, "scales": np.ascontiguousarray(scales)}
+    receipt = dispatch.run(OP, dispatch.select(key, axes, variant), inputs, outputs, axes, 1)
+    return outputs["packed"], receipt
+
+
+def device_format(op: str, name: str) -> Format:
+    """One of the formats that the device packs into and unpacks from. Raises InvalidArgumentError for any other."""
+    if name not in PACKED_FORMATS:
+        raise InvalidArgumentError(op=op, argument="format", found=repr(name), legal=", ".join(PACKED_FORMATS))
+    return FORMATS[name]

@@ -1,0 +1,14 @@
+"""pack_codes in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritmark.harness.spec import Arrays, Axes, KernelKey
+from tritmark.kernels.formats import FORMATS
+
+
+def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """The format's own packer. `scales` are (N, blocks); a format with one scale for the tensor takes the first."""
+    form, scales = FORMATS[key.format], inputs["scales"]
+    return {"packed": form.pack(inputs["codes"], scales if form.scale_per == "block" else scales[0, 0], tail="error")}

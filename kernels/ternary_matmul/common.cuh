@@ -1,0 +1,69 @@
+/* What the CUDA kernels of ternary_matmul share: weights and activations out of memory, outputs into it. */
+#ifndef TRITMARK_TERNARY_MATMUL_COMMON
+#define TRITMARK_TERNARY_MATMUL_COMMON
+
+#define CHUNK 64 /* weights in 16 bytes of row16 */
+#define ONES 0x01010101u
+
+/* 16 bytes that are used once: past L1. */
+__device__ __forceinline__ uint4 weights16(const uint4 *from)
+{
+#ifdef TRITMARK_SIMULATOR
+    return *from;
+#else
+    uint4 to;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(to.x), "=r"(to.y), "=r"(to.z), "=r"(to.w) : "l"(from));
+    return to;
+#endif
+}
+
+/* 4 activations from k on as a word, 0 beyond K; any alignment. */
+__device__ __forceinline__ int bytes4(const signed char *row, long long k, int K)
+{
+    int word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (k + i < K)
+            word |= (int)(unsigned char)row[k + i] << 8 * i;
+    return word;
+}
+
+/* 16 activations from k on, 0 beyond K. `fast`: rows are aligned to 16 bytes. */
+__device__ __forceinline__ int4 activations16(const signed char *row, long long k, int K, bool fast)
+{
+    if (fast && k + 16 <= K)
+        return *(const int4 *)(row + k);
+    int4 to = make_int4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int i = 0; i < 4; i++) { /* selects, because registers have no index */
+        const int word = bytes4(row, k + 4 * i, K);
+        to.x = i == 0 ? word : to.x;
+        to.y = i == 1 ? word : to.y;
+        to.z = i == 2 ? word : to.z;
+        to.w = i == 3 ? word : to.w;
+    }
+    return to;
+}
+
+/* (double)weight_scale / (double)act_scale; the CPU's kernels divide just so. */
+__device__ __forceinline__ double output_factor(float weight_scale, float act_scale)
+{
+    return __ddiv_rn((double)weight_scale, (double)act_scale);
+}
+
+/* One output: kind 0 int32, 1 float32, 2 bfloat16 (the float32, rounded to nearest even). */
+__device__ __forceinline__ void store(void *out, long long at, int acc, double factor, int kind)
+{
+    if (kind == 0) {
+        ((int *)out)[at] = acc;
+        return;
+    }
+    const float value = __double2float_rn(__dmul_rn((double)acc, factor));
+    if (kind == 1) {
+        ((float *)out)[at] = value;
+        return;
+    }
+    const unsigned bits = __float_as_uint(value);
+    ((unsigned short *)out)[at] = (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+#endif

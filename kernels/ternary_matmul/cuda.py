@@ -1,0 +1,269 @@
+"""The CUDA variants of ternary_matmul, all over row16 weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tritmark.harness.spec import KernelKey, MaxSize, MinSize, Tier
+from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.launch import DEVICE, Call, variant
+from tritmark.kernels.cuda.params import tile_search
+from tritmark.kernels.formats.row16 import row_bytes
+from tritmark.kernels.ternary_matmul.spec import DTYPES, OP
+
+FORMAT = "row16"
+MAX_K = (1 << 23) - 1
+"""As on the CPU: past it, 2 * 128 * K no longer fits the int32 accumulators."""
+KINDS = {"int32": 0, "float32": 1, "bfloat16": 2}
+"""What common.cuh's `store` makes."""
+
+WARP = 32
+SHARED = 48 << 10
+"""Bytes of shared memory that every device gives a block without being asked."""
+
+# --- tiled, v1 ---------------------------------------------------------------------------------------------------------------------------
+
+TILED = {
+    edge: Kernel(
+        file="ternary_matmul/tiled.cu",
+        name="gemm_i2s_tiled",
+        threads=edge * edge,
+        registers=64,
+        shared=edge * (2 * edge + 4),
+        defines=(("TILE", str(edge)),),
+    )
+    for edge in (16, 32)
+}
+
+
+def _tiled(kind: int, call: Call) -> tuple[Step, ...]:
+    edge = tile_search(call.info, itemsize=1)
+    M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
+    launch = call.params(TILED[edge], -(-M // edge) * -(-N // edge))
+    args = (*_arrays(call), _lda(call), np.int64(row_bytes(K)), *_numbers(call, kind))
+    return (Step(kernel=TILED[edge], grid=launch.grid, block=launch.block, args=args),)
+
+
+# --- dp4a: a register-tiled product ------------------------------------------------------------------------------------------------------
+
+GEMM = Kernel(file="ternary_matmul/gemm.cu", name="gemm_i2s_dp4a", threads=256, registers=72, shared=2 * 16 * 68 * 4)
+EDGE = 64
+"""Rows and columns of the outputs of a block."""
+
+
+def _gemm(kind: int, call: Call) -> tuple[Step, ...]:
+    M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
+    launch = call.params(GEMM, -(-M // EDGE) * -(-N // EDGE))
+    args = (*_arrays(call), _lda(call), np.int64(row_bytes(K) // 4), *_numbers(call, kind))
+    return (Step(kernel=GEMM, grid=launch.grid, block=launch.block, args=args),)
+
+
+# --- gemv_dp4a: M = 1 --------------------------------------------------------------------------------------------------------------------
+
+LANES = 8
+ROWS = 4
+MOST_SPLIT = 8
+"""Groups of LANES lanes that may share a row."""
+LONG_K = 8192
+"""K from which the activations are read where they are used instead of staged."""
+GEMV_DP4A = {
+    staged: Kernel(
+        file="ternary_matmul/gemv_dp4a.cu",
+        name="gemm_gemv_dp4a",
+        threads=256,
+        registers=64,
+        shared=SHARED,
+        defines=(("LANES", str(LANES)), ("ROWS", str(ROWS)), ("STEPS", "1"), ("THREADS", "256"), ("STAGED", str(int(staged)))),
+    )
+    for staged in (False, True)
+}
+
+
+def dp4a_shape(N: int, K: int, sms: int) -> tuple[bool, int, int]:
+    """Whether to stage activations, threads of a block, and split, as measured on the H200's 132 multiprocessors (gemv_dp4a.cu)."""
+    chunks = row_bytes(K) // 16
+    threads, split = 128, 1
+    # Blocks of few rows until each multiprocessor has four, as far as K goes.
+    while split < MOST_SPLIT and LANES * split < chunks and N * LANES * split < 4 * sms * threads * ROWS:
+        split *= 2
+    if split == MOST_SPLIT and chunks <= LANES * split:
+        threads = 256
+    return K < LONG_K, threads, split
+
+
+def _gemv_dp4a(kind: int, call: Call) -> tuple[Step, ...]:
+    N, K = call.axes["N"], call.axes["K"]
+    staged, threads, split = dp4a_shape(N, K, call.info.sms)
+    kernel = GEMV_DP4A[staged]
+    groups = threads // (LANES * split)
+    shared = 4 * groups * ROWS * split + (16 * 4 * LANES * split if staged else 0)
+    launch = call.params(kernel, -(-N // (groups * ROWS)), threads, shared=shared)
+    activations, weights, act_scale, out = _arrays(call)
+    weight_scale, _, *numbers = _numbers(call, kind)
+    args = (activations, weights, act_scale, out, weight_scale, *numbers, np.int32(split))
+    return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
+
+
+# --- gemv: M <= 8, on tensor cores unless dp4a is faster ---------------------------------------------------------------------------------
+
+GEMV_M = 8
+"""Rows of activations that one mma takes."""
+STEP = 256
+"""Weights of a row that a warp takes in one step."""
+WARP_K = 1 << 19
+"""Weights of a row that one warp may add up in int32, see gemv_mma.cu."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The macros of an instance of gemv_mma.cu, which explains them."""
+
+    rows8: int
+    steps: int
+    activations: int
+    flow: int
+    threads: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of weights that a block takes at a time."""
+        return 8 * self.rows8
+
+    @property
+    def registers(self) -> int:
+        """What a thread may use so that a block fits a multiprocessor."""
+        return min(255, 65536 // self.threads // 8 * 8)
+
+    @property
+    def one_pass(self) -> bool:
+        """Whether its warps must cover K at once."""
+        return self.flow > 0
+
+    @property
+    def ahead(self) -> bool:
+        """Whether it loads the next tile before it multiplies this one."""
+        return self.flow == 2
+
+    def warps(self, M: int, K: int) -> int:
+        """Warps of a block; where it may take several passes over K it takes two or more."""
+        warps = -(-K // (STEP * self.steps))
+        if not self.one_pass:
+            warps = max(min(-(-warps // 2), self.threads // WARP // 2), -(-K // WARP_K))
+        return max(warps, -(-self.rows * M // WARP))
+
+    def shared(self, warps: int, M: int) -> int:
+        """Bytes of dynamic shared memory."""
+        return 8 * warps * M * self.rows
+
+    def takes(self, M: int, K: int) -> bool:
+        """Whether a block's threads and shared memory suffice."""
+        warps = self.warps(M, K)
+        return warps * WARP <= self.threads and self.shared(warps, M) <= SHARED
+
+
+FEW = tuple(Shape(rows8=rows8, steps=1, activations=1, flow=1, threads=threads) for rows8, threads in ((1, 1024), (3, 768), (4, 640)))
+"""For N of at most one tile a multiprocessor."""
+FEW_LONG = Shape(rows8=3, steps=2, activations=1, flow=1, threads=512)
+MANY = Shape(rows8=4, steps=1, activations=1, flow=2, threads=640)
+MANY_LONG = Shape(rows8=3, steps=2, activations=1, flow=2, threads=512)
+ANY = Shape(rows8=2, steps=2, activations=0, flow=0, threads=768)
+SHAPES = (*FEW, FEW_LONG, MANY, MANY_LONG, ANY)
+
+GEMV = {
+    shape: Kernel(
+        file="ternary_matmul/gemv_mma.cu",
+        name="gemm_gemv_mma",
+        threads=shape.threads,
+        registers=shape.registers,
+        shared=SHARED,
+        capability=(8, 0),
+        defines=(
+            ("ROWS8", str(shape.rows8)),
+            ("STEPS", str(shape.steps)),
+            ("ACTIVATIONS", str(shape.activations)),
+            ("FLOW", str(shape.flow)),
+            ("THREADS", str(shape.threads)),
+        ),
+    )
+    for shape in SHAPES
+}
+
+
+def gemv_shape(M: int, N: int, K: int, sms: int) -> Shape | None:
+    """The instance of gemv_mma.cu for that product on a device of so many multiprocessors, or None where gemv_dp4a.cu is faster.
+
+    Chosen by the times at the head of both sources, measured at M = 1 on the H200's 132 multiprocessors; between its shapes by N (does one
+    wave of tiles do?) and K (how many warps does one pass take?).
+    """
+    few = next((shape for shape in FEW if shape.rows * sms >= N), None)
+    if M == 1 and (K > 12288 or (few is None and K >= 4096)):
+        return None
+    many = (MANY, MANY_LONG) if K <= 3072 else (MANY_LONG, MANY)
+    wanted = (few, FEW_LONG) if few else many
+    return next(shape for shape in (*wanted, ANY) if shape.takes(M, K))
+
+
+def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
+    M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
+    shape = gemv_shape(M, N, K, call.info.sms)
+    if shape is None:
+        return _gemv_dp4a(kind, call)
+    warps = shape.warps(M, K)
+    # A block that loads ahead stays for as many tiles as there are; otherwise the device's own scheduler hands out tiles.
+    waves = 1 if shape.ahead else None
+    launch = call.params(GEMV[shape], -(-N // shape.rows), WARP * warps, shared=shape.shared(warps, M), waves=waves)
+    args = (*_arrays(call), _lda(call), *_numbers(call, kind))
+    return (Step(kernel=GEMV[shape], grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
+
+
+# --- what they share ---------------------------------------------------------------------------------------------------------------------
+
+
+def _arrays(call: Call) -> tuple[object, object, object, object]:
+    inputs = call.inputs
+    return inputs["activations"], inputs["weights"], inputs["act_scale"], call.outputs["out"]
+
+
+def _lda(call: Call) -> np.int64:
+    """Bytes between rows of activations."""
+    return np.int64(call.inputs["activations"].strides[0])
+
+
+def _numbers(call: Call, kind: int) -> tuple[np.float32, np.int32, np.int32, np.int32, np.int32]:
+    M, N, K = (np.int32(call.axes[axis]) for axis in "MNK")
+    return np.float32(call.inputs["weight_scale"]), M, N, K, np.int32(kind)
+
+
+MAKERS: tuple[tuple[str, Tier, str, tuple[Kernel, ...], Callable[..., tuple[Step, ...]], tuple[MaxSize | MinSize, ...], int], ...] = (
+    ("tiled", Tier.BASELINE, "square tiles in shared memory, one output a thread", tuple(TILED.values()), _tiled, (), 1),
+    ("dp4a", Tier.HIGHLY_OPTIMIZED, "64 x 64 outputs a block, 4 x 4 a thread, dp4a", (GEMM,), _gemm, (MinSize("M", 2),), 4),
+    ("gemv_dp4a", Tier.HIGHLY_OPTIMIZED, "each weight read once, dp4a", tuple(GEMV_DP4A.values()), _gemv_dp4a, (MaxSize("M", 1),), 16),
+    (
+        "gemv",
+        Tier.EXTREMELY_OPTIMIZED,
+        "each weight read once, int8 tensor cores or dp4a, whichever is faster for the shape",
+        (*GEMV.values(), *GEMV_DP4A.values()),
+        _gemv,
+        (MaxSize("M", GEMV_M),),
+        16,
+    ),
+)
+
+VARIANTS = tuple(
+    variant(
+        KernelKey(DEVICE, OP.name, FORMAT, dtype),
+        name,
+        tier,
+        summary,
+        kernels,
+        partial(steps, KINDS[dtype]),
+        constraints=(*constraints, MaxSize("K", MAX_K)),
+        alignment=alignment,
+    )
+    for dtype in DTYPES
+    for name, tier, summary, kernels, steps, constraints, alignment in MAKERS
+)

@@ -1,0 +1,113 @@
+/* ternary_matmul for M = 1 without tensor cores: weights (N, K) in row16, each read once, decoded in registers and multiplied by dp4a.
+ *
+ * The story (v1 is tiled.cu):
+ *   v2, here: LANES lanes take 16 bytes = 64 weights each of the same row, ROWS rows at a time, STEPS of those loads a row in flight, all issued
+ *      before the activations are asked for. The activations of a chunk are used for ROWS rows. For 64 weights: 16 ands, 4 shifts, 16 dp4a.
+ *   v3 is gemv_mma.cu, for tensor cores.
+ *
+ * Fields 1 and 2 of a word are masked, not shifted, so they count 4 and 16 times in sums of their own, shifted back at the end (exact: the
+ * last bits are zero); field 3 would not fit a signed byte and is shifted. Bound: 32 * 128 * K / 4 fits int32 for K <= 2^21 a lane, which
+ * holds with LANES >= 8 for every K < 2^23.
+ *
+ * acc = sum(code * a) - sum(a), both summed in the same lane over the same k: activations beyond K are read as 0.
+ *
+ * `split` groups of LANES lanes share a row's K and add their sums in shared memory.
+ *
+ * Macros: LANES (8, 16, 32), ROWS, STEPS, THREADS (most threads of a block), STAGED: 1 takes activations through shared memory, a pass at a
+ * time, 0 reads them where they are used.
+ *
+ * On an NVIDIA H200, in us, M = 1, weights cold in L2, LANES 8, ROWS 4, STEPS 1 (for scale: v1 took 125 us for 640 x 2560):
+ *   STAGED 1: 2560 x 2560 3.20, 3840 x 2560 3.44, 3200 x 3200 3.48 (256 threads, split 8), 13824 x 2560 6.08 and 20480 x 3200 8.35 (128
+ *   threads, split 2), 14336 x 4096 6.39 (128, split 4), 55296 x 5120 20.31 (128, split 1), 3200 x 10240 6.46 (256, split 8);
+ *   STAGED 0: 5120 x 27648 13.25 (128, split 8), 3200 x 10240 6.47 (128, split 8), 4096 x 4096 3.77 (256, split 8).
+ * Against v3 by shape: gemv_mma.cu. */
+#include "common.cuh"
+
+/* grid: any number of blocks; block: groups * split * LANES threads, groups >= 1 (a divisor where split > 1). Dynamic shared memory:
+ * STAGED * STEPS * split * LANES * 64 bytes, then groups * ROWS * split * 4. Indexes the bytes of weights in 64 bits. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+    gemm_gemv_dp4a(const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind, int split)
+{
+    extern __shared__ __align__(16) unsigned char gemv_shared[];
+    const int lane = threadIdx.x % LANES, part = threadIdx.x / LANES % split, group = threadIdx.x / (LANES * split);
+    const int groups = blockDim.x / (LANES * split), wide = LANES * split; /* chunks of a row in one step */
+    const int chunks = (K + CHUNK - 1) / CHUNK;
+    const int rows = groups * ROWS, tiles = (N + rows - 1) / rows;
+    const int mine = part * LANES + lane;
+    const bool fast = ((unsigned long long)a & 15) == 0;
+#if STAGED
+    int4 *staged = (int4 *)gemv_shared; /* [STEPS * wide][4] */
+#endif
+    int *sums = (int *)(gemv_shared + STAGED * STEPS * wide * CHUNK); /* [split][rows] */
+    const double factor = kind ? output_factor(weight_scale, act_scale[0]) : 0.0;
+
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const int row = tile * rows + group * ROWS;
+        int acc[ROWS][3] = {};
+        int act_sum = 0;
+        for (int from = 0; from < chunks; from += STEPS * wide) {
+            uint4 now[STEPS][ROWS];
+#pragma unroll
+            for (int s = 0; s < STEPS; s++)
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    const int chunk = from + s * wide + mine;
+                    now[s][r] = row + r < N && chunk < chunks ? weights16(w + (long long)(row + r) * chunks + chunk) : make_uint4(0, 0, 0, 0);
+                }
+#if STAGED
+            for (int i = threadIdx.x; i < STEPS * wide * 4; i += blockDim.x)
+                staged[i] = activations16(a, (long long)from * CHUNK + 16ll * i, K, fast);
+            __syncthreads();
+#endif
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+#if STAGED
+                    const int4 four = staged[(s * wide + mine) * 4 + j];
+#else
+                    const int4 four = activations16(a, (long long)CHUNK * (from + s * wide + mine) + 16 * j, K, fast);
+#endif
+                    act_sum = __dp4a(four.x, (int)ONES, act_sum);
+                    act_sum = __dp4a(four.y, (int)ONES, act_sum);
+                    act_sum = __dp4a(four.z, (int)ONES, act_sum);
+                    act_sum = __dp4a(four.w, (int)ONES, act_sum);
+#pragma unroll
+                    for (int r = 0; r < ROWS; r++) {
+                        const unsigned word = j == 0 ? now[s][r].x : j == 1 ? now[s][r].y : j == 2 ? now[s][r].z : now[s][r].w;
+                        acc[r][0] = __dp4a((int)(word & 0x03030303u), four.x, acc[r][0]);
+                        acc[r][1] = __dp4a((int)(word & 0x0c0c0c0cu), four.y, acc[r][1]);
+                        acc[r][2] = __dp4a((int)(word & 0x30303030u), four.z, acc[r][2]);
+                        acc[r][0] = __dp4a((int)((word >> 6) & 0x03030303u), four.w, acc[r][0]);
+                    }
+                }
+            }
+#if STAGED
+            __syncthreads(); /* before the next pass overwrites them */
+#endif
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            int sum = acc[r][0] + (acc[r][1] >> 2) + (acc[r][2] >> 4) - act_sum;
+#pragma unroll
+            for (int distance = LANES / 2; distance > 0; distance /= 2)
+                sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+            if (split > 1) {
+                if (lane == 0)
+                    sums[part * rows + group * ROWS + r] = sum;
+            } else if (lane == 0 && row + r < N)
+                store(out, row + r, sum, factor, kind);
+        }
+        if (split > 1) {
+            __syncthreads();
+            for (int i = threadIdx.x; i < rows; i += blockDim.x) {
+                int sum = 0;
+                for (int p = 0; p < split; p++)
+                    sum += sums[p * rows + i];
+                if (tile * rows + i < N)
+                    store(out, tile * rows + i, sum, factor, kind);
+            }
+            __syncthreads(); /* before the next tile overwrites them */
+        }
+    }
+}

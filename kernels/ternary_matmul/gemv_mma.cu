@@ -1,0 +1,233 @@
+/* ternary_matmul for 1 <= M <= 8: weights (N, K) in row16, each read once, decoded in registers and multiplied by the tensor cores.
+ *
+ * The story:
+ *   v1 gemm_i2s_tiled (tiled.cu): square tiles in shared memory, one output a thread. Every weight becomes a byte in shared memory: bound by
+ *      that traffic, not by DRAM.
+ *   v2 gemm_gemv_dp4a (gemv_dp4a.cu): 64 weights of a row in a 16-byte load, dp4a against 64 activations. For 64 weights a thread issues 16 ands,
+ *      4 shifts, 16 dp4a, and 4 loads of activations; all the integer instructions share one pipe at half rate.
+ *   v3 gemm_gemv_mma (here): the dp4a and the traffic of activations go to mma.m16n8k32 (u8 times s8, int32 sums): 512 weights in one
+ *      instruction, up to 8 rows of activations for the price of one. What is left for 64 weights is 16 ands and 4 mma.
+ *
+ * Decoding costs one instruction for 4 weights: field i of a row16 word (its bits 2i, 2i+1 of each byte) is masked, not shifted, so it counts
+ * 4^i times. Each field has sums of its own, which are shifted back at the end; their last bits are zero, so that is exact.
+ * Bound: the sums of field 3 stay within int32 while a warp takes at most 2^19 of the K (2 * 64 * 128 * 2^19 / 4 = 2^31, reached only on the
+ * negative side).
+ *
+ * acc = sum(code * a) - sum(a). sum(a) comes from a row of ones beside the weights' rows: where the tile has an odd number of 8-row groups the
+ * upper half of its last mma is free for it.
+ *
+ * Layout of one mma: A (16 x 32, row-major) are weights, B (32 x 8) activations. Which k stands where in those 32 is free as long as A and B
+ * agree: lane (g, t) = (lane / 4, lane % 4) takes 16 bytes = 64 weights of row g (and row g + 8), and lane (m, t) the 64 activations of row m
+ * that go with the chunk t. 4 chunks are a step of 256 weights.
+ *
+ * A block owns a tile of 8 * ROWS8 rows of weights; its warps split K, STEPS steps each, all loaded before anything is used, and add their
+ * sums in shared memory. A block takes further tiles while there are any.
+ *
+ * Macros: ROWS8 (8-row groups of a tile), STEPS (steps of a warp that are in flight together), THREADS (most threads of a block),
+ * ACTIVATIONS: 0 read where they are used, 1 kept in registers (FLOW 1 or 2);
+ * FLOW: 0 as many passes over K as it takes, 1 one pass, 2 one pass and the next tile loaded before this one is multiplied.
+ *
+ * Times of a launch on an NVIDIA H200 (132 SMs), in us: M = 1, plain launches in a CUDA graph, weights cold in L2; v3 as cuda.py configures it
+ * for M > 1, v2 in its best configuration, and a kernel that only reads those bytes. For scale: v1 took 125 us for 640 x 2560.
+ *
+ *   N x K          read   v3     v2                        N x K          read   v3     v2
+ *   2560 x 2560    1.80   2.96   3.20                      3200 x 10240   3.56   6.04   6.44
+ *   3840 x 2560    2.05   3.24   3.44                      4096 x 4096    2.47   3.76   3.76
+ *   13824 x 2560   3.50   5.38   6.08                      14336 x 4096   5.17   6.88   6.39
+ *   2560 x 6912    2.64   4.41   4.72                      5120 x 27648   9.34   16.48  13.25
+ *   3200 x 3200    2.10   3.48   3.48                      55296 x 5120   16.94  21.42  20.31
+ *   20480 x 3200   5.79   7.72   8.05 */
+#include "common.cuh"
+
+#ifndef TRITMARK_GEMV_MMA
+#define TRITMARK_GEMV_MMA
+
+#ifdef TRITMARK_SIMULATOR
+__device__ inline int dot4_u8s8(unsigned a, unsigned b)
+{
+    int sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += (int)((a >> 8 * i) & 0xffu) * (int)(signed char)((b >> 8 * i) & 0xffu);
+    return sum;
+}
+#endif
+
+/* c += A B, see the layout above: c[0], c[1] are row g, columns 2t and 2t + 1; c[2], c[3] the same of row g + 8. */
+__device__ __forceinline__ void mma(int (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)
+{
+#ifdef TRITMARK_SIMULATOR
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 4; i++) {
+        const unsigned low[2] = {__shfl_sync(0xffffffffu, a0, 4 * g + i), __shfl_sync(0xffffffffu, a2, 4 * g + i)};
+        const unsigned high[2] = {__shfl_sync(0xffffffffu, a1, 4 * g + i), __shfl_sync(0xffffffffu, a3, 4 * g + i)};
+        for (int j = 0; j < 2; j++) {
+            const unsigned right[2] = {__shfl_sync(0xffffffffu, b0, 4 * (2 * t + j) + i), __shfl_sync(0xffffffffu, b1, 4 * (2 * t + j) + i)};
+            c[j] += dot4_u8s8(low[0], right[0]) + dot4_u8s8(low[1], right[1]);
+            c[2 + j] += dot4_u8s8(high[0], right[0]) + dot4_u8s8(high[1], right[1]);
+        }
+    }
+#else
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#endif
+}
+
+/* The 64 activations of a chunk. */
+__device__ __forceinline__ void activations64(int (&to)[16], const signed char *row, long long k, int K, bool fast)
+{
+    if (fast && k + CHUNK <= K) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int4 four = *(const int4 *)(row + k + 16 * i);
+            to[4 * i] = four.x, to[4 * i + 1] = four.y, to[4 * i + 2] = four.z, to[4 * i + 3] = four.w;
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < 16; i++) { /* selects, because registers have no index */
+        const int word = bytes4(row, k + 4 * i, K);
+#pragma unroll
+        for (int j = 0; j < 16; j++)
+            to[j] = i == j ? word : to[j];
+    }
+}
+#endif
+
+#define TILE (8 * ROWS8)
+#define PAIRS ((ROWS8 + 1) / 2)
+#define SPARE (ROWS8 % 2) /* whether the last mma has an upper half to spare */
+
+/* grid: any number of blocks; block: whole warps, at least TILE * M threads, and K / 2^19 warps; with FLOW 1 or 2,
+ * 256 * STEPS * warps >= K. Dynamic shared memory: 2 * warps * M * TILE * 4 bytes.
+ * lda: bytes between rows of activations. Indexes N * chunks * 16 bytes of weights and M * N outputs in 64 bits. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+    gemm_gemv_mma(const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M, int N, int K, int kind)
+{
+    extern __shared__ __align__(16) unsigned char gemv_shared[];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int g = lane / 4, t = lane % 4;
+    const int chunks = (K + CHUNK - 1) / CHUNK;
+    const int tiles = (N + TILE - 1) / TILE;
+    const int first = 4 * STEPS * warp + t; /* chunk of this lane in the first step of the first pass */
+    const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
+    int *sums = (int *)gemv_shared; /* [2][warps][M][TILE] */
+
+    uint4 now[STEPS][ROWS8];
+#if FLOW == 2
+    uint4 next[STEPS][ROWS8];
+#endif
+    const auto load = [&](uint4(&to)[STEPS][ROWS8], int tile, int from) {
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+#pragma unroll
+            for (int r = 0; r < ROWS8; r++) {
+                const int row = tile * TILE + 8 * r + g, chunk = from + 4 * s;
+                to[s][r] = row < N && chunk < chunks ? weights16(w + (long long)row * chunks + chunk) : make_uint4(0, 0, 0, 0);
+            }
+    };
+    load(now, blockIdx.x, first);
+
+    /* The thread that will finish output (m, row) of each tile has its factor ready before the weights arrive. */
+    const int m_done = threadIdx.x / TILE, row_done = threadIdx.x % TILE;
+    double factor = 0;
+#if ACTIVATIONS == 1
+    int act[STEPS][16];
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            act[s][i] = 0;
+        if (g < M && first + 4 * s < chunks)
+            activations64(act[s], a + g * lda, (long long)CHUNK * (first + 4 * s), K, fast);
+    }
+#endif
+    if (kind && m_done < M)
+        factor = output_factor(weight_scale, act_scale[m_done]);
+
+    int half = 0;
+    for (int tile = blockIdx.x; tile < tiles; half ^= 1) {
+        int acc[PAIRS][4][4] = {}; /* pair of 8-row groups, field, element of the fragment */
+        int act_sum[4] = {};
+#if FLOW == 2
+        load(next, tile + gridDim.x, first);
+#endif
+        for ([[maybe_unused]] int from = first;;) {
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+#if ACTIVATIONS == 1
+                const int(&b)[16] = act[s];
+#else
+                int b[16] = {};
+                const int chunk = from + 4 * s;
+                if (g < M && chunk < chunks)
+                    activations64(b, a + g * lda, (long long)CHUNK * chunk, K, fast);
+#endif
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const unsigned mask = 0x03030303u << 2 * i, b0 = b[8 * h + i], b1 = b[8 * h + 4 + i];
+#pragma unroll
+                        for (int p = 0; p < PAIRS; p++) {
+                            const uint4 low = now[s][2 * p], high = now[s][2 * p + 1 < ROWS8 ? 2 * p + 1 : 2 * p];
+                            const unsigned a0 = (h ? low.z : low.x) & mask, a2 = (h ? low.w : low.y) & mask;
+                            unsigned a1 = ONES, a3 = ONES;
+                            if (2 * p + 1 < ROWS8)
+                                a1 = (h ? high.z : high.x) & mask, a3 = (h ? high.w : high.y) & mask;
+                            mma(acc[p][i], a0, a1, a2, a3, b0, b1);
+                        }
+                        if (!SPARE)
+                            mma(act_sum, ONES, ONES, ONES, ONES, b0, b1);
+                    }
+            }
+#if FLOW
+            break;
+#else
+            from += 4 * STEPS * warps;
+            if (from - t >= chunks)
+                break;
+            load(now, tile, from);
+#endif
+        }
+
+        int *mine = sums + (half * warps + warp) * M * TILE;
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const int m = 2 * t + j;
+            const int ones = SPARE ? acc[PAIRS - 1][0][2 + j] + acc[PAIRS - 1][1][2 + j] + acc[PAIRS - 1][2][2 + j] + acc[PAIRS - 1][3][2 + j] : act_sum[j];
+            if (m < M)
+#pragma unroll
+                for (int r = 0; r < ROWS8; r++) {
+                    const int(&of)[4][4] = acc[r / 2];
+                    const int e = r % 2 * 2 + j;
+                    mine[m * TILE + 8 * r + g] = of[0][e] + (of[1][e] >> 2) + (of[2][e] >> 4) + (of[3][e] >> 6) - ones;
+                }
+        }
+        __syncthreads(); /* one a tile is enough: the next tile's sums go to the other half */
+        if (m_done < M) {
+            int sum = 0;
+            for (int i = 0; i < warps; i++)
+                sum += sums[((half * warps + i) * M + m_done) * TILE + row_done];
+            const int n = tile * TILE + row_done;
+            if (n < N)
+                store(out, (long long)m_done * N + n, sum, factor, kind);
+        }
+
+        tile += gridDim.x;
+#if FLOW == 2
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+#pragma unroll
+            for (int r = 0; r < ROWS8; r++)
+                now[s][r] = next[s][r];
+#else
+        if (tile < tiles)
+            load(now, tile, first);
+#endif
+    }
+}
+
+#undef TILE
+#undef PAIRS
+#undef SPARE

@@ -1,0 +1,182 @@
+"""The CUDA variants of ternary_quantize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from tritmark.harness.spec import Axes, Constraint, KernelKey, Tier, Variant
+from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.launch import DEVICE, Call, variant
+from tritmark.kernels.ternary_quantize.spec import CODES, PACKED, ROW16, TQ2_0
+
+KEYS = (replace(CODES, device=DEVICE), replace(PACKED, device=DEVICE), ROW16, TQ2_0)
+BLOCKS = (32, 64, 128, 256)
+"""What the tuned kernels exist for."""
+SPECIFIED: Mapping[tuple[int, int], int] = {(8, 6): 256, (8, 9): 256, (8, 0): 128, (8, 7): 128, (7, 5): 64, (7, 0): 64}
+"""Block by compute capability (specification 001, get_optimal_block_size); 32 for every other."""
+
+_THREADS = 256
+_TILE = 512
+"""Floats that a warp of the tuned kernels takes at a time."""
+_PIECE = 8192
+"""Floats of a quantization block that a thread block of the split kernels takes at a time."""
+_SUFFIX = {"none": "int8", "i2_s_x86": "i2s", "row16": "row16", "tq2_0": "tq2_0"}
+
+
+def block_for(capability: tuple[int, int], n: int) -> int:
+    """The block for `n` values on a device, where the caller names none, as specification 001 chooses it.
+
+    Speed gives no reason to deviate from it: on an H200 every block runs at the same rate (tuned.cu), and 32, which the specification
+    takes there, costs 2 percent more time than 256, for the scales alone. So what decides is what a caller wants of the codes: a scale
+    for few values follows them more closely, one for many takes less memory (an eighth of a byte a value at 32, a 64th at 256).
+    """
+    block = SPECIFIED.get(capability, 32)
+    return min(block, n) if n < 1024 else block
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The axis has one of these sizes."""
+
+    axis: str
+    sizes: tuple[int, ...]
+
+    def refusal(self, axes: Axes) -> str | None:
+        """Why these axes are not admitted, or None."""
+        if axes[self.axis] in self.sizes:
+            return None
+        return f"{self.axis} = {axes[self.axis]} is not {' or '.join(map(str, self.sizes))}"
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralPieces:
+    """A block, or all of the array where that is shorter, is more than one piece of the split kernels."""
+
+    def refusal(self, axes: Axes) -> str | None:
+        """Why these axes are not admitted, or None."""
+        block = min(axes["block"], axes["n"])
+        return None if block > _PIECE else f"a block is {block} values, at most {_PIECE}: one thread block takes it"
+
+
+def _kernel(file: str, name: str, registers: int, shared: int = 0) -> Kernel:
+    return Kernel(file=f"ternary_quantize/{file}.cu", name=f"ternary_gpu_{name}", threads=_THREADS, registers=registers, shared=shared)
+
+
+V1 = _kernel("v1", "v1", 32, 4 * _THREADS)
+V1_WARP = _kernel("v1", "v1_warp", 32, 4 * _THREADS // 32)
+SPLIT_BEGIN = _kernel("v1", "split_begin", 32)
+SPLIT_SCALES = _kernel("v1", "split_scales", 32, 4 * _THREADS // 32)
+SPLIT_CODES = _kernel("v1", "split_codes", 32)
+PACKERS = {format: _kernel("v1", f"v1_pack_{suffix}", 32) for format, suffix in _SUFFIX.items() if format != "none"}
+TUNED = {
+    (format, block): _kernel("tuned", f"{suffix}_{block}", 64)
+    for format, suffix in _SUFFIX.items()
+    for block in (BLOCKS if format != "tq2_0" else (256,))
+}
+
+
+def _step(call: Call, kernel: Kernel, blocks: int, *args: object) -> Step:
+    params = call.params(kernel, blocks)
+    return Step(kernel=kernel, grid=params.grid, block=params.block, args=args)
+
+
+def _sizes(call: Call) -> tuple[np.uint64, np.uint64]:
+    """n, and the block, which is at most that."""
+    return np.uint64(call.axes["n"]), np.uint64(min(call.axes["block"], call.axes["n"]))
+
+
+def _packing(call: Call, format: str) -> Step:
+    """Packed codes, once the scales are there."""
+    x, codes, scales = call.inputs["x"], call.outputs["codes"], call.outputs["scales"]
+    return _step(call, PACKERS[format], -(-codes.nbytes // _THREADS), x, scales, codes, *_sizes(call))
+
+
+def _together(kernel: Kernel, each: Callable[[int], int], call: Call, format: str) -> tuple[Step, ...]:
+    """Scales and int8 codes at once, packed codes in a second pass. `each(block)` is how many blocks a thread block takes."""
+    x, codes, scales = call.inputs["x"], call.outputs["codes"], call.outputs["scales"]
+    n, block = _sizes(call)
+    blocks = -(-scales.size // each(int(block)))
+    if format == "none":
+        return (_step(call, kernel, blocks, x, codes, scales, call.bad, n, block),)
+    return _step(call, kernel, blocks, x, np.uint64(0), scales, call.bad, n, block), _packing(call, format)
+
+
+def _v1(format: str, call: Call) -> tuple[Step, ...]:
+    return _together(V1, lambda block: max(1, _THREADS // block), call, format)
+
+
+def _v1_warp(format: str, call: Call) -> tuple[Step, ...]:
+    return _together(V1_WARP, lambda block: _THREADS // 32 if block <= 1024 else 1, call, format)
+
+
+def _split(format: str, call: Call) -> tuple[Step, ...]:
+    x, codes, scales = call.inputs["x"], call.outputs["codes"], call.outputs["scales"]
+    n, block = _sizes(call)
+    pieces = scales.size * -(-int(block) // _PIECE)
+    return (
+        _step(call, SPLIT_BEGIN, -(-scales.size // _THREADS), scales, np.uint64(scales.size)),
+        _step(call, SPLIT_SCALES, pieces, x, scales, call.bad, n, block),
+        _step(call, SPLIT_CODES, pieces, x, scales, codes, n, block) if format == "none" else _packing(call, format),
+    )
+
+
+def _tuned(format: str, call: Call) -> tuple[Step, ...]:
+    x, codes, scales = call.inputs["x"], call.outputs["codes"], call.outputs["scales"]
+    n, _ = _sizes(call)
+    kernel = TUNED[format, call.axes["block"]]
+    return (_step(call, kernel, -(-int(n) // (_TILE * _THREADS // 32)), x, codes, scales, call.bad, n),)
+
+
+def _variants(key: KernelKey) -> tuple[Variant, ...]:
+    format = key.format
+    only: tuple[Constraint, ...] = (OneOf("block", (256,)),) if format == "tq2_0" else ()
+    second = () if format == "none" else (PACKERS[format],)
+    made = (
+        variant(
+            key,
+            "v1",
+            Tier.BASELINE,
+            "a thread an element, maximum through shared memory; packed in a second pass",
+            (V1, *second),
+            partial(_v1, format),
+            constraints=only,
+        ),
+        variant(
+            key,
+            "v1_warp",
+            Tier.OPTIMIZED,
+            "a warp a block, maximum through shuffles; packed in a second pass",
+            (V1_WARP, *second),
+            partial(_v1_warp, format),
+            constraints=only,
+        ),
+        variant(
+            key,
+            "tuned",
+            Tier.HIGHLY_OPTIMIZED,
+            "512 floats a warp, 16-byte loads, packed in the same pass",
+            tuple(kernel for (of, _), kernel in TUNED.items() if of == format),
+            partial(_tuned, format),
+            constraints=only or (OneOf("block", BLOCKS),),
+            alignment=16,
+        ),
+    )
+    if only:
+        return made
+    split = variant(
+        key,
+        "split",
+        Tier.HIGHLY_OPTIMIZED,
+        "large blocks by many thread blocks: maxima of their pieces, then codes",
+        (SPLIT_BEGIN, SPLIT_SCALES, *(second or (SPLIT_CODES,))),
+        partial(_split, format),
+        constraints=(SeveralPieces(),),
+    )
+    return *made, split
+
+
+VARIANTS = tuple(each for key in KEYS for each in _variants(key))

@@ -1,0 +1,17 @@
+"""unpack_codes in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, KernelKey
+from tritmark.kernels.formats import FORMATS
+
+
+def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """The codes as they were, and the scales as the format stores them: rounded to float16 where it does so."""
+    form, scales = FORMATS[key.format], inputs["scales"]
+    kept = scales if form.scale_per == "block" else scales[:1, :1]
+    return {"codes": inputs["packed"], "scales": kept.astype(form.scale_dtype).astype(np.float32)}

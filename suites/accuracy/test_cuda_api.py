@@ -1,0 +1,118 @@
+"""The public functions on the GPU (or in the simulator) give the CPU's bits, and say what ran."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tritmark.harness.errors import InsufficientMemoryError, InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.machine import gpu
+from tritmark.kernels import (
+    QuantizedLinear,
+    absmean_quantize,
+    activation_quantize,
+    i2s_dequantize,
+    i2s_quantize,
+    pack_weights,
+    ternary_matmul,
+    ternary_quantize,
+)
+from tritmark.kernels.cuda.room import Room
+from tritmark.kernels.ternary_matmul.api import with_receipt
+
+RNG = np.random.default_rng(11)
+X = RNG.standard_normal((7, 1029)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _room(cuda: Room) -> Room:
+    return cuda
+
+
+def test_elementwise_functions_give_the_cpus_bits():
+    assert np.array_equal(i2s_quantize(X, 0.7, device="cuda"), i2s_quantize(X, 0.7))
+    q = i2s_quantize(X, 0.7)
+    assert np.array_equal(i2s_dequantize(q, 0.7, device="cuda"), i2s_dequantize(q, 0.7))
+    for packed in (False, True):
+        here, there = ternary_quantize(X, 64, packed=packed), ternary_quantize(X, 64, packed=packed, device="cuda")
+        assert np.array_equal(here[0], there[0])
+        assert np.array_equal(here[1], there[1])
+
+
+def test_weights_and_activations_give_the_cpus_bits():
+    here, there = absmean_quantize(X), absmean_quantize(X, device="cuda")
+    assert here.scale == there.scale
+    assert np.array_equal(here.codes, there.codes)
+    for mine, theirs in zip(activation_quantize(X), activation_quantize(X, device="cuda"), strict=True):
+        assert np.array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("M", [1, 3])
+@pytest.mark.parametrize("dtype", ["int32", "float32", "bfloat16"])
+def test_products_give_the_cpus_bits(cuda: Room, M: int, dtype: str):
+    activations = RNG.integers(-128, 128, (M, 321), dtype=np.int8)
+    weights = pack_weights(RNG.integers(-1, 2, (65, 321), dtype=np.int8), 0.3)
+    out, receipt = with_receipt(activations, weights, act_scale=3.0, dtype=dtype, device="cuda")
+    assert np.array_equal(out, ternary_matmul(activations, weights, act_scale=3.0, dtype=dtype))
+    assert receipt.kernel.startswith(f"cuda/ternary_matmul/row16/{dtype}/")
+    assert receipt.uuid == cuda.backend.info.uuid
+    assert receipt.launches >= 1
+    assert receipt.functions
+    assert receipt.simulated == cuda.backend.simulated
+    assert (receipt.device_ns > 0) != cuda.backend.simulated
+
+
+def test_a_layer_keeps_its_weights_on_the_device(cuda: Room):
+    W = RNG.standard_normal((96, 130)).astype(np.float32)
+    here, there = QuantizedLinear(W), QuantizedLinear(W, device="cuda")
+    x = RNG.standard_normal((2, 3, 130)).astype(np.float32)
+    assert np.array_equal(here(x), there(x))
+    assert there.receipt is not None
+    assert there.receipt.launches >= 2
+    assert there.receipt.uuid == cuda.backend.info.uuid
+    sent = cuda.stats.bytes_uploaded
+    there(x)
+    assert cuda.stats.bytes_uploaded - sent < 2 * x.nbytes, "the weights were copied again"
+
+
+def test_what_no_kernel_of_the_device_takes_is_not_claimed_for_it():
+    layer = QuantizedLinear(np.ones((4, 256), np.float32), format="tq2_0", device="cuda")
+    layer(np.ones((1, 256), np.float32))
+    assert layer.receipt is not None
+    assert layer.receipt.kernel.startswith("cpu/")
+    assert not layer.receipt.native
+    assert "on the CPU" in layer.receipt.note
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_named_and_nothing_is_written(value: float):
+    bad = X.copy()
+    bad[3, 5] = value
+    out = np.full(X.shape, 9, np.int8)
+    with pytest.raises(InvalidArgumentError, match=r"x is .* at index 3092"):
+        i2s_quantize(bad, 0.7, out=out, device="cuda")
+    assert (out == 9).all()
+    with pytest.raises(InvalidArgumentError, match=r"x is .* at index 3092"):
+        activation_quantize(bad, device="cuda")
+    assert np.array_equal(i2s_quantize(bad, 0.7, nonfinite="zero", device="cuda"), i2s_quantize(bad, 0.7, nonfinite="zero"))
+
+
+def test_too_much_is_refused_before_anything_is_allocated(cuda: Room, monkeypatch: pytest.MonkeyPatch):
+    cuda.pool.release()  # what it keeps could serve the call
+    monkeypatch.setattr(cuda.backend, "memory", lambda: (1000, 1 << 30))
+    with pytest.raises(InsufficientMemoryError) as caught:
+        i2s_quantize(np.ones(1 << 20, np.float32), 1.0, device="cuda")
+    assert caught.value.available <= 1000 < 5 << 20 <= caught.value.required
+
+
+def test_a_device_that_is_not_there_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TRITMARK_CUDA", "driver")
+    monkeypatch.setenv("TRITMARK_GPU_FAKE", "none")
+    why = gpu.why_not()
+    assert why
+    for call in (lambda: i2s_quantize(X, 1.0, device="cuda"), lambda: QuantizedLinear(np.ones((4, 8), np.float32), device="cuda")):
+        with pytest.raises(NoCompatibleKernelError) as caught:
+            call()
+        assert why in str(caught.value)
+    with pytest.raises(NoCompatibleKernelError, match="unknown device"):
+        i2s_quantize(X, 1.0, device="tpu")

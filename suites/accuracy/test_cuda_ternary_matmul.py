@@ -1,0 +1,231 @@
+"""ternary_matmul on the GPU, or in the simulator: every kernel gives the integer product's bits, for any shape and stride."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels import FORMATS
+from tritmark.kernels.cuda.launch import compute
+from tritmark.kernels.ternary_matmul import cuda as kernels
+
+DTYPES = {"int32": np.int32, "float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
+VARIANTS = {(variant.name, variant.key.dtype): variant for variant in kernels.VARIANTS}
+NAMES = tuple(dict.fromkeys(name for name, _ in VARIANTS))
+# (M, N, K): tails of every axis, single elements, one and several tiles, passes and warps.
+SHAPES = ((1, 1, 1), (1, 5, 3), (1, 30, 1100), (1, 66, 320), (2, 9, 1337), (3, 17, 130), (8, 24, 321), (9, 70, 200), (65, 66, 65))
+TARGETS = (
+    (2560, 2560),
+    (3840, 2560),
+    (13824, 2560),
+    (2560, 6912),
+    (3200, 3200),
+    (20480, 3200),
+    (3200, 10240),
+    (4096, 4096),
+    (14336, 4096),
+    (5120, 27648),
+    (55296, 5120),
+)
+
+
+def _data(M, N, K, seed=0):
+    rng = np.random.default_rng(seed)
+    activations = rng.integers(-128, 128, (M, K), dtype=np.int8)
+    codes = rng.integers(-1, 2, (N, K), dtype=np.int8)
+    return activations, codes, np.float32(rng.uniform(1e-3, 10)), rng.uniform(1e-2, 1e3, M).astype(np.float32)
+
+
+def _expected(activations, codes, weight_scale, act_scale, dtype):
+    acc = activations.astype(np.int64) @ codes.astype(np.int64).T
+    if dtype == "int32":
+        return acc.astype(np.int32)
+    scaled = acc.astype(np.float64) * (np.float64(weight_scale) / act_scale.astype(np.float64))[:, np.newaxis]
+    return scaled.astype(np.float32).astype(DTYPES[dtype])
+
+
+def _run(room, variant, activations, codes, weight_scale, act_scale):
+    """`activations` in NumPy or on the device."""
+    M, N, K = len(act_scale), *codes.shape
+    packed = FORMATS["row16"].pack(codes, weight_scale)
+    out = room.array((M, N), DTYPES[variant.key.dtype])
+    inputs = {
+        "activations": room.upload(activations) if isinstance(activations, np.ndarray) else activations,
+        "weights": room.upload(packed),
+        "weight_scale": weight_scale,
+        "act_scale": room.upload(act_scale),
+    }
+    launch = variant.bind(inputs, {"out": out}, {"M": M, "N": N, "K": K}, 1)
+    launch.run()
+    assert launch.ran == variant.name
+    return out.numpy()
+
+
+def _same(found, expected):
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found.view(np.uint8), expected.view(np.uint8))
+
+
+def _admits(variant, M, N, K):
+    return all(constraint.refusal({"M": M, "N": N, "K": K}) is None for constraint in variant.constraints)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("name", "shape"), [(name, shape) for name in NAMES for shape in SHAPES if _admits(VARIANTS[name, "int32"], *shape)]
+)
+def test_every_kernel_gives_the_exact_product(cuda, name, shape, dtype):
+    data = _data(*shape)
+    _same(_run(cuda, VARIANTS[name, dtype], *data), _expected(*data, dtype))
+
+
+@settings(max_examples=10)
+@given(M=st.integers(1, 10), N=st.integers(1, 90), K=st.integers(1, 700), seed=st.integers(0, 2**32))
+def test_any_shape_is_exact(room_for_properties, M, N, K, seed):
+    data = _data(M, N, K, seed)
+    for name in NAMES:
+        if _admits(VARIANTS[name, "int32"], M, N, K):
+            _same(_run(room_for_properties, VARIANTS[name, "int32"], *data), _expected(*data, "int32"))
+
+
+@pytest.fixture(scope="module")
+def room_for_properties():
+    """As `cuda`, for tests that hypothesis runs many times."""
+    from tritmark.harness.machine import gpu
+    from tritmark.kernels.cuda.room import SELECT, room
+
+    with pytest.MonkeyPatch.context() as patch:
+        if gpu.why_not() is not None:
+            patch.setenv(SELECT, "simulator")
+        yield room()
+
+
+@pytest.mark.parametrize("gap", [1, 16, 61])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "gemv_dp4a"])
+def test_rows_of_activations_may_lie_apart(cuda, name, gap):
+    M, N, K = 3, 20, 192
+    activations, *rest = _data(M, N, K)
+    apart = np.full((M, K + gap), 99, np.int8)
+    apart[:, :K] = activations
+    there = cuda.upload(apart).view((M, K), strides=(K + gap, 1))
+    _same(_run(cuda, VARIANTS[name, "int32"], there, *rest), _expected(activations, *rest, "int32"))
+
+
+def test_activations_at_any_address(cuda):
+    activations, *rest = _data(2, 9, 77)
+    there = cuda.upload(np.concatenate([np.zeros(3, np.int8), activations.reshape(-1)])).view((2, 77), offset=3)
+    _same(_run(cuda, VARIANTS["tiled", "int32"], there, *rest), _expected(activations, *rest, "int32"))
+    for name in ("dp4a", "gemv"):
+        with pytest.raises(InvalidArgumentError, match="activations is at address"):
+            _run(cuda, VARIANTS[name, "int32"], there, *rest)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "dp4a"])
+@pytest.mark.parametrize(("activation", "code"), [(-128, 1), (127, 1), (-128, -1), (-128, 0)])
+def test_the_largest_sums_are_exact(cuda, name, activation, code):
+    K = 6912
+    activations, codes = np.full((1, K), activation, np.int8), np.full((9, K), code, np.int8)
+    out = _run(cuda, VARIANTS[name, "int32"], activations, codes, np.float32(1), np.ones(1, np.float32))
+    assert np.array_equal(out, np.full((1, 9), activation * code * K))
+
+
+@pytest.mark.parametrize("M", [1, 8])
+@pytest.mark.parametrize("shape", kernels.SHAPES, ids=lambda shape: f"rows8={shape.rows8},steps={shape.steps},flow={shape.flow}")
+def test_every_instance_of_the_gemv_is_exact(cuda, monkeypatch, shape, M):
+    """Several tiles a block, where it loads ahead; several passes over K, where it can."""
+    monkeypatch.setattr(kernels, "gemv_shape", lambda *asked: shape)
+    N, K = 8 * 30 + 3, 1100
+    if shape.ahead:
+        monkeypatch.setattr(kernels.Call, "params", _at_most(2, kernels.Call.params))
+    data = _data(M, N, K)
+    assert shape.takes(M, K)
+    _same(_run(cuda, VARIANTS["gemv", "int32"], *data), _expected(*data, "int32"))
+
+
+@pytest.mark.parametrize("threads", [128, 256])
+@pytest.mark.parametrize("split", [1, 2, 4, 8])
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("name", ["gemv", "gemv_dp4a"])
+def test_every_configuration_of_the_dp4a_gemv_is_exact(cuda, monkeypatch, name, staged, split, threads):
+    """One pass over K with lanes to spare, and several with a tail; rows that do not fill the last block."""
+    monkeypatch.setattr(kernels, "gemv_shape", lambda *asked: None)
+    monkeypatch.setattr(kernels, "dp4a_shape", lambda *asked: (staged, threads, split))
+    data = _data(1, 67, 900 if name == "gemv" else 64 * kernels.LANES * split + 77)
+    _same(_run(cuda, VARIANTS[name, "int32"], *data), _expected(*data, "int32"))
+
+
+def _at_most(blocks, params):
+    """Launch parameters with no more blocks than that."""
+
+    def fewer(call, kernel, asked, *rest, **named):
+        return params(call, kernel, min(blocks, asked), *rest, **named)
+
+    return fewer
+
+
+def test_passes_over_k(cuda, monkeypatch):
+    monkeypatch.setattr(kernels, "gemv_shape", lambda *asked: kernels.ANY)
+    K = kernels.STEP * kernels.ANY.steps * kernels.ANY.threads // kernels.WARP + 300
+    assert kernels.ANY.warps(2, K) * kernels.ANY.steps * kernels.STEP < K / 2
+    data = _data(2, 9, K)
+    _same(_run(cuda, VARIANTS["gemv", "int32"], *data), _expected(*data, "int32"))
+
+
+def test_both_tiles_of_v1(cuda, monkeypatch):
+    data = _data(5, 37, 70)
+    for edge in kernels.TILED:
+        monkeypatch.setattr(kernels, "tile_search", lambda *_, edge=edge, **__: edge)
+        _same(_run(cuda, VARIANTS["tiled", "int32"], *data), _expected(*data, "int32"))
+
+
+@given(M=st.integers(1, 8), N=st.integers(1, 1 << 20), K=st.integers(1, kernels.MAX_K), sms=st.integers(1, 200))
+def test_a_chosen_instance_fits_its_block_and_its_sums(M, N, K, sms):
+    shape = kernels.gemv_shape(M, N, K, sms)
+    if shape is None:
+        assert M == 1
+        return
+    warps = shape.warps(M, K)
+    assert shape.takes(M, K)
+    assert warps * kernels.WARP >= shape.rows * M
+    assert warps * kernels.WARP_K >= K
+    if shape.one_pass:
+        assert warps * shape.steps * kernels.STEP >= K
+
+
+@given(N=st.integers(1, 1 << 20), K=st.integers(1, kernels.MAX_K), sms=st.integers(1, 200))
+def test_a_chosen_configuration_of_dp4a_fits_its_block(N, K, sms):
+    _, threads, split = kernels.dp4a_shape(N, K, sms)
+    assert threads % (kernels.LANES * split) == 0
+    assert all(threads <= kernel.threads for kernel in kernels.GEMV_DP4A.values())
+
+
+@pytest.mark.parametrize(
+    ("shape", "faster"),
+    [((14336, 4096), (True, 128, 4)), ((55296, 5120), (True, 128, 1)), ((5120, 27648), (False, 128, 8))],
+)
+def test_dp4a_where_it_was_measured_faster(shape, faster):
+    """On the 132 multiprocessors of the H200; every other shape of the models goes to the tensor cores, and so does every M > 1."""
+    assert kernels.dp4a_shape(*shape, 132) == faster
+    assert [target for target in TARGETS if kernels.gemv_shape(1, *target, 132) is None].count(shape) == 1
+    assert kernels.gemv_shape(2, *shape, 132) is not None
+    assert sum(kernels.gemv_shape(1, *target, 132) is None for target in TARGETS) == 3
+
+
+@pytest.mark.parametrize("M", [1, 2, 8, 9])
+@pytest.mark.parametrize("tensor_cores", [False, True])
+def test_no_two_variants_fit_equally_well(M, tensor_cores):
+    """On a device with and without int8 tensor cores (8.0)."""
+    offered = {compute((7, 0))} | ({compute((8, 0))} if tensor_cores else set())
+    fitting = [
+        variant
+        for variant in kernels.VARIANTS
+        if variant.key.dtype == "int32" and variant.features <= offered and _admits(variant, M, 640, 2560)
+    ]
+    best = max(variant.tier for variant in fitting)
+    assert [variant.name for variant in fitting if variant.tier == best] == [
+        "gemv" if tensor_cores and M <= 8 else "gemv_dp4a" if M == 1 else "dp4a"
+    ]
