@@ -99,12 +99,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 /* Begin to copy PIECE floats, zeros for all but the first `bytes`. */
 __device__ __forceinline__ void copy(float *to, const float *from, int bytes)
 {
-#if !defined(TRITMARK_SIMULATOR) && __CUDA_ARCH__ >= 800
     if (bytes == 4 * PIECE) {
+#if !defined(TRITMARK_SIMULATOR) && __CUDA_ARCH__ >= 800
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+#else
+        *(float4 *)to = __ldcg((const float4 *)from);
+#endif
         return;
     }
-#endif
     for (int k = 0; k < PIECE; k++)
         to[k] = 4 * k < bytes ? from[k] : 0.0f;
 }

@@ -17,6 +17,18 @@ __device__ __forceinline__ uint4 weights16(const uint4 *from)
 #endif
 }
 
+/* A scale that is asked for here and now, not where the compiler finds its first use. */
+__device__ __forceinline__ float scale_early(const float *from)
+{
+#ifdef TRITMARK_SIMULATOR
+    return *from;
+#else
+    float to;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(to) : "l"(from));
+    return to;
+#endif
+}
+
 /* 4 activations from k on as a word, 0 beyond K; any alignment. */
 __device__ __forceinline__ int bytes4(const signed char *row, long long k, int K)
 {

@@ -20,6 +20,7 @@ extern "C" __global__ void __launch_bounds__(256)
 {
     __shared__ __align__(16) int activations[WORDS * PITCH]; /* [k / 4][m] */
     __shared__ __align__(16) int weights[WORDS * PITCH];     /* [k / 4][n] */
+    __shared__ double factors[EDGE];                         /* of the tile's rows of activations */
     const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     const int row = threadIdx.x / 4, quarter = threadIdx.x % 4; /* what a thread fetches: 16 k of one row of each */
     const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
@@ -41,6 +42,9 @@ extern "C" __global__ void __launch_bounds__(256)
             for (int i = 0; i < 4; i++)
                 weights[(4 * quarter + i) * PITCH + row] = (int)((((word >> 2 * i & 0x03030303u) | 0x80808080u) - 0x01010101u) ^ 0x80808080u);
             __syncthreads();
+            /* Once a row and tile; between two barriers: the tile before is done with them, and this one needs them after the next. */
+            if (kind && k0 == 0 && threadIdx.x < EDGE && m0 + threadIdx.x < M)
+                factors[threadIdx.x] = output_factor(weight_scale, act_scale[m0 + threadIdx.x]);
 #pragma unroll
             for (int i = 0; i < WORDS; i++) {
                 const int4 left = *(const int4 *)&activations[i * PITCH + 4 * ty], right = *(const int4 *)&weights[i * PITCH + 4 * tx];
@@ -58,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(256)
             const int m = m0 + 4 * ty + p;
             if (m >= M)
                 break;
-            const double factor = kind ? output_factor(weight_scale, act_scale[m]) : 0.0;
+            const double factor = kind ? factors[m - m0] : 0.0;
 #pragma unroll
             for (int q = 0; q < 4; q++)
                 if (n0 + 4 * tx + q < N)

@@ -39,7 +39,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     int4 *staged = (int4 *)gemv_shared; /* [STEPS * wide][4] */
 #endif
     int *sums = (int *)(gemv_shared + STAGED * STEPS * wide * CHUNK); /* [split][rows] */
-    const double factor = kind ? output_factor(weight_scale, act_scale[0]) : 0.0;
+    double factor = 0;
+    bool scaled = kind == 0;
 
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int row = tile * rows + group * ROWS;
@@ -57,6 +58,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #if STAGED
             for (int i = threadIdx.x; i < STEPS * wide * 4; i += blockDim.x)
                 staged[i] = activations16(a, (long long)from * CHUNK + 16ll * i, K, fast);
+#endif
+            if (!scaled) { /* while the first weights are on their way */
+                factor = output_factor(weight_scale, scale_early(act_scale));
+                scaled = true;
+            }
+#if STAGED
             __syncthreads();
 #endif
 #pragma unroll

@@ -38,41 +38,10 @@
  *   3200 x 3200    2.10   3.48   3.48                      55296 x 5120   16.94  21.42  20.31
  *   20480 x 3200   5.79   7.72   8.05 */
 #include "common.cuh"
+#include "mma.cuh"
 
 #ifndef TRITMARK_GEMV_MMA
 #define TRITMARK_GEMV_MMA
-
-#ifdef TRITMARK_SIMULATOR
-__device__ inline int dot4_u8s8(unsigned a, unsigned b)
-{
-    int sum = 0;
-    for (int i = 0; i < 4; i++)
-        sum += (int)((a >> 8 * i) & 0xffu) * (int)(signed char)((b >> 8 * i) & 0xffu);
-    return sum;
-}
-#endif
-
-/* c += A B, see the layout above: c[0], c[1] are row g, columns 2t and 2t + 1; c[2], c[3] the same of row g + 8. */
-__device__ __forceinline__ void mma(int (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)
-{
-#ifdef TRITMARK_SIMULATOR
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    for (int i = 0; i < 4; i++) {
-        const unsigned low[2] = {__shfl_sync(0xffffffffu, a0, 4 * g + i), __shfl_sync(0xffffffffu, a2, 4 * g + i)};
-        const unsigned high[2] = {__shfl_sync(0xffffffffu, a1, 4 * g + i), __shfl_sync(0xffffffffu, a3, 4 * g + i)};
-        for (int j = 0; j < 2; j++) {
-            const unsigned right[2] = {__shfl_sync(0xffffffffu, b0, 4 * (2 * t + j) + i), __shfl_sync(0xffffffffu, b1, 4 * (2 * t + j) + i)};
-            c[j] += dot4_u8s8(low[0], right[0]) + dot4_u8s8(low[1], right[1]);
-            c[2 + j] += dot4_u8s8(high[0], right[0]) + dot4_u8s8(high[1], right[1]);
-        }
-    }
-#else
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-#endif
-}
-
 /* The 64 activations of a chunk. */
 __device__ __forceinline__ void activations64(int (&to)[16], const signed char *row, long long k, int K, bool fast)
 {
@@ -130,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     /* The thread that will finish output (m, row) of each tile has its factor ready before the weights arrive. */
     const int m_done = threadIdx.x / TILE, row_done = threadIdx.x % TILE;
-    double factor = 0;
+    const float scale = kind && m_done < M ? scale_early(act_scale + m_done) : 1.0f;
 #if ACTIVATIONS == 1
     int act[STEPS][16];
 #pragma unroll
@@ -142,8 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             activations64(act[s], a + g * lda, (long long)CHUNK * (first + 4 * s), K, fast);
     }
 #endif
-    if (kind && m_done < M)
-        factor = output_factor(weight_scale, act_scale[m_done]);
+    const double factor = output_factor(weight_scale, scale);
 
     int half = 0;
     for (int tile = blockIdx.x; tile < tiles; half ^= 1) {

@@ -1,0 +1,66 @@
+"""How every CUDA variant walks through device memory, from traces of the simulator: `python -m tritmark.kernels.cuda.access [GLOB]`.
+
+The shapes are small and whole: what a site does there it does at any size, tails aside.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from tritmark.harness.spec import Variant
+from tritmark.kernels.cuda.coalescing import Site, analyse
+
+AXES = {"n": 8192, "block": 64, "M": 64, "N": 128, "K": 256}
+INSTEAD = ({}, {"M": 1}, {"block": 256}, {"n": 65536, "block": 32768})
+"""Other sizes for variants whose constraints refuse those."""
+
+
+def sites(variant: Variant) -> tuple[Site, ...]:
+    """Every load and store of a variant's launches on one call. Raises DeviceError outside the simulator."""
+    from tritmark.kernels import OPS
+    from tritmark.kernels.cuda import offload
+    from tritmark.kernels.cuda.room import room
+    from tritmark.kernels.cuda.simulator import SimulatorBackend
+
+    op = next(op for op in OPS if op.name == variant.key.op)
+    sizes = ({axis: (AXES | other)[axis] for axis in op.axes} for other in INSTEAD)
+    axes = next(each for each in sizes if all(limit.refusal(each) is None for limit in variant.constraints))
+    logical = op.generate(axes, op.families[0], np.random.default_rng(1))
+    launch, _ = offload.launch(op, variant, op.encode(logical, axes, variant.key.format), axes)
+    backend = room().backend
+    assert isinstance(backend, SimulatorBackend)
+    with backend.trace() as trace:
+        launch.run()
+    return analyse(trace)
+
+
+def percent(found: tuple[Site, ...]) -> float:
+    """Coalescing of all sites together."""
+    return 100 * sum(site.least for site in found) / sum(site.sectors for site in found)
+
+
+def cuda_variants(glob: str = "*") -> Iterator[Variant]:
+    """The CUDA variants whose id matches."""
+    from tritmark.kernels import PROVIDER
+
+    yield from (each for each in PROVIDER.variants if each.key.device == "cuda" and fnmatchcase(each.id, glob))
+
+
+def main() -> None:
+    """Print a line for each variant, and one for each site that is not fully coalesced."""
+    os.environ["TRITMARK_CUDA"] = "simulator"
+    for variant in cuda_variants(*sys.argv[1:2]):
+        found = sites(variant)
+        print(f"{percent(found):5.1f} %  {variant.id}")
+        for site in found:
+            if site.percent < 100:
+                print(f"         {site}")
+
+
+if __name__ == "__main__":
+    main()

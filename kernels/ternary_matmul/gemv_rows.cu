@@ -1,0 +1,188 @@
+/* ternary_matmul for M = 1 on the tensor cores: weights (N, K) in row16, each read once, and every row's sum made by one warp.
+ *
+ * The story (v1 is tiled.cu, v2 gemv_dp4a.cu, v3 gemv_mma.cu, which explains how weights are decoded):
+ *   v4, here: v3 uses one of the 8 columns of B for the one row of activations and splits K among warps, which add their sums in shared memory
+ *      behind a barrier. Here the columns hold SEG segments of K instead: column j the activations of segment j % SEG, so that the 8 rows of a
+ *      fragment of A are SEG segments of 8 / SEG rows of weights. Only element (g, g) of each fragment of C is used: an eighth of the product,
+ *      as in v3, but each lane's 16 bytes lie side by side in memory (512 bytes of a row in one load for SEG = 8), a warp owns whole rows, and
+ *      its sums end in a reduction of registers. One barrier is left, for the activations; the weights are asked for before it.
+ *      The factor of the outputs is divided before that barrier too, so that it costs nothing: at the end it had cost 0.10 to 0.30 us.
+ *
+ * acc = sum(code * a) - sum(a); the warps that stage the activations leave their shares of sum(a) in shared memory, and each lane takes some off.
+ * Bound: the sums of field 3 hold K / SEG / 4 codes of a row in one element: |sum| <= 2 * 64 * 128 * K / SEG / 4 < 2^31 for K < 2^19 * SEG. Shared
+ * memory ends earlier: K bytes of activations.
+ *
+ * A block owns `each` rows, a warp 2 * PAIRS * 8 / SEG of them at a time, STEPS steps of 4 * SEG chunks of 64 weights in flight together.
+ *
+ * Macros: SEG (8, 4, 2), STEPS, PAIRS (of fragments of A), THREADS (most threads of a block), LOOP: 0 one tile a warp and K in one pass, the
+ * pairs multiplied one after another; 1 as many tiles and passes over K as it takes, the next loaded before this one is multiplied (PAIRS 1).
+ *
+ * Times of a launch on an NVIDIA H200 (132 SMs), in us: M = 1, plain launches in a CUDA graph, weights cold in L2, measured with a benchmark
+ * outside of this project that held v4 as it was before the factor moved to the front; the other columns are v2 and v3 in the configuration
+ * that was chosen for that shape, likewise before that, and a kernel that only reads those bytes.
+ *
+ *   N x K          read   v2, v3   v4     SEG STEPS PAIRS LOOP   blocks x warps
+ *   2560 x 2560    1.80   2.99     2.69   8   2     1     0      128 x 10
+ *   3840 x 2560    2.08   3.23     3.00   8   2     1     0      240 x 8
+ *   13824 x 2560   3.48   5.32     5.19   2   5     2     0      124 x 7
+ *   2560 x 6912    2.65   4.42     3.94   8   4     1     0      128 x 10
+ *   3200 x 3200    2.11   3.48     3.06   8   2     1     0      229 x 7
+ *   20480 x 3200   5.78   7.70     7.81   8   2     1     1      132 x 20
+ *   3200 x 10240   3.52   5.95     5.27   8   5     1     0      124 x 13
+ *   4096 x 4096    2.48   3.74     3.45   8   2     1     0      256 x 8
+ *   14336 x 4096   5.15   6.33     6.63   8   1     1     1      512 x 8    (v2 is launched)
+ *   5120 x 27648   9.28   13.40    12.53  8   2     1     1      132 x 20
+ *   55296 x 5120   16.95  20.59    20.31  4   5     1     1      264 x 8    (v2 is launched)
+ *
+ * Of what v4 takes at 2560 x 2560, reading the weights is 1.82, activations through shared memory 0.27, decoding and multiplying 0.42, adding up,
+ * factor and store 0.18 (0.05 with int32 outputs). Rings of slots in shared memory filled by cp.async.bulk or cp.async were slower for every
+ * shape: 3.00 and 3.27 at 2560 x 2560. */
+#include "common.cuh"
+#include "mma.cuh"
+
+#define WIDE (4 * SEG)          /* chunks of a row in one step, and lanes of a row */
+#define PER (8 / SEG)           /* rows in 8 rows of a fragment */
+#define TILE (2 * PAIRS * PER)  /* rows of a warp at a time */
+
+/* grid: N / each blocks, rounded up; block: whole warps; with LOOP 0, TILE * warps >= each and 64 * WIDE * STEPS >= K. Dynamic shared memory: 64
+ * bytes for each chunk of K up to a multiple of WIDE * STEPS, then 4 bytes a warp. a: aligned to 16 bytes. N + each and N + TILE * warps < 2^31;
+ * indexes the bytes of weights in 64 bits. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+    gemm_gemv_rows(const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind, int each)
+{
+    extern __shared__ __align__(16) unsigned char gemv_shared[];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int g = lane / 4, t = lane % 4;
+    const int chunks = (K + CHUNK - 1) / CHUNK;
+    const int mine = 4 * (g % SEG) + t, of_row = g / SEG; /* chunk of a step and row of 8 / SEG: what this lane loads */
+    const int row_end = min(N, (int)(blockIdx.x + 1) * each);
+    int row = blockIdx.x * each + warp * TILE;
+
+    uint4 now[STEPS][PAIRS][2];
+    const auto load = [&](uint4(&to)[STEPS][PAIRS][2], int first, int from) {
+        const uint4 *at = w + (long long)(first + of_row) * chunks + from + mine;
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+#pragma unroll
+            for (int p = 0; p < PAIRS; p++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const int down = (2 * p + h) * PER;
+                    to[s][p][h] = first + down + of_row < row_end && from + s * WIDE + mine < chunks ? weights16(at + (down * chunks + s * WIDE))
+                                                                                                     : make_uint4(0, 0, 0, 0);
+                }
+    };
+    load(now, row, 0);
+    const float scale = kind ? scale_early(act_scale) : 1.0f;
+
+    /* Activations as 16 bytes [step][4][WIDE], so that a warp reads them without conflicts. */
+    const int padded = (chunks + WIDE * STEPS - 1) / (WIDE * STEPS) * (WIDE * STEPS);
+    int4 *staged = (int4 *)gemv_shared;
+    int *partial = (int *)(staged + 4 * padded); /* [warps] */
+    int sum = 0;
+#if LOOP
+#pragma unroll 4
+#else
+#pragma unroll 1
+#endif
+    for (unsigned i = threadIdx.x; i < 4u * padded; i += blockDim.x) {
+        const unsigned chunk = i / 4, j = i % 4;
+        const int4 four = activations_small(a, 16 * i, K);
+        staged[(chunk / WIDE * 4 + j) * WIDE + chunk % WIDE] = four;
+        sum = __dp4a(four.x, (int)ONES, __dp4a(four.y, (int)ONES, __dp4a(four.z, (int)ONES, __dp4a(four.w, (int)ONES, sum))));
+    }
+    sum = __reduce_add_sync(0xffffffffu, sum);
+    if (lane == 0)
+        partial[warp] = sum;
+    const double factor = output_factor(weight_scale, scale);
+    __syncthreads();
+    int less = 0; /* of this lane's share of each row */
+#pragma unroll 1
+    for (int i = mine; i < warps; i += WIDE)
+        less += partial[i];
+
+    /* What element (g, g) of both fragments of C adds up to over the lanes of a row. */
+    const auto row_sum = [&](const int(&acc)[4][4], int h) {
+        int of[2];
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            of[j] = acc[0][2 * h + j] + (acc[1][2 * h + j] >> 2) + (acc[2][2 * h + j] >> 4) + (acc[3][2 * h + j] >> 6);
+        int x = (t == g / 2 ? (g & 1 ? of[1] : of[0]) : 0) - less;
+#if SEG == 8
+        x = __reduce_add_sync(0xffffffffu, x);
+#else
+#pragma unroll
+        for (int distance = 1; distance < WIDE; distance *= 2)
+            x += __shfl_xor_sync(0xffffffffu, x, distance);
+#endif
+        return x;
+    };
+    const auto step = [&](int(&acc)[4][4], const uint4(&both)[2], int from) {
+        const uint4 low = both[0], high = both[1];
+        int4 b[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            b[j] = staged[4 * from + j * WIDE + mine];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int x[4] = {b[2 * h].x, b[2 * h].y, b[2 * h].z, b[2 * h].w}, y[4] = {b[2 * h + 1].x, b[2 * h + 1].y, b[2 * h + 1].z, b[2 * h + 1].w};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const unsigned mask = 0x03030303u << 2 * i;
+                mma(acc[i], (h ? low.z : low.x) & mask, (h ? high.z : high.x) & mask, (h ? low.w : low.y) & mask, (h ? high.w : high.y) & mask, x[i], y[i]);
+            }
+        }
+    };
+#if LOOP
+    uint4 next[STEPS][PAIRS][2];
+    int acc[4][4] = {};
+    for (int from = 0; row < row_end;) {
+        const bool last = from + STEPS * WIDE >= chunks; /* pass over K */
+        const int from_next = last ? 0 : from + STEPS * WIDE, row_next = last ? row + warps * TILE : row;
+        load(next, row_next, from_next);
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+            step(acc, now[s][0], from + s * WIDE);
+        if (last) {
+            int value = 0;
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int x = row_sum(acc, h);
+                value = mine == h ? x : value;
+            }
+            const int n = row + mine * PER + of_row;
+            if (mine < 2 && n < row_end)
+                store(out, n, value, factor, kind);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    acc[i][e] = 0;
+        }
+        row = row_next, from = from_next;
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+            now[s][0][0] = next[s][0][0], now[s][0][1] = next[s][0][1];
+    }
+#else
+    int value = 0;
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++) {
+        int acc[4][4] = {};
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+            step(acc, now[s][p], s * WIDE);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int x = row_sum(acc, h);
+            value = mine == 2 * p + h ? x : value;
+        }
+    }
+    const int n = row + mine * PER + of_row;
+    if (mine < 2 * PAIRS && n < row_end)
+        store(out, n, value, factor, kind);
+#endif
+}
+#undef WIDE
+#undef PER
+#undef TILE
