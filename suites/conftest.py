@@ -14,6 +14,7 @@ from tritmark.kernels import cpu
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.room import Room
 
+_TIMING = {f"test_{name}.py" for name in ("calls", "cli", "machine", "measure", "planted_faults", "study", "verify")}
 # Deadlines measure the machine, not the code; the numbers of examples are per property.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("quick", max_examples=60, **_COMMON)
@@ -41,13 +42,15 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> Room:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what concerns CUDA.
+    """Mark what concerns CUDA, and what takes times: that needs the cores for itself.
 
     Where TRITMARK_FORCE_ISA names an instruction set that this CPU lacks, nothing can be tested; say so.
     """
     for item in items:
         if item.path.name.startswith(("test_cuda", "test_simulator")):
             item.add_marker("cuda")
+        elif item.path.name in _TIMING:
+            item.add_marker("timing")
     isa = os.environ.get(cpu.FORCE)
     if isa and not cpu.ISAS[isa][1] <= cpu.features():
         lacking = ", ".join(sorted(cpu.ISAS[isa][1] - cpu.features()))

@@ -57,10 +57,37 @@ __device__ __forceinline__ int4 activations16(const signed char *row, long long 
     return to;
 }
 
+/* The same in little code, of a row that is aligned to 16 bytes and k a multiple of 16. */
+__device__ __forceinline__ int4 activations16_aligned(const signed char *row, int k, int K)
+{
+    if (k + 16 <= K)
+        return *(const int4 *)(row + k);
+    unsigned v[4] = {};
+#pragma unroll 1
+    for (int i = min(15, K - 1 - k); i >= 0; i--) {
+        v[3] = v[3] << 8 | v[2] >> 24, v[2] = v[2] << 8 | v[1] >> 24, v[1] = v[1] << 8 | v[0] >> 24, v[0] <<= 8;
+        v[0] |= (unsigned char)row[k + i];
+    }
+    return make_int4((int)v[0], (int)v[1], (int)v[2], (int)v[3]);
+}
+
 /* (double)weight_scale / (double)act_scale; the CPU's kernels divide just so. */
 __device__ __forceinline__ double output_factor(float weight_scale, float act_scale)
 {
     return __ddiv_rn((double)weight_scale, (double)act_scale);
+}
+
+/* The same, divided here and now: left to itself the compiler moves it to the first use, behind the sums. */
+__device__ __forceinline__ double output_factor_early(float weight_scale, float act_scale)
+{
+#ifndef TRITMARK_SIMULATOR
+    asm volatile("" : "+f"(act_scale) : : "memory");
+#endif
+    double factor = output_factor(weight_scale, act_scale);
+#ifndef TRITMARK_SIMULATOR
+    asm volatile("" : "+d"(factor) : : "memory");
+#endif
+    return factor;
 }
 
 /* One output: kind 0 int32, 1 float32, 2 bfloat16 (the float32, rounded to nearest even). */

@@ -50,7 +50,7 @@ def _tiled(kind: int, call: Call) -> tuple[Step, ...]:
 
 # --- dp4a: a register-tiled product ------------------------------------------------------------------------------------------------------
 
-GEMM = Kernel(file="ternary_matmul/gemm.cu", name="gemm_i2s_dp4a", threads=256, registers=72, shared=2 * 16 * 68 * 4)
+GEMM = Kernel(file="ternary_matmul/gemm.cu", name="gemm_i2s_dp4a", threads=256, registers=72, shared=2 * 16 * 68 * 4 + 64 * 8)
 EDGE = 64
 """Rows and columns of the outputs of a block."""
 
@@ -108,7 +108,7 @@ def _gemv_dp4a(kind: int, call: Call) -> tuple[Step, ...]:
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 
-# --- gemv: M <= 8, on tensor cores unless dp4a is faster ---------------------------------------------------------------------------------
+# --- gemv: 2 <= M <= 8, on tensor cores --------------------------------------------------------------------------------------------------
 
 GEMV_M = 8
 """Rows of activations that one mma takes."""
@@ -193,31 +193,131 @@ GEMV = {
 }
 
 
-def gemv_shape(M: int, N: int, K: int, sms: int) -> Shape | None:
-    """The instance of gemv_mma.cu for that product on a device of so many multiprocessors, or None where gemv_dp4a.cu is faster.
+def gemv_shape(M: int, N: int, K: int, sms: int) -> Shape:
+    """The instance of gemv_mma.cu for that product on a device of so many multiprocessors.
 
-    Chosen by the times at the head of both sources, measured at M = 1 on the H200's 132 multiprocessors; between its shapes by N (does one
-    wave of tiles do?) and K (how many warps does one pass take?).
+    Chosen by N (does one wave of tiles do?) and K (how many warps does one pass take?), after the times at the head of the source, which
+    were measured on the H200's 132 multiprocessors with one row of activations: more rows take the same instructions.
     """
     few = next((shape for shape in FEW if shape.rows * sms >= N), None)
-    if M == 1 and (K > 12288 or (few is None and K >= 4096)):
-        return None
     many = (MANY, MANY_LONG) if K <= 3072 else (MANY_LONG, MANY)
     wanted = (few, FEW_LONG) if few else many
     return next(shape for shape in (*wanted, ANY) if shape.takes(M, K))
 
 
-def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
+def _gemv_mma(kind: int, call: Call) -> tuple[Step, ...]:
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
     shape = gemv_shape(M, N, K, call.info.sms)
-    if shape is None:
-        return _gemv_dp4a(kind, call)
     warps = shape.warps(M, K)
     # A block that loads ahead stays for as many tiles as there are; otherwise the device's own scheduler hands out tiles.
     waves = 1 if shape.ahead else None
     launch = call.params(GEMV[shape], -(-N // shape.rows), WARP * warps, shared=shape.shared(warps, M), waves=waves)
     args = (*_arrays(call), _lda(call), *_numbers(call, kind))
     return (Step(kernel=GEMV[shape], grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
+
+
+# --- gemv: M = 1, on tensor cores unless dp4a is faster ----------------------------------------------------------------------------------
+
+ROWS_N = 1 << 30
+"""Rows of weights that gemv_rows.cu indexes with room to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The macros of an instance of gemv_rows.cu, which explains them."""
+
+    seg: int
+    steps: int
+    pairs: int
+    threads: int
+    loop: bool = False
+
+    @property
+    def tile(self) -> int:
+        """Rows that a warp takes at a time."""
+        return 2 * self.pairs * 8 // self.seg
+
+    @property
+    def registers(self) -> int:
+        """What a thread may use so that a block fits a multiprocessor."""
+        return min(255, 65536 // self.threads // 8 * 8)
+
+    def chunks(self, K: int) -> int:
+        """Chunks of 64 weights that its steps take for a row."""
+        whole = 4 * self.seg * self.steps
+        return -(-K // (64 * whole)) * whole
+
+    def shared(self, warps: int, K: int) -> int:
+        """Bytes of dynamic shared memory."""
+        return 64 * self.chunks(K) + 4 * warps
+
+    def takes(self, K: int) -> bool:
+        """Whether a warp takes K in one pass, where it must, and shared memory holds the activations."""
+        return (self.loop or self.chunks(K) == 4 * self.seg * self.steps) and self.shared(self.threads // WARP, K) <= SHARED
+
+
+SHORT = Rows(seg=8, steps=2, pairs=1, threads=1024)
+LONG = (Rows(seg=8, steps=4, pairs=1, threads=640), Rows(seg=8, steps=5, pairs=1, threads=512))
+TALL = Rows(seg=2, steps=5, pairs=2, threads=384)
+LOOP = Rows(seg=8, steps=2, pairs=1, threads=640, loop=True)
+ROWS_SHAPES = (SHORT, *LONG, TALL, LOOP)
+
+GEMV_ROWS = {
+    shape: Kernel(
+        file="ternary_matmul/gemv_rows.cu",
+        name="gemm_gemv_rows",
+        threads=shape.threads,
+        registers=shape.registers,
+        shared=SHARED,
+        capability=(8, 0),
+        defines=(
+            ("SEG", str(shape.seg)),
+            ("STEPS", str(shape.steps)),
+            ("PAIRS", str(shape.pairs)),
+            ("THREADS", str(shape.threads)),
+            ("LOOP", str(int(shape.loop))),
+        ),
+    )
+    for shape in ROWS_SHAPES
+}
+
+
+def rows_shape(N: int, K: int, sms: int) -> tuple[Rows, int, int] | Shape | None:
+    """The instance of gemv_rows.cu for M = 1 on a device of so many multiprocessors, its warps and the rows of a block.
+
+    Where another kernel is faster: the instance of gemv_mma.cu, or None for dp4a.
+
+    Chosen by the times at the head of the source, measured on the H200's 132 multiprocessors. Up to 32 rows a multiprocessor every weight
+    is in flight at once, in two blocks a multiprocessor where that takes more than 10 warps and registers allow it; so it is for K <=
+    2560 with as many rows as fit. Beyond, one block a multiprocessor goes over its rows, for K under 4096 with gemv_mma.cu. dp4a: K of
+    4096 to 12288 with more than 64 rows a multiprocessor, and K whose activations shared memory does not hold.
+    """
+    if N > ROWS_N or not LOOP.takes(K) or (4096 <= K <= 12288 and 64 * sms < N):
+        return None
+    share = -(-N // sms)
+    for shape in (SHORT, *LONG) if share <= 32 else (TALL,):
+        if shape.takes(K) and share <= shape.threads // WARP * shape.tile:
+            blocks = sms if shape is not SHORT or share <= 20 else 2 * sms
+            warps = -(-N // (blocks * shape.tile))
+            return shape, warps, warps * shape.tile
+    if K < 4096:
+        return gemv_shape(1, N, K, sms)
+    return LOOP, min(LOOP.threads // WARP, -(-share // LOOP.tile)), share
+
+
+def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
+    M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
+    chosen = rows_shape(N, K, call.info.sms)
+    if M > 1 or isinstance(chosen, Shape):
+        return _gemv_mma(kind, call)
+    if chosen is None:
+        return _gemv_dp4a(kind, call)
+    shape, warps, each = chosen
+    kernel = GEMV_ROWS[shape]
+    launch = call.params(kernel, -(-N // each), WARP * warps, shared=shape.shared(warps, K))
+    weight_scale, _, *numbers = _numbers(call, kind)
+    args = (*_arrays(call), weight_scale, *numbers, np.int32(each))
+    return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 
 # --- what they share ---------------------------------------------------------------------------------------------------------------------
@@ -246,7 +346,7 @@ MAKERS: tuple[tuple[str, Tier, str, tuple[Kernel, ...], Callable[..., tuple[Step
         "gemv",
         Tier.EXTREMELY_OPTIMIZED,
         "each weight read once, int8 tensor cores or dp4a, whichever is faster for the shape",
-        (*GEMV.values(), *GEMV_DP4A.values()),
+        (*GEMV_ROWS.values(), *GEMV.values(), *GEMV_DP4A.values()),
         _gemv,
         (MaxSize("M", GEMV_M),),
         16,

@@ -3,7 +3,7 @@
  * The story (v1 is tiled.cu):
  *   v2, here: LANES lanes take 16 bytes = 64 weights each of the same row, ROWS rows at a time, STEPS of those loads a row in flight, all issued
  *      before the activations are asked for. The activations of a chunk are used for ROWS rows. For 64 weights: 16 ands, 4 shifts, 16 dp4a.
- *   v3 is gemv_mma.cu, for tensor cores.
+ *   v3 and v4 are gemv_mma.cu and gemv_rows.cu, for tensor cores.
  *
  * Fields 1 and 2 of a word are masked, not shifted, so they count 4 and 16 times in sums of their own, shifted back at the end (exact: the
  * last bits are zero); field 3 would not fit a signed byte and is shifted. Bound: 32 * 128 * K / 4 fits int32 for K <= 2^21 a lane, which
@@ -20,7 +20,7 @@
  *   STAGED 1: 2560 x 2560 3.20, 3840 x 2560 3.44, 3200 x 3200 3.48 (256 threads, split 8), 13824 x 2560 6.08 and 20480 x 3200 8.35 (128
  *   threads, split 2), 14336 x 4096 6.39 (128, split 4), 55296 x 5120 20.31 (128, split 1), 3200 x 10240 6.46 (256, split 8);
  *   STAGED 0: 5120 x 27648 13.25 (128, split 8), 3200 x 10240 6.47 (128, split 8), 4096 x 4096 3.77 (256, split 8).
- * Against v3 by shape: gemv_mma.cu. */
+ * All from before the factor was divided while the first weights are on their way. Against v3 and v4 by shape: gemv_mma.cu, gemv_rows.cu. */
 #include "common.cuh"
 
 /* grid: any number of blocks; block: groups * split * LANES threads, groups >= 1 (a divisor where split > 1). Dynamic shared memory:
@@ -40,7 +40,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #endif
     int *sums = (int *)(gemv_shared + STAGED * STEPS * wide * CHUNK); /* [split][rows] */
     double factor = 0;
-    bool scaled = kind == 0;
 
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int row = tile * rows + group * ROWS;
@@ -55,14 +54,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     const int chunk = from + s * wide + mine;
                     now[s][r] = row + r < N && chunk < chunks ? weights16(w + (long long)(row + r) * chunks + chunk) : make_uint4(0, 0, 0, 0);
                 }
+            /* The factor is made while the first weights are on their way. */
+            const bool first = kind && tile == (int)blockIdx.x && from == 0;
+            float scale = 1;
+            if (first)
+                scale = scale_early(act_scale);
 #if STAGED
             for (int i = threadIdx.x; i < STEPS * wide * 4; i += blockDim.x)
                 staged[i] = activations16(a, (long long)from * CHUNK + 16ll * i, K, fast);
 #endif
-            if (!scaled) { /* while the first weights are on their way */
-                factor = output_factor(weight_scale, scale_early(act_scale));
-                scaled = true;
-            }
+            if (first)
+                factor = output_factor_early(weight_scale, scale);
 #if STAGED
             __syncthreads();
 #endif

@@ -1,4 +1,4 @@
-/* ternary_matmul for 1 <= M <= 8: weights (N, K) in row16, each read once, decoded in registers and multiplied by the tensor cores.
+/* ternary_matmul for M <= 8: weights (N, K) in row16, each read once, decoded in registers and multiplied by the tensor cores.
  *
  * The story:
  *   v1 gemm_i2s_tiled (tiled.cu): square tiles in shared memory, one output a thread. Every weight becomes a byte in shared memory: bound by
@@ -7,6 +7,7 @@
  *      4 shifts, 16 dp4a, and 4 loads of activations; all the integer instructions share one pipe at half rate.
  *   v3 gemm_gemv_mma (here): the dp4a and the traffic of activations go to mma.m16n8k32 (u8 times s8, int32 sums): 512 weights in one
  *      instruction, up to 8 rows of activations for the price of one. What is left for 64 weights is 16 ands and 4 mma.
+ *   v4 gemm_gemv_rows (gemv_rows.cu): for M = 1, the other 7 columns of B take further k.
  *
  * Decoding costs one instruction for 4 weights: field i of a row16 word (its bits 2i, 2i+1 of each byte) is masked, not shifted, so it counts
  * 4^i times. Each field has sums of its own, which are shifted back at the end; their last bits are zero, so that is exact.
@@ -28,7 +29,8 @@
  * FLOW: 0 as many passes over K as it takes, 1 one pass, 2 one pass and the next tile loaded before this one is multiplied.
  *
  * Times of a launch on an NVIDIA H200 (132 SMs), in us: M = 1, plain launches in a CUDA graph, weights cold in L2; v3 as cuda.py configures it
- * for M > 1, v2 in its best configuration, and a kernel that only reads those bytes. For scale: v1 took 125 us for 640 x 2560.
+ * for M > 1, v2 in its best configuration, and a kernel that only reads those bytes; v2 and v3 from before the factor of the outputs moved to
+ * the front. For scale: v1 took 125 us for 640 x 2560.
  *
  *   N x K          read   v3     v2                        N x K          read   v3     v2
  *   2560 x 2560    1.80   2.96   3.20                      3200 x 10240   3.56   6.04   6.44
@@ -111,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             activations64(act[s], a + g * lda, (long long)CHUNK * (first + 4 * s), K, fast);
     }
 #endif
-    const double factor = output_factor(weight_scale, scale);
+    const double factor = output_factor_early(weight_scale, scale);
 
     int half = 0;
     for (int tile = blockIdx.x; tile < tiles; half ^= 1) {

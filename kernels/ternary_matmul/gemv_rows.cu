@@ -6,7 +6,9 @@
  *      fragment of A are SEG segments of 8 / SEG rows of weights. Only element (g, g) of each fragment of C is used: an eighth of the product,
  *      as in v3, but each lane's 16 bytes lie side by side in memory (512 bytes of a row in one load for SEG = 8), a warp owns whole rows, and
  *      its sums end in a reduction of registers. One barrier is left, for the activations; the weights are asked for before it.
- *      The factor of the outputs is divided before that barrier too, so that it costs nothing: at the end it had cost 0.10 to 0.30 us.
+ *   Tried after that: dividing the factor of the outputs before the barrier (the compiler puts it behind the sums, where float32 outputs take 0.12
+ *      us longer than int32 ones), and two 16 bytes of activations asked for together. Slower: 3.00 for 2.69 us at 2560 x 2560, 5.75 for 5.17 at
+ *      13824 x 2560, 8.60 for 7.78 at 20480 x 3200; so both are gone again. In gemv_dp4a.cu the early factor pays and stays.
  *
  * acc = sum(code * a) - sum(a); the warps that stage the activations leave their shares of sum(a) in shared memory, and each lane takes some off.
  * Bound: the sums of field 3 hold K / SEG / 4 codes of a row in one element: |sum| <= 2 * 64 * 128 * K / SEG / 4 < 2^31 for K < 2^19 * SEG. Shared
@@ -17,9 +19,9 @@
  * Macros: SEG (8, 4, 2), STEPS, PAIRS (of fragments of A), THREADS (most threads of a block), LOOP: 0 one tile a warp and K in one pass, the
  * pairs multiplied one after another; 1 as many tiles and passes over K as it takes, the next loaded before this one is multiplied (PAIRS 1).
  *
- * Times of a launch on an NVIDIA H200 (132 SMs), in us: M = 1, plain launches in a CUDA graph, weights cold in L2, measured with a benchmark
- * outside of this project that held v4 as it was before the factor moved to the front; the other columns are v2 and v3 in the configuration
- * that was chosen for that shape, likewise before that, and a kernel that only reads those bytes.
+ * Times of a launch on an NVIDIA H200 (132 SMs), in us: M = 1, float32 outputs, plain launches in a CUDA graph, weights cold in L2. Measured with
+ * a benchmark outside of this project; "v2, v3" is the faster of the two, v2 before its factor moved to the front, and "read" a kernel that only
+ * reads those bytes.
  *
  *   N x K          read   v2, v3   v4     SEG STEPS PAIRS LOOP   blocks x warps
  *   2560 x 2560    1.80   2.99     2.69   8   2     1     0      128 x 10
@@ -27,7 +29,7 @@
  *   13824 x 2560   3.48   5.32     5.19   2   5     2     0      124 x 7
  *   2560 x 6912    2.65   4.42     3.94   8   4     1     0      128 x 10
  *   3200 x 3200    2.11   3.48     3.06   8   2     1     0      229 x 7
- *   20480 x 3200   5.78   7.70     7.81   8   2     1     1      132 x 20
+ *   20480 x 3200   5.78   7.70     7.81   8   2     1     1      132 x 20   (v3 is launched)
  *   3200 x 10240   3.52   5.95     5.27   8   5     1     0      124 x 13
  *   4096 x 4096    2.48   3.74     3.45   8   2     1     0      256 x 8
  *   14336 x 4096   5.15   6.33     6.63   8   1     1     1      512 x 8    (v2 is launched)
@@ -73,33 +75,33 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 }
     };
     load(now, row, 0);
-    const float scale = kind ? scale_early(act_scale) : 1.0f;
 
     /* Activations as 16 bytes [step][4][WIDE], so that a warp reads them without conflicts. */
     const int padded = (chunks + WIDE * STEPS - 1) / (WIDE * STEPS) * (WIDE * STEPS);
     int4 *staged = (int4 *)gemv_shared;
     int *partial = (int *)(staged + 4 * padded); /* [warps] */
     int sum = 0;
-#if LOOP
-#pragma unroll 4
-#else
-#pragma unroll 1
-#endif
+    constexpr int together = LOOP ? 4 : 1; /* loads of activations under way together */
+#pragma unroll together
     for (unsigned i = threadIdx.x; i < 4u * padded; i += blockDim.x) {
         const unsigned chunk = i / 4, j = i % 4;
-        const int4 four = activations_small(a, 16 * i, K);
+        int4 four = make_int4(0, 0, 0, 0);
+        if (chunk < (unsigned)chunks)
+            four = activations16_aligned(a, 16 * i, K);
         staged[(chunk / WIDE * 4 + j) * WIDE + chunk % WIDE] = four;
         sum = __dp4a(four.x, (int)ONES, __dp4a(four.y, (int)ONES, __dp4a(four.z, (int)ONES, __dp4a(four.w, (int)ONES, sum))));
     }
     sum = __reduce_add_sync(0xffffffffu, sum);
     if (lane == 0)
         partial[warp] = sum;
-    const double factor = output_factor(weight_scale, scale);
+    const double factor = kind ? output_factor(weight_scale, act_scale[0]) : 0.0;
     __syncthreads();
-    int less = 0; /* of this lane's share of each row */
+    int less = mine < warps ? partial[mine] : 0; /* of this lane's share of each row */
+#if SEG < 8 /* there may be more warps than lanes of a row */
 #pragma unroll 1
-    for (int i = mine; i < warps; i += WIDE)
+    for (int i = mine + WIDE; i < warps; i += WIDE)
         less += partial[i];
+#endif
 
     /* What element (g, g) of both fragments of C adds up to over the lanes of a row. */
     const auto row_sum = [&](const int(&acc)[4][4], int h) {

@@ -12,8 +12,8 @@ __device__ inline int dot4_u8s8(unsigned a, unsigned b)
 }
 #endif
 
-/* c += A B, A 16 x 32 of unsigned bytes, B 32 x 8 of signed ones. With (g, t) = (lane / 4, lane % 4): a0, a2 hold k 4t.. and 16 + 4t.. of row g of A, a1, a3 the
- * same of row g + 8, b0, b1 the same of column g of B; c[0], c[1] are row g, columns 2t and 2t + 1; c[2], c[3] the same of row g + 8. */
+/* c += A B, A 16 x 32 of unsigned bytes, B 32 x 8 of signed ones. With (g, t) = (lane / 4, lane % 4): a0, a2 hold k = 4t.. and 16 + 4t.. of row g
+ * of A, a1, a3 the same of row g + 8, b0, b1 the same of column g of B; c[0], c[1] are row g, columns 2t and 2t + 1; c[2], c[3] those of row g + 8. */
 __device__ __forceinline__ void mma(int (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)
 {
 #ifdef TRITMARK_SIMULATOR

@@ -133,7 +133,7 @@ def test_the_largest_sums_are_exact(cuda, name, activation, code):
     assert np.array_equal(out, np.full((1, 9), activation * code * K))
 
 
-@pytest.mark.parametrize("M", [1, 8])
+@pytest.mark.parametrize("M", [2, 8])
 @pytest.mark.parametrize("shape", kernels.SHAPES, ids=lambda shape: f"rows8={shape.rows8},steps={shape.steps},flow={shape.flow}")
 def test_every_instance_of_the_gemv_is_exact(cuda, monkeypatch, shape, M):
     """Several tiles a block, where it loads ahead; several passes over K, where it can."""
@@ -146,13 +146,26 @@ def test_every_instance_of_the_gemv_is_exact(cuda, monkeypatch, shape, M):
     _same(_run(cuda, VARIANTS["gemv", "int32"], *data), _expected(*data, "int32"))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("warps", [1, 12])
+@pytest.mark.parametrize("shape", kernels.ROWS_SHAPES, ids=lambda shape: f"seg={shape.seg},steps={shape.steps},loop={shape.loop}")
+def test_every_instance_of_the_gemv_for_one_row_is_exact(cuda, monkeypatch, shape, warps, dtype):
+    """Rows that do not fill the last block nor a warp's tile; several tiles and passes over K, where it can."""
+    each = warps * shape.tile + (3 if shape.loop else 0)
+    monkeypatch.setattr(kernels, "rows_shape", lambda *asked: (shape, warps, each))
+    for N, K in ((2 * each + 1, 64 * shape.chunks(1) - 23), (each - 1, 16), (1, 2 * 64 * shape.chunks(1) + 65 if shape.loop else 129)):
+        assert shape.takes(K)
+        data = _data(1, N, K)
+        _same(_run(cuda, VARIANTS["gemv", dtype], *data), _expected(*data, dtype))
+
+
 @pytest.mark.parametrize("threads", [128, 256])
 @pytest.mark.parametrize("split", [1, 2, 4, 8])
 @pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("name", ["gemv", "gemv_dp4a"])
 def test_every_configuration_of_the_dp4a_gemv_is_exact(cuda, monkeypatch, name, staged, split, threads):
     """One pass over K with lanes to spare, and several with a tail; rows that do not fill the last block."""
-    monkeypatch.setattr(kernels, "gemv_shape", lambda *asked: None)
+    monkeypatch.setattr(kernels, "rows_shape", lambda *asked: None)
     monkeypatch.setattr(kernels, "dp4a_shape", lambda *asked: (staged, threads, split))
     data = _data(1, 67, 900 if name == "gemv" else 64 * kernels.LANES * split + 77)
     _same(_run(cuda, VARIANTS[name, "int32"], *data), _expected(*data, "int32"))
@@ -182,18 +195,33 @@ def test_both_tiles_of_v1(cuda, monkeypatch):
         _same(_run(cuda, VARIANTS["tiled", "int32"], *data), _expected(*data, "int32"))
 
 
-@given(M=st.integers(1, 8), N=st.integers(1, 1 << 20), K=st.integers(1, kernels.MAX_K), sms=st.integers(1, 200))
+@given(M=st.integers(2, 8), N=st.integers(1, 1 << 20), K=st.integers(1, kernels.MAX_K), sms=st.integers(1, 200))
 def test_a_chosen_instance_fits_its_block_and_its_sums(M, N, K, sms):
     shape = kernels.gemv_shape(M, N, K, sms)
-    if shape is None:
-        assert M == 1
-        return
     warps = shape.warps(M, K)
     assert shape.takes(M, K)
     assert warps * kernels.WARP >= shape.rows * M
     assert warps * kernels.WARP_K >= K
     if shape.one_pass:
         assert warps * shape.steps * kernels.STEP >= K
+
+
+@given(N=st.integers(1, (1 << 31) - 1), K=st.integers(1, 50000) | st.integers(1, kernels.MAX_K), sms=st.integers(1, 200))
+def test_a_chosen_instance_for_one_row_fits_its_block_and_its_sums(N, K, sms):
+    chosen = kernels.rows_shape(N, K, sms)
+    if chosen is None:
+        assert N > kernels.ROWS_N or K >= 4096
+        return
+    if isinstance(chosen, kernels.Shape):
+        assert K < 4096
+        assert chosen.takes(1, K)
+        return
+    shape, warps, each = chosen
+    assert 1 <= warps * kernels.WARP <= shape.threads
+    assert shape.shared(warps, K) <= kernels.SHARED
+    assert shape.loop or (warps * shape.tile >= each and shape.chunks(K) == 4 * shape.seg * shape.steps)
+    assert N + each + warps * shape.tile < 1 << 31
+    assert kernels.WARP_K * shape.seg > K
 
 
 @given(N=st.integers(1, 1 << 20), K=st.integers(1, kernels.MAX_K), sms=st.integers(1, 200))
@@ -204,15 +232,25 @@ def test_a_chosen_configuration_of_dp4a_fits_its_block(N, K, sms):
 
 
 @pytest.mark.parametrize(
-    ("shape", "faster"),
-    [((14336, 4096), (True, 128, 4)), ((55296, 5120), (True, 128, 1)), ((5120, 27648), (False, 128, 8))],
+    ("target", "chosen"),
+    [
+        ((2560, 2560), (kernels.SHORT, 10, 20)),
+        ((3840, 2560), (kernels.SHORT, 8, 16)),
+        ((13824, 2560), (kernels.TALL, 7, 112)),
+        ((2560, 6912), (kernels.LONG[0], 10, 20)),
+        ((3200, 3200), (kernels.SHORT, 7, 14)),
+        ((20480, 3200), kernels.MANY_LONG),
+        ((3200, 10240), (kernels.LONG[1], 13, 26)),
+        ((4096, 4096), (kernels.SHORT, 8, 16)),
+        ((14336, 4096), (True, 128, 4)),
+        ((5120, 27648), (kernels.LOOP, 20, 39)),
+        ((55296, 5120), (True, 128, 1)),
+    ],
 )
-def test_dp4a_where_it_was_measured_faster(shape, faster):
-    """On the 132 multiprocessors of the H200; every other shape of the models goes to the tensor cores, and so does every M > 1."""
-    assert kernels.dp4a_shape(*shape, 132) == faster
-    assert [target for target in TARGETS if kernels.gemv_shape(1, *target, 132) is None].count(shape) == 1
-    assert kernels.gemv_shape(2, *shape, 132) is not None
-    assert sum(kernels.gemv_shape(1, *target, 132) is None for target in TARGETS) == 3
+def test_one_row_takes_what_was_measured_fastest(target, chosen):
+    """On the 132 multiprocessors of the H200: the instance, warps and rows of a block, or staging, threads and split of dp4a."""
+    assert (kernels.rows_shape(*target, 132) or kernels.dp4a_shape(*target, 132)) == chosen
+    assert target in TARGETS
 
 
 @pytest.mark.parametrize("M", [1, 2, 8, 9])
