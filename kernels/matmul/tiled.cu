@@ -31,6 +31,7 @@ extern "C" __global__ void __launch_bounds__(256)
     __shared__ __align__(16) float left[DEPTH * PITCH];  /* [k][m] */
     __shared__ __align__(16) float right[DEPTH * PITCH]; /* [k][n] */
     const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    const bool whole = N % 4 == 0 && ((unsigned long long)c & 15) == 0; /* a thread's four neighbours are one store */
     const long long across = (N + EDGE - 1) / EDGE, tiles = across * ((M + EDGE - 1) / EDGE);
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int m0 = (int)(tile / across) * EDGE, n0 = (int)(tile % across) * EDGE;
@@ -57,12 +58,17 @@ extern "C" __global__ void __launch_bounds__(256)
             __syncthreads();
         }
 #pragma unroll
-        for (int p = 0; p < 4; p++)
+        for (int p = 0; p < 4; p++) {
+            const int m = m0 + 4 * ty + p, n = n0 + 4 * tx;
+            float *out = c + (long long)m * N + n;
+            if (whole && m < M && n < N) {
+                *(float4 *)out = make_float4(acc[p][0], acc[p][1], acc[p][2], acc[p][3]);
+            } else if (m < M) {
 #pragma unroll
-            for (int q = 0; q < 4; q++) {
-                const int m = m0 + 4 * ty + p, n = n0 + 4 * tx + q;
-                if (m < M && n < N)
-                    c[(long long)m * N + n] = acc[p][q];
+                for (int q = 0; q < 4; q++)
+                    if (n + q < N)
+                        out[q] = acc[p][q];
             }
+        }
     }
 }

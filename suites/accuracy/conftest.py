@@ -12,7 +12,7 @@ import pytest
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Arrays, Axes, Launch, Variant
-from tritmark.harness.validate.guards import Guarded
+from tritmark.harness.validate.guards import Guarded, bits
 from tritmark.kernels import OPS
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Placed:
     def __init__(self, room: Room, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0, gap: int = 0) -> None:
         item = dtype.itemsize
         self._start = ZONE + offset * item
-        row = (shape[-1] + gap) * item
+        row = (shape[-1] + gap) * item if shape else item
         self._strides = (row, item) if len(shape) == 2 else None
         span = (shape[0] - 1) * row + shape[1] * item if len(shape) == 2 else int(np.prod(shape)) * item
         self._before = np.random.default_rng(span).integers(0, 256, self._start + span + ZONE, dtype=np.uint8)
@@ -92,16 +92,12 @@ class Bound:
             placed.write(inputs[name])
         self.launch.run()
         for name, placed in self.inputs.items():
-            assert np.array_equal(_bits(placed.read()), _bits(inputs[name])), "an input was changed"
+            assert np.array_equal(bits(placed.read()), bits(inputs[name])), "an input was changed"
         return {name: placed.read() for name, placed in self.outputs.items()}
 
 
 def _op(variant: Variant) -> Any:
     return next(op for op in OPS if op.name == variant.key.op)
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
 
 
 @pytest.fixture
@@ -124,7 +120,7 @@ def judge(bound: Callable[..., Bound]) -> Callable[..., None]:
             assert there.launch.bad == -1
             for name, expected in op.reference(logical, axes, variant.key).items():
                 wanted = np.asarray(expected).astype(found[name].dtype)
-                wrong = np.flatnonzero(_bits(found[name]) != _bits(wanted))
+                wrong = np.flatnonzero(bits(found[name]) != bits(wanted))
                 assert not wrong.size, (name, axes, wrong[:8], found[name].reshape(-1)[wrong[:8]], wanted.reshape(-1)[wrong[:8]])
         assert (there.launch.ran, there.launch.runs) == (variant.name, 2)
 

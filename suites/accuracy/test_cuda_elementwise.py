@@ -12,14 +12,13 @@ import pytest
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.spec import Arrays, Axes, Launch, Op, Values, Variant
+from tritmark.harness.spec import Op, Values, Variant
+from tritmark.harness.validate.guards import bits
 from tritmark.kernels.absmean_quantize import cuda as absmean_cuda
 from tritmark.kernels.absmean_quantize import reference as absmean_reference
 from tritmark.kernels.absmean_quantize.spec import OP as ABSMEAN_QUANTIZE
 from tritmark.kernels.activation_quantize import cuda as activation_cuda
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
-from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.room import Room
 from tritmark.kernels.float_narrow import cuda as narrow_cuda
 from tritmark.kernels.float_narrow.api import float_narrow
 from tritmark.kernels.float_narrow.reference import narrowed
@@ -35,8 +34,6 @@ from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.i2s_quantize.steps import find_steps
 
 F32 = np.finfo(np.float32)
-ZONE = 256
-"""Bytes before and after each array that no kernel may change."""
 
 OPS: Mapping[str, Op] = {
     op.name: op for op in (I2S_QUANTIZE, I2S_DEQUANTIZE, ABSMEAN_QUANTIZE, ACTIVATION_QUANTIZE, FLOAT_NARROW, FLOAT_WIDEN)
@@ -52,90 +49,21 @@ def _each(name: str, variants: tuple[Variant, ...]) -> Any:
     return pytest.mark.parametrize(name, variants, ids=lambda v: f"{v.key.op}-{v.key.format}-{v.key.dtype}-{v.name}")
 
 
-class Placed:
-    """An array on the device, `offset` elements past an aligned address, `gap` elements between its rows, zones on both sides."""
-
-    def __init__(self, room: Room, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0, gap: int = 0) -> None:
-        item = dtype.itemsize
-        self._start = ZONE + offset * item
-        row = (shape[-1] + gap) * item if shape else item
-        self._strides = (row, item) if len(shape) == 2 else None
-        span = (shape[0] - 1) * row + shape[1] * item if len(shape) == 2 else int(np.prod(shape)) * item
-        self._before = np.random.default_rng(span).integers(0, 256, self._start + span + ZONE, dtype=np.uint8)
-        self._raw = room.upload(self._before)
-        self._here = np.ndarray(shape, dtype, self._before, self._start, self._strides)
-        self.handle: DeviceArray = self._raw.view(shape, dtype, self._start, self._strides)
-
-    def write(self, values: np.ndarray) -> None:
-        """Everything else is as it was in the beginning."""
-        self._here[...] = values
-        self._raw.write(self._before)
-
-    def read(self) -> np.ndarray:
-        """A copy, once it is sure that nothing beside the array has changed."""
-        raw = self._raw.numpy()
-        found = np.ndarray(self._here.shape, self._here.dtype, raw, self._start, self._strides).copy()
-        self._here[...] = found
-        assert np.array_equal(raw, self._before), "memory beside the array was written"
-        return found
-
-
-class Bound:
-    """A variant bound to placed arrays."""
-
-    def __init__(self, room: Room, variant: Variant, inputs: Arrays, axes: Axes, offset: int = 0, gap: int = 0) -> None:
-        op = OPS[variant.key.op]
-        arrays = {name: value for name, value in inputs.items() if np.ndim(value)}
-        like = op.outputs_like(axes, variant.key)
-        self.inputs = {name: Placed(room, value.shape, value.dtype, offset, gap) for name, value in arrays.items()}
-        self.outputs = {name: Placed(room, shape, named_dtype(dtype), offset) for name, (shape, dtype) in like.items()}
-        handles = {name: placed.handle for name, placed in self.inputs.items()}
-        self.launch: Launch = variant.bind({**inputs, **handles}, {name: placed.handle for name, placed in self.outputs.items()}, axes, 1)
-
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        for name, placed in self.inputs.items():
-            placed.write(inputs[name])
-        self.launch.run()
-        for name, placed in self.inputs.items():
-            assert np.array_equal(_bits(placed.read()), _bits(inputs[name])), "an input was changed"
-        return {name: placed.read() for name, placed in self.outputs.items()}
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
-
-
-def _judge(room: Room, variant: Variant, axes: Axes, family: str, offset: int = 0, gap: int = 0, seed: int = 0) -> None:
-    """Two sets of data in the same memory: nothing may be left of the first."""
-    op = OPS[variant.key.op]
-    first, second = (op.generate(axes, family, np.random.default_rng([seed, nth])) for nth in range(2))
-    second = {name: value if np.ndim(value) else first[name] for name, value in second.items()}
-    bound = Bound(room, variant, op.encode(first, axes, variant.key.format), axes, offset, gap)
-    for logical in (first, second):
-        found = bound.run(op.encode(logical, axes, variant.key.format))
-        assert bound.launch.bad == -1
-        for name, expected in op.reference(logical, axes, variant.key).items():
-            wanted = np.asarray(expected).astype(found[name].dtype)
-            wrong = np.flatnonzero(_bits(found[name]) != _bits(wanted))
-            assert not wrong.size, (name, wrong[:8], found[name].reshape(-1)[wrong[:8]], wanted.reshape(-1)[wrong[:8]])
-    assert (bound.launch.ran, bound.launch.runs) == (variant.name, 2)
-
-
 SIZES = (1, 15, 16, 17, 255, 4095, 4096, 4097, 12_301)
 
 
 @pytest.mark.parametrize("n", SIZES)
 @_each("variant", FLAT)
-def test_every_size(cuda: Room, variant: Variant, n: int):
+def test_every_size(judge, variant: Variant, n: int):
     offsets = (0, 1, 3) if variant.alignment == 1 else (0, 16)
     for offset in offsets:
-        _judge(cuda, variant, {"n": n}, "uniform", offset, seed=n)
+        judge(variant, {"n": n}, "uniform", offset, seed=n)
 
 
 @_each("variant", FLAT)
-def test_every_family(cuda: Room, variant: Variant):
+def test_every_family(judge, variant: Variant):
     for family in OPS[variant.key.op].families:
-        _judge(cuda, variant, {"n": 8700}, family)
+        judge(variant, {"n": 8700}, family)
 
 
 SHAPES = ((1, 1), (3, 5), (2, 127), (1, 2560), (4, 2561), (200, 33), (1, 16_384), (2, 16_385), (1, 33_000))
@@ -143,51 +71,51 @@ SHAPES = ((1, 1), (3, 5), (2, 127), (1, 2560), (4, 2561), (200, 33), (1, 16_384)
 
 @pytest.mark.parametrize(("M", "K"), SHAPES)
 @_each("variant", ROWS)
-def test_rows_of_every_length_and_alignment(cuda: Room, variant: Variant, M: int, K: int):
+def test_rows_of_every_length_and_alignment(judge, variant: Variant, M: int, K: int):
     for offset, gap in ((0, 0), (0, 4), (1, 0), (3, 3)):
-        _judge(cuda, variant, {"M": M, "K": K}, "normal", offset, gap)
+        judge(variant, {"M": M, "K": K}, "normal", offset, gap)
 
 
 @_each("variant", ROWS)
-def test_every_family_of_rows(cuda: Room, variant: Variant):
+def test_every_family_of_rows(judge, variant: Variant):
     for family in ACTIVATION_QUANTIZE.families:
-        _judge(cuda, variant, {"M": 3, "K": 1100}, family)
+        judge(variant, {"M": 3, "K": 1100}, family)
 
 
 @_each("variant", tuple(variant for variant in VARIANTS if variant.alignment > 1))
-def test_an_address_that_is_not_aligned_is_refused(cuda: Room, variant: Variant):
+def test_an_address_that_is_not_aligned_is_refused(bound, variant: Variant):
     inputs = OPS[variant.key.op].generate({"n": 40}, "uniform", np.random.default_rng(0))
     encoded = OPS[variant.key.op].encode(inputs, {"n": 40}, variant.key.format)
     with pytest.raises(InvalidArgumentError, match="a multiple of 16 bytes"):
-        Bound(cuda, variant, encoded, {"n": 40}, offset=1)
+        bound(variant, encoded, {"n": 40}, offset=1)
 
 
 @_each("variant", CHECKED)
-def test_the_first_that_is_not_finite_is_named_and_then_forgotten(cuda: Room, variant: Variant):
+def test_the_first_that_is_not_finite_is_named_and_then_forgotten(bound, variant: Variant):
     rows = variant in ROWS
     axes = {"M": 7, "K": 1301} if rows else {"n": 9107}
     op = OPS[variant.key.op]
     inputs = op.generate(axes, "uniform", np.random.default_rng(3))
-    bound = Bound(cuda, variant, inputs, axes)
+    there = bound(variant, inputs, axes)
     count = 9107
     for places in ((0,), (count - 1,), (4095,), (4096,), (4095, 4094), (5000, 5003, 9000, 4999, 8191), (8192, 9106), (1, 2, 3)):
         for value in (np.nan, -np.inf):
             x = inputs["x"].copy()
             x.reshape(-1)[list(places)] = value
-            bound.run({**inputs, "x": x})
-            assert bound.launch.bad == min(places)
-    bound.run(inputs)
-    assert bound.launch.bad == -1
+            there.run({**inputs, "x": x})
+            assert there.launch.bad == min(places)
+    there.run(inputs)
+    assert there.launch.bad == -1
 
 
 @_each("variant", quantize_cuda.VARIANTS)
-def test_every_scale_has_its_steps_where_the_division_has_them(cuda: Room, variant: Variant):
+def test_every_scale_has_its_steps_where_the_division_has_them(bound, variant: Variant):
     least, denormal = F32.smallest_subnormal, np.nextafter(F32.tiny, np.float32(0))
     for scale in map(np.float32, (least, 3 * least, denormal, F32.tiny, 1e-20, 0.7, 1.0, F32.max / np.float32(1.5), F32.max)):
         x = _near_multiples(scale)
         axes = {"n": x.size}
         inputs = {"x": x, "scale": scale}
-        found = Bound(cuda, variant, inputs, axes).run(inputs)
+        found = bound(variant, inputs, axes).run(inputs)
         assert np.array_equal(found["q"], I2S_QUANTIZE.reference(inputs, axes, variant.key)["q"])
 
 
@@ -212,48 +140,48 @@ def test_steps_are_the_largest_values_of_their_codes(seed: int):
 
 
 @_each("variant", absmean_cuda.VARIANTS)
-def test_chunks_of_many_tiles(cuda: Room, variant: Variant, monkeypatch: pytest.MonkeyPatch):
+def test_chunks_of_many_tiles(judge, variant: Variant, monkeypatch: pytest.MonkeyPatch):
     """Chunks grow past 2**22 elements; with 4 chunks in place of 1024 they do so sooner."""
     monkeypatch.setattr(absmean_cuda, "CHUNKS", 4)
     monkeypatch.setattr(absmean_reference, "CHUNKS", 4)
     for n in (4 * 4096 + 1, 61_000, 4 * 4 * 4096, 80_003):
-        _judge(cuda, variant, {"n": n}, "heavy", seed=n)
+        judge(variant, {"n": n}, "heavy", seed=n)
 
 
 @_each("variant", absmean_cuda.VARIANTS)
-def test_the_order_of_the_sum_is_the_stated_one(cuda: Room, variant: Variant):
+def test_the_order_of_the_sum_is_the_stated_one(bound, variant: Variant):
     """Terms that vanish beside a large one, but not beside each other: any other order gives another sum."""
     x = np.full(3 * 4096 + 5, 2.0**-30, np.float32)
     x[[0, 4096 + 7, 3 * 4096 + 4]] = np.float32(2.0**24)
     axes = {"n": x.size}
-    bound = Bound(cuda, variant, {"x": x}, axes)
-    found = bound.run({"x": x})
-    assert np.array_equal(_bits(found["scale"]), _bits(absmean_reference.reference({"x": x}, axes, variant.key)["scale"]))
+    there = bound(variant, {"x": x}, axes)
+    found = there.run({"x": x})
+    assert np.array_equal(bits(found["scale"]), bits(absmean_reference.reference({"x": x}, axes, variant.key)["scale"]))
     # float32 hides the difference, so look at what the chunks' sums were.
-    call = bound.launch._call  # type: ignore[attr-defined]
+    call = there.launch._call  # type: ignore[attr-defined]
     sums = call.workspace.view((4,), np.float64).numpy()
     expected = [absmean_reference.mean_magnitude(x[i : i + 4096]) * min(4096, x.size - i) for i in range(0, x.size, 4096)]
     assert sums.tolist() == expected
 
 
 @_each("variant", absmean_cuda.VARIANTS)
-def test_the_order_of_the_chunks_is_the_stated_one(cuda: Room, variant: Variant):
+def test_the_order_of_the_chunks_is_the_stated_one(bound, variant: Variant):
     """Chunk 0 is halfway between two float32. A 1 vanishes beside it, a 2 does not: the scale tells which of them were added first."""
     x = np.zeros(4 * 4096, np.float32)
     x[[0, 1, 4096, 2 * 4096, 3 * 4096]] = 2.0**53, 2.0**29, 1, 1, 1
     assert absmean_reference.mean_magnitude(x) == (2.0**53 + 2.0**29 + 2) / x.size
-    found = Bound(cuda, variant, {"x": x}, {"n": x.size}).run({"x": x})
+    found = bound(variant, {"x": x}, {"n": x.size}).run({"x": x})
     assert found["scale"] == (2.0**53 + 2.0**30) / x.size
 
 
 @_each("variant", absmean_cuda.VARIANTS)
-def test_half_the_scale_is_a_tie_and_goes_to_zero(cuda: Room, variant: Variant):
+def test_half_the_scale_is_a_tie_and_goes_to_zero(bound, variant: Variant):
     """The magnitudes' mean is 1, with halves and the floats next to them."""
     half, above, below = 0.5, 0.5 + 2.0**-24, 0.5 - 2.0**-25
     x = np.array([half, 1.5, above, above, 1.5 - 2.0**-23, 1.5, *[below] * 4, 1.5 + 2.0**-23, *[1.5] * 3] * 300, np.float32)
     x[::3] *= -1
     axes = {"n": x.size}
-    found = Bound(cuda, variant, {"x": x}, axes).run({"x": x})
+    found = bound(variant, {"x": x}, axes).run({"x": x})
     assert found["scale"] == 1
     assert np.array_equal(found["codes"], np.where(np.abs(x) > 0.5, np.sign(x), 0))
 
@@ -262,14 +190,14 @@ PATTERNS = np.arange(1 << 16, dtype=np.uint16)
 
 
 @_each("variant", widen_cuda.VARIANTS)
-def test_every_pattern_is_widened_a_nan_too(cuda: Room, variant: Variant):
+def test_every_pattern_is_widened_a_nan_too(bound, variant: Variant):
     h = PATTERNS.view(named_dtype(variant.key.format))
-    found = Bound(cuda, variant, {"h": h}, {"n": h.size}).run({"h": h})["x"]
-    assert np.array_equal(_bits(found), _bits(widened(h)))
+    found = bound(variant, {"h": h}, {"n": h.size}).run({"h": h})["x"]
+    assert np.array_equal(bits(found), bits(widened(h)))
 
 
 @_each("variant", narrow_cuda.VARIANTS)
-def test_narrowing_rounds_to_nearest_even_and_keeps_what_a_nan_can_keep(cuda: Room, variant: Variant):
+def test_narrowing_rounds_to_nearest_even_and_keeps_what_a_nan_can_keep(bound, variant: Variant):
     """Around every float16 and bfloat16 and halfway to the next: NaN and infinity included."""
     rng = np.random.default_rng(5)
     anything = rng.integers(0, 1 << 32, 6000, dtype=np.uint32)
@@ -279,8 +207,8 @@ def test_narrowing_rounds_to_nearest_even_and_keeps_what_a_nan_can_keep(cuda: Ro
     half = half[:, np.newaxis] + np.array([0, 0x0FFF, 0x1000, 0x1001], np.uint32)
     nans = np.array([0x7F800001, 0x7FC00000, 0xFF800001, 0xFFFFFFFF, 0x7F802000, 0x7FBFFFFF, 0x7F8FE000], np.uint32)
     x = np.concatenate([anything, near.reshape(-1), half.reshape(-1), nans]).view(np.float32)
-    found = Bound(cuda, variant, {"x": x}, {"n": x.size}).run({"x": x})["h"]
-    assert np.array_equal(_bits(found), _bits(narrowed(x, variant.key.dtype)))
+    found = bound(variant, {"x": x}, {"n": x.size}).run({"x": x})["h"]
+    assert np.array_equal(bits(found), bits(narrowed(x, variant.key.dtype)))
 
 
 @pytest.mark.parametrize(("dtype", "digits", "least"), [("float16", 11, -24), ("bfloat16", 8, -133)])
@@ -312,11 +240,11 @@ def test_the_functions_convert_there_and_back(dtype: str):
     x = np.random.default_rng(9).standard_normal((3, 5, 7), dtype=np.float32)
     h = float_narrow(x, dtype)
     assert (h.shape, h.dtype) == (x.shape, named_dtype(dtype))
-    assert np.array_equal(_bits(h), _bits(narrowed(x, dtype)))
+    assert np.array_equal(bits(h), bits(narrowed(x, dtype)))
     back = float_widen(h)
     assert (back.shape, back.dtype) == (x.shape, np.float32)
     assert np.array_equal(back, h.astype(np.float32))
-    assert np.array_equal(_bits(float_narrow(back, dtype, variant="v1")), _bits(h))
+    assert np.array_equal(bits(float_narrow(back, dtype, variant="v1")), bits(h))
 
 
 def test_what_cannot_be_converted_is_refused():

@@ -13,7 +13,7 @@ from tritmark.harness.errors import DeviceError, InvalidArgumentError, NoCompati
 from tritmark.harness.spec import KernelKey
 from tritmark.harness.validate.compare import compare, expectations
 from tritmark.kernels.matmul import api
-from tritmark.kernels.matmul.cuda import VARIANTS
+from tritmark.kernels.matmul.cuda import EDGES, VARIANTS
 from tritmark.kernels.matmul.precision import (
     PrecisionMode,
     benchmark_precision_modes,
@@ -38,19 +38,32 @@ def _compared(room, variant, shape, family):
     launch = variant.bind({name: room.upload(values) for name, values in inputs.items()}, {"c": c}, axes, 1)
     launch.run()
     (expected,) = expectations(op, axes, variant.key, op.reference(inputs, axes, variant.key))
-    return compare(expected, c.numpy())
+    return compare(expected, c.numpy()), launch
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: f"{variant.key.op}-{variant.name}")
 def test_products_are_within_their_bound(cuda, variant, shape):
-    assert _compared(cuda, variant, shape, "normal").first is None
+    assert _compared(cuda, variant, shape, "normal")[0].first is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: f"{variant.key.op}-{variant.name}")
 def test_every_family_is_within_its_bound(cuda, variant, family):
-    assert _compared(cuda, variant, (17, 18, 35), family).first is None
+    assert _compared(cuda, variant, (17, 18, 35), family)[0].first is None
+
+
+@pytest.mark.parametrize("shape", [(136, 72, 136), (130, 140, 72), (140, 134, 75), (16, 264, 24)], ids=str)
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_both_tiles_of_wmma_take_rows_of_any_length(cuda, monkeypatch, dtype, edge, shape):
+    """Whole and split fragments, one step and several, rows of A or B or both that 16-byte loads cannot take."""
+    sms = 1 if edge == max(EDGES) else cuda.backend.info.sms
+    monkeypatch.setattr(cuda.backend, "info", replace(cuda.backend.info, sms=sms))
+    variant = next(v for v in VARIANTS if v.key.op == NAMES[dtype] and v.name == "wmma")
+    result, launch = _compared(cuda, variant, shape, "normal")
+    assert result.first is None
+    assert launch.proof.functions == (f"wmma_{'fp16' if dtype == 'float16' else 'bf16'}_{edge}",)
 
 
 @pytest.mark.parametrize("dtype", OPS)
@@ -105,7 +118,7 @@ def _factors():
     return rng.standard_normal((20, 37), np.float32), rng.standard_normal((37, 30), np.float32)
 
 
-@pytest.mark.parametrize(("mode", "function"), [("fp32", "gemm_fp32"), ("fp16", "wmma_fp16"), ("bf16", "wmma_bf16"), ("auto", "wmma_bf16")])
+@pytest.mark.parametrize(("mode", "function"), [("fp32", "gemm_fp32"), ("fp16", "wmma_fp16_64"), ("bf16", "wmma_bf16_64"), ("auto", "wmma_bf16_64")])
 def test_a_mode_runs_its_kernels_and_the_receipt_says_so(cuda, mode, function):
     a, b = _factors()
     c, receipt = api.with_receipt(a, b, mode=mode)
