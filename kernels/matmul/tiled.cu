@@ -2,9 +2,10 @@
  *
  * The story:
  *   v1, here: a block makes 64 x 64 outputs, a thread 4 x 4 of them; steps of 16 k go to shared memory as float32, so a thread does 16 fmaf for
- *      two 16-byte loads from there. Products of two float16 or two bfloat16 are exact in float32 (22 and 16 bits), and sums are float32:
- *      the specification's half sums would lose everything from K = 2048 on.
- *   v2 is wmma.cu, on tensor cores.
+ *      two 16-byte loads from there; four neighbouring outputs are one 16-byte store where rows allow it. Products of two float16 or two
+ *      bfloat16 are exact in float32 (22 and 16 bits), and sums are float32: the specification's half sums would lose everything from
+ *      K = 2048 on.
+ *   v2 and v3 are wmma.cu, on tensor cores.
  *
  * Macros: INPUT, 32 (float), 16 (__half) or 8 (__nv_bfloat16: as many bits of significand), and NAME, the function's name. */
 #if INPUT == 16

@@ -8,6 +8,9 @@
  *      other of two buffers: one barrier a step. Two sizes of tile: 128 x 128 outputs by 8 warps of 32 x 64, which read each input from L2
  *      half as often (a step of 32 k brings 16 KiB for 2^20 operations), and 64 x 64 by 4 warps of 32 x 32 with steps of 64 k where large tiles
  *      would leave multiprocessors without any. Fragments that lie within C are stored straight to it, others through shared memory.
+ *      On the H200, with a benchmark outside of this project, float16 and bfloat16: 54 and 72 us at (512, 2560, 2560), 40 and 49 at
+ *      (64, 6912, 2560), 183 and 241 at (2048, 2560, 2560), where v1 takes 307, 188 and 914 for float32. 64 x 64 tiles by 8 warps of 32 x 16
+ *      were faster at (64, 6912, 2560), 29 and 38, and slower for bfloat16 elsewhere.
  *
  * What lies beyond M, N or K is 0 in shared memory, so every shape is whole fragments.
  *
