@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Op, Receipt, Values, Variant
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.transfer import Streamed
 
 
 @cache
@@ -64,8 +67,9 @@ def threads_for(key: KernelKey, threads: int | None) -> int:
 def run(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int, *, flat: bool = False) -> Receipt:
     """Bind and run once, on the device of the variant; arrays are copied there and back where it has a memory of its own.
 
-    Raises InvalidArgumentError where the kernel met a value that the contract forbids (outputs of a device are then untouched), with
-    its index in the flat array where `flat`, and a DeviceError where the device cannot do it.
+    Raises InvalidArgumentError where the kernel met a value that the contract forbids, with its index in the flat array where `flat`
+    (a device's outputs are then untouched, but for large arrays, which are run in chunks: whoever was given them looks beforehand), and
+    a DeviceError where the device cannot do it.
     """
     if registry().devices[variant.key.device].memory is not None:
         return _offload(op, variant, inputs, outputs, axes, flat)
@@ -78,6 +82,11 @@ def run(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, t
 def _offload(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool) -> Receipt:
     from tritmark.kernels.cuda import offload
 
+    axis = offload.chunked(op, inputs)
+    if axis is not None:
+        done, receipt = offload.stream(op, variant, inputs, outputs, axes, axis)
+        raise_for_bad(op, inputs, done, flat, axes)
+        return receipt
     launch, there = offload.launch(op, variant, inputs, axes)
     launch.run()
     raise_for_bad(op, inputs, launch, flat, axes)
@@ -85,7 +94,7 @@ def _offload(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Ax
     return offload.receipt(variant, launch)
 
 
-def raise_for_bad(op: Op, inputs: Arrays, launch: Launch, flat: bool = False, axes: Axes | None = None) -> None:
+def raise_for_bad(op: Op, inputs: Arrays, launch: Launch | Streamed, flat: bool = False, axes: Axes | None = None) -> None:
     """Raise InvalidArgumentError for the element that a kernel found on its way and that the contract forbids.
 
     Its index is that of the flat array where `flat` or where there is but one axis. `axes` are needed where codes are packed.

@@ -16,7 +16,7 @@ from tritmark.harness.spec import Variant
 from tritmark.kernels.cuda.coalescing import Site, analyse
 
 AXES = {"n": 8192, "block": 64, "M": 64, "N": 128, "K": 256}
-INSTEAD = ({}, {"M": 1}, {"block": 256}, {"n": 65536, "block": 32768})
+INSTEAD: tuple[dict[str, int], ...] = ({}, {"M": 1}, {"block": 256}, {"n": 65536, "block": 32768})
 """Other sizes for variants whose constraints refuse those."""
 
 

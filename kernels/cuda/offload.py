@@ -14,7 +14,26 @@ from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.launch import CudaLaunch
 from tritmark.kernels.cuda.memory import ensure_ready, required_bytes
 from tritmark.kernels.cuda.room import room
-from tritmark.kernels.cuda.transfer import download, upload
+from tritmark.kernels.cuda.transfer import Split, Streamed, download, upload
+
+PIPELINED = 64 << 20
+"""Bytes of input from which copying there, computing and copying back overlap, chunk by chunk."""
+
+
+def chunked(op: Op, inputs: Arrays) -> str | None:
+    """The axis along which a call is worth running in chunks: each of its arrays has an element for each of that one axis."""
+    arrays = [tensor for tensor in (*op.inputs, *op.outputs) if tensor.axes or tensor in op.outputs]
+    (axis, *more) = op.axes
+    if more or any(tensor.axes != (axis,) for tensor in arrays):
+        return None
+    return axis if sum(value.nbytes for value in inputs.values() if isinstance(value, np.ndarray)) >= PIPELINED else None
+
+
+def stream(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, axis: str) -> tuple[Streamed, Receipt]:
+    """Run in chunks over NumPy arrays; the outputs are filled. Raises what Transfers.through raises."""
+    each = {tensor.name: Split() for tensor in (*op.inputs, *op.outputs) if tensor.axes}
+    done = room().transfers.through(variant, inputs, outputs, axes, axis, each)
+    return done, joined([receipt(variant, launch) for launch in done.launches])
 
 
 def launch(op: Op, variant: Variant, inputs: Arrays, axes: Axes) -> tuple[CudaLaunch, dict[str, DeviceArray]]:

@@ -11,6 +11,8 @@ from tritmark.kernels import (
     QuantizedLinear,
     absmean_quantize,
     activation_quantize,
+    float_narrow,
+    float_widen,
     i2s_dequantize,
     i2s_quantize,
     pack_weights,
@@ -18,6 +20,7 @@ from tritmark.kernels import (
     ternary_quantize,
 )
 from tritmark.kernels.cuda.room import Room
+from tritmark.kernels.cuda.transfer import Transfers
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 RNG = np.random.default_rng(11)
@@ -95,6 +98,26 @@ def test_what_is_not_finite_is_named_and_nothing_is_written(value: float):
     with pytest.raises(InvalidArgumentError, match=r"x is .* at index 3092"):
         activation_quantize(bad, device="cuda")
     assert np.array_equal(i2s_quantize(bad, 0.7, nonfinite="zero", device="cuda"), i2s_quantize(bad, 0.7, nonfinite="zero"))
+
+
+def test_large_arrays_go_through_in_chunks(cuda: Room, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tritmark.kernels.cuda.offload.PIPELINED", 4096)
+    monkeypatch.setattr(cuda, "transfers", Transfers(cuda.backend, cuda.pool, cuda.stats, chunk=4096))
+    asked = cuda.stats.launches
+    q = i2s_quantize(X, 0.7, device="cuda")
+    assert cuda.stats.launches - asked > 5
+    assert np.array_equal(q, i2s_quantize(X, 0.7))
+    assert np.array_equal(i2s_dequantize(q, 0.7, device="cuda"), i2s_dequantize(q, 0.7))
+    assert np.array_equal(float_widen(float_narrow(X)), X.astype(np.float16).astype(np.float32))
+    bad = X.copy()
+    bad[6, 1000] = np.inf
+    out = np.full(X.shape, 9, np.int8)
+    with pytest.raises(InvalidArgumentError, match=r"x is inf at index 7174"):
+        i2s_quantize(bad, 0.7, out=out, device="cuda")
+    assert (out == 9).all()
+    with pytest.raises(InvalidArgumentError, match=r"x is inf at index 7174"):
+        i2s_quantize(bad, 0.7, device="cuda")
+    assert absmean_quantize(X, device="cuda").scale == absmean_quantize(X).scale
 
 
 def test_too_much_is_refused_before_anything_is_allocated(cuda: Room, monkeypatch: pytest.MonkeyPatch):
