@@ -268,7 +268,7 @@ class Bench:
                 remarks[Status.FAIL].append(f"{temperature}: {why}")
             else:
                 remarks[Status.AMBIGUOUS].append(
-                    f"{temperature}: faster than the {name} probe, which others hold up or which leaves less unwritten"
+                    f"{temperature}: faster than the {name} probe, which others hold up, leaves less unwritten, or takes longer to start"
                 )
         if cold and self._rotation.nbytes < self._rotation.wanted:
             remarks[Status.PASS].append(f"cold cycles through {self._rotation.nbytes} bytes of the {self._rotation.wanted} wanted")

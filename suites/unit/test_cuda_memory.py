@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tritmark.harness.errors import DeviceError, FreedMemoryError, InsufficientMemoryError
+from tritmark.kernels import i2s_quantize
 from tritmark.kernels.cuda.blocks import KeptBlocks, PlainBlocks
 from tritmark.kernels.cuda.memory import MemoryPool
 from tritmark.kernels.cuda.pycuda_pool import SMALL, PyCudaBlocks
@@ -474,6 +475,21 @@ def test_a_hundred_thousand_calls_leave_nothing(blocks):
     assert device.used == used
     assert pool.figures().live == 0
     assert stats.cache_hits + stats.cache_misses == pool.figures().allocations
+
+
+def test_calls_leave_nothing_on_the_device(cuda):
+    """On a GPU 100,000 calls."""
+    x = np.ones(1000, np.float32)
+    for _ in range(50):
+        i2s_quantize(x, 1.0, device="cuda")
+    gc.collect()
+    (free, _), before = cuda.backend.memory(), cuda.pool.figures()
+    for _ in range(1000 if cuda.backend.simulated else 100_000):
+        i2s_quantize(x, 1.0, device="cuda")
+    gc.collect()
+    after = cuda.pool.figures()
+    assert cuda.backend.memory()[0] >= free
+    assert (after.held, after.live) == (before.held, before.live)
 
 
 def test_arrays_of_other_threads_and_of_cycles_go_back():

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tritmark.harness.errors import UsageError
 from tritmark.harness.machine import cpu, measure_ceilings, memory
 from tritmark.harness.measure import buffers
+from tritmark.harness.measure import survey as survey_module
 from tritmark.harness.measure.alternate import LONGEST_NS, SHORTEST_NS, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import ALIGNMENT, HUGE, MOST_SETS, Arena, Rotation, empty, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for
@@ -524,6 +525,20 @@ def test_a_probe_that_is_held_up_fails_no_kernel() -> None:
     assert found.cold.against.fraction.median == pytest.approx(1 / 0.6, rel=0.05)
     assert found.status is Status.AMBIGUOUS
     assert "others hold up" in found.reason
+
+
+@pytest.mark.parametrize(("looked_at", "status"), [(1, Status.FAIL), (TURN.nbytes, Status.AMBIGUOUS)])
+def test_a_probe_that_takes_long_to_start_fails_no_kernel(monkeypatch: pytest.MonkeyPatch, looked_at: int, status: Status) -> None:
+    """Over few bytes its start is most of its time; a kernel with a shorter one is quicker and does not do less."""
+
+    def starting(rate: float, work: Callable[[int], int], buffer: Any, threads: int) -> Launch:
+        return SimulatedLaunch(FLOOR_NS / 2 + work(buffer.nbytes) / rate * 1e9 / threads, threads=threads)
+
+    monkeypatch.setitem(globals(), "probe", starting)
+    monkeypatch.setattr(survey_module, "START_BYTES", looked_at)
+    found = bench().measure(Candidate(1.01).variant(), 1)
+    assert found.status is status
+    assert ("takes longer to start" in found.reason) == (status is Status.AMBIGUOUS)
 
 
 def test_a_roof_that_was_found_on_a_busy_machine_is_looked_for_again() -> None:
