@@ -102,15 +102,13 @@ class Survey:
         """Units a second that so many threads cannot exceed: that of each alone in its fastest sample, over its share of the bytes.
 
         Every probe of that name counts, those that leave work behind too, for a kernel may do the same. Others who keep the cores busy can
-        hold up a probe of several threads in every sample, but not one thread in all of them. Where memory is moved, no fewer bytes are
-        looked at than START_BYTES, or a quarter of a device's cache: below, the probe's own start is in its rate, and a kernel's start may
-        be shorter.
+        hold up a probe of several threads in every sample, but not one thread in all of them. On the host no fewer bytes than START_BYTES a
+        thread are looked at: below, the probe's own start is in its rate, and a kernel's start may be shorter.
         """
         share = nbytes
         if self.unit(name) == BYTES:
-            memory = memory_of(self.device)
-            least = START_BYTES if memory is HOST else (memory.cache or 0) // 4
-            nbytes = max(nbytes, threads * least)
+            if self.memory is HOST:
+                nbytes = max(nbytes, threads * START_BYTES)
             share = max(ALIGNMENT, nbytes // threads)
         probes = self.probes(name)
         alone = self._known(name, probes, field, share, 1, cold).fastest
