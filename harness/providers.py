@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import RegistrationError, UsageError
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import KernelKey, Op, Provider
+from tritmark.harness.spec import KernelKey, Op, Peer, Provider, Variant
 
 if TYPE_CHECKING:
+    from tritmark.harness.candidate import Candidate
     from tritmark.harness.suite import Known, Suite
 
 GROUP = "tritmark.providers"
@@ -44,11 +45,21 @@ class Installed:
             (device for provider in everything for device in provider.devices),
             (variant for provider in everything for variant in provider.variants),
         )
+        self.peers: tuple[Peer, ...] = tuple(peer for provider in everything for peer in provider.peers)
         for variant in self.registry.variants:
-            if variant.key.op not in self.ops:
-                raise RegistrationError(f"{variant.id}: no provider brings the op {variant.key.op!r}")
-            if variant.key.device not in self.registry.devices:
-                raise RegistrationError(f"{variant.id}: no provider brings the device {variant.key.device!r}")
+            self._belongs(variant)
+
+    def add(self, variant: Variant) -> None:
+        """Register one more. Raises RegistrationError for a duplicate, and for an op or device that nobody brings."""
+        self._belongs(variant)
+        self.registry.register(variant)
+
+    def _belongs(self, variant: Variant) -> None:
+        if variant.key.op not in self.ops:
+            raise RegistrationError(f"{variant.id}: no provider brings the op {variant.key.op!r}; there are: {', '.join(self.ops)}")
+        if variant.key.device not in self.registry.devices:
+            there = ", ".join(self.registry.devices)
+            raise RegistrationError(f"{variant.id}: no provider brings the device {variant.key.device!r}; there are: {there}")
 
     def keys(self, op: str) -> list[KernelKey]:
         """Every key for which a variant of the op exists, in the order of registration."""
@@ -100,8 +111,11 @@ class Installed:
         return read_suite(named[name], name, self.known)
 
 
-def load() -> Installed:
-    """Load every installed provider. Raises UsageError, with the entry point's name, for one that cannot be loaded."""
+def load(candidates: Sequence[Candidate] = ()) -> Installed:
+    """Load every installed provider, and candidates beside them.
+
+    Raises UsageError, with the entry point's name, for a provider that cannot be loaded, and for a candidate that cannot be taken.
+    """
     points = entry_points(group=GROUP)
     if not points:
         raise UsageError(f"no package brings kernels (entry-point group {GROUP!r}); is tritmark installed? try: pip install tritmark")
@@ -111,7 +125,11 @@ def load() -> Installed:
         if point.name in found:
             raise UsageError(f"two packages call their provider {point.name!r} (entry-point group {GROUP!r})")
         found[point.name] = _load(point)
-    return Installed(found)
+    installed = Installed(found)
+    for candidate in candidates:
+        for variant in candidate.variants(installed):
+            installed.add(variant)
+    return installed
 
 
 def _load(point: EntryPoint) -> Provider:

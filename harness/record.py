@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tritmark.harness.machine.nvml import Health
 from tritmark.harness.spec import Receipt
 
-SCHEMA_VERSION = 2
-"""1: one device, the host. 2: GPUs, receipts of launches, the probe's samples, and a digest. Files of version 1 are still read."""
+SCHEMA_VERSION = 3
+"""1: one device, the host. 2: GPUs, receipts of launches, the probe's samples, and a digest. 3: memory and cross-validation. Files of
+version 1 and 2 are still read."""
 
 HOST = "cpu"
 """The device type that is the machine itself; a Run of any other type claims a device, and has to prove it."""
@@ -188,6 +189,78 @@ class Transfer(Model):
         return self.nbytes * 1e9 / self.ns if self.ns > 0 else None
 
 
+class Slope(Model):
+    """Growth in bytes a call, with the 95 % interval of the slope through all samples."""
+
+    median: float
+    low: float
+    high: float
+
+
+class MemoryUse(Verdict):
+    """The memory dimension: what calls take, keep and lose. Bytes; None where this machine or device does not tell."""
+
+    inputs: int = 0
+    outputs: int = 0
+    workspace: int = 0
+    """What the variant declares."""
+    host_peak: int | None = None
+    """Most resident memory of the process during a call, beyond what was there before it."""
+    device_peak: int | None = None
+    """Most of the device's memory that was in use while the call was bound and ran, beyond inputs and outputs."""
+    persistent: int | None = None
+    """What is still held after the launch was dropped: the device's memory where it has its own, else the host's heap."""
+    allocations: float | None = None
+    """Blocks that Python and NumPy allocate in a call."""
+    page_faults: float | None = None
+    """Pages that a call touches for the first time."""
+    calls: int = 0
+    """Calls made in the search for leaks."""
+    leak: Slope | None = None
+    """Growth of the process's heap."""
+    device_leak: Slope | None = None
+    """Growth of the device's memory in use."""
+    bits_per_weight: float | None = None
+    """Of the packed weights, scales included; None for an op that takes none."""
+    overhead: float | None = None
+    """What the call takes beyond inputs and outputs, over the inputs."""
+
+
+class PeerComparison(Verdict):
+    """One Run against somebody else's implementation. PASS: both agree, or the peer is wrong and the kernel right; FAIL: the kernel differs
+    and the exact value is not on its side; NOT_RUN: the peer is not there, or does not take this."""
+
+    peer: str
+    version: str = ""
+    match: bool | None = None
+    """Whether every element agrees within what the peer's arithmetic admits; None where nothing was compared."""
+    elements: int = 0
+    mismatches: int = 0
+    largest_error: float | None = None
+    """Largest absolute difference between the two."""
+    first: Divergence | None = None
+    """The first element in which they differ: `expected` is the peer's, `found` the kernel's."""
+    exact: str = ""
+    """The exact value of that element, from the reference."""
+    inputs: dict[str, str] = {}
+    """The inputs that meet in that element, shortened."""
+    peer_wrong: bool = False
+    """The exact value is the kernel's and not the peer's."""
+    own_ns: float | None = None
+    """Median time of the kernel, taken by turns with the peer's."""
+    peer_ns: float | None = None
+    speedup: Ratio | None = None
+    """The peer's time over the kernel's."""
+    migration_recommended: bool = False
+    migration_reason: str = ""
+
+
+class Cross(Verdict):
+    """The cross-validation dimension."""
+
+    peers: tuple[PeerComparison, ...] = ()
+
+
 class WorkloadFacts(Model):
     """The workload as the Run met it."""
 
@@ -213,8 +286,8 @@ class Run(Model):
     threads: int
     accuracy: Accuracy
     performance: Performance
-    memory: Verdict
-    cross: Verdict
+    memory: MemoryUse
+    cross: Cross
     receipt: Receipt | None
     seconds: float
     """How long the Run took, in seconds."""

@@ -14,7 +14,21 @@ from typing import TYPE_CHECKING, Protocol
 
 from tritmark.harness.errors import InvalidArgumentError, TritmarkError, UsageError, WeightFileError
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import Accuracy, Environment, Lane, Layer, Machine, Performance, Record, Run, Status, Verdict, WorkloadFacts
+from tritmark.harness.record import (
+    Accuracy,
+    Cross,
+    Environment,
+    Lane,
+    Layer,
+    Machine,
+    MemoryUse,
+    Performance,
+    Record,
+    Run,
+    Status,
+    Verdict,
+    WorkloadFacts,
+)
 from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Variant, Workload
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
 from tritmark.harness.suite import Suite
@@ -284,7 +298,6 @@ class _Judging:
             performance, used = self._measure(variant)
             if self._bench is not None and receipt is not None:
                 receipt = self._bench.evidence.added_to(receipt)
-        later = Verdict(status=Status.NOT_RUN, reason=refusal or LATER)
         return Run(
             id=group.run_id(variant),
             op=group.op.name,
@@ -304,8 +317,8 @@ class _Judging:
             threads=self._threads,
             accuracy=accuracy,
             performance=performance,
-            memory=later,
-            cross=later,
+            memory=MemoryUse(status=Status.NOT_RUN, reason=refusal or LATER),
+            cross=Cross(status=Status.NOT_RUN, reason=refusal or LATER),
             receipt=receipt,
             seconds=perf_counter() - start,
             device_memory=used.memory,

@@ -185,6 +185,8 @@ class Op:
     outputs_like: Callable[[Axes, KernelKey], Mapping[str, tuple[tuple[int, ...], str]]]
     reference: Callable[[Arrays, Axes, KernelKey], dict[str, Any]]
     traffic: Callable[[Axes, KernelKey], Traffic]
+    weights: Callable[[Axes], int] | None = None
+    """How many weights the op takes packed, for the bits a weight; None where it takes none."""
 
 
 class Constraint(Protocol):
@@ -261,6 +263,38 @@ class Variant:
         return f"{self.key}/{self.name}"
 
 
+def _admits_all(axes: Axes) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Somebody else's implementation of an op, in host memory, to cross-validate with.
+
+    `missing()` says why it cannot be used here and what to do about it, or None; `version()` what it is exactly (of the package, or the
+    file's SHA-256). `refusal(axes)` says why it does not take these axes, or None. `encode(inputs, axes)` turns logical inputs into what
+    `bind` takes; `bind(inputs, outputs, axes, threads)` is that of a Variant. It computes the op's outputs named in `outputs`.
+    `bound(inputs, axes)` gives for each of these the largest absolute error that its arithmetic admits, computed from the logical inputs;
+    None: it must give the same bits.
+    """
+
+    name: str
+    op: str
+    formats: frozenset[str]
+    """Formats of the variants that it is compared with."""
+    dtypes: frozenset[str]
+    """Output dtypes of them."""
+    source: str
+    """Project, function, and where it comes from."""
+    version: Callable[[], str]
+    missing: Callable[[], str | None]
+    encode: Callable[[Arrays, Axes], Arrays]
+    bind: Callable[[Arrays, Arrays, Axes, int], Launch]
+    outputs: tuple[str, ...]
+    refusal: Callable[[Axes], str | None] = _admits_all
+    bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
+
+
 class Memory(Protocol):
     """Where a device's kernels find their arrays: NumPy arrays on the host, handles with `shape` and `dtype` on a device."""
 
@@ -323,7 +357,8 @@ class Device:
     code that holds the variant, `compiler()` what it was compiled with; both "" where the device cannot tell.
     `missing()` says why the device cannot be used here and what to do about it, or None. `simulated()`: a simulator stands in for it,
     so nothing on it has a speed. `memory()` is the device's own memory, None where kernels work on the host's. `proof(launch)` is what
-    the launcher collected, None where the launch tells all there is.
+    the launcher collected, None where the launch tells all there is. `adopt(manifest)` makes variants of a user's file that only this
+    device understands (see harness.candidate), None where it takes no files.
     """
 
     type: str
@@ -339,6 +374,7 @@ class Device:
     simulated: Callable[[], bool] = lambda: False
     memory: Callable[[], Memory] | None = None
     proof: Callable[[Launch], Proof | None] = lambda launch: None
+    adopt: Callable[[Any], Sequence[Variant]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,7 +401,8 @@ class Workload:
 class Provider:
     """What a package brings to the harness through the entry-point group `tritmark.providers`.
 
-    `workloads` is the package whose TOML files are the named suites. `study` examines one weight matrix (see harness.weights).
+    `workloads` is the package whose TOML files are the named suites. `study` examines one weight matrix (see harness.weights). `peers` are
+    implementations of others to cross-validate with.
     """
 
     ops: tuple[Op, ...]
@@ -374,3 +411,4 @@ class Provider:
     formats: Mapping[str, Any] = field(default_factory=dict)
     workloads: str = ""
     study: Callable[..., Any] | None = None
+    peers: tuple[Peer, ...] = ()

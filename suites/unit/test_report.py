@@ -20,6 +20,7 @@ from tritmark.harness.record import (
     Accuracy,
     Against,
     CeilingFacts,
+    Cross,
     Divergence,
     Environment,
     Footing,
@@ -27,13 +28,13 @@ from tritmark.harness.record import (
     Layer,
     LayerScheme,
     Machine,
+    MemoryUse,
     Performance,
     Ratio,
     Record,
     Run,
     Status,
     Timing,
-    Verdict,
     WorkloadFacts,
 )
 from tritmark.harness.report import SECTIONS, build
@@ -155,8 +156,8 @@ def one_run(
         threads=threads,
         accuracy=accuracy,
         performance=performance,
-        memory=Verdict(status=Status.NOT_RUN, reason="memory is not measured in this version"),
-        cross=Verdict(status=Status.NOT_RUN, reason="no peer is compared in this version"),
+        memory=MemoryUse(status=Status.NOT_RUN, reason="memory is not measured here"),
+        cross=Cross(status=Status.NOT_RUN, reason="no peer is compared here"),
         receipt=Receipt(kernel=name, ran=variant, runs=cases, threads=threads),
         seconds=rng.uniform(0.001, 0.3),
     )
@@ -620,7 +621,7 @@ def test_bare_and_odd_records_have_a_page_too(small: Record) -> None:
     first = small.runs[0]
     assert first.performance.hot is not None
     remark = first.performance.model_copy(update={"cold": None, "reason": "no cold figure: 64 bytes are too few"})
-    unsure = Verdict(status=Status.AMBIGUOUS, reason="memory moved")
+    unsure = MemoryUse(status=Status.AMBIGUOUS, reason="memory moved")
     for update, said in (
         ({"runs": (), "layers": ()}, "Nothing ran"),
         ({"runs": (), "machine": machine}, "No failure in 3 layers"),

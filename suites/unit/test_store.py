@@ -16,9 +16,11 @@ from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.record import (
     SCHEMA_VERSION,
     Accuracy,
+    Cross,
     Environment,
     Layer,
     Machine,
+    MemoryUse,
     Performance,
     Record,
     Run,
@@ -29,7 +31,7 @@ from tritmark.harness.record import (
 )
 from tritmark.harness.store import Header, Options, Store, new_id, read, write_atomically
 
-LEFT_OUT = Verdict(status=Status.NOT_RUN, reason="not asked for")
+LEFT_OUT = "not asked for"
 MACHINE = Machine(
     id="m",
     hostname="h",
@@ -73,8 +75,8 @@ def run(id: str, status: Status = Status.PASS) -> Run:
         threads=1,
         accuracy=Accuracy(status=status, reason=reason),
         performance=Performance(status=Status.NOT_RUN, reason="not asked for"),
-        memory=LEFT_OUT,
-        cross=LEFT_OUT,
+        memory=MemoryUse(status=Status.NOT_RUN, reason=LEFT_OUT),
+        cross=Cross(status=Status.NOT_RUN, reason=LEFT_OUT),
         receipt=None,
         seconds=0.0,
     )

@@ -149,10 +149,10 @@ def test_any_changed_byte_is_found(simulated_record: Record, tmp_path_factory: p
         lambda text: text[:-1],
         lambda text: text + "\n",
         lambda text: text.replace('"seed": 7', '"seed": 8', 1),
-        lambda text: text.replace('"schema_version": 2', '"schema_version": 1'),
+        lambda text: text.replace('"schema_version": 3', '"schema_version": 1'),
         lambda text: json.dumps(json.loads(text)),
         lambda text: json.dumps({**json.loads(text), "digest": ""}, indent=1),
-        lambda text: text.replace('"schema_version": 2', '"schema_version": 1').rpartition(',\n "digest"')[0] + "\n}\n",
+        lambda text: text.replace('"schema_version": 3', '"schema_version": 1').rpartition(',\n "digest"')[0] + "\n}\n",
     ],
 )
 def test_an_edited_file_is_found(file: Path, edit: Callable[[str], str]) -> None:
@@ -167,7 +167,7 @@ def test_what_can_no_longer_be_read_was_changed(file: Path) -> None:
     assert [each.status for each in found.checks] == ["FAIL", "FAIL"]
 
 
-@pytest.mark.parametrize("content", ["", "{}", "not JSON", '{"schema_version": 3}', '{"digest": "sha256:0"}'])
+@pytest.mark.parametrize("content", ["", "{}", "not JSON", '{"schema_version": 4}', '{"digest": "sha256:0"}'])
 def test_what_is_no_record_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(content)

@@ -1,0 +1,8 @@
+"""tritmark.harness.candidate: anyone's kernel, from a file. A Candidate can be pickled, and its variants are made where they run."""
+
+from __future__ import annotations
+
+from tritmark.harness.candidate.base import Candidate
+from tritmark.harness.candidate.python_file import PythonFile
+
+__all__ = ["Candidate", "PythonFile"]
