@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritmark.harness.candidate.command import check, new
 from tritmark.harness.errors import TritmarkError, UsageError
 from tritmark.harness.machine.cpu import bind_threads
+from tritmark.harness.selftest.command import selftest
+from tritmark.harness.soak.command import soak
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,10 +92,23 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, the newest unless RUN names one.")] = False,
+    timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of a kernel may take.")] = 120.0,
+    cpp_lib: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LIB.so[=FILE.toml]",
+            help="Cross-validate with this library's functions, as the TOML describes them.",
+            show_default=False,
+        ),
+    ] = None,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="For debugging: kernels run in this process, and what crashes, crashes all.")
+    ] = False,
 ) -> None:
     """Validate and measure every kernel, write a Record and a report."""
     if partial and not resume:
         raise UsageError(f"unexpected argument {partial!r}; to go on with that run, add --resume")
+    from tritmark.harness.cross import CppLibrary
     from tritmark.harness.providers import load
     from tritmark.harness.runner import Request
     from tritmark.harness.store import Store
@@ -110,6 +126,9 @@ def run(
         threads=threads,
         seed=seed,
         command=("tritmark", *sys.argv[1:]),
+        isolated=not in_process,
+        timeout_s=timeout,
+        libraries=tuple(CppLibrary(path, toml) for path, _, toml in (each.partition("=") for each in cpp_lib or ())),
     )
     store = Store(out)
     record = _execute(installed, request, store, partial if resume else None)
@@ -276,6 +295,12 @@ def verify(
             for line in each.lines:
                 console.print(visible(line), style="bold red" if each.faults else None, soft_wrap=True)
     raise typer.Exit(PASSED if found.passed else FAILED)
+
+
+app.command()(check)
+app.command()(new)
+app.command()(selftest)
+app.command()(soak)
 
 
 def _console(stderr: bool = False) -> Console:

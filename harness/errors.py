@@ -103,3 +103,23 @@ class InsufficientMemoryError(DeviceError, MemoryError):
         self.required = required
         self.available = available
         super().__init__(f"{what} needs {required} bytes of device memory and {available} are available", next_step=next_step)
+
+
+class WorkerError(TritmarkError, RuntimeError):
+    """The process in which a candidate ran did not survive, or did not answer. `kind` is "crash", "hang", "memory" or "protocol"; `log` the
+    end of what it printed."""
+
+    def __init__(self, kind: str, found: str, log: str = "") -> None:
+        self.kind = kind
+        self.log = log
+        super().__init__(found)
+
+
+class CandidateError(TritmarkError, RuntimeError):
+    """A candidate raised in its worker. `kind` is the exception's type, `trace` where it came from; the text is `kind: text`."""
+
+    def __init__(self, kind: str, text: str, trace: str) -> None:
+        self.kind = kind
+        self.text = text
+        self.trace = trace
+        super().__init__(f"{kind}: {text}")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from tritmark.harness.record import Layer, Run, Status
+from tritmark.harness.record import Layer, Run
 from tritmark.harness.report.text import visible
 from tritmark.harness.store import Partial
 
@@ -54,10 +54,10 @@ class Terminal:
     def finished(self, found: Run | Layer) -> None:
         """One further."""
         self._bar.advance(self._task)
-        verdicts = (found.accuracy, found.performance) if isinstance(found, Run) else (found,)
+        verdicts = (found.accuracy, found.performance, found.memory, found.cross) if isinstance(found, Run) else (found,)
         name = found.id if isinstance(found, Run) else found.name
         if isinstance(found, Run) and found.receipt is not None and found.receipt.simulated:
             name += " (simulated)"
         for verdict in verdicts:
-            if verdict.status in {Status.FAIL, Status.ERROR}:
+            if verdict.failed:
                 self._console.print(Text(f"{verdict.status.value.upper()} {visible(name)}: {visible(verdict.reason)}", style="red"))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tritmark.harness.suite import Known, Suite
 
 GROUP = "tritmark.providers"
+VARIANTS = "tritmark.variants"
+"""Entry-point group of packages that bring variants for the ops and devices of others: a sequence of Variant, or a callable giving it."""
 
 
 class Installed:
@@ -45,6 +47,8 @@ class Installed:
             (device for provider in everything for device in provider.devices),
             (variant for provider in everything for variant in provider.variants),
         )
+        self.added: set[str] = set()
+        """Ids of variants that no provider brings."""
         self.peers: tuple[Peer, ...] = tuple(peer for provider in everything for peer in provider.peers)
         for variant in self.registry.variants:
             self._belongs(variant)
@@ -53,6 +57,7 @@ class Installed:
         """Register one more. Raises RegistrationError for a duplicate, and for an op or device that nobody brings."""
         self._belongs(variant)
         self.registry.register(variant)
+        self.added.add(variant.id)
 
     def _belongs(self, variant: Variant) -> None:
         if variant.key.op not in self.ops:
@@ -112,9 +117,10 @@ class Installed:
 
 
 def load(candidates: Sequence[Candidate] = ()) -> Installed:
-    """Load every installed provider, and candidates beside them.
+    """Load every installed provider, the variants of other packages, and candidates beside them.
 
-    Raises UsageError, with the entry point's name, for a provider that cannot be loaded, and for a candidate that cannot be taken.
+    Raises UsageError, with the entry point's name, for a provider or variants that cannot be loaded, and for a candidate that cannot be
+    taken; RegistrationError for variants that clash with others or belong to no op or device.
     """
     points = entry_points(group=GROUP)
     if not points:
@@ -126,6 +132,9 @@ def load(candidates: Sequence[Candidate] = ()) -> Installed:
             raise UsageError(f"two packages call their provider {point.name!r} (entry-point group {GROUP!r})")
         found[point.name] = _load(point)
     installed = Installed(found)
+    for point in dict.fromkeys(entry_points(group=VARIANTS)):
+        for variant in _variants(point):
+            installed.add(variant)
     for candidate in candidates:
         for variant in candidate.variants(installed):
             installed.add(variant)
@@ -141,3 +150,16 @@ def _load(point: EntryPoint) -> Provider:
     if not isinstance(provider, Provider):
         raise UsageError(f"{label} is a {type(provider).__name__}; legal: a tritmark.harness.spec.Provider")
     return provider
+
+
+def _variants(point: EntryPoint) -> Sequence[Variant]:
+    label = f"entry point {point.name!r} of {VARIANTS} ({point.value})"
+    try:
+        brought = point.load()
+        if callable(brought):
+            brought = brought()
+    except Exception as error:
+        raise UsageError(f"{label} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(brought, Sequence) or not all(isinstance(each, Variant) for each in brought):
+        raise UsageError(f"{label} gives {brought!r:.80}; legal: a sequence of tritmark.harness.spec.Variant, or a callable giving one")
+    return brought

@@ -53,6 +53,11 @@ class Verdict(Model):
     status: Status
     reason: str = ""
 
+    @property
+    def failed(self) -> bool:
+        """FAIL or ERROR."""
+        return self.status in {Status.FAIL, Status.ERROR}
+
     @model_validator(mode="after")
     def _reason_given(self) -> Self:
         if self.status is not Status.PASS and not self.reason:
@@ -210,8 +215,8 @@ class MemoryUse(Verdict):
     """Most of the device's memory that was in use while the call was bound and ran, beyond inputs and outputs."""
     persistent: int | None = None
     """What is still held after the launch was dropped: the device's memory where it has its own, else the host's heap."""
-    allocations: float | None = None
-    """Blocks that Python and NumPy allocate in a call."""
+    allocated: int | None = None
+    """Bytes that Python and NumPy allocate for a call, at the most at once."""
     page_faults: float | None = None
     """Pages that a call touches for the first time."""
     calls: int = 0
@@ -223,7 +228,9 @@ class MemoryUse(Verdict):
     bits_per_weight: float | None = None
     """Of the packed weights, scales included; None for an op that takes none."""
     overhead: float | None = None
-    """What the call takes beyond inputs and outputs, over the inputs."""
+    """What the call takes beyond inputs and outputs and above `floor`, over the inputs."""
+    floor: int = 0
+    """What measuring a peak shows of a call that does nothing: no less can be told."""
 
 
 class PeerComparison(Verdict):
@@ -302,7 +309,7 @@ class Run(Model):
     def passed(self) -> bool:
         """No dimension failed or broke."""
         dimensions = (self.accuracy, self.performance, self.memory, self.cross)
-        return all(verdict.status not in {Status.FAIL, Status.ERROR} for verdict in dimensions)
+        return not any(verdict.failed for verdict in dimensions)
 
 
 class LayerScheme(Model):

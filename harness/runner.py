@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 import shlex
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from tritmark.harness.candidate import Candidate
+from tritmark.harness.cross import CppLibrary
 from tritmark.harness.errors import InvalidArgumentError, TritmarkError, UsageError, WeightFileError
+from tritmark.harness.judging import SIMULATED, Group, Judging
+from tritmark.harness.measure.buffers import rotation
+from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import (
-    Accuracy,
-    Cross,
-    Environment,
-    Lane,
-    Layer,
-    Machine,
-    MemoryUse,
-    Performance,
-    Record,
-    Run,
-    Status,
-    Verdict,
-    WorkloadFacts,
-)
-from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Variant, Workload
+from tritmark.harness.record import Environment, Lane, Layer, Machine, Record, Run, Status
+from tritmark.harness.spec import Device, KernelKey, Peer
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
 from tritmark.harness.suite import Suite
-from tritmark.harness.validate.accuracy import judge, misfit
-from tritmark.harness.validate.cases import Cases, Material
-from tritmark.harness.validate.compare import BrokenReferenceError
-from tritmark.harness.validate.usage import Usage, usage
+from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.collect import known
 from tritmark.harness.weights import TensorInfo, WeightSource, open_weights
+from tritmark.harness.worker import Workers
 
-if TYPE_CHECKING:
-    from tritmark.harness.validate.performance import Bench
+_MATERIALS = 1 << 24
+"""Elements of inputs that are kept for the next key of the same workloads."""
 
-SIMULATED = "simulated: it has no speed"
-LATER = "this version measures accuracy and performance only"
-NOT_MEASURED = "the suite asks for accuracy only here"
+_MEMORY = 2 << 30
+_TIMES = 8
 
 
 class Observer(Protocol):
@@ -75,20 +64,16 @@ class Request:
     """None: every physical core of the device."""
     seed: int = 0
     command: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Variants that share inputs, reference and buffers: one key on one workload."""
-
-    op: Op
-    key: KernelKey
-    workload: Workload
-    variants: tuple[Variant, ...]
-
-    def run_id(self, variant: Variant) -> str:
-        """A Run's name within its Record."""
-        return f"{variant.id} {self.workload.id}"
+    candidates: tuple[Candidate, ...] = ()
+    """Beside what is installed; `installed` must have been loaded with them."""
+    only: frozenset[str] | None = None
+    """Ids of variants; None for all that the globs match."""
+    libraries: tuple[CppLibrary, ...] = ()
+    """Of others, to cross-validate with, beside the peers that are installed."""
+    isolated: bool = True
+    """Each candidate in a process of its own."""
+    timeout_s: float = 120.0
+    """Seconds that one call of a candidate may take."""
 
 
 def plan(installed: Installed, request: Request) -> list[Group]:
@@ -105,6 +90,8 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     variants = [variant for variant in installed.registry.variants if variant.key.op in ops]
     ids = {variant.id: (variant.name, variant.id) for variant in variants}
     chosen = set(_matching("variant", request.variant, ids, "for these ops"))
+    if request.only is not None:
+        chosen &= request.only
     groups: dict[tuple[str, KernelKey], Group] = {}
     for item in request.suite.selected:
         for key in installed.keys(item.workload.op) if item.workload.op in ops else ():
@@ -117,7 +104,10 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     if not groups:
         told = f"--device {request.device!r}, " if request.device != "*" else ""
         raise UsageError(f"{told}--op {request.op!r} and --variant {request.variant!r} leave nothing of suite {request.suite.name}")
-    return [group for group in groups.values() if devices[group.key.device].missing() is None]
+    # A candidate's process serves all its Runs, so they come one after the other.
+    order = {key: place for place, key in enumerate(dict.fromkeys(key for op in in_suite for key in installed.keys(op)))}
+    there = [group for group in groups.values() if devices[group.key.device].missing() is None]
+    return sorted(there, key=lambda group: order[group.key])
 
 
 def missing(installed: Installed, request: Request) -> dict[str, str]:
@@ -139,6 +129,7 @@ def execute(installed: Installed, request: Request, store: Store, observer: Obse
     for a resumption under other circumstances, WeightFileError for weights that cannot be read.
     """
     groups = plan(installed, request)
+    peers = known(installed, request.libraries)
     with ExitStack() as stack:
         source = stack.enter_context(open_weights(request.weights)) if request.weights else None
         layers = tuple(source.matrices()) if source else ()
@@ -148,10 +139,11 @@ def execute(installed: Installed, request: Request, store: Store, observer: Obse
             raise UsageError("no provider studies weights; --weights cannot be obeyed")
         options = _options(installed, request)
         observer.started("machine")
-        partial = stack.enter_context(_begun(installed, request, options, store, resume, roofs=bool(groups)))
+        roofs = any(group.workload.measure for group in groups)
+        partial = stack.enter_context(_begun(installed, request, options, store, resume, roofs=roofs))
         observer.began(partial)
         observer.planned(sum(len(group.variants) for group in groups) + len(layers))
-        runs = tuple(_runs(installed, groups, request, partial, observer))
+        runs = tuple(_runs(installed, groups, request, peers, partial, observer))
         studied = tuple(_layers(installed, source, layers, request, partial, observer)) if source else ()
         header = partial.header
         record = Record(
@@ -233,159 +225,71 @@ def _same(partial: Partial, options: Options, here: Environment, facts: Machine)
         raise UsageError(f"{partial.folder}: cannot be resumed: {'; '.join(different)}. It was begun with: {command}")
 
 
-def _runs(installed: Installed, groups: Sequence[Group], request: Request, partial: Partial, observer: Observer) -> Iterator[Run]:
+def _runs(
+    installed: Installed, groups: Sequence[Group], request: Request, peers: Sequence[Peer], partial: Partial, observer: Observer
+) -> Iterator[Run]:
     done = partial.finished_runs()
-    material: Material | None = None
-    for group in groups:
-        if any(group.run_id(variant) not in done for variant in group.variants):
-            if material is None or material.op is not group.op or not material.suits(group.workload):
-                material = None  # two of the largest at once could be too much
-                material = Material(group.op, group.workload, request.seed)
-            judging: _Judging | None = _Judging(installed, group, material, request)
-        else:
-            judging = None
-        for variant in group.variants:
-            run = done.get(group.run_id(variant))
-            if run is None:
-                assert judging is not None
-                observer.started(group.run_id(variant) + (" (simulated)" if judging.simulated else ""))
-                run = judging.run(variant)
-                partial.add(run)
-            observer.finished(run)
-            yield run
-
-
-class _Judging:
-    """One group at work: data, reference and buffers are made when the first variant needs them."""
-
-    def __init__(self, installed: Installed, group: Group, material: Material, request: Request) -> None:
-        self._group = group
-        self._material = material
-        self._seed = request.seed
-        self._device = installed.registry.devices[group.key.device]
-        # How many threads of the host there are says nothing about a device that works by itself.
-        wanted = None if self._device.memory is not None else request.threads
-        self._threads = wanted or self._device.cores()
-        self._refusals = {variant.name: why for variant, why in installed.registry.candidates(group.key, group.workload.axes)}
-        self._cases: Cases | Verdict | None = None
-        self._bench: Bench | None = None
-
-    @property
-    def simulated(self) -> bool:
-        """Whether a simulator stands in for the device."""
-        return self._device.simulated()
-
-    def run(self, variant: Variant) -> Run:
-        """Judge one variant, and measure it where the workload asks for that and it is right."""
-        group = self._group
-        start = perf_counter()
-        receipt = None
-        used = Usage()
-        refusal = self._refusal(variant)
-        if refusal is not None:
-            accuracy = Accuracy(status=Status.NOT_RUN, reason=refusal)
-        else:
-            accuracy, receipt = self._judge(variant)
-        if refusal is not None:
-            performance = Performance(status=Status.NOT_RUN, reason=refusal)
-        elif not group.workload.measure:
-            performance = Performance(status=Status.NOT_RUN, reason=NOT_MEASURED)
-        elif self._device.simulated():
-            performance = Performance(status=Status.NOT_RUN, reason=SIMULATED)
-        elif accuracy.status is not Status.PASS:
-            performance = Performance(status=Status.NOT_RUN, reason="only a kernel that is right is measured")
-        else:
-            performance, used = self._measure(variant)
-            if self._bench is not None and receipt is not None:
-                receipt = self._bench.evidence.added_to(receipt)
-        return Run(
-            id=group.run_id(variant),
-            op=group.op.name,
-            format=group.key.format,
-            dtype=group.key.dtype,
-            device=group.key.device,
-            variant=variant.name,
-            kernel=variant.id,
-            workload=WorkloadFacts(
-                id=group.workload.id,
-                axes=dict(group.workload.axes),
-                family=group.workload.family,
-                layout=group.workload.layout,
-                title=group.workload.title,
-                seed=self._seed,
-            ),
-            threads=self._threads,
-            accuracy=accuracy,
-            performance=performance,
-            memory=MemoryUse(status=Status.NOT_RUN, reason=refusal or LATER),
-            cross=Cross(status=Status.NOT_RUN, reason=refusal or LATER),
-            receipt=receipt,
-            seconds=perf_counter() - start,
-            device_memory=used.memory,
-            upload=used.upload,
-            download=used.download,
-        )
-
-    def _refusal(self, variant: Variant) -> str | None:
-        forced = self._device.forced()
-        if forced is not None and variant.name != forced:
-            return f"the environment allows only {forced} on this {self._device.type}"
-        return self._refusals[variant.name]
-
-    def _judge(self, variant: Variant) -> tuple[Accuracy, Receipt | None]:
-        group = self._group
-        if self._cases is None:
-            self._cases = _cases(self._material, group.key)
-        if isinstance(self._cases, Verdict):
-            return Accuracy(status=self._cases.status, reason=self._cases.reason), None
-        unfit = misfit(variant, self._cases.first.inputs, group.workload.layout, self._device)
-        if unfit is not None:
-            return Accuracy(status=Status.NOT_RUN, reason=unfit), None
-        judged = judge(
-            group.op,
-            variant,
-            self._cases,
-            group.workload.axes,
-            layout=group.workload.layout,
-            threads=self._threads,
-            seed=self._seed,
-            device=self._device,
-        )
-        receipt = judged.receipt
-        if receipt is not None and not receipt.code_hash:
-            receipt = replace(receipt, code_hash=self._device.code_hash(variant.id))
-        return judged.accuracy, receipt
-
-    def _measure(self, variant: Variant) -> tuple[Performance, Usage]:
-        try:
-            from tritmark.harness.validate.performance import Bench
-
-            inputs = self._material.encoded(self._group.key.format)[0]
-            if self._bench is None:
-                self._bench = Bench(
-                    op=self._group.op,
-                    key=self._group.key,
-                    inputs=inputs,
-                    axes=self._group.workload.axes,
-                    device=self._device,
-                    layout=self._group.workload.layout,
-                    seed=self._seed,
+    materials = _Materials(request.seed)
+    roofs: dict[str, Roofs] = {}
+    with Workers(
+        installed,
+        request.candidates,
+        isolated=request.isolated,
+        timeout_s=request.timeout_s,
+        memory_bytes=_most_memory(groups),
+    ) as workers:
+        for group in groups:
+            judging: Judging | None = None
+            if any(group.run_id(variant) not in done for variant in group.variants):
+                judging = Judging(
+                    workers,
+                    group,
+                    materials.of(group),
+                    seed=request.seed,
+                    threads=request.threads,
+                    roofs=roofs,
+                    peers=peers,
+                    libraries=request.libraries,
                 )
-            performance = self._bench.measure(variant, self._threads)
-            return performance, usage(self._device, self._group.op, variant, inputs, self._group.workload.axes)
-        except Exception as error:
-            return Performance(status=Status.ERROR, reason=f"{type(error).__name__}: {error}"), Usage()
+            for variant in group.variants:
+                run = done.get(group.run_id(variant))
+                if run is None:
+                    assert judging is not None
+                    observer.started(group.run_id(variant) + (" (simulated)" if judging.simulated else ""))
+                    run = judging.run(variant)
+                    partial.add(run)
+                observer.finished(run)
+                yield run
 
 
-def _cases(material: Material, key: KernelKey) -> Cases | Verdict:
-    try:
-        return material.cases(key)
-    except InvalidArgumentError as error:
-        return Verdict(status=Status.NOT_RUN, reason=f"the workload cannot be encoded: {error}")
-    except BrokenReferenceError as error:
-        return Verdict(status=Status.ERROR, reason=str(error))
-    except Exception as error:
-        return Verdict(status=Status.ERROR, reason=f"data or reference could not be made: {type(error).__name__}: {error}")
+def _most_memory(groups: Sequence[Group]) -> int:
+    """What a candidate may take: several times the largest workload and the buffers that timing cycles through, and some more."""
+    most = 0
+    for group in groups:
+        with suppress(InvalidArgumentError):  # a workload that the format does not admit
+            traffic = group.op.traffic(group.workload.axes, group.key)
+            most = max(most, traffic.read + traffic.written)
+    return _MEMORY + _TIMES * most + 4 * rotation().nbytes
+
+
+class _Materials:
+    """The data of workloads, for as many of them as are not large."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._known: OrderedDict[int, Material] = OrderedDict()
+
+    def of(self, group: Group) -> Material:
+        """That of the group's workload."""
+        for number, there in self._known.items():
+            if there.op is group.op and there.suits(group.workload):
+                self._known.move_to_end(number)
+                return there
+        while self._known and sum(known.elements for known in self._known.values()) > _MATERIALS:
+            self._known.popitem(last=False)  # two of the largest at once could be too much
+        made = Material(group.op, group.workload, self._seed)
+        self._known[id(made)] = made
+        return made
 
 
 def _layers(

@@ -239,6 +239,7 @@ class Variant:
 
     `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format. `alignment` is the alignment in
     bytes that the arrays must have (1 where any will do). `workspace(axes)` is the scratch memory in bytes that a call takes.
+    `code_hash` is the SHA-256 of the file with the code of a candidate; "" where the device or its launcher tells.
     """
 
     key: KernelKey
@@ -250,6 +251,7 @@ class Variant:
     constraints: tuple[Constraint, ...] = ()
     alignment: int = 1
     workspace: Callable[[Axes], int] = _no_workspace
+    code_hash: str = ""
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:
@@ -295,6 +297,30 @@ class Peer:
     bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A wrong way to compute an op's outputs: planted into a candidate, it has to be failed (see harness.selftest).
+
+    `compute(inputs, axes, key)` takes logical inputs and gives outputs, as `Op.reference` does. `only(key)`: for which keys it is a fault.
+    """
+
+    op: str
+    name: str
+    compute: Callable[[Arrays, Axes, KernelKey], Mapping[str, Any]]
+    only: Callable[[KernelKey], bool] = lambda key: True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harmless:
+    """A fault that any op can have and that is none for this one, by its contract. `fault` is a glob over names of faults."""
+
+    op: str
+    fault: str
+    reason: str
+    only: Callable[[KernelKey], bool] = lambda key: True
+    """For which keys that holds."""
+
+
 class Memory(Protocol):
     """Where a device's kernels find their arrays: NumPy arrays on the host, handles with `shape` and `dtype` on a device."""
 
@@ -318,8 +344,8 @@ class Memory(Protocol):
         """Copy a C-contiguous array of this memory into a C-contiguous NumPy array of the same size in bytes."""
 
     def watch(self) -> Any:
-        """A context manager whose `peak` tells, once it was left, the most bytes that were allocated within it beyond what was before; None
-        where that is not counted."""
+        """A context manager whose `peak` tells, once it was left, the most bytes that were allocated within it beyond what was before, and
+        whose `held` tells within it what is allocated beyond that now; None where that is not counted."""
 
 
 class Clock(Protocol):
@@ -401,8 +427,9 @@ class Workload:
 class Provider:
     """What a package brings to the harness through the entry-point group `tritmark.providers`.
 
-    `workloads` is the package whose TOML files are the named suites. `study` examines one weight matrix (see harness.weights). `peers` are
-    implementations of others to cross-validate with.
+    `workloads` is the package whose TOML files are the named suites. `study` examines one weight matrix (see harness.weights).
+    `templates` is the package with the kernels that `tritmark new` writes. `peers` are
+    implementations of others to cross-validate with. `faults` are those that can be planted into the ops, imported when asked for.
     """
 
     ops: tuple[Op, ...]
@@ -411,4 +438,6 @@ class Provider:
     formats: Mapping[str, Any] = field(default_factory=dict)
     workloads: str = ""
     study: Callable[..., Any] | None = None
+    templates: str = ""
     peers: tuple[Peer, ...] = ()
+    faults: Callable[[], Sequence[Fault | Harmless]] = tuple

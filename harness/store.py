@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from time import time
 from typing import TypeVar
 
 from filelock import FileLock, Timeout
@@ -25,6 +26,10 @@ from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.record import SCHEMA_VERSION, Environment, Layer, Machine, Record, Run, sealed
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
+_WRITER = re.compile(r"\.([0-9]+)\.[0-9a-f]{8}\.tmp$")
+_ABANDONED_S = 60.0
+"""Seconds without a change after which a file that is being written is nobody's; its writer may be on another machine."""
+
 _LARGEST = 1 << 30
 """Bytes past which a file is not taken for a Record."""
 
@@ -132,6 +137,7 @@ class Store:
         Raises UsageError where the folder cannot be written.
         """
         folder = self._inside(header.id, ".partial")
+        self._sweep()
         being_made = self.runs / f".{header.id}.tmp"
         lock = FileLock(being_made / "lock", timeout=0)
         try:
@@ -177,6 +183,20 @@ class Store:
         """The ids of all invocations that have begun and have no Record yet, oldest first."""
         records = self.records()
         return [id for id in self._ids(".partial", Path.is_dir) if id not in records]
+
+    def _sweep(self) -> None:
+        """Remove what invocations that were killed left over: folders whose Record was written already, and what nobody writes any more."""
+        for id in self.records():
+            shutil.rmtree(self.runs / f"{id}.partial", ignore_errors=True)
+        for path in (*self.runs.glob(".*.tmp"), *self.html.glob(".*.tmp")):
+            writer = _WRITER.search(path.name)
+            with suppress(OSError):
+                if path.is_symlink() or time() - path.stat().st_mtime < _ABANDONED_S or (writer and _alive(int(writer[1]))):
+                    continue
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
 
     def _inside(self, id: str, suffix: str) -> Path:
         if not _ID.fullmatch(id):
@@ -267,6 +287,16 @@ def _read(path: Path, model: type[ModelT], legal: str) -> ModelT:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise refuse(f"{where}: {first['msg']}" if where else first["msg"]) from error
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _no_link(path: Path) -> None:

@@ -22,19 +22,20 @@ def _status(status: Status) -> Text:
 
 def kernels(record: Record) -> Table:
     """A row for each kernel, and one more for each further shape that it was measured at."""
+    dimensions = ("accuracy", "memory", "cross")
     figures = ("cases", "cold", "of ceiling", "hot", "of ceiling ")
-    table = plain_table("Kernels", "device", "op", "format", "dtype", "variant", "cases", "accuracy", "shape", *figures[1:], right=figures)
+    table = plain_table("Kernels", "device", "op", "format", "dtype", "variant", "cases", *dimensions, "shape", *figures[1:], right=figures)
     devices = {lane.device: f"{lane.device} (simulated)" for lane in record.lanes if lane.simulated}
     for kernel in groups.kernels(record):
         run = kernel.first
-        accuracy = groups.worst(each.accuracy.status for each in kernel.runs)
+        verdicts = [groups.worst(getattr(each, name).status for each in kernel.runs) for name in dimensions]
         measured = [each for each in kernel.runs if each.performance.cold or each.performance.hot]
         head = [visible(text) for text in (devices.get(run.device, run.device), run.op, run.format, run.dtype, run.variant)]
         cases = units.count(sum(each.accuracy.cases for each in kernel.runs))
         first, *further = [_figures(each) for each in measured] or [("",) * 5]
-        table.add_row(*head, cases, _status(accuracy), *first)
+        table.add_row(*head, cases, *map(_status, verdicts), *first)
         for row in further:
-            table.add_row(*[""] * 7, *row)
+            table.add_row(*[""] * (6 + len(dimensions)), *row)
     return table
 
 

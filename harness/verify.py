@@ -341,7 +341,7 @@ def _receipt(receipt: Receipt, gpus: dict[str, Gpu], record: Record) -> Iterator
         yield f"{receipt.uuid} is none of the GPUs of this machine: {', '.join(gpus) or 'it has none'}"
     elif gpu.faked:
         yield f"{gpu.name}: an environment variable for tests decided that it can be used"
-    strange = [name for name in receipt.functions if not name.startswith(FUNCTIONS)]
+    strange = [name for name in receipt.functions if not name.startswith(FUNCTIONS) and not receipt.ran.endswith(f".{name}")]
     if strange or not receipt.functions:
         yield f"it launched {', '.join(strange) or 'no function'}; functions of a GPU begin with {', '.join(FUNCTIONS)}"
     yield from (f"{name} stands in for a kernel" for name in (receipt.kernel, receipt.ran, *receipt.functions) if _STAND_IN.search(name))

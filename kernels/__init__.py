@@ -5,9 +5,10 @@ The functions pick the best kernel that this machine and the shapes admit; `vari
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tritmark.harness.spec import Op, Provider
+from tritmark.harness.spec import Fault, Harmless, Op, Provider
 from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize import cpu as _absmean_quantize
 from tritmark.kernels.absmean_quantize import cuda as _absmean_quantize_cuda
@@ -41,6 +42,7 @@ from tritmark.kernels.pack_codes import cuda as _pack_codes_cuda
 from tritmark.kernels.pack_codes.api import pack_codes
 from tritmark.kernels.pack_codes.spec import OP as PACK_CODES
 from tritmark.kernels.packed import PackedWeights, pack_weights
+from tritmark.kernels.peers import PEERS
 from tritmark.kernels.ternary_matmul import cpu as _ternary_matmul
 from tritmark.kernels.ternary_matmul import cuda as _ternary_matmul_cuda
 from tritmark.kernels.ternary_matmul.api import ternary_matmul
@@ -75,6 +77,12 @@ def _study(*args: Any, **kwargs: Any) -> Any:
     return study(*args, **kwargs)
 
 
+def _faults() -> Sequence[Fault | Harmless]:
+    from tritmark.kernels.faults import FAULTS
+
+    return FAULTS
+
+
 PROVIDER = Provider(
     ops=OPS,
     variants=(
@@ -100,6 +108,9 @@ PROVIDER = Provider(
     formats=FORMATS,
     workloads="tritmark.workloads",
     study=_study,
+    peers=PEERS,
+    templates="tritmark.kernels.templates",
+    faults=_faults,
 )
 """What tritmark's own kernels bring to the harness."""
 

@@ -83,7 +83,9 @@ def l2_bytes() -> int:
 
 @cache
 def code_hash(variant_id: str) -> str:
-    """SHA-256 of the extension module that holds the variant's code."""
+    """SHA-256 of the extension module that holds the variant's code; "" for a variant that is none of this package's."""
+    if variant_id.rpartition("/")[2] not in ISAS:
+        return ""
     import hashlib
     from pathlib import Path
 

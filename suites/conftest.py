@@ -14,7 +14,10 @@ from tritmark.kernels import cpu
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.room import Room
 
-_TIMING = {f"test_{name}.py" for name in ("calls", "cli", "machine", "measure", "planted_faults", "study", "verify")}
+_TIMING = {
+    f"test_{name}.py"
+    for name in ("bench_guards", "calls", "cli", "exploits", "machine", "measure", "planted_faults", "study", "verify", "worker")
+}
 # Deadlines measure the machine, not the code; the numbers of examples are per property.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("quick", max_examples=60, **_COMMON)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tritmark.harness.candidate.base import Candidate
+from tritmark.harness.candidate.decorator import kernel
 from tritmark.harness.candidate.python_file import PythonFile
 
-__all__ = ["Candidate", "PythonFile"]
+__all__ = ["Candidate", "PythonFile", "kernel"]

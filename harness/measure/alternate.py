@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -29,6 +29,13 @@ LONGEST_NS = 350_000
 _TARGET_NS = 200_000
 _TRIES = 3
 _PATIENCE_NS = 50_000_000
+
+
+class Side(Protocol):
+    """What can be timed by turns with something else."""
+
+    def sample(self) -> float:
+        """Nanoseconds for one call, the mean over a sample."""
 
 
 @dataclass(slots=True)
@@ -109,7 +116,7 @@ class Alternation:
         return Ratio(median=float(np.exp(np.median(logs))), low=float(np.exp(low)), high=float(np.exp(high)), pairs=len(logs))
 
 
-def alternate(a: Timed, b: Timed, rng: np.random.Generator, stop: Rule) -> Alternation:
+def alternate(a: Side, b: Side, rng: np.random.Generator, stop: Rule) -> Alternation:
     """Time `a` and `b` by turns, in an order drawn for each pair, until `stop`, which is told the logarithm of each pair's ratio, says so.
 
     At least one pair is taken, and none is dropped. Calibrate both beforehand.

@@ -80,6 +80,7 @@ class Uncounted(AbstractContextManager["Uncounted"]):
     """Watches nothing."""
 
     peak: int | None = None
+    held: int | None = None
 
     def __exit__(self, *problem: object) -> None:
         """Nothing to tell."""

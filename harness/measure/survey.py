@@ -6,7 +6,7 @@ turns with that kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter_ns
@@ -64,6 +64,10 @@ class Roof:
     """Units a second in the fastest sample of any probe of that name."""
 
 
+Roofs = Mapping[tuple[Any, ...], tuple[int, int, float, float]]
+"""Roofs in a form that can be pickled: the probe by its place among the device's, threads, rate, fastest."""
+
+
 def bind(ceiling: Ceiling, device: Device, field: Field, nbytes: int, *, threads: int, cold: bool, rng: np.random.Generator) -> Timed:
     """A probe over `nbytes`, ready to be calibrated and timed. Cold buffers come in random order, so that none prefetches the next."""
     launches = [ceiling.bind(piece, threads) for piece in field.pieces(nbytes, cold)]
@@ -78,6 +82,16 @@ class Survey:
         self.device = device
         self.memory = memory_of(device)
         self._roofs: dict[tuple[Any, ...], Roof] = {}
+
+    def told(self) -> Roofs:
+        """What was found so far, for the survey of another process of this session."""
+        probes = list(self.device.ceilings().values())
+        return {key: (probes.index(roof.ceiling), roof.threads, roof.rate, roof.fastest) for key, roof in self._roofs.items()}
+
+    def learn(self, told: Roofs) -> None:
+        """Take over what the survey of another process found."""
+        probes = list(self.device.ceilings().values())
+        self._roofs.update({key: Roof(probes[index], threads, rate, fastest) for key, (index, threads, rate, fastest) in told.items()})
 
     def names(self) -> list[str]:
         """What the device's probes measure."""

@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.record import Record
-from tritmark.harness.report import environment, gpu, groups, layers, machine, method, repeat, roofline, summary, temperature, verdicts
+from tritmark.harness.report import (
+    cross,
+    environment,
+    gpu,
+    groups,
+    layers,
+    machine,
+    memory,
+    method,
+    repeat,
+    roofline,
+    summary,
+    temperature,
+    verdicts,
+)
 from tritmark.harness.report.section import Section
 
 if TYPE_CHECKING:
@@ -17,6 +31,8 @@ if TYPE_CHECKING:
 SECTIONS: tuple[Section, ...] = (
     summary.SECTION,
     verdicts.SECTION,
+    cross.SECTION,
+    memory.SECTION,
     layers.SECTION,
     gpu.SECTION,
     roofline.SECTION,

@@ -2,9 +2,12 @@
 
 Three runs. The first is judged on one set of data. The second is the same launch after other data was written into the same memory, so
 that a result kept from the first run, or from binding, is wrong. The third is a new launch in new memory, on the first data again: what a
-kernel kept between launches is wrong there. Where an input has to be finite, a fourth run has to report a NaN or infinity put there.
+kernel kept between launches is wrong there. Where an input has to be finite, three more runs have to report NaN and infinities put there.
 
-Where a workload is so large that there is one set of data only (see cases), one run is judged, and the one with a NaN or infinity.
+Where a workload is so large that there is one set of data only (see cases), one run is judged, and those with NaN and infinities.
+
+In a process of its own the first trial has pages that trap right before its arrays, the last one right behind them. Where such a page ends
+the process, each array is tried alone beside one, so that the verdict can name it.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.errors import DeviceError
+from tritmark.harness.errors import CandidateError, DeviceError, WorkerError
 from tritmark.harness.record import Accuracy, Divergence, Status
 from tritmark.harness.spec import Axes, Device, Launch, Memory, Op, Proof, Receipt, Values, Variant
 from tritmark.harness.validate.cases import Case, Cases, is_array
 from tritmark.harness.validate.compare import Expected, compare, is_float
 from tritmark.harness.validate.evidence import Evidence
 from tritmark.harness.validate.guards import ALIGNMENT, MEMORY_ALIGNMENT, Guarded, bits, layout_offset
+from tritmark.harness.worker.remote import SharedMemory
+from tritmark.harness.worker.shared import Edge
 
 GUARDS = ("poison", "zones", "inputs")
 
@@ -57,23 +62,25 @@ def judge(
     ERROR with the exception's text where the candidate raises; FAIL where an output is wrong or unwritten, memory around an array or an
     input changed, or the launch reports something else than what happened.
     """
-    tally = _Tally(op)
     setting = _Setting(op, variant, axes, layout, threads, device)
+    tally = _Tally(op, guards=(*GUARDS, "pages") if isinstance(setting.memory, SharedMemory) else GUARDS)
     trial: _Trial | None = None
+    edge: Edge = "start" if cases.second is not None else "end"
     try:
-        trial = _Trial(setting, cases.first, seed)
+        trial = _Trial(setting, cases.first, seed, edge)
         trial.run(tally, cases.first)
         if cases.second is not None:
             if cases.in_place:
                 trial.refill(cases.second)
             else:
-                trial = trial.successor(tally, cases.second, seed + 1)
+                trial = trial.successor(tally, cases.second, seed + 1, edge)
             trial.run(tally, cases.second)
-            trial = trial.successor(tally, cases.first, seed + 2)
+            edge = "end"
+            trial = trial.successor(tally, cases.first, seed + 2, edge)
             trial.run(tally, cases.first)
         trial.run_nonfinite(tally, cases.first)
     except _CandidateError as error:
-        verdict = tally.verdict(Status.ERROR, str(error))
+        verdict = tally.verdict(Status.ERROR, f"{error}{_trapped(setting, cases.first, seed, edge, error)}")
     else:
         verdict = tally.verdict()
     if trial is not None:
@@ -82,7 +89,32 @@ def judge(
 
 
 class _CandidateError(Exception):
-    """The candidate raised: its exception's type and text."""
+    """The candidate raised, or its process died: the exception's type and text."""
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, CandidateError | WorkerError) else f"{type(error).__name__}: {error}"
+
+
+def _trapped(setting: _Setting, case: Case, seed: int, edge: Edge, error: _CandidateError) -> str:
+    """If it was a page that traps that ended the candidate's process: the arrays beside which it does, in words."""
+    if not isinstance(setting.memory, SharedMemory) or not isinstance(error.__cause__, WorkerError) or "SIG" not in str(error):
+        return ""
+    if not _survives(setting, case, seed, None, None):
+        return ""
+    names = [*(name for name, value in case.inputs.items() if is_array(value)), *(each.name for each in case.expected)]
+    found = [name for name in names if not _survives(setting, case, seed, edge, name)]
+    where = "before the start" if edge == "start" else "past the end"
+    return f"; guard pages: it reads or writes {where} of {' and '.join(found)}" if found else ""
+
+
+def _survives(setting: _Setting, case: Case, seed: int, edge: Edge | None, only: str | None) -> bool:
+    """Whether a run ends well with just that array beside a page that traps."""
+    try:
+        _Trial(setting, case, seed, edge, only).run(_Tally(setting.op), case)
+    except _CandidateError as error:
+        return not isinstance(error.__cause__, WorkerError)
+    return True
 
 
 @dataclass
@@ -168,45 +200,48 @@ class _Setting:
 class _Trial:
     """Guarded memory for one launch, and the launch bound to it at its first run."""
 
-    def __init__(self, setting: _Setting, case: Case, seed: int) -> None:
+    def __init__(self, setting: _Setting, case: Case, seed: int, edge: Edge | None = None, only: str | None = None) -> None:
+        """`edge` is the end of the arrays, or of the one named `only`, that lies at a page that traps, where there are such pages."""
         self._setting = setting
+        self._edge, self._only = edge, only
         self._memory = setting.memory
         self._seed = [seed, 0]
         self._scalars = {name: value for name, value in case.inputs.items() if not is_array(value)}
         apart = {tensor.name for tensor in setting.op.inputs if tensor.rows_apart}
         try:
             self._inputs = {
-                name: self._guard(value.shape, value.dtype, name in apart) for name, value in case.inputs.items() if is_array(value)
+                name: self._guard(name, value.shape, value.dtype, name in apart) for name, value in case.inputs.items() if is_array(value)
             }
-            self._outputs = {e.name: self._guard(e.values.shape, e.values.dtype, False) for e in case.expected}
-        except DeviceError as error:
-            raise _CandidateError(f"{type(error).__name__}: {error}") from error
+            self._outputs = {e.name: self._guard(e.name, e.values.shape, e.values.dtype, False) for e in case.expected}
+        except (DeviceError, CandidateError, WorkerError) as error:
+            raise _CandidateError(_told(error)) from error
         self._launch: Launch | None = None
         self._runs = 0
         self.bad = -1
         """What the launch said about the last run."""
         self.refill(case)
 
-    def _guard(self, shape: tuple[int, ...], dtype: np.dtype[Any], apart: bool) -> Guarded:
+    def _guard(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], apart: bool) -> Guarded:
         offset = layout_offset(self._setting.layout, dtype.itemsize)
         gap = _ROW_GAP * dtype.itemsize if apart and offset and len(shape) == 2 else 0
         self._seed[1] += 1
         seed = int(np.random.SeedSequence(self._seed).generate_state(1)[0])
         alignment = max(ALIGNMENT, self._setting.variant.alignment)
-        return Guarded(shape, dtype, seed=seed, alignment=alignment, offset=offset, gap=gap, memory=self._memory)
+        edge = self._edge if self._only in {None, name} else None
+        return Guarded(shape, dtype, seed=seed, alignment=alignment, offset=offset, gap=gap, memory=self._memory, edge=edge)
 
     def testify(self, tally: _Tally) -> None:
         """Tell what the launch did in all its runs."""
         if self._launch is not None and self._runs:
             tally.evidence.add(self._launch, self._runs, self._setting.proof(self._launch))
 
-    def successor(self, tally: _Tally, case: Case, seed: int) -> _Trial:
+    def successor(self, tally: _Tally, case: Case, seed: int, edge: Edge) -> _Trial:
         """A new trial in new memory; this one's goes back first, so that two of the largest need not fit."""
         self.testify(tally)
         self._launch = None
         self._inputs.clear()
         self._outputs.clear()
-        return _Trial(self._setting, case, seed)
+        return _Trial(self._setting, case, seed, edge)
 
     def refill(self, case: Case) -> None:
         """Write a case's data into the inputs."""
@@ -236,13 +271,18 @@ class _Trial:
             array = self._inputs[tensor.name].array
             if not is_float(array.dtype) or array.ndim != len(tensor.axes):
                 continue
-            tally.guards = (*GUARDS, "nonfinite")
-            at = int(rng.integers(array.size))
-            array.flat[at] = rng.choice([np.nan, np.inf, -np.inf])
-            self._run(tally)
-            if self.bad != at:
-                tally.complain(f"{array.flat[at]} at index {at} of {tensor.name} is reported as at {self.bad}")
-            array[...] = case.inputs[tensor.name]
+            tally.guards = (*tally.guards, "nonfinite") if "nonfinite" not in tally.guards else tally.guards
+            last = array.size - 1
+            inside = int(rng.integers(max(1, last)))
+            # Each kind once as the first that is there; at the first element, the last, and two places.
+            for places in ({inside: np.inf}, {last: -np.inf}, {inside: -np.inf, last: np.inf, 0: np.nan}):
+                for at, value in places.items():
+                    array.flat[at] = value
+                self._run(tally)
+                first = min(places)
+                if self.bad != first:
+                    tally.complain(f"{array.flat[first]} at index {first} of {tensor.name} is reported as at {self.bad}")
+                array[...] = case.inputs[tensor.name]
 
     def _run(self, tally: _Tally) -> None:
         for guarded in (*self._inputs.values(), *self._outputs.values()):
@@ -254,7 +294,7 @@ class _Trial:
             for guarded in (*self._inputs.values(), *self._outputs.values()):
                 guarded.pull()
         except Exception as error:
-            raise _CandidateError(f"{type(error).__name__}: {error}") from error
+            raise _CandidateError(_told(error)) from error
         for side in (self._inputs, self._outputs):
             for name, guarded in side.items():
                 broken = guarded.broken()

@@ -69,9 +69,19 @@ class Material:
             self._logical = (first, {**second, **scalars})
         self._encoded: dict[str, tuple[Mapping[str, Any], ...]] = {}
 
+    @property
+    def elements(self) -> int:
+        """Elements of one set of inputs."""
+        return _elements(self.op, self.workload.axes)
+
     def suits(self, workload: Workload) -> bool:
         """Whether that workload has the same data: op, axes and family are the same, the layout may differ."""
         return _identity(workload) == _identity(self.workload)
+
+    @property
+    def logical(self) -> tuple[Arrays, ...]:
+        """Each set of data as the reference takes it."""
+        return self._logical
 
     def encoded(self, format: str) -> tuple[Mapping[str, Any], ...]:
         """Each set of data as kernels of that format take it; read-only."""

@@ -2,9 +2,9 @@
 
 Every array stands flush between two zones of at least ZONE bytes filled with a seeded pattern; a byte of it that changed is a write outside
 the array, down to one byte past either end. The pattern is inverted from one run to the next, so a write that repeats what stood there is
-seen in the second. Zones see writes within their reach only, and only after the run: pages that trap (PROT_NONE) would catch every access
-at once but end the process, so they belong to worker processes. A read outside an array is not seen; what it finds differs from run to
-run, so a result that depends on it is wrong in one of them.
+seen in the second. Zones see writes within their reach only, and only after the run. Where the candidate has a process of its own
+(harness.worker), the array can also lie flush against a page that traps: any access beyond that edge, a read too, ends the process. Else
+a read outside is not seen; what it finds differs from run to run, so a result that depends on it is wrong in one of them.
 
 For a device with a memory of its own, array and zones lie in a buffer there. All of it is copied there before a run and back after it, and
 judged on the host.
@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import UsageError
 from tritmark.harness.spec import Memory
+from tritmark.harness.worker.remote import SharedMemory
+from tritmark.harness.worker.shared import Edge
 
 ZONE = 4096
 """Least bytes of canary on either side of an array."""
@@ -47,7 +49,9 @@ class Guarded:
     """One array between two canary zones.
 
     `shape` and `dtype` are the array's. `offset` is how many bytes past a multiple of `alignment` it begins. `gap` is how many bytes of
-    canary lie between its rows (2-D only). `seed` fixes the patterns. `memory` is the device's own, None for the host's.
+    canary lie between its rows (2-D only). `seed` fixes the patterns. `memory` is the device's own, None for the host's. `edge`: the end at
+    which a page that traps takes the zone's place, where the memory is a worker's; past the end of an array that is not a multiple of the
+    alignment there remain some bytes of canary.
 
     `array` is what is judged, `handle` what a launch is bound to: the same array on the host, its mirror in the device's memory else.
     """
@@ -62,6 +66,7 @@ class Guarded:
         offset: int = 0,
         gap: int = 0,
         memory: Memory | None = None,
+        edge: Edge | None = None,
     ) -> None:
         row = math.prod(shape[1:]) * dtype.itemsize if gap else math.prod(shape) * dtype.itemsize
         rows = shape[0] if gap else 1
@@ -70,6 +75,12 @@ class Guarded:
         if memory is None:
             self._raw = np.empty(ZONE + alignment + offset + span + ZONE, np.uint8)
             start = ZONE + -(self._raw.ctypes.data + ZONE) % alignment + offset
+        elif isinstance(memory, SharedMemory):
+            # Counted from the edge, where a page begins. At an odd multiple of the alignment where there is no edge: nothing beyond it may
+            # be relied on. What may lie anywhere lies flush.
+            start = {"start": offset, "end": ZONE, None: ZONE + alignment + offset}[edge]
+            after = ZONE if edge != "end" else 0 if offset else -span % alignment
+            self._raw = np.empty(start + span + after, np.uint8)
         elif alignment > MEMORY_ALIGNMENT:
             raise ValueError(f"alignment {alignment}; device memory has {MEMORY_ALIGNMENT}")
         else:
@@ -90,7 +101,10 @@ class Guarded:
         self._mirror: Any = None
         self.handle: Any = self.array
         if memory is not None:
-            self._mirror = memory.allocate(self._raw.nbytes)
+            if isinstance(memory, SharedMemory):
+                self._mirror = memory.allocate(self._raw.nbytes, "end" if edge == "end" else "start")
+            else:
+                self._mirror = memory.allocate(self._raw.nbytes)
             self.handle = memory.view(self._mirror, start, shape, dtype, strides if gap else None)
         self.arm()
 

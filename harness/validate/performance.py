@@ -2,6 +2,9 @@
 
 The least time for a workload is the longest of: bytes read over the read ceiling, bytes written over the write ceiling, operations over the
 compute ceiling. The kernel is timed by turns with the probe of the one that takes longest, over as many bytes, as cold or as hot.
+
+Bench runs where the kernel runs. What it finds there the kernel could forge; `audited` and `lap` are for the process that holds the
+expected values and has a clock of its own (see confirm).
 """
 
 from __future__ import annotations
@@ -9,15 +12,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.measure.alternate import SHORTEST_NS, Alternation, Timed, alternate, calibrate
-from tritmark.harness.measure.buffers import ALIGNMENT, HOST, Arena, Rotation, fill, memory_of, room_for, rotation
+from tritmark.harness.measure.buffers import ALIGNMENT, HOST, Rotation, memory_of, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.others import Others, crowded
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, bootstrap_interval, median
@@ -25,8 +24,9 @@ from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau,
 from tritmark.harness.measure.survey import BYTES, COMPUTE_BYTES, Field, Roof, bind, survey
 from tritmark.harness.record import Against, Footing, Performance, Status, Timing
 from tritmark.harness.spec import Arrays, Axes, Device, Family, KernelKey, Launch, Op, Variant
+from tritmark.harness.validate.audit import Audited, Auditor, late, tasks
 from tritmark.harness.validate.evidence import Evidence
-from tritmark.harness.validate.guards import layout_offset
+from tritmark.harness.validate.sets import POISON, Sets
 
 LAYOUT_NOISE = 0.004
 """Where the linker puts a kernel moves its time by 0.1 to 0.4 %: no figure is better than that, so sampling for a finer one is waste."""
@@ -35,19 +35,8 @@ TELLING = 0.05
 """The difference that measurements here have to tell apart. A fraction whose 95 % interval is wider is ambiguous; a kernel that is further
 under the physical floor does not do the work."""
 
-_POISON = 0xA5
 _PATIENCE = 4
 _OVERHEAD_S = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class _Set:
-    """One call's arrays."""
-
-    inputs: dict[str, Any]
-    outputs: dict[str, Any]
-    raw: dict[str, Any]
-    """The outputs' bytes, flat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +67,10 @@ class Bench:
     """What the variants of one key share on one workload: copies of its inputs, memory for its outputs, and the probes' memory, all of it
     where the device's kernels find their arrays.
 
-    `inputs` are encoded for the key's format; arrays are copied, everything else is shared. `layout` is the workload's. `budget_s` is how
-    long each temperature is sampled, `turn` how much memory either side cycles through (None: as much as this machine needs). Drop the
-    object to give the memory back.
+    `inputs` are encoded for the key's format; arrays are copied, everything else is shared. `fresh` are other inputs of the same shapes and
+    scalars, which audits put in their place; None where there are none. `layout` is the workload's. `budget_s` is how long each temperature
+    is sampled, `turn` how much memory either side cycles through (None: as much as this machine needs). Drop the object to give the memory
+    back.
     """
 
     def __init__(
@@ -95,8 +85,10 @@ class Bench:
         seed: int = 0,
         budget_s: float = 0.25,
         turn: Rotation | None = None,
+        fresh: Arrays | None = None,
     ) -> None:
-        self._op, self._key, self._inputs, self._axes, self._device = op, key, inputs, axes, device
+        self._op, self._key, self._axes, self._device = op, key, axes, device
+        self._cases = (inputs,) if fresh is None else (inputs, fresh)
         self._layout = layout
         self._budget = budget_s
         self._rng = np.random.default_rng([seed, *key.op.encode()])
@@ -105,23 +97,43 @@ class Bench:
         self._rotation = turn or rotation(self._memory)
         self.evidence = Evidence()
         """What the launches of the last `measure` told."""
+        self.audited: list[Audited] = []
+        """What calls of the last `measure` left, for who has the expected values."""
+        self._hot: Timed | None = None
         self._footprint = max(ALIGNMENT, self._traffic.read + self._traffic.written)
 
     def measure(self, variant: Variant, threads: int) -> Performance:
         """Time one variant of the key, cold and hot. Whatever the variant raises is passed on."""
         others = Others()
-        self.evidence = Evidence()
-        launches = [variant.bind(each.inputs, each.outputs, self._axes, threads) for each in self._sets]
+        self.evidence, self.audited = Evidence(), []
+        self._sets.restore()
+        before = tasks()
+        launches = [variant.bind(each.inputs, each.outputs, self._axes, threads) for each in self._sets.each]
         remarks: dict[Status, list[str]] = {status: [] for status in (Status.FAIL, Status.AMBIGUOUS, Status.PASS)}
         cold = None
-        if self._cold:
-            self._poison()
-            order = [launches[index] for index in self._rng.permutation(len(launches))]
-            cold = self._footing(Timed(order, clock_for(self._device, order)), threads, "cold", remarks)
-            self._audit(launches, remarks)
+        launches[0].run()
+        started = len(tasks() - before)
+        begun = [launch.runs for launch in launches]
+        if self._sets.cold:
+            for index in range(len(launches)):
+                self._sets.poison(index)
+            order = [int(index) for index in self._rng.permutation(len(launches))]
+            turn = [launches[index] for index in order]
+            cold = self._footing(Timed(turn, clock_for(self._device, turn)), order, threads, "cold", remarks)
+            self._compare([index for index, launch in enumerate(launches) if launch.runs > begun[index]], remarks)
         else:
             remarks[Status.PASS].append(f"no cold figure: {self._footprint} bytes are too few to cycle through {self._rotation.nbytes}")
-        hot = self._footing(Timed(launches[:1], clock_for(self._device, launches[:1]), warm=True), threads, "hot", remarks)
+        self._hot = Timed(launches[:1], clock_for(self._device, launches[:1]), warm=True)
+        hot = self._footing(self._hot, [0], threads, "hot", remarks)
+        looks, faults = late(launches[0], self._sets, 0, self._rng)
+        self.audited += looks
+        remarks[Status.FAIL] += faults
+        # The probes keep threads of their own, as many as the kernel was allowed.
+        started = max(started, len(tasks() - before) - (threads - 1))
+        if self._memory is HOST and started > threads - 1:
+            remarks[Status.FAIL].append(
+                f"guard threads: {started} threads that it started outlive its calls; of {threads} threads one calls"
+            )
         overhead = self._overhead(launches[0], hot.timing.median_ns)
         for launch in launches:
             self.evidence.add(launch, launch.runs, self._device.proof(launch))
@@ -141,74 +153,33 @@ class Bench:
             operations=self._traffic.operations,
         )
 
-    @cached_property
-    def _like(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape and dtype of each output."""
-        return {name: (shape, named_dtype(dtype)) for name, (shape, dtype) in self._op.outputs_like(self._axes, self._key).items()}
+    def lap(self, rounds: int, calls: int) -> None:
+        """Call the last measured launch `rounds` times `calls` times, as the hot figure's samples do; for who has a clock of its own."""
+        assert self._hot is not None
+        for _ in range(rounds):
+            self._hot.clock.sample(self._hot.launches, 0, calls)
 
     @cached_property
-    def _set_bytes(self) -> int:
-        arrays = [(each.nbytes, each.dtype) for each in self._inputs.values() if _is_array(each)]
-        arrays += [(prod(shape) * dtype.itemsize, dtype) for shape, dtype in self._like.values()]
-        return sum(room_for(nbytes, dtype, self._offset(dtype), self._memory) for nbytes, dtype in arrays)
-
-    @cached_property
-    def _cold(self) -> bool:
-        """Whether enough sets fit into the rotation, and not too many."""
-        return self._rotation.sets_for(self._set_bytes) is not None
-
-    @cached_property
-    def _sets(self) -> list[_Set]:
-        count = self._rotation.sets_for(self._set_bytes) or 1
-        arena = Arena(count * self._set_bytes, self._memory)
-        sets = []
-        for _ in range(count):
-            inputs = dict(self._inputs)
-            for name, array in self._inputs.items():
-                if _is_array(array):
-                    inputs[name] = arena.take(array.shape, array.dtype, self._offset(array.dtype))
-                    self._memory.write(inputs[name], np.ascontiguousarray(array))
-            raw = {
-                name: arena.take((prod(shape) * dtype.itemsize,), np.dtype(np.uint8), self._offset(dtype) * dtype.itemsize)
-                for name, (shape, dtype) in self._like.items()
-            }
-            outputs = {name: self._memory.view(raw[name], 0, shape, dtype) for name, (shape, dtype) in self._like.items()}
-            sets.append(_Set(inputs, outputs, raw))
-        return sets
+    def _sets(self) -> Sets:
+        return Sets(self._op, self._key, self._axes, self._cases, self._memory, self._layout, self._rotation)
 
     @cached_property
     def _field(self) -> Field:
         return Field(self._footprint, self._rotation, self._memory)
 
-    def _offset(self, dtype: np.dtype[Any]) -> int:
-        """Elements past the alignment at which the layout has arrays begin."""
-        return layout_offset(self._layout, dtype.itemsize) // dtype.itemsize
-
-    def _nbytes(self, name: str) -> int:
-        shape, dtype = self._like[name]
-        return prod(shape) * dtype.itemsize
-
-    def _poison(self) -> None:
-        for each in self._sets:
-            for name, raw in each.raw.items():
-                fill(self._memory, raw, self._nbytes(name), _POISON)
-
-    def _written(self, name: str, index: int) -> npt.NDArray[np.uint8]:
-        """The bytes of one set's output."""
-        found = np.empty(self._nbytes(name), np.uint8)
-        self._memory.read(self._sets[index].raw[name], found)
-        return found
-
-    def _audit(self, launches: list[Launch], remarks: dict[Status, list[str]]) -> None:
-        """A set at random must have been written, and where results are exact hold the same bits as another."""
-        ran = [index for index, launch in enumerate(launches) if launch.runs]
-        one, other = (int(index) for index in self._rng.choice(ran or [0], 2, replace=len(ran) < 2))
-        for name in self._like:
-            found = self._written(name, one)
-            if (found == _POISON).all():
-                remarks[Status.FAIL].append(f"a call of the timed loop did not write {name}")
-            elif one != other and self._op.family is Family.EXACT and not np.array_equal(found, self._written(name, other)):
-                remarks[Status.FAIL].append(f"two calls of the timed loop gave different {name} for the same inputs")
+    def _compare(self, ran: list[int], remarks: dict[Status, list[str]]) -> None:
+        """Of the sets that were called one at random must have been written, and where results are exact hold the same bits as another."""
+        ran = [index for index in ran if not self._sets.each[index].awaited]
+        if not ran:
+            return
+        one, other = (int(index) for index in self._rng.choice(ran, 2, replace=len(ran) < 2))
+        found, second = self._sets.written(one), self._sets.written(other)
+        alike = one != other and self._op.family is Family.EXACT and self._sets.each[one].case == self._sets.each[other].case
+        for name in found:
+            if (found[name] == POISON).all():
+                remarks[Status.FAIL].append(f"guard audit: a call of the timed loop did not write {name}")
+            elif alike and not np.array_equal(found[name], second[name]):
+                remarks[Status.FAIL].append(f"guard audit: two calls of the timed loop gave different {name} for the same inputs")
 
     def _limit(self, threads: int, cold: bool) -> _Limit:
         """The ceiling that takes longest for this workload."""
@@ -224,35 +195,43 @@ class Bench:
                 )
         return max(limits, key=lambda limit: limit.need / limit.roof.rate)
 
-    def _against(self, timed: Timed, threads: int, cold: bool) -> tuple[_Limit, Timed, Alternation]:
-        """The kernel by turns with the probe that limits it."""
+    def _against(
+        self, timed: Timed, order: list[int], threads: int, temperature: str, remarks: dict[Status, list[str]]
+    ) -> tuple[_Limit, Timed, Alternation]:
+        """The kernel by turns with the probe that limits it. `order` tells which set each launch is bound to."""
+        cold = temperature == "cold"
         limit = self._limit(threads, cold)
         roof = limit.roof
         probe = bind(roof.ceiling, self._device, self._field, limit.nbytes, threads=roof.threads, cold=limit.cold, rng=self._rng)
         calibrate(probe)
         calibrate(timed)
+        auditor = Auditor(timed, self._sets, order, self._rng, temperature)
         stop = First(
             AtLeast(ENOUGH_SAMPLES, Interval(2 * LAYOUT_NOISE)),
             AtLeast(ENOUGH_SAMPLES, Plateau(LAYOUT_NOISE / 4)),
-            AtLeast(LEAST_SAMPLES, TimeLimit(self._budget)),
-            TimeLimit(_PATIENCE * self._budget),
+            AtLeast(LEAST_SAMPLES, TimeLimit(self._budget, auditor.clock)),
+            TimeLimit(_PATIENCE * self._budget, auditor.clock),
         )
-        return limit, probe, alternate(timed, probe, self._rng, stop)
+        found = alternate(auditor, probe, self._rng, stop)
+        auditor.finish()
+        self.audited += auditor.audited
+        remarks[Status.FAIL] += [fault for fault in auditor.faults if fault not in remarks[Status.FAIL]]
+        return limit, probe, found
 
-    def _footing(self, timed: Timed, threads: int, temperature: str, remarks: dict[Status, list[str]]) -> Footing:
+    def _footing(self, timed: Timed, order: list[int], threads: int, temperature: str, remarks: dict[Status, list[str]]) -> Footing:
         cold = temperature == "cold"
         launches = timed.launches  # calibrating may leave out some
         before = sum(launch.runs for launch in launches)
-        limit, probe, found = self._against(timed, threads, cold)
+        limit, probe, found = self._against(timed, order, threads, temperature, remarks)
         if limit.outrun(found):
             # Others may have been busy when the probe was chosen.
             survey(self._device).forget(limit.roof.ceiling.name)
-            limit, probe, found = self._against(timed, threads, cold)
+            limit, probe, found = self._against(timed, order, threads, temperature, remarks)
         name = limit.roof.ceiling.name
         fraction = found.ratio(self._rng, scale=limit.scale)
         ran = sum(launch.runs for launch in launches) - before
         if ran != timed.made:
-            remarks[Status.FAIL].append(f"{temperature}: {timed.made} calls were made and the code ran {ran} times")
+            remarks[Status.FAIL].append(f"guard runs: {temperature}: {timed.made} calls were made and the code ran {ran} times")
         if fraction.pairs < LEAST_SAMPLES:
             remarks[Status.AMBIGUOUS].append(f"{temperature}: a call takes so long that only {fraction.pairs} pairs of samples were taken")
         elif fraction.high / fraction.low - 1 > TELLING:
@@ -265,7 +244,7 @@ class Bench:
             floor = limit.need * 1e9 / most
             if took < (1 - TELLING) * floor:
                 why = f"{took:.0f} ns a call is under the physical floor, {floor:.0f} ns of the fastest {name} probe"
-                remarks[Status.FAIL].append(f"{temperature}: {why}")
+                remarks[Status.FAIL].append(f"guard floor: {temperature}: {why}")
             else:
                 remarks[Status.AMBIGUOUS].append(
                     f"{temperature}: faster than the {name} probe, which others hold up, leaves less unwritten, or takes longer to start"
@@ -284,7 +263,7 @@ class Bench:
                 probe_work=limit.work,
             ),
             footprint=self._footprint,
-            rotation=len(timed.launches) * self._set_bytes + (len(probe.launches) * limit.nbytes if limit.cold else 0),
+            rotation=len(timed.launches) * self._sets.nbytes + (len(probe.launches) * limit.nbytes if limit.cold else 0),
         )
 
     def _overhead(self, launch: Launch, native_ns: float) -> float | None:
@@ -296,10 +275,6 @@ class Bench:
         calibrate(native)
         found = alternate(through, native, self._rng, AtLeast(LEAST_SAMPLES, TimeLimit(_OVERHEAD_S)))
         return median([a - b for a, b in zip(found.a_ns, found.b_ns, strict=True)])
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim > 0
 
 
 def _timing(found: Alternation, timed: Timed, rng: np.random.Generator) -> Timing:

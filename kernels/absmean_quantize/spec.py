@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, floats
@@ -22,7 +23,28 @@ from tritmark.kernels.absmean_quantize.reference import reference
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
+    if family == "ties":
+        return {"x": _ties(axes["n"], rng)}
     return {"x": floats(family, (axes["n"],), rng)}
+
+
+def _ties(n: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """Half of the mean and the floats next to it: as many elements are one and a half times the mean, an odd one is the mean itself.
+
+    The mean has 11 bits, so the sums of its multiples are exact, and what the neighbours add to it is too little for another float32.
+    """
+    means = np.arange(1 << 10, 1 << 11, dtype=np.float32)
+    above = np.nextafter(means / 2, np.float32(np.inf))
+    # Those by which a quotient is another number than the product with their inverse.
+    mean = rng.choice(means[above * (1 / means) == 0.5]) * np.ldexp(np.float32(1), rng.integers(-20, 10))
+    x = np.full(n, mean, np.float32)
+    low = x[: n // 2]
+    low *= np.float32(0.5)
+    towards = rng.choice(np.array([-np.inf, 0.0, np.inf], np.float32), low.size)
+    low[...] = np.where(towards == 0, low, np.nextafter(low, towards))
+    x[n // 2 : n // 2 * 2] *= np.float32(1.5)
+    mixed: npt.NDArray[np.float32] = rng.permutation(x) * rng.choice(np.array([-1, 1], np.float32), n)
+    return mixed
 
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:

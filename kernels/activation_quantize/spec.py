@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, floats
@@ -15,11 +16,24 @@ KEY = KernelKey("cpu", "activation_quantize", "none", "int8")
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
-    x = floats(family, (axes["M"], axes["K"]), rng)
     if family == "ties":
-        # With 127 in the row the scale is 1, and halves are ties.
-        x[np.arange(axes["M"]), rng.integers(0, axes["K"], axes["M"])] = np.float32(127)
-    return {"x": x}
+        return {"x": _ties(axes["M"], axes["K"], rng)}
+    return {"x": floats(family, (axes["M"], axes["K"]), rng)}
+
+
+def _ties(M: int, K: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """What comes nearest to a half once it is multiplied by the scale, and the floats next to it.
+
+    With 127 in the row the scale is 1, and halves are ties: so in every other row. In the rest the scale is no power of two, and a quotient
+    by 1 / scale is another number than the product.
+    """
+    largest = np.where(np.arange(M) % 2, rng.uniform(0.1, 1000, M), 127).astype(np.float32)
+    scale = (127.0 / largest.astype(np.float64)).astype(np.float32)
+    at = ((rng.integers(-126, 126, (M, K)) + 0.5) / scale[:, np.newaxis]).astype(np.float32)
+    towards = rng.choice(np.array([-np.inf, 0.0, np.inf], np.float32), (M, K))
+    x: npt.NDArray[np.float32] = np.where(towards == 0, at, np.nextafter(at, towards)).astype(np.float32)
+    x[np.arange(M), rng.integers(0, K, M)] = largest
+    return x
 
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:

@@ -8,17 +8,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceError, UsageError
-from tritmark.harness.spec import Ceiling, Clock, Device, Launch, Memory, Proof
+from tritmark.harness.spec import Ceiling, Clock, Device, Launch, Memory, Proof, Variant
 from tritmark.kernels.cuda import launch as launches
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.launch import CudaLaunch, compute
 from tritmark.kernels.cuda.memory import Watch
 from tritmark.kernels.cuda.room import room, simulated
+
+if TYPE_CHECKING:
+    from tritmark.harness.candidate.manifest import Described
 
 FORCE = "TRITMARK_FORCE_CUDA"
 """Environment variable: the only variant that may be taken on the GPU."""
@@ -140,6 +143,12 @@ def _ceilings() -> Mapping[str, Ceiling]:
     return ceilings()
 
 
+def _adopt(described: Described) -> tuple[Variant, ...]:
+    from tritmark.kernels.cuda.adopt import adopt
+
+    return adopt(described, CAPABILITIES)
+
+
 DEVICE = Device(
     type=launches.DEVICE,
     summary="an NVIDIA GPU, through PyCUDA",
@@ -154,4 +163,5 @@ DEVICE = Device(
     simulated=simulated,
     memory=_memory,
     proof=proof,
+    adopt=_adopt,
 )

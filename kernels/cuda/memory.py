@@ -188,6 +188,11 @@ class Watch:
         self.peak = 0
         """Bytes of the device's memory in use at the most, beyond what was in use at the start."""
 
+    @property
+    def held(self) -> int:
+        """Bytes of the device's memory in use now, beyond what was in use at the start."""
+        return self._pool.figures().active - self._active
+
     def leaks(self) -> LeakReport:
         """What was allocated since the start and not freed so far."""
         return self._pool.leaks(since=self._serial)

@@ -12,6 +12,7 @@ from tritmark.kernels.formats.base import Format, NonFiniteWarning, TailDroppedW
 from tritmark.kernels.formats.i2_s import I2_S_ARM, I2_S_X86, I2_S_X86_R4
 from tritmark.kernels.formats.row16 import ROW16
 from tritmark.kernels.formats.tile64 import TILE64
+from tritmark.kernels.formats.tq1_0 import TQ1_0
 from tritmark.kernels.formats.tq2_0 import TQ2_0
 
 __all__ = ["FORMATS", "Format", "NonFiniteWarning", "TailDroppedWarning"]
@@ -23,6 +24,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
             I2_S_X86,
             I2_S_ARM,
             I2_S_X86_R4,
+            TQ1_0,
             TQ2_0,
             TILE64,
             ROW16,

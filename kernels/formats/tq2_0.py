@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tritmark.kernels.formats.absmax import absmax
 from tritmark.kernels.formats.base import Format, Scale, Shape
 from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
 
 _BLOCK = 256
 _CODE_BYTES = 64
 _BLOCK_BYTES = _CODE_BYTES + 2
-_MULTIPLES_OF_4_FROM = np.float32(2.0**25)
-"""From here on every float32 is a multiple of 4, so that the two bits libggml keeps of it are zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,46 +51,13 @@ class TQ2(Format):
         return codes, stored.astype(np.float32).reshape(shape[0], -1)
 
 
-def _absmax(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
-    """The rule of quantize_row_tq2_0_ref: codes (N, K), scales (N, K/256)."""
-    n, k = x.shape
-    blocks = x.reshape(-1, _BLOCK)
-    codes = np.empty(blocks.shape, np.int8)
-    scales = np.empty(len(blocks), np.float32)
-    for part in slabs(len(blocks), _BLOCK * x.itemsize):
-        codes[part], scales[part] = _absmax_blocks(blocks[part])
-    return codes.reshape(n, k), scales.reshape(n, -1)
-
-
-def _absmax_blocks(blocks: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    largest = _largest(blocks)
-    with np.errstate(all="ignore"):
-        inverse = np.where(largest == 0, np.float32(0), np.float32(1) / largest)
-        scaled = blocks * inverse[:, None]
-        # lroundf gives LONG_MIN for what has no int64, of which the two bits that count are zero as well.
-        scaled[~(np.abs(scaled) < _MULTIPLES_OF_4_FROM)] = 0
-    # Half away from zero. Adding 0.5 before the truncation would round 0.49999997 up.
-    rounded = np.trunc(scaled)
-    scaled -= rounded
-    rounded += scaled >= 0.5
-    rounded -= scaled <= -0.5
-    codes = rounded.astype(np.int32)
+def _rule(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
+    """The rule of quantize_row_tq2_0_ref: of each rounded quotient, plus 1, two bits are kept."""
+    codes, scales = absmax(x, _BLOCK)
     codes += 1
     codes &= 3
     codes -= 1
-    return codes, largest
-
-
-def _largest(blocks: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Largest magnitude of each block as ggml's MAX macro finds it, walking forward: after a NaN only what follows it counts."""
-    magnitudes = np.abs(blocks)
-    largest: NDArray[np.float32] = magnitudes.max(axis=1)
-    (rows,) = np.nonzero(np.isnan(largest))
-    if rows.size:
-        behind_nan = np.isnan(blocks[rows])[:, ::-1].argmax(axis=1)
-        kept = np.where(np.arange(_BLOCK) >= _BLOCK - behind_nan[:, None], magnitudes[rows], 0).max(axis=1)
-        largest[rows] = np.where(behind_nan == 0, np.float32(np.nan), kept)
-    return largest
+    return codes, scales
 
 
 TQ2_0 = TQ2(
@@ -100,7 +66,7 @@ TQ2_0 = TQ2(
     column_multiple=_BLOCK,
     scale_per="block",
     scale_dtype="float16",
-    rule=_absmax,
+    rule=_rule,
     summary="ggml: blocks of 256 weights in 66 bytes, float16 scale each",
     source="libggml 0.25.3, quantize_row_tq2_0_ref",
 )

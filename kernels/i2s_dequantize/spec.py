@@ -13,7 +13,9 @@ from tritmark.kernels.i2s_dequantize.reference import reference
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
-    return {"q": integers(family, (axes["n"],), -2, 1, rng), "scale": scales(family, (), rng)}
+    # i2s_quantize gives codes from -2 to 1, and kernels take any int8.
+    low, high = (-128, 127) if family == "extremes" else (-2, 1)
+    return {"q": integers(family, (axes["n"],), low, high, rng), "scale": scales(family, (), rng)}
 
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:

@@ -11,13 +11,19 @@ from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, T
 from tritmark.harness.validate.families import FLOAT_FAMILIES, floats, scales
 from tritmark.kernels.i2s_quantize.reference import reference
 
+_SCALED = frozenset({"uniform", "normal", "heavy", "constant", "one_nonzero"})
+"""Families whose values are brought to the scale's size: beside a large scale all of them would be code 0."""
+
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
     scale = scales(family, (), rng)
     if family == "denormals":
         # Beside an ordinary scale every denormal is code 0.
         scale = np.asarray(scale * np.finfo(np.float32).tiny, np.float32)
-    return {"x": floats(family, (axes["n"],), rng, step=float(scale)), "scale": scale}
+    x = floats(family, (axes["n"],), rng, step=float(scale))
+    if family in _SCALED:
+        x *= scale
+    return {"x": x, "scale": scale}
 
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:

@@ -35,9 +35,16 @@ class Fits:
 
 
 def generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Codes of a family, and a scale for each 256 of a row, float16's range included: every format finds its own among them."""
-    shape = axes["N"], -(-axes["K"] // 256)
-    return {"codes": integers(family, (axes["N"], axes["K"]), -1, 1, rng), "scales": scales_of("uniform", shape, rng)}
+    """Codes of a family, and a scale for each 256 of a row, float16's range included: every format finds its own among them.
+
+    The first is the one that a tensor may share, and not negative.
+    """
+    scales = scales_of("uniform", (axes["N"], -(-axes["K"] // 256)), rng)
+    if family == "zero":
+        scales[...] = 0
+    elif family == "extremes":
+        scales.reshape(-1)[1:] *= -1
+    return {"codes": integers(family, (axes["N"], axes["K"]), -1, 1, rng), "scales": scales}
 
 
 def scales_like(axes: Axes, format: str) -> tuple[int, int]:
@@ -78,4 +85,5 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    weights=lambda axes: axes["N"] * axes["K"],
 )

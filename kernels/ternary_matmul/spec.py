@@ -59,4 +59,5 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    weights=lambda axes: axes["N"] * axes["K"],
 )

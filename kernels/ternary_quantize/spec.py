@@ -80,4 +80,5 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    weights=lambda axes: axes["n"],
 )

@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 from tritmark.kernels.formats import FORMATS, NonFiniteWarning, TailDroppedWarning
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-PACKERS = sorted([*GOLDEN.glob("i2s_*.npz"), *GOLDEN.glob("tq2_0_*.npz")])
+PACKERS = sorted([*GOLDEN.glob("i2s_*.npz"), *GOLDEN.glob("tq?_0_*.npz")])
 I2S_MATMULS = sorted(GOLDEN.glob("mm_i2s_*.npz"))
-TQ2_0_MATMULS = sorted(GOLDEN.glob("mm_tq2_0_*.npz"))
+TQ_MATMULS = sorted(GOLDEN.glob("mm_tq?_0_*.npz"))
 
 Floats = npt.NDArray[np.float32]
+
+tq_formats = pytest.mark.parametrize("name", ["tq1_0", "tq2_0"])
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -37,8 +39,8 @@ def may_drop(name: str, shape: tuple[int, int]) -> AbstractContextManager[object
 
 
 def test_every_golden_file_of_these_formats_is_found() -> None:
-    assert (len(PACKERS), len(I2S_MATMULS), len(TQ2_0_MATMULS)) == (13, 3, 1)
-    assert {str(load(path)["format"]) for path in PACKERS} == {"i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq2_0"}
+    assert (len(PACKERS), len(I2S_MATMULS), len(TQ_MATMULS)) == (15, 3, 2)
+    assert {str(load(path)["format"]) for path in PACKERS} == {"i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq1_0", "tq2_0"}
 
 
 @pytest.mark.parametrize("path", PACKERS, ids=lambda path: path.stem)
@@ -77,13 +79,15 @@ def test_weights_of_i2s_products(path: Path, name: str, key: str) -> None:
     np.testing.assert_array_equal(vector["acts"].astype(np.int32) @ codes.T.astype(np.int32), vector["ternary_exact"])
 
 
-@pytest.mark.parametrize("path", TQ2_0_MATMULS, ids=lambda path: path.stem)
-def test_weights_of_tq2_0_products(path: Path) -> None:
+@pytest.mark.parametrize("path", TQ_MATMULS, ids=lambda path: path.stem)
+def test_weights_of_tq_products(path: Path) -> None:
     vector = load(path)
-    np.testing.assert_array_equal(FORMATS["tq2_0"].quantize(vector["w_float"]), vector["packed"], strict=True)
+    np.testing.assert_array_equal(
+        FORMATS[str(vector["format"]).removesuffix("_matmul")].quantize(vector["w_float"]), vector["packed"], strict=True
+    )
 
 
-def tq2_0_floats(seed: int, magnitude: float, family: str) -> Floats:
+def tq_floats(seed: int, magnitude: float, family: str) -> Floats:
     """Three rows of two blocks: gaussian, or on and beside the ties at half of the largest magnitude."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((3, 512), dtype=np.float32)
@@ -97,18 +101,22 @@ def tq2_0_floats(seed: int, magnitude: float, family: str) -> Floats:
     return x
 
 
+@tq_formats
 @given(st.integers(0, 2**32), st.floats(-42, 38).map(lambda power: 10.0**power), st.sampled_from(["gaussian", "ties"]))
-def test_tq2_0_agrees_with_gguf(seed: int, magnitude: float, family: str) -> None:
-    x = tq2_0_floats(seed, magnitude, family)
+def test_tq_agrees_with_gguf(name: str, seed: int, magnitude: float, family: str) -> None:
+    x = tq_floats(seed, magnitude, family)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", NonFiniteWarning)
         warnings.simplefilter("ignore", RuntimeWarning)
-        expected = gguf_quantize(x, GGMLQuantizationType.TQ2_0)
-        np.testing.assert_array_equal(FORMATS["tq2_0"].quantize(x), expected, strict=True)
+        expected = gguf_quantize(x, GGMLQuantizationType[name.upper()])
+        np.testing.assert_array_equal(FORMATS[name].quantize(x), expected, strict=True)
 
 
-def tq2_0_one_by_one(x: Floats) -> bytes:
-    """quantize_row_tq2_0_ref for one block, a weight at a time; products are rounded to float32, lroundf is done in exact integers."""
+def tq_one_by_one(x: Floats) -> tuple[list[int], bytes]:
+    """The rule of both quantize_row_tq*_0_ref for one block, a weight at a time: lroundf(x / largest) + 1 for each, and the scale's bytes.
+
+    Products are rounded to float32, lroundf is done in exact integers; as int, what it gives is cut to 32 bits.
+    """
     largest = np.float32(0)
     for value in np.abs(x):
         if not largest > value:
@@ -117,16 +125,41 @@ def tq2_0_one_by_one(x: Floats) -> bytes:
         inverse = np.float32(1) / largest if largest != 0 else np.float32(0)
         products = [value * inverse for value in x]
         scale = b"\x00\x7e" if math.isnan(largest) else np.float16(largest).tobytes()
-    packed = bytearray(64)
-    for i, product in enumerate(products):
-        field = 1
+    digits = []
+    for product in products:
+        digit = 1
         if math.isfinite(product) and abs(product) < 2.0**63:
             whole = int(abs(product))
             whole += abs(float(product)) - whole >= 0.5
-            field = ((whole if product > 0 else -whole) + 1) & 3
-        packed[i // 128 * 32 + i % 32] |= field << (i % 128 // 32 * 2)
+            digit = ((whole if product > 0 else -whole) + 1) & 0xFFFFFFFF
+        digits.append(digit)
+    return digits, scale
+
+
+def tq2_0_one_by_one(x: Floats) -> bytes:
+    """quantize_row_tq2_0_ref for one block."""
+    digits, scale = tq_one_by_one(x)
+    packed = bytearray(64)
+    for i, digit in enumerate(digits):
+        packed[i // 128 * 32 + i % 32] |= (digit & 3) << (i % 128 // 32 * 2)
     return bytes(packed) + scale
 
+
+def tq1_0_one_by_one(x: Floats) -> bytes:
+    """quantize_row_tq1_0_ref for one block: a byte of digits is computed modulo 256, as uint8_t."""
+    digits, scale = tq_one_by_one(x)
+    packed = bytearray()
+    for first, width, count in ((0, 32, 5), (160, 16, 5), (240, 4, 4)):
+        for byte in range(width):
+            value = 0
+            for digit in range(count):
+                value = (value * 3 + digits[first + digit * width + byte]) & 0xFF
+            value = value * 3 & 0xFF if count == 4 else value
+            packed.append((value * 256 + 242) // 243 & 0xFF)
+    return bytes(packed) + scale
+
+
+ONE_BY_ONE = {"tq1_0": tq1_0_one_by_one, "tq2_0": tq2_0_one_by_one}
 
 AWKWARD = np.array(
     [0, -0.0, 1e-45, 2.9e-39, 2.95e-39, 1.2e-38, 6e-8, 0.49999997, 0.5, 1, 1.5, 2.5, 65519.99, 65520, 1e10, 2**25, 1e19, 3.4028235e38],
@@ -134,8 +167,9 @@ AWKWARD = np.array(
 )
 
 
+@tq_formats
 @given(st.integers(0, 2**32), st.sampled_from([0, 0.005, 0.5, 1]), st.sampled_from([0, 0.005, 0.5]), st.booleans())
-def test_tq2_0_follows_c_on_unusual_values(seed: int, share_nan: float, share_inf: float, few: bool) -> None:
+def test_tq_follows_c_on_unusual_values(name: str, seed: int, share_nan: float, share_inf: float, few: bool) -> None:
     rng = np.random.default_rng(seed)
     x = rng.choice(rng.choice(AWKWARD, 3) if few else AWKWARD, (2, 256))
     x[rng.random(x.shape) < share_inf] = np.inf
@@ -143,8 +177,8 @@ def test_tq2_0_follows_c_on_unusual_values(seed: int, share_nan: float, share_in
     x[rng.random(x.shape) < share_nan] = np.nan
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NonFiniteWarning)
-        packed = FORMATS["tq2_0"].quantize(x)
-    assert [row.tobytes() for row in packed] == [tq2_0_one_by_one(row) for row in x]
+        packed = FORMATS[name].quantize(x)
+    assert [row.tobytes() for row in packed] == [ONE_BY_ONE[name](row) for row in x]
 
 
 def i2_s_one_by_one(x: Floats) -> tuple[list[int], np.float32]:

@@ -33,12 +33,13 @@ def test_forward_of_float_weights(leading, format):
     assert layer.receipt.kernel.startswith("cpu/ternary_matmul/tile64/float32/")
 
 
-def test_a_format_with_block_scales_falls_back_and_says_so(caplog):
+@pytest.mark.parametrize("format", ["tq1_0", "tq2_0"])
+def test_a_format_with_block_scales_falls_back_and_says_so(format, caplog):
     codes = RNG.integers(-1, 2, (4, 256), dtype=np.int8)
     scales = np.array([[0.5], [0.25], [2.0], [1.0]], np.float32)
     with caplog.at_level(logging.WARNING):
-        layer = QuantizedLinear(pack_weights(codes, scales, format="tq2_0"))
-    assert "no native kernel takes tq2_0" in caplog.text
+        layer = QuantizedLinear(pack_weights(codes, scales, format=format))
+    assert f"no native kernel takes {format}" in caplog.text
     x = RNG.standard_normal((3, 256), dtype=np.float32)
     y = layer(x)
     exact = x.astype(np.float64) @ (codes * scales.astype(np.float64)).T

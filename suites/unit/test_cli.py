@@ -22,6 +22,7 @@ from tritmark.harness import cli, machine, providers, runner
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Record, Status
 from tritmark.harness.spec import Launch, Provider, Variant
+from tritmark.harness.worker import Workers
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.cpu import FORCE, ISAS
 
@@ -78,7 +79,13 @@ def only_record(folder: Path = Path("results")) -> Record:
 def with_variants(monkeypatch: pytest.MonkeyPatch, change: Callable[[Variant], Variant]) -> None:
     """Put something in the place of the variants that are installed."""
     provider: Provider = replace(PROVIDER, variants=tuple(change(variant) for variant in PROVIDER.variants))
-    monkeypatch.setattr(providers, "load", lambda: Installed({"builtin": provider}))
+    only_here(monkeypatch, provider)
+
+
+def only_here(monkeypatch: pytest.MonkeyPatch, provider: Provider) -> None:
+    """Have that provider in place of what is installed. No other process knows it, so kernels run in this one."""
+    monkeypatch.setattr(providers, "load", lambda candidates=(): Installed({"builtin": provider}))
+    monkeypatch.setattr(runner, "Workers", lambda *arguments, **options: Workers(*arguments, **{**options, "isolated": False}))
 
 
 def test_a_run_that_passes(tritmark: Callable[..., Outcome]) -> None:
@@ -101,7 +108,7 @@ def test_a_run_that_passes(tritmark: Callable[..., Outcome]) -> None:
         assert run.receipt.ran == run.variant
         assert len(run.receipt.code_hash) == 64
         assert run.performance.status is Status.NOT_RUN
-        assert run.memory.reason == "this version measures accuracy and performance only"
+        assert run.memory.reason == run.cross.reason == "the suite asks for accuracy only here"
     for word in ("i2s_quantize", "avx2", "pass", f"Record: results/runs/{record.id}.json", f"Report: results/html/{record.id}.html"):
         assert word in outcome.out
     assert Path(f"results/html/{record.id}.html").is_file()
@@ -275,7 +282,7 @@ def with_npu(monkeypatch: pytest.MonkeyPatch, missing: str | None, *, simulated:
     variant = replace(plain, key=replace(plain.key, device="npu"), name="plain", bind=bind)
     others = tuple(each for each in PROVIDER.variants if each.key.device == "cpu") if cpu_variants else ()
     provider = replace(PROVIDER, devices=(cpu, npu), variants=(*others, variant), workloads="")
-    monkeypatch.setattr(providers, "load", lambda: Installed({"builtin": provider}))
+    only_here(monkeypatch, provider)
 
 
 WHY = "no npu is plugged in; next: plug one in"
@@ -489,7 +496,7 @@ def test_interrupted_between_layers(tritmark: Callable[..., Outcome], weights: s
     handler = signal.getsignal(signal.SIGINT)
     for each, status in ((once, 130), (again, 0)):
         provider = replace(PROVIDER, study=each)
-        monkeypatch.setattr(providers, "load", lambda provider=provider: Installed({"builtin": provider}))
+        monkeypatch.setattr(providers, "load", lambda candidates=(), provider=provider: Installed({"builtin": provider}))
         assert tritmark("run", "--weights", weights, *(("--resume",) if status == 0 else ())).status == status
     signal.signal(signal.SIGINT, handler)
     assert sorted(studied) == ["[b]\x1b.weight", "a.weight"]

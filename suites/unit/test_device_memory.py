@@ -285,12 +285,12 @@ def test_a_right_kernel_passes_and_its_launches_are_proven(layout: str) -> None:
     assert found.receipt == Receipt(
         kernel=variant().id,
         ran="candidate",
-        runs=4,
+        runs=6,
         threads=1,
         code_hash=HASH,
         uuid=UUID,
         functions=("first", "second"),
-        launches=8,
+        launches=12,
     )
 
 
@@ -375,7 +375,7 @@ def test_a_large_workload_has_one_set_of_data_that_repeats_at_an_odd_distance(mo
     assert (found.accuracy.cases, found.accuracy.elements) == (1, 4096)
     assert "nonfinite" in found.accuracy.guards
     assert found.receipt is not None
-    assert (found.receipt.runs, found.receipt.launches) == (2, 4)
+    assert (found.receipt.runs, found.receipt.launches) == (4, 8)
     bad = judge(TRIPLE, variant(wrong(spill)), cases, axes, layout="aligned", threads=1, seed=1, device=device(Far()))
     assert bad.accuracy.status is Status.FAIL
     assert len(Material(TRIPLE, Workload(op="triple", axes={"m": 999, "n": 4}), 1).encoded("none")) == 2
@@ -427,8 +427,8 @@ def test_a_kernel_is_measured_where_its_memory_is(layout: str) -> None:
     assert receipt.launches == 8 + 2 * len(places)
     assert 1 < receipt.timed_runs <= receipt.runs
     assert receipt.device_ns == pytest.approx(5.0 + (receipt.timed_runs - 1) * 1.25 * FLOOR_NS)
-    # Two sets are looked at, not all of them.
-    assert memory.copied_back <= 200_000
+    # Some sets are looked at, not all of them after every call.
+    assert 0 < memory.copied_back < len(places) * 100_000
 
 
 def test_a_timed_loop_that_writes_nothing_over_there_fails() -> None:

@@ -25,6 +25,9 @@ Codes = npt.NDArray[np.int8]
 Shape = tuple[int, int]
 
 every_format = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+FIELDS = [form for form in FORMATS.values() if form.name != "tq1_0"]
+every_format_of_fields = pytest.mark.parametrize("form", FIELDS, ids=[form.name for form in FIELDS])
+block_scales = pytest.mark.parametrize("name", ["tq1_0", "tq2_0"])
 
 
 def ternary(shape: Shape, seed: int = 0) -> Codes:
@@ -70,7 +73,7 @@ def place(name: str, n: int, k: int, shape: Shape) -> tuple[int, int] | None:
 
 
 def test_formats_are_ordered_and_cannot_be_changed() -> None:
-    assert list(FORMATS) == ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq2_0", "tile64", "row16"]
+    assert list(FORMATS) == ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq1_0", "tq2_0", "tile64", "row16"]
     with pytest.raises(TypeError):
         FORMATS["mine"] = FORMATS["tile64"]  # type: ignore[index]
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -88,6 +91,7 @@ def test_description(form: Format) -> None:
 
 def test_bits_per_weight_count_scales_and_padding() -> None:
     assert FORMATS["i2_s_x86"].bits_per_weight((4, 128)) == 2 + 32 * 8 / 512
+    assert FORMATS["tq1_0"].bits_per_weight((3, 512)) == 54 * 8 / 256
     assert FORMATS["tq2_0"].bits_per_weight((3, 512)) == 66 * 8 / 256
     assert FORMATS["tile64"].bits_per_weight((64, 64)) == 2 + 64 * 8 / 4096
     assert FORMATS["tile64"].bits_per_weight((1, 1)) == 8 * (64 + 64)
@@ -100,13 +104,14 @@ def test_block_and_scale_of_each_format() -> None:
         "i2_s_x86": (128, "tensor"),
         "i2_s_arm": (64, "tensor"),
         "i2_s_x86_r4": (4, "tensor"),
+        "tq1_0": (256, "block"),
         "tq2_0": (256, "block"),
         "tile64": (256, "tensor"),
         "row16": (16, "tensor"),
     }
 
 
-@every_format
+@every_format_of_fields
 @given(st.data())
 def test_fields_are_where_the_formula_puts_them(form: Format, data: st.DataObject) -> None:
     shape = data.draw(shapes(form, 40))
@@ -205,7 +210,7 @@ def test_an_illegal_code_is_refused_at_its_index(form: Format, code: int) -> Non
     assert error.legal == "-1, 0, 1"
 
 
-@every_format
+@every_format_of_fields
 def test_field_3_is_refused_at_its_index(form: Format) -> None:
     shape = (68, 256)
     packed = form.pack(ternary(shape), 1.0)
@@ -256,8 +261,9 @@ def test_a_tensor_scale_must_be_finite_and_not_negative(name: str, scale: float)
     assert (error.op, error.argument) == (f"formats.{name}.unpack", "scale")
 
 
-def test_tq2_0_scales_are_float16_inside() -> None:
-    form, codes = FORMATS["tq2_0"], ternary((2, 512))
+@block_scales
+def test_block_scales_are_float16_inside(name: str) -> None:
+    form, codes = FORMATS[name], ternary((2, 512))
     scales = np.array([[1 / 3, 65519.996], [1e-9, 2.0**-24]], np.float32)
     _, found = form.unpack(form.pack(codes, scales), (2, 512))
     np.testing.assert_array_equal(found, np.array([[0.33325195, 65504], [0, 2.0**-24]], np.float32), strict=True)
@@ -265,21 +271,64 @@ def test_tq2_0_scales_are_float16_inside() -> None:
     assert (error.argument, error.found, error.legal) == ("scale", "65520.0 at (1, 0)", "finite as float16")
 
 
-def test_tq2_0_keeps_scales_that_are_not_finite() -> None:
+@block_scales
+def test_block_scales_that_are_not_finite_are_kept(name: str) -> None:
     scales = np.array([[np.inf, -np.inf], [np.nan, -np.nan]], np.float32)
-    packed = FORMATS["tq2_0"].pack(ternary((2, 512)), scales)
-    assert packed.reshape(4, 66)[:, 64:].copy().view("<u2").ravel().tolist() == [0x7C00, 0xFC00, 0x7E00, 0xFE00]
-    np.testing.assert_array_equal(FORMATS["tq2_0"].unpack(packed, (2, 512))[1], scales)
+    packed = FORMATS[name].pack(ternary((2, 512)), scales)
+    assert packed.reshape(4, -1)[:, -2:].copy().view("<u2").ravel().tolist() == [0x7C00, 0xFC00, 0x7E00, 0xFE00]
+    np.testing.assert_array_equal(FORMATS[name].unpack(packed, (2, 512))[1], scales)
 
 
-def test_tq2_0_takes_one_scale_for_all_blocks() -> None:
+@block_scales
+def test_one_scale_may_stand_for_all_blocks(name: str) -> None:
     codes = ternary((2, 512))
-    expected = FORMATS["tq2_0"].pack(codes, np.full((2, 2), 0.5, np.float32))
+    expected = FORMATS[name].pack(codes, np.full((2, 2), 0.5, np.float32))
     for scale in (0.5, np.float64(0.5), np.array(0.5, np.float32)):
-        np.testing.assert_array_equal(FORMATS["tq2_0"].pack(codes, scale), expected)
+        np.testing.assert_array_equal(FORMATS[name].pack(codes, scale), expected)
 
 
-@pytest.mark.parametrize(("name", "shape", "rows", "columns"), [("i2_s_x86_r4", (6, 128), 4, 1), ("tq2_0", (4, 300), 1, 256)])
+def digit_place(n: int, k: int, columns: int) -> tuple[int, int]:
+    """Byte of weight (n, k) in TQ1_0, and the power of 3 that its digit counts."""
+    block, e = divmod(n * columns + k, 256)
+    if e < 160:
+        return block * 54 + e % 32, 4 - e // 32
+    if e < 240:
+        return block * 54 + 32 + e % 16, 4 - (e - 160) // 16
+    return block * 54 + 48 + e % 4, 4 - (e - 240) // 4
+
+
+@given(st.integers(1, 3), st.integers(1, 2), st.integers(0, 99))
+def test_digits_are_where_the_formula_of_tq1_0_puts_them(rows: int, blocks: int, seed: int) -> None:
+    shape = (rows, 256 * blocks)
+    codes = ternary(shape, seed)
+    packed = FORMATS["tq1_0"].pack(codes, 0.0).ravel()
+    values = np.zeros(packed.size, int)
+    for (n, k), w in np.ndenumerate(codes):
+        byte, power = digit_place(n, k, shape[1])
+        values[byte] += (int(w) + 1) * 3**power
+    np.testing.assert_array_equal(packed, -(-values * 256 // 243))
+
+
+@pytest.mark.parametrize("byte", [0, 31, 32, 47, 48, 51])
+def test_bytes_that_no_digits_make_are_refused(byte: int) -> None:
+    """llama.cpp writes 243 of the 256 bytes, and 81 where a byte has four digits: those of which every decoder makes the same weights."""
+    form, digits = FORMATS["tq1_0"], 5 if byte < 48 else 4
+    packed = form.pack(ternary((3, 512)), 1.0)
+    written = {-(-value * 3 ** (5 - digits) * 256 // 243) for value in range(3**digits)}
+    for value in range(256):
+        packed[2, 54 + byte] = value
+        if value in written:
+            codes, scale = form.unpack(packed, (3, 512))
+            np.testing.assert_array_equal(form.pack(codes, scale), packed)
+            continue
+        error = refused(partial(form.unpack, packed, (3, 512)))
+        assert (error.argument, error.found) == ("packed", f"{value} in byte {byte} of block 5")
+        assert error.legal == f"one of the {3**digits} bytes that {digits} base-3 digits make"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "rows", "columns"), [("i2_s_x86_r4", (6, 128), 4, 1), ("tq1_0", (4, 300), 1, 256), ("tq2_0", (4, 300), 1, 256)]
+)
 def test_shapes_that_the_layout_does_not_admit_are_refused(name: str, shape: Shape, rows: int, columns: int) -> None:
     form = FORMATS[name]
     calls: dict[str, Callable[[], object]] = {
@@ -432,13 +481,14 @@ def test_values_that_are_not_finite_warn_or_are_refused(name: str, value: float)
     assert refused(lambda: FORMATS[name].quantize(x, nonfinite="zero")).argument == "nonfinite"  # type: ignore[arg-type]
 
 
-def test_tq2_0_tells_of_a_scale_that_overflows() -> None:
+@block_scales
+def test_a_block_scale_that_overflows_is_told(name: str) -> None:
     x = np.ones((2, 512), np.float32)
     x[1, 300] = -65520
     with pytest.warns(NonFiniteWarning, match=r"65520\.0 at its largest in block \(1, 1\)"):
-        packed = FORMATS["tq2_0"].quantize(x)
-    assert FORMATS["tq2_0"].unpack(packed, (2, 512))[1].tolist() == [[1, 1], [1, np.inf]]
-    refused(lambda: FORMATS["tq2_0"].quantize(x, nonfinite="error"))
+        packed = FORMATS[name].quantize(x)
+    assert FORMATS[name].unpack(packed, (2, 512))[1].tolist() == [[1, 1], [1, np.inf]]
+    refused(lambda: FORMATS[name].quantize(x, nonfinite="error"))
 
 
 def test_importing_the_formats_costs_only_numpy() -> None:

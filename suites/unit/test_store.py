@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import subprocess
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -353,3 +356,33 @@ def test_a_record_passes_only_if_something_ran_and_nothing_failed() -> None:
     assert not record("a", run("x", Status.ERROR)).passed
     bad = Layer(status=Status.FAIL, reason="why", name="w", shape=(1, 1), dtype="float32", bytes=4)
     assert not record("a", run("x")).model_copy(update={"layers": (bad,)}).passed
+
+
+def test_what_killed_invocations_left_is_swept(tmp_path: Path) -> None:
+    """But not what may still be written, and never a Record or a folder that can be resumed."""
+    store = Store(tmp_path)
+    begun = header()
+    with store.begin(begun) as partial:
+        done = partial.complete(record(begun.id))
+    old = time.time() - 3600
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    left = {
+        f"{begun.id}.partial/header.json": False,
+        "20250101T000000Z-00000000.partial/header.json": True,
+        f".one.json.{gone.pid}.0123abcd.tmp": False,
+        f".two.json.{os.getpid()}.0123abcd.tmp": True,
+        ".20250101T000000Z-00000001.tmp/header.json": False,
+    }
+    for name in left:
+        path = store.runs / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{")
+        for each in (path, path.parent) if path.parent != store.runs else (path,):
+            os.utime(each, (old, old))
+    young = store.runs / f".three.json.{gone.pid}.0123abcd.tmp"
+    young.write_text("{")
+    with store.begin(header()):
+        assert {name: (store.runs / name).exists() for name in left} == left
+        assert young.exists()
+        assert done.exists()

@@ -1,0 +1,117 @@
+"""The commands `tritmark check` and `tritmark new`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritmark.harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritmark.harness.candidate.check import Plan
+    from tritmark.harness.record import Record
+
+
+class Kind(StrEnum):
+    """What a template is written in."""
+
+    PY = "py"
+    C = "c"
+    CU = "cu"
+
+
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .cu, .c, .cpp or .so with FILE.toml beside it, or a .py.")],
+    op: Annotated[str, typer.Option(metavar="GLOB", help="Only kernels of these ops.")] = "*",
+    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="Whose workloads.")] = "quick",
+    device: Annotated[str, typer.Option(metavar="GLOB", help="Only kernels for these devices.")] = "*",
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes all data.")] = 0,
+    timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of the kernel may take.")] = 30.0,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="For debugging: the kernel runs in this process, and what crashes, crashes all.")
+    ] = False,
+    resume: Annotated[str, typer.Option(metavar="RUN", help="Go on with that interrupted check, by id or folder.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
+) -> None:
+    """Judge a kernel of your own against the built-in ones, and write a Record and a report."""
+    from tritmark.harness import cli
+    from tritmark.harness.candidate.check import planned
+    from tritmark.harness.candidate.opening import open_candidate
+    from tritmark.harness.providers import load
+    from tritmark.harness.record import Status
+    from tritmark.harness.runner import Request
+    from tritmark.harness.store import Store
+
+    candidate = open_candidate(file)
+    known = {variant.id for variant in load().registry.variants}
+    installed = load((candidate,))
+    mine = [variant for variant in installed.registry.variants if variant.id not in known]
+    plan = planned(installed, mine, installed.suite(suite), op, device)
+    absent = {each.key.device: why for each in plan.mine if (why := installed.registry.devices[each.key.device].missing())}
+    console = cli._console(stderr=True)
+    for name, why in absent.items():
+        console.print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
+    if len(absent) == len({each.key.device for each in plan.mine}):
+        raise typer.Exit(cli.UNAVAILABLE)
+    if plan.left_out:
+        told = f"{plan.left_out} workloads are there to be measured, and a simulator has no speed: they are left out"
+        console.print(f"tritmark: {told}", soft_wrap=True)
+    devices = {each.key.device for each in plan.mine}
+    request = Request(
+        suite=plan.suite,
+        device=devices.pop() if len(devices) == 1 else "*",
+        threads=threads,
+        seed=seed,
+        command=("tritmark", *sys.argv[1:]),
+        candidates=(candidate,),
+        only=plan.ids,
+        isolated=not in_process,
+        timeout_s=timeout,
+    )
+    store = Store(out)
+    record = cli._execute(installed, request, store, resume or None)
+    if not as_json:
+        _show(record, plan)
+    cli._show(record, store, as_json)
+    ids = {variant.id for variant in plan.mine}
+    own = [run for run in record.runs if run.kernel in ids]
+    if all(run.accuracy.status is Status.NOT_RUN for run in own):
+        reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in own))
+        raise UsageError(f"{file}: ran on no workload: {reasons}")
+    raise typer.Exit(cli.PASSED if record.passed else cli.FAILED)
+
+
+def _show(record: Record, plan: Plan) -> None:
+    from tritmark.harness import cli
+    from tritmark.harness.candidate import check as checking
+
+    console = cli._console()
+    console.print(checking.verdicts(record, plan), end="\n\n")
+    for line in checking.reasons(record, plan):
+        console.print(line, soft_wrap=True)
+    table = checking.times(record, plan)
+    if table is not None:
+        console.print("")
+        console.print(table)
+    console.print("")
+
+
+def new(
+    op: Annotated[str, typer.Argument(metavar="OP", help="What the kernel computes; `tritmark list ops` has them.")],
+    kind: Annotated[Kind, typer.Option(help="Python, C with its manifest, or CUDA with its manifest.")] = Kind.PY,
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where the files go.")] = Path("."),
+) -> None:
+    """Write a simple, right kernel to begin with: `tritmark check` passes it as it is."""
+    from tritmark.harness.candidate.new import write
+    from tritmark.harness.providers import load
+
+    paths = write(load(), op, kind.value, out)
+    for path in paths:
+        typer.echo(path)
+    typer.echo(f"Check it with: tritmark check {paths[0]}")

@@ -1,0 +1,109 @@
+"""C and C++ sources of users become shared libraries, kept in a private cache under the hash of what they were made from."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from tritmark.harness.errors import CompileError, UsageError
+
+CACHE = "TRITMARK_CACHE"
+"""Environment variable: folder of the caches; the user's cache folder unless set."""
+OPTIONS = ("-O3", "-march=native")
+"""Unless the manifest has others."""
+LIMIT_S = 120
+
+# For each suffix the environment variable that names its compiler, and where it is looked for else.
+_COMPILERS = {".c": ("CC", ("cc", "gcc", "clang")), ".cpp": ("CXX", ("c++", "g++", "clang++"))}
+SUFFIXES = tuple(_COMPILERS)
+
+
+def compiled(source: Path, options: Sequence[str]) -> Path:
+    """The library of a source. Raises CompileError with the compiler's words, UsageError where nothing can be kept."""
+    from filelock import FileLock
+
+    compiler = _compiler(source.suffix)
+    flags = [*(options or OPTIONS), "-shared", "-fPIC"]
+    # Macros that the options define, those of the processor under -march=native among them, are part of the text.
+    text = _run([compiler, *flags, "-E", "-dD", str(source)], source)
+    version = _run([compiler, "--version"], source)
+    key = sha256("\0".join([compiler, version, *flags, text]).encode()).hexdigest()
+    folder = _folder()
+    known = _known(folder, key)
+    if known is not None:
+        return known
+    with FileLock(folder / f"{key}.lock"):
+        return _known(folder, key) or _made(folder, key, [compiler, *flags, str(source), "-lm"], source)
+
+
+def _known(folder: Path, key: str) -> Path | None:
+    """What the cache has under that key, if it still is what was put there: its name ends with its hash."""
+    for path in sorted(folder.glob(f"{key}-*.so")):
+        if path.stem == f"{key}-{sha256(path.read_bytes()).hexdigest()}":
+            return path
+    return None
+
+
+def _made(folder: Path, key: str, command: list[str], source: Path) -> Path:
+    temporary = folder / f"{key}.{os.getpid()}.tmp"
+    try:
+        _run([*command, "-o", str(temporary)], source)
+        path = folder / f"{key}-{sha256(temporary.read_bytes()).hexdigest()}.so"
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def _folder() -> Path:
+    told = os.environ.get(CACHE, "").strip()
+    if told:
+        base = Path(told)
+    else:
+        from platformdirs import user_cache_dir
+
+        base = Path(user_cache_dir("tritmark"))
+    folder = base / "native"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror or error}; legal: set {CACHE} to a folder that can") from None
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(f"{folder} belongs to, or can be written by, others; legal: a folder of your own: chmod 700, or set {CACHE}")
+    return folder
+
+
+def _compiler(suffix: str) -> str:
+    variable, names = _COMPILERS[suffix]
+    told = os.environ.get(variable, "").strip()
+    for name in (told,) if told else names:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    raise CompileError(
+        f"no compiler for {suffix}: {told or ', '.join(names)} not found",
+        next_step=f"install one, or set {variable} to one, or give the compiled .so",
+    )
+
+
+def _run(command: Sequence[str], source: Path) -> str:
+    import subprocess
+
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False)
+    except OSError as why:
+        raise CompileError(f"{command[0]} cannot be run ({why})", next_step="name another compiler in CC or CXX") from None
+    except subprocess.TimeoutExpired:
+        raise CompileError(f"{command[0]} took over {LIMIT_S} s for {source}", next_step="make the source smaller") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()
+        raise CompileError(
+            f"{source} does not compile:\n{said if len(said) <= 2000 else said[:2000] + ' ...'}\n",
+            next_step="mend the source, or the options in its manifest",
+        )
+    return done.stdout.decode("utf-8", "replace")

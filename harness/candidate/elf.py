@@ -1,0 +1,51 @@
+"""What a shared library exports, read from the file: nothing of it is loaded, so nothing of it runs."""
+
+from __future__ import annotations
+
+import platform
+import struct
+
+_DYNSYM = 11
+_SHARED = 3
+_MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22}
+
+
+class NotALibraryError(ValueError):
+    """Why a file is no library that this machine can load."""
+
+
+def exported(data: bytes) -> tuple[str, ...]:
+    """Names of the functions and variables that a 64-bit little-endian ELF library defines. Raises NotALibraryError."""
+    if data[:4] != b"\x7fELF":
+        raise NotALibraryError("no ELF file")
+    if data[4:6] != b"\x02\x01":
+        raise NotALibraryError("not 64-bit little-endian")
+    try:
+        kind, machine = struct.unpack_from("<HH", data, 16)
+        if kind != _SHARED:
+            raise NotALibraryError("no shared library (was it linked with -shared?)")
+        if machine != _MACHINES.get(platform.machine(), machine):
+            raise NotALibraryError(f"made for another processor (ELF machine {machine}) than this {platform.machine()}")
+        return tuple(_names(data))
+    except (struct.error, IndexError, ValueError, UnicodeDecodeError) as error:
+        if isinstance(error, NotALibraryError):
+            raise
+        raise NotALibraryError(f"damaged ({error})") from None
+
+
+def _names(data: bytes) -> list[str]:
+    (table,) = struct.unpack_from("<Q", data, 40)
+    size, count = struct.unpack_from("<HH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + nth * size) for nth in range(count)]
+    found: list[str] = []
+    for _, kind, _, _, offset, length, link, _, _, entry in sections:
+        if kind != _DYNSYM:
+            continue
+        strings = sections[link][4]
+        for at in range(offset, offset + length, max(entry, 24)):
+            name, info, _, section, _, _ = struct.unpack_from("<IBBHQQ", data, at)
+            # Defined here (section), and global or weak.
+            if name and section and info >> 4 in {1, 2}:
+                end = data.index(b"\0", strings + name)
+                found.append(data[strings + name : end].decode("ascii"))
+    return found

@@ -1,0 +1,64 @@
+"""Complaints about a user's file, with line and column."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from tritmark.harness.errors import UsageError
+
+LARGEST = 1 << 20
+"""Bytes of a source or manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A file's text, and where things stand in it."""
+
+    path: str
+    text: str
+
+    def error(self, offset: int, message: str) -> UsageError:
+        """What is wrong at that character of the text."""
+        line = self.text.count("\n", 0, offset) + 1
+        column = offset - (self.text.rfind("\n", 0, offset) + 1) + 1
+        return self.error_at(line, column, message)
+
+    def error_at(self, line: int, column: int, message: str) -> UsageError:
+        """What is wrong at that line and column, both from 1."""
+        return UsageError(f"{self.path}:{line}:{column}: {message}")
+
+    def find(self, key: str, value: str | None = None) -> int:
+        """Where a TOML key begins, or a value among its own; 0 where neither is to be found."""
+        found = re.search(rf"^[ \t]*(?:\w+\.)*({re.escape(key)}|\"{re.escape(key)}\")[ \t]*=", self.text, re.MULTILINE)
+        if found is None:
+            return 0
+        if value is None:
+            return found.start(1)
+        quoted = re.compile(rf"(?<=[\"']){re.escape(value)}(?=[\"'])").search(self.text, found.end())
+        plain = quoted or re.compile(rf"(?<!\w){re.escape(value)}(?!\w)").search(self.text, found.end())
+        return plain.start() if plain else found.start(1)
+
+
+def read_text(path: Path, what: str) -> str:
+    """A small text file. Raises UsageError where it is not there, too large, or not UTF-8."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= LARGEST else None
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; legal: {what}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if data is None:
+        raise UsageError(f"{path}: over {LARGEST} bytes; legal: {what}")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 at byte {error.start}; legal: {what}") from None
+
+
+def must_be_as_opened(path: Path, text: bytes, digest: str) -> None:
+    """Raises UsageError where a file changed after it was opened: what is judged is what was looked at."""
+    if sha256(text).hexdigest() != digest:
+        raise UsageError(f"{path}: changed while it was checked; legal: a file that stays as it is")

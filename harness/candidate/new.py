@@ -1,0 +1,84 @@
+"""`tritmark new`: a kernel to begin with, written as a file that is not there yet."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tritmark.harness.errors import UsageError
+from tritmark.harness.suite import nearest
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from tritmark.harness.providers import Installed
+
+KINDS = ("py", "c", "cu")
+"""Suffixes of templates. A .c and a .cu have their manifest beside them, as OP.c.toml and OP.cu.toml."""
+
+
+def templates(installed: Installed, op: str) -> dict[str, dict[str, str]]:
+    """For each kind that the providers have for an op: the files, by suffix."""
+    found: dict[str, dict[str, str]] = {}
+    for provider in installed.providers.values():
+        if not provider.templates:
+            continue
+        folder = resources.files(provider.templates)
+        for kind in KINDS:
+            texts = _texts(folder, op, kind)
+            if texts:
+                found.setdefault(kind, texts)
+    return found
+
+
+def _texts(folder: Traversable, op: str, kind: str) -> dict[str, str]:
+    files = {f".{kind}": folder / f"{op}.{kind}", ".toml": folder / f"{op}.{kind}.toml"}
+    return {suffix: file.read_text(encoding="utf-8") for suffix, file in files.items() if file.is_file()}
+
+
+def write(installed: Installed, op: str, kind: str, folder: Path) -> list[Path]:
+    """Write the template of an op; the paths. Raises UsageError for an op or kind without one, and for a file that is there already."""
+    if op not in installed.ops:
+        raise UsageError(f"unknown op {op!r}; {nearest(op, installed.ops)}")
+    there = templates(installed, op)
+    if kind not in there:
+        raise UsageError(f"no template of kind {kind!r} for {op}; {nearest(kind, there)}")
+    paths = {folder / f"my_{op}{suffix}": text for suffix, text in there[kind].items()}
+    for path in paths:
+        if path.exists() or path.is_symlink():
+            raise _there(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be made: {error.strerror or error}; legal: a folder") from None
+    done: list[Path] = []
+    try:
+        for path, text in paths.items():
+            _create(path, text)
+            done.append(path)
+    except OSError as error:
+        for path in done:
+            path.unlink()
+        if isinstance(error, FileExistsError):
+            raise _there(Path(error.filename2 or error.filename)) from None
+        raise UsageError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    return done
+
+
+def _create(path: Path, text: str) -> None:
+    """The whole file or none, and never in place of another: a link does not overwrite."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.link(temporary, path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _there(path: Path) -> UsageError:
+    return UsageError(f"{path}: is there already, and nothing is overwritten; legal: another --out")

@@ -1,0 +1,212 @@
+"""Functions of a library that a user names, as peers. Nothing of the library runs before a peer is asked whether it is there: only that
+loads it, so ask where a crash may happen."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.cross.description import LOGICAL, Argument, Function, read_description
+from tritmark.harness.errors import InvalidArgumentError, TritmarkError
+from tritmark.harness.spec import Arrays, Axes, Launch, Op, Peer
+from tritmark.harness.validate.compare import expectations, is_float
+
+if TYPE_CHECKING:
+    from tritmark.harness.providers import Installed
+
+
+@dataclass(frozen=True, slots=True)
+class CppLibrary:
+    """A shared library and the TOML file that describes its functions ("": beside it, with the suffix .toml)."""
+
+    path: str
+    description: str = ""
+
+    def peers(self, installed: Installed) -> tuple[Peer, ...]:
+        """A peer for each function, format and dtype. Raises UsageError for a description that cannot be obeyed.
+
+        A library that is not there or cannot be loaded still has its peers: they say so. One that is not there and is not described
+        either has a peer for each op.
+        """
+        path = Path(self.path).absolute()
+        described = Path(self.description) if self.description else path.with_suffix(".toml")
+        if not described.exists() and not path.exists():
+            return tuple(_nowhere(path, op, installed) for op in installed.ops.values())
+        return tuple(_peer(path, function) for function in read_description(described, installed))
+
+
+def bridge(library: Path, description: Path | None, installed: Installed) -> tuple[Peer, ...]:
+    """The peers of a library, see CppLibrary."""
+    return CppLibrary(str(library), str(description or "")).peers(installed)
+
+
+_NOTHING = "labs"
+"""Of the C library: a register's absolute value. What else is passed, the calling conventions let it pass over."""
+
+
+class BridgeError(TritmarkError, RuntimeError):
+    """A function of the library could not be called, or said that it failed."""
+
+
+class _Call:
+    """A function bound to its arguments. `owners` keep the arrays that these point to."""
+
+    threads_used = 1
+    """Nobody tells."""
+    bad = -1
+    pointer = None
+
+    def __init__(self, function: Any, symbol: str, arguments: tuple[Any, ...], owners: tuple[Any, ...] = (), status: bool = False) -> None:
+        self._function, self._symbol, self._arguments, self._owners, self._status = function, symbol, arguments, owners, status
+        self.ran = ""
+        self.runs = 0
+
+    @property
+    def idle(self) -> Launch:
+        """A call with the same arguments of a function that does nothing with them, for what the call itself costs."""
+        nothing = ctypes.CDLL(None)[_NOTHING]
+        nothing.restype, nothing.argtypes = self._function.restype, self._function.argtypes
+        return _Call(nothing, _NOTHING, self._arguments)
+
+    def run(self) -> None:
+        """Call it once, without the GIL. Raises BridgeError for a status other than 0."""
+        returned = self._function(*self._arguments)
+        self.ran = self._symbol
+        self.runs += 1
+        if self._status and returned:
+            raise BridgeError(f"{self._symbol} returned {returned}, and only 0 is success")
+
+
+def _peer(path: Path, function: Function) -> Peer:
+    key = function.key
+    return Peer(
+        name=f"{path.name}:{function.symbol}",
+        op=key.op,
+        formats=frozenset({key.format}),
+        dtypes=frozenset({key.dtype}),
+        source=f"{function.source or path}, {function.symbol}",
+        version=partial(_version, path),
+        missing=partial(_missing, path, function.symbol),
+        encode=partial(_encode, function),
+        bind=partial(_bind, path, function),
+        outputs=function.outputs,
+        bound={"exact": None, "rounded": partial(_one_ulp, function), "op": partial(_own_bound, function)}[function.bound],
+    )
+
+
+def _nowhere(path: Path, op: Op, installed: Installed) -> Peer:
+    """Stands for a library of which nothing is known."""
+    keys = installed.keys(op.name)
+
+    def unusable(*_: Any) -> Any:
+        raise BridgeError(f"{path} was not found when it was named, and nothing describes it")
+
+    return Peer(
+        name=path.name,
+        op=op.name,
+        formats=frozenset(key.format for key in keys),
+        dtypes=frozenset(key.dtype for key in keys),
+        source=str(path),
+        version=lambda: "",
+        missing=lambda: f"not found: {path}",
+        encode=unusable,
+        bind=unusable,
+        outputs=tuple(tensor.name for tensor in op.outputs),
+    )
+
+
+@cache
+def _opened(path: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(path))
+
+
+def _load(path: Path) -> ctypes.CDLL | str:
+    """The library, or why it cannot be used."""
+    if not path.is_file():
+        return f"not found: {path}"
+    try:
+        return _opened(path)
+    except OSError as error:
+        return f"cannot be loaded: {error}"
+
+
+def _missing(path: Path, symbol: str) -> str | None:
+    library = _load(path)
+    if isinstance(library, str):
+        return library
+    return None if hasattr(library, symbol) else f"not built: symbol {symbol} is not in {path}"
+
+
+def _version(path: Path) -> str:
+    from hashlib import sha256
+
+    return f"sha256:{sha256(path.read_bytes()).hexdigest()}"
+
+
+def _encode(function: Function, inputs: Arrays, axes: Axes) -> Arrays:
+    return inputs if function.encode == LOGICAL else function.op.encode(inputs, axes, function.encode)
+
+
+def _bind(path: Path, function: Function, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    why = _missing(path, function.symbol)
+    library = _load(path)
+    if why is not None or isinstance(library, str):
+        raise BridgeError(why or str(library))
+    symbol = library[function.symbol]  # an object of its own, so that two descriptions of a symbol do not share types
+    symbol.restype = ctypes.c_int if function.status else None
+    symbol.argtypes = [argument.ctype for argument in function.arguments]
+    owners: list[npt.NDArray[Any]] = []
+    passed: list[Any] = []
+    for argument in function.arguments:
+        if argument.kind in {"input", "output"}:
+            array = _array(function, argument, inputs if argument.kind == "input" else outputs)
+            owners.append(array)
+            passed.append(ctypes.c_void_p(array.ctypes.data))
+        else:
+            values: Mapping[str, Any] = {"axis": axes, "scalar": inputs, "threads": {argument.name: threads}}[argument.kind]
+            passed.append(argument.ctype(np.asarray(values[argument.name]).item()))
+    return _Call(symbol, function.symbol, tuple(passed), tuple(owners), function.status)
+
+
+def _array(function: Function, argument: Argument, arrays: Arrays) -> npt.NDArray[Any]:
+    def refuse(found: str, legal: str) -> InvalidArgumentError:
+        return InvalidArgumentError(op=function.symbol, argument=argument.name, found=found, legal=legal)
+
+    if argument.name not in arrays:
+        raise refuse(f"not among what {function.encode} inputs have", ", ".join(arrays))
+    array = np.asarray(arrays[argument.name])
+    wrong = argument.refusal(array.dtype)
+    if wrong is not None:
+        raise refuse(f"{array.dtype}", f"an array of {argument.type}, as it is declared")
+    if not array.flags.c_contiguous:
+        raise refuse(f"strided {array.strides}", "C-contiguous")
+    return array
+
+
+def _one_ulp(function: Function, inputs: Arrays, axes: Axes) -> dict[str, Any]:
+    """How far the neighbours of the rounded exact value are from the exact one; nothing at infinity."""
+    found = {}
+    for expected in expectations(function.op, axes, function.key, function.op.reference(inputs, axes, function.key)):
+        if not is_float(expected.values.dtype):
+            found[expected.name] = np.zeros(expected.values.shape)
+            continue
+        infinity = expected.values.dtype.type(np.inf)
+        exact = expected.exact.astype(np.float64)
+        with np.errstate(all="ignore"):
+            apart = [np.abs(np.nextafter(expected.values, towards).astype(np.float64) - exact) for towards in (-infinity, infinity)]
+        near = [np.where(np.isfinite(each), each, 0.0) for each in apart]
+        found[expected.name] = np.where(np.isfinite(exact), np.maximum(*near), 0.0)
+    return {name: bound for name, bound in found.items() if name in function.outputs}
+
+
+def _own_bound(function: Function, inputs: Arrays, axes: Axes) -> dict[str, Any]:
+    """The bound that the op's reference computes."""
+    reference = function.op.reference(inputs, axes, function.key)
+    return {name: reference[f"{name}.bound"] for name in function.outputs}

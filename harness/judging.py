@@ -1,0 +1,271 @@
+"""One key on one workload: its variants are judged one after the other, each where it runs.
+
+What a candidate may know (its inputs, what it is called with) goes to its worker; what it must not know (the expected values) stays here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
+from tritmark.harness.measure.survey import Roofs
+from tritmark.harness.record import Accuracy, Cross, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
+from tritmark.harness.spec import KernelKey, Op, Peer, Receipt, Variant, Workload
+from tritmark.harness.validate.accuracy import judge, misfit
+from tritmark.harness.validate.cases import Cases, Material
+from tritmark.harness.validate.collect import Collected, collect_task
+from tritmark.harness.validate.compare import BrokenReferenceError
+from tritmark.harness.validate.confirm import confirm
+from tritmark.harness.validate.measured import Measured, finish, lap, measure, observe_memory
+from tritmark.harness.validate.memory import Observed, bits_per_weight, judged
+from tritmark.harness.validate.usage import Usage
+from tritmark.harness.worker import Workers
+
+if TYPE_CHECKING:
+    from tritmark.harness.cross import CppLibrary
+    from tritmark.harness.validate.cross import Crossing
+
+SIMULATED = "simulated: it has no speed"
+NOT_MEASURED = "the suite asks for accuracy only here"
+NOT_RIGHT = "only a kernel that is right is measured"
+MEASURE_S = 300.0
+"""Seconds that measuring may take: the stopping rules end it long before."""
+
+_SPEEDS = frozenset({Status.PASS, Status.AMBIGUOUS})
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Variants that share inputs, reference and buffers: one key on one workload."""
+
+    op: Op
+    key: KernelKey
+    workload: Workload
+    variants: tuple[Variant, ...]
+
+    def run_id(self, variant: Variant) -> str:
+        """A Run's name within its Record."""
+        return f"{variant.id} {self.workload.id}"
+
+
+class Judging:
+    """One group at work: data and reference are made when the first variant needs them.
+
+    `threads`: None for every physical core of the device. `roofs`: what is known of each device's ceilings, added to here. `peers` are all
+    that there are, those of `libraries` among them.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        group: Group,
+        material: Material,
+        *,
+        seed: int,
+        threads: int | None,
+        roofs: dict[str, Roofs],
+        peers: Sequence[Peer] = (),
+        libraries: tuple[CppLibrary, ...] = (),
+    ) -> None:
+        self._peers, self._libraries = peers, libraries
+        self._crossing: Crossing | None = None
+        self._workers = workers
+        self._group = group
+        self._material = material
+        self._seed = seed
+        self._roofs = roofs
+        installed = workers.installed
+        self._device = installed.registry.devices[group.key.device]
+        # How many threads of the host there are says nothing about a device that works by itself.
+        wanted = None if self._device.memory is not None else threads
+        self._threads = wanted or self._device.cores()
+        self._refusals = {variant.name: why for variant, why in installed.registry.candidates(group.key, group.workload.axes)}
+        self._cases: Cases | Verdict | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulator stands in for the device."""
+        return self._device.simulated()
+
+    def run(self, variant: Variant) -> Run:
+        """Judge one variant, and measure it where the workload asks for that and it is right."""
+        group = self._group
+        start = perf_counter()
+        receipt = None
+        used = Usage()
+        refusal = self._refusal(variant)
+        if refusal is not None:
+            accuracy = Accuracy(status=Status.NOT_RUN, reason=refusal)
+        else:
+            accuracy, receipt = self._judge(variant)
+        left_out = refusal or self._left_out(accuracy)
+        if left_out is not None:
+            performance = Performance(status=Status.NOT_RUN, reason=left_out)
+        else:
+            performance, receipt, used = self._measure(variant, receipt)
+        unseen = left_out if left_out != SIMULATED else None
+        memory = self._memory(variant) if unseen is None else MemoryUse(status=Status.NOT_RUN, reason=unseen)
+        cross = Cross(status=Status.NOT_RUN, reason=unseen) if unseen is not None else self._cross(variant, performance.status in _SPEEDS)
+        return Run(
+            id=group.run_id(variant),
+            op=group.op.name,
+            format=group.key.format,
+            dtype=group.key.dtype,
+            device=group.key.device,
+            variant=variant.name,
+            kernel=variant.id,
+            workload=WorkloadFacts(
+                id=group.workload.id,
+                axes=dict(group.workload.axes),
+                family=group.workload.family,
+                layout=group.workload.layout,
+                title=group.workload.title,
+                seed=self._seed,
+            ),
+            threads=self._threads,
+            accuracy=accuracy,
+            performance=performance,
+            memory=memory,
+            cross=cross,
+            receipt=receipt,
+            seconds=perf_counter() - start,
+            device_memory=used.memory,
+            upload=used.upload,
+            download=used.download,
+        )
+
+    def _refusal(self, variant: Variant) -> str | None:
+        forced = self._device.forced()
+        if forced is not None and variant.name != forced:
+            return f"the environment allows only {forced} on this {self._device.type}"
+        return self._refusals[variant.name]
+
+    def _left_out(self, accuracy: Accuracy) -> str | None:
+        if not self._group.workload.measure:
+            return NOT_MEASURED
+        if self._device.simulated():
+            return SIMULATED
+        return NOT_RIGHT if accuracy.status is not Status.PASS else None
+
+    def _judge(self, variant: Variant) -> tuple[Accuracy, Receipt | None]:
+        group = self._group
+        if self._cases is None:
+            self._cases = _cases(self._material, group.key)
+        if isinstance(self._cases, Verdict):
+            return Accuracy(status=self._cases.status, reason=self._cases.reason), None
+        unfit = misfit(variant, self._cases.first.inputs, group.workload.layout, self._device)
+        if unfit is not None:
+            return Accuracy(status=Status.NOT_RUN, reason=unfit), None
+        worker = self._workers.of(variant)
+        found = judge(
+            group.op,
+            worker.variant,
+            self._cases,
+            group.workload.axes,
+            layout=group.workload.layout,
+            threads=self._threads,
+            seed=self._seed,
+            device=worker.device,
+        )
+        if found.accuracy.status is Status.ERROR:
+            self._workers.renew(variant)
+        receipt = found.receipt
+        if receipt is not None and not receipt.code_hash:
+            receipt = replace(receipt, code_hash=variant.code_hash or self._device.code_hash(variant.id))
+        return found.accuracy, receipt
+
+    def _measure(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Usage]:
+        group, device = self._group, self._group.key.device
+        assert isinstance(self._cases, Cases)
+        inputs, *others = self._material.encoded(group.key.format)
+        worker = self._workers.of(variant)
+        try:
+            found: Measured = worker.call(
+                "measuring",
+                measure,
+                inputs,
+                dict(group.workload.axes),
+                group.workload.layout,
+                self._seed,
+                self._threads,
+                self._roofs.get(device, {}),
+                others[0] if self._cases.in_place else None,
+                timeout_s=MEASURE_S,
+            )
+            performance = confirm(
+                found.performance,
+                found.audited,
+                self._cases,
+                lambda rounds, calls: worker.call("a lap", lap, rounds, calls),
+                threads=self._threads,
+                pid=worker.pid,
+            )
+            worker.call("letting go of its buffers", finish)
+        except Exception as error:
+            return Performance(status=Status.ERROR, reason=self._broke(variant, error)), receipt, Usage()
+        if variant.id not in self._workers.installed.added:  # whose process could say of the ceilings what it likes
+            self._roofs[device] = found.roofs
+        return performance, found.evidence.added_to(receipt) if receipt is not None else None, found.usage
+
+    def _memory(self, variant: Variant) -> MemoryUse:
+        group = self._group
+        inputs = self._material.encoded(group.key.format)[0]
+        try:
+            seen: Observed = self._workers.of(variant).call(
+                "watching its memory", observe_memory, inputs, dict(group.workload.axes), self._threads, timeout_s=MEASURE_S
+            )
+        except Exception as error:
+            return MemoryUse(status=Status.ERROR, reason=self._broke(variant, error))
+        return judged(seen, bits_per_weight=bits_per_weight(group.op, group.key, group.workload.axes, inputs))
+
+    def _cross(self, variant: Variant, measured: bool) -> Cross:
+        """Beside every peer there is; by turns with it where that makes sense."""
+        from tritmark.harness.validate.cross import Crossing
+
+        group, material = self._group, self._material
+        assert isinstance(self._cases, Cases)
+        axes = dict(group.workload.axes)
+        if self._crossing is None:
+            expected = self._cases.first.expected
+            self._crossing = Crossing(group.op, group.key, self._peers, expected, material.logical[0], group.workload.axes)
+
+        def collected(peer: Peer) -> Collected:
+            worker = self._workers.of(variant)
+            inputs = material.logical[0], material.encoded(group.key.format)[0]
+            try:
+                found: Collected = worker.call(
+                    f"cross-validating with {peer.name}",
+                    collect_task,
+                    peer.name,
+                    self._libraries,
+                    *inputs,
+                    axes,
+                    self._threads,
+                    self._seed,
+                    measured,
+                )
+            except Exception:
+                self._workers.renew(variant)
+                raise
+            return found
+
+        return self._crossing.judge(collected)
+
+    def _broke(self, variant: Variant, error: Exception) -> str:
+        """What an exception says; whatever state the candidate's process is in, the next Run has a new one."""
+        self._workers.renew(variant)
+        return str(error) if isinstance(error, CandidateError | WorkerError) else f"{type(error).__name__}: {error}"
+
+
+def _cases(material: Material, key: KernelKey) -> Cases | Verdict:
+    try:
+        return material.cases(key)
+    except InvalidArgumentError as error:
+        return Verdict(status=Status.NOT_RUN, reason=f"the workload cannot be encoded: {error}")
+    except BrokenReferenceError as error:
+        return Verdict(status=Status.ERROR, reason=str(error))
+    except Exception as error:
+        return Verdict(status=Status.ERROR, reason=f"data or reference could not be made: {type(error).__name__}: {error}")

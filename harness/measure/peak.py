@@ -1,0 +1,70 @@
+"""The most resident memory that this process had during a piece of work, from the kernel's own high-water mark."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from tritmark.harness.measure.heap import trim
+
+STATUS = Path("/proc/self/status")
+CLEAR = Path("/proc/self/clear_refs")
+
+_RESET = b"5"
+_KNOWN = 1 << 20
+
+
+class UnreadableError(Exception):
+    """The high-water mark cannot be set back or read here; the text says why."""
+
+
+def peak(work: Callable[[], object]) -> int:
+    """Bytes that were resident at the most during `work`, beyond what was resident before it. Raises UnreadableError.
+
+    Free memory of the heap goes back to the system first: what `work` takes from there would not show otherwise.
+    """
+    trim()
+    try:
+        CLEAR.write_bytes(_RESET)
+    except OSError as error:
+        raise UnreadableError(f"{CLEAR}: {error.strerror}") from None
+    before = _marks()[1]
+    work()
+    return max(0, _marks()[0] - before)
+
+
+def floor() -> int:
+    """Bytes by which `peak` is wrong just now: what it gives for work that does nothing, and how far it is off for pages that are known.
+
+    The kernel counts pages for each core and sums them up only now and then. Raises UnreadableError.
+    """
+    return max(peak(_nothing), abs(peak(_touch) - _KNOWN))
+
+
+def _nothing() -> None:
+    pass
+
+
+def _touch() -> None:
+    """Write to every page of a new mapping, and give it back."""
+    with closing(mmap.mmap(-1, _KNOWN, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)) as mapping:
+        for start in range(0, _KNOWN, mmap.PAGESIZE):
+            mapping[start] = 1
+
+
+def _marks() -> tuple[int, int]:
+    """The high-water mark of resident memory and what is resident now, bytes."""
+    found = {}
+    try:
+        lines = STATUS.read_bytes().splitlines()
+    except OSError as error:
+        raise UnreadableError(f"{STATUS}: {error.strerror}") from None
+    for line in lines:
+        name, _, rest = line.partition(b":")
+        if name in {b"VmHWM", b"VmRSS"}:
+            found[name] = int(rest.split()[0]) << 10
+    if len(found) < 2:
+        raise UnreadableError(f"{STATUS} has no VmHWM and VmRSS")
+    return found[b"VmHWM"], found[b"VmRSS"]

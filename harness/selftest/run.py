@@ -1,0 +1,323 @@
+"""Plants every fault into the candidate of every key on every workload of a suite, has each judged, and counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import cache, partial
+from hashlib import sha256
+from math import prod
+from multiprocessing import get_context
+
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.errors import TritmarkError, UsageError
+from tritmark.harness.providers import Installed, load
+from tritmark.harness.record import Status
+from tritmark.harness.selftest.consequence import Consequence, of_outputs, of_runs
+from tritmark.harness.selftest.faults import generic, special
+from tritmark.harness.selftest.site import Outputs, Site, site
+from tritmark.harness.selftest.stand_in import Plan, variant
+from tritmark.harness.spec import Fault, Harmless, KernelKey, Op, Workload
+from tritmark.harness.suite import Selected
+from tritmark.harness.validate import accuracy
+from tritmark.harness.validate.accuracy import Judged
+from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.guards import bits
+
+LARGEST = 1 << 20
+"""Bytes of all arrays together past which a workload is left out, for time; faults that only such a size shows are not planted."""
+GOALS = {"full": 1.0}
+"""The share that has to be killed, by suite."""
+GOAL = 0.98
+"""That of every other suite."""
+THREADS = 1
+
+
+class Outcome(StrEnum):
+    """What became of one fault on one workload, or in a whole suite."""
+
+    KILLED = "killed"
+    SURVIVED = "survived"
+    EQUIVALENT = "equivalent"
+    ADMITTED = "admitted"
+    """The outputs differ by no more than the op's contract admits."""
+    HARMLESS = "harmless"
+    """Of a whole suite: no fault by the op's contract."""
+
+
+Judge = Callable[..., Judged]
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """One fault in one workload's candidate."""
+
+    workload: str
+    key: KernelKey
+    fault: str
+    outcome: Outcome
+
+
+@dataclass(slots=True)
+class Tally:
+    """Outcomes counted."""
+
+    counts: Counter[Outcome] = field(default_factory=Counter)
+
+    @property
+    def share(self) -> float:
+        """Killed of those that are faults there; 1 where there is none."""
+        killed, survived = self.counts[Outcome.KILLED], self.counts[Outcome.SURVIVED]
+        return killed / (killed + survived) if killed + survived else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A fault that the suite does not kill, or not everywhere where it does harm."""
+
+    key: KernelKey
+    fault: str
+    outcome: Outcome
+    """EQUIVALENT, ADMITTED: no workload shows it. SURVIVED: one does, and it passes there."""
+    where: str
+    """The first workload where it survives."""
+
+
+@dataclass(slots=True)
+class Result:
+    """Of a suite."""
+
+    suite: str
+    goal: float
+    planted: list[Planted] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """Workloads that are too large."""
+    alarms: list[str] = field(default_factory=list)
+    """Workloads where the candidate without a fault fails, and why."""
+    harmless: dict[tuple[KernelKey, str], str] = field(default_factory=dict)
+    """Faults that are none by contract, and why."""
+
+    def workloads(self) -> Mapping[tuple[str, str], Tally]:
+        """For each op and workload what was planted there."""
+        found: dict[tuple[str, str], Tally] = {}
+        for each in self.planted:
+            found.setdefault((each.key.op, each.workload), Tally()).counts[each.outcome] += 1
+        return found
+
+    def faults(self) -> Mapping[tuple[KernelKey, str], Outcome]:
+        """What became of each key's faults in the whole suite: killed where one workload kills it."""
+        found: dict[tuple[KernelKey, str], set[Outcome]] = {}
+        for each in self.planted:
+            found.setdefault((each.key, each.fault), set()).add(each.outcome)
+        order = (Outcome.KILLED, Outcome.SURVIVED, Outcome.ADMITTED, Outcome.EQUIVALENT)
+        told = {which: next(outcome for outcome in order if outcome in outcomes) for which, outcomes in found.items()}
+        quiet = {Outcome.ADMITTED, Outcome.EQUIVALENT}
+        return {which: Outcome.HARMLESS if which in self.harmless and it in quiet else it for which, it in told.items()}
+
+    def ops(self) -> Mapping[str, tuple[Tally, Tally]]:
+        """For each op its faults on all workloads, and its faults in the whole suite; those that no workload shows have survived that."""
+        found: dict[str, tuple[Tally, Tally]] = {}
+        for each in self.planted:
+            found.setdefault(each.key.op, (Tally(), Tally()))[0].counts[each.outcome] += 1
+        for (key, _), outcome in self.faults().items():
+            caught = outcome if outcome in {Outcome.KILLED, Outcome.HARMLESS} else Outcome.SURVIVED
+            found[key.op][1].counts[caught] += 1
+        return found
+
+    def missed(self) -> list[Missed]:
+        """Faults that are not killed, or survive somewhere, in the order of ops."""
+        survived: dict[tuple[KernelKey, str], str] = {}
+        for each in self.planted:
+            if each.outcome is Outcome.SURVIVED:
+                survived.setdefault((each.key, each.fault), each.workload)
+        found = []
+        for (key, fault), outcome in self.faults().items():
+            where = survived.get((key, fault), "")
+            if where or outcome not in {Outcome.KILLED, Outcome.HARMLESS}:
+                found.append(Missed(key, fault, Outcome.SURVIVED if where else outcome, where))
+        return found
+
+    @property
+    def share(self) -> float:
+        """The smallest share of any op: of its faults on all workloads, and of its faults in the suite."""
+        return min((tally.share for tallies in self.ops().values() for tally in tallies), default=1.0)
+
+    @property
+    def passed(self) -> bool:
+        return not self.alarms and self.share >= self.goal
+
+
+def execute(installed: Installed, suite: str, op: str = "*", *, processes: int = 1, judge: Judge = accuracy.judge) -> Result:
+    """Plant every fault on every workload of the suite, of ops that match the glob.
+
+    With more than one of `processes` each has part of the workloads, and the judgement is the harness's own.
+    """
+    selected = [item for item in installed.suite(suite).selected if fnmatchcase(item.workload.op, op)]
+    if not selected:
+        raise UsageError(f"no workload of the suite {suite!r} is of an op that matches {op!r}")
+    result = Result(suite, GOALS.get(suite, GOAL))
+    groups = _groups(installed, selected, result)
+    if processes > 1 and len(groups) > 1:
+        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+            # The costly ones first, so that none is left alone at the end.
+            order = sorted(range(len(groups)), key=lambda at: -_nbytes(installed.ops[groups[at][0].op], groups[at][0], groups[at][1]))
+            made = dict(zip(order, pool.map(_part, [groups[at] for at in order], chunksize=4), strict=True))
+            parts = [made[at] for at in range(len(groups))]
+    else:
+        parts = [_planted(installed, group, judge) for group in groups]
+    for planted, alarms in parts:
+        result.planted += planted
+        result.alarms += alarms
+    _excuse(installed, result)
+    return result
+
+
+Group = tuple[Workload, tuple[KernelKey, ...], tuple[str, ...]]
+"""Workloads that have the same data: one of them, the keys, and the layouts of all."""
+Part = tuple[list[Planted], list[str]]
+
+
+def _groups(installed: Installed, selected: Iterable[Selected], result: Result) -> list[Group]:
+    groups: dict[tuple[object, ...], tuple[Workload, tuple[KernelKey, ...], list[str]]] = {}
+    for item in selected:
+        workload, op = item.workload, installed.ops[item.workload.op]
+        keys = _keys(installed, item)
+        if not keys:
+            continue
+        nbytes = _nbytes(op, workload, keys)
+        if nbytes > LARGEST:
+            result.left_out.append(f"{workload.id}: {nbytes >> 20} MiB")
+            continue
+        group = groups.setdefault((op.name, tuple(workload.axes.items()), workload.family, keys), (workload, keys, []))
+        if workload.layout not in group[2]:
+            group[2].append(workload.layout)
+    return [(workload, keys, tuple(layouts)) for workload, keys, layouts in groups.values()]
+
+
+def _keys(installed: Installed, item: Selected) -> tuple[KernelKey, ...]:
+    """The keys that a workload is meant for, as those of the CPU: its own, and those of other devices that give other outputs."""
+    op, axes = installed.ops[item.workload.op], item.workload.axes
+    fitting = [
+        each.key
+        for each in installed.registry.variants
+        if each.key.op == op.name
+        and item.admits(each.key.format, each.key.dtype, each.key.device)
+        and all(limit.refusal(axes) is None for limit in each.constraints)
+    ]
+    own = dict.fromkeys(key for key in fitting if key.device == "cpu")
+    outputs = [op.outputs_like(axes, key) for key in own]
+    others = (replace(key, device="cpu") for key in fitting if key.device != "cpu" and op.outputs_like(axes, key) not in outputs)
+    return tuple(dict.fromkeys((*own, *others)))
+
+
+def _nbytes(op: Op, workload: Workload, keys: Sequence[KernelKey]) -> int:
+    """Bytes of logical inputs and of the outputs of the largest key."""
+    axes = workload.axes
+    read = sum(prod(axes.get(axis, 1) for axis in tensor.axes) * named_dtype(tensor.dtype).itemsize for tensor in op.inputs)
+    like = [op.outputs_like(axes, key).values() for key in keys]
+    return read + max(sum(prod(shape) * named_dtype(dtype).itemsize for shape, dtype in outputs) for outputs in like)
+
+
+@cache
+def _loaded() -> Installed:
+    return load()
+
+
+def _part(group: Group) -> Part:
+    """What a process of the pool does."""
+    return _planted(_loaded(), group, accuracy.judge)
+
+
+def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
+    """All faults on the workloads of a group."""
+    workload, keys, layouts = group
+    op = installed.ops[workload.op]
+    material = Material(op, workload, 0)
+    planted: list[Planted] = []
+    alarms: list[str] = []
+    for key in keys:
+        there = site(material, key)
+        plans = [*generic(op, key, workload.axes)]
+        plans += [special(each) for each in _faults(installed, Fault) if each.op == op.name and each.only(key)]
+        # Same names would be counted as one fault.
+        assert len({plan.name for plan in plans}) == len(plans), [plan.name for plan in plans]
+        for layout in layouts:
+            name = Workload(op=op.name, axes=workload.axes, family=workload.family, layout=layout).id
+            bench = _Bench(there, layout, judge)
+            why = bench.judged(Plan("none"), there.right.__getitem__)
+            if why:
+                alarms.append(f"{name} of {key}: {why}")
+                continue
+            planted += [Planted(name, key, plan.name, bench.outcome(plan)) for plan in plans]
+    return planted, alarms
+
+
+def _faults(installed: Installed, kind: type) -> Iterator:  # type: ignore[type-arg]
+    return (each for provider in installed.providers.values() for each in provider.faults() if isinstance(each, kind))
+
+
+class SelftestError(TritmarkError):
+    """A candidate that a fault was planted into broke in another way than it should."""
+
+
+class _Bench:
+    """Plants faults into the candidate of one key on one workload."""
+
+    def __init__(self, there: Site, layout: str, judge: Judge) -> None:
+        self._site = there
+        self._layout = layout
+        self._judge = judge
+        self._known: dict[bytes, Outcome] = {}
+        """Outcomes of outputs, by their digest: the same outputs get the same verdict."""
+
+    def outcome(self, plan: Plan) -> Outcome:
+        if plan.outputs is None:
+            why = self.judged(plan, None)
+            if why:
+                return Outcome.KILLED
+            done = of_runs(self._site, partial(variant, self._site, plan, None), self._layout, THREADS)
+            return _UNSEEN[done]
+        outputs = tuple(plan.outputs(self._site, nth) for nth in range(len(self._site.data)))
+        done = of_outputs(self._site, outputs.__getitem__)
+        if done is Consequence.NONE:
+            return Outcome.EQUIVALENT
+        digest = sha256()
+        for each in outputs:
+            for name in self._site.right[0]:
+                digest.update(bits(each[name]).tobytes())
+        at = digest.digest()
+        if at not in self._known:
+            self._known[at] = Outcome.KILLED if self.judged(plan, outputs.__getitem__) else _UNSEEN[done]
+        return self._known[at]
+
+    def judged(self, plan: Plan, made: Callable[[int], Outputs] | None) -> str:
+        """Why the judgement fails the candidate with that fault; "" if it passes."""
+        there = self._site
+        # What fails on the first data alone fails in the whole judgement, which begins with that; most do.
+        for cases in (replace(there.cases, second=None, in_place=False), there.cases):
+            verdict = self._judge(
+                there.op, variant(there, plan, made), cases, there.axes, layout=self._layout, threads=THREADS, seed=0
+            ).accuracy
+            if verdict.status is Status.ERROR:
+                raise SelftestError(f"{there.key}: {plan.name}: {verdict.reason}")
+            if verdict.status is Status.FAIL:
+                return verdict.reason
+        return ""
+
+
+_UNSEEN = {Consequence.NONE: Outcome.EQUIVALENT, Consequence.ADMITTED: Outcome.ADMITTED, Consequence.HARM: Outcome.SURVIVED}
+"""Of a fault that the judgement passes."""
+
+
+def _excuse(installed: Installed, result: Result) -> None:
+    """Note which faults are none by contract: those that providers say, and the sign of a zero that an integer has not."""
+    rules: list[Harmless] = list(_faults(installed, Harmless))
+    for key, fault in dict.fromkeys((each.key, each.fault) for each in result.planted):
+        for rule in rules:
+            if rule.op == key.op and fnmatchcase(fault, rule.fault) and rule.only(key):
+                result.harmless[key, fault] = rule.reason
+                break

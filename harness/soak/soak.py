@@ -1,0 +1,227 @@
+"""Batches of random Runs, through the same runner and store as `tritmark run`, with faults put into workers from outside.
+
+A Run whose worker was shot at may pass, if it was quicker, or be an ERROR that says so; everything else must pass. Each Record is read back
+from disk and counted. What grows in the harness itself is told as bytes of resident memory a call, over the second half of the time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import tempfile
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+
+import numpy as np
+
+from tritmark.harness.providers import Installed
+from tritmark.harness.record import Layer, Run, Slope, Status
+from tritmark.harness.runner import Request, execute, plan
+from tritmark.harness.spec import KernelKey, Op, Workload
+from tritmark.harness.store import Partial, Store, read
+from tritmark.harness.suite import Selected, Suite
+from tritmark.harness.validate.guards import LAYOUTS
+
+BATCH = 25
+"""Workloads in a Record."""
+
+LARGEST = 1 << 20
+"""Elements of an input at most: many Runs tell more than large ones."""
+
+TIMEOUT_S = 2.0
+FAULTS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGSTOP)
+"""What workers are sent; the last is a kernel that hangs."""
+
+_ODDS = 0.03
+_LATEST_S = 0.01
+_TOLD = ("was killed by", "did not return from")
+
+
+@dataclass(slots=True)
+class Soaked:
+    """What came of it. `wrong`, `crashes`, `lost`, `unexplained` and `left_over` should be empty or 0."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    """Of kernels, counted by themselves."""
+    runs: int = 0
+    batches: int = 0
+    ops: Counter[str] = field(default_factory=Counter)
+    faults: int = 0
+    """Signals sent to workers."""
+    attributed: int = 0
+    """Runs that ended by one of them, and say so."""
+    wrong: list[str] = field(default_factory=list)
+    """Runs that failed."""
+    unexplained: list[str] = field(default_factory=list)
+    """Runs that broke though nothing had been done to them."""
+    crashes: list[str] = field(default_factory=list)
+    """Exceptions of the harness itself."""
+    lost: int = 0
+    """Runs that were planned or finished and are not in the Record."""
+    left_over: int = 0
+    """Processes of workers that live on."""
+    growth: Slope | None = None
+    """Resident memory of the harness, bytes a call; None where too little was measured."""
+
+    @property
+    def passed(self) -> bool:
+        """Nothing wrong, nothing lost."""
+        return bool(self.runs) and not (self.wrong or self.unexplained or self.crashes or self.lost or self.left_over)
+
+
+def soak(
+    installed: Installed, *, minutes: float, seed: int, device: str = "*", told: Callable[[Soaked], None] = lambda state: None
+) -> Soaked:
+    """Run for that long, at least one batch. `told` is called after every batch. Raises UsageError where nothing can be run here."""
+    rng = random.Random(seed)
+    items = _items(installed, device)
+    found = Soaked()
+    samples: list[tuple[int, int]] = []
+    begun = monotonic()
+    with tempfile.TemporaryDirectory(prefix="tritmark-soak-") as folder:
+        store = Store(Path(folder))
+        while not found.batches or monotonic() - begun < 60 * minutes:
+            _batch(installed, [rng.choice(items) for _ in range(BATCH)], rng, store, found)
+            found.seconds = monotonic() - begun
+            samples.append((found.calls, _resident()))
+            told(found)
+    found.left_over = len(_workers())
+    found.growth = _slope(samples[len(samples) // 2 :])
+    return found
+
+
+def _items(installed: Installed, device: str) -> list[tuple[Op, KernelKey, Workload]]:
+    """Every small workload of the full suite with every key that it is meant for and that can be run here."""
+    request = Request(suite=installed.suite("full"), device=device)
+    return [
+        (group.op, group.key, group.workload)
+        for group in plan(installed, request)
+        if max(prod(group.workload.axes.get(axis, 1) for axis in tensor.axes) for tensor in group.op.inputs) <= LARGEST
+    ]
+
+
+def _batch(installed: Installed, items: list[tuple[Op, KernelKey, Workload]], rng: random.Random, store: Store, found: Soaked) -> None:
+    selected = tuple(
+        Selected(
+            Workload(op=op.name, axes=workload.axes, family=rng.choice(op.families), layout=rng.choice(LAYOUTS)),
+            (key.format,),
+            (key.dtype,),
+            (key.device,),
+        )
+        for op, key, workload in items
+    )
+    cores = max(each.cores() for each in installed.registry.devices.values() if each.missing() is None)
+    request = Request(
+        suite=Suite("soak", "random workloads", "", selected),
+        threads=rng.randint(1, cores),
+        seed=rng.randrange(1 << 31),
+        timeout_s=TIMEOUT_S,
+    )
+    planned = {group.run_id(variant) for group in plan(installed, request) for variant in group.variants}
+    found.batches += 1
+    try:
+        with _Saboteur(random.Random(rng.random())) as saboteur:
+            _, path = execute(installed, request, store, saboteur)
+        record = read(path)
+    except Exception:
+        found.crashes.append(traceback.format_exc())
+        return
+    path.unlink()
+    found.lost += len((planned | saboteur.finished_ids) - {run.id for run in record.runs})
+    found.faults += saboteur.sent
+    for run in record.runs:
+        found.runs += 1
+        found.ops[run.op] += 1
+        found.calls += run.receipt.runs if run.receipt is not None else 0
+        if run.accuracy.status is Status.FAIL:
+            found.wrong.append(f"{run.id} (seed {request.seed}, {request.threads} threads): {run.accuracy.reason}")
+        elif run.accuracy.status is Status.ERROR:
+            shot = saboteur.sent and any(words in run.accuracy.reason for words in _TOLD)
+            if shot:
+                found.attributed += 1
+            else:
+                found.unexplained.append(f"{run.id} (seed {request.seed}, {request.threads} threads): {run.accuracy.reason}")
+
+
+class _Saboteur:
+    """Observes a run and now and then sends a worker a signal, some milliseconds after a Run has begun."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._timer: threading.Timer | None = None
+        self.sent = 0
+        self.finished_ids: set[str] = set()
+
+    def __enter__(self) -> _Saboteur:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop()
+
+    def began(self, partial: Partial) -> None:
+        """See Observer."""
+
+    def planned(self, total: int) -> None:
+        """See Observer."""
+
+    def started(self, what: str) -> None:
+        """See Observer."""
+        self._stop()
+        if self._rng.random() < _ODDS:
+            self._timer = threading.Timer(self._rng.uniform(0, _LATEST_S), self._shoot, [self._rng.choice(FAULTS), self._rng.random()])
+            self._timer.start()
+
+    def finished(self, found: Run | Layer) -> None:
+        """See Observer."""
+        if isinstance(found, Run):
+            self.finished_ids.add(found.id)
+
+    def _shoot(self, number: signal.Signals, where: float) -> None:
+        workers = _workers()
+        if workers:
+            with suppress(ProcessLookupError):
+                os.kill(workers[int(where * len(workers))], number)
+                self.sent += 1
+
+    def _stop(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            timer.join()
+
+
+def _workers() -> list[int]:
+    """Processes of workers that live: the children of this process's children."""
+    import psutil
+
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            found += [each.pid for each in child.children() if each.status() != psutil.STATUS_ZOMBIE]
+    return found
+
+
+def _resident() -> int:
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def _slope(samples: list[tuple[int, int]]) -> Slope | None:
+    calls, resident = (np.array(side, float) for side in zip(*samples, strict=True)) if samples else (np.empty(0), np.empty(0))
+    if len(np.unique(calls)) < 3:
+        return None
+    from scipy.stats import theilslopes
+
+    median, _, low, high = theilslopes(resident, calls, 0.95)
+    return Slope(median=float(median), low=float(low), high=float(high))

@@ -1,0 +1,284 @@
+"""The cross-validation dimension: a kernel beside somebody else's implementation, on the same inputs, and the exact value as the judge.
+
+`collect` (see harness.validate.collect) runs both where the candidate runs; here, where the expected values are kept, they are compared.
+Two results agree where each is within what its own arithmetic admits of the exact value, or both are the same. Where they do not agree,
+the exact value says which of them is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.measure.buffers import raw
+from tritmark.harness.measure.statistics import LEAST_SAMPLES
+from tritmark.harness.record import Cross, Divergence, PeerComparison, Status
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Peer
+from tritmark.harness.validate.collect import POISON, Collected, collect, collect_task, known, suited
+from tritmark.harness.validate.compare import Expected, compare
+from tritmark.harness.validate.guards import bits
+
+__all__ = ["Collected", "Crossing", "collect", "collect_task", "confront", "cross", "known", "meeting", "shortened", "suited"]
+
+_SHOWN = 6
+"""Elements of an array that a text shows."""
+
+
+def confront(
+    op: Op, key: KernelKey, expected: Sequence[Expected], collected: Collected, *, peer: Peer, logical: Arrays, axes: Axes
+) -> PeerComparison:
+    """Compare what both wrote, with the exact values as the judge. `expected` is of all the op's outputs, from the same logical inputs."""
+    if collected.missing:
+        return PeerComparison(status=Status.NOT_RUN, reason=collected.missing, peer=peer.name, version=collected.version)
+    if collected.error:
+        return PeerComparison(status=Status.ERROR, reason=collected.error, peer=peer.name, version=collected.version)
+    asked = [each for each in expected if each.name in peer.outputs]
+    garbled = _garbled(asked, collected)
+    if garbled:
+        return PeerComparison(status=Status.ERROR, reason=garbled, peer=peer.name, version=collected.version)
+    bounds = None if peer.bound is None else peer.bound(logical, axes)
+    admitted = [_admitted(each, bounds) for each in asked]
+    if not all(each.bound is None or (np.isfinite(each.bound) & (each.bound >= 0)).all() for each in admitted):
+        broken = "the peer's bound is negative or not finite, which would admit anything"
+        return PeerComparison(status=Status.ERROR, reason=broken, peer=peer.name, version=collected.version)
+    sides = [
+        _confronted(each, collected.own[each.name], collected.peer[each.name], around) for each, around in zip(asked, admitted, strict=True)
+    ]
+    differing = [side for side in sides if side.differ.size]
+    wrong = [side for side in differing if side.kernel_wrong.size]
+    peer_wrong = bool(differing) and not wrong
+    told: dict[str, Any] = {}
+    if differing:
+        side = (wrong or differing)[0]
+        at = int((side.kernel_wrong if wrong else side.differ)[0])
+        told = _shown(op, key, axes, logical, side, at)
+    status, reason = _verdict(peer, sides, wrong, peer_wrong, told)
+    recommended, why = _migration(status, peer_wrong, any(side.both_wrong for side in sides), collected)
+    return PeerComparison(
+        status=status,
+        reason=reason,
+        peer=peer.name,
+        version=collected.version,
+        match=not differing,
+        elements=sum(side.own.size for side in sides),
+        mismatches=sum(side.differ.size for side in sides),
+        largest_error=max((side.largest for side in sides), default=None),
+        first=told.get("first"),
+        exact=told.get("exact", ""),
+        inputs=told.get("inputs", {}),
+        peer_wrong=peer_wrong,
+        own_ns=collected.own_ns,
+        peer_ns=collected.peer_ns,
+        speedup=collected.speedup,
+        migration_recommended=recommended,
+        migration_reason=why,
+    )
+
+
+def cross(op: Op, comparisons: Sequence[PeerComparison]) -> Cross:
+    """What the comparisons of one Run add up to."""
+    if not comparisons:
+        return Cross(status=Status.NOT_RUN, reason=f"nobody else's {op.name} of this format and dtype is known")
+    for status in (Status.FAIL, Status.ERROR, Status.AMBIGUOUS):
+        told = [f"{each.peer}: {each.reason}" for each in comparisons if each.status is status]
+        if told:
+            return Cross(status=status, reason="; ".join(told), peers=tuple(comparisons))
+    if all(each.status is Status.NOT_RUN for each in comparisons):
+        reason = "; ".join(f"{each.peer}: {each.reason}" for each in comparisons)
+        return Cross(status=Status.NOT_RUN, reason=reason, peers=tuple(comparisons))
+    remarks = [f"{each.peer}: {each.reason}" for each in comparisons if each.status is Status.PASS and each.reason]
+    return Cross(status=Status.PASS, reason="; ".join(remarks), peers=tuple(comparisons))
+
+
+class Crossing:
+    """One key on one workload: what all of its variants are confronted with. What a peer's arithmetic admits is computed once.
+
+    `expected` is of all the op's outputs for the logical inputs, which are the ones that `collect` is given.
+    """
+
+    def __init__(self, op: Op, key: KernelKey, peers: Iterable[Peer], expected: Sequence[Expected], logical: Arrays, axes: Axes) -> None:
+        self._op, self._key, self._expected, self._logical, self._axes = op, key, expected, logical, axes
+        self.peers = tuple(replace(peer, bound=_once(peer.bound)) for peer in suited(peers, key))
+
+    def judge(self, run: Callable[[Peer], Collected]) -> Cross:
+        """Confront one variant with every peer. `run(peer)` collects; what it raises (a worker's crash or time-out among it) is that
+        comparison's ERROR."""
+        found = []
+        for peer in self.peers:
+            try:
+                collected = run(peer)
+            except Exception as error:
+                collected = Collected(error=f"running both raised {type(error).__name__}: {error}")
+            found.append(confront(self._op, self._key, self._expected, collected, peer=peer, logical=self._logical, axes=self._axes))
+        return cross(self._op, found)
+
+
+Bound = Callable[[Arrays, Axes], Mapping[str, Any]]
+
+
+def _once(bound: Bound | None) -> Bound | None:
+    """The same, for inputs that stay as they are."""
+    if bound is None:
+        return None
+    kept: list[Mapping[str, Any]] = []
+
+    def again(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+        if not kept:
+            kept.append(bound(inputs, axes))
+        return kept[0]
+
+    return again
+
+
+@dataclass(frozen=True, slots=True)
+class _Confronted:
+    """One output of both. Flat indices, in C order."""
+
+    expected: Expected
+    own: npt.NDArray[Any]
+    peer: npt.NDArray[Any]
+    differ: npt.NDArray[np.intp]
+    """Where they do not agree."""
+    kernel_wrong: npt.NDArray[np.intp]
+    """Those of them where the exact value is not the kernel's."""
+    both_wrong: int
+    """Elements that are the same and wrong."""
+    largest: float
+
+
+def _garbled(asked: Sequence[Expected], collected: Collected) -> str:
+    """What is wrong with what was brought back; "" where it can be compared."""
+    for whose, side in (("kernel", collected.own), ("peer", collected.peer)):
+        for each in asked:
+            found, wanted = side.get(each.name), each.values
+            if not isinstance(found, np.ndarray) or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+                return f"what came back as the {whose}'s {each.name} is no {wanted.dtype} of shape {wanted.shape}"
+    times = [collected.own_ns, collected.peer_ns] + ([ratio.low, ratio.median, ratio.high] if (ratio := collected.speedup) else [])
+    if not all(time is None or (isfinite(time) and time > 0) for time in times):
+        return "what came back as times are none"
+    return ""
+
+
+def _admitted(expected: Expected, bounds: Mapping[str, Any] | None) -> Expected:
+    """The expected values with what the peer's arithmetic admits around them; None: the same bits."""
+    if bounds is None:
+        return replace(expected, family=Family.EXACT, bound=None)
+    bound = np.broadcast_to(np.asarray(bounds[expected.name], np.float64), expected.values.shape)
+    return replace(expected, family=Family.BOUNDED, bound=bound)
+
+
+def _confronted(expected: Expected, own: npt.NDArray[Any], theirs: npt.NDArray[Any], admitted: Expected) -> _Confronted:
+    own_wrong, peer_wrong = compare(expected, own).wrong, compare(admitted, theirs).wrong
+    same = bits(own) == bits(theirs)
+    differ = np.union1d(own_wrong, peer_wrong)
+    alike = differ[same[differ]]
+    differ = differ[~same[differ]]
+    with np.errstate(invalid="ignore", over="ignore"):
+        a, b = own.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
+        apart = np.where(a == b, 0.0, np.abs(a - b))
+    finite = apart[np.isfinite(apart)]
+    return _Confronted(
+        expected=expected,
+        own=own,
+        peer=theirs,
+        differ=differ,
+        kernel_wrong=np.intersect1d(differ, own_wrong),
+        both_wrong=int(np.intersect1d(alike, own_wrong).size),
+        largest=float(finite.max()) if finite.size else 0.0,
+    )
+
+
+def _verdict(
+    peer: Peer, sides: Sequence[_Confronted], wrong: Sequence[_Confronted], peer_wrong: bool, told: Mapping[str, Any]
+) -> tuple[Status, str]:
+    alike = sum(side.both_wrong for side in sides)
+    remark = f"both have the same wrong value in {_elements(alike)}" if alike else ""
+    if not told:
+        return Status.PASS, remark
+    first: Divergence = told["first"]
+    at = ", ".join(map(str, first.index))
+    values = f"{first.output}[{at}] is {told['exact']} exactly, {first.found} by the kernel and {first.expected} by the peer"
+    count = sum(side.differ.size for side in sides)
+    if peer_wrong:
+        words = f"the peer is wrong in {_elements(count)}, the kernel is right: {values}"
+        blank = [side.expected.name for side in sides if side.differ.size and (raw(side.peer) == POISON).all()]
+        if blank:
+            words += f"; the peer did not write {', '.join(blank)}"
+        return Status.PASS, "; ".join(filter(None, (words, remark)))
+    mistaken = sum(side.kernel_wrong.size for side in wrong)
+    return Status.FAIL, "; ".join(filter(None, (f"they differ in {_elements(count)}, the kernel is wrong in {mistaken}: {values}", remark)))
+
+
+def _elements(count: int) -> str:
+    return f"{count} element{'' if count == 1 else 's'}"
+
+
+def _migration(status: Status, peer_wrong: bool, both_wrong: bool, collected: Collected) -> tuple[bool, str]:
+    """Whether to take the kernel in the peer's place, and why (not)."""
+    if status is not Status.PASS:
+        return False, "no: it differs, and the exact value is not on its side"
+    if both_wrong:
+        return False, "no: both have the same wrong values"
+    right = "the peer is wrong and the kernel right" if peer_wrong else "both are right"
+    ratio = collected.speedup
+    if ratio is None:
+        return False, f"no: not timed ({collected.untimed}); {right}"
+    times = f"{ratio.median:.3g}x as fast ({ratio.low:.3g} to {ratio.high:.3g})"
+    if ratio.pairs < LEAST_SAMPLES:
+        return False, f"no: not distinguishable, only {ratio.pairs} pairs of samples were taken; {right}"
+    if ratio.low > 1:
+        return True, f"yes: {right}, and it is {times}"
+    if ratio.high < 1:
+        return False, f"no: slower, {times}; {right}"
+    return False, f"no: not distinguishable, {times}; {right}"
+
+
+def _shown(op: Op, key: KernelKey, axes: Axes, logical: Arrays, side: _Confronted, at: int) -> dict[str, Any]:
+    """The element as both have it, its exact value, and the inputs that meet in it."""
+    index = tuple(int(i) for i in np.unravel_index(at, side.own.shape))
+    name = side.expected.name
+    return {
+        "first": Divergence(output=name, index=index, expected=str(side.peer.reshape(-1)[at]), found=str(side.own.reshape(-1)[at])),
+        "exact": str(side.expected.exact.reshape(-1)[at]),
+        "inputs": meeting(op, key, name, index, logical, axes),
+    }
+
+
+def meeting(op: Op, key: KernelKey, output: str, index: tuple[int, ...], logical: Arrays, axes: Axes) -> dict[str, str]:
+    """For each input what meets in one element of an output, as text: along the axes that both share the element's place, along others
+    all there is. An output whose size is not that of its axes (packed ones) shares none."""
+    tensor = next(each for each in op.outputs if each.name == output)
+    shape, _ = op.outputs_like(axes, key)[output]
+    placed = zip(tensor.axes, index, shape, strict=True) if len(shape) == len(tensor.axes) else ()
+    # A dimension is its axis where it has that size, or the workload does not name the axis.
+    place = {axis: at for axis, at, size in placed if axes.get(axis, size) == size}
+    found = {}
+    for each in op.inputs:
+        value = np.asarray(logical[each.name])
+        where: list[Any] = [slice(None)] * value.ndim
+        if value.ndim == len(each.axes):
+            for dimension, axis in enumerate(each.axes):
+                if axis in place and place[axis] < value.shape[dimension]:
+                    where[dimension] = place[axis]
+        label = each.name
+        if any(part != slice(None) for part in where):
+            label += "[" + ", ".join(":" if isinstance(part, slice) else str(part) for part in where) + "]"
+        found[label] = shortened(value[tuple(where)])
+    return found
+
+
+def shortened(value: Any) -> str:
+    """A number as it is; of an array the first elements, and how many there are from where to where."""
+    array = np.asarray(value)
+    if not array.ndim:
+        return str(array.item() if array.dtype.kind in "biu" else array[()])
+    flat = array.reshape(-1)
+    shown = ", ".join(str(each) for each in flat[:_SHOWN])
+    if flat.size <= _SHOWN:
+        return f"[{shown}]"
+    return f"[{shown}, …] ({'x'.join(map(str, array.shape))} values from {flat.min()} to {flat.max()})"

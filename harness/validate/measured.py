@@ -1,0 +1,82 @@
+"""The tasks that measure a candidate where it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tritmark.harness.measure.survey import Roofs, survey
+from tritmark.harness.record import Performance
+from tritmark.harness.spec import Arrays, Axes
+from tritmark.harness.validate.audit import Audited
+from tritmark.harness.validate.evidence import Evidence
+from tritmark.harness.validate.usage import Usage, usage
+
+if TYPE_CHECKING:
+    from tritmark.harness.validate.memory import Observed
+    from tritmark.harness.worker.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What measuring found."""
+
+    performance: Performance
+    evidence: Evidence
+    """What the launches told."""
+    usage: Usage
+    roofs: Roofs
+    """The ceilings that are known now, for the next candidate's process."""
+    audited: tuple[Audited, ...] = ()
+    """What calls of the timed loops left, to be compared where the expected values are."""
+
+
+def measure(
+    site: Site,
+    inputs: Arrays,
+    axes: Axes,
+    layout: str,
+    seed: int,
+    threads: int,
+    roofs: Roofs,
+    fresh: Arrays | None = None,
+    budget_s: float = 0.25,
+) -> Measured:
+    """Time the variant of the site; `inputs` are encoded for its format, `roofs` what other processes have found out, `fresh` other inputs
+    of the same shapes and scalars for audits, `budget_s` how long each temperature is sampled. The Bench stays, for laps."""
+    from tritmark.harness.validate.performance import Bench
+
+    survey(site.device).learn(roofs)
+    site.kept.pop("bench", None)  # two of the largest at once could be too much
+    bench = Bench(
+        op=site.op,
+        key=site.variant.key,
+        inputs=inputs,
+        axes=axes,
+        device=site.device,
+        layout=layout,
+        seed=seed,
+        fresh=fresh,
+        budget_s=budget_s,
+    )
+    site.kept["bench"] = bench
+    performance = bench.measure(site.variant, threads)
+    used = usage(site.device, site.op, site.variant, inputs, axes)
+    return Measured(performance, bench.evidence, used, survey(site.device).told(), tuple(bench.audited))
+
+
+def lap(site: Site, rounds: int, calls: int) -> None:
+    """What was measured last, `rounds` times `calls` calls in a row; see Bench.lap."""
+    site.kept["bench"].lap(rounds, calls)
+
+
+def finish(site: Site) -> None:
+    """There will be no more laps: the Bench's memory goes back."""
+    site.kept.pop("bench", None)
+
+
+def observe_memory(site: Site, inputs: Arrays, axes: Axes, threads: int) -> Observed:
+    """Readings of the memory that the variant of the site takes; see validate.memory."""
+    from tritmark.harness.validate.memory import observe
+
+    return observe(site.device, site.op, site.variant, inputs, axes, threads=threads)

@@ -1,0 +1,148 @@
+"""What parent and worker say to each other: pickled messages over a socket pair, and descriptors of shared memory beside them.
+
+Every request carries a random number that its reply must repeat. What comes back from a worker is unpickled with classes only, of
+tritmark, NumPy and a few others: a reply can carry figures and arrays, not calls.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import secrets
+import socket
+import weakref
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.worker.shared import Block
+
+LARGE = 1 << 16
+"""Bytes from which on an array among the arguments travels through shared memory."""
+
+_NONCE = 8
+_AT_ONCE = 250
+"""Descriptors in one message of the socket, at most (Linux allows 253)."""
+
+_FUNCTIONS = {
+    ("array", "_array_reconstructor"),
+    ("array", "array"),
+    ("copyreg", "__newobj__"),
+    ("copyreg", "_reconstructor"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "scalar"),
+    ("numpy._core.numeric", "_frombuffer"),
+}
+_PACKAGES = ("tritmark", "numpy", "ml_dtypes")
+_BUILTINS = frozenset({"object", "dict", "list", "tuple", "set", "frozenset", "complex", "bytearray", "range", "slice"})
+
+
+class Shipped:
+    """Arrays that went through shared memory once, so that they need not be copied there again; for arrays that cannot be written."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, tuple[weakref.ref[npt.NDArray[Any]], Block]] = {}
+
+    def block(self, array: npt.NDArray[Any]) -> Block:
+        """A block with the array's bytes."""
+        known = self._blocks.get(id(array))
+        if known is not None and known[0]() is array:
+            return known[1]
+        self._blocks = {key: (ref, block) for key, (ref, block) in self._blocks.items() if ref() is not None}
+        block = Block(array.nbytes)
+        block.bytes[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if not array.flags.writeable:
+            self._blocks[id(array)] = weakref.ref(array), block
+        return block
+
+
+class _Packer(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, shipped: Shipped | None) -> None:
+        super().__init__(file, protocol=5)
+        self.blocks: list[Block] = []
+        self._shipped = shipped
+
+    def persistent_id(self, obj: Any) -> Any:
+        if isinstance(obj, Block):
+            self.blocks.append(obj)
+            return "block", len(self.blocks) - 1, obj.nbytes, obj.edge
+        if self._shipped is not None and isinstance(obj, np.ndarray) and obj.nbytes >= LARGE:
+            self.blocks.append(self._shipped.block(obj))
+            return "array", len(self.blocks) - 1, obj.nbytes, obj.shape, obj.dtype
+        return None
+
+
+class _Unpacker(pickle.Unpickler):
+    def __init__(self, data: bytes, descriptors: list[int], trusted: bool) -> None:
+        super().__init__(io.BytesIO(data))
+        self._descriptors = descriptors
+        self._trusted = trusted
+
+    def persistent_load(self, pid: Any) -> Any:
+        kind, index, nbytes, *rest = pid
+        if not self._trusted:
+            raise pickle.UnpicklingError("a worker sends no memory")
+        block = Block(nbytes, rest[0] if kind == "block" else "end", self._descriptors[index])
+        if kind == "block":
+            return block
+        shape, dtype = rest
+        array = np.ndarray(shape, dtype, buffer=block.bytes)
+        array.setflags(write=False)
+        return array
+
+    def find_class(self, module: str, name: str) -> Any:
+        if not self._trusted and (module, name) not in _FUNCTIONS:
+            known = module.split(".", maxsplit=1)[0] in _PACKAGES or (module == "builtins" and name in _BUILTINS)
+            if not known or not isinstance(super().find_class(module, name), type):
+                raise pickle.UnpicklingError(f"a worker's reply may not hold {module}.{name}")
+        return super().find_class(module, name)
+
+
+class GarbledError(Exception):
+    """What came is no reply to what was asked."""
+
+
+class Channel:
+    """One end. `trusted`: what comes in is the parent's."""
+
+    def __init__(self, connection: Connection, *, trusted: bool) -> None:
+        self.connection = connection
+        self._trusted = trusted
+        self._nonce = b""
+        self._shipped = None if trusted else Shipped()
+
+    def send(self, message: Any) -> None:
+        """Send a request (the parent), or the reply to the last request (the worker)."""
+        file = io.BytesIO()
+        packer = _Packer(file, self._shipped)
+        packer.dump(message)
+        if not self._trusted:
+            self._nonce = secrets.token_bytes(_NONCE)
+        self.connection.send_bytes(self._nonce + len(packer.blocks).to_bytes(4, "little") + file.getvalue())
+        descriptors = [block.descriptor for block in packer.blocks]
+        if descriptors:
+            with socket.fromfd(self.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
+                for start in range(0, len(descriptors), _AT_ONCE):
+                    reduction.sendfds(end, descriptors[start : start + _AT_ONCE])
+
+    def receive(self) -> Any:
+        """The next message. Raises EOFError where the other end is gone, GarbledError for what is no reply to the last request."""
+        data = self.connection.recv_bytes()
+        nonce, count, body = data[:_NONCE], int.from_bytes(data[_NONCE : _NONCE + 4], "little"), data[_NONCE + 4 :]
+        if self._trusted:
+            self._nonce = nonce
+        elif nonce != self._nonce or count:
+            raise GarbledError("an answer to something else")
+        descriptors: list[int] = []
+        while len(descriptors) < count:
+            with socket.fromfd(self.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
+                descriptors += reduction.recvfds(end, min(_AT_ONCE, count - len(descriptors)))
+        try:
+            return _Unpacker(body, descriptors, self._trusted).load()
+        except Exception as error:
+            if self._trusted:
+                raise
+            raise GarbledError(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,184 @@
+"""The parent's side of one worker process: start, ask, watch, end.
+
+Processes are forked from a server (multiprocessing's forkserver) that has imported what workers need and has never touched a device or
+started a thread: a fresh worker costs some 20 ms, and no CUDA context is ever forked.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import entry_points
+from multiprocessing import reduction
+from multiprocessing.connection import wait
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from tritmark.harness.errors import CandidateError, WorkerError
+from tritmark.harness.worker.channel import Channel, GarbledError
+from tritmark.harness.worker.serve import Raised, Request, serve
+
+if TYPE_CHECKING:
+    from tritmark.harness.candidate import Candidate
+
+START_S = 60.0
+"""Seconds that a worker may take to import a candidate."""
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_PRELOADED = ("tritmark.harness.cli", "tritmark.harness.validate.performance", "tritmark.harness.worker.serve", "scipy.stats")
+_GRACE_S = 1.0
+_LOOK_S = 0.05
+_LOG_TAIL = 2000
+
+
+def prepare() -> None:
+    """Start the server that workers are forked from, if it does not run yet."""
+    providers = dict.fromkeys(point.module for point in entry_points(group="tritmark.providers"))
+    _CONTEXT.set_forkserver_preload([*_PRELOADED, *providers])
+    with _importing():
+        from multiprocessing.forkserver import ensure_running
+
+        ensure_running()
+
+
+class WorkerProcess:
+    """One process for one variant. Not for several threads at once.
+
+    `memory_bytes`: address space that it may take beyond what it has when it starts (0: unlimited), and resident memory.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate], variant_id: str, *, memory_bytes: int, limit_address_space: bool) -> None:
+        prepare()
+        self._memory_bytes = memory_bytes
+        mine, its = _CONTEXT.Pipe(duplex=True)
+        self._channel = Channel(mine, trusted=False)
+        self._log = os.memfd_create("tritmark-log", os.MFD_CLOEXEC)
+        limit = memory_bytes if limit_address_space else 0
+        self._process = _CONTEXT.Process(
+            target=serve, args=(its, tuple(candidates), variant_id, dict(os.environ), limit), name=f"tritmark {variant_id}", daemon=True
+        )
+        with _importing():
+            self._process.start()
+        its.close()
+        try:
+            with socket.fromfd(mine.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
+                reduction.sendfds(end, [self._log])
+            self._channel.send(None)
+            self._reply("start", START_S)
+        except OSError as error:
+            raise self._died("start") from error
+
+    @property
+    def pid(self) -> int | None:
+        """The kernel's number of the process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still answers."""
+        return self._log >= 0
+
+    def call(self, what: str, timeout_s: float, request: Request) -> Any:
+        """The task's result; `what` says for messages what was being done.
+
+        Raises CandidateError where the task raised, and WorkerError where the process died, took too long or too much memory. In that case
+        it is gone.
+        """
+        try:
+            self._channel.send(request)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise self._died(what) from error
+        return self._reply(what, timeout_s)
+
+    def close(self) -> None:
+        """End it, at once."""
+        if not self.alive:
+            return
+        self._channel.connection.close()
+        self._process.join(_GRACE_S)
+        self._end()
+
+    def _reply(self, what: str, timeout_s: float) -> Any:
+        deadline = monotonic() + timeout_s
+        connection = self._channel.connection
+        while not connection.poll(0):
+            left = deadline - monotonic()
+            if left <= 0:
+                raise self._failed("hang", f"did not return from {what} within {timeout_s:g} s and was killed")
+            if self._process.sentinel in wait([connection, self._process.sentinel], min(left, _LOOK_S)) and not connection.poll(0):
+                raise self._died(what)
+            if self._memory_bytes and (resident := self._resident()) > self._memory_bytes:
+                raise self._failed("memory", f"held {resident} bytes in {what}, {self._memory_bytes} were allowed, and was killed")
+        try:
+            reply = self._channel.receive()
+        except (EOFError, ConnectionResetError) as error:
+            raise self._died(what) from error
+        except (GarbledError, OSError) as error:
+            raise self._failed("protocol", f"sent something else than the result of {what} ({error}), and was killed") from error
+        if isinstance(reply, Raised):
+            raise CandidateError(reply.kind, reply.text, reply.trace)
+        return reply.result
+
+    def _resident(self) -> int:
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file:
+            fields = file.read().split()
+            return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")  # what is shared is the parent's
+        return 0
+
+    def _died(self, what: str) -> WorkerError:
+        self._process.join(_GRACE_S)
+        code = self._process.exitcode
+        if code is None:
+            return self._failed("protocol", f"closed its end of the connection in {what}, and was killed")
+        if code < 0:
+            return self._failed("crash", f"was killed by {_signal(-code)} in {what}")
+        return self._failed("crash", f"ended with exit status {code} in {what}")
+
+    def _failed(self, kind: str, found: str) -> WorkerError:
+        log = self._tail()
+        self._end()
+        return WorkerError(kind, f"the candidate's process {found}", log)
+
+    def _tail(self) -> str:
+        with suppress(OSError):
+            size = os.fstat(self._log).st_size
+            return os.pread(self._log, _LOG_TAIL, max(0, size - _LOG_TAIL)).decode("utf-8", "replace")
+        return ""
+
+    def _end(self) -> None:
+        """TERM, KILL, and no more waiting than that: a process that the kernel holds is given up."""
+        with suppress(OSError):
+            self._channel.connection.close()
+        for end in (self._process.terminate, self._process.kill):
+            if self._process.exitcode is not None:
+                break
+            end()
+            self._process.join(_GRACE_S)
+        os.close(self._log)
+        self._log = -1
+
+
+def _signal(number: int) -> str:
+    with suppress(ValueError):
+        return f"{signal.Signals(number).name} ({signal.strsignal(number)})"
+    return f"signal {number}"
+
+
+class _importing:  # noqa: N801
+    """While processes are started: a `__main__` that is a script must not be run again in each of them. Workers need nothing of it."""
+
+    def __enter__(self) -> None:
+        main = sys.modules["__main__"]
+        self._kept = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+        for name in self._kept:
+            setattr(main, name, None)
+
+    def __exit__(self, *problem: object) -> None:
+        main = sys.modules["__main__"]
+        for name, value in self._kept.items():
+            setattr(main, name, value)

@@ -1,0 +1,128 @@
+"""The worker's side: a process that makes its Site, and does one task after the other until the parent is gone."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import forkserver, reduction, resource_tracker
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritmark.harness.worker.channel import Channel
+from tritmark.harness.worker.site import Site, site
+
+if TYPE_CHECKING:
+    from tritmark.harness.candidate import Candidate
+
+_PR_SET_PDEATHSIG = 1
+_TEXT = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One task."""
+
+    task: Callable[..., Any]
+    args: tuple[Any, ...]
+    dropped_buffers: tuple[int, ...]
+    """Numbers that the parent needs no more."""
+    dropped_launches: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The task's result."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The task raised."""
+
+    kind: str
+    """The exception's type."""
+    text: str
+    trace: str
+
+
+def serve(
+    connection: Connection,
+    candidates: Sequence[Candidate],
+    variant_id: str,
+    environment: dict[str, str],
+    memory_bytes: int,
+) -> None:
+    """Run in the new process. `memory_bytes` limits the address space from here on, 0 not at all. First comes the descriptor of what takes
+    all that the candidate prints."""
+    _let_go_of_the_server()
+    # Its parent is the server that forked it, which ends with the harness.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
+        (log,) = reduction.recvfds(end, 1)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    faulthandler.enable()
+    os.environ.clear()
+    os.environ.update(environment)
+    channel = Channel(connection, trusted=True)
+    try:
+        here = site(candidates, variant_id)
+        begin: Done | Raised = Done(None)
+    except BaseException as error:
+        begin = _raised(error)
+    channel.receive()
+    channel.send(begin)
+    if isinstance(begin, Raised):
+        return
+    if memory_bytes:
+        # Beyond what is mapped already; most of that is never touched.
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + memory_bytes, resource.RLIM_INFINITY))
+    while True:
+        try:
+            request = channel.receive()
+        except EOFError:
+            return
+        channel.send(_do(here, request))
+        sys.stdout.flush()
+
+
+def _let_go_of_the_server() -> None:
+    """Close the pipes with which a child could start more processes: while one is open the server outlives the harness, and what a
+    candidate writes into one ends it."""
+    server, tracker = forkserver._forkserver, resource_tracker._resource_tracker
+    for owner, name in ((server, "_forkserver_alive_fd"), (tracker, "_fd")):
+        descriptor = getattr(owner, name)
+        if descriptor is not None:
+            os.close(descriptor)
+            setattr(owner, name, None)
+
+
+def _do(here: Site, request: Request) -> Done | Raised:
+    for number in request.dropped_launches:
+        here.launches.pop(number, None)
+    for number in request.dropped_buffers:
+        here.buffers.pop(number, None)
+    try:
+        return Done(request.task(here, *request.args))
+    except BaseException as error:
+        return _raised(error)
+
+
+def _raised(error: BaseException) -> Raised:
+    try:
+        text = str(error)
+    except Exception:  # whose text cannot be had
+        text = "(no text)"
+    return Raised(type(error).__name__, text[:_TEXT], "".join(traceback.format_exception(error))[-_TEXT:])

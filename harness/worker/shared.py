@@ -1,0 +1,70 @@
+"""Memory that parent and worker share, between two pages that trap.
+
+A block is an anonymous file (memfd): it has no name, so nothing is left behind whatever becomes of the processes. The worker maps it with
+PROT_NONE pages on both sides; the parent's own mapping has none. What lies flush against such a page is guarded to the byte.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Edge = Literal["start", "end"]
+"""Which end of a block lies against a page that traps."""
+
+PAGE = mmap.PAGESIZE
+_PROT_NONE = 0
+
+
+class Block:
+    """`nbytes` of shared memory as a uint8 array `bytes`, zero at first, flush against the page before it or the page after it."""
+
+    def __init__(self, nbytes: int, edge: Edge = "end", descriptor: int | None = None) -> None:
+        inside = -(-max(1, nbytes) // PAGE) * PAGE
+        self.nbytes = nbytes
+        self.edge = edge
+        mine = descriptor is None
+        self.descriptor = os.memfd_create("tritmark", os.MFD_CLOEXEC) if descriptor is None else descriptor
+        try:
+            if mine:
+                os.ftruncate(self.descriptor, PAGE + inside + PAGE)
+            mapping = mmap.mmap(self.descriptor, PAGE + inside + PAGE)
+        except OSError as error:
+            os.close(self.descriptor)
+            raise MemoryError(f"{nbytes} bytes of shared memory: {error.strerror or error}") from error
+        start = PAGE if edge == "start" else PAGE + inside - nbytes
+        whole = np.frombuffer(mapping, np.uint8)
+        self.bytes: npt.NDArray[np.uint8] = whole[start : start + nbytes]
+        if not mine:
+            _protect(whole[:PAGE])
+            _protect(whole[PAGE + inside :])
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the descriptor; the memory goes when the last view of it is gone."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "descriptor", -1) >= 0:
+            self.close()
+
+
+def view(buffer: npt.NDArray[Any], offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None) -> npt.NDArray[Any]:
+    """An array within a flat uint8 array; it keeps the buffer alive."""
+    made: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer=buffer, offset=offset, strides=strides)
+    return made
+
+
+def _protect(page: npt.NDArray[np.uint8]) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(page.ctypes.data), ctypes.c_size_t(page.nbytes), _PROT_NONE):
+        code = ctypes.get_errno()
+        raise OSError(code, f"mprotect: {errno.errorcode.get(code, code)}")

@@ -1,0 +1,105 @@
+"""The tasks that judging is made of: memory, binding and running. All take the Site first; see Site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.spec import Arrays, Axes, Proof
+from tritmark.harness.worker.shared import Block, view
+from tritmark.harness.worker.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """An array in one of the worker's buffers, as the parent names it. `shape`, `dtype` and `strides` (bytes, None: C-contiguous)."""
+
+    buffer: Any
+    """The parent's object for the buffer, which keeps it alive; pickled as its number."""
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Handle, (int(self.buffer), self.offset, self.shape, self.dtype, self.strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a launch tells after a run."""
+
+    ran: str
+    runs: int
+    threads_used: int
+    bad: int
+
+
+def attach(site: Site, number: int, block: Block) -> None:
+    """Take a block of shared memory as the buffer of that number."""
+    site.buffers[number] = block.bytes
+
+
+def allocate(site: Site, number: int, nbytes: int) -> None:
+    """Make a buffer in the device's own memory."""
+    site.buffers[number] = _memory(site).allocate(nbytes)
+
+
+def write(site: Site, handle: Handle, values: npt.NDArray[Any]) -> None:
+    """Copy into the device's own memory."""
+    _memory(site).write(resolve(site, handle), values)
+
+
+def read(site: Site, handle: Handle, into: npt.NDArray[Any]) -> None:
+    """Copy out of the device's own memory; `into` lies in shared memory."""
+    _memory(site).read(resolve(site, handle), into)
+
+
+def describe(site: Site) -> tuple[int | None, int]:
+    """The last cache before the device's own memory, and what is free of that memory; bytes."""
+    memory = _memory(site)
+    return memory.cache, memory.available()
+
+
+def bind(site: Site, number: int, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> None:
+    """Bind the variant to arrays in the worker's buffers."""
+    site.launches[number] = site.variant.bind(_resolved(site, inputs), _resolved(site, outputs), axes, threads)
+
+
+def run(site: Site, number: int) -> Ran:
+    """Run a launch once."""
+    launch = site.launches[number]
+    launch.run()
+    return told(site, number)
+
+
+def told(site: Site, number: int) -> Ran:
+    """What a launch tells without running again."""
+    launch = site.launches[number]
+    return Ran(str(launch.ran), int(launch.runs), int(launch.threads_used), int(launch.bad))
+
+
+def proof(site: Site, number: int) -> Proof | None:
+    """What the device's launcher collected about a launch."""
+    return site.device.proof(site.launches[number])
+
+
+def resolve(site: Site, handle: Handle) -> Any:
+    """The array that a handle names."""
+    buffer = site.buffers[handle.buffer]
+    if isinstance(buffer, np.ndarray):
+        return view(buffer, handle.offset, handle.shape, handle.dtype, handle.strides)
+    return _memory(site).view(buffer, handle.offset, handle.shape, handle.dtype, handle.strides)
+
+
+def _resolved(site: Site, arrays: Arrays) -> Mapping[str, Any]:
+    return {name: resolve(site, value) if isinstance(value, Handle) else value for name, value in arrays.items()}
+
+
+def _memory(site: Site) -> Any:
+    assert site.device.memory is not None
+    return site.device.memory()

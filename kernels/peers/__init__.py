@@ -1,0 +1,14 @@
+"""Implementations of others, from their packages on PyPI, to cross-validate the kernels with: PEERS.
+
+Importing this loads none of them; each one's `missing()` says whether it is there. All come with `pip install 'tritmark[peers]'`.
+"""
+
+from __future__ import annotations
+
+from tritmark.harness.spec import Peer
+from tritmark.kernels.peers import ggml, gguf_numpy, onnx
+
+PEERS: tuple[Peer, ...] = (*ggml.PEERS, *gguf_numpy.PEERS, *onnx.PEERS)
+"""Every peer, in the order in which reports show them."""
+
+__all__ = ["PEERS"]

@@ -1,0 +1,128 @@
+"""libggml as a peer of ternary_quantize and ternary_matmul."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, Launch, Peer
+from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.peers import libggml, tq2_0
+from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
+
+_LANES = 16
+"""Sums that a dot product of a row keeps side by side, at most: float32 in a 512-bit register."""
+_EXACT = 1 << 24
+"""Up to here float32 holds every integer."""
+
+
+def _quantize(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    x, codes = inputs["x"], outputs["codes"]
+
+    def run() -> None:
+        libggml.quantize_into("tq2_0", x, codes)
+
+    return PeerLaunch("quantize_row_tq2_0_ref", 1, run)
+
+
+def _integers(inputs: Arrays, axes: Axes) -> Arrays:
+    return _encoded(inputs, axes, np.ones(axes["M"], np.float32))
+
+
+def _scaled(inputs: Arrays, axes: Axes) -> Arrays:
+    return _encoded(inputs, axes, _scale(inputs).astype(np.float32))
+
+
+def _scale(inputs: Arrays) -> Any:
+    """weight_scale / act_scale in float64, (M,)."""
+    return np.float64(inputs["weight_scale"]) / inputs["act_scale"].astype(np.float64)
+
+
+def _encoded(inputs: Arrays, axes: Axes, scale: Any) -> Arrays:
+    """Weights as TQ2_0, activations as Q8_K, columns filled up with zeros to whole blocks.
+
+    Both scales go into Q8_K's, which is float32: TQ2_0's is float16, and is 1 here.
+    """
+    pad = ((0, 0), (0, -axes["K"] % libggml.BLOCK))
+    weights = FORMATS["tq2_0"].pack(np.pad(inputs["weights"], pad), 1.0)
+    return {"weights": weights, "activations": libggml.pack_q8_K(np.pad(inputs["activations"], pad), scale)}
+
+
+def _multiply(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    M, N, K = axes["M"], axes["N"], -(-axes["K"] // libggml.BLOCK) * libggml.BLOCK
+    product = libggml.Product("tq2_0", inputs["weights"], N, K, M, threads)
+    activations, out = inputs["activations"], outputs["out"]
+    if out.dtype == np.float32:
+        return PeerLaunch("ggml_mul_mat", threads, lambda: product.run(activations, out))
+    floats = np.empty(out.shape, np.float32)
+
+    def run() -> None:
+        product.run(activations, floats)
+        out[...] = floats
+
+    return PeerLaunch("ggml_mul_mat", threads, run)
+
+
+def _too_long(axes: Axes) -> str | None:
+    # Sums that run side by side hold up to 2 * 128 for each column, and their offset another 128.
+    longest = _EXACT // (3 * 128)
+    return f"K = {axes['K']} is over {longest}, and its float32 sums need not be exact" if axes["K"] > longest else None
+
+
+def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """Blocks are summed in integers, as (w + 1) * a less the sum of a; each of these sums is scaled and added in float32.
+
+    Roundings on the way of a term: the scale, its product with the integer, one addition a block, and those of the lanes at the end.
+    """
+    blocks = -(-axes["K"] // libggml.BLOCK)
+    sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
+    return {"out": gamma(2 + blocks + _LANES) * _scale(inputs)[:, np.newaxis] * sums}
+
+
+_FORMATS = frozenset({"tile64", "row16"})
+_PRODUCT = "libggml, ggml_mul_mat of TQ2_0 weights and Q8_K activations (ggml_vec_dot_tq2_0_q8_K); from PyPI's pywhispercpp"
+
+PEERS = (
+    Peer(
+        name="ggml",
+        op="ternary_quantize",
+        formats=frozenset({"tq2_0"}),
+        dtypes=frozenset({"uint8"}),
+        source="libggml, quantize_row_tq2_0_ref; from PyPI's pywhispercpp",
+        version=libggml.version,
+        missing=libggml.missing,
+        encode=tq2_0.encode,
+        bind=_quantize,
+        outputs=("codes",),
+        refusal=tq2_0.refusal,
+        bound=tq2_0.bound,
+    ),
+    Peer(
+        name="ggml",
+        op="ternary_matmul",
+        formats=_FORMATS,
+        dtypes=frozenset({"int32"}),
+        source=_PRODUCT,
+        version=libggml.version,
+        missing=libggml.missing,
+        encode=_integers,
+        bind=_multiply,
+        outputs=("out",),
+        refusal=_too_long,
+    ),
+    Peer(
+        name="ggml",
+        op="ternary_matmul",
+        formats=_FORMATS,
+        dtypes=frozenset({"float32"}),
+        source=_PRODUCT,
+        version=libggml.version,
+        missing=libggml.missing,
+        encode=_scaled,
+        bind=_multiply,
+        outputs=("out",),
+        bound=_bound,
+    ),
+)

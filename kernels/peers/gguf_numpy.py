@@ -1,0 +1,66 @@
+"""gguf's NumPy quantizers as a peer of ternary_quantize: those with which llama.cpp's scripts write weight files."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import Arrays, Axes, Launch, Peer
+from tritmark.kernels.peers import tq2_0
+from tritmark.kernels.peers.launch import INSTALL, PeerLaunch
+
+_TYPES = {"tq1_0": "TQ1_0", "tq2_0": "TQ2_0"}
+
+
+def missing() -> str | None:
+    """Why gguf cannot be used here and what to do about it, or None."""
+    from importlib.util import find_spec
+
+    return None if find_spec("gguf") else INSTALL
+
+
+def version() -> str:
+    """Of the package."""
+    from importlib.metadata import version as version_of
+
+    return f"gguf {version_of('gguf')}"
+
+
+def quantize(format: str, x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    """Blocks of tq1_0 or tq2_0, uint8 (N, K/256*54 or *66), of float32 (N, K)."""
+    from gguf import GGMLQuantizationType
+    from gguf.quants import quantize as by_gguf
+
+    if format not in _TYPES:
+        raise InvalidArgumentError(op="gguf.quantize", argument="format", found=repr(format), legal=", ".join(_TYPES))
+    # What overflows, or is no number, is computed with as in C.
+    with np.errstate(all="ignore"):
+        return by_gguf(x, GGMLQuantizationType[_TYPES[format]])
+
+
+def _bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    x, codes = inputs["x"], outputs["codes"]
+
+    def run() -> None:
+        codes[...] = quantize("tq2_0", x.reshape(-1, tq2_0.BLOCK)).reshape(-1)
+
+    return PeerLaunch("gguf.quants.quantize", 1, run)
+
+
+PEERS = (
+    Peer(
+        name="gguf",
+        op="ternary_quantize",
+        formats=frozenset({"tq2_0"}),
+        dtypes=frozenset({"uint8"}),
+        source="llama.cpp, gguf.quants.quantize(x, TQ2_0) in NumPy; from PyPI's gguf",
+        version=version,
+        missing=missing,
+        encode=tq2_0.encode,
+        bind=_bind,
+        outputs=("codes",),
+        refusal=tq2_0.refusal,
+        bound=tq2_0.bound,
+    ),
+)

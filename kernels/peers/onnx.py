@@ -1,0 +1,196 @@
+"""ONNX Runtime's MatMulNBits with 2-bit weights as a peer of ternary_matmul.
+
+A product as a model would have it: float32 activations, which the int8 path (accuracy level 4) quantizes by itself for each block of 128
+columns, and codes w + 1 of two bits, four to a byte, the first in the lowest bits, with zero point 1 and a scale for each block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
+from tritmark.harness.spec import Arrays, Axes, Launch, Peer
+from tritmark.kernels.formats.bits import ZERO_BYTE
+from tritmark.kernels.peers.launch import INSTALL, PeerLaunch, gamma, times
+
+BLOCK = 128
+"""Columns that share a scale: the largest block for which ONNX Runtime has an int8 path with 2-bit weights."""
+INT8 = 4
+"""The accuracy level that admits int8; 0 asks for float32."""
+_STEP = 32
+"""Columns whose products go into one float32 addition, at least: a 256-bit register of int8."""
+_LANES = 16
+"""Sums side by side, at most."""
+_SCALES = 6
+"""Roundings of a term's scales: the activations' and its inverse, the weights', their product, and its products."""
+
+Floats = npt.NDArray[np.float32]
+
+
+def missing() -> str | None:
+    """Why ONNX Runtime, or onnx for the model, cannot be used here and what to do about it, or None."""
+    from importlib.util import find_spec
+
+    return None if find_spec("onnxruntime") and find_spec("onnx") else INSTALL
+
+
+def version() -> str:
+    """Of the package."""
+    from importlib.metadata import version as version_of
+
+    return f"onnxruntime {version_of('onnxruntime')}"
+
+
+def pack(codes: npt.NDArray[np.int8], block: int = BLOCK) -> npt.NDArray[np.uint8]:
+    """Ternary codes (N, K) as MatMulNBits takes them: uint8 (N, K/block, block/4), columns filled up with code 0 to whole blocks."""
+    N, K = codes.shape
+    fields = np.pad(codes, ((0, 0), (0, -K % block))).view(np.uint8).reshape(N, -1, block // 4, 4)
+    # Modulo 256, and 1 added to each field at the end.
+    packed: npt.NDArray[np.uint8] = (fields * np.array([1, 4, 16, 64], np.uint8)).sum(axis=3, dtype=np.uint8)
+    packed += np.uint8(ZERO_BYTE)
+    return packed
+
+
+class Product:
+    """A session that multiplies activations (M, K), float32, with weights as `pack` gives them, times a scale."""
+
+    def __init__(self, weights: npt.NDArray[np.uint8], scale: float, K: int, *, accuracy: int = INT8, threads: int = 1) -> None:
+        reason = missing()
+        if reason:
+            raise DeviceUnavailableError(f"onnxruntime: {reason}", next_step="pip install 'tritmark[peers]'")
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        # Between runs its threads must not take the cores from what is timed by turns with it.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        model = _model(weights, scale, K, accuracy)
+        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._columns = K, len(weights)
+
+    def into(self, activations: Floats, out: Floats) -> Callable[[], None]:
+        """What runs the product with these arrays, in place."""
+        K, N = self._columns
+        for name, array, columns in (("activations", activations, K), ("out", out, N)):
+            if array.dtype != np.float32 or array.ndim != 2 or array.shape[1] != columns or not array.flags.c_contiguous:
+                found, legal = f"{array.dtype} of shape {array.shape}", f"C-contiguous float32 with {columns} columns"
+                raise InvalidArgumentError(op="MatMulNBits", argument=name, found=found, legal=legal)
+        binding = self._session.io_binding()
+        binding.bind_cpu_input("A", activations)
+        binding.bind_output("Y", "cpu", 0, np.float32, out.shape, out.ctypes.data)
+
+        def run() -> None:
+            self._session.run_with_iobinding(binding)
+
+        return run
+
+    def __call__(self, activations: Floats) -> Floats:
+        """The product, (M, N)."""
+        out = np.empty((len(activations), self._columns[1]), np.float32)
+        self.into(activations, out)()
+        return out
+
+
+def _model(weights: npt.NDArray[np.uint8], scale: float, K: int, accuracy: int) -> bytes:
+    """The model, serialized."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    N, blocks, quarter = weights.shape
+    constants: dict[str, npt.NDArray[Any]] = {
+        "B": weights,
+        "scales": np.full((N, blocks), scale, np.float32),
+        "zero_points": np.full((N, -(-blocks // 4)), ZERO_BYTE, np.uint8),
+    }
+    node = helper.make_node(
+        "MatMulNBits",
+        ["A", *constants],
+        ["Y"],
+        domain="com.microsoft",
+        K=K,
+        N=N,
+        bits=2,
+        block_size=4 * quarter,
+        accuracy_level=accuracy,
+    )
+    graph = helper.make_graph(
+        [node],
+        "ternary_matmul",
+        [helper.make_tensor_value_info("A", TensorProto.FLOAT, ["M", K])],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, ["M", N])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    serialized: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    return serialized
+
+
+@cache
+def quantizes() -> bool:
+    """Whether accuracy level 4 computes in int8 here: older versions, and some processors, have float32 for 2-bit weights only."""
+    row = np.ones((1, BLOCK), np.float32)
+    row[0, 0] = 100
+    # 1 * 127 / 100 becomes 1, which stands for 0.79.
+    found = Product(pack(np.eye(16, BLOCK, dtype=np.int8)), 1.0, BLOCK)(row)
+    return bool((found != row[:, :16]).any())
+
+
+def _activations(inputs: Arrays) -> npt.NDArray[np.float64]:
+    """What the int8 activations stand for."""
+    values: npt.NDArray[np.float64] = inputs["activations"] / inputs["act_scale"].astype(np.float64)[:, np.newaxis]
+    return values
+
+
+def _encode(inputs: Arrays, axes: Axes) -> Arrays:
+    return {
+        "activations": _activations(inputs).astype(np.float32),
+        "weights": pack(inputs["weights"]),
+        "weight_scale": inputs["weight_scale"],
+    }
+
+
+def _bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    product = Product(inputs["weights"], float(inputs["weight_scale"]), axes["K"], threads=threads)
+    return PeerLaunch("MatMulNBits", threads, product.into(inputs["activations"], outputs["out"]))
+
+
+def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """What the quantization of the activations loses, which is known but where a quotient is next to a tie, and float32's roundings.
+
+    The int8 path sums (w + 1) * q in integers, adds them up in float32, and takes off the zero point times the sum of q likewise.
+    """
+    values, weights, scale = _activations(inputs), inputs["weights"], float(inputs["weight_scale"])
+    if not quantizes():
+        return {"out": gamma(axes["K"] + _SCALES) * scale * times(np.abs(values), np.abs(weights))}
+    columns = ((0, 0), (0, -axes["K"] % BLOCK))
+    blocks = np.pad(values.astype(np.float32).astype(np.float64), columns).reshape(axes["M"], -1, BLOCK)
+    steps = np.abs(blocks).max(axis=2, keepdims=True) / 127
+    quotients = np.divide(blocks, steps, out=np.zeros_like(blocks), where=steps > 0)
+    taken = np.rint(quotients)
+    ties = np.abs(np.abs(quotients - np.trunc(quotients)) - 0.5) <= 127 * gamma(4)
+    lost = values - (taken * steps).reshape(axes["M"], -1)[:, : axes["K"]]
+    roundings = -(-axes["K"] // _STEP) + blocks.shape[1] + _LANES + _SCALES
+    slack = (steps * (ties + gamma(roundings) * np.abs(taken))).reshape(axes["M"], -1)[:, : axes["K"]]
+    return {"out": scale * (np.abs(times(lost, weights)) + times(slack, weights, plus=2))}
+
+
+PEERS = (
+    Peer(
+        name="onnxruntime",
+        op="ternary_matmul",
+        formats=frozenset({"tile64", "row16"}),
+        dtypes=frozenset({"float32"}),
+        source="ONNX Runtime, com.microsoft.MatMulNBits, bits = 2, blocks of 128, accuracy level 4; from PyPI's onnxruntime",
+        version=version,
+        missing=missing,
+        encode=_encode,
+        bind=_bind,
+        outputs=("out",),
+        bound=_bound,
+    ),
+)

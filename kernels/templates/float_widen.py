@@ -1,0 +1,13 @@
+"""A kernel of float_widen: float16 to float32, exactly."""
+
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.candidate import kernel
+
+
+@kernel(op="float_widen", format="float16", dtype="float32")
+def widen(h: Any, x: Any) -> None:
+    """h is float16 (n,), x float32 (n,)."""
+    x[...] = h.astype(np.float32)

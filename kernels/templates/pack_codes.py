@@ -1,0 +1,18 @@
+"""A kernel of pack_codes for row16: weight e of 16 is the field w + 1 at shift 8 * (e % 4) + 2 * (e / 4) of a word; rows of whole 64."""
+
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.candidate import kernel
+
+
+@kernel(op="pack_codes", format="row16", dtype="uint8")
+def pack(codes: Any, scales: Any, packed: Any, N: int, K: int) -> None:
+    """codes is int8 (N, K), scales float32 (1, 1); packed is uint8, with the scale in the first 4 of its last 64 bytes."""
+    fields = np.ones((N, -(-K // 64) * 64), np.uint8)
+    fields[:, :K] = codes + 1
+    four = fields.reshape(-1, 4, 4)  # word, shift 2 * this, byte
+    packed[:-64] = (four[:, 0] | four[:, 1] << 2 | four[:, 2] << 4 | four[:, 3] << 6).reshape(-1)
+    packed[-64:] = 0
+    packed[-64:-60] = scales.reshape(-1).view(np.uint8)

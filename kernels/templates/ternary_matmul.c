@@ -1,0 +1,28 @@
+/* A kernel of ternary_matmul for tile64: out = activations * weights^T, times weight_scale / act_scale.
+ *
+ * A tile is 64 rows; of each 4 columns it has 64 bytes: byte 4 * r + c holds column c of the rows r, r + 16, r + 32 and r + 48 in bits 0-1, 2-3,
+ * 4-5 and 6-7, as the field w + 1. */
+#include <stdint.h>
+
+/* `stride`: elements from one row of activations to the next. */
+void ternary_matmul(const int8_t *activations, int64_t stride, const uint8_t *weights, float weight_scale, const float *act_scale, float *out,
+                    int64_t M, int64_t N, int64_t K)
+{
+    int64_t groups = (K + 3) / 4;
+    for (int64_t m = 0; m < M; m++) {
+        const int8_t *row = activations + m * stride;
+        double factor = (double)weight_scale / (double)act_scale[m];
+        for (int64_t tile = 0; 64 * tile < N; tile++) {
+            const uint8_t *packed = weights + tile * groups * 64;
+            int32_t sums[64] = {0};
+            for (int64_t k = 0; k < K; k++)
+                for (int r = 0; r < 16; r++) {
+                    int byte = packed[64 * (k / 4) + 4 * r + k % 4];
+                    for (int part = 0; part < 4; part++)
+                        sums[16 * part + r] += row[k] * ((byte >> 2 * part & 3) - 1);
+                }
+            for (int64_t n = 0; n < 64 && 64 * tile + n < N; n++)
+                out[m * N + 64 * tile + n] = (float)((double)sums[n] * factor);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+"""A kernel of ternary_matmul for tile64: out = activations @ weights.T, times weight_scale / act_scale."""
+
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.candidate import kernel
+
+
+@kernel(op="ternary_matmul", format="tile64", dtype="float32", max={"K": 8388607})
+def matmul(activations: Any, weights: Any, weight_scale: Any, act_scale: Any, out: Any, N: int, K: int) -> None:
+    """activations is int8 (M, K), its rows perhaps apart; weights are packed bytes, act_scale float32 (M,), out float32 (M, N).
+
+    A tile is 64 rows; of each 4 columns it has 64 bytes: byte 4 * r + c holds column c of the rows r, r + 16, r + 32 and r + 48 in bits
+    0-1, 2-3, 4-5 and 6-7, as the field w + 1. 64 bytes with the scale come last.
+    """
+    groups = -(-K // 4)
+    tiles = weights[:-64].reshape(-1, groups, 16, 4)
+    wide = activations.astype(np.float64)  # in which every partial sum is exact
+    factor = np.float64(weight_scale) / act_scale.astype(np.float64)
+    for tile, packed in enumerate(tiles):
+        columns = packed.transpose(1, 0, 2).reshape(16, groups * 4)[:, :K]
+        rows = np.concatenate([columns >> shift & 3 for shift in (0, 2, 4, 6)]).astype(np.float64) - 1
+        end = min(64 * (tile + 1), N)
+        out[:, 64 * tile : end] = (wide @ rows[: end - 64 * tile].T) * factor[:, np.newaxis]

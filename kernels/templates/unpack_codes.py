@@ -1,0 +1,16 @@
+"""A kernel of unpack_codes for row16: weight e of 16 is the field w + 1 at shift 8 * (e % 4) + 2 * (e / 4) of a word; rows of whole 64."""
+
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.candidate import kernel
+
+
+@kernel(op="unpack_codes", format="row16", dtype="int8")
+def unpack(packed: Any, codes: Any, scales: Any, N: int, K: int) -> None:
+    """packed is uint8, with the scale in the first 4 of its last 64 bytes; codes is int8 (N, K), scales float32 (1, 1)."""
+    words = packed[:-64].reshape(-1, 1, 4)
+    fields = words >> np.array([0, 2, 4, 6], np.uint8).reshape(1, 4, 1) & 3
+    codes[...] = fields.reshape(N, -1)[:, :K].astype(np.int8) - 1
+    scales.reshape(-1).view(np.uint8)[...] = packed[-64:-60]

@@ -1,0 +1,91 @@
+"""The C++ reference and the planted faults, compiled once into one library, and what the tests of cross-validation share."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritmark.harness.cross import CppLibrary
+from tritmark.harness.providers import Installed
+from tritmark.harness.record import PeerComparison
+from tritmark.harness.spec import Axes, KernelKey, Peer, Variant
+from tritmark.harness.validate.compare import expectations
+from tritmark.harness.validate.cross import collect, confront, suited
+from tritmark.kernels import PROVIDER
+
+HERE = Path(__file__).parent
+FLAGS = ("-std=c++17", "-O2", "-Wall", "-Werror", "-ffp-contract=off", "-shared", "-fPIC")
+
+
+@pytest.fixture(scope="session")
+def installed() -> Installed:
+    return Installed({"builtin": PROVIDER})
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shared library. Without a C++ compiler there is nothing to test with."""
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("no C++ compiler: neither g++ nor clang++ is on PATH")
+    library = tmp_path_factory.mktemp("cross") / "libreference.so"
+    sources = [str(HERE / name) for name in ("reference.cpp", "faults.cpp")]
+    done = subprocess.run([compiler, *FLAGS, *sources, "-o", str(library)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+@pytest.fixture(scope="session")
+def references(compiled: Path, installed: Installed) -> tuple[Peer, ...]:
+    return CppLibrary(str(compiled), str(HERE / "reference.toml")).peers(installed)
+
+
+@pytest.fixture(scope="session")
+def faults(compiled: Path, installed: Installed) -> Mapping[str, Peer]:
+    """The faulty functions, by symbol."""
+    peers = CppLibrary(str(compiled), str(HERE / "faults.toml")).peers(installed)
+    return {peer.name.rpartition(":")[2]: peer for peer in peers}
+
+
+@pytest.fixture(scope="session")
+def reference_for(references: tuple[Peer, ...]) -> Callable[[KernelKey], Peer]:
+    """reference_for(key): the one C++ function for it."""
+
+    def of(key: KernelKey) -> Peer:
+        found = suited(references, key)
+        assert len(found) == 1, f"{key} has {len(found)} references; write one in reference.cpp and describe it in reference.toml"
+        return found[0]
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def compare(installed: Installed) -> Callable[..., PeerComparison]:
+    """compare(variant, peer, axes, family, seed=0, logical=None, measure=False): what cross-validation says."""
+
+    def run(
+        variant: Variant,
+        peer: Peer,
+        axes: Axes,
+        family: str = "uniform",
+        *,
+        seed: int = 0,
+        logical: Mapping[str, Any] | None = None,
+        measure: bool = False,
+        budget_s: float = 0.03,
+    ) -> PeerComparison:
+        op, key = installed.ops[variant.key.op], variant.key
+        inputs = op.generate(axes, family, np.random.default_rng(seed)) if logical is None else logical
+        encoded = op.encode(inputs, axes, key.format)
+        device = installed.registry.devices[key.device]
+        found = collect(device, op, variant, peer, inputs, encoded, axes, threads=1, seed=seed, measure=measure, budget_s=budget_s)
+        expected = expectations(op, axes, key, op.reference(inputs, axes, key))
+        return confront(op, key, expected, found, peer=peer, logical=inputs, axes=axes)
+
+    return run

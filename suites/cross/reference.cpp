@@ -1,0 +1,366 @@
+// An independent reference for every op of tritmark, in plain C++17: written from the formats' and the ops' descriptions, one element at a
+// time, without a line of the kernels or of the NumPy references. Slow, and meant to be read. int64 and double wherever the op asks for no
+// narrower arithmetic; compiled with -ffp-contract=off, so a product is rounded where it is written. Little-endian hosts only.
+//
+// Arrays are C-contiguous. float16 and bfloat16 are their bits in uint16_t.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+// --- floats --------------------------------------------------------------------------------------------------------------------------
+
+struct Narrow {
+    int precision;     // bits of the significand, the implied one included
+    int least;         // exponent of the smallest normal number
+    int largest;       // exponent of the largest one
+};
+constexpr Narrow kHalf{11, -14, 15};
+constexpr Narrow kBrain{8, -126, 127};
+
+template <class To, class From>
+To bits_of(From from)
+{
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    std::memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+// A double in a narrower type, to nearest even, as its 16 bits.
+uint16_t narrowed(double x, Narrow type)
+{
+    const int stored = type.precision - 1;
+    const uint32_t sign = std::signbit(x) ? 0x8000u : 0u;
+    const uint32_t infinity = uint32_t(type.largest - type.least + 2) << stored;
+    if (std::isinf(x)) return uint16_t(sign | infinity);
+    const double magnitude = std::fabs(x);
+    if (magnitude == 0) return uint16_t(sign);
+    const int exponent = std::max(std::ilogb(magnitude), type.least);
+    // In units of the last place, where doubles are exact; nearbyint rounds halves to even.
+    const double units = std::nearbyint(std::ldexp(magnitude, stored - exponent));
+    // A significand that rounds up to a power of two carries into the exponent by itself, and a denormal into the normals.
+    const uint32_t biased = uint32_t(exponent - type.least) << stored;
+    return uint16_t(sign | std::min(biased + uint32_t(units), infinity));
+}
+
+// A float32, NaN included: that becomes quiet and keeps its sign and the leading bits of its payload.
+uint16_t narrowed_float(float x, Narrow type)
+{
+    if (!std::isnan(x)) return narrowed(double(x), type);
+    const uint32_t bits = bits_of<uint32_t>(x);
+    const int stored = type.precision - 1;
+    const uint32_t infinity = uint32_t(type.largest - type.least + 2) << stored;
+    const uint32_t quiet = 1u << (stored - 1);
+    return uint16_t((bits >> 31 << 15) | infinity | quiet | ((bits & 0x3fffff) >> (23 - stored)));
+}
+
+float widened(uint16_t bits, Narrow type)
+{
+    const int stored = type.precision - 1;
+    const int exponent = (bits & 0x7fff) >> stored;
+    const int fraction = bits & ((1 << stored) - 1);
+    const bool negative = bits >> 15;
+    if (exponent == type.largest - type.least + 2) {
+        const uint32_t payload = fraction ? 0x400000u | uint32_t(fraction) << (23 - stored) : 0u;
+        return bits_of<float>((negative ? 0xff800000u : 0x7f800000u) | payload);
+    }
+    const double significand = exponent ? fraction + (1 << stored) : fraction;
+    const double value = std::ldexp(significand, std::max(exponent, 1) - 1 + type.least - stored);
+    return float(negative ? -value : value);
+}
+
+// --- formats -------------------------------------------------------------------------------------------------------------------------
+
+// A field of two bits: which byte, and the shift in it.
+struct Field {
+    int64_t byte;
+    int shift;
+};
+
+// I2_S on x86: blocks of 128 along the flat array in 32 bytes, the first 32 in the top bits.
+Field i2_s_x86(int64_t flat)
+{
+    const int64_t j = flat % 128;
+    return {flat / 128 * 32 + j % 32, int(6 - 2 * (j / 32))};
+}
+
+// TQ2_0: blocks of 256 in 66 bytes; half blocks of 128 in 32 bytes, the first 32 in the lowest bits.
+Field tq2_0(int64_t flat)
+{
+    const int64_t e = flat % 256;
+    return {flat / 256 * 66 + 32 * (e / 128) + e % 32, int(2 * (e % 128 / 32))};
+}
+
+// row16, one row: words of 16; weight e of a word at bit 8 * (e % 4) + 2 * (e / 4), little-endian.
+Field row16(int64_t column)
+{
+    const int64_t e = column % 16, bit = 8 * (e % 4) + 2 * (e / 4);
+    return {column / 16 * 4 + bit / 8, int(bit % 8)};
+}
+
+int64_t row16_bytes(int64_t K) { return (K + 63) / 64 * 16; }
+
+// tile64: tiles of 64 rows; each group of 4 columns of a tile takes 64 bytes, of which 4 r + c holds column c of the rows r, r + 16, ...
+Field tile64(int64_t row, int64_t column, int64_t K)
+{
+    const int64_t groups = (K + 3) / 4, in_tile = row % 64;
+    return {(row / 64 * groups + column / 4) * 64 + 4 * (in_tile % 16) + column % 4, int(2 * (in_tile / 16))};
+}
+
+int taken(const uint8_t *packed, Field field) { return (packed[field.byte] >> field.shift & 3) - 1; }
+
+void put(uint8_t *packed, Field field, int code)
+{
+    packed[field.byte] = uint8_t((packed[field.byte] & ~(3 << field.shift)) | (code + 1) << field.shift);
+}
+
+void put_half(uint8_t *at, float scale)
+{
+    const uint16_t half = narrowed_float(scale, kHalf);
+    std::memcpy(at, &half, 2);
+}
+
+// --- ops -----------------------------------------------------------------------------------------------------------------------------
+
+float clamped(float x, float low, float high) { return std::min(std::max(x, low), high); }
+
+// Scales and codes of ternary_quantize, blocks along the flat array.
+std::vector<int> block_codes(const float *x, float *scales, int64_t n, int64_t block)
+{
+    std::vector<int> codes(static_cast<size_t>(n));
+    for (int64_t start = 0, b = 0; start < n; start += block, ++b) {
+        const int64_t end = std::min(n, start + block);
+        float largest = 1e-8f;
+        for (int64_t i = start; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
+        scales[b] = largest;
+        for (int64_t i = start; i < end; ++i) {
+            const double half = 0.5 * double(largest);
+            codes[size_t(i)] = (double(x[i]) > half) - (double(x[i]) < -half);
+        }
+    }
+    return codes;
+}
+
+// Half of the terms are added to the other half until one is left.
+double pairwise(std::vector<double> terms)
+{
+    for (size_t half = terms.size() / 2; half; half /= 2)
+        for (size_t i = 0; i < half; ++i) terms[i] += terms[i + half];
+    return terms[0];
+}
+
+double mean_magnitude(const float *x, int64_t n)
+{
+    const int64_t most = int64_t(1) << 22, chunk = 4096 * ((n + most - 1) / most);
+    std::vector<double> sums(1024, 0.0);
+    for (int64_t c = 0; c * chunk < n; ++c) {
+        std::vector<double> lanes(16, 0.0);
+        const int64_t end = std::min(n, (c + 1) * chunk);
+        for (int64_t i = c * chunk; i < end; ++i) lanes[size_t((i - c * chunk) % 16)] += std::fabs(double(x[i]));
+        sums[size_t(c)] = pairwise(lanes);
+    }
+    return pairwise(sums) / double(n);
+}
+
+using Weight = int (*)(const uint8_t *, int64_t row, int64_t column, int64_t K);
+
+int of_tile64(const uint8_t *packed, int64_t row, int64_t column, int64_t K) { return taken(packed, tile64(row, column, K)); }
+int of_row16(const uint8_t *packed, int64_t row, int64_t column, int64_t K) { return taken(packed + row * row16_bytes(K), row16(column)); }
+
+template <class Store>
+void product(Weight weight, const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
+{
+    std::vector<int> row(static_cast<size_t>(K));
+    for (int64_t n = 0; n < N; ++n) {
+        for (int64_t k = 0; k < K; ++k) row[size_t(k)] = weight(weights, n, k, K);
+        for (int64_t m = 0; m < M; ++m) {
+            int64_t sum = 0;
+            for (int64_t k = 0; k < K; ++k) sum += int64_t(activations[m * K + k]) * row[size_t(k)];
+            store(m, n, sum);
+        }
+    }
+}
+
+template <class Read>
+void float_product(float *c, int64_t M, int64_t N, int64_t K, Read read)
+{
+    for (int64_t m = 0; m < M; ++m)
+        for (int64_t n = 0; n < N; ++n) {
+            double sum = 0;
+            for (int64_t k = 0; k < K; ++k) sum += read(m, n, k);
+            c[m * N + n] = float(sum);
+        }
+}
+
+}  // namespace
+
+extern "C" {
+
+void i2s_quantize(const float *x, float scale, int8_t *q, int64_t n)
+{
+    for (int64_t i = 0; i < n; ++i) q[i] = int8_t(std::nearbyintf(clamped(x[i] / scale, -2.0f, 1.0f)));
+}
+
+void i2s_dequantize(const int8_t *q, float scale, float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; ++i) x[i] = float(double(q[i]) * double(scale));
+}
+
+void ternary_quantize_none(const float *x, int8_t *codes, float *scales, int64_t n, int64_t block)
+{
+    const std::vector<int> found = block_codes(x, scales, n, block);
+    for (int64_t i = 0; i < n; ++i) codes[i] = int8_t(found[size_t(i)]);
+}
+
+void ternary_quantize_i2_s_x86(const float *x, uint8_t *codes, float *scales, int64_t n, int64_t block)
+{
+    const std::vector<int> found = block_codes(x, scales, n, block);
+    for (int64_t i = 0; i < (n + 127) / 128 * 128; ++i) put(codes, i2_s_x86(i), i < n ? found[size_t(i)] : 0);
+}
+
+void ternary_quantize_row16(const float *x, uint8_t *codes, float *scales, int64_t n, int64_t block)
+{
+    const std::vector<int> found = block_codes(x, scales, n, block);
+    for (int64_t i = 0; i < (n + 63) / 64 * 64; ++i) put(codes, row16(i), i < n ? found[size_t(i)] : 0);
+}
+
+// Returns 1 for another block than TQ2_0's.
+int ternary_quantize_tq2_0(const float *x, uint8_t *codes, float *scales, int64_t n, int64_t block)
+{
+    if (block != 256) return 1;
+    const std::vector<int> found = block_codes(x, scales, n, block);
+    for (int64_t i = 0; i < (n + 255) / 256 * 256; ++i) put(codes, tq2_0(i), i < n ? found[size_t(i)] : 0);
+    for (int64_t b = 0; b < (n + 255) / 256; ++b) put_half(codes + 66 * b + 64, scales[b]);
+    return 0;
+}
+
+void absmean_quantize(const float *x, int8_t *codes, float *scale, int64_t n)
+{
+    *scale = float(std::max(mean_magnitude(x, n), 1e-5));
+    for (int64_t i = 0; i < n; ++i) codes[i] = int8_t(clamped(std::nearbyintf(x[i] / *scale), -1.0f, 1.0f));
+}
+
+void activation_quantize(const float *x, int8_t *q, float *scale, int32_t *sum, int64_t M, int64_t K)
+{
+    for (int64_t m = 0; m < M; ++m) {
+        float largest = 1e-5f;
+        for (int64_t k = 0; k < K; ++k) largest = std::max(largest, std::fabs(x[m * K + k]));
+        scale[m] = 127.0f / largest;
+        int64_t total = 0;
+        for (int64_t k = 0; k < K; ++k) {
+            q[m * K + k] = int8_t(clamped(std::nearbyintf(x[m * K + k] * scale[m]), -128.0f, 127.0f));
+            total += q[m * K + k];
+        }
+        sum[m] = int32_t(total);
+    }
+}
+
+void float_narrow_float16(const float *x, uint16_t *h, int64_t n)
+{
+    for (int64_t i = 0; i < n; ++i) h[i] = narrowed_float(x[i], kHalf);
+}
+
+void float_narrow_bfloat16(const float *x, uint16_t *h, int64_t n)
+{
+    for (int64_t i = 0; i < n; ++i) h[i] = narrowed_float(x[i], kBrain);
+}
+
+void float_widen_float16(const uint16_t *h, float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; ++i) x[i] = widened(h[i], kHalf);
+}
+
+void float_widen_bfloat16(const uint16_t *h, float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; ++i) x[i] = widened(h[i], kBrain);
+}
+
+void pack_codes_i2_s_x86(const int8_t *codes, const float *scales, uint8_t *packed, int64_t N, int64_t K)
+{
+    std::memset(packed, 0, size_t(N * K / 4 + 32));
+    for (int64_t i = 0; i < N * K; ++i) put(packed, i2_s_x86(i), codes[i]);
+    std::memcpy(packed + N * K / 4, scales, 4);
+}
+
+void pack_codes_row16(const int8_t *codes, const float *scales, uint8_t *packed, int64_t N, int64_t K)
+{
+    const int64_t row = row16_bytes(K);
+    std::memset(packed, 0, size_t(N * row + 64));
+    for (int64_t n = 0; n < N; ++n)
+        for (int64_t k = 0; k < 4 * row; ++k) put(packed + n * row, row16(k), k < K ? codes[n * K + k] : 0);
+    std::memcpy(packed + N * row, scales, 4);
+}
+
+void pack_codes_tq2_0(const int8_t *codes, const float *scales, uint8_t *packed, int64_t N, int64_t K)
+{
+    std::memset(packed, 0, size_t(N * K / 256 * 66));
+    for (int64_t i = 0; i < N * K; ++i) put(packed, tq2_0(i), codes[i]);
+    for (int64_t b = 0; b < N * K / 256; ++b) put_half(packed + 66 * b + 64, scales[b]);
+}
+
+void unpack_codes_i2_s_x86(const uint8_t *packed, int8_t *codes, float *scales, int64_t N, int64_t K)
+{
+    for (int64_t i = 0; i < N * K; ++i) codes[i] = int8_t(taken(packed, i2_s_x86(i)));
+    std::memcpy(scales, packed + N * K / 4, 4);
+}
+
+void unpack_codes_row16(const uint8_t *packed, int8_t *codes, float *scales, int64_t N, int64_t K)
+{
+    for (int64_t n = 0; n < N; ++n)
+        for (int64_t k = 0; k < K; ++k) codes[n * K + k] = int8_t(of_row16(packed, n, k, K));
+    std::memcpy(scales, packed + N * row16_bytes(K), 4);
+}
+
+void unpack_codes_tq2_0(const uint8_t *packed, int8_t *codes, float *scales, int64_t N, int64_t K)
+{
+    for (int64_t i = 0; i < N * K; ++i) codes[i] = int8_t(taken(packed, tq2_0(i)));
+    for (int64_t b = 0; b < N * K / 256; ++b) {
+        uint16_t half;
+        std::memcpy(&half, packed + 66 * b + 64, 2);
+        scales[b] = widened(half, kHalf);
+    }
+}
+
+#define TERNARY_MATMUL(format)                                                                                                              \
+    void ternary_matmul_##format##_int32(const int8_t *activations, const uint8_t *weights, int32_t *out, int64_t M, int64_t N, int64_t K)  \
+    {                                                                                                                                       \
+        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { out[m * N + n] = int32_t(sum); });     \
+    }                                                                                                                                       \
+    void ternary_matmul_##format##_float32(const int8_t *activations, const uint8_t *weights, float weight_scale, const float *act_scale,   \
+                                           float *out, int64_t M, int64_t N, int64_t K)                                                     \
+    {                                                                                                                                       \
+        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) {                                        \
+            out[m * N + n] = float(double(sum) * double(weight_scale) / double(act_scale[m]));                                              \
+        });                                                                                                                                 \
+    }                                                                                                                                       \
+    void ternary_matmul_##format##_bfloat16(const int8_t *activations, const uint8_t *weights, float weight_scale, const float *act_scale,  \
+                                            uint16_t *out, int64_t M, int64_t N, int64_t K)                                                 \
+    {                                                                                                                                       \
+        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) {                                        \
+            out[m * N + n] = narrowed(double(sum) * double(weight_scale) / double(act_scale[m]), kBrain);                                   \
+        });                                                                                                                                 \
+    }
+TERNARY_MATMUL(tile64)
+TERNARY_MATMUL(row16)
+
+void matmul_fp32(const float *a, const float *b, float *c, int64_t M, int64_t N, int64_t K)
+{
+    float_product(c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(a[m * K + k]) * double(b[k * N + n]); });
+}
+
+void matmul_fp16(const uint16_t *a, const uint16_t *b, float *c, int64_t M, int64_t N, int64_t K)
+{
+    float_product(c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(widened(a[m * K + k], kHalf)) * widened(b[k * N + n], kHalf); });
+}
+
+void matmul_bf16(const uint16_t *a, const uint16_t *b, float *c, int64_t M, int64_t N, int64_t K)
+{
+    float_product(c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(widened(a[m * K + k], kBrain)) * widened(b[k * N + n], kBrain); });
+}
+
+}  // extern "C"

@@ -1,0 +1,82 @@
+"""Every op, format and dtype: the best kernel agrees with the C++ reference. On the CPU where it has a kernel, else in the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tritmark.harness.machine import gpu
+from tritmark.harness.providers import Installed
+from tritmark.harness.record import PeerComparison, Status
+from tritmark.harness.spec import Axes, KernelKey, Peer, Variant
+from tritmark.kernels import OPS, PROVIDER
+
+AXES = {
+    "n": ({"n": 1}, {"n": 131}, {"n": 5000}),
+    "n,block": ({"n": 1, "block": 32}, {"n": 1000, "block": 64}, {"n": 1537, "block": 256}),
+    "M,K": ({"M": 1, "K": 1}, {"M": 3, "K": 131}),
+    "N,K": ({"N": 2, "K": 64}, {"N": 3, "K": 256}, {"N": 5, "K": 768}),
+    "M,N,K": ({"M": 1, "N": 1, "K": 1}, {"M": 3, "N": 67, "K": 133}, {"M": 1, "N": 16, "K": 256}),
+}
+"""Shapes for the ops of these axes: the least, and tails."""
+
+
+def _keys() -> list[KernelKey]:
+    """One key for each op, format and dtype: the CPU's where there is one."""
+    keys: dict[tuple[str, str, str], KernelKey] = {}
+    for variant in PROVIDER.variants:
+        key = variant.key
+        held = keys.setdefault((key.op, key.format, key.dtype), key)
+        if held.device != "cpu" and key.device == "cpu":
+            keys[key.op, key.format, key.dtype] = key
+    return list(keys.values())
+
+
+KEYS = _keys()
+HERE = [key for key in KEYS if key.device == "cpu"]
+THERE = [key for key in KEYS if key.device != "cpu"]
+
+
+def test_every_op_has_a_reference(reference_for: Callable[[KernelKey], Peer]):
+    assert {key.op for key in KEYS} == {op.name for op in OPS}
+    assert all(reference_for(key).missing() is None for key in KEYS)
+
+
+def _best(installed: Installed, key: KernelKey, axes: Axes) -> Variant | None:
+    """The kernel of the highest tier that takes these axes; None where the format or the op takes no such shape."""
+    fitting = [variant for variant, refusal in installed.registry.candidates(key, axes) if refusal is None]
+    return max(fitting, key=lambda variant: variant.tier, default=None)
+
+
+def _agree(installed: Installed, key: KernelKey, peer: Peer, compare: Callable[..., PeerComparison]) -> int:
+    op, judged = installed.ops[key.op], 0
+    for nth, axes in enumerate(AXES[",".join(op.axes)]):
+        variant = _best(installed, key, axes)
+        if variant is None:
+            continue
+        for family in op.families:
+            found = compare(variant, peer, axes, family, seed=nth)
+            assert (found.status, found.match, found.peer_wrong) == (Status.PASS, True, False), (axes, family, found)
+            assert found.elements > 0
+            judged += 1
+    return judged
+
+
+@pytest.mark.parametrize("key", HERE, ids=str)
+def test_agrees(key: KernelKey, installed: Installed, reference_for: Callable[[KernelKey], Peer], compare: Callable[..., PeerComparison]):
+    assert _agree(installed, key, reference_for(key), compare)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("key", THERE, ids=str)
+def test_agrees_on_the_device(
+    key: KernelKey,
+    installed: Installed,
+    reference_for: Callable[[KernelKey], Peer],
+    compare: Callable[..., PeerComparison],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    if gpu.why_not() is not None:
+        monkeypatch.setenv("TRITMARK_CUDA", "simulator")
+    assert _agree(installed, key, reference_for(key), compare)

@@ -1,0 +1,57 @@
+"""Cross-validation where the candidate runs in a process of its own: the peer is made there, and when it crashes, that is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tritmark.harness.cross import CppLibrary
+from tritmark.harness.providers import Installed
+from tritmark.harness.record import Cross, Status
+from tritmark.harness.spec import KernelKey, Peer
+from tritmark.harness.validate.compare import expectations
+from tritmark.harness.validate.cross import Collected, Crossing, collect_task, known
+from tritmark.harness.worker import Workers
+
+KEY = KernelKey("cpu", "i2s_dequantize", "none", "float32")
+AXES = {"n": 100}
+DESCRIPTION = """
+[[functions]]
+op = "i2s_dequantize"
+symbol = "dequantize_crash"
+formats = ["none"]
+dtypes = ["float32"]
+arguments = ["const int8_t *q", "float scale", "float *x", "int64_t n"]
+
+[[functions]]
+op = "i2s_dequantize"
+symbol = "i2s_dequantize"
+formats = ["none"]
+dtypes = ["float32"]
+arguments = ["const int8_t *q", "float scale", "float *x", "int64_t n"]
+"""
+
+
+def test_a_crash_of_a_peer_is_its_own(installed: Installed, compiled: Path, tmp_path: Path):
+    described = tmp_path / "crash.toml"
+    described.write_text(DESCRIPTION)
+    libraries = (CppLibrary(str(compiled), str(described)),)
+    op, variant = installed.ops[KEY.op], installed.registry.select_best(KEY, AXES)
+    logical = op.generate(AXES, "uniform", np.random.default_rng(0))
+    expected = expectations(op, AXES, KEY, op.reference(logical, AXES, KEY))
+    crossing = Crossing(op, KEY, known(installed, libraries), expected, logical, AXES)
+    with Workers(installed) as workers:
+
+        def run(peer: Peer) -> Collected:
+            found: Collected = workers.of(variant).call("cross", collect_task, peer.name, libraries, logical, logical, AXES, 1, 0, False)
+            return found
+
+        found = crossing.judge(run)
+    assert isinstance(found, Cross)
+    by_name = {each.peer.rpartition(":")[2]: each for each in found.peers if each.peer.startswith(compiled.name)}
+    assert by_name["dequantize_crash"].status is Status.ERROR
+    assert "SIGSEGV" in by_name["dequantize_crash"].reason
+    assert (by_name["i2s_dequantize"].status, by_name["i2s_dequantize"].match) == (Status.PASS, True)
+    assert by_name["i2s_dequantize"].version.startswith("sha256:")
+    assert found.status is Status.ERROR

@@ -1,0 +1,12 @@
+/* A kernel of i2s_quantize in plain C: q = rint(clamp(x / scale, -2, 1)), ties to even. */
+#include <math.h>
+#include <stdint.h>
+
+void quantize(const float *x, int8_t *q, float scale, int64_t n, int64_t *bad)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(x[i]) && *bad < 0)
+            *bad = i;
+        q[i] = (int8_t)rintf(fmaxf(-2.0f, fminf(1.0f, x[i] / scale)));
+    }
+}

@@ -1,0 +1,94 @@
+"""Bad packed weights: what `unpack` of a format has to refuse. Named as in corpus_safetensors.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritmark.kernels.formats import FORMATS
+
+Packed = NDArray[np.uint8]
+
+
+class Bad(NamedTuple):
+    """One file's bytes, the shape that they are said to have, and what the error has to say."""
+
+    format: str
+    shape: Any
+    packed: Any
+    argument: str
+    found: str
+
+
+def good(format: str, shape: tuple[int, int], scale: float = 1.5) -> Packed:
+    codes = (np.arange(shape[0] * shape[1]) % 3 - 1).astype(np.int8).reshape(shape)
+    return FORMATS[format].pack(codes, scale)
+
+
+def bad(format: str, shape: tuple[int, int], change: Callable[[Packed], Any], argument: str, found: str, *, claim: Any = None) -> Bad:
+    return Bad(format, shape if claim is None else claim, change(good(format, shape)), argument, found)
+
+
+def filled(where: slice, *values: int) -> Callable[[Packed], Packed]:
+    """A flat copy with these bytes there; several are written in turn."""
+
+    def change(packed: Packed) -> Packed:
+        flat = packed.reshape(-1).copy()
+        flat[where] = values
+        return flat
+
+    return change
+
+
+def scaled(value: float, end: int) -> Callable[[Packed], Packed]:
+    """The float32 scale, `end` bytes before the end, changed."""
+    return filled(slice(-end, 4 - end or None), *np.array([value], "<f4").view(np.uint8).tolist())
+
+
+SHAPES = {
+    "i2_s_x86": (2, 128),
+    "i2_s_arm": (2, 64),
+    "i2_s_x86_r4": (4, 3),
+    "tq1_0": (1, 256),
+    "tq2_0": (1, 256),
+    "tile64": (65, 5),
+    "row16": (3, 70),
+}
+"""The smallest awkward shape of each format."""
+TRAILER = {"i2_s_x86": 32, "i2_s_arm": 32, "i2_s_x86_r4": 32, "tile64": 64, "row16": 64}
+"""Where the scale of formats that have one begins, in bytes from the end."""
+ILLEGAL = {"tq1_0": (1, "1 in byte 0 of block 0")}
+"""A byte that no codes give, and what is said of it, in formats that have no field 3."""
+
+BAD: dict[str, Bad] = {}
+for _name, _shape in SHAPES.items():
+    _byte, _found = ILLEGAL.get(_name, (0xFF, "field 3 for the weight at"))
+    BAD |= {
+        f"{_name} with a byte that no codes give": bad(_name, _shape, filled(slice(0, 1), _byte), "packed", _found),
+        f"{_name} cut by a byte": bad(_name, _shape, lambda packed: packed.reshape(-1)[:-1], "packed", "of shape"),
+        f"{_name} with a byte more": bad(_name, _shape, lambda packed: np.append(packed, np.uint8(0)), "packed", "of shape"),
+        f"{_name} of nothing": bad(_name, _shape, lambda packed: packed.reshape(-1)[:0], "packed", "of shape"),
+        f"{_name} as int8": bad(_name, _shape, lambda packed: packed.view(np.int8), "packed", "of dtype int8"),
+        f"{_name} of 0 rows": bad(_name, _shape, lambda packed: packed, "shape", "of shape (0, 4)", claim=(0, 4)),
+        f"{_name} of -4 columns": bad(_name, _shape, lambda packed: packed, "shape", "of shape (4, -4)", claim=(4, -4)),
+        f"{_name} of 2**62 rows": bad(_name, _shape, lambda packed: packed, "packed", "of shape", claim=(1 << 62, 256)),
+        f"{_name} of three axes": bad(_name, _shape, lambda packed: packed, "shape", "of shape", claim=(1, *_shape)),
+        f"{_name} of fractional rows": bad(_name, _shape, lambda packed: packed, "shape", "(4.0, 256)", claim=(4.0, 256)),
+    }
+for _name, _end in TRAILER.items():
+    _shape = SHAPES[_name]
+    BAD |= {
+        f"{_name} with a NaN scale": bad(_name, _shape, scaled(np.nan, _end), "scale", "nan"),
+        f"{_name} with an infinite scale": bad(_name, _shape, scaled(np.inf, _end), "scale", "inf"),
+        f"{_name} with a negative scale": bad(_name, _shape, scaled(-1.0, _end), "scale", "-1.0"),
+    }
+BAD |= {
+    "tile64 with weights in the padded rows": bad("tile64", (3, 4), filled(slice(12, 13), 0x56), "packed", "with weights other than 0 in"),
+    "tile64 with weights in the padded columns": bad("tile64", (64, 3), filled(slice(3, 4), 0x56), "packed", "with weights other than 0"),
+    "row16 with weights in the padded columns": bad("row16", (1, 60), filled(slice(15, 16), 0xAA), "packed", "with weights other than 0"),
+    "tq2_0 of half a block": bad("tq2_0", (1, 256), lambda packed: packed, "shape", "of shape (1, 128)", claim=(1, 128)),
+    "i2_s_x86_r4 of three rows": bad("i2_s_x86_r4", (4, 3), lambda packed: packed, "shape", "of shape (3, 4)", claim=(3, 4)),
+}

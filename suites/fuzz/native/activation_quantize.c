@@ -1,0 +1,34 @@
+/* activation_quantize: any floats, rows that may lie apart. */
+#include "fuzz.h"
+
+#include "../../../cython_ext/src/activation_quantize/activation_quantize.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz f = fuzz_begin(data, size);
+    size_t M = 1 + fuzz_take(&f, 1) % 7, K = fuzz_size(&f, 40000), lead = fuzz_take(&f, 1) % FUZZ_LEAD;
+    tm_activation_quantize_args first, args = {.M = M, .K = K, .run.threads = 1 + fuzz_take(&f, 1) % 5};
+    args.stride = K + (M > 1 ? fuzz_take(&f, 1) % 33 : 0);
+    const size_t n = (M - 1) * args.stride + K;
+    args.x = fuzz_floats(&f, n, fuzz_positive(&f));
+    void *before = fuzz_copy(&f, args.x, n * sizeof *args.x);
+    for (int isa = TM_SCALAR; isa < TM_ISA_COUNT; isa++) {
+        if (!fuzz_here(isa))
+            continue;
+        args.q = fuzz_array(&f, lead, M * K);
+        args.scale = fuzz_array(&f, lead & ~(size_t)3, M * sizeof *args.scale);
+        args.sum = fuzz_array(&f, lead & ~(size_t)3, M * sizeof *args.sum);
+        tm_activation_quantize[isa](&args);
+        if (isa == TM_SCALAR)
+            first = args;
+        fuzz_same("bad", isa, &args.run.bad, &first.run.bad, sizeof args.run.bad);
+        if (args.run.bad < 0) {
+            fuzz_same("q", isa, args.q, first.q, M * K);
+            fuzz_same("scale", isa, args.scale, first.scale, M * sizeof *args.scale);
+            fuzz_same("sum", isa, args.sum, first.sum, M * sizeof *args.sum);
+        }
+    }
+    fuzz_same("x", TM_NONE, args.x, before, n * sizeof *args.x);
+    fuzz_end(&f);
+    return 0;
+}

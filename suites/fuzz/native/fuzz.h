@@ -1,0 +1,165 @@
+/* What the native fuzz targets share: numbers, sizes and floats out of libFuzzer's bytes, and arrays that end flush against a redzone.
+ *
+ * A target builds one call from the bytes, runs it with every instruction set that this processor has, and wants the bytes that the
+ * scalar code writes. AddressSanitizer and UndefinedBehaviorSanitizer watch. Built without OpenMP: threads' ranges are then run in turn. */
+#ifndef TM_FUZZ_H
+#define TM_FUZZ_H
+
+#include "../../../cython_ext/src/isa.h"
+
+#include <sanitizer/asan_interface.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { FUZZ_ARRAYS = 64, FUZZ_LEAD = 64 };
+
+typedef struct fuzz {
+    const uint8_t *at;
+    size_t left;
+    uint64_t state; /* of the generator that fills arrays */
+    struct {
+        uint8_t *base;
+        size_t lead;
+    } arrays[FUZZ_ARRAYS];
+    size_t count;
+} fuzz;
+
+/* The next `bytes` bytes as a number; zeros once the input has ended. */
+static inline uint64_t fuzz_take(fuzz *f, size_t bytes)
+{
+    uint64_t value = 0;
+    size_t there = bytes < f->left ? bytes : f->left;
+    memcpy(&value, f->at, there);
+    f->at += there;
+    f->left -= there;
+    return value;
+}
+
+static inline fuzz fuzz_begin(const uint8_t *data, size_t size)
+{
+    fuzz f = {.at = data, .left = size};
+    f.state = fuzz_take(&f, 4) * 2 + 1;
+    return f;
+}
+
+static inline uint64_t fuzz_random(fuzz *f)
+{
+    f->state ^= f->state << 13;
+    f->state ^= f->state >> 7;
+    f->state ^= f->state << 17;
+    return f->state;
+}
+
+/* A size from 1 to `most`: half of them under 80, a sixth near a power of two, and one in 64 as large as may be. */
+static inline size_t fuzz_size(fuzz *f, size_t most)
+{
+    size_t kind = fuzz_take(f, 1), value = fuzz_take(f, 3), size;
+    if (kind < 128)
+        size = 1 + value % 80;
+    else if (kind < 208)
+        size = 1 + value % 1200;
+    else if (kind < 252)
+        size = ((size_t)1 << (4 + value % 11)) + value / 16 % 67 - 33;
+    else
+        size = 1 + value;
+    size = size % most;
+    return size ? size : most;
+}
+
+/* `bytes` bytes whose end touches a redzone, `lead` bytes past an address that malloc gave; what is before them is poisoned. */
+static inline void *fuzz_array(fuzz *f, size_t lead, size_t bytes)
+{
+    uint8_t *base = malloc(lead + bytes);
+    if (!base || f->count == FUZZ_ARRAYS)
+        abort();
+    f->arrays[f->count].base = base;
+    f->arrays[f->count++].lead = lead;
+    memset(base, 0xa5, lead + bytes);
+    ASAN_POISON_MEMORY_REGION(base, lead);
+    return base + lead;
+}
+
+static inline void fuzz_end(fuzz *f)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        ASAN_UNPOISON_MEMORY_REGION(f->arrays[i].base, f->arrays[i].lead);
+        free(f->arrays[i].base);
+    }
+}
+
+/* Floats of one of five kinds, then up to seven patched in from the input, which may be NaN or infinite. `unit` is what ties are made of. */
+static inline const float *fuzz_floats(fuzz *f, size_t n, float unit)
+{
+    size_t lead = fuzz_take(f, 1) % FUZZ_LEAD & ~(size_t)3, kind = fuzz_take(f, 1) % 5, patches = fuzz_take(f, 1) % 8;
+    float *x = fuzz_array(f, lead, n * sizeof *x);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t random = fuzz_random(f) >> 16;
+        uint32_t bits = (uint32_t)random;
+        if (kind == 0) /* any finite bits */
+            bits &= (bits & 0x7f800000) == 0x7f800000 ? 0xbfffffff : 0xffffffff;
+        else if (kind == 1) /* subnormal, or just above */
+            bits &= 0x80ffffff;
+        else if (kind == 2) /* within a few units of a tie */
+            bits = (bits & 0x80000000) | 0x3f000000 | (bits & 3);
+        else if (kind == 3)
+            bits = 0;
+        memcpy(x + i, &bits, sizeof bits);
+        if (kind == 2)
+            x[i] *= unit;
+        else if (kind == 4)
+            x[i] = ((float)(random % 9) - 4.0f) * 0.5f * unit;
+    }
+    for (size_t i = 0; i < patches; i++) {
+        size_t at = fuzz_take(f, 3) % n;
+        uint32_t bits = (uint32_t)fuzz_take(f, 4);
+        memcpy(x + at, &bits, sizeof bits);
+    }
+    return x;
+}
+
+/* Any positive finite float; 1 where the input has none. */
+static inline float fuzz_positive(fuzz *f)
+{
+    uint32_t bits = (uint32_t)fuzz_take(f, 4) & 0x7fffffff;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value > 0 && value < __builtin_inff() ? value : 1.0f;
+}
+
+static inline int fuzz_here(int isa)
+{
+#if TM_X86
+    __builtin_cpu_init();
+    switch (isa) {
+    case TM_SCALAR:
+        return 1;
+    case TM_SSE41:
+        return __builtin_cpu_supports("sse4.1") != 0;
+    case TM_AVX2:
+        return __builtin_cpu_supports("avx2") != 0;
+    default:
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+    }
+#else
+    return isa == TM_SCALAR;
+#endif
+}
+
+/* Abort with words that say what differs. */
+static inline void fuzz_same(const char *what, int isa, const void *found, const void *wanted, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (((const uint8_t *)found)[i] != ((const uint8_t *)wanted)[i]) {
+            fprintf(stderr, "%s: isa %d differs from scalar at byte %zu of %zu\n", what, isa, i, bytes);
+            abort();
+        }
+}
+
+/* A copy that a kernel cannot see, to tell whether it wrote to its input. */
+static inline void *fuzz_copy(fuzz *f, const void *from, size_t bytes) { return memcpy(fuzz_array(f, 0, bytes), from, bytes); }
+
+#endif

@@ -1,0 +1,391 @@
+"""Guards of the timed loop: audits of fresh data, late outputs, threads, and the clock of the process that holds the expected values."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritmark.harness.measure.buffers import Rotation
+from tritmark.harness.record import Performance, Status
+from tritmark.harness.spec import Arrays, Axes, Ceiling, Device, Family, KernelKey, Launch, Op, Tensor, Tier, Traffic, Variant, Workload
+from tritmark.harness.validate.audit import Audited
+from tritmark.harness.validate.cases import Cases, Material
+from tritmark.harness.validate.confirm import Account, audit_faults, confirm, lap_faults
+from tritmark.harness.validate.guard_names import GUARDS, caught_by
+from tritmark.harness.validate.performance import Bench
+
+KEY = KernelKey("simulated", "double", "none", "int32")
+N = 5000
+AXES = {"n": N}
+TURN = Rotation(nbytes=1 << 19, wanted=1 << 19)
+SMALL_TURN = Rotation(nbytes=1, wanted=1)
+DOUBLE = Op(
+    name="double",
+    summary="y = 2 x",
+    source="this test",
+    axes=("n",),
+    inputs=(Tensor("x", ("n",), "int32", ""),),
+    outputs=(Tensor("y", ("n",), "int32", ""),),
+    family=Family.EXACT,
+    families=("uniform",),
+    generate=lambda axes, family, rng: {"x": rng.integers(-99, 99, axes["n"], dtype=np.int32)},
+    encode=lambda inputs, axes, format: dict(inputs),
+    outputs_like=lambda axes, key: {"y": ((axes["n"],), "int32")},
+    reference=lambda inputs, axes, key: {"y": inputs["x"] * 2},
+    traffic=lambda axes, key: Traffic(read=4 * axes["n"], written=4 * axes["n"], operations=axes["n"]),
+)
+
+
+class SimulatedLaunch:
+    """Takes 20 us by its clock, whatever it does."""
+
+    def __init__(self, work: Callable[[int], Any], cost: float = 20_000) -> None:
+        self.work, self.cost = work, cost
+        self.ran, self.runs, self.threads_used, self.bad = "simulated", 0, 1, -1
+        self.pointer: int | None = 1
+
+    def run(self) -> None:
+        self.runs += 1
+        self.work(self.runs)
+
+
+class SimulatedClock:
+    name = "simulated"
+
+    def sample(self, launches: Sequence[Any], first: int, calls: int) -> int:
+        for call in range(calls):
+            launches[(first + call) % len(launches)].run()
+        return round(sum(launches[(first + call) % len(launches)].cost for call in range(calls)))
+
+
+def probe(buffer: Any, threads: int) -> Launch:
+    return SimulatedLaunch(lambda run: None, cost=buffer.nbytes / 10)
+
+
+DEVICE = Device(
+    type="simulated",
+    summary="",
+    features=frozenset,
+    clock=SimulatedClock,
+    ceilings=lambda: {name: Ceiling(name=name, unit="bytes/s", summary="", bind=probe, work=int) for name in ("read", "write", "compute")},
+    cores=lambda: 1,
+)
+
+
+class Alone:
+    def cores(self) -> float | None:
+        return 0.0
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulated machine is ours alone, whatever this one does."""
+    monkeypatch.setattr("tritmark.harness.validate.performance.Others", Alone)
+
+
+@pytest.fixture(scope="module")
+def cases() -> Cases:
+    return Material(DOUBLE, Workload(op="double", axes=AXES, family="uniform"), 0).cases(KEY)
+
+
+Work = Callable[[Arrays, Arrays, int], Any]
+
+
+def honest(inputs: Arrays, outputs: Arrays, run: int) -> None:
+    np.multiply(inputs["x"], 2, out=outputs["y"])
+
+
+def measured(cases: Cases, work: Work, *, seed: int = 0, turn: Rotation = TURN) -> tuple[Performance, Bench]:
+    """The figures of a kernel that does `work(inputs, outputs, which run)`."""
+
+    def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+        return SimulatedLaunch(partial(work, inputs, outputs))
+
+    assert cases.second is not None
+    first, second = cases.first.inputs, cases.second.inputs
+    bench = Bench(op=DOUBLE, key=KEY, inputs=first, fresh=second, axes=AXES, device=DEVICE, seed=seed, budget_s=0.02, turn=turn)
+    variant = Variant(key=KEY, name="simulated", tier=Tier.BASELINE, summary="", bind=bind)
+    return bench.measure(variant, 1), bench
+
+
+# Names
+
+
+def test_guards_have_names_of_their_own_and_tell_what_they_catch() -> None:
+    assert len({guard.name for guard in GUARDS}) == len(GUARDS)
+    assert all(guard.catches and re.compile(guard.shows) for guard in GUARDS)
+
+
+@pytest.mark.parametrize(
+    ("reason", "guards"),
+    [
+        ("y[3] is 4, expected 5; 1 of 9 elements are wrong in case 1", {"values"}),
+        ("7 elements of y are never written, the first at flat index 2", {"poison"}),
+        ("it wrote outside y: 1 bytes past its end changed, the nearest 1 away from it", {"zones"}),
+        ("the input x was changed; it does not count its runs", {"inputs", "runs"}),
+        ("it used 3 threads, and 2 were allowed", {"threads"}),
+        ("the candidate's process was killed by SIGSEGV (Segmentation fault) in a run; guard pages: it reads x", {"crash", "pages"}),
+        ("the candidate's process held 9 bytes in a run, 8 were allowed, and was killed", {"memory"}),
+        ("guard floor: hot: 1 ns a call is under the physical floor", {"floor"}),
+        ("hot: too noisy, the fraction of the ceiling lies between 0.1 and 0.2", set()),
+    ],
+)
+def test_a_reason_shows_its_guards_and_no_others(reason: str, guards: set[str]) -> None:
+    assert caught_by(reason) == guards
+
+
+# Audits
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("turn", [TURN, SMALL_TURN], ids=["cold and hot", "one set"])
+def test_an_honest_kernel_passes_every_audit(cases: Cases, seed: int, turn: Rotation) -> None:
+    performance, bench = measured(cases, honest, seed=seed, turn=turn)
+    assert performance.status is Status.PASS, performance.reason
+    assert {look.when.split(",")[0] for look in bench.audited} == {"cold", "hot", "a single call"}
+    assert {look.case for look in bench.audited} == {0, 1}
+    assert audit_faults(cases, bench.audited) == []
+
+
+def test_measuring_again_begins_with_the_first_data(cases: Cases) -> None:
+    _, bench = measured(cases, honest)
+    bound = []
+
+    def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+        bound.append(inputs["x"].copy())
+        return SimulatedLaunch(partial(honest, inputs, outputs))
+
+    bench.measure(Variant(key=KEY, name="simulated", tier=Tier.BASELINE, summary="", bind=bind), 1)
+    assert all(np.array_equal(each, cases.first.inputs["x"]) for each in bound)
+    assert audit_faults(cases, bench.audited) == []
+
+
+def test_results_of_other_data_are_found(cases: Cases) -> None:
+    def stale(inputs: Arrays, outputs: Arrays, run: int) -> None:
+        outputs["y"][...] = cases.first.expected[0].values
+
+    performance, bench = measured(cases, stale)
+    assert performance.status is Status.PASS  # nobody there knows what is right
+    faults = audit_faults(cases, bench.audited)
+    assert faults
+    assert all(re.fullmatch(r"guard audit: (cold|hot|a single call).*: y\[\d+\] is -?\d+, expected -?\d+", fault) for fault in faults)
+    confirmed = confirm(performance, bench.audited, cases, bench.lap, threads=1, pid=None)
+    assert confirmed.status is Status.FAIL
+    assert "audit" in caught_by(confirmed.reason)
+
+
+@pytest.mark.parametrize("last", [1, 2, 20, 60])
+def test_work_that_is_left_out_from_some_call_on_is_found(cases: Cases, last: int) -> None:
+    def lazy(inputs: Arrays, outputs: Arrays, run: int) -> None:
+        if run <= last:
+            honest(inputs, outputs, run)
+
+    performance, _ = measured(cases, lazy, turn=SMALL_TURN)
+    assert performance.status is Status.FAIL
+    assert "guard audit: hot: a call of the timed loop did not write y" in performance.reason
+
+
+def test_half_of_the_work_left_out_is_found_by_the_expected_values(cases: Cases) -> None:
+    def half(inputs: Arrays, outputs: Arrays, run: int) -> None:
+        part = slice(None) if run < 5 else slice(N // 2)
+        np.multiply(inputs["x"][part], 2, out=outputs["y"][part])
+
+    _, bench = measured(cases, half, turn=SMALL_TURN)
+    assert any(f"y[{N // 2}] is" in fault for fault in audit_faults(cases, bench.audited))
+
+
+def test_of_large_outputs_a_piece_is_kept(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("audit", "confirm"):
+        monkeypatch.setattr(f"tritmark.harness.validate.{module}.PIECE", 400)
+    monkeypatch.setattr("tritmark.harness.validate.audit.LARGE", 1)
+    _, bench = measured(cases, honest)
+    assert [look.when.split(",")[0] for look in bench.audited] == ["cold", "hot", "a single call"]
+    assert {look.outputs["y"].size for look in bench.audited} == {100}
+    assert audit_faults(cases, bench.audited) == []
+    look = bench.audited[0]
+    look.outputs["y"][7] += 1
+    (fault,) = audit_faults(cases, [look])
+    assert f"y[{look.begin['y'] + 7}] is" in fault
+
+
+def test_a_changed_input_is_found(cases: Cases) -> None:
+    def spoil(inputs: Arrays, outputs: Arrays, run: int) -> None:
+        honest(inputs, outputs, run)
+        if run > 4:
+            inputs["x"][-1] = 1000
+
+    performance, _ = measured(cases, spoil)
+    assert performance.status is Status.FAIL
+    assert "guard inputs: hot: a call of the timed loop changed x" in performance.reason
+
+
+def test_moments_and_sets_differ_with_the_seed(cases: Cases) -> None:
+    moments = {tuple(look.when for look in measured(cases, honest, seed=seed)[1].audited) for seed in range(4)}
+    assert len(moments) == 4
+
+
+@pytest.mark.parametrize(
+    ("look", "told"),
+    [
+        (Audited("hot", 2, {}, {}), "there is no data 2"),
+        (Audited("hot", 0, {}, {}), "y is no int32 array"),
+        (Audited("hot", 0, {"y": np.zeros(N, np.int64)}, {"y": 0}), "y is no int32 array"),
+        (Audited("hot", 0, {"y": np.zeros(N - 1, np.int32)}, {"y": 1}), "y is no int32 array"),
+        (Audited("hot", 0, {"y": np.zeros(N, np.int32)}, {"y": 1}), "y is no int32 array"),
+    ],
+)
+def test_what_is_no_output_is_refused(cases: Cases, look: Audited, told: str) -> None:
+    (fault,) = audit_faults(cases, [look])
+    assert told in fault
+
+
+# Late outputs and threads
+
+
+def test_outputs_written_after_the_call_are_found(cases: Cases) -> None:
+    threads: list[threading.Thread] = []
+
+    def later(inputs: Arrays, outputs: Arrays, run: int) -> None:
+        def work() -> None:
+            time.sleep(0.001)
+            honest(inputs, outputs, run)
+
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+
+    performance, bench = measured(cases, later, turn=SMALL_TURN)
+    for thread in threads:
+        thread.join()
+    assert "guard late: y was written after the call had returned" in performance.reason
+    assert audit_faults(cases, bench.audited)
+
+
+def test_a_thread_that_outlives_the_calls_is_found(cases: Cases) -> None:
+    ended = threading.Event()
+
+    def start(inputs: Arrays, outputs: Arrays, run: int) -> None:
+        honest(inputs, outputs, run)
+        if run == 3:
+            thread.start()
+
+    thread = threading.Thread(target=ended.wait)
+    try:
+        performance, _ = measured(cases, start, turn=SMALL_TURN)
+    finally:
+        ended.set()
+        thread.join()
+    assert performance.status is Status.FAIL
+    assert "guard threads: 1 threads that it started outlive its calls" in performance.reason
+
+
+# The other process's clock
+
+
+def spin(ns: float) -> None:
+    """Keep a core busy for that much CPU time."""
+    end = time.thread_time_ns() + ns
+    while time.thread_time_ns() < end:
+        pass
+
+
+def spinning(call_ns: float) -> Callable[[int, int], None]:
+    return lambda rounds, calls: spin(rounds * calls * call_ns)
+
+
+@pytest.mark.parametrize("call_ns", [1000, 100_000, 30_000_000])
+def test_an_honest_time_is_confirmed(call_ns: float) -> None:
+    faults, doubts = lap_faults(spinning(call_ns), call_ns, 1, 1, os.getpid())
+    assert not faults
+    assert all("others keep the cores busy" in doubt for doubt in doubts)
+
+
+@pytest.mark.parametrize("call_ns", [1000, 100_000, 30_000_000])
+def test_a_tenth_of_the_time_is_refuted(call_ns: float) -> None:
+    faults, _ = lap_faults(spinning(call_ns), call_ns / 10, 1, 1, os.getpid())
+    assert len(faults) == 1
+    assert faults[0].startswith(f"guard clock: hot: {call_ns / 10:.0f} ns a call are claimed")
+
+
+def test_work_that_others_do_while_the_process_waits_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritmark.harness.validate.confirm.Others", Alone)
+    faults, _ = lap_faults(lambda rounds, calls: time.sleep(rounds * calls * 1e-4), 1e4, 1, 1, os.getpid())
+    assert len(faults) == 1
+    assert "guard clock" in faults[0]
+
+
+def test_an_absurd_claim_makes_no_lap_of_hours() -> None:
+    made = 0
+
+    def lap(rounds: int, calls: int) -> None:
+        nonlocal made
+        made += rounds * calls
+        spin(rounds * calls * 1e6)
+
+    faults, _ = lap_faults(lap, 1.0, 1, 1, os.getpid())
+    assert faults
+    assert made < 2000
+
+
+def test_a_second_thread_is_counted_by_its_work() -> None:
+    def shared(rounds: int, calls: int) -> None:
+        block = bytes(1 << 16)
+
+        def work() -> None:
+            for _ in range(rounds * calls):
+                hashlib.sha256(block)  # without the interpreter's lock
+
+        other = threading.Thread(target=work)
+        other.start()
+        work()
+        other.join()
+
+    faults, _ = lap_faults(shared, 1e5, 20, 1, os.getpid())
+    assert "guard threads: 2 threads work in its calls, and 1 were allowed" in faults
+    faults, _ = lap_faults(shared, 1e5, 20, 2, os.getpid())
+    assert not any("guard threads" in fault for fault in faults)
+
+
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[bytes]]:
+    code = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\nprint(1, flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield process
+        process.communicate(b"\n")
+
+
+def test_the_account_of_another_process_is_that_of_the_kernel(busy: subprocess.Popen[bytes]) -> None:
+    assert busy.stdout is not None
+    busy.stdout.readline()
+    found = Account.of(busy.pid)
+    assert found is not None
+    assert 0.2e9 <= found.total < 2e9
+    assert sum(found.threads.values()) <= found.total
+    assert found.since(Account(0, {}, {})).at_work == 1
+    assert Account.of(None) is None
+    assert Account.of(2**22 + 1) is None  # no process has that number
+
+
+def test_doubts_make_it_ambiguous_and_faults_make_it_fail(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+    performance, bench = measured(cases, honest)
+    told: tuple[list[str], list[str]] = ([], ["others keep the cores busy"])
+    monkeypatch.setattr("tritmark.harness.validate.confirm.lap_faults", lambda *args: told)
+    confirmed = partial(confirm, audited=bench.audited, cases=cases, lap=bench.lap, threads=1, pid=None)
+    assert confirmed(performance).status is Status.AMBIGUOUS
+    failed = performance.model_copy(update={"status": Status.FAIL, "reason": "guard floor: cold"})
+    assert confirmed(failed).status is Status.FAIL
+    told = (["guard clock: hot"], [])
+    assert confirmed(performance).status is Status.FAIL
+    assert caught_by(confirmed(failed).reason) == {"clock", "floor"}
+    told = ([], [])
+    assert confirmed(performance) == performance

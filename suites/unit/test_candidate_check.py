@@ -1,0 +1,253 @@
+"""`tritmark check` and `tritmark new`, on the examples of the repository and on every template."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tritmark.harness import providers
+from tritmark.harness.candidate.check import planned
+from tritmark.harness.candidate.command import check, new
+from tritmark.harness.candidate.new import KINDS, templates, write
+from tritmark.harness.candidate.opening import open_candidate
+from tritmark.harness.errors import RegistrationError, TritmarkError, UsageError
+from tritmark.harness.providers import VARIANTS, load
+from tritmark.harness.record import Record, Status
+from tritmark.harness.spec import Variant
+from tritmark.harness.validate.accuracy import judge, misfit
+from tritmark.harness.validate.cases import Material
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+INSTALLED = load()
+QUICK = INSTALLED.suite("quick")
+EXAMPLES = Path(__file__).parents[1] / "examples"
+RUNNER = CliRunner()
+PYTHON = "torch_dequantize.py" if find_spec("torch") else "numpy_dequantize.py"
+SUITE = """\
+title = "a few"
+[[workloads]]
+op = "i2s_quantize"
+shapes = [{ n = 1 }, { n = 300 }]
+families = ["normal", "ties"]
+layouts = ["aligned", "unaligned"]
+[[workloads]]
+op = "i2s_dequantize"
+shapes = [{ n = 300 }]
+families = ["uniform", "extremes"]
+"""
+
+app = typer.Typer()
+app.command()(check)
+app.command()(new)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITMARK_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("TRITMARK_FORCE_ISA", raising=False)
+        yield
+
+
+def run(file: Path, folder: Path, *more: str) -> tuple[int, str, BaseException | None]:
+    suite = folder / "few.toml"
+    suite.write_text(SUITE, encoding="utf-8")
+    found = RUNNER.invoke(app, ["check", str(file), "--suite", str(suite), "--out", str(folder / "results"), *more])
+    return found.exit_code, found.output, found.exception
+
+
+def record(folder: Path) -> Record:
+    (path,) = (folder / "results" / "runs").glob("*.json")
+    return Record.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("name", "ran"), [("quantize.c", 8), (PYTHON, 2)])
+def test_an_example_passes(tmp_path: Path, name: str, ran: int) -> None:
+    status, output, error = run(EXAMPLES / name, tmp_path)
+    assert status == 0, (output, error)
+    found = record(tmp_path)
+    kernels = {each.kernel for each in found.runs}
+    assert len(kernels) == 2, "the candidate and a built-in one"
+    mine = [each for each in found.runs if Path(name).stem in each.variant]
+    assert len(mine) == ran
+    assert all(each.accuracy.status is Status.PASS for each in mine)
+    hashes = {each.receipt.code_hash for each in mine if each.receipt is not None}
+    assert len(hashes) == 1
+    assert f"pass {ran}" in output
+    assert "Report:" in output
+
+
+def test_the_example_for_a_gpu_passes_in_the_simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITMARK_CUDA", "simulator")
+    status, output, error = run(EXAMPLES / "quantize_cuda.cu", tmp_path, "--in-process")
+    assert status == 0, (output, error)
+    assert all(each.receipt is not None and each.receipt.simulated for each in record(tmp_path).runs if "quantize_cuda" in each.variant)
+
+
+def test_the_wrong_example_fails_and_is_told_why(tmp_path: Path) -> None:
+    status, output, _ = run(EXAMPLES / "wrong_rounding.c", tmp_path)
+    assert status == 1
+    assert "expected 0" in output
+    by = {each.workload.family: each.accuracy.status for each in record(tmp_path).runs if "wrong_rounding" in each.variant}
+    assert by["ties"] is Status.FAIL
+    others = [each for each in record(tmp_path).runs if "wrong_rounding" not in each.variant]
+    assert others
+    assert all(each.accuracy.status is not Status.FAIL for each in others)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--op", "ternary_*"), "leave nothing of the file; there are: i2s_quantize on cpu"),
+        (("--device", "cuda"), "leave nothing of the file"),
+        (("--resume", "20200101T000000Z-00000000"), "20200101T000000Z-00000000"),
+    ],
+)
+def test_what_leaves_nothing_is_told(tmp_path: Path, more: tuple[str, ...], told: str) -> None:
+    _, _, error = run(EXAMPLES / "quantize.c", tmp_path, *more)
+    assert isinstance(error, TritmarkError)
+    assert told in str(error)
+
+
+def test_a_missing_device_is_status_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITMARK_CUDA", "driver")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    if INSTALLED.registry.devices["cuda"].missing() is None:
+        pytest.skip("a GPU is there")
+    status, output, _ = run(EXAMPLES / "quantize_cuda.cu", tmp_path)
+    assert status == 3
+    assert "cuda is missing" in output
+
+
+def test_a_kernel_without_workloads_is_told(tmp_path: Path) -> None:
+    (path,) = write(INSTALLED, "float_widen", "py", tmp_path)
+    _, _, error = run(path, tmp_path)
+    assert isinstance(error, UsageError)
+    assert "no workloads of float_widen" in str(error)
+
+
+# --- tritmark new ------------------------------------------------------------------------------------------------------------------------
+
+TEMPLATES = [(op, kind) for op in INSTALLED.ops for kind in templates(INSTALLED, op)]
+
+
+def test_every_op_has_a_template() -> None:
+    assert {op for op, kind in TEMPLATES if kind == "py"} == set(INSTALLED.ops)
+    quantizers = {op for op in INSTALLED.ops if op.endswith("quantize")}
+    assert {op for op, kind in TEMPLATES if kind == "c"} == quantizers | {"ternary_matmul"}
+    assert {op for op, kind in TEMPLATES if kind == "cu"} == {"i2s_quantize", "ternary_matmul"}
+
+
+@pytest.mark.parametrize(("op", "kind"), TEMPLATES)
+def test_a_template_is_right_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str, kind: str) -> None:
+    monkeypatch.setenv("TRITMARK_CUDA", "simulator")
+    paths = write(INSTALLED, op, kind, tmp_path)
+    manifests = [path for path in paths if path.suffix == ".toml"]
+    assert all(len(path.read_text(encoding="utf-8").splitlines()) <= 10 for path in manifests)
+    (variant,) = open_candidate(paths[0]).variants(INSTALLED)
+    device = INSTALLED.registry.devices[variant.key.device]
+    judged = 0
+    # The simulator takes its time.
+    most = 1100 if kind == "cu" else 5000
+    seen = set()
+    for item in planned(INSTALLED, [variant], QUICK).suite.selected:
+        work = item.workload
+        if work.measure or not item.admits(variant.key.format, variant.key.dtype, variant.key.device) or max(work.axes.values()) > most:
+            continue
+        like = (work.axes.get("M", 1), work.family, work.layout) if kind == "cu" else work.id
+        if like in seen:
+            continue
+        seen.add(like)
+        cases = Material(INSTALLED.ops[op], work, 0).cases(variant.key)
+        if misfit(variant, cases.first.inputs, work.layout, device) is None:
+            found = judge(INSTALLED.ops[op], variant, cases, work.axes, layout=work.layout, threads=1, seed=0, device=device).accuracy
+            assert (found.status, found.reason) == (Status.PASS, ""), work.id
+            judged += 1
+    assert judged >= 8
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    for there in ("my_i2s_quantize.c", "my_i2s_quantize.toml"):
+        folder = tmp_path / there
+        folder.mkdir()
+        (folder / there).write_text("mine", encoding="utf-8")
+        with pytest.raises(UsageError, match="nothing is overwritten"):
+            write(INSTALLED, "i2s_quantize", "c", folder)
+        assert [path.name for path in folder.iterdir()] == [there]
+        assert (folder / there).read_text(encoding="utf-8") == "mine"
+    (tmp_path / "my_i2s_quantize.py").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="nothing is overwritten"):
+        write(INSTALLED, "i2s_quantize", "py", tmp_path)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_template_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown op 'i2s_quantise'; did you mean 'i2s_quantize'"):
+        write(INSTALLED, "i2s_quantise", "py", tmp_path)
+    with pytest.raises(UsageError, match="no template of kind 'cu' for float_widen; legal: py"):
+        write(INSTALLED, "float_widen", "cu", tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be made"):
+        write(INSTALLED, "float_widen", "py", tmp_path / "file")
+    assert set(KINDS) == {kind for _, kind in TEMPLATES}
+
+
+def test_the_command_says_what_to_do_next(tmp_path: Path) -> None:
+    found = RUNNER.invoke(app, ["new", "i2s_quantize", "--kind", "c", "--out", str(tmp_path)])
+    assert found.exit_code == 0
+    assert f"tritmark check {tmp_path / 'my_i2s_quantize.c'}" in found.output
+
+
+# --- packages of others ------------------------------------------------------------------------------------------------------------------
+
+
+def _mine() -> list[Variant]:
+    variant = next(each for each in INSTALLED.registry.variants if each.key.device == "cpu")
+    from dataclasses import replace
+
+    return [replace(variant, name="of-another-package")]
+
+
+LIST = _mine()
+CLASHING = [INSTALLED.registry.variants[0]]
+
+
+def _points(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
+    real = providers.entry_points
+    found = [EntryPoint(f"p{nth}", value, VARIANTS) for nth, value in enumerate(values)]
+    monkeypatch.setattr(providers, "entry_points", lambda group: found if group == VARIANTS else real(group=group))
+
+
+@pytest.mark.parametrize("name", ["LIST", "_mine"])
+def test_variants_of_other_packages_are_registered(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    _points(monkeypatch, f"{__name__}:{name}")
+    assert any(variant.name == "of-another-package" for variant in load().registry.variants)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("no_such_module:x", "entry point 'p0' of tritmark.variants (no_such_module:x) cannot be loaded: ModuleNotFoundError"),
+        ("json:dumps", "cannot be loaded: TypeError"),
+        ("json:__name__", "gives 'json'; legal: a sequence of tritmark.harness.spec.Variant"),
+    ],
+)
+def test_variants_that_cannot_be_loaded_are_told(monkeypatch: pytest.MonkeyPatch, value: str, told: str) -> None:
+    _points(monkeypatch, value)
+    with pytest.raises(UsageError) as caught:
+        load()
+    assert told in str(caught.value)
+
+
+def test_variants_that_clash_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    _points(monkeypatch, f"{__name__}:CLASHING")
+    with pytest.raises(RegistrationError, match="is registered already"):
+        load()

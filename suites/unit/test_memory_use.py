@@ -1,0 +1,241 @@
+"""The memory dimension: planted leaks, hidden scratch memory and overhead are failed, and honest kernels are not."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritmark.harness.measure import heap, peak
+from tritmark.harness.record import MemoryUse, Status
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Variant
+from tritmark.harness.validate import memory
+from tritmark.harness.validate.memory import bits_per_weight, memory_use
+from tritmark.kernels import PROVIDER
+from tritmark.kernels.cpu import DEVICE, features
+from tritmark.kernels.formats import FORMATS
+
+AXES = {"n": 4096, "block": 256, "M": 4, "N": 64, "K": 256}
+LARGE = 1 << 20
+"""Bytes that no noise of a reading hides."""
+KEY = KernelKey("cpu", "i2s_dequantize", "none", "float32")
+OPS = {op.name: op for op in PROVIDER.ops}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer calls than in earnest."""
+    monkeypatch.setattr(memory, "BUDGET_S", 0.05)
+
+
+def material(op: Op, format: str, axes: Axes = AXES) -> tuple[dict[str, int], dict[str, Any]]:
+    """The op's axes, and inputs encoded for a format."""
+    own = {name: axes[name] for name in op.axes}
+    return own, op.encode(op.generate(own, op.families[0], np.random.default_rng(0)), own, format)
+
+
+class Scaled:
+    """i2s_dequantize in NumPy, in place; `more` is what it does beside that in each call."""
+
+    ran = "planted"
+    threads_used = 1
+    bad = -1
+    pointer = None
+
+    def __init__(self, inputs: Arrays, outputs: Arrays, more: Callable[[], object]) -> None:
+        self.inputs, self.outputs, self.more = inputs, outputs, more
+        self.runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+        np.multiply(self.inputs["q"], self.inputs["scale"], out=self.outputs["x"])
+        self.more()
+
+
+def planted(more: Callable[[], object] = lambda: None, bound: Callable[[], object] = lambda: None, **change: Any) -> Variant:
+    """A variant that does `more` in each call, and calls `bound` whenever it is bound."""
+
+    def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Scaled:
+        launch = Scaled(inputs, outputs, more)
+        launch.kept = bound()  # type: ignore[attr-defined]
+        return launch
+
+    template = next(each for each in PROVIDER.variants if each.key == KEY)
+    return replace(template, name="planted", bind=bind, features=frozenset(), **change)
+
+
+def used(variant: Variant, axes: Axes = AXES) -> MemoryUse:
+    own, inputs = material(OPS[variant.key.op], variant.key.format, axes)
+    return memory_use(DEVICE, OPS[variant.key.op], variant, inputs, own, threads=1)
+
+
+def malloc(nbytes: int) -> Callable[[], object]:
+    """C's malloc, whose memory is never freed."""
+    library = ctypes.CDLL(None)
+    library.malloc.restype = ctypes.c_void_p
+    library.malloc.argtypes = (ctypes.c_size_t,)
+    return lambda: library.malloc(nbytes)
+
+
+def test_a_leak_of_16_bytes_a_call_is_found() -> None:
+    found = used(planted(malloc(16)))
+    assert found.status is Status.FAIL
+    # 16 bytes take a chunk of 32 of glibc's heap.
+    assert found.leak is not None
+    assert 16 <= found.leak.low <= found.leak.high <= 40
+    assert found.calls >= 20
+    assert f"leaks {found.leak.median:.1f} bytes a call (95 %: {found.leak.low:.1f} to {found.leak.high:.1f})" in found.reason
+    assert f"over {found.calls} calls" in found.reason
+
+
+def test_a_growing_list_is_found() -> None:
+    kept: list[object] = []
+    found = used(planted(lambda: kept.append(object())))
+    assert found.status is Status.FAIL
+    assert "leaks" in found.reason
+
+
+def test_a_leaked_mapping_is_found() -> None:
+    kept: list[mmap.mmap] = []
+    # Few enough for the system's limit on the number of mappings, as they lie apart.
+    found = used(planted(lambda: kept.append(mmap.mmap(-1, 2 * mmap.PAGESIZE)) if len(kept) < 40_000 else None))
+    assert found.status is Status.FAIL
+    assert "never gives them back" in found.reason or "leaks" in found.reason
+
+
+def test_what_is_lost_with_each_launch_is_found() -> None:
+    found = used(planted(bound=malloc(1000)))
+    assert found.status is Status.FAIL
+    assert "of each launch that was dropped" in found.reason
+    assert found.leak is not None
+    assert found.leak.low <= 0
+
+
+def test_a_cache_that_is_filled_once_is_no_leak() -> None:
+    kept: list[object] = []
+    found = used(planted(lambda: kept or kept.append(np.ones(LARGE // 8))))
+    assert found.status is Status.PASS, found.reason
+    assert found.persistent is not None
+    assert found.persistent >= LARGE
+
+
+def test_a_cache_that_is_filled_late_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "BUDGET_S", 0.0)
+    monkeypatch.setattr(memory, "_PILOT_S", 0.0)
+    kept: list[object] = []
+    # In the midst of the first search.
+    found = used(planted(lambda: kept.append(np.ones(64)) if len(kept) < memory.STEPS else None))
+    assert found.calls == memory.STEPS
+    assert found.status is Status.PASS, found.reason
+
+
+def test_temporary_arrays_are_no_leak() -> None:
+    found = used(planted(lambda: np.cumsum(np.ones(100)).astype(np.float32) * 2))
+    assert found.status is Status.PASS, found.reason
+    assert found.allocated is not None
+    assert found.allocated >= 800
+    assert found.leak is not None
+    assert found.leak.low <= 0
+
+
+def test_cycles_are_no_leak() -> None:
+    def cycle() -> None:
+        one: list[object] = []
+        one.append(one)
+
+    found = used(planted(bound=cycle))
+    assert found.status is Status.PASS, found.reason
+
+
+def test_scratch_memory_has_to_be_declared() -> None:
+    scratch = lambda: np.ones(LARGE, np.uint8)  # noqa: E731
+    axes = {"n": LARGE}
+    honest = used(planted(scratch, workspace=lambda axes: 2 * LARGE), axes)
+    assert honest.status is Status.PASS, honest.reason
+    assert honest.allocated is not None
+    assert LARGE <= honest.allocated <= LARGE + 1000
+    assert honest.host_peak is not None
+    assert LARGE / 2 <= honest.host_peak <= 2 * LARGE
+    assert honest.overhead is not None
+    assert 0 < honest.overhead < 2
+    hidden = used(planted(scratch), axes)
+    assert hidden.status is Status.FAIL
+    assert f"takes {hidden.host_peak} bytes of the host's memory beyond inputs and outputs and declares 0" in hidden.reason
+    bound = used(planted(bound=scratch), axes)
+    assert bound.status is Status.FAIL
+    assert "declares 0" in bound.reason
+
+
+def test_thirty_times_the_inputs_are_too_much_even_where_declared() -> None:
+    found = used(planted(lambda: np.ones(30 * LARGE, np.uint8), workspace=lambda axes: 31 * LARGE), {"n": LARGE})
+    assert found.status is Status.FAIL
+    assert found.overhead is not None
+    assert 28 < found.overhead < 31
+    assert f"takes {found.overhead:.1f} times its {LARGE} bytes of inputs" in found.reason
+    assert "declares" not in found.reason
+
+
+def test_pages_touched_in_each_call_are_counted() -> None:
+    def touch() -> None:
+        with mmap.mmap(-1, 64 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as mapping:
+            for start in range(0, len(mapping), mmap.PAGESIZE):
+                mapping[start] = 1
+
+    found = used(planted(touch, workspace=lambda axes: LARGE))
+    assert found.page_faults is not None
+    assert 64 <= found.page_faults < 70
+
+
+@pytest.mark.parametrize("op", [op.name for op in PROVIDER.ops])
+def test_honest_native_kernels_pass(op: str) -> None:
+    here = [each for each in PROVIDER.variants if each.key.op == op and each.key.device == "cpu" and each.features <= features()]
+    best = {each.key: each for each in here}
+    for variant in {each.id: each for each in [*(each for each in here if each.name == "scalar"), *best.values()]}.values():
+        own, inputs = material(OPS[op], variant.key.format)
+        found = memory_use(DEVICE, OPS[op], variant, inputs, own, threads=2)
+        assert found.status is Status.PASS, (variant.id, found.reason)
+        assert found.calls >= 20
+        assert found.leak is not None
+
+
+def test_a_slow_kernel_is_called_twenty_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "BUDGET_S", 0.0)
+    assert used(planted()).calls == memory.STEPS
+
+
+def test_a_system_that_tells_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(heap, "STATM", tmp_path / "statm")
+    monkeypatch.setattr(peak, "CLEAR", tmp_path)
+    found = used(planted())
+    assert found.status is Status.PASS
+    assert (found.host_peak, found.persistent, found.leak, found.overhead) == (None, None, None, None)
+    assert f"the peak of the host's memory is not known: {tmp_path}: Is a directory" in found.reason
+    assert "leaks of the host's memory are not known" in found.reason
+
+
+def test_without_mallinfo_resident_memory_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "_malloc", lambda: None)
+    kept: list[object] = []
+    found = used(planted(lambda: kept.append(np.ones(4096, np.uint8))))
+    assert found.status is Status.FAIL
+    assert "leaks" in found.reason
+
+
+@pytest.mark.parametrize("format", ["i2_s_x86", "row16", "tq2_0"])
+def test_bits_per_weight_are_the_format_s(format: str) -> None:
+    for name in ("pack_codes", "unpack_codes"):
+        axes, inputs = material(OPS[name], format)
+        expected = FORMATS[format].bits_per_weight((axes["N"], axes["K"]))
+        assert bits_per_weight(OPS[name], KernelKey("cuda", name, format, "uint8"), axes, inputs) == expected
+    axes, inputs = material(OPS["ternary_matmul"], format)
+    assert bits_per_weight(OPS["ternary_matmul"], KernelKey("cpu", "ternary_matmul", format, "int32"), axes, inputs) == expected
+
+
+def test_ops_without_weights_have_no_bits_per_weight() -> None:
+    axes, inputs = material(OPS["activation_quantize"], "none")
+    assert bits_per_weight(OPS["activation_quantize"], KernelKey("cpu", "activation_quantize", "none", "int8"), axes, inputs) is None

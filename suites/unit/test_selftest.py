@@ -1,0 +1,297 @@
+"""The kill rate is tested too: a judgement that looks less closely has to show as faults that survive, and no fault may hide."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tritmark.harness.providers import Installed, load
+from tritmark.harness.record import Status
+from tritmark.harness.selftest import run
+from tritmark.harness.selftest.command import document, selftest
+from tritmark.harness.selftest.consequence import Consequence, of_outputs, of_runs
+from tritmark.harness.selftest.faults import generic
+from tritmark.harness.selftest.run import Missed, Outcome, Planted, Result, execute
+from tritmark.harness.selftest.site import Site, site
+from tritmark.harness.selftest.stand_in import Plan, variant
+from tritmark.harness.spec import Harmless, KernelKey, Workload
+from tritmark.harness.validate import accuracy
+from tritmark.harness.validate.accuracy import Judged, _Trial, judge
+from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.guards import Guarded
+from tritmark.kernels import OPS
+from tritmark.kernels.faults import FAULTS
+
+SUITE = """
+title = "Two ops"
+
+[[workloads]]
+op = "i2s_quantize"
+shapes = [{ n = 1 }, { n = 128 }, { n = 133 }]
+families = ["ties"]
+
+[[workloads]]
+op = "ternary_matmul"
+shapes = [{ M = 3, N = 9, K = 70 }]
+layouts = ["unaligned"]
+dtypes = ["float32", "bfloat16"]
+"""
+
+
+@pytest.fixture(scope="module")
+def installed() -> Installed:
+    """What is installed, with the faults of tritmark's own ops."""
+    return Installed({name: replace(provider, faults=lambda: FAULTS) for name, provider in load().providers.items()})
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("selftest") / "two.toml"
+    path.write_text(SUITE)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def result(installed: Installed, suite: str) -> Result:
+    return execute(installed, suite)
+
+
+def at(op: str, axes: dict[str, int], family: str = "normal", dtype: str = "", format: str = "none") -> Site:
+    found = next(each for each in OPS if each.name == op)
+    material = Material(found, Workload(op=op, axes=axes, family=family), 0)
+    return site(material, KernelKey("cpu", op, format, dtype))
+
+
+def outcomes(result: Result, fault: str, workload: str = "") -> set[Outcome]:
+    return {each.outcome for each in result.planted if each.fault == fault and each.workload.startswith(workload)}
+
+
+def survivors(result: Result) -> set[str]:
+    return {each.fault for each in result.planted if each.outcome is Outcome.SURVIVED}
+
+
+def test_the_judgement_kills_every_fault_that_does_harm(result: Result) -> None:
+    assert not survivors(result)
+    assert not result.alarms
+    assert {op: each.share for op, (each, _) in result.ops().items()} == {"i2s_quantize": 1.0, "ternary_matmul": 1.0}
+    assert sum(each.outcome is Outcome.KILLED for each in result.planted) > 200
+
+
+def test_a_small_suite_misses_what_its_data_does_not_show(result: Result) -> None:
+    """No sum comes near the range of int16 here: nothing survives, and the faults are not caught for all that."""
+    missed = {each.fault for each in result.missed() if each.key.op == "ternary_matmul"}
+    assert "int16 sums, wrapping after 32768 values" in missed
+    assert result.ops()["ternary_matmul"][1].share < 1
+    assert not result.passed
+
+
+@pytest.mark.parametrize(
+    ("fault", "workload", "outcome"),
+    [
+        ("input x: read one element early", "i2s_quantize[n=1]", Outcome.EQUIVALENT),
+        ("input x: read one element early", "i2s_quantize[n=133]", Outcome.KILLED),
+        ("output q: tail never written", "i2s_quantize[n=128]", Outcome.EQUIVALENT),
+        ("output q: tail never written", "i2s_quantize[n=133]", Outcome.KILLED),
+        ("the first result ever, kept", "i2s_quantize[n=133]", Outcome.KILLED),
+        ("inputs changed", "i2s_quantize[n=1]", Outcome.KILLED),
+        ("output q: one element too many", "i2s_quantize[n=1]", Outcome.KILLED),
+        ("the last NaN or infinity told, not the first", "i2s_quantize[n=1]", Outcome.EQUIVALENT),
+        ("the last NaN or infinity told, not the first", "i2s_quantize[n=133]", Outcome.KILLED),
+        ("input activations: rows taken for dense", "ternary_matmul", Outcome.KILLED),
+    ],
+)
+def test_what_becomes_of_a_fault_depends_on_the_data(result: Result, fault: str, workload: str, outcome: Outcome) -> None:
+    assert outcomes(result, fault, workload) == {outcome}
+
+
+def test_one_unit_of_float32_is_admitted_in_bfloat16(result: Result) -> None:
+    fault = "input weight_scale: one unit of the last place larger"
+    whole = {key.dtype: outcome for (key, name), outcome in result.faults().items() if name == fault}
+    assert whole == {"float32": Outcome.KILLED, "bfloat16": Outcome.HARMLESS}
+
+
+def first_data_only(*args: Any, **options: Any) -> Judged:
+    op, candidate, cases, axes = args
+    return judge(op, candidate, replace(cases, second=None, in_place=False), axes, **options)
+
+
+def one_error_admitted(*args: Any, **options: Any) -> Judged:
+    judged = judge(*args, **options)
+    few = judged.accuracy.mismatches <= 6
+    return replace(judged, accuracy=judged.accuracy.model_copy(update={"status": Status.PASS, "reason": ""})) if few else judged
+
+
+WEAK: dict[str, tuple[Any, dict[tuple[Any, str], Any], set[str]]] = {
+    "one set of data": (first_data_only, {}, {"the first result ever, kept", "the result before this one"}),
+    "no zones": (
+        judge,
+        {(Guarded, "broken"): lambda self: ""},
+        {"output q: one element too many", "output q: one element before the first"},
+    ),
+    "no NaN": (judge, {(_Trial, "run_nonfinite"): lambda *_: None}, {"NaN and infinity not told", "NaN or infinity told one index late"}),
+    "a few errors": (one_error_admitted, {}, {"output q: last element never written", "input x: two neighbours swapped"}),
+    "no comparison": (
+        judge,
+        {(accuracy._Tally, "add"): lambda *_: None},
+        {"output q: all zero", "rounded down", "output q: never written"},
+    ),
+}
+
+
+@pytest.mark.parametrize("weakness", WEAK)
+def test_a_weaker_judgement_has_a_lower_rate(
+    weakness: str, installed: Installed, suite: str, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weaker, patches, faults = WEAK[weakness]
+    for (where, name), what in patches.items():
+        monkeypatch.setattr(where, name, what)
+    found = execute(installed, suite, "i2s_quantize", judge=weaker)
+    assert faults <= survivors(found)
+    assert found.ops()["i2s_quantize"][0].share < result.ops()["i2s_quantize"][0].share
+    assert not found.passed
+    assert faults <= {each.fault for each in found.missed()}
+
+
+def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(installed: Installed, suite: str) -> None:
+    def strict(*args: Any, **options: Any) -> Judged:
+        judged = judge(*args, **options)
+        return replace(judged, accuracy=judged.accuracy.model_copy(update={"status": Status.FAIL, "reason": "on principle"}))
+
+    found = execute(installed, suite, "i2s_quantize", judge=strict)
+    assert len(found.alarms) == 3
+    assert "on principle" in found.alarms[0]
+    assert not found.passed
+
+
+def test_a_look_at_the_first_data_agrees_with_the_whole_judgement(installed: Installed) -> None:
+    """Faults are first judged on less; what that fails, the whole judgement fails."""
+    there = at("ternary_quantize", {"n": 133, "block": 32}, dtype="int8")
+    bench = run._Bench(there, "unaligned", judge)
+    for plan in generic(there.op, there.key, there.axes):
+        outputs = None if plan.outputs is None else tuple(plan.outputs(there, nth) for nth in (0, 1)).__getitem__
+        brief = bench.judged(plan, outputs)
+        candidate = variant(there, plan, outputs)
+        whole = judge(there.op, candidate, there.cases, there.axes, layout="unaligned", threads=1, seed=0).accuracy
+        assert bool(brief) == (whole.status is Status.FAIL), plan.name
+
+
+class TestConsequence:
+    def test_a_right_candidate_does_nothing(self) -> None:
+        for layout in ("aligned", "unaligned"):
+            there = at("activation_quantize", {"M": 3, "K": 7}, dtype="int8")
+            made = there.right.__getitem__
+            assert of_runs(there, lambda: variant(there, Plan("none"), made), layout, 1) is Consequence.NONE  # noqa: B023
+            assert of_outputs(there, made) is Consequence.NONE
+
+    def test_each_fault_of_effect_is_seen(self) -> None:
+        """Without the judgement: on data that shows all of them, none is taken for equivalent."""
+        there = at("activation_quantize", {"M": 3, "K": 133}, dtype="int8")
+        for plan in generic(there.op, there.key, there.axes):
+            if plan.outputs is None:
+                found = of_runs(there, lambda: variant(there, plan, None), "unaligned", 1)  # noqa: B023
+                assert found is Consequence.HARM, plan.name
+
+    def test_what_is_admitted(self) -> None:
+        there = at("ternary_matmul", {"M": 2, "N": 5, "K": 7}, dtype="float32", format="tile64")
+        for steps, expected in ((1, Consequence.ADMITTED), (2, Consequence.HARM)):
+            off = [{"out": (right["out"].view(np.int32) + steps).view(np.float32)} for right in there.right]
+            assert of_outputs(there, off.__getitem__) is expected
+        zero = at("ternary_matmul", {"M": 2, "N": 5, "K": 7}, "zero", "float32", "tile64")
+        assert of_outputs(zero, lambda nth: {"out": np.float32(-0.0) * np.ones((2, 5), np.float32)}) is Consequence.ADMITTED
+        assert of_outputs(zero, lambda nth: {"out": np.full((2, 5), np.nan, np.float32)}) is Consequence.HARM
+
+    @pytest.mark.parametrize("off", [1, -1])
+    def test_what_a_bound_admits(self, off: int) -> None:
+        there = at("matmul_fp32", {"M": 3, "N": 4, "K": 9}, dtype="float32")
+        for part, expected in ((0.5, Consequence.ADMITTED), (1.5, Consequence.HARM)):
+            off_by = [
+                {"c": (each["c"].exact + off * part * each["c"].bound).astype(np.float32)}
+                for each in (there.expected(0), there.expected(1))
+            ]
+            assert of_outputs(there, off_by.__getitem__) is expected
+
+
+KEY = KernelKey("cpu", "an_op", "none", "int8")
+
+
+def made_of(*planted: tuple[str, str, Outcome], **options: Any) -> Result:
+    return Result("x", 0.98, [Planted(workload, KEY, fault, outcome) for workload, fault, outcome in planted], **options)
+
+
+def test_a_fault_that_no_workload_shows_is_not_caught() -> None:
+    found = made_of(("a", "f", Outcome.KILLED), ("a", "g", Outcome.EQUIVALENT), ("b", "g", Outcome.ADMITTED))
+    assert found.share == 0.5
+    assert found.missed() == [Missed(KEY, "g", Outcome.ADMITTED, "")]
+
+
+def test_what_survives_anywhere_is_told_though_it_is_killed_elsewhere() -> None:
+    found = made_of(("a", "f", Outcome.KILLED), ("b", "f", Outcome.SURVIVED))
+    assert found.workloads()["an_op", "b"].share == 0
+    assert found.share == 0.5
+    assert found.missed() == [Missed(KEY, "f", Outcome.SURVIVED, "b")]
+
+
+def test_harmless_excuses_no_survivor() -> None:
+    quiet = made_of(("a", "f", Outcome.EQUIVALENT), ("a", "g", Outcome.KILLED), harmless={(KEY, "f"): "why"})
+    assert quiet.passed
+    assert not quiet.missed()
+    loud = made_of(("a", "f", Outcome.SURVIVED), ("a", "g", Outcome.KILLED), harmless={(KEY, "f"): "why"})
+    assert not loud.passed
+    assert loud.missed()
+
+
+def test_every_excuse_is_for_a_fault_that_exists(installed: Installed) -> None:
+    from fnmatch import fnmatchcase
+
+    axes = {"M": 2, "N": 4, "K": 256, "n": 256, "block": 256}
+    for rule in FAULTS:
+        if isinstance(rule, Harmless):
+            op = installed.ops[rule.op]
+            keys = [key for key in installed.keys(op.name) if rule.only(key)]
+            mine = {axis: axes[axis] for axis in op.axes}
+            assert keys
+            assert any(fnmatchcase(plan.name, rule.fault) for key in keys for plan in generic(op, key, mine)), rule
+
+
+def test_every_op_has_faults_of_its_own() -> None:
+    assert {each.op for each in FAULTS} == {op.name for op in OPS}
+
+
+def test_several_processes_find_the_same(suite: str) -> None:
+    installed = load()
+    assert execute(installed, suite, "i2s_quantize", processes=2) == execute(installed, suite, "i2s_quantize")
+
+
+def test_large_workloads_are_left_out_with_a_line(installed: Installed, tmp_path: Path) -> None:
+    path = tmp_path / "large.toml"
+    path.write_text('title = "x"\n[[workloads]]\nop = "i2s_quantize"\nshapes = [{ n = 1 }, { n = 4194304 }]\n')
+    assert execute(installed, str(path)).left_out == ["i2s_quantize[n=4194304]/normal/aligned: 20 MiB"]
+
+
+def test_the_command(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritmark.harness.machine.cpu.physical_cores", lambda: 1)
+    app = typer.Typer()
+    app.command()(selftest)
+    told = CliRunner().invoke(app, ["--suite", suite, "--op", "i2s_quantize", "--json"])
+    found = json.loads(told.stdout)
+    assert told.exit_code == (0 if found["passed"] else 1)
+    assert found["ops"]["i2s_quantize"]["everywhere"]["share"] == 1
+    assert [each["workload"] for each in found["workloads"]] == [f"i2s_quantize[n={n}]/ties/aligned" for n in (1, 128, 133)]
+    shown = CliRunner().invoke(app, ["--suite", suite, "--op", "i2s_quantize"])
+    assert "i2s_quantize[n=133]/ties/aligned" in shown.stdout
+    assert "Kill rate: " in shown.stdout
+
+
+def test_a_document_tells_all(result: Result) -> None:
+    found = json.loads(json.dumps(document(result)))
+    assert found["passed"] is False
+    assert {each["outcome"] for each in found["faults"]} >= {"killed", "harmless", "equivalent"}
+    assert all(each["reason"] for each in found["faults"] if each["outcome"] == "harmless")
+    assert len(found["missed"]) == len(result.missed())

@@ -1,0 +1,99 @@
+"""The soak test finds what it looks for: a harness that crashes, loses Runs, or lets a wrong kernel pass is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritmark.harness.providers import load
+from tritmark.harness.record import Record, Status
+from tritmark.harness.soak import soak as room
+from tritmark.harness.soak.soak import Soaked, soak
+from tritmark.harness.store import read
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "BATCH", 2)
+    monkeypatch.setattr(room, "_ODDS", 0.0)
+    monkeypatch.setattr(room, "TIMEOUT_S", 30.0)
+
+
+def once(monkeypatch: pytest.MonkeyPatch, change: Callable[[Record], Record] | None = None) -> Soaked:
+    """One batch; `change` is what becomes of its Record on disk."""
+    if change is not None:
+        monkeypatch.setattr(room, "read", lambda path: change(read(path)))
+    return soak(load(), minutes=1e-6, seed=3, device="cpu")
+
+
+def test_nothing_is_found_where_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = once(monkeypatch)
+    assert found.passed
+    assert found.batches == 1
+    assert found.runs == sum(found.ops.values()) > 0
+    assert found.calls >= 3 * found.runs // 4
+    assert (found.faults, found.attributed, found.lost, found.left_over) == (0, 0, 0, 0)
+
+
+def test_a_lost_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = once(monkeypatch, lambda record: record.model_copy(update={"runs": record.runs[1:]}))
+    assert found.lost == 1
+    assert not found.passed
+
+
+@pytest.mark.parametrize(("status", "where"), [(Status.FAIL, "wrong"), (Status.ERROR, "unexplained")])
+def test_a_run_that_does_not_pass_is_found(monkeypatch: pytest.MonkeyPatch, status: Status, where: str) -> None:
+    def spoil(record: Record) -> Record:
+        first, *others = record.runs
+        accuracy = first.accuracy.model_copy(update={"status": status, "reason": "q[3] is 1, expected 0"})
+        return record.model_copy(update={"runs": (first.model_copy(update={"accuracy": accuracy}), *others)})
+
+    found = once(monkeypatch, spoil)
+    assert len(getattr(found, where)) == 1
+    assert "q[3] is 1, expected 0" in getattr(found, where)[0]
+    assert not found.passed
+
+
+def test_a_crash_of_the_harness_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> tuple[Record, Path]:
+        raise RuntimeError("the store is on fire")
+
+    monkeypatch.setattr(room, "execute", broken)
+    found = soak(load(), minutes=1e-6, seed=3, device="cpu")
+    assert "the store is on fire" in found.crashes[0]
+    assert not found.passed
+
+
+def test_workers_that_are_shot_at_are_told_from_kernels_that_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every worker is, as soon as it is there."""
+    hunters = []
+
+    def hunt(saboteur: Any, known: set[int]) -> None:
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            for pid in set(room._workers()) - known:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    saboteur.sent += 1
+                    return
+
+    def started(self: Any, what: str) -> None:
+        for hunter in hunters:
+            hunter.join()
+        hunters.append(threading.Thread(target=hunt, args=(self, set(room._workers()))))
+        hunters[-1].start()
+
+    monkeypatch.setattr(room._Saboteur, "started", started)
+    monkeypatch.setattr(room, "BATCH", 1)
+    found = once(monkeypatch)
+    assert found.passed, found.unexplained
+    assert found.faults >= found.attributed > 0
+    assert found.lost == 0

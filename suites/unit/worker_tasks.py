@@ -1,0 +1,49 @@
+"""Tasks for the tests of workers: in a module of their own, for what a worker imports is not the tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.worker import Site
+
+
+def identify(site: Site) -> tuple[int, str]:
+    return os.getpid(), site.variant.id
+
+
+def summed(site: Site, arrays: dict[str, Any]) -> dict[str, tuple[float, bool]]:
+    return {name: (float(array.sum()), array.flags.writeable) for name, array in arrays.items()}
+
+
+def forged(site: Site) -> Any:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return os.system, ("true",)
+
+    return Evil()
+
+
+def hoard(site: Site, nbytes: int) -> int:
+    """Takes memory piece by piece, as a leak does."""
+    kept = []
+    for _ in range(nbytes >> 20):
+        kept.append(np.ones(1 << 20, np.uint8))
+        time.sleep(0.001)
+    return len(kept)
+
+
+def last_words(site: Site) -> None:
+    sys.stderr.write("my last words\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang(site: Site) -> None:
+    while True:
+        pass
