@@ -43,7 +43,7 @@ STEPS = 20
 BUDGET_S = 0.25
 """What the calls of a search may take beyond that."""
 OVERHEAD = 2.0
-"""Beyond inputs and outputs a call takes less than this times its inputs (specification 001)."""
+"""Beyond inputs and outputs a call takes less than this times its inputs (specification 001), where these are more than the floor."""
 
 _PEAKS = 3
 _MOST_PEAKS = 12
@@ -203,7 +203,7 @@ def judged(seen: Observed, *, bits_per_weight: float | None = None) -> MemoryUse
     if taken is not None and taken > seen.workspace + least:
         noise = f"what {'the device rounds up to' if seen.own_memory else 'a call that does nothing shows'} is {least}"
         reasons.append(f"takes {taken} bytes of the {where}'s memory beyond inputs and outputs and declares {seen.workspace}; {noise}")
-    if overhead is not None and overhead >= OVERHEAD:
+    if overhead is not None and overhead >= OVERHEAD and seen.inputs > least:  # what is not told from noise is no part of small inputs
         reasons.append(
             f"takes {overhead:.1f} times its {seen.inputs} bytes of inputs beyond inputs and outputs; under {OVERHEAD:g} is wanted"
         )

@@ -20,6 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import CandidateError, WorkerError
+from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.worker.channel import Channel, GarbledError
 from tritmark.harness.worker.serve import Raised, Request, serve
 
@@ -32,7 +33,7 @@ START_S = 60.0
 _CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = ("tritmark.harness.cli", "tritmark.harness.validate.performance", "tritmark.harness.worker.serve", "scipy.stats")
 _GRACE_S = 1.0
-_LOOK_S = 0.05
+_LOOK_S = 0.2
 _LOG_TAIL = 2000
 
 
@@ -59,9 +60,8 @@ class WorkerProcess:
         self._channel = Channel(mine, trusted=False)
         self._log = os.memfd_create("tritmark-log", os.MFD_CLOEXEC)
         limit = memory_bytes if limit_address_space else 0
-        self._process = _CONTEXT.Process(
-            target=serve, args=(its, tuple(candidates), variant_id, dict(os.environ), limit), name=f"tritmark {variant_id}", daemon=True
-        )
+        arguments = (its, tuple(candidates), variant_id, dict(os.environ), affinity(), limit)
+        self._process = _CONTEXT.Process(target=serve, args=arguments, name=f"tritmark {variant_id}", daemon=True)
         with _importing():
             self._process.start()
         its.close()

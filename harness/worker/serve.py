@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.worker.channel import Channel
 from tritmark.harness.worker.site import Site, site
 
@@ -60,11 +61,14 @@ def serve(
     candidates: Sequence[Candidate],
     variant_id: str,
     environment: dict[str, str],
+    cores: frozenset[int],
     memory_bytes: int,
 ) -> None:
-    """Run in the new process. `memory_bytes` limits the address space from here on, 0 not at all. First comes the descriptor of what takes
-    all that the candidate prints."""
+    """Run in the new process, on those logical cores: OpenMP may have bound the parent to one of them. `memory_bytes` limits the address
+    space from here on, 0 not at all. First comes the descriptor of what takes all that the candidate prints."""
     _let_go_of_the_server()
+    os.sched_setaffinity(0, cores)
+    affinity()  # before OpenMP binds this process
     # Its parent is the server that forked it, which ends with the harness.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

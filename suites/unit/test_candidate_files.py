@@ -262,9 +262,9 @@ def library_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @given(data=st.data())
 def test_a_damaged_library_is_never_more_than_an_error(library_bytes: bytes, data: st.DataObject) -> None:
     damaged = bytearray(library_bytes[: data.draw(st.integers(0, len(library_bytes)))])
-    for at in data.draw(st.lists(st.integers(0, 63), max_size=4)):
+    for at, value in data.draw(st.lists(st.tuples(st.integers(0, 63), st.integers(0, 255)), max_size=4)):
         if at < len(damaged):
-            damaged[at] = data.draw(st.integers(0, 255))
+            damaged[at] = value
     try:
         names = exported(bytes(damaged))
     except NotALibraryError:

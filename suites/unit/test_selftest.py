@@ -277,6 +277,7 @@ def test_large_workloads_are_left_out_with_a_line(installed: Installed, tmp_path
 
 def test_the_command(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritmark.harness.machine.cpu.physical_cores", lambda: 1)
+    monkeypatch.delenv("COLUMNS", raising=False)
     app = typer.Typer()
     app.command()(selftest)
     told = CliRunner().invoke(app, ["--suite", suite, "--op", "i2s_quantize", "--json"])

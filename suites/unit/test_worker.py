@@ -16,6 +16,7 @@ import pytest
 
 from tritmark.harness.candidate import PythonFile
 from tritmark.harness.errors import CandidateError, UsageError, WorkerError
+from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Accuracy, Status
 from tritmark.harness.spec import Variant, Workload
@@ -25,7 +26,7 @@ from tritmark.harness.worker import Workers
 from tritmark.harness.worker.channel import LARGE
 
 sys.path.insert(0, str(Path(__file__).parent))  # workers have the same path, and import what a task is defined in
-from worker_tasks import forged, hoard, identify, last_words, summed  # type: ignore[import-not-found]
+from worker_tasks import forged, hoard, identify, its_cores, last_words, summed  # type: ignore[import-not-found]
 
 FILE = PythonFile(str(Path(__file__).with_name("faulty_candidates.py")))
 TIMEOUT_S = 0.5
@@ -79,6 +80,19 @@ def test_it_runs_in_another_process_which_is_kept(workers: Workers) -> None:
     assert one == other
     assert one[0] != os.getpid()
     assert one[1] == "cpu/i2s_quantize/none/int8/honest"
+
+
+def test_it_has_every_core_that_the_harness_had(workers: Workers) -> None:
+    """OpenMP binds the process that loads it to one core, and what that starts would stay there."""
+    before, cores = os.sched_getaffinity(0), affinity()
+    variant = named(workers.installed, "zeros")
+    workers.renew(variant)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert workers.of(variant).call("nothing", its_cores) == cores
+    finally:
+        os.sched_setaffinity(0, before)
+        workers.renew(variant)
 
 
 def test_wrong_values_are_told_as_ever(workers: Workers) -> None:

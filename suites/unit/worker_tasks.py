@@ -17,6 +17,10 @@ def identify(site: Site) -> tuple[int, str]:
     return os.getpid(), site.variant.id
 
 
+def its_cores(site: Site) -> frozenset[int]:
+    return frozenset(os.sched_getaffinity(0))
+
+
 def summed(site: Site, arrays: dict[str, Any]) -> dict[str, tuple[float, bool]]:
     return {name: (float(array.sum()), array.flags.writeable) for name, array in arrays.items()}
 
