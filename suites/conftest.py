@@ -14,10 +14,22 @@ from tritmark.kernels import cpu
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.room import Room
 
-_TIMING = {
+_TIMING = frozenset(
     f"test_{name}.py"
-    for name in ("bench_guards", "calls", "cli", "exploits", "machine", "measure", "planted_faults", "study", "verify", "worker")
-}
+    for name in (
+        "bench_guards",
+        "calls",
+        "cli",
+        "exploits",
+        "isolation",
+        "machine",
+        "measure",
+        "planted_faults",
+        "study",
+        "verify",
+        "worker",
+    )
+)
 # Deadlines measure the machine, not the code; the numbers of examples are per property.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("quick", max_examples=60, **_COMMON)

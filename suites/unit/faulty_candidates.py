@@ -13,6 +13,8 @@ import numpy as np
 
 from tritmark.harness.spec import Arrays, KernelKey, Tier, Variant
 
+LIBC = ctypes.CDLL(None)
+LIBC.malloc.restype = ctypes.c_void_p
 KEY = KernelKey("cpu", "i2s_quantize", "none", "int8")
 
 
@@ -40,6 +42,12 @@ def honest(kernel: Kernel) -> None:
 
 def zeros(kernel: Kernel) -> None:
     kernel.q[...] = 0
+
+
+def leaky(kernel: Kernel) -> None:
+    """Right, and 4 KiB of every call are never given back."""
+    LIBC.malloc(4096)
+    honest(kernel)
 
 
 def segfault(kernel: Kernel) -> None:
@@ -125,6 +133,7 @@ def _variant(work: Callable[[Kernel], None]) -> Variant:
 WORKS = (
     honest,
     zeros,
+    leaky,
     segfault,
     abort,
     floating_point,
