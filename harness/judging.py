@@ -175,7 +175,9 @@ class Judging:
         receipt = found.receipt
         if receipt is not None and not receipt.code_hash:
             receipt = replace(receipt, code_hash=variant.code_hash or self._device.code_hash(variant.id))
-        return found.accuracy, receipt
+        if not self._workers.isolated:
+            return found.accuracy, receipt
+        return found.accuracy.model_copy(update={"guards": (*found.accuracy.guards, "process")}), receipt
 
     def _measure(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Usage]:
         group, device = self._group, self._group.key.device

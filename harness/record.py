@@ -90,7 +90,7 @@ class Accuracy(Verdict):
     largest_ulp: float | None = None
     """Largest difference in units of the last place of the output's dtype."""
     guards: tuple[str, ...] = ()
-    """Guards that were in force: poison, zones, inputs."""
+    """Guards that were in force: poison, zones, inputs, pages (that trap), nonfinite, process (of its own)."""
     first: Divergence | None = None
 
 

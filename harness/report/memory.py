@@ -46,6 +46,7 @@ def _context(record: Record) -> dict[str, Any] | None:
         "rows": rows[:_MOST_ROWS],
         "more": max(0, len(rows) - _MOST_ROWS),
         "several": len(groups.devices(record)) > 1,
+        "device_leaks": any(run.memory.device_leak is not None for run in runs),
         "counts": [(status, count) for status, count in statuses.items() if count],
         "every": [run for same in groups.by_kernel(runs).values() for run in same] if len(runs) > len(rows) else [],
         "most": _MOST_ROWS,

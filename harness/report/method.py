@@ -26,7 +26,9 @@ def _left_out(record: Record) -> list[tuple[str, str, int]]:
 def _context(record: Record) -> dict[str, Any]:
     timings = [footing.timing for run in record.runs for footing in (run.performance.cold, run.performance.hot) if footing is not None]
     left_out = _left_out(record)
+    judged = [run for run in record.runs if run.accuracy.guards]
     return {
+        "isolated": bool(judged) and all("process" in run.accuracy.guards for run in judged),
         "clocks": sorted({timing.clock for timing in timings}),
         "stopped": sorted(Counter(timing.stopped for timing in timings).items()),
         "figures": len(timings),

@@ -61,7 +61,7 @@ def text(markup: str) -> str:
 
 def test_figures_are_shown(page: str) -> None:
     shown = text(section(page))
-    assert "4.00 KiB 1.00 KiB 512 B 8.00 KiB 2.00 KiB 0.25x 96.0 B 24.0 B 0.5 10,000 0 – 2.03" in shown
+    assert "4.00 KiB 1.00 KiB 512 B 8.00 KiB 2.00 KiB 0.25x 0 – 10,000 2.03 96.0 B 24.0 B 0.5" in shown
     assert "3.00 MiB" in shown
     assert "16.0 (15.9 to 16.1) 256 (255 to 257)" in shown
 
