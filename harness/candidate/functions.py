@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.candidate.decorator import kernel as decorator
+from tritmark.harness.candidate.expression import Expression, ExpressionError, parse
 from tritmark.harness.candidate.frameworks import FRAMEWORKS, Framework
 from tritmark.harness.candidate.located import Located, must_be_as_opened, read_text
 from tritmark.harness.candidate.manifest import check_names, variant_name
@@ -120,6 +121,7 @@ class _Reader:
         alignment = told["alignment"]
         if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
             raise self._error(self._place("alignment"), f"alignment is {alignment!r}; legal: a power of two")
+        workspace = self._workspace(op)
         path = Path(self._located.path)
         name = variant_name(path, self._function.name)
         key = KernelKey(told["device"], op.name, told["format"], told["dtype"])
@@ -132,6 +134,7 @@ class _Reader:
             bind=partial(_bind, source, op, name),
             constraints=self._limits(op),
             alignment=alignment,
+            workspace=workspace.value,
             code_hash=digest,
         )
 
@@ -147,6 +150,15 @@ class _Reader:
             if parameter.arg not in legal:
                 raise self._error(parameter, f"unknown parameter {parameter.arg!r}; {nearest(parameter.arg, legal)}")
         return tuple(parameter.arg for parameter in (*arguments.args, *arguments.kwonlyargs))
+
+    def _workspace(self, op: Op) -> Expression:
+        told = self._told["workspace"]
+        if not isinstance(told, str) and (type(told) is not int or told < 0):
+            raise self._error(self._place("workspace"), f"workspace is {told!r}; legal: bytes, as a number or an expression over the axes")
+        try:
+            return parse(str(told), op.axes)
+        except ExpressionError as error:
+            raise self._error(self._place("workspace"), f"workspace: {error}") from None
 
     def _limits(self, op: Op) -> tuple[Constraint, ...]:
         limits: list[Constraint] = []

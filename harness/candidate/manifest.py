@@ -60,6 +60,8 @@ class Manifest(BaseModel):
     shared: Annotated[int, Field(ge=0, strict=True)] | str = 0
     capability: Annotated[str, Field(pattern=r"^\d+\.\d$")] = ""
     alignment: Annotated[int, Field(ge=1, strict=True)] = 1
+    workspace: Annotated[int, Field(ge=0, strict=True)] | str = 0
+    """Scratch memory that a call takes, in bytes, over the axes; of a function on the host."""
     multiple_of: Sizes = {}
     min: Sizes = {}
     max: Sizes = {}
@@ -121,6 +123,7 @@ class Described:
     geometry: Geometry | None
     capability: tuple[int, int] | None
     alignment: int
+    workspace: Expression
     constraints: tuple[Constraint, ...]
     options: tuple[str, ...]
     located: Located
@@ -185,6 +188,7 @@ def read_manifest(source: Path, manifest: Path, text: str, installed: Installed,
         geometry=_geometry(located, op, told, launched=launched),
         capability=_capability(told.capability),
         alignment=max(told.alignment, ALIGNMENT) if apart else told.alignment,
+        workspace=_workspace(located, op, told, launched=launched),
         constraints=limits,
         options=tuple(told.options),
         located=located,
@@ -270,6 +274,12 @@ def _geometry(located: Located, op: Op, told: Manifest, *, launched: bool) -> Ge
         return tuple(_expression(located, op, key, each) for each in (value if isinstance(value, list) else [value]))
 
     return Geometry(dims("grid", told.grid), dims("block", told.block), _expression(located, op, "shared", told.shared))
+
+
+def _workspace(located: Located, op: Op, told: Manifest, *, launched: bool) -> Expression:
+    if launched and told.workspace:
+        raise located.error(located.find("workspace"), "workspace is for functions; a kernel of a .cu is given no scratch memory")
+    return _expression(located, op, "workspace", told.workspace)
 
 
 def _expression(located: Located, op: Op, key: str, value: int | str) -> Expression:

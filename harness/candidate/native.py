@@ -60,6 +60,7 @@ class NativeFile:
             bind=partial(_bind, kernel, str(library.resolve()), code),
             constraints=kernel.constraints,
             alignment=kernel.alignment,
+            workspace=kernel.workspace.value,
             code_hash=code,
         )
         return (variant,)

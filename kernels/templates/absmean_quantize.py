@@ -10,6 +10,9 @@ import numpy as np
 
 from tritmark.harness.candidate import kernel
 
+PIECE = 4096
+"""Elements at a time: temporary arrays are memory too."""
+
 
 def _folded(terms: Any) -> Any:
     """Sums of rows of 2**k terms: those half of them apart first."""
@@ -19,15 +22,22 @@ def _folded(terms: Any) -> Any:
     return terms[..., 0]
 
 
-@kernel(op="absmean_quantize", dtype="int8")
+@kernel(op="absmean_quantize", dtype="int8", workspace="64 * 4096")
 def quantize(x: Any, codes: Any, scale: Any, n: int) -> None:
     """x is float32 (n,), codes int8 (n,), scale float32 ()."""
     chunk = 4096 * -(-n // (1 << 22))
     with np.errstate(all="ignore"):
-        padded = np.zeros((-(-n // chunk), chunk // 16, 16))
-        padded.reshape(-1)[:n] = np.abs(x)
         sums = np.zeros(1024)
-        # accumulate adds one after the other; sum would not.
-        sums[: len(padded)] = _folded(np.add.accumulate(padded, axis=1)[:, -1])
+        for place, begin in enumerate(range(0, n, chunk)):
+            lanes = np.zeros(16)
+            for start in range(begin, min(begin + chunk, n), PIECE):
+                values = np.abs(x[start : min(start + PIECE, begin + chunk)])
+                # One after the other in each lane: the lanes' sums so far come first. accumulate does that; sum would not.
+                rows = np.zeros((1 + -(-len(values) // 16), 16))
+                rows[0] = lanes
+                rows[1:].reshape(-1)[: len(values)] = values
+                lanes = np.add.accumulate(rows, axis=0)[-1]
+            sums[place] = _folded(lanes)
         scale[...] = max(float(_folded(sums)) / n, 1e-5)
-        codes[...] = np.clip(np.rint(x / scale), -1, 1).astype(np.int8)
+        for begin in range(0, n, PIECE):
+            codes[begin : begin + PIECE] = np.clip(np.rint(x[begin : begin + PIECE] / scale), -1, 1)

@@ -6,8 +6,10 @@ import numpy as np
 
 from tritmark.harness.candidate import kernel
 
+PIECE = 256
 
-@kernel(op="ternary_matmul", format="tile64", dtype="float32", max={"K": 8388607})
+
+@kernel(op="ternary_matmul", format="tile64", dtype="float32", workspace="32 * (M + 64) * 256 + 1024 * M", max={"K": 8388607})
 def matmul(activations: Any, weights: Any, weight_scale: Any, act_scale: Any, out: Any, N: int, K: int) -> None:
     """activations is int8 (M, K), its rows perhaps apart; weights are packed bytes, act_scale float32 (M,), out float32 (M, N).
 
@@ -16,10 +18,14 @@ def matmul(activations: Any, weights: Any, weight_scale: Any, act_scale: Any, ou
     """
     groups = -(-K // 4)
     tiles = weights[:-64].reshape(-1, groups, 16, 4)
-    wide = activations.astype(np.float64)  # in which every partial sum is exact
     factor = np.float64(weight_scale) / act_scale.astype(np.float64)
     for tile, packed in enumerate(tiles):
-        columns = packed.transpose(1, 0, 2).reshape(16, groups * 4)[:, :K]
-        rows = np.concatenate([columns >> shift & 3 for shift in (0, 2, 4, 6)]).astype(np.float64) - 1
+        acc = np.zeros((len(activations), 64))  # float64, in which every partial sum is exact
+        # Some columns at a time: temporary arrays are memory too.
+        for begin in range(0, groups, PIECE // 4):
+            some = packed[begin : begin + PIECE // 4]
+            columns = some.transpose(1, 0, 2).reshape(16, len(some) * 4)[:, : K - 4 * begin]
+            rows = np.concatenate([columns >> shift & 3 for shift in (0, 2, 4, 6)]).astype(np.float64) - 1
+            acc += activations[:, 4 * begin : 4 * begin + rows.shape[1]] @ rows.T
         end = min(64 * (tile + 1), N)
-        out[:, 64 * tile : end] = (wide @ rows[: end - 64 * tile].T) * factor[:, np.newaxis]
+        out[:, 64 * tile : end] = acc[:, : end - 64 * tile] * factor[:, np.newaxis]

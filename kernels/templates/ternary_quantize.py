@@ -7,11 +7,13 @@ import numpy as np
 from tritmark.harness.candidate import kernel
 
 
-@kernel(op="ternary_quantize", dtype="int8")
+@kernel(op="ternary_quantize", dtype="int8", workspace="16 * block + 16384")
 def quantize(x: Any, codes: Any, scales: Any, n: int, block: int) -> None:
     """x is float32 (n,), codes int8 (n,), scales float32 (blocks,); the last block may be shorter."""
     with np.errstate(all="ignore"):
-        scales[...] = np.maximum(np.maximum.reduceat(np.abs(x), np.arange(0, n, block)), np.float32(1e-8))
-        # In float64: half of the smallest float32 is no float32.
-        half = np.repeat(0.5 * scales.astype(np.float64), block)[:n]
-        codes[...] = (x > half).astype(np.int8) - (x < -half).astype(np.int8)
+        for place, begin in enumerate(range(0, n, block)):
+            piece = x[begin : begin + block]
+            scales[place] = max(np.abs(piece).max(), np.float32(1e-8))
+            # In float64: half of the smallest float32 is no float32.
+            half = 0.5 * np.float64(scales[place])
+            codes[begin : begin + block] = (piece > half).astype(np.int8) - (piece < -half)

@@ -1,12 +1,14 @@
-"""A kernel of i2s_dequantize in NumPy: it returns its output."""
+"""A kernel of i2s_dequantize in NumPy, some elements at a time: temporary arrays are memory too."""
 
 import numpy as np
 
 from tritmark.harness.candidate import kernel
 
 
-@kernel(op="i2s_dequantize", dtype="float32")
-def dequantize(q, scale):
+@kernel(op="i2s_dequantize", dtype="float32", workspace="16 * 4096")
+def dequantize(q, scale, x):
     """x = q * scale, which overflows to infinity where the contract says so."""
     with np.errstate(over="ignore"):
-        return q.astype(np.float32) * np.float32(scale)
+        for begin in range(0, len(q), 4096):
+            piece = slice(begin, begin + 4096)
+            x[piece] = q[piece].astype(np.float32) * np.float32(scale)

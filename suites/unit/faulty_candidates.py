@@ -36,8 +36,11 @@ class Kernel:
 
 
 def honest(kernel: Kernel) -> None:
-    quotient = np.nan_to_num(kernel.x) / kernel.scale
-    kernel.q[...] = np.rint(np.clip(quotient, -2, 1)).astype(np.int8)
+    # In pieces: temporary arrays are memory too.
+    for begin in range(0, kernel.x.size, 256):
+        piece = slice(begin, begin + 256)
+        quotient = np.nan_to_num(kernel.x[piece]) / kernel.scale
+        kernel.q[piece] = np.rint(np.clip(quotient, -2, 1)).astype(np.int8)
 
 
 def zeros(kernel: Kernel) -> None:

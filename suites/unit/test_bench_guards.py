@@ -264,11 +264,11 @@ def test_outputs_written_after_the_call_are_found(cases: Cases) -> None:
         threads.append(threading.Thread(target=work))
         threads[-1].start()
 
-    performance, bench = measured(cases, later, turn=SMALL_TURN)
+    performance, _ = measured(cases, later, turn=SMALL_TURN)
     for thread in threads:
         thread.join()
+    assert performance.status is Status.FAIL
     assert "guard late: y was written after the call had returned" in performance.reason
-    assert audit_faults(cases, bench.audited)
 
 
 def test_a_thread_that_outlives_the_calls_is_found(cases: Cases) -> None:

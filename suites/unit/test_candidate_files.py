@@ -333,6 +333,8 @@ def test_what_is_no_such_array_is_told(tmp_path: Path, returned: str, told: str)
         ('dtype="float32"', 'dtype="float32", max={"N": 4}', "5:51", "no axis 'N'"),
         ('dtype="float32"', 'dtype="float32", min=4', "5:51", "min is 4; legal: a dict"),
         ('dtype="float32"', 'dtype="float32", alignment=3', "5:57", "a power of two"),
+        ('dtype="float32"', 'dtype="float32", workspace=-1', "5:57", "bytes, as a number or an expression"),
+        ('dtype="float32"', 'dtype="float32", workspace="4 * m"', "5:57", "unknown name 'm'"),
         ("q, scale, x", "q, scales, x", "6:10", "unknown parameter 'scales'; did you mean 'scale'?"),
         ("q, scale, x", "q, scale, *x", "6:18", "*x takes whatever comes"),
         ("q, scale, x", "q, /, scale, x", "6:7", "before '/'"),

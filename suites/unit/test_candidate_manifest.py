@@ -42,7 +42,14 @@ def test_a_manifest_is_read() -> None:
 
 def test_ten_lines_are_enough_for_everything() -> None:
     assert len(LAUNCHED.splitlines()) <= 10
-    assert len(Manifest.model_fields) <= 14
+    assert len(Manifest.model_fields) <= 15
+
+
+def test_scratch_memory_is_an_expression_over_the_axes() -> None:
+    assert read(QUANTIZE).workspace.value({"n": 10}) == 0
+    assert read(QUANTIZE + 'workspace = "4 * n"').workspace.value({"n": 10}) == 40
+    with pytest.raises(UsageError, match="is given no scratch memory"):
+        read(LAUNCHED + "workspace = 64", launched=True)
 
 
 def test_an_int_bounds_its_axis() -> None:
@@ -103,6 +110,7 @@ arguments = ["activations", "weights", "out", "M", "N", "K"]
         (QUANTIZE + "multiple_of = { N = 4 }", "5:17", "no axis 'N'; "),
         (QUANTIZE + "min = { n = 0 }", "5:13", "min is 0"),
         (QUANTIZE + "alignment = 48", "5:1", "a power of two"),
+        (QUANTIZE + 'workspace = "4 * m"', "5:18", "unknown name 'm'"),
         (QUANTIZE + "grid = 4", "5:1", "grid is for kernels of a .cu"),
     ],
 )
