@@ -24,6 +24,7 @@ _TIMING = frozenset(
         "isolation",
         "machine",
         "measure",
+        "memory_use",
         "planted_faults",
         "study",
         "verify",

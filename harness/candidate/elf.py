@@ -27,7 +27,7 @@ def exported(data: bytes) -> tuple[str, ...]:
         if machine != _MACHINES.get(platform.machine(), machine):
             raise NotALibraryError(f"made for another processor (ELF machine {machine}) than this {platform.machine()}")
         return tuple(_names(data))
-    except (struct.error, IndexError, ValueError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, OverflowError, ValueError) as error:
         if isinstance(error, NotALibraryError):
             raise
         raise NotALibraryError(f"damaged ({error})") from None
