@@ -95,6 +95,14 @@ def test_it_has_every_core_that_the_harness_had(workers: Workers) -> None:
         workers.renew(variant)
 
 
+def test_its_memory_is_not_counted_from_here(workers: Workers) -> None:
+    memory = workers.of(named(workers.installed, "honest")).device.memory
+    assert memory is not None
+    with memory().watch() as watch:
+        assert watch.held is None
+    assert watch.peak is None
+
+
 def test_wrong_values_are_told_as_ever(workers: Workers) -> None:
     found = judged(workers, "zeros")
     assert found.status is Status.FAIL
