@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from tritmark.harness.spec import Axes, KernelKey, Peer, Variant
 from tritmark.harness.validate.compare import expectations
 from tritmark.harness.validate.cross import collect, confront, suited
 from tritmark.kernels import PROVIDER
+from tritmark.kernels.peers import libggml, onnx
 
 HERE = Path(__file__).parent
 FLAGS = ("-std=c++17", "-O2", "-Wall", "-Werror", "-ffp-contract=off", "-shared", "-fPIC")
@@ -89,3 +91,27 @@ def compare(installed: Installed) -> Callable[..., PeerComparison]:
         return confront(op, key, expected, found, peer=peer, logical=inputs, axes=axes)
 
     return run
+
+
+def require(missing: str | None) -> None:
+    """Skip where a peer is missing, unless TRITMARK_REQUIRE_PEERS says that it must not be."""
+    if missing is not None and os.environ.get("TRITMARK_REQUIRE_PEERS") == "1":
+        pytest.fail(missing)
+    if missing is not None:
+        pytest.skip(missing)
+
+
+@pytest.fixture
+def ggml() -> None:
+    require(libggml.missing())
+
+
+@pytest.fixture
+def ort() -> None:
+    require(onnx.missing())
+
+
+@pytest.fixture
+def there() -> Callable[[Peer], None]:
+    """there(peer): skip where it is missing."""
+    return lambda peer: require(peer.missing())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -23,25 +22,6 @@ from tritmark.kernels.peers import PEERS, libggml, onnx
 BY_NAME = {op.name: op for op in OPS}
 PRODUCTS = [peer for peer in PEERS if peer.op == "ternary_matmul"]
 QUANTIZERS = [peer for peer in PEERS if peer.op == "ternary_quantize"]
-
-
-def require(missing: str | None) -> None:
-    """Skip where a peer is missing, unless TRITMARK_REQUIRE_PEERS says that it must not be."""
-    if missing is not None and os.environ.get("TRITMARK_REQUIRE_PEERS") == "1":
-        pytest.fail(missing)
-    if missing is not None:
-        pytest.skip(missing)
-
-
-@pytest.fixture
-def ggml() -> None:
-    require(libggml.missing())
-
-
-@pytest.fixture
-def there() -> Callable[[Peer], None]:
-    """there(peer): skip where it is missing."""
-    return lambda peer: require(peer.missing())
 
 
 def label(peer: Peer) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -23,24 +22,6 @@ WEIGHTS = 10_000_000
 K = 2560
 
 each_format = pytest.mark.parametrize("name", ["tq1_0", "tq2_0"])
-
-
-def require(missing: str | None) -> None:
-    """Skip where a peer is missing, unless TRITMARK_REQUIRE_PEERS says that it must not be."""
-    if missing is not None and os.environ.get("TRITMARK_REQUIRE_PEERS") == "1":
-        pytest.fail(missing)
-    if missing is not None:
-        pytest.skip(missing)
-
-
-@pytest.fixture
-def ggml() -> None:
-    require(libggml.missing())
-
-
-@pytest.fixture
-def ort() -> None:
-    require(onnx.missing())
 
 
 def scaled(x: Floats, rng: np.random.Generator, low: int, high: int) -> Floats:
