@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -36,11 +37,14 @@ def peak(work: Callable[[], object]) -> int:
 
 
 def floor() -> int:
-    """Bytes by which `peak` is wrong just now: what it gives for work that does nothing, and how far it is off for pages that are known.
+    """Bytes by which `peak` may be wrong: what the kernel is free to hold back, or more where `peak` gives more for work that does nothing
+    or is further off for pages that are known.
 
-    The kernel counts pages for each core and sums them up only now and then. Raises UnreadableError.
+    The kernel counts pages for each core and sums them up only once a core has a batch of them, of max(32, 2 cores) pages (Linux's
+    lib/percpu_counter.c), or before Linux 6.2 of 64 pages a thread (mm/memory.c). Raises UnreadableError.
     """
-    return max(peak(_nothing), abs(peak(_touch) - _KNOWN))
+    batch = mmap.PAGESIZE * max(64, 2 * (os.cpu_count() or 1))
+    return max(batch, peak(_nothing), abs(peak(_touch) - _KNOWN))
 
 
 def _nothing() -> None:

@@ -2,9 +2,11 @@
 
 Every array stands flush between two zones of at least ZONE bytes filled with a seeded pattern; a byte of it that changed is a write outside
 the array, down to one byte past either end. The pattern is inverted from one run to the next, so a write that repeats what stood there is
-seen in the second. Zones see writes within their reach only, and only after the run. Where the candidate has a process of its own
-(harness.worker), the array can also lie flush against a page that traps: any access beyond that edge, a read too, ends the process. Else
-a read outside is not seen; what it finds differs from run to run, so a result that depends on it is wrong in one of them.
+seen in the second. Between rows that lie apart every byte is the greatest or the least that an int8 can be, by turns: whoever takes such
+rows for dense reads few of them, and more moderate ones could leave a result within the error that a narrow float is allowed. Zones see
+writes within their reach only, and only after the run. Where the candidate has a process of its own (harness.worker), the array can also
+lie flush against a page that traps: any access beyond that edge, a read too, ends the process. Else a read outside is not seen; what it
+finds differs from run to run, so a result that depends on it is wrong in one of them.
 
 For a device with a memory of its own, array and zones lie in a buffer there. All of it is copied there before a run and back after it, and
 judged on the host.
@@ -36,6 +38,7 @@ LAYOUTS = ("aligned", "unaligned")
 """In "unaligned", the rows of an array whose contract lets them lie apart do so."""
 
 _PATTERN = 1 << 16
+_EXTREMES = (0x7F, 0x80)
 
 
 def layout_offset(layout: str, itemsize: int) -> int:
@@ -96,7 +99,9 @@ class Guarded:
         self._gaps: npt.NDArray[np.uint8] | None = None
         if gap and rows > 1:
             self._gaps = np.ndarray((rows - 1, gap), np.uint8, buffer=inside, offset=row, strides=(row + gap, 1))
-        self._pattern = np.random.default_rng([seed, span]).integers(0, 256, _PATTERN + 1, dtype=np.uint8)
+        rng = np.random.default_rng([seed, span])
+        self._pattern = rng.integers(0, 256, _PATTERN + 1, dtype=np.uint8)
+        self._extreme = np.uint8(rng.choice(_EXTREMES))
         self._poison: npt.NDArray[Any] | None = None
         self._mirror: Any = None
         self.handle: Any = self.array
@@ -111,8 +116,11 @@ class Guarded:
     def arm(self) -> None:
         """Fill the zones with the inverse of the pattern that stood there before."""
         np.invert(self._pattern, out=self._pattern)
-        for zone in self._zones():
+        self._extreme = np.invert(self._extreme)
+        for zone in (self._before, self._after):
             zone[...] = self._fill(zone.shape)
+        if self._gaps is not None:
+            self._gaps[...] = self._extreme
 
     def push(self) -> None:
         """Copy the array and all around it to the device; nothing where it lies on the host."""
@@ -148,13 +156,10 @@ class Guarded:
         if changed.size:
             found.append(f"{changed.size} bytes past its end changed, the nearest {int(changed[0]) + 1} away from it")
         if self._gaps is not None:
-            rows = np.flatnonzero((self._gaps != self._fill(self._gaps.shape)).any(axis=1))
+            rows = np.flatnonzero((self._gaps != self._extreme).any(axis=1))
             if rows.size:
                 found.append(f"bytes between its rows changed, first after row {int(rows[0])}")
         return ", ".join(found)
-
-    def _zones(self) -> list[npt.NDArray[np.uint8]]:
-        return [self._before, self._after] + ([] if self._gaps is None else [self._gaps])
 
     def _fill(self, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
         return np.resize(self._pattern, math.prod(shape)).reshape(shape)

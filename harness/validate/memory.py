@@ -3,9 +3,10 @@
 `observe` runs where the candidate runs and only takes readings; `judged` says what they mean.
 
 Peaks: a launch is bound, run and dropped a few times, and the least of the peaks counts, as others in the process can only add. The very
-first launch is left out: it also brings code, threads and tables into memory, which `persistent` tells. What the same procedure shows of
-a call that does nothing, and its error for pages that are known, is its floor: only what lies above the declared workspace and the floor is
-held against a kernel. On a device with a memory of its own that memory is judged, and the host's is told.
+first launch is left out: it also brings code, threads and tables into memory, which `persistent` tells. What the system's own count of
+pages may be off by, or more where the same procedure shows more of a call that does nothing, is its floor: only what lies above the
+declared workspace and the floor is held against a kernel, and an overhead only where the inputs are more than the floor. On a device with a
+memory of its own that memory is judged, and the host's is told.
 
 Leaks: readings of the heap, of the mappings beside it and of the device's memory between up to MOST_CALLS calls of one launch, and between
 launches that are bound, run and dropped. Theil and Sen's slope through all readings is judged by its 95 % interval. Where something grew,
@@ -201,7 +202,7 @@ def judged(seen: Observed, *, bits_per_weight: float | None = None) -> MemoryUse
     reasons = [*_leaks(seen.calls, "a call", "calls"), *_leaks(seen.launches, "of each launch that was dropped", "launches")]
     overhead = max(0, taken - least) / seen.inputs if taken is not None and seen.inputs else None
     if taken is not None and taken > seen.workspace + least:
-        noise = f"what {'the device rounds up to' if seen.own_memory else 'a call that does nothing shows'} is {least}"
+        noise = f"what {'the device rounds up to' if seen.own_memory else 'this system may miscount'} is {least}"
         reasons.append(f"takes {taken} bytes of the {where}'s memory beyond inputs and outputs and declares {seen.workspace}; {noise}")
     if overhead is not None and overhead >= OVERHEAD and seen.inputs > least:  # what is not told from noise is no part of small inputs
         reasons.append(
