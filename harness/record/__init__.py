@@ -1,0 +1,66 @@
+"""The Record: everything one invocation found, as one immutable, versioned JSON file. Times are nanoseconds, sizes bytes.
+
+A Run that could not be judged has a status that says so; contradictory states are rejected when they are made.
+"""
+
+from __future__ import annotations
+
+from tritmark.harness.record.code import Code, Function
+from tritmark.harness.record.machine import CeilingFacts, Gpu, Machine
+from tritmark.harness.record.model import Divergence, Model, Ratio, Slope, Status, Verdict
+from tritmark.harness.record.proposal import Fact, Gain, Proposal
+from tritmark.harness.record.run import Layer, LayerScheme, Run, Scaled, WorkloadFacts
+from tritmark.harness.record.seal import Seal, seal, sealed
+from tritmark.harness.record.verdicts import (
+    Accuracy,
+    Against,
+    Cross,
+    DeviceMemory,
+    Footing,
+    MemoryUse,
+    PeerComparison,
+    Performance,
+    Timing,
+    Transfer,
+)
+from tritmark.harness.record.whole import HOST, SCHEMA_VERSION, Environment, Lane, Record
+
+__all__ = [
+    "HOST",
+    "SCHEMA_VERSION",
+    "Accuracy",
+    "Against",
+    "CeilingFacts",
+    "Code",
+    "Cross",
+    "DeviceMemory",
+    "Divergence",
+    "Environment",
+    "Fact",
+    "Footing",
+    "Function",
+    "Gain",
+    "Gpu",
+    "Lane",
+    "Layer",
+    "LayerScheme",
+    "Machine",
+    "MemoryUse",
+    "Model",
+    "PeerComparison",
+    "Performance",
+    "Proposal",
+    "Ratio",
+    "Record",
+    "Run",
+    "Scaled",
+    "Seal",
+    "Slope",
+    "Status",
+    "Timing",
+    "Transfer",
+    "Verdict",
+    "WorkloadFacts",
+    "seal",
+    "sealed",
+]

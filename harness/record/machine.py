@@ -1,0 +1,69 @@
+"""The machine that a Record was made on."""
+
+from __future__ import annotations
+
+from tritmark.harness.machine.nvml import Health
+from tritmark.harness.record.model import Model
+
+
+class CeilingFacts(Model):
+    """A ceiling as measured in this session."""
+
+    device: str
+    name: str
+    level: str
+    """L1, L2, L3, memory, or registers."""
+    threads: int
+    nbytes: int
+    rate: float
+    unit: str
+
+
+class Gpu(Model):
+    """A GPU of the machine; 0 and None where the driver does not tell."""
+
+    index: int
+    name: str
+    uuid: str
+    """As nvidia-smi shows it."""
+    capability: tuple[int, int]
+    memory: int
+    l2: int
+    sms: int
+    clock_hz: int
+    """At most."""
+    memory_clock_hz: int
+    memory_bus_bits: int
+    peak_bandwidth: float | None = None
+    """Bytes a second that the memory's clock and width allow."""
+    driver: str = ""
+    health: Health | None = None
+    """When the invocation began."""
+    faked: bool = False
+    """An environment variable for tests decided that it can be used, not the machine."""
+
+
+class Machine(Model):
+    """Facts of the host and its GPUs; None where this machine does not tell."""
+
+    id: str
+    """Hash of what makes two machines comparable: CPU, cores, caches, memory."""
+    hostname: str
+    cpu: str
+    vendor: str
+    architecture: str
+    features: tuple[str, ...]
+    logical_cores: int
+    physical_cores: int
+    usable_cores: int
+    caches: dict[str, int]
+    """Bytes: L1d, L1i and L2 of one core, L3 as seen by one core."""
+    memory: int
+    page_size: int
+    huge_pages: str | None
+    governor: str | None
+    numa_nodes: int
+    hypervisor: str | None
+    kernel: str
+    ceilings: tuple[CeilingFacts, ...] = ()
+    gpus: tuple[Gpu, ...] = ()

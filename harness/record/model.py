@@ -1,0 +1,71 @@
+"""What all parts of a Record are made of."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+
+class Status(StrEnum):
+    """How a dimension of a Run ended."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    ERROR = "error"
+    """The candidate raised or could not be run; `reason` says what."""
+    AMBIGUOUS = "ambiguous"
+    """Too noisy to say."""
+    NOT_RUN = "not run"
+    """Left out; `reason` says why."""
+
+
+class Model(BaseModel):
+    """Immutable, and strict about unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Verdict(Model):
+    """A dimension's outcome; everything but PASS has a reason."""
+
+    status: Status
+    reason: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """FAIL or ERROR."""
+        return self.status in {Status.FAIL, Status.ERROR}
+
+    @model_validator(mode="after")
+    def _reason_given(self) -> Self:
+        if self.status is not Status.PASS and not self.reason:
+            raise ValueError(f"status {self.status.value} needs a reason")
+        return self
+
+
+class Divergence(Model):
+    """The first element that is wrong."""
+
+    output: str
+    index: tuple[int, ...]
+    expected: str
+    found: str
+
+
+class Ratio(Model):
+    """A against B, measured by alternating short samples: the median of the adjacent pairs' ratios, with its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+    pairs: int
+
+
+class Slope(Model):
+    """Growth in bytes a call, with the 95 % interval of the slope through all samples."""
+
+    median: float
+    low: float
+    high: float

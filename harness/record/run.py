@@ -1,0 +1,104 @@
+"""A Run, and a layer of real weights."""
+
+from __future__ import annotations
+
+from tritmark.harness.record.code import Code
+from tritmark.harness.record.model import Model, Ratio, Verdict
+from tritmark.harness.record.verdicts import Accuracy, Cross, DeviceMemory, MemoryUse, Performance, Transfer
+from tritmark.harness.spec import Receipt
+
+
+class WorkloadFacts(Model):
+    """The workload as the Run met it."""
+
+    id: str
+    axes: dict[str, int]
+    family: str
+    layout: str
+    title: str = ""
+    seed: int
+
+
+class Scaled(Model):
+    """A kernel on several threads, hot, by turns with the same on one."""
+
+    threads: int
+    speedup: Ratio
+    """The time on one thread over the time on `threads`."""
+
+
+class Run(Model):
+    """Variant x Workload: a verdict in each dimension."""
+
+    id: str
+    op: str
+    format: str
+    dtype: str
+    device: str
+    variant: str
+    kernel: str
+    workload: WorkloadFacts
+    threads: int
+    accuracy: Accuracy
+    performance: Performance
+    memory: MemoryUse
+    cross: Cross
+    receipt: Receipt | None
+    seconds: float
+    """How long the Run took, in seconds."""
+    device_memory: DeviceMemory | None = None
+    """None on the host."""
+    upload: Transfer | None = None
+    """The inputs' way to the device; None on the host, and where it was not timed."""
+    download: Transfer | None = None
+    """The outputs' way back."""
+    scaling: tuple[Scaled, ...] = ()
+    """On the host, for a kernel that is given more than one thread; in rising order of threads."""
+    plain: Ratio | None = None
+    """On a device: the time of launches one by one over that in a graph, by turns."""
+    code: Code | None = None
+    """None where nobody looked."""
+
+    @property
+    def passed(self) -> bool:
+        """No dimension failed or broke."""
+        dimensions = (self.accuracy, self.performance, self.memory, self.cross)
+        return not any(verdict.failed for verdict in dimensions)
+
+
+class LayerScheme(Model):
+    """One way of quantizing a weight matrix: absmean for the tensor, or absmax for each block."""
+
+    scheme: str
+    format: str
+    zeros: float
+    """Share of codes that are 0."""
+    snr_db: float | None
+    """Signal over quantization noise in decibel; None where there is no noise."""
+    cosine: float | None
+    """Cosine between the float weights and the dequantized ones; None where one of them is all zero."""
+    output_cosine: float | None
+    """Cosine between the layer's output with float32 weights and with quantized ones."""
+    output_snr_db: float | None
+    packed_bytes: int
+    largest_error: float
+    """Largest difference of the product from the same in float64, over the bound that was computed beforehand."""
+    quantize_ns: float
+
+
+class Layer(Verdict):
+    """One weight matrix, quantized, packed, unpacked, multiplied, checked against float64 and measured."""
+
+    name: str
+    shape: tuple[int, int]
+    dtype: str
+    bytes: int
+    """Size in the file."""
+    schemes: tuple[LayerScheme, ...] = ()
+    kernel: str = ""
+    matmul_ns: float | None = None
+    """Median time of one token through activation quantization and the ternary kernel, on one thread."""
+    float32_ns: float | None = None
+    """Median time of NumPy's float32 product of the same shapes, on one thread."""
+    speedup: Ratio | None = None
+    """float32 NumPy over the ternary kernel (activation quantization included)."""
