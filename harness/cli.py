@@ -1,6 +1,7 @@
 """The command line. Every command imports what it needs, so that the quick ones are quick.
 
-Exit status: 0 all verdicts pass, 1 a verdict fails, 2 bad usage or input, 3 a device that was asked for is missing, 130 interrupted.
+Exit status: 0 all is well, 1 a verdict fails, 2 bad usage or input, 3 a device that was asked for is missing, 4 too noisy to say under
+`gate --strict`, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,9 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritmark.harness import completion
+from tritmark.harness.advise.command import advise
 from tritmark.harness.candidate.command import check, new
+from tritmark.harness.doctor.command import doctor
 from tritmark.harness.errors import TritmarkError, UsageError
+from tritmark.harness.examples import epilog
+from tritmark.harness.frame.command import frame
+from tritmark.harness.gate.command import gate
+from tritmark.harness.history.command import history
 from tritmark.harness.machine.cpu import bind_threads
+from tritmark.harness.report.command import report
 from tritmark.harness.selftest.command import selftest
 from tritmark.harness.soak.command import soak
 
@@ -29,13 +38,12 @@ if TYPE_CHECKING:
     from tritmark.harness.runner import Request
     from tritmark.harness.store import Partial, Store
 
-PASSED, FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
+PASSED, FAILED, USAGE, UNAVAILABLE, AMBIGUOUS, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 app = typer.Typer(
     name="tritmark",
     help="Validates and measures BitNet (1.58-bit, ternary) kernels on this machine.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -54,7 +62,7 @@ def main() -> None:
     """Run the command line; a TritmarkError is one message on the error stream and status 2."""
     bind_threads()
     try:
-        app()
+        app(prog_name="tritmark")
     except TritmarkError as error:
         _console(stderr=True).print(f"tritmark: {error}", style="red", soft_wrap=True)
         sys.exit(USAGE)
@@ -77,13 +85,30 @@ def _root(
 
 @app.command()
 def run(
-    partial: Annotated[str, typer.Argument(metavar="RUN", help="With --resume: the interrupted run, by id or folder.")] = "",
-    suite: Annotated[
-        str, typer.Option(metavar="NAME|FILE.toml", help="Which workloads; 'quick' unless told, none beside --weights.", show_default=False)
+    partial: Annotated[
+        str,
+        typer.Argument(metavar="RUN", autocompletion=completion.interrupted, help="With --resume: the interrupted run, by id or folder."),
     ] = "",
-    op: Annotated[str, typer.Option(metavar="GLOB", help="Only these ops.")] = "*",
-    variant: Annotated[str, typer.Option(metavar="GLOB", help="Only these variants: a name, or an id as `list variants` shows it.")] = "*",
-    device: Annotated[str, typer.Option(metavar="GLOB", help="Only these devices; unless told, every one that is there.")] = "*",
+    suite: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|FILE.toml",
+            help="Which workloads; 'quick' unless told, none beside --weights.",
+            show_default=False,
+            autocompletion=completion.suites,
+        ),
+    ] = "",
+    op: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.ops, help="Only these ops.")] = "*",
+    variant: Annotated[
+        str,
+        typer.Option(
+            metavar="GLOB", autocompletion=completion.variants, help="Only these variants: a name, or an id as `list variants` shows it."
+        ),
+    ] = "*",
+    device: Annotated[
+        str,
+        typer.Option(metavar="GLOB", autocompletion=completion.devices, help="Only these devices; unless told, every one that is there."),
+    ] = "*",
     weights: Annotated[
         str, typer.Option(metavar="PATH", help="Study real weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME.")
     ] = "",
@@ -93,6 +118,9 @@ def run(
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, the newest unless RUN names one.")] = False,
     timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of a kernel may take.")] = 120.0,
+    addresses: Annotated[
+        str, typer.Option(metavar="RULE", help="The rule whose proposal you followed; the ledger gets what came of it.")
+    ] = "",
     cpp_lib: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,6 +141,10 @@ def run(
     from tritmark.harness.runner import Request
     from tritmark.harness.store import Store
 
+    if addresses:
+        from tritmark.harness.advise.rules import named
+
+        addresses = named(addresses, "--addresses").name
     installed = load()
     # Weights alone keep memory small; whoever names a suite, ops or variants wants those too.
     if not suite and (not weights or (op, variant) != ("*", "*")):
@@ -128,11 +160,19 @@ def run(
         command=("tritmark", *sys.argv[1:]),
         isolated=not in_process,
         timeout_s=timeout,
+        addresses=addresses,
         libraries=tuple(CppLibrary(path, toml) for path, _, toml in (each.partition("=") for each in cpp_lib or ())),
     )
     store = Store(out)
     record = _execute(installed, request, store, partial if resume else None)
     _show(record, store, as_json)
+    if addresses:
+        from tritmark.harness.advise.outcome import settle
+
+        for each in settle(store, record):
+            told = "kept" if each.hit else "not kept"
+            promised, found = f"{each.predicted.low:.2f} to {each.predicted.high:.2f}", f"{each.measured.median:.2f}"
+            _console(stderr=True).print(f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {told}", soft_wrap=True)
     raise typer.Exit(_status(record, installed, request))
 
 
@@ -193,8 +233,9 @@ def _show(record: Record, store: Store, as_json: bool) -> None:
 
 def _report(record: Record, store: Store) -> Path:
     from tritmark.harness.report import build
+    from tritmark.harness.report.command import given_for
 
-    return build(record, store.html)
+    return build(record, store.html, given_for(record, store, path=str(store.path(record.id))))
 
 
 def _status(record: Record, installed: Installed, request: Request) -> int:
@@ -252,25 +293,8 @@ def schema() -> None:
 
 
 @app.command()
-def report(
-    record: Annotated[str, typer.Argument(metavar="RECORD", help="Path or id; the newest unless told.")] = "",
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports are.")] = Path("results"),
-) -> None:
-    """Build the HTML report of a Record and print its path."""
-    from tritmark.harness.store import Store, read
-
-    store = Store(out)
-    path = store.find(record) if record else store.latest()
-    try:
-        page = _report(read(path), store)
-    except OSError as error:
-        raise UsageError(f"{store.html}: the report cannot be written: {error}") from error
-    typer.echo(page)
-
-
-@app.command()
 def verify(
-    record: Annotated[str, typer.Argument(metavar="RECORD", help="Path or id.")],
+    record: Annotated[str, typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id.")],
     allow_simulated: Annotated[
         bool, typer.Option("--allow-simulated", help="Accept a device that was simulated: it proves correctness and claims no speed.")
     ] = False,
@@ -301,6 +325,16 @@ app.command()(check)
 app.command()(new)
 app.command()(selftest)
 app.command()(soak)
+app.command()(gate)
+app.command()(history)
+app.command()(advise)
+app.command()(report)
+app.command()(frame)
+app.command()(doctor)
+
+for _each in app.registered_commands:
+    assert _each.callback is not None
+    _each.epilog = epilog(_each.name or _each.callback.__name__)
 
 
 def _console(stderr: bool = False) -> Console:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from tritmark.harness.advise.code import code_of
 from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.record import Accuracy, Cross, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
@@ -94,8 +95,7 @@ class Judging:
         """Judge one variant, and measure it where the workload asks for that and it is right."""
         group = self._group
         start = perf_counter()
-        receipt = None
-        used = Usage()
+        receipt = found = None
         refusal = self._refusal(variant)
         if refusal is not None:
             accuracy = Accuracy(status=Status.NOT_RUN, reason=refusal)
@@ -105,7 +105,8 @@ class Judging:
         if left_out is not None:
             performance = Performance(status=Status.NOT_RUN, reason=left_out)
         else:
-            performance, receipt, used = self._measure(variant, receipt)
+            performance, receipt, found = self._measure(variant, receipt)
+        used = Usage() if found is None else found.usage
         unseen = left_out if left_out != SIMULATED else None
         memory = self._memory(variant) if unseen is None else MemoryUse(status=Status.NOT_RUN, reason=unseen)
         cross = Cross(status=Status.NOT_RUN, reason=unseen) if unseen is not None else self._cross(variant, performance.status in _SPEEDS)
@@ -135,6 +136,9 @@ class Judging:
             device_memory=used.memory,
             upload=used.upload,
             download=used.download,
+            scaling=() if found is None else found.scaling,
+            plain=None if found is None else found.plain,
+            code=code_of(variant, receipt) if found is not None else None,
         )
 
     def _refusal(self, variant: Variant) -> str | None:
@@ -179,7 +183,7 @@ class Judging:
             return found.accuracy, receipt
         return found.accuracy.model_copy(update={"guards": (*found.accuracy.guards, "process")}), receipt
 
-    def _measure(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Usage]:
+    def _measure(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
         group, device = self._group, self._group.key.device
         assert isinstance(self._cases, Cases)
         inputs, *others = self._material.encoded(group.key.format)
@@ -207,10 +211,10 @@ class Judging:
             )
             worker.call("letting go of its buffers", finish)
         except Exception as error:
-            return Performance(status=Status.ERROR, reason=self._broke(variant, error)), receipt, Usage()
+            return Performance(status=Status.ERROR, reason=self._broke(variant, error)), receipt, None
         if variant.id not in self._workers.installed.added:  # whose process could say of the ceilings what it likes
             self._roofs[device] = found.roofs
-        return performance, found.evidence.added_to(receipt) if receipt is not None else None, found.usage
+        return performance, found.evidence.added_to(receipt) if receipt is not None else None, found
 
     def _memory(self, variant: Variant) -> MemoryUse:
         group = self._group

@@ -6,27 +6,42 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 from tritmark.harness.record import Layer, Run
 from tritmark.harness.report.text import visible
 from tritmark.harness.store import Partial
 
+_WINDOW_S = 60.0
+"""Seconds back over which the pace is taken: some Runs take a hundred times as long as others, and they come in groups."""
+
+
+def bar(console: Console) -> Progress:
+    """One line: how far it is, the time taken and left, and in what room remains what is being done."""
+    return Progress(
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
+        console=console,
+        expand=console.is_terminal,
+        speed_estimate_period=_WINDOW_S,
+    )
+
 
 class Terminal:
-    """An Observer that draws one line, and writes a line for each Run or layer that fails, as soon as it does."""
+    """An Observer that draws one line with the time left, and writes a line for each Run or layer that fails, as soon as it does.
+
+    Where the error stream is no terminal that can redraw a line, the line is written once, at the end.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        # What is being done stands last, because it is what a narrow terminal can do without.
-        self._bar = Progress(
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
-            console=console,
-        )
+        self._bar = bar(console)
         self._task = self._bar.add_task("", total=None)
         self.partial: Partial | None = None
         """What was begun; None before that."""

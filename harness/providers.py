@@ -84,7 +84,7 @@ class Installed:
         )
 
     def suites(self) -> dict[str, Path]:
-        """The named suites: every TOML file with a `workloads` table in the providers' workload packages."""
+        """The named suites: every TOML file with a `workloads` table, or a title, in the providers' workload packages."""
         import tomllib
 
         found: dict[str, Path] = {}
@@ -94,10 +94,11 @@ class Installed:
             folder = Path(import_module(provider.workloads).__path__[0])
             for path in sorted(folder.glob("*.toml")):
                 try:
-                    is_suite = "workloads" in tomllib.loads(path.read_text(encoding="utf-8"))
+                    table = tomllib.loads(path.read_text(encoding="utf-8"))
                 except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
                     raise UsageError(f"{path}: {error}") from None
-                if not is_suite:
+                # One of them may be misspelt; models.toml has neither.
+                if not {"workloads", "title"} & table.keys():
                     continue
                 if path.stem in found:
                     raise RegistrationError(f"provider {name}: suite {path.stem!r} is registered already")

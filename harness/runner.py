@@ -74,6 +74,8 @@ class Request:
     """Each candidate in a process of its own."""
     timeout_s: float = 120.0
     """Seconds that one call of a candidate may take."""
+    addresses: str = ""
+    """The rule whose proposal this follows."""
 
 
 def plan(installed: Installed, request: Request) -> list[Group]:
@@ -157,8 +159,18 @@ def execute(installed: Installed, request: Request, store: Store, observer: Obse
             runs=runs,
             weights_path=request.weights,
             layers=studied,
+            addresses=request.addresses,
         )
+        record = _advised(record, store)
         return record, partial.complete(record)
+
+
+def _advised(record: Record, store: Store) -> Record:
+    from tritmark.harness.advise.advise import advise
+    from tritmark.harness.advise.missing import unadvised
+    from tritmark.harness.advise.outcome import ledger_of
+
+    return record.model_copy(update={"proposals": advise(record, ledger_of(store).weights()), "unadvised": unadvised(record)})
 
 
 def _matching(what: str, glob: str, names: Mapping[str, Iterable[str]], where: str) -> list[str]:

@@ -82,6 +82,40 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """One launch of a function on a device."""
+
+    function: str
+    binary: str
+    """SHA-256 of the binary that holds it."""
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int = 0
+    """Bytes of shared memory that each block asked for at the launch."""
+    resident: int | None = None
+    """Blocks of it that one multiprocessor holds at a time; None where the device does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeFile:
+    """Compiled code of a variant, for the tools that read it: a file, or the bytes of one."""
+
+    kind: str
+    """cubin (of a GPU) or native (of the host)."""
+    name: str
+    """For people."""
+    entries: tuple[str, ...]
+    """Functions that a run begins with; what they call in the same file is read too."""
+    target: str
+    """Such as sm_90 or x86-64."""
+    path: str = ""
+    """"" where `data` has it."""
+    data: bytes = b""
+    spilled: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of registers that each function stores to memory and loads back, as its compiler said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """The part of a Run, or of one call, that proves what ran."""
 
@@ -111,6 +145,8 @@ class Receipt:
     """Nanoseconds that the device itself measured for the runs that it timed; 0 where it timed none."""
     timed_runs: int = 0
     """How many of the runs `device_ns` covers."""
+    launched: tuple[Launched, ...] = ()
+    """The different launches on the device, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +161,8 @@ class Proof:
     code_hash: str
     """SHA-256 of the binaries of `functions`, in their order."""
     simulated: bool
+    launched: tuple[Launched, ...] = ()
+    """What a run launches, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +271,10 @@ def _no_workspace(axes: Axes) -> int:
     return 0
 
 
+def _no_code(target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One implementation of an Op: what it is for, what it needs, and how to bind it to arguments.
@@ -240,6 +282,8 @@ class Variant:
     `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format. `alignment` is the alignment in
     bytes that the arrays must have (1 where any will do). `workspace(axes)` is the scratch memory in bytes that a call takes.
     `code_hash` is the SHA-256 of the file with the code of a candidate; "" where the device or its launcher tells.
+    `code(target, binaries)` gives the compiled code for those who read it, without loading it: for a GPU's architecture such as "sm_90" (""
+    is that of the GPU here), and only the binaries with these SHA-256 unless there are none. () where there is none to read, as for Python.
     """
 
     key: KernelKey
@@ -252,6 +296,7 @@ class Variant:
     alignment: int = 1
     workspace: Callable[[Axes], int] = _no_workspace
     code_hash: str = ""
+    code: Callable[[str, frozenset[str]], Sequence[CodeFile]] = _no_code
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:
@@ -378,13 +423,13 @@ class Device:
     """A kind of device that variants run on: what it can do, how it is timed, what its ceilings are.
 
     `ceilings` has probes named "read" and "write" (bytes/s) and "compute" (operations/s), and may have more. Several may share a name:
-    the fastest for a footprint and number of threads is the ceiling.
-    `forced()` names the only variant that automatic selection may take, or None. `code_hash(variant id)` is the SHA-256 of the compiled
-    code that holds the variant, `compiler()` what it was compiled with; both "" where the device cannot tell.
-    `missing()` says why the device cannot be used here and what to do about it, or None. `simulated()`: a simulator stands in for it,
-    so nothing on it has a speed. `memory()` is the device's own memory, None where kernels work on the host's. `proof(launch)` is what
-    the launcher collected, None where the launch tells all there is. `adopt(manifest)` makes variants of a user's file that only this
-    device understands (see harness.candidate), None where it takes no files.
+    the fastest for a footprint and number of threads is the ceiling. `forced()` names the only variant that automatic selection may take,
+    or None. `code_hash(variant id)` is the SHA-256 of the compiled code that holds the variant, `compiler()` what it was compiled with;
+    both "" where the device cannot tell. `missing()` says why the device cannot be used here and what to do about it, or None.
+    `simulated()`: a simulator stands in for it, so nothing on it has a speed. `plain_clock()` times launches put one by one where
+    `clock()` has them in a graph, None where there are no graphs. `memory()` is the device's own memory, None where kernels work on the
+    host's. `proof(launch)` is what the launcher collected, None where the launch tells all there is. `adopt(manifest)` makes variants of
+    a user's file that only this device understands (see harness.candidate), None where it takes no files.
     """
 
     type: str
@@ -399,6 +444,7 @@ class Device:
     missing: Callable[[], str | None] = lambda: None
     simulated: Callable[[], bool] = lambda: False
     memory: Callable[[], Memory] | None = None
+    plain_clock: Callable[[], Clock] | None = None
     proof: Callable[[Launch], Proof | None] = lambda launch: None
     adopt: Callable[[Any], Sequence[Variant]] | None = None
 

@@ -187,7 +187,8 @@ def _validated(path: Path, table: Any, model: type[TableT], at: str) -> TableT:
     try:
         return model.model_validate(table)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        # A misspelt key is missing as well; what stands there is the better clue.
+        first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         where = _where(at, first["loc"])
         if first["type"] == "extra_forbidden":
             fields = Entry if len(first["loc"]) > 1 else model

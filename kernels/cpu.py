@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.spec import Arrays, Axes, Ceiling, Clock, Constraint, Device, KernelKey, Launch, Tier, Variant
+from tritmark.harness.spec import Arrays, Axes, Ceiling, Clock, CodeFile, Constraint, Device, KernelKey, Launch, Tier, Variant
 
 ISAS: Mapping[str, tuple[Tier, frozenset[str], str]] = {
     "scalar": (Tier.BASELINE, frozenset(), "plain C"),
@@ -46,9 +46,22 @@ def variants(op: str, format: str, dtype: str, bind: Bind, constraints: tuple[Co
             features=features,
             constraints=constraints,
             bind=partial(bind, isa),
+            code=partial(_code, op, isa),
         )
         for isa, (tier, features, summary) in ISAS.items()
     )
+
+
+def _code(op: str, isa: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
+    """The extension module, which is found and not loaded, and the function that isa.h names for the instruction set."""
+    import platform
+    from importlib.util import find_spec
+
+    found = find_spec(f"tritmark.cython_ext.{op}")
+    if found is None or not found.origin:
+        return ()
+    machine = platform.machine().replace("_", "-")
+    return (CodeFile(kind="native", name=f"{op} ({isa})", entries=(f"tm_{op}_{isa}",), target=machine, path=found.origin),)
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tritmark.harness import completion
 from tritmark.harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,16 +27,18 @@ class Kind(StrEnum):
 
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .cu, .c, .cpp or .so with FILE.toml beside it, or a .py.")],
-    op: Annotated[str, typer.Option(metavar="GLOB", help="Only kernels of these ops.")] = "*",
-    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="Whose workloads.")] = "quick",
-    device: Annotated[str, typer.Option(metavar="GLOB", help="Only kernels for these devices.")] = "*",
+    op: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.ops, help="Only kernels of these ops.")] = "*",
+    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose workloads.")] = "quick",
+    device: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.devices, help="Only kernels for these devices.")] = "*",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(min=0, help="Fixes all data.")] = 0,
     timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of the kernel may take.")] = 30.0,
     in_process: Annotated[
         bool, typer.Option("--in-process", help="For debugging: the kernel runs in this process, and what crashes, crashes all.")
     ] = False,
-    resume: Annotated[str, typer.Option(metavar="RUN", help="Go on with that interrupted check, by id or folder.")] = "",
+    resume: Annotated[
+        str, typer.Option(metavar="RUN", autocompletion=completion.interrupted, help="Go on with that interrupted check, by id or folder.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
 ) -> None:

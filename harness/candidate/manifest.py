@@ -206,7 +206,8 @@ def _parsed(located: Located) -> Manifest:
     try:
         return Manifest.model_validate(table)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        # A misspelt key is missing as well; what stands there is the better clue.
+        first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         key = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             raise located.error(located.find(key), f"unknown key {key!r}; {nearest(key, Manifest.model_fields)}") from None

@@ -7,6 +7,7 @@ dynamic linker tells (dladdr), and it was called so often. What the function its
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -23,7 +24,7 @@ from tritmark.harness.candidate.manifest import Argument, Described, Kind, read_
 from tritmark.harness.candidate.unfit import first_nonfinite
 from tritmark.harness.errors import InvalidArgumentError, UsageError
 from tritmark.harness.record import HOST
-from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Tier, Variant
+from tritmark.harness.spec import Arrays, Axes, CodeFile, KernelKey, Launch, Tier, Variant
 from tritmark.harness.suite import nearest
 
 if TYPE_CHECKING:
@@ -62,8 +63,14 @@ class NativeFile:
             alignment=kernel.alignment,
             workspace=kernel.workspace.value,
             code_hash=code,
+            code=partial(_code, str(library.resolve()), kernel.function),
         )
         return (variant,)
+
+
+def _code(library: str, function: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
+    machine = platform.machine().replace("_", "-")
+    return (CodeFile(kind="native", name=Path(library).name, entries=(function,), target=machine, path=library),)
 
 
 def _has(kernel: Described, data: bytes) -> None:

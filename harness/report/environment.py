@@ -1,16 +1,19 @@
-"""What ran: versions, compiler, variables, commit."""
+"""What ran: versions, compiler, variables, commit; and what of it is not as it was in the baseline."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tritmark.harness.record import Record
-from tritmark.harness.report.section import Section
+from tritmark.harness.record import Machine, Record
+from tritmark.harness.report import units
+from tritmark.harness.report.section import Given, Section
+
+_ABSENT = "not there"
 
 
-def _context(record: Record) -> dict[str, Any]:
+def _facts(record: Record) -> list[tuple[str, str]]:
     facts = record.environment
-    rows = [
+    return [
         ("tritmark", facts.tritmark),
         ("Commit", facts.commit or "not known"),
         ("Python", facts.python),
@@ -19,7 +22,47 @@ def _context(record: Record) -> dict[str, Any]:
         ("Record", record.id),
         ("Made", record.created),
     ]
-    return {"facts": rows, "packages": sorted(facts.packages.items()), "variables": sorted(facts.variables.items())}
 
 
-SECTION = Section("environment", "Environment", "environment.html", _context)
+def _host(machine: Machine) -> dict[str, str]:
+    gpus = {f"GPU {gpu.index}": f"{gpu.name}, {units.size(gpu.memory)}, driver {gpu.driver}, {gpu.uuid}" for gpu in machine.gpus}
+    return {
+        "Machine id": machine.id,
+        "CPU": machine.cpu,
+        "Usable cores": str(machine.usable_cores),
+        "Kernel": machine.kernel,
+        "Governor": machine.governor or "not told",
+        "Huge pages": machine.huge_pages or "not told",
+        "Host": machine.hostname,
+        **gpus,
+    }
+
+
+def _all(record: Record) -> dict[str, str]:
+    found = dict(_facts(record))
+    found.pop("Record")
+    found.pop("Made")
+    found.update({f"package {name}": version for name, version in sorted(record.environment.packages.items())})
+    found.update({f"variable {name}": value for name, value in sorted(record.environment.variables.items())})
+    found.update(_host(record.machine))
+    return found
+
+
+def differences(record: Record, baseline: Record) -> list[tuple[str, str, str]]:
+    """Name, what it is now, what it was in the baseline; where the two differ."""
+    now, before = _all(record), _all(baseline)
+    names = dict.fromkeys([*now, *before])
+    return [(name, now.get(name, _ABSENT), before.get(name, _ABSENT)) for name in names if now.get(name) != before.get(name)]
+
+
+def _beside(record: Record, given: Given) -> dict[str, Any]:
+    return {
+        "facts": _facts(record),
+        "packages": sorted(record.environment.packages.items()),
+        "variables": sorted(record.environment.variables.items()),
+        "baseline": given.baseline,
+        "differences": differences(record, given.baseline) if given.baseline is not None else [],
+    }
+
+
+SECTION = Section("environment", "Environment", "environment.html", beside=_beside)

@@ -2,11 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tritmark.harness.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A lasting change of a kernel's speed, as the history of commits shows it."""
+
+    benchmark: str
+    first: str
+    """The last commit before it."""
+    last: str
+    """The first commit after it."""
+    ratio: float
+    """The time after it over the time before."""
+    confidence: float | None = None
+    """From 0 to 1; None where the method gives none."""
+    reverted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A kernel's time at each commit, over that of a pinned build."""
+
+    benchmark: str
+    commits: tuple[str, ...]
+    """The oldest first."""
+    ratios: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the commits of a project did to its kernels' speed on this machine."""
+
+    lines: tuple[Line, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a page shows beside its Record; each is optional."""
+
+    baseline: Record | None = None
+    """An earlier Record to compare with."""
+    history: History | None = None
+    rules: Mapping[str, str] = field(default_factory=dict)
+    """For each rule of the proposals: how often its predictions came true, in words."""
+    path: str = ""
+    """Where the Record lies."""
+    room: int = 0
+    """Bytes that are left for raw samples."""
+
+
+NOTHING = Given()
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +66,18 @@ class Section:
     """One part of the page, under a heading of its own.
 
     `context(record)` gives the variables of `templates/<template>`, or None where the Record has nothing for this section, which then
-    does not appear. Text in the context may be hostile: the page escapes it. `id` is the anchor.
+    does not appear; a section that shows more than the Record has `beside(record, given)` instead. Text in the context may be hostile: the
+    page escapes it. `id` is the anchor.
     """
 
     id: str
     title: str
     template: str
-    context: Callable[[Record], dict[str, Any] | None]
+    context: Callable[[Record], dict[str, Any] | None] | None = None
+    beside: Callable[[Record, Given], dict[str, Any] | None] | None = None
+
+    def variables(self, record: Record, given: Given = NOTHING) -> dict[str, Any] | None:
+        """The variables of the template, or None where there is nothing to show."""
+        if self.beside is not None:
+            return self.beside(record, given)
+        return None if self.context is None else self.context(record)

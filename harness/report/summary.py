@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import Record, Run, Status, Verdict
-from tritmark.harness.report import groups, machine, units, verdicts
-from tritmark.harness.report.section import Section
+from tritmark.harness.report import compare, groups, machine, units, verdicts
+from tritmark.harness.report.section import Given, Section
 
 _DIMENSIONS = (("accuracy", "Accuracy"), ("performance", "Performance"), ("memory", "Memory"), ("cross", "Cross-validation"))
 _MOST_FAILURES = 20
@@ -79,9 +79,11 @@ def _spread(fractions: list[float | None]) -> dict[str, float | None]:
     return {"mean": groups.mean(taken), "low": min(taken, default=None), "high": max(taken, default=None)}
 
 
-def _context(record: Record) -> dict[str, Any]:
+def _beside(record: Record, given: Given) -> dict[str, Any]:
     return {
         "status": status(record),
+        "regressed": _regressed(record, given),
+        "noise": compare.noise(record),
         "headline": headline(record),
         "statuses": groups.WORST_FIRST,
         "tallies": _tallies(record),
@@ -96,4 +98,22 @@ def _context(record: Record) -> dict[str, Any]:
     }
 
 
-SECTION = Section("summary", "Summary", "summary.html", _context)
+def _regressed(record: Record, given: Given) -> dict[str, str]:
+    """The word for the strip, the class that gives its shape, and what it rests on."""
+    if given.baseline is None:
+        return {"word": "not asked", "mark": "not-run", "told": "no baseline was given; tritmark report RECORD --against BASELINE"}
+    found = compare.compare(record, given.baseline)
+    if not found.pairs:
+        return {"word": "not compared", "mark": "not-run", "told": found.refused or "nothing was measured in both"}
+    counts = {change: len(found.having(change)) for change in compare.Change}
+    told = ", ".join(f"{count:,} {change.value}" for change, count in counts.items() if count)
+    if counts[compare.Change.SLOWER]:
+        return {"word": "slower", "mark": "slower", "told": told}
+    return (
+        {"word": "unsure", "mark": "unsure", "told": told}
+        if counts[compare.Change.UNSURE]
+        else {"word": "no", "mark": "pass", "told": told}
+    )
+
+
+SECTION = Section("summary", "Summary", "summary.html", beside=_beside)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritmark.harness import completion
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -16,8 +18,8 @@ PASSED, FAILED = 0, 1
 
 
 def selftest(
-    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="Which workloads.")] = "quick",
-    op: Annotated[str, typer.Option(metavar="GLOB", help="Only these ops.")] = "*",
+    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Which workloads.")] = "quick",
+    op: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.ops, help="Only these ops.")] = "*",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")] = False,
 ) -> None:
     """Plant faults into a candidate of every op and see whether they are found: 100 % of them on the full suite, 98 % on others."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tritmark.harness import completion
+
 if TYPE_CHECKING:
     from tritmark.harness.soak.soak import Soaked
 
@@ -13,7 +15,10 @@ if TYPE_CHECKING:
 def soak(
     minutes: Annotated[float, typer.Option(min=0.01, help="How long.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Fixes what is run; not what the faults hit.")] = 0,
-    device: Annotated[str, typer.Option(metavar="GLOB", help="Only these devices; unless told, every one that is there.")] = "*",
+    device: Annotated[
+        str,
+        typer.Option(metavar="GLOB", autocompletion=completion.devices, help="Only these devices; unless told, every one that is there."),
+    ] = "*",
 ) -> None:
     """Try the harness itself: random Runs while their processes are killed; wrong answers, crashes and lost Runs should be 0."""
     from rich.console import Console

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tritmark.harness.measure.survey import Roofs, survey
-from tritmark.harness.record import Performance
-from tritmark.harness.spec import Arrays, Axes
+from tritmark.harness.record import Performance, Ratio, Scaled
+from tritmark.harness.spec import Arrays, Axes, Launch
 from tritmark.harness.validate.audit import Audited
 from tritmark.harness.validate.evidence import Evidence
 from tritmark.harness.validate.usage import Usage, usage
@@ -27,6 +27,8 @@ class Measured:
     usage: Usage
     roofs: Roofs
     """The ceilings that are known now, for the next candidate's process."""
+    scaling: tuple[Scaled, ...] = ()
+    plain: Ratio | None = None
     audited: tuple[Audited, ...] = ()
     """What calls of the timed loops left, to be compared where the expected values are."""
 
@@ -62,7 +64,29 @@ def measure(
     site.kept["bench"] = bench
     performance = bench.measure(site.variant, threads)
     used = usage(site.device, site.op, site.variant, inputs, axes)
-    return Measured(performance, bench.evidence, used, survey(site.device).told(), tuple(bench.audited))
+    evidence, audited = bench.evidence, tuple(bench.audited)
+    scaling, plain = _ratios(site, inputs, axes, layout, seed, threads)
+    return Measured(performance, evidence, used, survey(site.device).told(), scaling, plain, audited)
+
+
+def _ratios(site: Site, inputs: Arrays, axes: Axes, layout: str, seed: int, threads: int) -> tuple[tuple[Scaled, ...], Ratio | None]:
+    """The speed-up on several threads on the host, and plain launches over a graph's on a device; see measure.scaling."""
+    import numpy as np
+
+    from tritmark.harness.machine.cpu import physical_cores
+    from tritmark.harness.measure.buffers import HOST, Rotation, memory_of
+    from tritmark.harness.measure.scaling import counts, plain, scaled
+    from tritmark.harness.validate.sets import Sets
+
+    memory, rng = memory_of(site.device), np.random.default_rng([seed, threads])
+    (only,) = Sets(site.op, site.variant.key, axes, (inputs,), memory, layout, Rotation(nbytes=1, wanted=1)).each
+
+    def bind(count: int) -> Launch:
+        return site.variant.bind(only.inputs, only.outputs, axes, count)
+
+    if memory is HOST:
+        return scaled(bind, site.device, counts(threads, physical_cores()), rng), None
+    return (), plain(bind(1), site.device, rng)
 
 
 def lap(site: Site, rounds: int, calls: int) -> None:

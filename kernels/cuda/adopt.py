@@ -15,7 +15,7 @@ from tritmark.harness.suite import nearest
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.compile import compile_kernel, local_sources
 from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.launch import DEVICE, NONE_BAD, Call, CudaLaunch, compute
+from tritmark.kernels.cuda.launch import DEVICE, NONE_BAD, Call, CudaLaunch, code_files, compute
 
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _KERNEL = re.compile(r"__global__\s+(?:__\w+__\s*\([^)]*\)\s*)?void\s+(?:__\w+__\s*\([^;{]*?\)\s*)?(\w+)\s*\(")
@@ -48,6 +48,7 @@ def adopt(described: Described, capabilities: tuple[tuple[int, int], ...]) -> tu
         features=frozenset({compute(capability)}),
         constraints=described.constraints,
         alignment=described.alignment,
+        code=partial(code_files, (kernel,)),
     )
     _must_compile(kernel)
     return (variant,)

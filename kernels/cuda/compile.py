@@ -145,27 +145,42 @@ def compile_kernel(kernel: Kernel, arch: str) -> Cubin:
 
     Raises CompileError with nvcc's words, and what find_nvcc raises.
     """
+    return compile_source(kernel.path, _options(kernel, arch))
+
+
+def compiled_before(kernel: Kernel, arch: str) -> Cubin | None:
+    """The same from the cache alone; None where it was not compiled yet. Raises what find_nvcc raises."""
+    options = _options(kernel, arch)
+    return _load(_stored(find_nvcc(), local_sources(kernel.path), options))
+
+
+def _options(kernel: Kernel, arch: str) -> tuple[str, ...]:
     defines = [f"-D{name}={value}" for name, value in kernel.defines]
     own = any(option.startswith(("-arch", "-gencode", "--gpu-architecture", "--generate-code")) for option in kernel.options)
     target = [] if own else [f"-arch={arch}"]
-    return compile_source(kernel.path, (*OPTIONS, *target, *defines, *kernel.options))
+    return (*OPTIONS, *target, *defines, *kernel.options)
+
+
+def _stored(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -> Path:
+    """Where the cache keeps what they make."""
+    key = sha256(
+        json.dumps([[(str(name), text) for name, text in sources.items()], list(options), _version_text(nvcc)]).encode()
+    ).hexdigest()
+    return cache_folder() / f"{key}.cubin"
 
 
 def compile_source(path: Path, options: Sequence[str]) -> Cubin:
     """The cubin of a .cu file, from the cache or newly compiled. One process compiles it, others that want it wait for that one."""
     nvcc = find_nvcc()
     sources = local_sources(path)
-    key = sha256(
-        json.dumps([[(str(name), text) for name, text in sources.items()], list(options), _version_text(nvcc)]).encode()
-    ).hexdigest()
-    folder = cache_folder()
-    stored = folder / f"{key}.cubin"
+    stored = _stored(nvcc, sources, options)
+    folder = stored.parent
     found = _load(stored)
     if found:
         return found
     from filelock import FileLock
 
-    lock = FileLock(folder / f"{key}.lock")
+    lock = FileLock(stored.with_suffix(".lock"))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         must_be_private(folder)

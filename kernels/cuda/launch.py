@@ -12,7 +12,7 @@ import numpy as np
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.machine.gpu import DeviceInfo
-from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, Proof, Tier, Variant
+from tritmark.harness.spec import Arrays, Axes, CodeFile, Constraint, KernelKey, Launch, Launched, Proof, Tier, Variant
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Function, Stream
 from tritmark.kernels.cuda.kernel import Kernel, Step
@@ -86,10 +86,43 @@ def variant(
         features=frozenset(needed),
         constraints=constraints,
         alignment=alignment,
+        code=partial(code_files, kernels),
         **more,
     )
     KERNELS[made.id] = kernels
     return made
+
+
+def code_files(kernels: tuple[Kernel, ...], target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
+    """Their binaries for that architecture, or for the GPU here where it is "", from the cache or compiled.
+
+    With `binaries`, hashes of those that are wanted, no more is compiled than these take. () where the simulator stands in for the GPU:
+    then nothing of them runs. Raises CompileError, DeviceUnavailableError.
+    """
+    from tritmark.harness.machine.gpu import device_info
+    from tritmark.kernels.cuda.compile import compile_kernel, compiled_before
+    from tritmark.kernels.cuda.resources import parse, runs_on
+    from tritmark.kernels.cuda.room import simulated
+
+    if not target and simulated():
+        return ()
+    arch = target or device_info().arch
+    meant = [kernel for kernel in kernels if runs_on(kernel, arch)]
+    # What a worker launched lies in the cache.
+    made = {kernel: compiled_before(kernel, arch) for kernel in meant} if binaries else {}
+    for kernel in meant:
+        if not binaries or not binaries <= {cubin.hash for cubin in made.values() if cubin is not None}:
+            made[kernel] = made.get(kernel) or compile_kernel(kernel, arch)
+    found: dict[str, CodeFile] = {}
+    for kernel, cubin in made.items():
+        if cubin is None or (binaries and cubin.hash not in binaries):
+            continue
+        entries = (*(found[cubin.hash].entries if cubin.hash in found else ()), kernel.name)
+        spilled = {name: use.spill_stores + use.spill_loads for name, use in parse(cubin.report).items()}
+        found[cubin.hash] = CodeFile(
+            kind="cubin", name=kernel.file, entries=tuple(dict.fromkeys(entries)), target=arch, data=cubin.code, spilled=spilled
+        )
+    return tuple(found.values())
 
 
 def _bind(
@@ -224,4 +257,15 @@ class CudaLaunch:
             timed_runs=self._timed,
             code_hash=sha256("".join(code for _, code in functions).encode()).hexdigest(),
             simulated=self._room.backend.simulated,
+            launched=tuple(
+                Launched(
+                    function=function.name,
+                    binary=function.code_hash,
+                    grid=grid,
+                    block=block,
+                    shared=shared,
+                    resident=None if self._room.backend.simulated else function.blocks_per_sm(block[0] * block[1] * block[2], shared),
+                )
+                for function, grid, block, _, shared in self._prepared
+            ),
         )

@@ -41,7 +41,7 @@ def page(gpu_record: Record) -> str:
     first, second, *others = gpu_record.runs
     runs = (first.model_copy(update={"memory": PASSED}), second.model_copy(update={"memory": FAILED, "kernel": "cpu/a/b/c/<b>d"}), *others)
     # The package's function of that name hides the module.
-    building = import_module("tritmark.harness.report.build")
+    building = import_module("tritmark.harness.report.page")
     with pytest.MonkeyPatch.context() as patched:
         if memory.SECTION not in building.SECTIONS:
             patched.setattr(building, "SECTIONS", (*building.SECTIONS, memory.SECTION))

@@ -8,7 +8,7 @@ import pytest
 
 from tritmark.harness.record import Cross, Divergence, PeerComparison, Ratio, Record, Run, Status
 from tritmark.harness.report import cross
-from tritmark.harness.report.build import _templates
+from tritmark.harness.report.page import _templates
 
 HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
 MARKS = "a\u202egnp.exe \x1b[31mred\x1b[0m {{ 7*7 }} שלום"

@@ -168,6 +168,8 @@ ADD = '[[workloads]]\nop = "add"\nshapes = [{ n = 1 }]\n'
         ("[[workloads]\n", "not TOML"),
         ("", "key workloads is missing"),
         ("workloads = []\n", "workloads is []"),
+        ("[[worklods]]\n", "unknown key worklods; did you mean 'workloads'?"),
+        ("[[workloads]]\nopp = 'add'\n", "unknown key workloads[0].opp; did you mean 'op'?"),
         ('tittle = "x"\n' + ADD, "unknown key tittle; did you mean 'title'?"),
         (ADD + 'familes = ["zero"]\n', "unknown key workloads[0].familes; did you mean 'families'?"),
         ("[[workloads]]\nshapes = []\n", "key workloads[0].op is missing"),

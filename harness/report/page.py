@@ -3,40 +3,64 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.record import Record
 from tritmark.harness.report import (
+    batch,
+    code,
+    compare,
     cross,
     environment,
+    errors,
     gpu,
+    graph,
     groups,
+    heat,
     layers,
     machine,
     memory,
     method,
+    past,
+    peers,
+    proposals,
     repeat,
     roofline,
+    samples,
+    scaling,
     summary,
     temperature,
     verdicts,
 )
-from tritmark.harness.report.section import Section
+from tritmark.harness.report.section import NOTHING, Given, Section
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 SECTIONS: tuple[Section, ...] = (
     summary.SECTION,
+    proposals.SECTION,
     verdicts.SECTION,
+    compare.SECTION,
+    errors.SECTION,
     cross.SECTION,
+    peers.SECTION,
     memory.SECTION,
     layers.SECTION,
     gpu.SECTION,
+    graph.SECTION,
     roofline.SECTION,
+    heat.SECTION,
     temperature.SECTION,
+    scaling.SECTION,
+    batch.SECTION,
+    code.SECTION,
+    past.SECTION,
+    samples.SECTION,
     repeat.SECTION,
     machine.SECTION,
     environment.SECTION,
@@ -44,23 +68,35 @@ SECTIONS: tuple[Section, ...] = (
 )
 """Every section, in the order of the page."""
 
+LIMIT = 2_000_000
+"""Bytes of a page: raw samples that would go beyond are left to the Record."""
+_MARGIN = 40_000
+"""For the page around its sections: style, script, head."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
-def build(record: Record, folder: Path) -> Path:
+def build(record: Record, folder: Path, given: Given = NOTHING) -> Path:
     """Write the report of `record` to `folder`/<record id>.html, whole or not at all, and return its path.
 
-    `folder` is made where it is missing. The same Record gives the same bytes. Raises RecordError where the Record's id cannot be a file's
-    name, and OSError where the file cannot be written.
+    `given` is what the page shows beside the Record. `folder` is made where it is missing. The same gives the same bytes. Raises
+    RecordError where the Record's id cannot be a file's name, and OSError where the file cannot be written.
     """
-    if not _FILE_NAME.fullmatch(record.id):
+    return put(folder, f"{_safe(record.id, folder)}.html", render(record, given))
+
+
+def _safe(id: str, folder: Path) -> str:
+    if not _FILE_NAME.fullmatch(id):
         legal = "up to 200 letters, digits, '.', '_' and '-', a letter or digit first"
-        raise RecordError(path=str(folder), found=f"record id {record.id!r}", legal=legal)
+        raise RecordError(path=str(folder), found=f"record id {id!r}", legal=legal)
+    return id
+
+
+def put(folder: Path, name: str, page: str) -> Path:
+    """Write a page, whole or not at all, and return its path. Raises OSError where it cannot be written."""
     from tritmark.harness.store import write_atomically
 
-    page = render(record)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{record.id}.html"
+    path = folder / name
     try:
         write_atomically(path, page)
     except UsageError as error:
@@ -69,32 +105,42 @@ def build(record: Record, folder: Path) -> Path:
     return path
 
 
-def render(record: Record) -> str:
+def render(record: Record, given: Given = NOTHING) -> str:
     """The report of `record` as one HTML document."""
     from markupsafe import Markup
 
     templates = _templates()
-    parts = []
-    for section in SECTIONS:
-        context = section.context(record)
+    bodies: dict[str, Markup] = {}
+    # Raw samples take the room that all else leaves.
+    for section in sorted(SECTIONS, key=lambda each: each is samples.SECTION):
+        if section is samples.SECTION:
+            given = replace(given, room=LIMIT - _MARGIN - sum(len(body.encode()) for body in bodies.values()))
+        context = section.variables(record, given)
         if context is not None:
-            body = templates.get_template(section.template).render(record=record, **context)
-            parts.append({"id": section.id, "title": section.title, "body": Markup(body)})
-    style, script = (_source(templates, name) for name in ("style.css", "script.js"))
-    page = templates.get_template("page.html")
-    return page.render(
+            bodies[section.id] = Markup(templates.get_template(section.template).render(record=record, **context))
+    parts = [{"id": each.id, "title": each.title, "body": bodies[each.id]} for each in SECTIONS if each.id in bodies]
+    return document(
+        "page.html",
         record=record,
         parts=parts,
         status=summary.status(record),
         headline=summary.headline(record),
         simulated=groups.simulated(record),
-        style=Markup(style),
-        script=Markup(script),
-        style_hash=_policy_hash(style),
-        script_hash=_policy_hash(script),
     )
 
 
+def document(template: str, **variables: Any) -> str:
+    """A template that extends frame.html, with the one style and the one script and their hashes."""
+    from markupsafe import Markup
+
+    templates = _templates()
+    style, script = (_source(templates, name) for name in ("style.css", "script.js"))
+    return templates.get_template(template).render(
+        style=Markup(style), script=Markup(script), style_hash=_policy_hash(style), script_hash=_policy_hash(script), **variables
+    )
+
+
+@cache
 def _templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -113,7 +159,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters.update({name: getattr(units, name) for name in units.FILTERS})
-    templates.filters.update(iso=text.isolated, breakable=text.breakable, long=text.long, part=groups.part)
+    templates.filters.update(iso=text.isolated, breakable=text.breakable, long=text.long, part=groups.part, shell=text.quoted)
     templates.globals.update(groups=groups, commands=commands, dash=units.NONE)
     return templates
 

@@ -1,0 +1,120 @@
+"""Writes the tables of docs/record.md from the code: `python docs/generate.py` after a change of the Record or of the table's columns."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import typing
+from pathlib import Path
+from typing import Any
+
+from tritmark.harness import record
+from tritmark.harness.frame.columns import AXES, COLUMNS, SAMPLES
+
+PAGE = Path(__file__).with_name("record.md")
+BEGIN, END = "<!-- generated: {} -->", "<!-- end -->"
+
+
+def fields() -> str:
+    """A table for each object of the schema, in the order in which they are met from the Record on."""
+    schema = record.Record.model_json_schema(mode="serialization")
+    met = ["Record"]
+    parts = []
+    for name in met:
+        told = schema if name == "Record" else schema["$defs"][name]
+        described = descriptions(name)
+        rows = []
+        for field, what in told["properties"].items():
+            met += [each for each in named(what) if each not in met and "properties" in schema["$defs"][each]]
+            rows.append(f"| `{field}` | {kind(what, schema)} | {described.get(field, '')} |")
+        lead = told.get("description", "").partition("\n\n")[0].replace("\n", " ")
+        parts.append("\n".join([f"### {name}", lead, "", "| field | type | what it is |", "|---|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def classes() -> dict[str, type]:
+    """Every class that a Record may hold, by name."""
+    found: dict[str, type] = {"Record": record.Record}
+    while new := {
+        each.__name__: each
+        for cls in found.values()
+        for annotation in typing.get_type_hints(cls).values()
+        for each in inner(annotation)
+        if each.__module__.startswith("tritmark.") and each.__name__ not in found
+    }:
+        found |= new
+    return found
+
+
+def inner(annotation: Any) -> list[type]:
+    """The classes that an annotation is made of."""
+    parts = [each for part in typing.get_args(annotation) for each in inner(part)]
+    return [*parts, annotation] if isinstance(annotation, type) and not typing.get_args(annotation) else parts
+
+
+def descriptions(name: str) -> dict[str, str]:
+    """What the code says below each field."""
+    cls = classes()[name]
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__[:-1]):
+        if each.__module__.startswith("pydantic"):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=target)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[target] = " ".join(text.split()).replace("|", "\\|")
+    return found
+
+
+def named(what: dict[str, Any]) -> list[str]:
+    """The objects that a type is made of."""
+    if "$ref" in what:
+        return [what["$ref"].rpartition("/")[2]]
+    inner = [*what.get("anyOf", ()), *what.get("prefixItems", ())]
+    inner += [each for key in ("items", "additionalProperties") if isinstance(each := what.get(key), dict)]
+    return [name for each in inner for name in named(each)]
+
+
+def kind(what: dict[str, Any], schema: dict[str, Any]) -> str:
+    """A type in words."""
+    if "$ref" in what:
+        (name,) = named(what)
+        told = schema["$defs"][name]
+        if "enum" in told:
+            return ", ".join(f"`{each}`" for each in told["enum"])
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in what:
+        return " or ".join(kind(each, schema) for each in what["anyOf"])
+    if "prefixItems" in what:
+        return f"[{', '.join(kind(each, schema) for each in what['prefixItems'])}]"
+    if what.get("type") == "array":
+        return f"list of {kind(what['items'], schema)}"
+    if what.get("type") == "object":
+        return f"object of {kind(what['additionalProperties'], schema)}"
+    return str(what["type"])
+
+
+def columns() -> str:
+    """The columns of `tritmark frame`."""
+    rows = [(each.name, each.kind, each.unit, each.description) for each in COLUMNS]
+    lines = [f"| `{name}` | {type} | {unit} | {description} |" for name, type, unit, description in (*rows, AXES, *SAMPLES)]
+    return "\n".join(["| column | type | unit | what it holds |", "|---|---|---|---|", *lines])
+
+
+def page(text: str) -> str:
+    """The page's text with its generated parts made anew."""
+    for name, made in (("schema", fields()), ("columns", columns())):
+        before, mark, rest = text.partition(BEGIN.format(name) + "\n")
+        _, end, after = rest.partition(END)
+        assert mark, name
+        assert end, name
+        text = f"{before}{mark}{made}\n{end}{after}"
+    return text
+
+
+if __name__ == "__main__":
+    now = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(page(now), encoding="utf-8")

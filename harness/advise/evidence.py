@@ -1,0 +1,191 @@
+"""What rules look at: one Run with its symbols, and the Runs around it.
+
+The symbols: t warm time, tc cold time, b fewest bytes, BW and P measured ceilings for the same footprint, ops fewest operations, L the time
+of an empty launch, e the noise, R the least time this machine needs. Times are nanoseconds.
+"""
+
+# ruff: noqa: N802 -- the symbols are written as the formulas write them.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tritmark.harness.record import HOST, CeilingFacts, Code, Footing, Machine, Record, Run
+
+LAUNCH = "launch"
+"""The ceiling whose rate is empty launches a second."""
+
+LEAST_GAIN = 0.01
+"""Less is never promised: where the compiler happens to lay the code alone moves a kernel by 0.1 to 0.4 %."""
+
+
+class Around:
+    """A Record's timed Runs by what makes them neighbours and siblings: made once, looking up thousands of Runs stays quick."""
+
+    def __init__(self, record: Record) -> None:
+        self._kernels: dict[tuple[str, int, str], list[Run]] = {}
+        self._places: dict[tuple[str, str, str, str, int, str], list[Run]] = {}
+        for run in record.runs:
+            if run.performance.hot is not None:
+                self._kernels.setdefault(self._kernel(run), []).append(run)
+                self._places.setdefault(self._place(run), []).append(run)
+
+    def neighbours(self, run: Run) -> tuple[Run, ...]:
+        """See Evidence.neighbours."""
+        return tuple(each for each in self._kernels.get(self._kernel(run), ()) if each.workload.axes != run.workload.axes)
+
+    def siblings(self, run: Run) -> tuple[Run, ...]:
+        """See Evidence.siblings."""
+        return tuple(each for each in self._places.get(self._place(run), ()) if each.variant != run.variant)
+
+    @staticmethod
+    def _kernel(run: Run) -> tuple[str, int, str]:
+        return run.kernel, run.threads, run.workload.layout
+
+    @staticmethod
+    def _place(run: Run) -> tuple[str, str, str, str, int, str]:
+        return run.op, run.format, run.dtype, run.device, run.threads, run.workload.id
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One Run that was timed, hot and cold, and what surrounds it. Raises ValueError for a Run without a hot figure."""
+
+    record: Record
+    run: Run
+    around: Around | None = None
+    """The Record's, where somebody made it already."""
+
+    def __post_init__(self) -> None:
+        if self.run.performance.hot is None:
+            raise ValueError(f"{self.run.id} has no hot figure; legal: a Run that was timed")
+
+    @property
+    def machine(self) -> Machine:
+        """Where it ran."""
+        return self.record.machine
+
+    @property
+    def code(self) -> Code | None:
+        """The compiled code's facts, or None where nobody looked."""
+        return self.run.code
+
+    @property
+    def on_device(self) -> bool:
+        """It ran on a device, not on the host."""
+        return self.run.device != HOST
+
+    @property
+    def _hot(self) -> Footing:
+        assert self.run.performance.hot is not None
+        return self.run.performance.hot
+
+    @property
+    def t(self) -> float:
+        """Warm time of a call."""
+        return self._hot.timing.median_ns
+
+    @property
+    def tc(self) -> float | None:
+        """Cold time of a call; None where it was not taken."""
+        cold = self.run.performance.cold
+        return None if cold is None else cold.timing.median_ns
+
+    @property
+    def b(self) -> int:
+        """Fewest bytes, read and written."""
+        return self.run.performance.read + self.run.performance.written
+
+    @property
+    def ops(self) -> int:
+        """Fewest operations."""
+        return self.run.performance.operations
+
+    @property
+    def limit(self) -> str:
+        """What the least time comes from: read, write, compute, or launch."""
+        return LAUNCH if self._launches_most else self._hot.against.ceiling
+
+    @property
+    def memory_side(self) -> bool:
+        """Reading or writing takes the least time's longest part."""
+        return self.limit in {"read", "write"}
+
+    @property
+    def BW(self) -> float | None:
+        """Bytes a second of the reading or writing that limits, on the same footprint; None where computing limits."""
+        against = self._hot.against
+        return against.rate if against.ceiling in {"read", "write"} else None
+
+    @property
+    def P(self) -> float | None:
+        """Operations a second, measured beside the kernel where computing limits, else in the machine's survey; None where neither."""
+        against = self._hot.against
+        return against.rate if against.ceiling == "compute" else self.ceiling("compute")
+
+    @cached_property
+    def L(self) -> float | None:
+        """Time of an empty launch as the kernel is launched when it is timed, in a graph where the device has them; None on the host."""
+        rate = self.ceiling(LAUNCH)
+        return None if rate is None else 1e9 / rate
+
+    @cached_property
+    def e(self) -> float:
+        """The noise as a share: half the wider of the 95 % intervals of the warm time and of the fraction of the ceiling."""
+        timing, fraction = self._hot.timing, self._hot.against.fraction
+        return max((timing.high_ns - timing.low_ns) / timing.median_ns, (fraction.high - fraction.low) / fraction.median) / 2
+
+    @property
+    def _least(self) -> float:
+        return self.t * self._hot.against.fraction.median
+
+    @property
+    def _launches_most(self) -> bool:
+        return self.L is not None and self._least < self.L
+
+    @cached_property
+    def R(self) -> float:
+        """Least time: max(b/BW, ops/P, L), the first two as measured by turns with this kernel."""
+        return max(self._least, self.L or 0.0)
+
+    @cached_property
+    def cap(self) -> float:
+        """t/R: no change makes the kernel more times as fast on this machine. At least 1."""
+        return max(1.0, self.t / self.R)
+
+    @cached_property
+    def shared(self) -> float:
+        """The time that reading and writing take where they share one way, at the rate of a copy in the cache (or memory) that holds the
+        footprint, or R where that is longer. Not a bound, as R is: what well-made kernels get close to."""
+        fitting = [each for each in self._ceilings("copy") if each.level != "memory" and self._hot.footprint <= 2 * each.nbytes]
+        found = [each.rate for each in fitting or [each for each in self._ceilings("copy") if each.level == "memory"]]
+        return max(self.R, self.b * 1e9 / max(found)) if found else self.R
+
+    @cached_property
+    def fastest(self) -> bool:
+        """No sibling is faster by more than the noise: it is this kernel that a caller should use."""
+        return all(_hot_ns(run) > self.t * (1 - max(self.e, LEAST_GAIN)) for run in self.siblings)
+
+    @cached_property
+    def neighbours(self) -> tuple[Run, ...]:
+        """Timed Runs of the same kernel on as many threads, of the same layout, at other shapes."""
+        return (self.around or Around(self.record)).neighbours(self.run)
+
+    @cached_property
+    def siblings(self) -> tuple[Run, ...]:
+        """Timed Runs of other variants for the same op, format, dtype and device, on the same workload and as many threads."""
+        return (self.around or Around(self.record)).siblings(self.run)
+
+    def ceiling(self, name: str, level: str = "") -> float | None:
+        """The fastest rate of that name (and level) that the survey found for the Run's device and threads; None where there is none."""
+        return max((each.rate for each in self._ceilings(name) if level in {"", each.level}), default=None)
+
+    def _ceilings(self, name: str) -> list[CeilingFacts]:
+        threads = 1 if self.on_device else self.run.threads
+        return [each for each in self.machine.ceilings if (each.device, each.name, each.threads) == (self.run.device, name, threads)]
+
+
+def _hot_ns(run: Run) -> float:
+    assert run.performance.hot is not None
+    return run.performance.hot.timing.median_ns

@@ -1,0 +1,70 @@
+"""What advice would have needed and a Record does not have, each with the next step: silence of a rule must not pass for "no issue"."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tritmark.harness.advise.advise import forbidden, measured
+from tritmark.harness.advise.evidence import Around, Evidence
+from tritmark.harness.advise.rules.better_isa import LADDER
+from tritmark.harness.record import HOST, Record, Run
+from tritmark.harness.report.text import quoted
+from tritmark.harness.report.units import counted
+
+
+def unadvised(record: Record) -> tuple[str, ...]:
+    """What was missing, in words."""
+    runs = measured(record)
+    if not runs:
+        return ("no Run was timed, so no rule can say anything; measure with `tritmark run --suite speed`",)
+    devices = [run for run in runs if run.device != HOST]
+    hosts = [run for run in runs if run.device == HOST]
+    threaded = [run for run in hosts if run.threads > 1]
+    return (
+        *_forbidden(record, runs),
+        *_told(
+            [run for run in runs if run.code is None],
+            "no compiled code was read, so rules on it are silent; `pip install nvidia-cuda-nvdisasm`, install binutils and llvm, and "
+            "measure again",
+        ),
+        *(f"compiled code: {note}" for note in dict.fromkeys(note for run in runs if run.code is not None for note in run.code.notes)),
+        *_told(
+            [run for run in devices if run.code is None or not any(function.counters for function in run.code.functions)],
+            "Nsight Compute's counters are not available; `ncu --csv --page raw COMMAND > FILE.csv` where the driver lets you, then "
+            "`tritmark advise --ncu FILE.csv`",
+        ),
+        *_told([run for run in devices if run.plain is None], "launches one by one were not compared with a graph; measure again"),
+        *_told(
+            [run for run in devices if run.upload is None or run.download is None],
+            "copies to the device and back were not timed; measure again",
+        ),
+        *_told([run for run in threaded if not run.scaling], "the speed-up over one thread was not measured; measure again"),
+        *_told([run for run in hosts if run.memory.page_faults is None], "page faults were not counted; measure again, on Linux"),
+        *_lesser(record, hosts),
+    )
+
+
+def _told(runs: list[Run], what: str) -> tuple[str, ...]:
+    return (f"{counted(len(runs), 'Run')}: {what}",) if runs else ()
+
+
+def _forbidden(record: Record, runs: tuple[Run, ...]) -> tuple[str, ...]:
+    """Runs about which a guard lets nothing be said, by guard."""
+    found = [guard for run in runs if (guard := forbidden(Evidence(record, run))) is not None]
+    first = {rule.name: why for rule, why in reversed(found)}
+    counts = Counter(rule.name for rule, _ in found)
+    return tuple(f"{counted(count, 'Run')}: rule {name} forbids any advice, such as: {first[name]}" for name, count in counts.items())
+
+
+def _lesser(record: Record, runs: list[Run]) -> tuple[str, ...]:
+    """Runs with a lesser instruction set than the processor has, without the better one beside them."""
+    features, around = set(record.machine.features), Around(record)
+    has = [name for name, needed in LADDER.items() if features.issuperset(needed)]
+    alone = [
+        run
+        for run in runs
+        if run.variant in has[:-1] and not any(each.variant in has[has.index(run.variant) + 1 :] for each in around.siblings(run))
+    ]
+    ops = sorted({run.op for run in alone})
+    step = " or ".join(f"`tritmark run --op {quoted(op)} --variant {has[-1]}`" for op in ops[:3])
+    return _told(alone, f"the processor has {has[-1]}, which did not run beside them; {step} shows what it brings") if alone else ()

@@ -1,0 +1,55 @@
+"""Rule 22: the processor has a better instruction set than ran."""
+
+from __future__ import annotations
+
+from tritmark.harness.advise import told
+from tritmark.harness.advise.evidence import LEAST_GAIN, Evidence
+from tritmark.harness.advise.interval import over
+from tritmark.harness.advise.rule import Finding, Rule
+from tritmark.harness.record import Fact
+
+LADDER = {"scalar": (), "sse41": ("sse4_1",), "avx2": ("avx2",), "avx512": ("avx512f", "avx512bw", "avx512_vnni")}
+"""Instruction sets from the least to the best, with what the processor lists where it has them."""
+
+
+def _judge(evidence: Evidence) -> Finding | None:
+    run, hot, features = evidence.run, evidence.run.performance.hot, set(evidence.machine.features)
+    assert hot is not None
+    sets = list(LADDER)
+    if evidence.on_device or run.variant not in LADDER:
+        return None
+    better = [
+        (each.performance.hot, each)
+        for each in evidence.siblings
+        if each.variant in sets[sets.index(run.variant) + 1 :]
+        and features.issuperset(LADDER[each.variant])
+        and each.performance.hot is not None
+    ]
+    if not better:
+        return None
+    best, sibling = min(better, key=lambda each: each[0].timing.median_ns)
+    found = over(hot.timing, best.timing)
+    if found is None or hot.timing.median_ns <= (1 + LEAST_GAIN) * best.timing.median_ns:
+        return None
+    return Finding(
+        evidence=(
+            told.warm(evidence),
+            told.sibling(sibling),
+            Fact(name="what the processor has", value=", ".join(LADDER[sibling.variant]), source="machine.features"),
+        ),
+        gain=found,
+        edit=f"run {sibling.variant} in place of {run.variant}: do not force the lesser set",
+    )
+
+
+RULE = Rule(
+    name="better-isa",
+    number=22,
+    title="The processor has a better instruction set than the one that ran",
+    needs="the processor's features, and the same op's variant for a better set in the same Record",
+    explanation="""\
+Looks at the instruction set that ran, those that the processor lists, and the siblings for better ones on the same workload.
+Formula: the measured ladder's ratio, t over the fastest of them, from the 95 % intervals of both. No threshold but 1 % and the noise.
+Without a Run of such a sibling it says nothing, and the Record's list of what was missing names the command that makes one.""",
+    judge=_judge,
+)

@@ -1,0 +1,52 @@
+"""Rule 17: conversions between integers and floats in a loop."""
+
+from __future__ import annotations
+
+from tritmark.harness.advise.code import facts
+from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.rule import Finding, Rule
+from tritmark.harness.record import Fact
+
+CONVERT = ("I2F", "F2I", "I2FP", "F2IP", "F2F")
+SHARE = 0.1
+SLOTS = 4
+"""A conversion runs at a quarter of the rate of an addition or less (CUDA C++ Programming Guide, arithmetic throughput)."""
+
+
+def _judge(evidence: Evidence) -> Finding | None:
+    if not facts.far(evidence):
+        return None
+    for function in facts.functions(evidence):
+        found = facts.number(function.loop, CONVERT)
+        whole = sum(function.loop.values())
+        if not found or found <= SHARE * whole:
+            continue
+        share = SLOTS * found / (whole + (SLOTS - 1) * found)
+        gain = facts.promised(evidence, 1 / (1 - share) if share < 1 else SLOTS)
+        if gain is None:
+            continue
+        return Finding(
+            evidence=(
+                facts.of(function),
+                facts.counts("conversions", found, function.loop, function),
+                Fact(name="their share of the issue slots", value=f"{100 * share:.0f} %", source=f"the above, {SLOTS} slots each"),
+                facts.distance(evidence),
+            ),
+            gain=gain,
+            edit="move scales out of the loop and stay in integers within it; round by adding 1.5 * 2^23 in place of F2I, or choose a code "
+            "by comparisons",
+        )
+    return None
+
+
+RULE = Rule(
+    name="conversions",
+    number=17,
+    title="Conversions between integers and floats take a large part of the loop",
+    needs="the instructions of a GPU kernel",
+    explanation=f"""\
+Looks at conversions in the hottest loop: over {SHARE} of its instructions they are what it waits for, as each takes {SLOTS} slots.
+Formula: 1 / (1 - p) with p their share of the issue slots, promised from {facts.REACHED} of what it adds to 1 to what bytes and
+operations allow. The threshold leaves out the loops that convert once for each 16-byte load.""",
+    judge=_judge,
+)

@@ -1,0 +1,36 @@
+"""Rule 36: excessive sectors in L2."""
+
+from __future__ import annotations
+
+from tritmark.harness.advise.code import facts
+from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.interval import gain
+from tritmark.harness.advise.rule import Finding, Rule
+
+ALL = "memory_l2_theoretical_sectors_global"
+IDEAL = "memory_l2_theoretical_sectors_global_ideal"
+OVER = 1.1
+EDIT = "coalesce: let a warp access whole, aligned lines of 128 bytes"
+
+
+def _judge(evidence: Evidence) -> Finding | None:
+    for function in facts.counted(evidence):
+        took, ideal = facts.counter(function, ALL), facts.counter(function, IDEAL)
+        if not took or not ideal or took < OVER * ideal:
+            continue
+        found = gain(1.0, took / ideal)
+        if found is not None:
+            return Finding(evidence=(facts.of(function), *facts.counters(function, ALL, IDEAL)), gain=found, edit=EDIT)
+    return None
+
+
+RULE = Rule(
+    name="ncu-l2",
+    number=36,
+    title="Accesses take more sectors of L2 than they need",
+    needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
+    explanation=f"""\
+Looks at the sectors that global accesses take in L2 against those of the same accesses if coalesced.
+Formula: the one over the other, at most; from {OVER} on.""",
+    judge=_judge,
+)

@@ -1,0 +1,36 @@
+"""Rule 29: both speeds of light are low."""
+
+from __future__ import annotations
+
+from tritmark.harness.advise.code import facts
+from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.interval import gain
+from tritmark.harness.advise.rule import Finding, Rule
+
+SM, MEMORY = "sm__throughput.avg.pct_of_peak_sustained_elapsed", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+BUSY = 60.0
+EDIT = "give each multiprocessor more to do at a time: more warps, more independent loads in a thread, fewer barriers"
+
+
+def _judge(evidence: Evidence) -> Finding | None:
+    for function in facts.counted(evidence):
+        compute, memory = facts.counter(function, SM), facts.counter(function, MEMORY)
+        if compute is None or memory is None or not 0 < max(compute, memory) < BUSY:
+            continue
+        found = gain(1.0, 100 / max(compute, memory))
+        if found is not None:
+            return Finding(evidence=(facts.of(function), *facts.counters(function, SM, MEMORY)), gain=found, edit=EDIT)
+    return None
+
+
+RULE = Rule(
+    name="ncu-latency",
+    number=29,
+    title="Neither compute nor memory is busy: latency sets the time",
+    needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
+    explanation=f"""\
+Looks at both speeds of light, in percent of the peak: under {BUSY:.0f} for both, nothing is busy.
+Formula: 100 / the higher of them, at most (Nsight Compute calls such a kernel latency-bound below 60 %, which is where the threshold
+comes from).""",
+    judge=_judge,
+)

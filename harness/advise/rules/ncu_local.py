@@ -1,0 +1,36 @@
+"""Rule 40: local memory in L2."""
+
+from __future__ import annotations
+
+from tritmark.harness.advise.code import facts
+from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.interval import gain
+from tritmark.harness.advise.rule import Finding, Rule
+
+LOADS, STORES = "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"
+ALL = "lts__t_sectors_srcunit_tex.sum"
+SHARE = 0.1
+EDIT = "keep it in registers: smaller tiles, constant indices, fewer values alive"
+
+
+def _judge(evidence: Evidence) -> Finding | None:
+    for function in facts.counted(evidence):
+        local, whole = sum(facts.counter(function, each) or 0.0 for each in (LOADS, STORES)), facts.counter(function, ALL)
+        if not whole or not SHARE <= local / whole < 1:
+            continue
+        found = gain(1.0, whole / (whole - local))
+        if found is not None:
+            return Finding(evidence=(facts.of(function), *facts.counters(function, LOADS, STORES, ALL)), gain=found, edit=EDIT)
+    return None
+
+
+RULE = Rule(
+    name="ncu-local",
+    number=40,
+    title="Local memory takes a large part of the traffic to L2",
+    needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
+    explanation=f"""\
+Looks at the sectors of local memory (spills, arrays) over those that L1 asks of L2: from {SHARE} on.
+Formula: 1 / (1 - p) with p that share, at most: L1 may hold a part of them.""",
+    judge=_judge,
+)

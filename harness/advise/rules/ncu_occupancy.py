@@ -1,0 +1,36 @@
+"""Rule 33: achieved under theoretical occupancy."""
+
+from __future__ import annotations
+
+from tritmark.harness.advise.code import facts
+from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.interval import gain
+from tritmark.harness.advise.rule import Finding, Rule
+
+WARPS, ACHIEVED = "sm__maximum_warps_per_active_cycle_pct", "sm__warps_active.avg.pct_of_peak_sustained_active"
+POINTS = 10.0
+EDIT = "spread the work evenly: blocks of equal work, more and smaller blocks, no long tail of a few warps"
+
+
+def _judge(evidence: Evidence) -> Finding | None:
+    for function in facts.counted(evidence):
+        fit, there = facts.counter(function, WARPS), facts.counter(function, ACHIEVED)
+        if fit is None or not there or fit - there < POINTS:
+            continue
+        found = gain(1.0, fit / there)
+        if found is not None:
+            return Finding(evidence=(facts.of(function), *facts.counters(function, WARPS, ACHIEVED)), gain=found, edit=EDIT)
+    return None
+
+
+RULE = Rule(
+    name="ncu-occupancy",
+    number=33,
+    title="Fewer warps are resident than would fit: work is spread unevenly",
+    needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
+    explanation=f"""\
+Looks at resident warps against those that would fit: {POINTS:.0f} points or more between them mean blocks that end at different
+times.
+Formula: theoretical over achieved, at most.""",
+    judge=_judge,
+)

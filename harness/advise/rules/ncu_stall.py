@@ -1,0 +1,63 @@
+"""Rule 31: one reason for most stalls."""
+
+from __future__ import annotations
+
+from tritmark.harness.advise.code import facts
+from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.interval import gain
+from tritmark.harness.advise.rule import Finding, Rule
+
+PREFIX, SUFFIX = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
+ALL = "smsp__average_warp_latency_per_inst_issued.ratio"
+WORKING = ("selected", "not_selected")
+"""What is no stall."""
+SHARE = 0.3
+EDITS = {
+    "long_scoreboard": "loads from global memory: load earlier and more at a time, 16 bytes a thread, keep data in shared memory",
+    "short_scoreboard": "shared memory or special functions: fewer bank conflicts, fewer of these instructions",
+    "barrier": "barriers: smaller blocks, shuffles in place of shared memory, work that is spread evenly over the warps",
+    "math_pipe_throttle": "one pipe of the arithmetic: use another instruction mix, or the tensor cores",
+    "lg_throttle": "the queue of loads and stores: fewer and wider ones",
+    "mio_throttle": "the queue of shared memory and shuffles: fewer and wider accesses",
+    "wait": "fixed latencies of arithmetic: more independent instructions in a thread",
+    "membar": "memory fences: fewer of them",
+    "drain": "stores at the end of warps: wider stores",
+    "branch_resolving": "branches: fewer of them, or predication",
+    "no_instruction": "the instruction cache: less unrolling",
+    "imc_miss": "constants that are not cached: pass them by registers",
+}
+
+
+def _judge(evidence: Evidence) -> Finding | None:
+    for function in facts.counted(evidence):
+        stalls = {
+            name.removeprefix(PREFIX).removesuffix(SUFFIX): value
+            for name, value in function.counters.items()
+            if name.startswith(PREFIX) and name.endswith(SUFFIX)
+        }
+        cycles = facts.counter(function, ALL) or sum(stalls.values())
+        waits = {name: value for name, value in stalls.items() if name not in WORKING}
+        if not waits or cycles <= 0:
+            continue
+        reason = max(waits, key=lambda name: waits[name])
+        share = waits[reason] / cycles
+        found = gain(1.0, 1 / (1 - share)) if SHARE <= share < 1 else None
+        if found is not None:
+            return Finding(
+                evidence=(facts.of(function), *facts.counters(function, f"{PREFIX}{reason}{SUFFIX}", ALL)),
+                gain=found,
+                edit=f"warps wait for {EDITS.get(reason, reason.replace('_', ' '))}",
+            )
+    return None
+
+
+RULE = Rule(
+    name="ncu-stall",
+    number=31,
+    title="Warps wait for one thing most of the time",
+    needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
+    explanation=f"""\
+Looks at the reason for which warps stall longest, over the cycles between two instructions of a warp.
+Formula: 1 / (1 - p) with p that share, at most: other warps may hide the wait. From {SHARE} on, as Nsight Compute does.""",
+    judge=_judge,
+)

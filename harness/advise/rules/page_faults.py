@@ -1,0 +1,47 @@
+"""Rule 28: each call touches fresh pages."""
+
+from __future__ import annotations
+
+from tritmark.harness.advise import told
+from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.interval import gain
+from tritmark.harness.advise.rule import Finding, Rule
+from tritmark.harness.record import Fact
+from tritmark.harness.report import units
+
+
+def _judge(evidence: Evidence) -> Finding | None:
+    memory, t = evidence.run.memory, evidence.t
+    rate = evidence.ceiling("write", "memory")
+    if evidence.on_device or rate is None or not memory.page_faults or memory.page_faults < 1:
+        return None
+    zeroing = memory.page_faults * evidence.machine.page_size * 1e9 / rate
+    if zeroing >= t:
+        return None  # then the faults were not in the calls that were timed
+    found = gain(1.0, t / (t - zeroing))
+    if found is None:
+        return None
+    return Finding(
+        evidence=(
+            told.warm(evidence),
+            Fact(name="pages touched for the first time in a call", value=units.number(memory.page_faults), source="memory.page_faults"),
+            Fact(name="allocated in a call", value=units.size(memory.allocated), source="memory.allocated"),
+            Fact(name="time to write zeros to them", value=units.time(zeroing), source="machine.ceilings: write, memory"),
+        ),
+        gain=found,
+        edit="take outputs and scratch memory from the caller (`out=`), allocate once and keep it; for large arrays ask for huge pages "
+        "(madvise MADV_HUGEPAGE)",
+    )
+
+
+RULE = Rule(
+    name="page-faults",
+    number=28,
+    title="Each call touches fresh pages",
+    needs="page faults of a call (the memory dimension) and the rate of writing to memory, on the host",
+    explanation="""\
+Looks at the pages that a call touches for the first time, at least one: the system fills each with zeros before it is handed over.
+Formula: 1 to t / (t - z), z the time that writing as many zeros takes at the measured rate. What entering the system costs besides is
+not measured and left out, so the true gain is larger. No threshold but the noise.""",
+    judge=_judge,
+)

@@ -1,0 +1,48 @@
+"""Rule 11: registers spilled to memory."""
+
+from __future__ import annotations
+
+from tritmark.harness.advise.code import facts
+from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.rule import Finding, Rule
+from tritmark.harness.record import Fact
+
+LOCAL = ("LDL", "STL")
+"""Loads from, and stores to, local memory."""
+
+
+def _judge(evidence: Evidence) -> Finding | None:
+    for function in facts.functions(evidence):
+        if not function.spilled or not facts.far(evidence):
+            continue
+        counts = facts.busy(function)
+        local = facts.number(counts, LOCAL)
+        found = facts.promised(evidence, facts.saved(counts, local)) if local else None
+        if found is None:
+            continue
+        return Finding(
+            evidence=(
+                facts.of(function),
+                Fact(name="bytes spilled and loaded back", value=str(function.spilled), source="ptxas -v"),
+                Fact(name="registers of a thread", value=str(function.registers), source="code.functions"),
+                facts.counts("loads and stores of local memory", local, counts, function),
+                facts.distance(evidence),
+            ),
+            gain=found,
+            edit="take a smaller tile a thread (fewer accumulators), raise what __launch_bounds__ or -maxrregcount leaves, or unroll less",
+        )
+    return None
+
+
+RULE = Rule(
+    name="spills",
+    number=11,
+    title="The compiler spilled registers to memory",
+    needs="the compiler's report on a GPU kernel",
+    explanation=f"""\
+Looks at the bytes that ptxas says it spilled, and at LDL and STL among the instructions that run most.
+Formula: old over new instructions with LDL and STL gone, promised from {facts.REACHED} of what it adds to 1 to what bytes and
+operations allow. Spills outside of what runs most cost nothing, so they are passed over. No CUDA kernel here spills: budgets hold
+them to that.""",
+    judge=_judge,
+)

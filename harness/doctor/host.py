@@ -1,0 +1,100 @@
+"""The host: its pages, clocks, cores, counters, compiler and disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from tritmark.harness.doctor.check import Check, State
+from tritmark.harness.errors import CompileError
+from tritmark.harness.machine import cpu, memory
+from tritmark.harness.machine.files import SYS, line, number
+
+PROC = Path("/proc")
+_COUNTERS_FOR_OWN = 2
+"""The highest kernel.perf_event_paranoid at which a process may count its own events."""
+
+
+def huge_pages(sys: Path = SYS) -> Check:
+    """Whether buffers can lie in huge pages."""
+    found = memory.huge_pages(sys)
+    means = "buffers ask for huge pages; in small ones large kernels also wait for the translation of addresses"
+    if found in {"always", "madvise"}:
+        return Check("huge pages", State.OK, found, means)
+    mend = f"echo madvise | sudo tee /sys/{memory.THP}" if found else "a kernel with transparent huge pages, where there is a choice"
+    return Check("huge pages", State.BETTER, found or "this kernel has none", means, mend)
+
+
+def governor(sys: Path = SYS) -> Check:
+    """What decides about the clock's frequency."""
+    found = cpu.governor(sys)
+    if found is None:
+        means = "nothing here tells or sets the clock's frequency, as in most virtual machines: noise shows what comes of it"
+        return Check("governor", State.ABSENT, "not told", means)
+    means = "the clock's frequency follows the load unless the governor is performance, and times follow the frequency"
+    if found == "performance":
+        return Check("governor", State.OK, found, means)
+    return Check("governor", State.BETTER, found, means, "sudo cpupower frequency-set -g performance")
+
+
+def cores(sys: Path = SYS) -> Check:
+    """What this process may keep busy."""
+    allowed, there, granted = len(cpu.affinity()), os.cpu_count() or 1, cpu.quota(sys)
+    found = f"{allowed} of {there} logical cores"
+    if granted is not None and granted < allowed:
+        means = f"the control group grants the time of {granted} cores; whoever takes more is stopped for milliseconds"
+        mend = f"bind to as many cores as are granted: taskset -c 0-{granted - 1} tritmark run (or raise the quota)"
+        return Check("cores", State.BETTER, f"{found}, a quota of {granted}", means, mend)
+    return Check("cores", State.OK, found, f"a default run takes {cpu.physical_cores(sys)} threads, one for each physical core")
+
+
+def counters(proc: Path = PROC) -> Check:
+    """Whether a process may count what the CPU does for it."""
+    means = "perf stat can say why a kernel is slow; tritmark itself needs no counters"
+    found = line(proc / "sys/kernel/perf_event_paranoid")
+    if found is None:
+        return Check("perf counters", State.ABSENT, "this kernel has none", means)
+    told = f"kernel.perf_event_paranoid is {found}"
+    level = number(proc / "sys/kernel/perf_event_paranoid")
+    if found.startswith("-") or (level is not None and level <= _COUNTERS_FOR_OWN):
+        return Check("perf counters", State.OK, told, means)
+    return Check("perf counters", State.ABSENT, told, means, f"sudo sysctl kernel.perf_event_paranoid={_COUNTERS_FOR_OWN}")
+
+
+def compiler() -> Check:
+    """What C and C++ sources are compiled with."""
+    from tritmark.harness.candidate import compiling
+
+    means = "kernels are compiled already; `tritmark check` of a .c or .cpp compiles on the spot, and `tritmark gate` builds commits"
+    found = []
+    for suffix in compiling.SUFFIXES:
+        try:
+            found.append(compiling._compiler(suffix))
+        except CompileError as error:
+            return Check("compiler", State.ABSENT, error.found, means, f"sudo apt install g++, or {error.next_step}")
+    return Check("compiler", State.OK, ", ".join(found), means)
+
+
+def disk(out: Path) -> Check:
+    """Whether results can be written."""
+    from tritmark.harness.report.units import size
+    from tritmark.harness.store import _LARGEST
+
+    means = f"Records and reports go to {out}"
+    nearest = next(each for each in (out.absolute(), *out.absolute().parents) if each.exists())
+    try:
+        # What access() says is not always so: read-only file systems, quotas, root.
+        with tempfile.TemporaryFile(dir=nearest) as file:
+            file.write(b"\0")
+            file.flush()
+        free = shutil.disk_usage(nearest).free
+    except OSError as error:
+        why = error.strerror or str(error)
+        return Check(
+            "disk", State.MEND, f"{nearest}: {why}", means, "free some room or mend its rights, or choose another folder: --out DIR"
+        )
+    if free < _LARGEST:
+        return Check("disk", State.BETTER, f"{size(free)} free", f"{means}; one Record may take up to {size(_LARGEST)}", "free some room")
+    return Check("disk", State.OK, f"{size(free)} free", means)

@@ -1,0 +1,64 @@
+"""How much noise there is now: the same code against itself, by turns, for about a second."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from tritmark.harness.doctor.check import Check, State
+from tritmark.harness.measure.alternate import Alternation, Timed, alternate, calibrate
+from tritmark.harness.measure.buffers import memory_of
+from tritmark.harness.measure.clocks import clock_for
+from tritmark.harness.measure.others import Others, crowded
+from tritmark.harness.measure.stopping import AtLeast, TimeLimit
+from tritmark.harness.measure.survey import COMPUTE_BYTES
+from tritmark.harness.spec import Device
+from tritmark.harness.validate.performance import LAYOUT_NOISE, TELLING
+
+SECONDS = 1.0
+_LEAST_PAIRS = 30
+
+
+def noise(device: Device) -> list[Check]:
+    """Noise of a comparison, spread of single times, and what others take meanwhile. Takes about a second and a half."""
+    threads = device.cores()
+    others = Others()
+    found = against_itself(device, threads)
+    return [judged(found), load(others.cores(), threads, os.cpu_count() or 1)]
+
+
+def against_itself(device: Device, threads: int) -> Alternation:
+    """One of the device's own probes, by turns with itself."""
+    rng = np.random.default_rng(0)
+    probe = next(each for each in device.ceilings().values() if each.name == "read")
+    launches = [probe.bind(memory_of(device).allocate(COMPUTE_BYTES), threads)]
+    a, b = (Timed(launches, clock_for(device, launches), warm=True) for _ in range(2))
+    calibrate(a)
+    b.calls = a.calls
+    return alternate(a, b, rng, AtLeast(_LEAST_PAIRS, TimeLimit(SECONDS)))
+
+
+def judged(found: Alternation) -> Check:
+    """What the pairs say of the machine."""
+    ratio = found.ratio(np.random.default_rng(0))
+    wide = ratio.high / ratio.low - 1
+    low, middle, high = np.quantile(found.a_ns, (0.25, 0.5, 0.75))
+    told = f"{wide:.2%} in {len(found.a_ns)} pairs; half of single times within {(high - low) / middle:.1%}"
+    means = f"how far the same code seems to differ from itself after {SECONDS:.0f} s by turns: a difference below that cannot be seen"
+    if wide > TELLING:
+        mend = "stop other programs, wait, or take a machine for yourself: above 5 % performance verdicts are ambiguous"
+        return Check("noise", State.MEND, told, means, mend)
+    if wide > 2 * LAYOUT_NOISE:
+        return Check("noise", State.BETTER, told, means, "stop other programs, or let samples be taken for longer")
+    return Check("noise", State.OK, told, means)
+
+
+def load(taken: float | None, threads: int, cores: int) -> Check:
+    """What other processes and the hypervisor take from the cores."""
+    means = f"threads that have to share a core wait for each other by whole time slices; a default run has {threads}"
+    told = "not told" if taken is None else f"others take {taken:.1f} of {cores} cores"
+    if crowded(taken, threads, cores, TELLING):
+        mend = "stop what else runs (look with top; steal time is another guest's), or measure on fewer cores: --threads N"
+        return Check("other load", State.MEND, told, means, mend)
+    return Check("other load", State.OK, told, means)

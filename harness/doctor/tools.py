@@ -1,0 +1,63 @@
+"""Programs that tritmark asks where they are there, and does without where they are not."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritmark.harness.doctor.check import Check, State
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program under any of several names; `get` is the line that installs it."""
+
+    names: tuple[str, ...]
+    use: str
+    get: str
+
+
+ON_PATH = (
+    Tool(("git",), "`tritmark gate` and `tritmark history` compare commits", "sudo apt install git"),
+    Tool(("ncu",), "its CSV goes into `tritmark advise --ncu FILE`", "install Nsight Compute, a part of the CUDA toolkit"),
+    Tool(
+        ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+        "the tests of the report look at it in a browser",
+        "sudo apt install chromium",
+    ),
+)
+READERS = {
+    "objdump": "`tritmark advise` reads the CPU's instructions",
+    "llvm-mca": "`tritmark advise` tells waiting for the step before from busy units",
+    "nvdisasm": "`tritmark advise` reads the GPU's instructions",
+}
+"""What reads compiled code, and what for."""
+
+
+def tools() -> list[Check]:
+    """A line for each program."""
+    return [*map(_on_path, ON_PATH), *(_reader(name, use) for name, use in READERS.items())]
+
+
+def _on_path(tool: Tool) -> Check:
+    path = next(filter(None, map(shutil.which, tool.names)), None)
+    return _told(tool.names[0], path, tool.use, tool.get)
+
+
+def _reader(name: str, use: str) -> Check:
+    """One that advice looks for in more places than PATH."""
+    from tritmark.harness.advise.code.tools import NEXT, ToolError, find
+
+    path: Path | None
+    try:
+        path = find(name)
+    except ToolError:
+        path = None
+    return _told(name, path, use, NEXT[name])
+
+
+def _told(name: str, path: str | Path | None, use: str, get: str) -> Check:
+    if path is None:
+        return Check(name, State.ABSENT, "not found", use, get)
+    return Check(name, State.OK, str(path), use)

@@ -1,0 +1,131 @@
+"""The table itself, and its files."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from glob import glob, has_magic
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritmark.harness.errors import UsageError
+from tritmark.harness.frame.columns import AXES, COLUMNS, SAMPLES, Kind
+from tritmark.harness.record import Run
+from tritmark.harness.report.text import visible
+from tritmark.harness.store import Store, read
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_DTYPES: dict[Kind, str] = {"text": "string", "integer": "Int64", "number": "Float64", "yes/no": "boolean"}
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+PARQUET = "pip install 'tritmark[frame]'"
+
+
+def find(names: Sequence[str], store: Store) -> list[Path]:
+    """The files of Records that are named by path or id, or by a pattern over either; all Records of the store where none is named.
+
+    Raises UsageError for a pattern that fits nothing, and where there is no Record at all.
+    """
+    ids = store.records()
+    if not names and not ids:
+        raise UsageError(f"{store.runs}: holds no Record; make one with `tritmark run`, or name the files of Records")
+    found: dict[Path, Path] = {}
+    for path in _named(names, ids, store) if names else map(store.path, ids):
+        found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def _named(names: Sequence[str], ids: Sequence[str], store: Store) -> Iterator[Path]:
+    from fnmatch import fnmatchcase
+
+    for name in names:
+        if not has_magic(name) or Path(name).exists():
+            yield store.find(name)
+            continue
+        matching = [store.path(id) for id in ids if fnmatchcase(id, name)] or [Path(each) for each in sorted(glob(name, recursive=True))]
+        if not matching:
+            raise UsageError(f"{name!r} matches no Record; legal: paths of files, ids, or patterns over them; in {store.runs}: {len(ids)}")
+        yield from matching
+
+
+def table(paths: Iterable[Path], *, samples: bool = False) -> pd.DataFrame:
+    """One table over the Records in these files: a row for each Run, or with `samples` one for each sample of each Run that was timed.
+
+    Raises RecordError for a file that is no Record. See COLUMNS, and SAMPLES.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    axes: dict[str, None] = {}
+    for path in paths:
+        record = read(path)
+        for run in record.runs:
+            row = {column.name: column.value(record, run) for column in COLUMNS}
+            for axis, size in run.workload.axes.items():
+                axes[f"axis_{axis}"] = None
+                row[f"axis_{axis}"] = size
+            rows += [row | each for each in _samples(run)] if samples else [row]
+    kinds: dict[str, Kind] = {column.name: column.kind for column in COLUMNS}
+    kinds |= dict.fromkeys(sorted(axes), AXES[1])
+    if samples:
+        kinds |= {name: kind for name, kind, _, _ in SAMPLES}
+    return pd.DataFrame({name: pd.array([row.get(name) for row in rows], dtype=_DTYPES[kind]) for name, kind in kinds.items()})
+
+
+def _samples(run: Run) -> Iterator[dict[str, Any]]:
+    for temperature in ("cold", "hot"):
+        footing = getattr(run.performance, temperature)
+        if footing is None:
+            continue
+        probe = footing.against.probe_ns
+        for index, sample in enumerate(footing.timing.samples_ns):
+            yield {
+                "temperature": temperature,
+                "sample": index,
+                "sample_ns": sample,
+                "calls": footing.timing.calls_per_sample,
+                "probe_ns": probe[index] if index < len(probe) else None,
+            }
+
+
+def inert(text: str) -> str:
+    """The text for a cell: what a spreadsheet would take for a formula gets an apostrophe in front, what does not print is written out."""
+    return visible(f"'{text}" if text.startswith(_FORMULAS) else text)
+
+
+def csv(found: pd.DataFrame) -> str:
+    """The table as CSV, its texts inert."""
+    texts = found.select_dtypes("string")
+    changed = found.assign(**{str(name): texts[name].map(inert, na_action="ignore") for name in texts})
+    return str(changed.to_csv(index=False, lineterminator="\n"))
+
+
+def parquet(found: pd.DataFrame) -> bytes:
+    """The table as Parquet, its columns described in the file's metadata. Raises UsageError where pyarrow is not installed."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise UsageError(f"--to parquet needs pyarrow ({error}); legal: {PARQUET}, or --to csv") from None
+    told = {column.name: f"{column.description} [{column.unit}]" if column.unit else column.description for column in COLUMNS}
+    made = pa.Table.from_pandas(found, preserve_index=False)
+    fields = [field.with_metadata({"description": told[field.name]}) if field.name in told else field for field in made.schema]
+    sink = pa.BufferOutputStream()
+    pq.write_table(made.cast(pa.schema(fields, metadata=made.schema.metadata)), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def write(path: Path, data: bytes) -> None:
+    """Put the bytes into the file, in full or not at all. Raises UsageError where the disk refuses."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,86 @@
+"""Which benchmarks a gate has: every kernel of either build on the measured workloads of a suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from tritmark.harness.gate.task import Task
+from tritmark.harness.record import Model
+
+if TYPE_CHECKING:
+    from tritmark.harness.gate.opened import Opened
+
+ABSENT = "absent"
+"""What a build says of a kernel that it does not have."""
+
+
+class Wanted(Model):
+    """What was asked for."""
+
+    suite: str = "quick"
+    op: str = "*"
+    variant: str = "*"
+    device: str = "*"
+    threads: int = 1
+    seed: int = 0
+
+
+def tasks(build: Opened, wanted: Wanted) -> list[Task]:
+    """Every kernel of a build on the measured workloads of the build's own suite of that name, or of the file.
+
+    Raises UsageError for a suite that the build does not have, or that names what it lacks.
+    """
+    with build.inside():
+        suite = build.installed.suite(wanted.suite)
+        found: dict[str, Task] = {}
+        for item in suite.selected:
+            if not item.workload.measure or not fnmatchcase(item.workload.op, wanted.op):
+                continue
+            for variant in build.installed.registry.variants:
+                key, work = variant.key, item.workload
+                named = fnmatchcase(variant.name, wanted.variant) or fnmatchcase(variant.id, wanted.variant)
+                if key.op != work.op or not named or not fnmatchcase(key.device, wanted.device):
+                    continue
+                if not item.admits(key.format, key.dtype, key.device):
+                    continue
+                own = build.installed.registry.devices[key.device].memory is not None
+                task = Task(
+                    device=key.device,
+                    op=key.op,
+                    format=key.format,
+                    dtype=key.dtype,
+                    variant=variant.name,
+                    axes=dict(work.axes),
+                    family=work.family,
+                    layout=work.layout,
+                    threads=1 if own else wanted.threads,
+                    seed=wanted.seed,
+                    title=work.title,
+                )
+                found.setdefault(task.id, task)
+        return list(found.values())
+
+
+def refusals(build: Opened, asked: Iterable[Task]) -> list[str | None]:
+    """For each task why this build does not run it here (ABSENT where it has no such kernel), or None."""
+    with build.inside():
+        return [_refusal(build, task) for task in asked]
+
+
+def _refusal(build: Opened, task: Task) -> str | None:
+    key = next((variant.key for variant in build.installed.registry.variants if variant.id == task.kernel), None)
+    if key is None or set(build.installed.ops[task.op].axes) != set(task.axes):
+        return ABSENT
+    device = build.installed.registry.devices[task.device]
+    forced = device.forced()
+    if forced is not None and forced != task.variant:
+        return f"the environment allows only {forced} on this {task.device}"
+    why = {variant.name: refusal for variant, refusal in build.installed.registry.candidates(key, task.axes)}[task.variant]
+    return why or ("a simulated device has no speed" if device.simulated() else None)
+
+
+def united(head: Sequence[Task], base: Sequence[Task]) -> list[Task]:
+    """HEAD's tasks and what only BASE has beside them, HEAD's order first."""
+    return list({task.id: task for task in (*head, *base)}.values())

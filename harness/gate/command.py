@@ -1,0 +1,103 @@
+"""`tritmark gate`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+_UNAVAILABLE, _INTERRUPTED = 3, 130
+
+if TYPE_CHECKING:
+    from tritmark.harness.gate.result import GateResult
+
+
+class Format(StrEnum):
+    """How a gate's result can be told."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+    JUNIT = "junit"
+
+
+def gate(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="What to compare with: a revision, a .whl, or a folder of packages.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="What may have got slower: the same kinds.")],
+    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="Whose measured workloads.")] = "quick",
+    op: Annotated[str, typer.Option(metavar="GLOB", help="Only these ops.")] = "*",
+    variant: Annotated[str, typer.Option(metavar="GLOB", help="Only these variants: a name, or an id as `list variants` shows it.")] = "*",
+    device: Annotated[str, typer.Option(metavar="GLOB", help="Only these devices.")] = "*",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of a kernel on the CPU.")] = 1,
+    budget: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For measuring one benchmark; five times that for calls over 1 ms.")
+    ] = 1.0,
+    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where something could not be told.")] = False,
+    apart: Annotated[bool, typer.Option("--apart", help="Each build in a process of its own, by turns.")] = False,
+    form: Annotated[Format, typer.Option("--format", help="How the result is told.")] = Format.TEXT,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write it there, and text on standard output.", show_default=False)
+    ] = None,
+) -> None:
+    """Say whether HEAD's kernels are slower than BASE's: both are built, and timed by turns in one process.
+
+    Exit status: 0 nothing slower, 1 slower, wrong or broken, 2 bad usage or no build, 3 no such device, 4 not sure (with --strict).
+
+    Example: tritmark gate main HEAD --op ternary_matmul
+    """
+    from rich.console import Console
+
+    from tritmark.harness.errors import UsageError
+    from tritmark.harness.gate.benchmarks import Wanted
+    from tritmark.harness.gate.progress import Terminal
+    from tritmark.harness.gate.run import Request, run
+    from tritmark.harness.gate.told import Form, tell
+    from tritmark.harness.gate.verdict import Limits
+
+    request = Request(
+        base=base,
+        head=head,
+        wanted=Wanted(suite=_where(suite), op=op, variant=variant, device=device, threads=threads),
+        limits=Limits(seconds=budget),
+        strict=strict,
+        apart=apart,
+        command=("tritmark", *sys.argv[1:]),
+    )
+    with Terminal(Console(stderr=True, highlight=False)) as terminal:
+        result = run(request, terminal)
+    form_of = Form(form.value)
+    if out is not None:
+        try:
+            with out.open("w", encoding="utf-8") as file:
+                tell(result, form_of, Console(file=file), os.environ)
+        except OSError as error:
+            raise UsageError(f"{out}: cannot be written: {error}") from error
+        form_of = Form.TEXT
+    tell(result, form_of, Console(highlight=False), os.environ)
+    raise typer.Exit(_status(result))
+
+
+def _where(suite: str) -> str:
+    """A file's name means the same in every process."""
+    return str(Path(suite).resolve()) if suite.endswith(".toml") else suite
+
+
+def _status(result: GateResult) -> int:
+    """The result's own, unless there is none: interrupted, or nothing was there to compare."""
+    from tritmark.harness.errors import UsageError
+    from tritmark.harness.gate.result import Outcome
+
+    if not result.complete:
+        return _INTERRUPTED
+    if result.count(Outcome.NOT_RUN) and all(
+        each.outcome in {Outcome.NOT_RUN, Outcome.ADDED, Outcome.REMOVED} for each in result.benchmarks
+    ):
+        if {each.device for each in result.benchmarks} == {result.device}:
+            return _UNAVAILABLE
+        reasons = "; ".join(dict.fromkeys(each.reason for each in result.benchmarks if each.outcome is Outcome.NOT_RUN))
+        raise UsageError(f"no kernel could be compared: {reasons}")
+    return result.status

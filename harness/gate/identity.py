@@ -1,0 +1,123 @@
+"""Whether two builds of a kernel are the same machine code: what did not change did not get slower.
+
+Two hashes have to agree. That of the machine code: of a native module, the sections of its file that are loaded and are no notes (dates
+and build ids lie elsewhere); on a device of its own, what the device says of its binaries. And that of the Python sources that bind the
+kernel, followed through their imports up to the harness, since they choose block sizes and flags.
+"""
+
+from __future__ import annotations
+
+import ast
+import struct
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from importlib.util import resolve_name
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritmark.harness.gate.opened import unwrapped
+
+if TYPE_CHECKING:
+    from tritmark.harness.gate.opened import Opened
+
+_PER_INSTALLATION = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+_CONTENT = 1
+_ALLOCATED = 2
+_HARNESS = __name__.rpartition(".gate.")[0]
+"""No part of a kernel: it measures."""
+
+
+def code_hash(build: Opened, variant: Any, launch: Any) -> str:
+    """SHA-256 of what runs for a variant of a build, to be called within it; where that cannot be told, of the whole build.
+
+    `launch` is the variant bound to something.
+    """
+    native = _native(build, variant, launch)
+    if not native:
+        return site_digest(build.site)
+    digest = sha256(native.encode())
+    for name, source in sorted(_sources(build, str(unwrapped(variant.bind).__module__)).items()):
+        digest.update(f"\n{name} {sha256(source).hexdigest()}".encode())
+    return digest.hexdigest()
+
+
+@cache
+def site_digest(site: Path) -> str:
+    """SHA-256 over the names and contents of the files of an installation, but what differs from one installation to the next."""
+    digest = sha256()
+    for path in sorted(site.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts and path.name not in _PER_INSTALLATION:
+            digest.update(f"{path.relative_to(site)}\0{sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _native(build: Opened, variant: Any, launch: Any) -> str:
+    """Of the native module that the launch's class is of; else what the device says; "" where Python alone runs it."""
+    path = build.file(type(launch).__module__)
+    if path is not None and path.suffix == ".so":
+        return sections_hash(path)
+    if launch.pointer is None:
+        return ""
+    device = build.installed.registry.devices[variant.key.device]
+    return str(variant.code_hash or device.code_hash(variant.id))
+
+
+def sections_hash(path: Path) -> str:
+    """SHA-256 of the sections of a 64-bit little-endian ELF file that are loaded, with their names; "" for any other file."""
+    data = path.read_bytes()
+    if data[:6] != b"\x7fELF\x02\x01":
+        return ""
+    digest = sha256()
+    try:
+        for name, content in sorted(_sections(data)):
+            digest.update(name + struct.pack("<Q", len(content)) + content)
+    except (struct.error, IndexError, ValueError):
+        return ""
+    return digest.hexdigest()
+
+
+def _sections(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Names and contents of the sections with code and constant data."""
+    (table,) = struct.unpack_from("<Q", data, 40)
+    size, count, names = struct.unpack_from("<HHH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQ", data, table + nth * size) for nth in range(count)]
+    strings = sections[names][4]
+    for start, kind, flags, _, offset, length in sections:
+        name = data[strings + start : data.index(b"\0", strings + start)]
+        if kind == _CONTENT and flags & _ALLOCATED and not name.startswith((b".note", b".eh_frame", b".gcc_except", b".comment")):
+            yield name, data[offset : offset + length]
+
+
+def _sources(build: Opened, module: str) -> dict[str, bytes]:
+    """The Python sources that a module of the build leads to by imports, those within functions too."""
+    found: dict[str, bytes] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in found or not build.has(name) or f"{name}.".startswith(f"{_HARNESS}."):
+            continue
+        path = _file(build, name)
+        if path is None:
+            continue
+        found[name] = path.read_bytes()
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        waiting += _imports(build, found[name], package)
+    return found
+
+
+def _imports(build: Opened, source: bytes, package: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module or ""
+            inner = [f"{base}.{alias.name}" for alias in node.names]
+            # From a package, names are mostly modules; the package's own file matters for the others alone.
+            yield from (name if _file(build, name) else base for name in inner)
+
+
+def _file(build: Opened, module: str) -> Path | None:
+    """The source of a module of the build, loaded or not."""
+    stem = build.site.joinpath(*module.split("."))
+    return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)

@@ -1,0 +1,141 @@
+"""Talking to a process of one's own: a line of JSON for each question, a line for each answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Self
+
+from tritmark.harness.errors import TritmarkError, WorkerError
+
+_LOG_TAIL = 2000
+_GRACE_S = 5.0
+
+
+class Child:
+    """A process that runs `module` with the arguments and answers lines (see `serve`). Leaving it as a context manager ends it."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._log = os.fdopen(os.memfd_create("tritmark-gate-log", os.MFD_CLOEXEC), "w+b")
+        # The same code as here, wherever it was imported from; never what lies in the current directory.
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+            bufsize=0,
+        )
+        self._rest = b""
+        self.stage = ""
+        """What the process said last that it was about to do."""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, what: str, timeout_s: float, **further: Any) -> Any:
+        """The answer. Raises WorkerError where the process died or did not answer in time (it is gone then), UsageError and the like as
+        TritmarkError with the words of the process."""
+        self.stage = ""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"do": what, **further}).encode() + b"\n")
+        except BrokenPipeError:
+            raise self._died(what) from None
+        deadline = monotonic() + timeout_s
+        while True:
+            reply = json.loads(self._line(what, deadline, timeout_s))
+            if "stage" in reply:
+                self.stage = reply["stage"]
+                continue
+            if "error" in reply:
+                raise ToldError(reply["error"], reply["kind"])
+            return reply["answer"]
+
+    def _line(self, what: str, deadline: float, timeout_s: float) -> bytes:
+        assert self._process.stdout is not None
+        end = self._process.stdout.fileno()
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([end], [], [], max(0.0, deadline - monotonic()))
+            if not ready:
+                self.close(at_once=True)
+                raise WorkerError("hang", f"the process did not answer within {timeout_s:g} s and was killed", self._tail())
+            data = os.read(end, 1 << 16)
+            if not data:
+                raise self._died(what)
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def _died(self, what: str) -> WorkerError:
+        self.close()
+        code = self._process.returncode
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+        return WorkerError("crash", f"the process {how}{f' while it was {self.stage}' if self.stage else ''}", self._tail())
+
+    def _tail(self) -> str:
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - _LOG_TAIL))
+        return self._log.read().decode(errors="replace").strip()
+
+    def close(self, *, at_once: bool = False) -> None:
+        """End it and wait for that."""
+        if at_once:
+            self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close(at_once=problem[0] is not None)
+        self._log.close()
+
+
+class ToldError(TritmarkError, RuntimeError):
+    """What a process of ours raised: `kind` is the exception's type."""
+
+    def __init__(self, text: str, kind: str) -> None:
+        self.kind = kind
+        super().__init__(text)
+
+
+def serve(handle: Callable[[str, dict[str, Any], Callable[[str], None]], Any]) -> None:
+    """Answer the parent until it goes: `handle(question, arguments, stage)`; `stage(text)` tells at once what is about to be done.
+
+    What kernels print goes to the log: the parent's pipe is kept for answers.
+    """
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is asked too, and closes the pipe
+
+    def say(**reply: Any) -> None:
+        answers.write(json.dumps(reply).encode() + b"\n")
+
+    with suppress(BrokenPipeError):
+        for line in sys.stdin.buffer:
+            asked = json.loads(line)
+            what = asked.pop("do")
+            try:
+                answer = handle(what, asked, lambda text: say(stage=text))
+            except Exception as error:
+                say(error=str(error) or type(error).__name__, kind=type(error).__name__)
+            else:
+                say(answer=answer)

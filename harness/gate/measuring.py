@@ -1,0 +1,130 @@
+"""One benchmark at work: BASE and HEAD bound, compared, and timed by turns until the verdict is sure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import log
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.gate.house import House
+from tritmark.harness.gate.result import Benchmark, Outcome, kept
+from tritmark.harness.gate.seat import Seat
+from tritmark.harness.gate.task import Task
+from tritmark.harness.gate.verdict import Limits, decide
+
+LONG_NS = 1_000_000
+"""Calls from here on get LONGER times the time: a sample is one call, and the noise changes within it."""
+LONGER = 5
+_NOISE = 0.25
+"""Part of the time that BASE against BASE gets."""
+
+
+def gate(
+    base: House,
+    head: House,
+    task: Task,
+    limits: Limits,
+    stage: Callable[[str], None],
+    *,
+    trust_code: bool = True,
+    twin: House | None = None,
+) -> Benchmark:
+    """The verdict on one benchmark that both builds have. `twin`: BASE in one more process, where each build has its own.
+
+    `stage` is told what is about to run, for whoever finds the process dead. `trust_code`: the same machine code is not measured.
+    """
+    stage("running BASE")
+    try:
+        first = base.sit(task)
+        own = first.outputs()
+    except Exception as error:
+        return benchmark(task, Outcome.NOT_RUN, f"BASE cannot run it: {_told(error)}")
+    stage("running HEAD")
+    try:
+        second = head.sit(task, first)
+        other = second.outputs()
+    except Exception as error:
+        return benchmark(task, Outcome.ERROR, f"HEAD cannot run it, and BASE can: {_told(error)}")
+    code = {side: seat.code for side, seat in (("base", first), ("head", second)) if seat.code}
+    stage("comparing outputs")
+    wrong, where = base.judge(task, first, own, other)
+    if wrong:
+        return benchmark(task, Outcome.DIFFERS, f"HEAD: {wrong}", code=code, first=where)
+    if trust_code and first.code and first.code == second.code:
+        return benchmark(task, Outcome.SAME, "identical machine code", code=code, identical=True)
+    stage("measuring BASE")
+    call_ns = first.calibrate()
+    stage("measuring HEAD")
+    second.calibrate()
+    third = first.again() if twin is None else twin.sit(task, first)
+    # The same number of calls, or what a sample's beginning costs would weigh differently on the two.
+    for seat in (second, third):
+        seat.take(first.calls)
+    stage("measuring both by turns")
+    return _measured(task, first, second, third, _longer(limits, call_ns), code)
+
+
+def _measured(task: Task, base: Seat, head: Seat, again: Seat, limits: Limits, code: dict[str, str]) -> Benchmark:
+    rng = np.random.default_rng()
+    noise = _Turns(base, again, rng)
+    check = decide(noise.pairs, Limits(limits.seconds * _NOISE, limits.dead, limits.false))
+    turns = _Turns(base, head, rng)
+    found = decide(turns.pairs, limits, noise.logs)
+    outcome, reason = found.verdict, found.reason
+    if outcome in {Outcome.SLOWER, Outcome.FASTER} and check.verdict in {Outcome.SLOWER, Outcome.FASTER}:
+        told = f"BASE against itself seems {check.verdict.value} too ({check.ratio.median:.3f})"
+        outcome, reason = Outcome.AMBIGUOUS, f"{reason}; but {told}"
+    return benchmark(
+        task,
+        outcome,
+        reason,
+        code=code,
+        ratio=found.ratio,
+        smallest=found.smallest,
+        base_ns=median(turns.a_ns),
+        head_ns=median(turns.b_ns),
+        calls=base.calls,
+        clock=base.clock,
+        seconds=found.seconds + check.seconds,
+        logs=kept(turns.logs),
+        noise=kept(noise.logs),
+    )
+
+
+class _Turns:
+    """Two seats by turns, in an order drawn for each pair."""
+
+    def __init__(self, a: Seat, b: Seat, rng: np.random.Generator) -> None:
+        self._a, self._b, self._rng = a, b, rng
+        self.a_ns: list[float] = []
+        self.b_ns: list[float] = []
+        self.logs: list[float] = []
+
+    def pairs(self, count: int) -> Sequence[float]:
+        """So many further pairs: log(b/a) of each."""
+        for _ in range(count):
+            if self._rng.random() < 0.5:
+                self.a_ns.append(self._a.sample())
+                self.b_ns.append(self._b.sample())
+            else:
+                self.b_ns.append(self._b.sample())
+                self.a_ns.append(self._a.sample())
+            self.logs.append(log(self.b_ns[-1] / self.a_ns[-1]))
+        return self.logs[len(self.logs) - count :]
+
+
+def _longer(limits: Limits, call_ns: float) -> Limits:
+    return limits if call_ns < LONG_NS else Limits(limits.seconds * LONGER, limits.dead, limits.false)
+
+
+def benchmark(task: Task, outcome: Outcome, reason: str, **further: Any) -> Benchmark:
+    """A Benchmark of the task with what is known of it."""
+    names = ("op", "format", "dtype", "device", "variant", "axes", "family", "layout", "threads", "title")
+    return Benchmark(id=task.id, **{name: getattr(task, name) for name in names}, outcome=outcome, reason=reason, **further)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

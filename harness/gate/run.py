@@ -1,0 +1,198 @@
+"""The whole gate: builds, the benchmarks one after the other, alarms confirmed by fresh launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Protocol
+
+from tritmark.harness.errors import UsageError, WorkerError
+from tritmark.harness.gate.benchmarks import ABSENT, Wanted
+from tritmark.harness.gate.build import Built, built
+from tritmark.harness.gate.launch import Launch
+from tritmark.harness.gate.lines import ToldError
+from tritmark.harness.gate.measuring import benchmark
+from tritmark.harness.gate.result import Benchmark, Build, GateResult, Launched, Outcome
+from tritmark.harness.gate.task import Task
+from tritmark.harness.gate.verdict import Limits
+
+CONFIRMATIONS = 2
+"""Fresh launches that have to say SLOWER as well. Where a launch puts its memory and code moves a kernel for as long as it lives."""
+
+
+class Observer(Protocol):
+    """Who wants to know how it goes on."""
+
+    def planned(self, total: int) -> None:
+        """So many benchmarks."""
+
+    def started(self, what: str) -> None:
+        """This is being done."""
+
+    def finished(self, found: Benchmark) -> None:
+        """One further."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for."""
+
+    base: str
+    head: str
+    wanted: Wanted = field(default_factory=Wanted)
+    limits: Limits = field(default_factory=Limits)
+    strict: bool = False
+    apart: bool = False
+    command: tuple[str, ...] = ()
+    trust_code: bool = True
+    """Whether identical machine code is taken for what it is; else it is measured."""
+    folder: Path | None = None
+    """The repository; None for the current directory."""
+
+
+def run(request: Request, observer: Observer) -> GateResult:
+    """Everything. An interruption (KeyboardInterrupt) ends it with what is done by then.
+
+    Raises UsageError, BuildError; TritmarkError for builds that no process can hold.
+    """
+    begun, created = perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
+    sides = [_built(given, request, observer) for given in (request.base, request.head)]
+    observer.started("opening both builds")
+    with ExitStack() as stack:
+        gate = _Gate(request, sides[0].site, sides[1].site, stack)
+        opened = gate.launch.opened
+        found: list[Benchmark] = []
+        complete = True
+        try:
+            planned = gate.launch.plan(request.wanted)
+            if not planned:
+                raise UsageError(f"nothing that suite {request.wanted.suite} measures is left by --op, --variant and --device")
+            observer.planned(len(planned))
+            for each in gate.benchmarks(planned, observer.started):
+                found.append(each)
+                observer.finished(each)
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            complete = False
+        return _result(request, sides, opened, found, created=created, seconds=perf_counter() - begun, complete=complete)
+
+
+def _built(given: str, request: Request, observer: Observer) -> Built:
+    observer.started(f"finding {given}")
+    return built(given, observer.started, request.folder)
+
+
+class _Gate:
+    """The launch at work; a new one takes its place where a kernel ended it."""
+
+    def __init__(self, request: Request, base: Path, head: Path, stack: ExitStack) -> None:
+        self._request, self._base, self._head, self._stack = request, base, head, stack
+        self.launch = self._fresh()
+
+    def benchmarks(self, planned: Sequence[tuple[Task, str | None, str | None]], started: Callable[[str], None]) -> Iterator[Benchmark]:
+        """Each verdict, alarms confirmed."""
+        for task, base, head in planned:
+            left_out = _left_out(task, base, head)
+            if left_out is not None:
+                yield left_out
+                continue
+            started(task.id)
+            found = self._one(self.launch, task)
+            if found.outcome is Outcome.SLOWER:
+                started(f"confirming {task.id}")
+                found = confirmed(found, [self._again(task) for _ in range(CONFIRMATIONS)])
+            yield found
+
+    def _fresh(self) -> Launch:
+        return self._stack.enter_context(Launch(self._base, self._head, apart=self._request.apart))
+
+    def _one(self, launch: Launch, task: Task) -> Benchmark:
+        try:
+            return launch.gate(task, asdict(self._request.limits), trust_code=self._request.trust_code)
+        except ToldError as error:
+            return benchmark(task, Outcome.ERROR, f"{error.kind}: {error}")
+        except WorkerError as error:
+            if launch is self.launch:
+                self.launch = self._fresh()
+            outcome = Outcome.NOT_RUN if launch.stage.endswith("BASE") else Outcome.ERROR
+            return benchmark(task, outcome, str(error))
+
+    def _again(self, task: Task) -> Benchmark:
+        with Launch(self._base, self._head, apart=self._request.apart) as launch:
+            return self._one(launch, task)
+
+
+def confirmed(found: Benchmark, again: Sequence[Benchmark]) -> Benchmark:
+    """An alarm with what fresh launches say of it: SLOWER stays only what all of them call so."""
+    speeds = {Outcome.SLOWER, Outcome.FASTER, Outcome.SAME, Outcome.AMBIGUOUS}
+    launches = tuple(
+        Launched(
+            outcome=each.outcome if each.outcome in speeds else None,
+            reason=each.reason,
+            ratio=each.ratio,
+            smallest=each.smallest,
+            seconds=each.seconds,
+            logs=each.logs,
+        )
+        for each in again
+    )
+    agreed = sum(each.outcome is Outcome.SLOWER for each in launches)
+    if agreed == len(launches):
+        return found.model_copy(update={"confirmed": launches, "reason": f"{found.reason}; {agreed} fresh launches say so too"})
+    said = "; ".join(each.outcome.value if each.outcome else f"none ({each.reason})" for each in launches)
+    reason = f"the first launch says SLOWER ({found.reason}), and {agreed} of {len(launches)} fresh launches confirm it: {said}"
+    return found.model_copy(update={"outcome": Outcome.AMBIGUOUS, "confirmed": launches, "reason": reason})
+
+
+def _left_out(task: Task, base: str | None, head: str | None) -> Benchmark | None:
+    """What cannot be compared, and why; None for what can."""
+    if ABSENT in {base, head}:
+        side, other = ("HEAD", Outcome.ADDED) if base == ABSENT else ("BASE", Outcome.REMOVED)
+        return benchmark(task, other, f"only {side} has this kernel")
+    if base is None and head is not None:
+        return benchmark(task, Outcome.REMOVED, f"BASE runs it here and HEAD does not: {head}")
+    if base is not None and head is None:
+        return benchmark(task, Outcome.ADDED, f"HEAD runs it here and BASE does not: {base}")
+    return None if base is None else benchmark(task, Outcome.NOT_RUN, base)
+
+
+def _result(
+    request: Request,
+    sides: Sequence[Built],
+    opened: dict[str, dict[str, object]],
+    found: Sequence[Benchmark],
+    *,
+    created: str,
+    seconds: float,
+    complete: bool,
+) -> GateResult:
+    from tritmark.harness.machine import environment, machine_facts
+
+    base, head = (
+        Build.model_validate({"given": side.given, "commit": side.commit, "subject": side.subject, "digest": side.digest(), **opened[name]})
+        for name, side in zip(("base", "head"), sides, strict=True)
+    )
+    wanted = request.wanted
+    return GateResult(
+        created=created,
+        seconds=seconds,
+        complete=complete,
+        base=base,
+        head=head,
+        suite=wanted.suite,
+        op=wanted.op,
+        variant=wanted.variant,
+        device=wanted.device,
+        strict=request.strict,
+        budget=request.limits.seconds,
+        together=bool(opened["together"]),
+        why=str(opened["why"]),
+        machine=machine_facts(),
+        environment=environment(request.command, wanted.seed),
+        benchmarks=tuple(found),
+    )

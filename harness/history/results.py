@@ -1,0 +1,91 @@
+"""asv's results on disk, read through asv's own modules. What cannot be read is set aside, so that asv does not write over it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from tritmark.harness.errors import UsageError
+from tritmark.harness.history.steps import missing_asv
+
+RATIO = "track_ratio_to_anchor"
+_ASIDE = ".set-aside"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One benchmark at one set of parameters, of one commit on one machine."""
+
+    machine: str
+    environment: str
+    commit: str
+    date: int
+    """Of the commit, milliseconds since 1970."""
+    benchmark: str
+    parameters: tuple[str, ...]
+    value: float
+
+
+def values(folder: Path, told: Callable[[str], None]) -> Iterator[Value]:
+    """Every ratio to the anchor under asv's results folder; `told` is told what was set aside. Raises UsageError without asv or folder."""
+    try:
+        from asv.machine import Machine
+        from asv.results import Results
+        from asv.util import UserError, load_json
+    except ImportError as why:
+        raise missing_asv() from why
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; next: run asv first, or name its results with --results")
+    for machine_file in sorted(folder.glob("*/machine.json")):
+        try:
+            machine = str(load_json(str(machine_file), api_version=Machine.api_version)["machine"])
+        except (UserError, ValueError, KeyError, TypeError, OSError) as why:
+            told(f"{machine_file.parent}: left out, for its machine.json cannot be read: {_words(why)}")
+            continue
+        for path in sorted(machine_file.parent.glob("*.json")):
+            if path.name == machine_file.name:
+                continue
+            try:
+                results = Results.load(str(path), machine_name=machine)
+                found = list(_of(results, machine))
+            except OSError as why:
+                told(f"{path}: left out: {_words(why)}")
+            except (UserError, ValueError, KeyError, TypeError, IndexError, AttributeError) as why:
+                told(_set_aside(path, _words(why)))
+            else:
+                yield from found
+
+
+def _of(results: Any, machine: str) -> Iterator[Value]:
+    for key in results.get_all_result_keys():
+        if not key.endswith("." + RATIO):
+            continue
+        parameters = results.get_result_params(key)
+        for names, value in zip(product(*parameters), results.get_result_value(key, parameters), strict=True):
+            # asv keeps null where a set of parameters failed and NaN where it was skipped.
+            if value is not None and isfinite(value) and value > 0:
+                shown = tuple(json.loads(name.replace("'", '"')) if name.startswith("'") else name for name in names)
+                yield Value(machine, results.env_name, results.commit_hash, results.date, key, shown, float(value))
+
+
+def _set_aside(path: Path, why: str) -> str:
+    """Rename a file that is damaged or of a later asv to a name that is free and that asv does not read."""
+    for number in range(1, 1000):
+        aside = path.with_name(f"{path.name}{_ASIDE}" + (f"-{number}" if number > 1 else ""))
+        if aside.exists():
+            continue
+        try:
+            path.rename(aside)
+        except OSError as error:
+            return f"{path}: left out, and cannot be set aside ({error.strerror}): {why}"
+        return f"{path}: cannot be read ({why}); set aside as {aside.name}"
+    return f"{path}: left out: {why}"
+
+
+def _words(why: Exception) -> str:
+    return " ".join(str(why).split()) or type(why).__name__

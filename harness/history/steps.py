@@ -1,0 +1,93 @@
+"""Where a series of ratios steps, which steps stand, and how sure that is.
+
+Taken: asv's step detection (piecewise constant fits in L1), with rises of under 3 % left out. `python suites/gate/histories.py` measures it
+beside Apache Otava at p = 0.001 on the same synthetic histories. On ratios both found every step of 5 % without a false alarm, so asv's is
+taken: the history is asv's anyway, while apache-otava 0.8 pins numpy to 2.2.0 and brings clients of BigQuery, PostgreSQL and Slack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+
+from tritmark.harness.errors import UsageError
+
+THRESHOLD = 0.03
+"""Smaller steps are left out: 0.1 to 0.4 % come from where the linker puts a kernel, and launches of one build differ by more."""
+
+LEAST_LENGTH = 2
+"""Commits that a level must have lasted before it counts: one bad measurement is no step."""
+
+INSTALL = "pip install 'tritmark[history]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A level change between two neighbouring values of a series, as positions in it."""
+
+    before: int
+    """Last position of the old level."""
+    after: int
+    """First position of the new one."""
+    old: float
+    new: float
+    confidence: float
+    """1 minus the probability that noise as large as within the levels makes such a step; see `_confidence`."""
+    reverted: int | None
+    """First position at which the series was back at the old level, or below; None where it stands."""
+
+    @property
+    def size(self) -> float:
+        """By how much the new level lies above the old one: 0.05 is 5 %."""
+        return self.new / self.old - 1
+
+
+def missing_asv() -> UsageError:
+    """What to say where asv is not installed."""
+    return UsageError(f"asv is not installed, and it keeps the history; next: {INSTALL}")
+
+
+def rises(values: Sequence[float], threshold: float = THRESHOLD) -> list[Step]:
+    """The upward steps of more than `threshold` in positive values, oldest first. Raises UsageError without asv."""
+    try:
+        from asv.step_detect import detect_steps
+    except ImportError as why:
+        raise missing_asv() from why
+    if len(values) < 2 * LEAST_LENGTH:
+        return []
+    logs = [log(value) for value in values]
+    levels = [(left, right, level) for left, right, level, _, _ in detect_steps(logs)]
+    least = log(1 + threshold)
+    steady = [each for each in levels if each[1] - each[0] >= LEAST_LENGTH]
+    found: list[Step] = []
+    base = steady[0] if steady else (0, 0, 0.0)
+    for last, (start, end, new) in pairwise(steady):
+        if new - base[2] <= least:
+            base = min(base, (start, end, new), key=lambda level: level[2])
+            continue
+        # Small rises that add up are one over the level where they began; a large one lies right behind the level before it.
+        left, right, old = last if new - last[2] > least else base
+        base = (start, end, new)
+        back = next((later[0] for later in steady if later[0] >= end and later[2] - old <= least), None)
+        sure = _confidence(logs, levels, (left, right), (start, end))
+        found.append(Step(right - 1, start, exp(old), exp(new), sure, back))
+    return found
+
+
+def _confidence(logs: Sequence[float], levels: Sequence[tuple[int, int, float]], old: tuple[int, int], new: tuple[int, int]) -> float:
+    """From Student's t: the difference of the levels' means over the spread within all levels, pooled."""
+    from math import sqrt
+    from statistics import fmean
+
+    from scipy.stats import t
+
+    left, right = logs[slice(*old)], logs[slice(*new)]
+    rest = [value - fmean(logs[start:end]) for start, end, _ in levels for value in logs[start:end]]
+    free = len(rest) - len(levels)
+    spread = sqrt(sum(each * each for each in rest) / free) if free > 0 else 0.0
+    if not spread:
+        return 1.0 if free > 0 else 0.0
+    difference = fmean(right) - fmean(left)
+    return float(1 - t.sf(difference / (spread * sqrt(1 / len(left) + 1 / len(right))), free))

@@ -1,0 +1,58 @@
+"""Two ratios that advice rests on: a kernel on several threads against one, and launches one by one against a graph. Both hot, by turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from tritmark.harness.measure.alternate import Timed, alternate, calibrate
+from tritmark.harness.measure.clocks import clock_for
+from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES
+from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimit
+from tritmark.harness.record import Ratio, Scaled
+from tritmark.harness.spec import Clock, Device, Launch
+
+BUDGET_S = 0.1
+"""How long each pair of sides is sampled, at most, once there are LEAST_SAMPLES."""
+
+FINE = 0.01
+"""Width of the 95 % interval from which on sampling for a finer one is waste: no advice is given on less."""
+
+
+def counts(threads: int, physical: int) -> tuple[int, ...]:
+    """Numbers of threads to try, from 2 on: doubling, the physical cores, and all `threads`."""
+    doubled = (1 << power for power in range(1, threads.bit_length()))
+    return tuple(sorted({*doubled, min(physical, threads), threads} - {1}))
+
+
+def scaled(bind: Callable[[int], Launch], device: Device, threads: Iterable[int], rng: np.random.Generator) -> tuple[Scaled, ...]:
+    """How many times as fast the kernel is on each number of threads as on one. `bind(threads)` binds it to the same arrays each time.
+
+    Whatever the kernel raises is passed on.
+    """
+    one = bind(1)
+    return tuple(Scaled(threads=count, speedup=_ratio(*_sides(device, bind(count), one), rng)) for count in threads)
+
+
+def plain(launch: Launch, device: Device, rng: np.random.Generator) -> Ratio | None:
+    """The time of launches put one by one over that in a graph; None for a device that has no graphs."""
+    if device.plain_clock is None:
+        return None
+    return _ratio(_timed(launch, device.clock()), _timed(launch, device.plain_clock()), rng)
+
+
+def _sides(device: Device, many: Launch, one: Launch) -> tuple[Timed, Timed]:
+    return _timed(many, clock_for(device, [many])), _timed(one, clock_for(device, [one]))
+
+
+def _timed(launch: Launch, clock: Clock) -> Timed:
+    side = Timed([launch], clock, warm=True)
+    calibrate(side)
+    return side
+
+
+def _ratio(a: Timed, b: Timed, rng: np.random.Generator) -> Ratio:
+    """The time of `b` over that of `a`."""
+    stop = First(AtLeast(ENOUGH_SAMPLES, Interval(FINE)), AtLeast(LEAST_SAMPLES, TimeLimit(BUDGET_S)))
+    return alternate(a, b, rng, stop).ratio(rng)

@@ -1,0 +1,29 @@
+"""A GPU's launches one by one against the same in a CUDA graph, by turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritmark.harness.record import Ratio, Record, Run
+from tritmark.harness.report import chart, groups, units
+from tritmark.harness.report.section import Section
+
+_MOST_ROWS = 60
+_MOST_TABLE = 200
+
+
+def _context(record: Record) -> dict[str, Any] | None:
+    found = [(run, run.plain) for run in record.runs if run.plain is not None and run.plain.low > 0]
+    if not found:
+        return None
+    ordered = sorted(found, key=lambda both: -both[1].median)
+    entries = [_entry(run, ratio) for run, ratio in sorted(ordered[:_MOST_ROWS], key=lambda both: both[0].op)]
+    title = f"Plain launches over graphs for {units.counted(len(entries), 'Run')}; the table has the same figures"
+    return {"plot": chart.forest(entries, title), "rows": ordered[:_MOST_TABLE], "drawn": len(entries), "all": len(found)}
+
+
+def _entry(run: Run, ratio: Ratio) -> chart.Entry:
+    return chart.Entry(f"{run.op} {run.format} {run.dtype}", f"{run.variant} {groups.shape(run.workload)}", ratio, units.times(ratio))
+
+
+SECTION = Section("graph", "Graph against plain launches", "graph.html", _context)

@@ -1,0 +1,142 @@
+"""One page over many Records: what each said, its report, and how kernels fared from Record to Record on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritmark.harness.errors import RecordError
+from tritmark.harness.record import Record, Status
+from tritmark.harness.report import chart, groups, machine, summary, units
+
+_MOST_PLOTS = 12
+NAME = "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a line of the page says of a Record; the Record itself, which may be large, is let go."""
+
+    id: str
+    page: str
+    """Name of its report's file, beside this page."""
+    created: str
+    suite: str
+    commit: str
+    status: str
+    headline: str
+    machine_id: str
+    machine: str
+    runs: int
+    failed: int
+    proposals: int
+    noise: float | None
+    simulated: bool
+    best: dict[str, float]
+    """Kernel to its mean part of the ceiling, cold or else hot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A file that is no Record, or cannot be read; it stays as it is."""
+
+    name: str
+    reason: str
+
+
+def row(record: Record, page: str) -> Row:
+    """What the page says of a Record."""
+    from tritmark.harness.report.compare import noise
+
+    floor = noise(record)
+    best: dict[str, float] = {}
+    for kernel, runs in groups.by_kernel(groups.sound(record)).items():
+        taken = groups.mean(groups.part(run.performance.cold or run.performance.hot) for run in runs)
+        if taken:
+            best[f"{kernel}, {record.suite}"] = taken
+    return Row(
+        id=record.id,
+        page=page,
+        created=record.created,
+        suite=record.suite,
+        commit=(record.environment.commit or "")[:12],
+        status=summary.status(record),
+        headline=summary.headline(record),
+        machine_id=record.machine.id,
+        machine=machine.one_line(record),
+        runs=len(record.runs),
+        failed=sum(groups.verdict(run) in {Status.FAIL, Status.ERROR} for run in record.runs),
+        proposals=len(record.proposals),
+        noise=floor[0] if floor else None,
+        simulated=bool(groups.simulated(record)),
+        best=best,
+    )
+
+
+def _machine(rows: list[Row]) -> dict[str, Any]:
+    """The Records of one machine, the newest first, and curves of the kernels that several of them measured in the same suite."""
+    lines: dict[str, list[Row]] = {}
+    for each in rows:
+        for name in each.best:
+            lines.setdefault(name, []).append(each)
+    several = {name: taken for name, taken in lines.items() if len(taken) > 1}
+
+    def spread(name: str) -> float:
+        values = [each.best[name] for each in several[name]]
+        return max(values) / min(values)
+
+    plots = []
+    for name in sorted(several, key=lambda name: (-spread(name), name))[:_MOST_PLOTS]:
+        points = []
+        for place, each in enumerate(several[name]):
+            percent = 100 * each.best[name]
+            tip = f"{each.created}, commit {each.commit or 'not known'}: {percent:.1f} %"
+            points.append(chart.Point(place + 1, percent, percent, percent, tip))
+        title = f"Percent of the ceiling of {name} from Record to Record; the table under it has the same figures"
+        plot = chart.lines([("mean part of the ceiling", points)], title, ("Record, the oldest first", "percent"), ordinal=True)
+        plots.append({"name": name, "plot": plot, "rows": [(each, each.best[name]) for each in several[name]]})
+    return {
+        "id": rows[0].machine_id,
+        "name": rows[-1].machine,
+        "rows": rows[::-1],
+        "plots": plots,
+        "more": max(0, len(several) - len(plots)),
+    }
+
+
+def landing(rows: Sequence[Row], unread: Sequence[Unread] = ()) -> str:
+    """The page over these Records as one HTML document. Records of different machines stand in tables of their own."""
+    from tritmark.harness.report.page import document
+
+    by_machine: dict[str, list[Row]] = {}
+    for each in sorted(rows, key=lambda each: (each.created, each.id)):
+        by_machine.setdefault(each.machine_id, []).append(each)
+    newest_first = sorted(by_machine.values(), key=lambda same: same[-1].created, reverse=True)
+    failed = sum(each.status == "FAIL" for each in rows)
+    headline = f"{units.counted(len(rows), 'Record')}, {failed:,} with failures" if rows else "No Records"
+    return document("landing.html", machines=[_machine(same) for same in newest_first], unread=unread, headline=headline)
+
+
+def build_all(paths: Sequence[Path], folder: Path) -> Path:
+    """Write `folder`/index.html over the Records in `paths`, with the report of each that has none yet or an older one; returns its path.
+
+    A file that cannot be read is named on the page with the reason. Raises OSError where a page cannot be written.
+    """
+    from tritmark.harness.report.page import build, put
+    from tritmark.harness.store import read
+
+    rows: list[Row] = []
+    unread: list[Unread] = []
+    for path in paths:
+        try:
+            record = read(path)
+            page = folder / f"{record.id}.html"
+            if not page.is_file() or page.stat().st_mtime < path.stat().st_mtime:
+                page = build(record, folder)
+        except RecordError as error:
+            unread.append(Unread(path.name, str(error)))
+            continue
+        rows.append(row(record, page.name))
+    return put(folder, NAME, landing(rows, unread))

@@ -1,0 +1,137 @@
+"""The report in a few lines of Markdown, for a pull request: verdicts, failures, the comparison, proposals.
+
+Everything that comes from a Record stands in code spans, in which GitHub renders no markup, no link and no mention.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from tritmark.harness.record import Record, Status
+from tritmark.harness.report import compare, groups, machine, summary, units, verdicts
+from tritmark.harness.report.section import NOTHING, Given
+from tritmark.harness.report.text import visible
+
+_MOST_FAILURES = 10
+_MOST_CHANGES = 15
+_MOST_PROPOSALS = 5
+_MOST_BEST = 20
+_LONGEST = 300
+_TICKS = re.compile("`+")
+
+
+def code(text: str) -> str:
+    """The text as one code span that nothing in it can leave, in a table cell as well."""
+    shown = " ".join(visible(text).split()) or " "
+    shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
+    # A span ends at as many backticks as began it; a table's cell ends at a bar, and renderers differ in what they take for an escaped one.
+    shown = shown.replace("|", "\\x7c")
+    fence = "`" * (1 + max((len(found) for found in _TICKS.findall(shown)), default=0))
+    padded = f" {shown} " if shown.startswith("`") or shown.endswith("`") else shown
+    return f"{fence}{padded}{fence}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table; figures' columns, whose heads begin with a blank, stand to the right."""
+    rule = "|".join("--:" if name.startswith(" ") else "---" for name in head)
+    return [f"| {' | '.join(name.strip() for name in head)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def markdown(record: Record, given: Given = NOTHING) -> str:
+    """The report of `record` as Markdown."""
+    lines = [f"### {summary.status(record)}: {summary.headline(record)}", ""]
+    lanes = (
+        f"{code(lane.device)} {_lane(lane.ran, lane.simulated)}{f': {code(lane.reason)}' if lane.reason else ''}" for lane in record.lanes
+    )
+    lines += [f"Lanes: {', '.join(lanes)}.  " if record.lanes else "", f"Machine: {code(machine.one_line(record))}.  "]
+    noise = compare.noise(record)
+    lines += [f"Noise floor: ±{units.percent(noise[0])}.  " if noise else "", f"Record {code(record.id)}, suite {code(record.suite)}.", ""]
+    lines += _failures(record)
+    if given.baseline is not None:
+        lines += _comparison(record, given.baseline)
+    lines += _proposals(record, given)
+    lines += _best(record)
+    text = "\n".join(lines)
+    return re.sub("\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _lane(ran: bool, simulated: bool) -> str:
+    return ("SIMULATED" if simulated else "RAN") if ran else "NOT RUN"
+
+
+def _failures(record: Record) -> list[str]:
+    failed = [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}]
+    layers = [layer for layer in record.layers if layer.status in {Status.FAIL, Status.ERROR}]
+    told = [f"- {kernel.status.value.upper()} {code(kernel.id)}: {code(verdicts.notes(kernel.first)[0])}" for kernel in failed]
+    told += [f"- {layer.status.value.upper()} layer {code(layer.name)}: {code(layer.reason)}" for layer in layers]
+    if not told:
+        return []
+    more = len(told) - _MOST_FAILURES
+    return ["#### What failed", "", *told[:_MOST_FAILURES], *([f"- and {more:,} more"] if more > 0 else []), ""]
+
+
+def _comparison(record: Record, baseline: Record) -> list[str]:
+    found = compare.compare(record, baseline)
+    lines = [f"#### Against {code(baseline.id)}", ""]
+    if not found.pairs:
+        return [*lines, f"Not compared: {code(found.refused or 'nothing was measured in both')}.", ""]
+    counts = ", ".join(f"{len(found.having(change)):,} {change.value}" for change in compare.Change)
+    lines += [
+        f"{counts}; changes within ±{units.percent(compare.BAND)} are noise. Not taken by turns: `tritmark gate BASE HEAD` does that.",
+        "",
+    ]
+    changed = [*found.having(compare.Change.SLOWER), *found.having(compare.Change.FASTER)]
+    rows = [
+        (
+            pair.change.value.upper(),
+            code(pair.run.kernel),
+            code(f"{groups.shape(pair.run.workload)}, {pair.name}"),
+            units.time(pair.before.timing.median_ns),
+            units.time(pair.now.timing.median_ns),
+            units.times(pair.ratio),
+        )
+        for pair in changed[:_MOST_CHANGES]
+    ]
+    if rows:
+        lines += table(("Change", "Kernel", "Shape", " Before", " Now", " As fast (95 %)"), rows)
+    if len(changed) > _MOST_CHANGES:
+        lines += [f"And {len(changed) - _MOST_CHANGES:,} more.", ""]
+    return lines
+
+
+def _proposals(record: Record, given: Given) -> list[str]:
+    if not record.proposals:
+        return []
+    # The same rule on another shape of the same kernel is the same edit.
+    first = list({(each.rule, each.kernel): each for each in reversed(record.proposals)}.values())[::-1]
+    rows = [
+        (
+            f"{units.number(each.gain.low)}x to {units.number(each.gain.high)}x",
+            code(each.title),
+            code(each.kernel),
+            code(each.edit),
+            code(each.rule) + (f" {code(given.rules[each.rule])}" if each.rule in given.rules else ""),
+        )
+        for each in first[:_MOST_PROPOSALS]
+    ]
+    more = len(first) - len(rows)
+    return [
+        "#### What to change next",
+        "",
+        *table((" Gain", "What", "Kernel", "Edit", "Rule"), rows),
+        *([f"And {more:,} less certain ones.", ""] if more else []),
+    ]
+
+
+def _best(record: Record) -> list[str]:
+    rows = []
+    for (device, op, format, dtype), runs in list(groups.by_key(groups.sound(record)).items())[:_MOST_BEST]:
+        best = groups.best_variant(runs)
+        cold, hot = (
+            groups.mean(map(groups.part, footings))
+            for footings in zip(*((r.performance.cold, r.performance.hot) for r in best), strict=True)
+        )
+        rows.append((code(f"{device}/{op}/{format}/{dtype}"), code(best[0].variant), units.percent(cold), units.percent(hot)))
+    head = ("Kernel", "Best variant", " Cold, of the ceiling", " Hot")
+    return ["<details><summary>The best variant of each op</summary>", "", *table(head, rows), "</details>", ""] if rows else []

@@ -1,0 +1,72 @@
+"""What the project's commits did to the kernels' speed on this machine: each commit's time over a pinned build's, and the lasting steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tritmark.harness.record import Machine, Record
+from tritmark.harness.report import chart
+from tritmark.harness.report.section import Given, History, Line, Section, Step
+
+_MOST_PLOTS = 8
+
+
+def gathered(results: Path, machine: Machine, told: Callable[[str], None]) -> History:
+    """The history that asv's results under `results` tell of this machine, in the order of the commits of the working folder's branch.
+
+    Raises UsageError where there are no results or no repository.
+    """
+    from tritmark.harness.history import regressions
+    from tritmark.harness.history.results import Value, values
+
+    commits = regressions.order(Path.cwd())
+    # The name under which asv files a machine's results ends with the machine's id.
+    own = [value for value in values(results, told) if value.machine.endswith(f"-{machine.id}") and value.commit in commits]
+    series: dict[str, dict[str, Value]] = {}
+    for value in own:
+        series.setdefault(" ".join((value.benchmark, *value.parameters)), {})[value.commit] = value
+    lines = []
+    for benchmark, measured in series.items():
+        ordered = sorted(measured.values(), key=lambda value: commits[value.commit])
+        lines.append(Line(benchmark, tuple(value.commit for value in ordered), tuple(value.value for value in ordered)))
+    steps = [
+        Step(
+            " ".join((each.benchmark, *each.parameters)),
+            each.good,
+            each.bad,
+            each.after / each.before,
+            each.confidence,
+            each.reverted is not None,
+        )
+        for each in regressions.regressions(own, commits, told)
+    ]
+    return History(tuple(lines), tuple(steps))
+
+
+def _beside(_: Record, given: Given) -> dict[str, Any] | None:
+    history = given.history
+    if history is None or not (history.lines or history.steps):
+        return None
+    stepped = {step.benchmark for step in history.steps}
+    ordered = sorted((line for line in history.lines if len(line.ratios) > 1), key=lambda line: line.benchmark not in stepped)
+    plots = []
+    for line in ordered[:_MOST_PLOTS]:
+        points = [
+            chart.Point(place + 1, ratio, ratio, ratio, f"commit {commit[:12]}, {ratio:.3f}")
+            for place, (commit, ratio) in enumerate(zip(line.commits, line.ratios, strict=True))
+        ]
+        title = f"Time of {line.benchmark} at each commit, over the pinned build's; the table under it has the same figures"
+        plots.append(
+            {
+                "line": line,
+                "plot": chart.lines(
+                    [(line.benchmark, points)], title, ("commit, the oldest first", "time over the pinned build's"), ordinal=True
+                ),
+            }
+        )
+    return {"steps": history.steps, "plots": plots, "more": max(0, len(ordered) - _MOST_PLOTS)}
+
+
+SECTION = Section("history", "History", "past.html", beside=_beside)

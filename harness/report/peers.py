@@ -1,0 +1,40 @@
+"""Ratios to other implementations, with their intervals: a forest plot of what was timed by turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritmark.harness.record import PeerComparison, Record, Run
+from tritmark.harness.report import chart, groups, units
+from tritmark.harness.report.section import Section
+from tritmark.harness.report.text import label
+
+_MOST_ROWS = 48
+_MOST_TABLE = 200
+
+
+def _context(record: Record) -> dict[str, Any] | None:
+    timed = [(run, each) for run in record.runs for each in run.cross.peers if each.speedup is not None and each.speedup.low > 0]
+    if not timed:
+        return None
+    # The figure of a short call is half the call's own cost: where not all can be drawn, the long ones are.
+    kept = sorted(timed, key=lambda both: -(both[1].peer_ns or 0.0))[:_MOST_ROWS]
+    order = {id(each): place for place, (_, each) in enumerate(timed)}
+    drawn = sorted(kept, key=lambda both: (both[0].op, groups.shape(both[0].workload), order[id(both[1])]))
+    title = f"Speed against other implementations in {units.counted(len(drawn), 'comparison')}; the table has the same figures"
+    return {
+        "plot": chart.forest([_entry(run, each) for run, each in drawn], title),
+        "rows": drawn + [both for both in timed if both not in drawn][: _MOST_TABLE - len(drawn)],
+        "drawn": len(drawn),
+        "timed": len(timed),
+    }
+
+
+def _entry(run: Run, each: PeerComparison) -> chart.Entry:
+    assert each.speedup is not None
+    heading = f"{run.op}, {groups.place(run.workload)}"
+    name = f"{label(run.variant, max(8, 21 - len(each.peer)))} / {each.peer}"
+    return chart.Entry(heading, name, each.speedup, f"{run.kernel}: {units.times(each.speedup)}")
+
+
+SECTION = Section("peers", "Speed against others", "peers.html", _context)

@@ -1,0 +1,76 @@
+"""Every sample behind the figures, to download from the page itself where there is room, else in the Record's file, which is named."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from base64 import b64encode
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+from tritmark.harness.record import Record, Run
+from tritmark.harness.report import groups
+from tritmark.harness.report.section import Given, Section
+from tritmark.harness.report.text import visible
+
+COLUMNS = ("run", "kernel", "workload", "threads", "data", "of", "sample", "ns")
+_MOST_BYTES = 700_000
+"""Of the link's address: the page stays under 2 MB with it."""
+_FORMULA = ("=", "+", "-", "@")
+
+
+def cell(text: str) -> str:
+    """The text as a spreadsheet shows it and does not execute it: what begins like a formula is preceded by an apostrophe."""
+    shown = visible(text).replace("\n", " ")
+    return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
+
+
+def _rows(runs: list[Run]) -> Iterator[tuple[str | int, ...]]:
+    for run in runs:
+        names = (cell(run.id), cell(run.kernel), cell(run.workload.id), run.threads)
+        for data, footing in (("cold", run.performance.cold), ("hot", run.performance.hot)):
+            if footing is None:
+                continue
+            for of, samples in (("kernel", footing.timing.samples_ns), ("probe", footing.against.probe_ns)):
+                yield from ((*names, data, of, number, f"{ns:.6g}") for number, ns in enumerate(samples))
+
+
+def table(record: Record) -> str:
+    """All samples as CSV; times are nanoseconds a call."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_rows([run for run in record.runs if run.performance.cold or run.performance.hot]))
+    return text.getvalue()
+
+
+def count(record: Record) -> int:
+    """How many samples there are, the probe's included."""
+    footings = [footing for run in record.runs for footing in (run.performance.cold, run.performance.hot) if footing]
+    return sum(len(footing.timing.samples_ns) + len(footing.against.probe_ns) for footing in footings)
+
+
+def _beside(record: Record, given: Given) -> dict[str, Any] | None:
+    samples = count(record)
+    if not samples:
+        return None
+    # Seven bytes of the link for a sample, or more: what cannot fit is not compressed in vain.
+    link = _link(record) if given.room > 0 and samples * 2 < min(given.room, _MOST_BYTES) else ""
+    fits = bool(link) and len(link) <= min(given.room, _MOST_BYTES)
+    return {
+        "samples": samples,
+        "link": link if fits else "",
+        "name": f"{record.id}.samples.csv.gz",
+        "path": given.path or f"results/runs/{record.id}.json",
+        "columns": COLUMNS,
+        "simulated": groups.simulated(record),
+    }
+
+
+def _link(record: Record) -> str:
+    packed = gzip.compress(table(record).encode("utf-8", "replace"), 6, mtime=0)
+    return f"data:application/gzip;base64,{b64encode(packed).decode()}"
+
+
+SECTION = Section("samples", "Raw samples", "samples.html", beside=_beside)

@@ -1,0 +1,53 @@
+"""What more threads bring: each kernel on several threads, by turns with itself on one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritmark.harness.record import Record, Run
+from tritmark.harness.report import chart, groups, units
+from tritmark.harness.report.section import Section
+
+_MOST_PLOTS = 8
+_MOST_LINES = 8
+_MOST_ROWS = 120
+
+
+def _point(threads: int, low: float, middle: float, high: float) -> chart.Point:
+    return chart.Point(
+        threads, middle, low, high, f"{threads} threads, {units.number(middle)}x ({units.number(low)} to {units.number(high)})"
+    )
+
+
+def _line(run: Run) -> tuple[str, list[chart.Point]]:
+    taken = [each for each in run.scaling if each.speedup.low > 0]
+    points = [_point(each.threads, each.speedup.low, each.speedup.median, each.speedup.high) for each in taken]
+    if all(point.x != 1 for point in points):
+        points = [chart.Point(1, 1, 1, 1, "1 thread, 1x by definition"), *points]
+    return run.variant, points
+
+
+def _group(heading: str, runs: list[Run]) -> dict[str, Any]:
+    best = sorted(runs, key=lambda run: -run.scaling[-1].speedup.median)[:_MOST_LINES]
+    drawn = [run for run in runs if run in best]
+    title = f"Speed-up with threads of {heading}; the table has the same figures"
+    return {
+        "heading": heading,
+        "plot": chart.lines([_line(run) for run in drawn], title, ("threads", "times as fast as one"), ideal=True),
+        "left_out": len(runs) - len(drawn),
+    }
+
+
+def _context(record: Record) -> dict[str, Any] | None:
+    runs = [run for run in record.runs if any(each.threads > 1 and each.speedup.low > 0 for each in run.scaling)]
+    if not runs:
+        return None
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(f"{run.op} {run.format} {run.dtype}, {groups.place(run.workload)}", []).append(run)
+    plots = [_group(heading, same) for heading, same in list(found.items())[:_MOST_PLOTS]]
+    rows = [(run, each) for run in runs for each in run.scaling]
+    return {"plots": plots, "more": len(found) - len(plots), "rows": rows[:_MOST_ROWS], "rows_more": max(0, len(rows) - _MOST_ROWS)}
+
+
+SECTION = Section("threads", "Threads", "scaling.html", _context)

@@ -1,0 +1,147 @@
+"""Each commit's times over those of one pinned commit, measured by turns: what regressions are judged on (`tritmark history`).
+
+The gate of the checkout whose asv runs takes both builds into one process, so commits without a gate are measured too. It is installed in
+an environment of its own under .asv/, anew whenever the harness has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from asv_runner.benchmarks.mark import SkipNotImplemented
+
+from . import shapes
+from .cases import GPU, on_gpu
+
+ANCHOR = "2f8a161"
+"""The commit that all others are compared with. Another one begins a new history: delete the old ratios with `asv rm`."""
+
+SUITES = {"cpu": Path(__file__).with_name("anchor.toml"), "cuda": Path(__file__).with_name("anchor-cuda.toml")}
+_SAMPLED_S = 0.3
+"""For each kernel and shape; a step of 5 % needs less."""
+
+
+def ratios() -> dict[str, float]:
+    """Time over the anchor's by op, variant and axes; empty in an environment that holds no commit's build."""
+    if not os.environ.get("ASV_COMMIT") or os.environ.get("ASV_ENV_TYPE") == "existing":
+        return {}
+    checkout = Path(os.environ["ASV_CONF_DIR"])
+    gate, installed = str(_gate(checkout)), Path(sysconfig.get_paths()["purelib"])
+    found = {}
+    # Apart from what else is installed there, which must not hide what the gate itself imports.
+    site = Path("only-tritmark").resolve()
+    for each in installed.glob("tritmark*"):
+        shutil.copytree(each, site / each.name)
+    for device in ("cpu", "cuda") if GPU else ("cpu",):
+        asked = ("--device", device, "--suite", str(SUITES[device]), "--budget", str(_SAMPLED_S), "--format", "json")
+        done = subprocess.run([gate, "gate", ANCHOR, str(site), *asked], cwd=checkout, capture_output=True, text=True, check=False)
+        if done.returncode not in {0, 1, 4}:
+            raise RuntimeError(f"tritmark gate {ANCHOR} {site} {' '.join(asked)}: status {done.returncode}: {done.stderr[-2000:]}")
+        result = json.loads(done.stdout)
+        ratios_here = told(result)
+        if device == "cpu" and not ratios_here:
+            reasons = {each["reason"] for each in result["benchmarks"]}
+            raise RuntimeError(f"the gate could compare nothing with {ANCHOR}: {'; '.join(sorted(reasons))[:2000]}")
+        found.update(ratios_here)
+    return found
+
+
+def told(result: dict[str, Any]) -> dict[str, float]:
+    """The ratios in a gate's JSON. What has the same machine code was not measured: it is 1."""
+    found = {}
+    for each in result["benchmarks"]:
+        if each["identical"] or each["ratio"] is not None:
+            ratio = 1.0 if each["identical"] else float(each["ratio"]["median"])
+            found[key(f"{each['op']}/{each['format']}/{each['dtype']}", f"{each['device']}:{each['variant']}", each["axes"])] = ratio
+    return found
+
+
+def key(op: str, variant: str, axes: dict[str, int]) -> str:
+    """One name for op, variant and shape, whatever order the axes come in."""
+    return " ".join([op, variant, *(f"{axis}={axes[axis]}" for axis in sorted(axes))])
+
+
+def _gate(checkout: Path) -> Path:
+    """`tritmark` of the checkout, installed once for each state of its harness."""
+    files = sorted((checkout / "harness").rglob("*.py"))
+    digest = sha256(b"".join(str(path.relative_to(checkout)).encode() + path.read_bytes() for path in files)).hexdigest()[:12]
+    folder = checkout / ".asv" / "gate" / digest
+    command = folder / "bin" / "tritmark"
+    if not command.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, capture_output=True)
+        subprocess.run([str(folder / "bin" / "python"), "-m", "pip", "install", "-q", str(checkout)], check=True, capture_output=True)
+    return command
+
+
+class _Ratios:
+    unit = "times the anchor"
+    timeout = 3600
+
+    def setup(self, found: dict[str, float], op: str, variant: str, at: object) -> None:
+        shape = shapes.vector_shape(op, at) if isinstance(at, int) else str(at)
+        axes = {axis: int(size) for axis, _, size in (word.partition("=") for word in shape.split())}
+        if key(op, variant, axes) not in found:
+            raise SkipNotImplemented(f"not compared with {ANCHOR}")
+        self.ratio = found[key(op, variant, axes)]
+
+
+class Quantize(_Ratios):
+    """Ops over vectors and rows, on the host."""
+
+    params = (shapes.VECTOR_OPS, shapes.CPU, shapes.SIZES)
+    param_names = ("op", "variant", "n")
+
+    def setup_cache(self) -> dict[str, float]:
+        return ratios()
+
+    def track_ratio_to_anchor(self, found: dict[str, float], op: str, variant: str, n: int) -> float:
+        return self.ratio
+
+
+Quantize.setup_cache.timeout = 3600  # type: ignore[attr-defined]
+
+
+class Matmul(_Ratios):
+    """Products, on the host."""
+
+    params = (shapes.PRODUCT_OPS, shapes.CPU, shapes.LAYERS)
+    param_names = shapes.PARAMETERS
+
+    setup_cache = Quantize.setup_cache
+
+    def track_ratio_to_anchor(self, found: dict[str, float], op: str, variant: str, shape: str) -> float:
+        return self.ratio
+
+
+class QuantizeCuda(_Ratios):
+    """Ops over vectors and rows, on a GPU."""
+
+    params = (shapes.CUDA_VECTOR_OPS, shapes.CUDA_VECTOR, shapes.CUDA_SIZES)
+    param_names = ("op", "variant", "n")
+
+    setup_cache = Quantize.setup_cache
+
+    @on_gpu
+    def track_ratio_to_anchor(self, found: dict[str, float], op: str, variant: str, n: int) -> float:
+        return self.ratio
+
+
+class MatmulCuda(_Ratios):
+    """Products, on a GPU."""
+
+    params = (shapes.CUDA_PRODUCT_OPS, shapes.CUDA_PRODUCT, shapes.LAYERS)
+    param_names = shapes.PARAMETERS
+
+    setup_cache = Quantize.setup_cache
+
+    @on_gpu
+    def track_ratio_to_anchor(self, found: dict[str, float], op: str, variant: str, shape: str) -> float:
+        return self.ratio

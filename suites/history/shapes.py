@@ -1,0 +1,71 @@
+"""Which kernels and shapes are followed, as parameters of asv: an op as OP/FORMAT/DTYPE, a variant as DEVICE:NAME, a shape as its axes."""
+
+from __future__ import annotations
+
+from .cases import ISAS
+
+VECTOR_OPS = (
+    "i2s_quantize/none/int8",
+    "i2s_dequantize/none/float32",
+    "absmean_quantize/none/int8",
+    "ternary_quantize/none/int8",
+    "ternary_quantize/i2_s_x86/uint8",
+    "activation_quantize/none/int8",
+)
+SIZES = (1 << 16, 1 << 21)
+"""Values: as many as the caches keep, and more."""
+
+PRODUCT_OPS = ("ternary_matmul/tile64/int32", "ternary_matmul/tile64/float32", "ternary_matmul/tile64/bfloat16")
+LAYERS = ("M=1 N=2560 K=6912", "M=32 N=2560 K=2560")
+"""Of bitnet-b1.58-2B-4T: one token, and a batch."""
+
+CPU = tuple(f"cpu:{isa}" for isa in ISAS)
+
+CUDA_VECTOR_OPS = (
+    "i2s_quantize/none/int8",
+    "i2s_dequantize/none/float32",
+    "absmean_quantize/none/int8",
+    "ternary_quantize/none/int8",
+    "ternary_quantize/i2_s_x86/uint8",
+    "ternary_quantize/row16/uint8",
+    "ternary_quantize/tq2_0/uint8",
+    "activation_quantize/none/int8",
+    "float_narrow/none/float16",
+    "float_narrow/none/bfloat16",
+    "float_widen/float16/float32",
+    "float_widen/bfloat16/float32",
+    "pack_codes/i2_s_x86/uint8",
+    "pack_codes/row16/uint8",
+    "pack_codes/tq2_0/uint8",
+    "unpack_codes/i2_s_x86/int8",
+    "unpack_codes/row16/int8",
+    "unpack_codes/tq2_0/int8",
+)
+CUDA_VECTOR = tuple(f"cuda:{name}" for name in ("v1", "vector", "v1_warp", "tuned", "split"))
+CUDA_SIZES = (1 << 25,)
+
+CUDA_PRODUCT_OPS = (
+    "ternary_matmul/row16/int32",
+    "ternary_matmul/row16/float32",
+    "ternary_matmul/row16/bfloat16",
+    "matmul_fp32/none/float32",
+    "matmul_fp16/none/float32",
+    "matmul_bf16/none/float32",
+)
+CUDA_PRODUCT = tuple(f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma"))
+
+PARAMETERS = ("op", "variant", "shape")
+
+SMALL_VECTOR = 100_003
+SMALL_PRODUCT = "M=3 N=130 K=257"
+"""Multiples of nothing: where kernels go wrong first, and where the reference is quick."""
+
+
+def vector_shape(op: str, n: int) -> str:
+    """The axes of `op` over about `n` values: rows of 2560 where it has rows, blocks of 128 where it has blocks."""
+    name = op.split("/", maxsplit=1)[0]
+    if name == "activation_quantize":
+        return f"M={max(1, n // 2560)} K=2560"
+    if name in {"pack_codes", "unpack_codes"}:
+        return f"N={max(1, n // 2560)} K=2560"
+    return f"n={n} block=128" if name == "ternary_quantize" else f"n={n}"

@@ -1,0 +1,153 @@
+"""Pages for the browser: the repository's own Records, with everything in them that a page can show and some hostile names."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tritmark.harness.record import Code, Cross, Fact, Function, Gain, PeerComparison, Proposal, Ratio, Record, Run, Scaled, Status
+from tritmark.harness.report import build
+from tritmark.harness.report.landing import build_all
+from tritmark.harness.report.section import Given, History, Line, Step
+from tritmark.harness.store import read
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+BASELINES = Path(__file__).parents[2] / "results" / "baselines"
+HOSTILE = (
+    "=cmd|' /C calc'!A0 </script><script>window.hit = 1</script><img src=http://evil.example/x onerror=alert(1)> \u202egnp.exe \x1b[31mred"
+)
+
+
+def ratio(middle: float, width: float = 0.02) -> Ratio:
+    """Made up."""
+    return Ratio(median=middle, low=middle * (1 - width), high=middle * (1 + width), pairs=60)
+
+
+def peers(number: int) -> Cross:
+    """One that is slower, one that is as fast."""
+    figures = {"ggml": 4.0 + number % 3, "onnxruntime": 1.0}
+    found = tuple(
+        PeerComparison(
+            status=Status.PASS, peer=name, version="1.0", match=True, elements=9, own_ns=1e4, peer_ns=1e4 * each, speedup=ratio(each)
+        )
+        for name, each in figures.items()
+    )
+    return Cross(status=Status.PASS, peers=found)
+
+
+def code(run: Run) -> Code:
+    """Made up, with what a tool could not read."""
+    function = Function(
+        name=f"{run.op}_{run.variant}", target="x86-64", stack=64, instructions={"vpaddd": 9}, loop={"vpaddd": 4}, loads={512: 2}
+    )
+    return Code(functions=(function, Function(name="gemv", target="sm_90", registers=40, spilled=16, shared=1024)), notes=(HOSTILE,))
+
+
+def proposals(runs: list[Run]) -> tuple[Proposal, ...]:
+    """Five, the last one hostile."""
+    facts = (Fact(name="part of the ceiling, cold", value="41 %", source="performance.cold.against.fraction"),)
+    found = [
+        Proposal(
+            rule=f"rule-{number}",
+            run=run.id,
+            kernel=run.kernel,
+            workload=run.workload.id,
+            title=f"Something bounds the loop ({number})",
+            evidence=facts,
+            gain=Gain(low=1.5 - number / 10, high=2.0),
+            ceiling=2.4,
+            edit="Keep four accumulators and add them up after the loop.",
+            reproduce=f"tritmark run --op {run.op} --threads {run.threads}",
+            verify=f"tritmark run --op {run.op} --addresses rule-{number}",
+        )
+        for number, run in enumerate(runs[:4])
+    ]
+    harm = {
+        "rule": HOSTILE,
+        "title": HOSTILE,
+        "kernel": HOSTILE,
+        "edit": HOSTILE,
+        "evidence": (Fact(name=HOSTILE, value=HOSTILE, source=HOSTILE),),
+    }
+    return (*found, found[0].model_copy(update={**harm, "reproduce": HOSTILE, "verify": HOSTILE}))
+
+
+def filled(record: Record) -> Record:
+    """The Record with all that newer ones may hold, and a Run whose names mean harm."""
+    runs = []
+    for number, run in enumerate(record.runs):
+        more: dict[str, object] = {"cross": peers(number), "code": code(run)} if number % 3 == 0 else {}
+        if number % 3 == 0 and run.device == "cpu":
+            more["scaling"] = (Scaled(threads=2, speedup=ratio(1.8)), Scaled(threads=4, speedup=ratio(2.9)))
+        if run.device != "cpu" and number % 3 == 0:
+            more["plain"] = ratio(1.2 + number % 5)
+        runs.append(run.model_copy(update=more))
+    harmful = {"op": HOSTILE, "variant": HOSTILE, "kernel": HOSTILE, "id": HOSTILE}
+    workload = runs[0].workload.model_copy(update={"id": HOSTILE, "axes": {HOSTILE: 7}, "title": HOSTILE, "family": HOSTILE})
+    runs.append(runs[0].model_copy(update={**harmful, "workload": workload}))
+    measured = [run for run in runs if run.performance.cold]
+    return record.model_copy(update={"runs": tuple(runs), "proposals": proposals(measured), "unadvised": (f"counters: {HOSTILE}",)})
+
+
+def earlier(record: Record) -> Record:
+    """The same a day before, every other Run a fifth slower."""
+    runs = []
+    for number, run in enumerate(record.runs):
+        cold = run.performance.cold
+        if cold is None or not number % 2:
+            runs.append(run)
+            continue
+        against = cold.against.model_copy(update={"fraction": ratio(cold.against.fraction.median / 1.2, 0.001)})
+        performance = run.performance.model_copy(update={"cold": cold.model_copy(update={"against": against})})
+        runs.append(run.model_copy(update={"performance": performance}))
+    environment = record.environment.model_copy(update={"commit": "0123456789ab", "packages": {"numpy": "1.0"}})
+    return record.model_copy(update={"id": "earlier", "created": "2020-01-01T00:00:00Z", "runs": tuple(runs), "environment": environment})
+
+
+def history() -> History:
+    """A step, a reverted one, and a hostile benchmark."""
+    commits = tuple(f"{number:012x}" for number in range(1, 13))
+    lines = tuple(
+        Line(name, commits, tuple(1.0 if number < 6 else high for number in range(12))) for name, high in (("matmul", 1.1), (HOSTILE, 1.0))
+    )
+    return History(lines, (Step("matmul", commits[5], commits[6], 1.1, 0.99), Step(HOSTILE, commits[1], commits[2], 1.3, None, True)))
+
+
+@pytest.fixture(scope="session")
+def record() -> Record:
+    """The CPU's Record, filled."""
+    whole = read(BASELINES / "cpu-zen4-2-cores.speed.json")
+    return filled(whole.model_copy(update={"runs": whole.runs[:18]}))
+
+
+@pytest.fixture(scope="session")
+def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """cpu: everything; gpu: two devices; all: the landing page."""
+    folder = tmp_path_factory.mktemp("pages")
+    cpu = build(
+        record, folder, Given(baseline=earlier(record), history=history(), rules={"rule-0": "3 of 4 promises kept", HOSTILE: HOSTILE})
+    )
+    whole = read(BASELINES / "nvidia-h200.gpu.json")
+    gpu = build(filled(whole.model_copy(update={"runs": whole.runs[::16]})), folder)
+    return {"cpu": cpu, "gpu": gpu, "all": build_all([*sorted(BASELINES.glob("*.json")), BASELINES / "none.json"], folder / "all")}
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium; nothing is downloaded."""
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.fail("there is no chromium on PATH; apt-get install chromium brings one")
+    with sync_playwright() as playwright:
+        # Chromium's own sandbox does not start as root; the pages are ours.
+        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield started
+        started.close()

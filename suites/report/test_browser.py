@@ -1,0 +1,217 @@
+"""The report in a browser: quiet, offline, reachable by keyboard, readable without script, on a narrow screen and on paper."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from tritmark.harness.record import Record
+
+NAMES = ("cpu", "gpu", "all")
+FOCUSABLE = "a[href], button, input, summary, [tabindex='0']"
+
+
+@contextmanager
+def opened(browser: Browser, path: Path, *, hash: str = "", **settings: Any) -> Iterator[Page]:
+    """The page, which may not say anything on the console, ask for anything, or open a dialogue."""
+    context = browser.new_context(**settings)
+    page = context.new_page()
+    heard: list[str] = []
+    page.on("console", lambda message: heard.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: heard.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: heard.append(f"dialogue: {dialog.message}"))
+    page.on("request", lambda request: heard.append(f"request: {request.url[:200]}"))
+    address = path.as_uri()
+    page.goto(address + hash)
+    yield page
+    context.close()
+    assert [each for each in heard if each not in {f"request: {address}", f"request: {address}{hash}", "request: data:,"}] == []
+
+
+@pytest.mark.parametrize(("name", "scheme"), [("cpu", "light"), ("cpu", "dark"), ("gpu", "light"), ("all", "light"), ("all", "dark")])
+def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, Path], name: str, scheme: str) -> None:
+    import axe_playwright_python
+
+    axe = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    with opened(browser, pages[name], color_scheme=scheme) as page:
+        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+        # Rows are all made alike, and axe takes a millisecond for each of their words.
+        page.evaluate("for (const row of document.querySelectorAll('tbody > tr:nth-child(n + 4)')) row.remove()")
+        page.evaluate(axe)
+        found = page.evaluate(
+            "axe.run({ resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] })"
+        )
+    bad = [
+        f"{each['id']} ({each['impact']}): {[node['html'][:160] for node in each['nodes'][:3]]}"
+        for each in found["violations"]
+        if each["impact"] in {"serious", "critical"}
+    ]
+    assert bad == []
+
+
+@pytest.mark.parametrize("name", ["cpu", "all"])
+def test_keyboard_reaches_everything_and_each_chart_is_one_stop(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    with opened(browser, pages[name]) as page:
+        seen = page.evaluate(
+            f"""() => {{
+                const all = [...document.querySelectorAll("{FOCUSABLE}")].filter((each) => each.checkVisibility());
+                all.forEach((each, number) => each.dataset.stop = number);
+                return all.length;
+            }}"""
+        )
+        page.evaluate("window.stops = []; addEventListener('focusin', (event) => stops.push(event.target.dataset.stop))")
+        for _ in range(seen + 5):
+            page.keyboard.press("Tab")
+        assert set(page.evaluate("window.stops")) == {str(number) for number in range(seen)}
+        charts = page.locator("svg[role=img]")
+        for number in range(charts.count()):
+            assert charts.nth(number).evaluate(f'each => each.querySelectorAll("{FOCUSABLE}").length') == 0
+
+
+def test_arrow_keys_read_the_marks_of_a_chart(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["cpu"]) as page:
+        chart = page.locator("#baseline svg")
+        chart.focus()
+        titles = chart.locator("title").all_text_contents()
+        said = page.locator("#baseline .said")
+        for title in titles[:3]:
+            page.keyboard.press("ArrowDown")
+            assert said.text_content() == title
+        page.keyboard.press("End")
+        assert said.text_content() == titles[-1]
+        page.keyboard.press("Escape")
+        assert said.text_content() == ""
+
+
+def shown(page: Page) -> str:
+    """What of the page's text is not folded away, without the filter's and the plots' own words."""
+    return str(page.evaluate("document.querySelector('main').innerText"))
+
+
+def test_all_can_be_read_without_script(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["cpu"]) as page:
+        tables, with_script = page.locator("table").count(), page.locator("section").count()
+    with opened(browser, pages["cpu"], java_script_enabled=False) as page:
+        assert page.locator("table").count() == tables
+        assert page.locator("section").count() == with_script
+        assert page.locator("input, button").count() == 0, "controls that would do nothing"
+        fold = page.locator("#next details").nth(3)
+        assert not fold.locator("table").is_visible()
+        fold.locator("summary").click()
+        assert fold.locator("table").is_visible()
+        for plot in page.locator("section:has(svg)").all():
+            assert plot.locator("table").count() > 0, "a plot without its table"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("width", "script"), [(320, True), (400, True), (400, False)])
+def test_narrow_screens_do_not_scroll_sideways(browser: Browser, pages: dict[str, Path], name: str, width: int, script: bool) -> None:
+    with opened(browser, pages[name], viewport={"width": width, "height": 800}, java_script_enabled=script) as page:
+        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_print_opens_everything(browser: Browser, pages: dict[str, Path], script: bool) -> None:
+    with opened(browser, pages["cpu"], java_script_enabled=script) as page:
+        assert page.locator("details:not([open])").count() > 3
+        page.emulate_media(media="print")
+        heights = page.locator("details:not([open]) table").evaluate_all("all => all.map((each) => each.getBoundingClientRect().height)")
+        assert heights
+        assert min(heights) > 10, "folded away on paper"
+        assert page.locator("nav").is_hidden()
+        assert page.locator("main button:not(th button)").evaluate_all("all => all.every((each) => !each.checkVisibility())")
+        assert page.pdf(prefer_css_page_size=True)[:5] == b"%PDF-"
+
+
+def test_filter_and_order_stay_in_the_address(browser: Browser, pages: dict[str, Path]) -> None:
+    from playwright.sync_api import expect
+
+    rows = "#verdicts > .scroll tbody tr"
+    with opened(browser, pages["cpu"]) as page:
+        before = page.locator(rows).count()
+        page.get_by_label("Filter the tables").fill("ternary_matmul avx512")
+        expect(page).to_have_url(re.compile("~f=ternary_matmul"))
+        kept = page.locator(f"{rows}:visible").all_text_contents()
+        assert 0 < len(kept) < before
+        assert all("ternary_matmul" in text and "avx512" in text for text in kept)
+        head = page.locator("#verdicts > .scroll th button", has_text="Elements")
+        head.click()
+        head.click()
+        assert page.locator("#verdicts th[aria-sort=descending]").count() == 1
+        order = page.locator(rows).all_text_contents()
+        page.locator("nav a", has_text="Memory" if page.locator("#memory").count() else "Machine").click()
+        expect(page).to_have_url(re.compile("#m[a-z]+~f="))
+        hash = page.evaluate("location.hash")
+    with opened(browser, pages["cpu"], hash=hash) as page:
+        assert page.get_by_label("Filter the tables").input_value() == "ternary_matmul avx512"
+        assert page.locator(rows).all_text_contents() == order
+        assert page.locator(f"{rows}:visible").count() == len(kept)
+
+
+def test_figures_sort_by_size_whatever_the_unit(browser: Browser, pages: dict[str, Path]) -> None:
+    units = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}
+    with opened(browser, pages["cpu"]) as page:
+        page.locator("#baseline th button", has_text="Now").click()
+        shown = [text.split() for text in page.locator("#baseline tbody tr td:nth-child(6)").all_text_contents()]
+    times = [float(number.replace(",", "")) * units[unit] for number, unit in shown]
+    assert len(times) > 5
+    assert times == sorted(times)
+
+
+def test_commands_are_copied(browser: Browser, pages: dict[str, Path]) -> None:
+    from playwright.sync_api import expect
+
+    with opened(browser, pages["cpu"], permissions=["clipboard-read", "clipboard-write"]) as page:
+        code = page.locator("#next code.command").first
+        button = page.locator("#next code.command + button").first
+        button.click()
+        expect(button).to_have_text("Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == code.text_content()
+
+
+def test_names_are_inert(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["cpu"]) as page:
+        assert page.evaluate("window.hit") is None
+        assert page.locator("img, main script").count() == 0
+        assert "</script><script>window.hit = 1</script>" in shown(page)
+        assert "\\u202egnp.exe" in shown(page)
+
+
+def test_samples_are_in_the_page(browser: Browser, pages: dict[str, Path], record: Record) -> None:
+    for script in (True, False):
+        with opened(browser, pages["cpu"], java_script_enabled=script, accept_downloads=True) as page:
+            link = page.locator("#samples a[download]")
+            with page.expect_download() as waited:
+                link.click()
+            name = waited.value.suggested_filename
+            packed = Path(waited.value.path()).read_bytes()
+        assert name == f"{record.id}.samples.csv.gz"
+        rows = list(csv.DictReader(io.StringIO(gzip.decompress(packed).decode())))
+        wanted = [
+            ns
+            for run in record.runs
+            for footing in (run.performance.cold, run.performance.hot)
+            if footing
+            for ns in footing.timing.samples_ns
+        ]
+        assert [float(row["ns"]) for row in rows if row["of"] == "kernel"] == pytest.approx(wanted, rel=1e-5)
+        assert not [value for row in rows for value in row.values() if value.lstrip()[:1] in {"=", "+", "-", "@"}]
+
+
+def test_motion_and_forced_colours(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["cpu"], reduced_motion="reduce", forced_colors="active") as page:
+        assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+        style = "getComputedStyle(document.documentElement).getPropertyValue('--cold').trim()"
+        assert page.evaluate(style) == "CanvasText"

@@ -1,0 +1,402 @@
+"""Advice: what each rule on times, ratios and memory says of made-up Runs, what guards forbid, and that no promise exceeds the ceiling."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tritmark.harness.advise.advise import advise, forbidden, of_run
+from tritmark.harness.advise.command import advise as command
+from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.missing import unadvised
+from tritmark.harness.advise.rule import Rule
+from tritmark.harness.advise.rules import RULES
+from tritmark.harness.errors import UsageError
+from tritmark.harness.record import Code, Function, Gain, MemoryUse, Ratio, Record, Run, Scaled, Status, Transfer, sealed
+
+RULE = {rule.name: rule for rule in RULES}
+
+
+def exactly(value: float, spread: float = 0.0) -> Ratio:
+    return Ratio(median=value, low=value * (1 - spread), high=value * (1 + spread), pairs=40)
+
+
+def shaped(run: Run, *, t: float = 10_000.0, fraction: float = 0.5, e: float = 0.001, tc: float | None = None, **fields: Any) -> Run:
+    """The Run with these figures: its warm time, its fraction of the ceiling, half the width of both intervals, and its cold time."""
+    hot, cold = run.performance.hot, run.performance.cold
+    assert hot is not None
+    assert cold is not None
+    timing = hot.timing.model_copy(update={"median_ns": t, "low_ns": t * (1 - e), "high_ns": t * (1 + e)})
+    against = hot.against.model_copy(update={"fraction": exactly(fraction, e)})
+    performance = {
+        "hot": hot.model_copy(update={"timing": timing, "against": against, **fields.pop("hot", {})}),
+        "cold": cold.model_copy(
+            update={"timing": cold.timing.model_copy(update=dict.fromkeys(("median_ns", "low_ns", "high_ns"), tc or t))}
+        ),
+        "call_overhead_ns": None,
+        **fields.pop("performance", {}),
+    }
+    return run.model_copy(update={"performance": run.performance.model_copy(update=performance), **fields})
+
+
+def only(record: Record, *runs: Run, **machine: Any) -> Record:
+    return record.model_copy(update={"runs": runs, "machine": record.machine.model_copy(update=machine)})
+
+
+def without_copies(record: Record) -> Record:
+    """Without rates of copies, so that t/R alone says how far away the ceiling is."""
+    return only(record, *record.runs, ceilings=tuple(each for each in record.machine.ceilings if each.name != "copy"))
+
+
+def of(record: Record, device: str, op: str, n: int = 1 << 24) -> Run:
+    return next(
+        run
+        for run in record.runs
+        if run.device == device and run.op == op and run.performance.hot is not None and run.workload.axes.get("n", n) == n
+    )
+
+
+@pytest.fixture(scope="module")
+def on_gpu(gpu_record: Record) -> Run:
+    return of(gpu_record, "cuda", "i2s_quantize").model_copy(update={"upload": None, "download": None})
+
+
+@pytest.fixture(scope="module")
+def on_cpu(gpu_record: Record) -> Run:
+    return of(gpu_record, "cpu", "i2s_quantize")
+
+
+def judged(name: str, record: Record, run: Run, *others: Run, **machine: Any) -> Gain | None:
+    """The gain as the rule's formula gives it, for `run` in a Record of it and the others."""
+    found = RULE[name].judge(Evidence(only(record, run, *others, **machine), run))
+    assert found is None or (found.evidence and found.edit)
+    return None if found is None else found.gain
+
+
+def test_every_rule_has_its_own_number_and_name_and_explains_itself() -> None:
+    assert len({rule.name for rule in RULES}) == len({rule.number for rule in RULES}) == len(RULES)
+    assert [rule.number for rule in RULES] == sorted(rule.number for rule in RULES)
+    assert set(range(1, 7)) | set(range(19, 23)) | {24, 25, 27, 28} <= {rule.number for rule in RULES}
+    for rule in RULES:
+        assert len(rule.explanation) > 100, rule.name
+        assert rule.forbids is not None or "Formula" in rule.explanation, rule.name
+        assert rule.title, rule.name
+        assert rule.needs, rule.name
+
+
+def test_symbols(gpu_record: Record, on_gpu: Run) -> None:
+    run = shaped(on_gpu, t=8000.0, fraction=0.25, e=0.01, tc=9000.0)
+    evidence = Evidence(only(gpu_record, run), run)
+    assert (evidence.t, evidence.tc, evidence.R, evidence.cap) == (8000.0, 9000.0, 2000.0, 4.0)
+    assert evidence.b == run.performance.read + run.performance.written
+    assert evidence.e == pytest.approx(0.01)
+    assert pytest.approx(1e9 / 1.92e6) == evidence.L
+    assert evidence.limit in {"read", "write"}
+    short = shaped(on_gpu, t=600.0, fraction=0.25)
+    launched = Evidence(only(gpu_record, short), short)
+    assert (launched.limit, launched.R) == ("launch", launched.L)
+
+
+def test_a_run_that_was_not_timed_has_no_evidence(gpu_record: Record) -> None:
+    untimed = next(run for run in gpu_record.runs if run.performance.hot is None)
+    with pytest.raises(ValueError, match="no hot figure"):
+        Evidence(gpu_record, untimed)
+
+
+def test_noise_forbids_what_it_would_hide(gpu_record: Record, on_gpu: Run) -> None:
+    noise = RULE["noise"].forbids
+    assert noise is not None
+    quiet, loud = (Evidence(gpu_record, shaped(on_gpu, e=e)) for e in (0.001, 0.1))
+    assert noise(quiet, Gain(low=1, high=1.05)) is None
+    assert "20.00 % wide" in (noise(loud, Gain(low=1, high=1.19)) or "")
+    assert noise(loud, Gain(low=1, high=1.21)) is None
+    assert noise(quiet, Gain(low=1, high=1.009)) is not None
+    unsure = shaped(on_gpu, performance={"status": Status.AMBIGUOUS, "reason": "too noisy"})
+    assert "too noisy" in (noise(Evidence(gpu_record, unsure), Gain(low=2, high=3)) or "")
+
+
+def test_what_is_under_the_floor_is_invalid(gpu_record: Record, on_gpu: Run) -> None:
+    floor = RULE["floor"].forbids
+    assert floor is not None
+    most = Gain(low=2, high=3)
+    assert floor(Evidence(gpu_record, shaped(on_gpu)), most) is None
+    assert "under the least time" in (floor(Evidence(gpu_record, shaped(on_gpu, fraction=1.1)), most) or "")
+    failed = shaped(on_gpu, performance={"status": Status.FAIL, "reason": "guard floor"})
+    assert "guard floor" in (floor(Evidence(gpu_record, failed), most) or "")
+    assert forbidden(Evidence(gpu_record, failed)) is not None
+    assert of_run(Evidence(gpu_record, failed)) == ()
+
+
+def packed(bits: float | None) -> MemoryUse:
+    return MemoryUse(status=Status.PASS, bits_per_weight=bits)
+
+
+def test_denser_packing(gpu_record: Record, on_gpu: Run) -> None:
+    near = shaped(on_gpu, fraction=0.95, memory=packed(2.0))
+    assert judged("denser-packing", gpu_record, near) == Gain(low=1, high=1.25)
+    assert judged("denser-packing", gpu_record, shaped(on_gpu, fraction=0.8, memory=packed(2.0))) is None
+    assert judged("denser-packing", gpu_record, shaped(on_gpu, fraction=0.95, memory=packed(1.6))) is None
+    assert judged("denser-packing", gpu_record, shaped(on_gpu, fraction=0.95, memory=packed(None))) is None
+
+
+def test_latency_bound(gpu_record: Record, on_gpu: Run) -> None:
+    record = without_copies(gpu_record)
+    assert judged("latency-bound", record, shaped(on_gpu, fraction=0.2)) == Gain(low=2, high=5)
+    assert judged("latency-bound", record, shaped(on_gpu, fraction=0.7)) is None
+    # Where a copy of the same bytes takes as long as the kernel, its reads and writes share one way: it is not slow.
+    run = shaped(on_gpu, t=Evidence(gpu_record, on_gpu).b / 4.15e12 * 1e9, fraction=0.6, hot={"footprint": 1 << 30})
+    assert judged("latency-bound", record, run) is not None
+    assert judged("latency-bound", gpu_record, run) is None
+
+
+def test_launch_share(gpu_record: Record, on_gpu: Run) -> None:
+    launch = 1e9 / 1.92e6
+    found = judged("launch-share", gpu_record, shaped(on_gpu, t=2 * launch))
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((4 / 3, 16 / 9))
+    assert judged("launch-share", gpu_record, shaped(on_gpu, t=5.1 * launch)) is None
+    faster = shaped(on_gpu, t=1.8 * launch, variant="better", kernel="better")
+    assert judged("launch-share", gpu_record, shaped(on_gpu, t=2 * launch), faster) is None
+    assert on_gpu.receipt is not None
+    three = replace(on_gpu.receipt, launches=3 * on_gpu.receipt.runs)
+    assert judged("launch-share", gpu_record, shaped(on_gpu, t=6 * launch, receipt=three)) is not None
+
+
+def test_graph(gpu_record: Record, on_gpu: Run) -> None:
+    assert judged("graph", gpu_record, shaped(on_gpu, plain=exactly(2.0, 0.01))) == Gain(low=1, high=2.02)
+    assert judged("graph", gpu_record, shaped(on_gpu, plain=exactly(1.002, 0.001))) is None
+    assert judged("graph", gpu_record, shaped(on_gpu)) is None
+
+
+def test_shape_cliff(gpu_record: Record, on_gpu: Run) -> None:
+    larger = on_gpu.workload.model_copy(update={"axes": {"n": (1 << 24) + 64}, "id": "larger"})
+    slow, fast = shaped(on_gpu, t=2000.0, e=0.0), shaped(on_gpu, t=1000.0, e=0.0, workload=larger)
+    found = judged("shape-cliff", gpu_record, slow, fast)
+    assert found == Gain(low=2, high=2)
+    assert judged("shape-cliff", gpu_record, fast, slow) is None
+    assert judged("shape-cliff", gpu_record, shaped(on_gpu, t=1100.0), fast) is None
+
+
+def test_transfer(gpu_record: Record, on_gpu: Run) -> None:
+    copies = {"upload": Transfer(nbytes=1000, ns=6000.0), "download": Transfer(nbytes=1000, ns=5000.0)}
+    assert judged("transfer", gpu_record, shaped(on_gpu, t=10_000.0, **copies)) == Gain(low=1, high=2.1)
+    assert judged("transfer", gpu_record, shaped(on_gpu, t=12_000.0, **copies)) is None
+
+
+def test_cold(gpu_record: Record, on_gpu: Run) -> None:
+    assert judged("cold", gpu_record, shaped(on_gpu, tc=20_000.0, hot={"footprint": 1 << 20})) == Gain(low=1, high=2)
+    assert judged("cold", gpu_record, shaped(on_gpu, tc=20_000.0, hot={"footprint": 1 << 40})) is None
+    assert judged("cold", gpu_record, shaped(on_gpu, tc=14_000.0, hot={"footprint": 1 << 20})) is None
+
+
+def test_better_isa(gpu_record: Record, on_cpu: Run) -> None:
+    slow, fast = (shaped(on_cpu, t=t, e=0.0, variant=name, kernel=name) for t, name in ((4000.0, "scalar"), (1000.0, "avx2")))
+    assert judged("better-isa", gpu_record, slow, fast) == Gain(low=4, high=4)
+    assert judged("better-isa", gpu_record, fast, slow) is None
+    assert judged("better-isa", gpu_record, slow, fast, features=("sse2",)) is None
+    assert judged("better-isa", gpu_record, slow) is None
+
+
+def threads(**speedups: float) -> tuple[Scaled, ...]:
+    return tuple(Scaled(threads=int(name[1:]), speedup=exactly(value, 0.01)) for name, value in speedups.items())
+
+
+def test_thread_scaling(gpu_record: Record, on_cpu: Run) -> None:
+    four = {"threads": 4}
+    assert judged("thread-scaling", gpu_record, shaped(on_cpu, scaling=threads(t2=1.9, t4=2.0), **four)) == Gain(low=1, high=2)
+    assert judged("thread-scaling", gpu_record, shaped(on_cpu, scaling=threads(t2=1.9, t4=3.6), **four)) is None
+    assert judged("thread-scaling", gpu_record, shaped(on_cpu, fraction=0.9, scaling=threads(t2=1.9, t4=2.0), **four)) is None
+    fewer = judged("thread-scaling", gpu_record, shaped(on_cpu, fraction=0.9, scaling=threads(t2=1.9, t4=1.0), **four))
+    assert fewer is not None
+    assert fewer.low < 1.9 < fewer.high
+    one = judged("thread-scaling", gpu_record, shaped(on_cpu, scaling=threads(t4=0.5), **four))
+    assert one is not None
+    assert one.low < 2 < one.high
+    assert judged("thread-scaling", gpu_record, shaped(on_cpu, **four)) is None
+
+
+def test_smt(gpu_record: Record, on_cpu: Run) -> None:
+    cores = {"physical_cores": 2}
+    found = judged("smt", gpu_record, shaped(on_cpu, threads=4, scaling=threads(t2=1.8, t4=1.5)), **cores)
+    assert found is not None
+    assert found.low < 1.2 < found.high
+    assert judged("smt", gpu_record, shaped(on_cpu, threads=4, scaling=threads(t2=1.8, t4=1.79)), **cores) is None
+    assert judged("smt", gpu_record, shaped(on_cpu, threads=4, scaling=threads(t2=1.8, t4=1.5)), physical_cores=4) is None
+
+
+def test_python_call(gpu_record: Record, on_gpu: Run) -> None:
+    found = judged("python-call", gpu_record, shaped(on_gpu, t=1000.0, performance={"call_overhead_ns": 1000.0}))
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((1, 16 / 9))
+    assert judged("python-call", gpu_record, shaped(on_gpu, t=1000.0, performance={"call_overhead_ns": 90.0})) is None
+
+
+def test_page_faults(gpu_record: Record, on_cpu: Run) -> None:
+    rate = Evidence(gpu_record, on_cpu).ceiling("write", "memory")
+    assert rate is not None
+    zeroing = 10 * 4096 * 1e9 / rate
+    fresh = MemoryUse(status=Status.PASS, page_faults=10.0, allocated=40_960)
+    found = judged("page-faults", gpu_record, shaped(on_cpu, t=2 * zeroing, memory=fresh))
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((1, 2))
+    assert judged("page-faults", gpu_record, shaped(on_cpu, t=zeroing / 2, memory=fresh)) is None
+    assert judged("page-faults", gpu_record, shaped(on_cpu, memory=MemoryUse(status=Status.PASS, page_faults=0.0))) is None
+
+
+MNEMONICS = ("LDG", "LDL", "STL", "IDP", "IMAD", "LOP3", "SHF", "PRMT", "I2F", "F2I", "RED", "ATOM", "FFMA", "vpdpbusd", "vmulps", "mulss")
+COUNTS = st.dictionaries(st.sampled_from(MNEMONICS), st.integers(0, 200))
+FUNCTIONS = st.builds(
+    Function,
+    name=st.just("kernel"),
+    target=st.sampled_from(("sm_90", "x86-64")),
+    registers=st.integers(8, 255),
+    spilled=st.integers(0, 512),
+    stack=st.integers(0, 512),
+    shared=st.integers(0, 1 << 16),
+    instructions=COUNTS,
+    loop=COUNTS,
+    loads=st.dictionaries(st.sampled_from((8, 16, 32, 64, 128)), st.integers(0, 32)),
+    chain_cycles=st.floats(1, 200),
+    throughput_cycles=st.floats(1, 200),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    fraction=st.floats(0.02, 1.0),
+    t=st.floats(200, 1e7),
+    e=st.floats(0, 0.2),
+    cold=st.floats(1, 5),
+    overhead=st.floats(0, 1e5),
+    plain=st.floats(0.5, 20),
+    bits=st.floats(1.6, 8),
+    faults=st.floats(0, 1000),
+    speedups=st.tuples(st.floats(0.1, 2), st.floats(0.1, 4)),
+    code=st.builds(Code, functions=st.lists(FUNCTIONS, max_size=2).map(tuple)),
+    index=st.integers(0, 1 << 10),
+)
+def test_no_rule_promises_more_than_the_ceiling(
+    gpu_record: Record,
+    fraction: float,
+    t: float,
+    e: float,
+    cold: float,
+    overhead: float,
+    plain: float,
+    bits: float,
+    faults: float,
+    speedups: tuple[float, float],
+    code: Code,
+    index: int,
+) -> None:
+    timed = [run for run in gpu_record.runs if run.performance.hot is not None]
+    base = timed[index % len(timed)]
+    run = shaped(
+        base,
+        t=t,
+        fraction=fraction,
+        e=e,
+        tc=cold * t,
+        performance={"call_overhead_ns": overhead},
+        plain=exactly(plain),
+        memory=MemoryUse(status=Status.PASS, bits_per_weight=bits, page_faults=faults),
+        scaling=threads(t2=speedups[0], t4=speedups[1]),
+        threads=base.threads if base.device == "cuda" else 4,
+        code=code,
+    )
+    record = gpu_record.model_copy(update={"runs": tuple(run if each is base else each for each in gpu_record.runs)})
+    for proposal in of_run(Evidence(record, run)):
+        assert 1 <= proposal.gain.low <= proposal.gain.high <= proposal.ceiling
+        assert proposal.gain.high - 1 > max(2 * e, 0.01) * 0.999
+        if fraction >= 0.9:
+            assert proposal.gain.high <= 1.15, proposal.rule
+
+
+def test_the_cap_is_what_keeps_the_promise(gpu_record: Record, on_gpu: Run) -> None:
+    """Otherwise the property above would hold of rules that never say anything."""
+    run = shaped(on_gpu, fraction=0.9, plain=exactly(5.0), performance={"call_overhead_ns": 1e5}, memory=packed(2.0))
+    evidence = Evidence(only(gpu_record, run), run)
+    raw = {rule.name: found.gain.high for rule in RULES if (found := rule.judge(evidence)) is not None}
+    capped = {proposal.rule: proposal.gain.high for proposal in of_run(evidence)}
+    assert {"graph", "python-call", "denser-packing"} <= {name for name, high in raw.items() if high > 1.15} & set(capped)
+    assert max(capped.values()) == pytest.approx(1 / 0.9)
+
+
+def fixed(name: str, low: float, high: float) -> Rule:
+    def found(evidence: Evidence) -> Any:
+        from tritmark.harness.advise.rule import Finding
+
+        return Finding(evidence=(), gain=Gain(low=low, high=high), edit="do it")
+
+    return Rule(name=name, number=99, title="t", needs="n", explanation="e", judge=found)
+
+
+def test_the_surest_gain_comes_first_and_a_rule_that_missed_is_ranked_down(gpu_record: Record, on_gpu: Run) -> None:
+    run = shaped(on_gpu, fraction=0.1)
+    record, rules = only(gpu_record, run), (fixed("wide", 1.1, 9.0), fixed("sure", 2.0, 2.5))
+    assert [each.rule for each in advise(record, rules=rules)] == ["sure", "wide"]
+    assert [each.rule for each in advise(record, {"sure": 0.05}, rules)] == ["wide", "sure"]
+
+
+def test_commands_name_the_kernel_and_the_rule(gpu_record: Record, on_gpu: Run) -> None:
+    run = shaped(on_gpu, fraction=0.1)
+    (proposal,) = advise(only(gpu_record, run), rules=(fixed("a rule", 2, 3),))
+    words = shlex.split(proposal.verify)
+    assert words[:2] == ["tritmark", "run"]
+    assert words[words.index("--variant") + 1] == run.kernel
+    assert words[-2:] == ["--addresses", "a rule"]
+    assert proposal.verify.startswith(proposal.reproduce)
+
+
+def test_what_was_missing_is_told_with_the_next_step(gpu_record: Record, on_cpu: Run) -> None:
+    told = unadvised(gpu_record)
+    for words in ("nvidia-cuda-nvdisasm", "ncu --csv", "with a graph", "speed-up over one thread", "page faults"):
+        assert any(words in each for each in told), words
+    scalar = shaped(on_cpu, variant="scalar", kernel="scalar")
+    assert any("--variant avx2" in each for each in unadvised(only(gpu_record, scalar)))
+    assert unadvised(only(gpu_record)) == ("no Run was timed, so no rule can say anything; measure with `tritmark run --suite speed`",)
+
+
+@pytest.fixture
+def told(tmp_path: Path, gpu_record: Record) -> Callable[..., str]:
+    app = typer.Typer()
+    app.command()(command)
+    path = tmp_path / "record.json"
+    path.write_text(sealed(gpu_record), encoding="utf-8")
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)], catch_exceptions=False)
+        assert done.exit_code == 0
+        return done.stdout
+
+    return lambda *words: run(*(str(path) if word == "RECORD" else word for word in words))
+
+
+def test_the_command_lists_explains_and_advises(told: Callable[..., str], gpu_record: Record) -> None:
+    listed = told("--list")
+    assert len(listed.splitlines()) == len(RULES)
+    assert "never tried" in listed
+    assert {row["name"] for row in json.loads(told("--list", "--json"))} == set(RULE)
+    for rule in RULES:
+        assert rule.explanation in told("--explain", rule.name)
+    assert told("--explain", "4") == told("--explain", "latency-bound")
+    with pytest.raises(UsageError, match="nearest: latency-bound"):
+        told("--explain", "latency-bund")
+    found = json.loads(told("RECORD", "--json"))
+    assert len(found["proposals"]) == len(advise(gpu_record))
+    assert found["unadvised"] == list(unadvised(gpu_record))
+    text = told("RECORD")
+    assert "1. " in text
+    assert "verify: tritmark run" in text
+    assert "Not looked at:" in text
+    assert len(told("RECORD", "--all")) > len(text)

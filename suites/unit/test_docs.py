@@ -1,0 +1,288 @@
+"""README, HACKING and docs/: each command in them runs, or is at least what the programs understand."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from tritmark.harness import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+
+RUN = (
+    "tritmark list ops",
+    "tritmark new i2s_quantize --kind c",
+    "tritmark new i2s_quantize --kind cu --out cuda",
+    "tritmark new i2s_dequantize --kind py",
+    "tritmark run --suite smoke --op i2s_dequantize",
+    "tritmark schema > record.schema.json",
+    "tritmark frame --to csv --out runs.csv",
+    "tritmark advise",
+)
+"""What is run here, one after the other in one folder."""
+
+NOT_RUN = {
+    ".venv/bin/tritmark run": "takes minutes; .ci/run does it with a shorter suite",
+    "tritmark run": "takes minutes",
+    "tritmark doctor": "test_doctor.py runs it",
+    "tritmark report --open": "opens a browser",
+    "tritmark gate main slow --op i2s_dequantize": "builds two commits; the gate's own tests do that",
+    "tritmark check my_i2s_quantize.c": "measures for a minute; test_candidate_check.py checks shorter ones",
+    "tritmark check my_i2s_dequantize.py --op i2s_dequantize": "measures for a minute",
+    "TRITMARK_CUDA=simulator tritmark check cuda/my_i2s_quantize.cu --suite smoke": "test_candidate_cuda.py checks files in the simulator",
+    "TRITMARK_CUDA=simulator tritmark run --suite smoke --device cuda": "test_simulator.py runs kernels there",
+    "python3 -m venv .venv": "made before the tests",
+    ".venv/bin/pip install .": "made before the tests",
+    ".venv/bin/pip install tox": "made before the tests",
+    ".venv/bin/tox": "runs these tests",
+    ". .venv/bin/activate": "a shell's own",
+    "git switch -c slow": "changes the repository",
+    'git commit -am "Dequantize twice"': "changes the repository",
+    "git switch main": "changes the repository",
+    "pip install asv virtualenv": "made before the tests",
+    "tritmark history --register-machine": "writes into the home folder; the tests of history do it elsewhere",
+    "asv run main~3..main": "builds commits",
+    "asv continuous main slow": "builds commits",
+    "asv publish": "needs results; tox -e asv runs every benchmark",
+    "tritmark history": "needs results; the tests of history make some",
+}
+"""What stands in blocks and is not run, each with the reason. It is checked for what its program understands."""
+
+PLACEHOLDERS = {"N": "1", "S": "1", "M": "1"}
+_PROGRAMS = ("tritmark", "tox", "pytest", "python", "python3", "pip", "asv", "git", "sed", "compute-sanitizer")
+_VARIABLE = re.compile(r"[A-Z][A-Z_]*=\S+")
+
+
+def blocks(text: str, *languages: str) -> Iterator[str]:
+    """The fenced blocks in these languages; with "sh" the indented ones too."""
+    for language, body in re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        if language in languages:
+            yield body
+    if "sh" in languages:
+        plain = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+        yield from ("\n".join(line[4:] for line in found.splitlines()) for found in re.findall(r"(?:^ {4}\S.*\n)+", plain, re.MULTILINE))
+
+
+def in_blocks(text: str) -> Iterator[str]:
+    """Each command in a block that is meant for a shell."""
+    for body in blocks(text, "sh"):
+        for line in body.splitlines():
+            if not line.startswith(("{", "}", '"')):
+                yield from (each.strip() for each in re.sub(r"\s+# .*", "", line).split(" && "))
+
+
+def inline(text: str) -> Iterator[str]:
+    """Each command that is mentioned in the text; alternatives (a|b) one by one."""
+    plain = re.sub(r"^ {4}.*$", "", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), flags=re.MULTILINE)
+    for found in re.findall(r"`([^`\n]+)`", plain):
+        words = found.replace("\\|", "|").split(" ")
+        while words and _VARIABLE.fullmatch(words[0]):
+            words = words[1:]
+        if words and words[0] in _PROGRAMS and (len(words) > 1 or words[0] == "tox"):
+            yield from (" ".join(each) for each in product(*(word.split("|") for word in words)))
+
+
+def understood(line: str) -> None:
+    """Raises or fails where the program that the line calls would not understand it."""
+    words = shlex.split(line)
+    while _VARIABLE.fullmatch(words[0]):
+        words = words[1:]
+    words[0] = words[0].removeprefix(".venv/bin/")
+    if "#" in words:
+        words = words[: words.index("#")]
+    program = {"python3": "python", "compute-sanitizer": "compute_sanitizer"}.get(words[0], words[0])
+    checks = {"tritmark": tritmark, "tox": tox, "python": python, "pytest": pytest_, "pip": pip, "asv": asv, "git": git, "sed": sed}
+    if program in checks:
+        checks[program](words[1:])
+    else:
+        assert words[0] in {".", "compute-sanitizer"}, f"{line!r}: nobody knows how to check that"
+
+
+def tritmark(words: list[str]) -> None:
+    words = [PLACEHOLDERS.get(word, word) for word in words if not re.fullmatch(r"\[[A-Z]+\]", word)]
+    if ">" in words:
+        words = words[: words.index(">")]
+    root = typer.main.get_command(cli.app)
+    if words[0].startswith("-"):
+        assert words[0] in [option for parameter in root.params for option in parameter.opts]
+        return
+    assert words[0] in COMMANDS, f"tritmark has no {words[0]!r}"
+    if len(words) == 1:  # a mention of the command, not a use
+        return
+    takers = {option for each in COMMANDS[words[0]].params if not getattr(each, "is_flag", True) for option in each.opts}
+    if words[-1] in takers:  # a mention of the option
+        words.append("1")
+    COMMANDS[words[0]].make_context(words[0], words[1:], parent=root.make_context("tritmark", list(words)))
+
+
+def tox(words: list[str]) -> None:
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(ROOT / "tox.ini")
+    if words[:1] == ["-e"]:
+        name = words[1]
+        assert f"testenv:{name}" in settings or re.fullmatch(r"py31[123]", name), f"tox.ini has no {name}"
+
+
+def python(words: list[str]) -> None:
+    if words[0] == "-m":
+        assert importlib.util.find_spec(words[1]) is not None, f"there is no module {words[1]}"
+    else:
+        assert (ROOT / words[0]).is_file(), f"there is no {words[0]}"
+
+
+def pytest_(words: list[str]) -> None:
+    markers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
+    for before, word in zip(["", *words], words, strict=False):
+        if before == "-m":
+            assert word in [each.partition(":")[0] for each in markers]
+        elif not word.startswith("-"):
+            assert (ROOT / word).exists(), word
+
+
+def pip(words: list[str]) -> None:
+    assert words[0] == "install"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for word in words[1:]:
+        for name in re.findall(r"\[(\w+)\]", word):
+            assert name in extras, f"there is no extra {name}"
+
+
+def asv(words: list[str]) -> None:
+    assert words[0] in {"run", "continuous", "publish", "preview", "machine", "compare", "show"}
+
+
+def git(words: list[str]) -> None:
+    assert words[0] in {"switch", "commit", "clone", "push", "log"}
+
+
+def sed(words: list[str]) -> None:
+    assert (ROOT / words[-1]).is_file()
+
+
+ALL = [(page.name, line) for page in PAGES for line in (*in_blocks(page.read_text()), *inline(page.read_text()))]
+
+
+@pytest.mark.parametrize(("page", "line"), dict.fromkeys(ALL))
+def test_the_program_understands_it(page: str, line: str) -> None:
+    understood(line)
+
+
+def test_what_is_meant_to_be_typed_is_run_or_said_why_not() -> None:
+    typed = {line for page in PAGES for line in in_blocks(page.read_text())}
+    sed_lines = {line for line in typed if line.startswith("sed ")}
+    assert typed - sed_lines == {*RUN, *NOT_RUN}
+
+
+def test_a_renamed_option_is_noticed() -> None:
+    with pytest.raises(Exception, match="No such option"):
+        understood("tritmark run --siute quick")
+    with pytest.raises(AssertionError, match="no 'runn'"):
+        understood("tritmark runn")
+    with pytest.raises(AssertionError, match="nobody knows"):
+        understood("make all")
+
+
+def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    for line in RUN:
+        words, _, into = line.partition(" > ")
+        monkeypatch.setattr(sys, "argv", shlex.split(words))
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        told = capsys.readouterr()
+        assert status == 0, (line, told.err)
+        if into:
+            Path(into).write_text(told.out)
+    page = (ROOT / "docs" / "record.md").read_text()
+    for code in blocks(page, "python"):
+        exec(compile(code, "docs/record.md", "exec"), {"__name__": "docs"})
+    assert "i2s_dequantize" in capsys.readouterr().out
+
+
+def test_python_in_them_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks((ROOT / "README.md").read_text(), "python")
+    exec(compile(code, "README.md", "exec"), {"__name__": "docs"})
+    assert "ternary_matmul" in capsys.readouterr().out
+    (code,) = blocks((ROOT / "docs" / "kernel.md").read_text(), "python")
+    names: dict[str, Any] = {"__name__": "docs"}
+    exec(compile(code, "docs/kernel.md", "exec"), names)
+    assert names["dequantize"](names["np"].array([-2, 1], "int8"), 0.5).tolist() == [-1.0, 0.5]
+
+
+def test_manifests_in_them_are_legal(tmp_path: Path) -> None:
+    from tritmark.harness.candidate.manifest import read_manifest
+    from tritmark.harness.providers import load
+
+    found = list(blocks((ROOT / "docs" / "kernel.md").read_text(), "toml"))
+    assert len(found) == 2
+    for text in found:
+        source = tmp_path / ("my.cu" if "grid" in text else "my.c")
+        read_manifest(source, Path("my.toml"), text, load(), launched="grid" in text)
+
+
+def test_the_slowed_kernel_is_slowed(tmp_path: Path) -> None:
+    """The line that the README has edit a kernel still finds what it edits, once, and the kernel then does its work twice."""
+    (line,) = (line for line in in_blocks((ROOT / "README.md").read_text()) if line.startswith("sed "))
+    name = shlex.split(line)[-1]
+    copy = tmp_path / name
+    copy.parent.mkdir(parents=True)
+    before = (ROOT / name).read_text()
+    copy.write_text(before)
+    subprocess.run(["bash", "-c", line], cwd=tmp_path, check=True)
+    added = copy.read_text().splitlines()
+    for line_before in before.splitlines():
+        added.remove(line_before)
+    assert len(added) == 1
+    assert "tm_parallel(" in added[0]
+
+
+def test_the_readme_has_every_command_and_option() -> None:
+    text = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| `tritmark (\w+)(.*?)` \| (.*) \|$", text, re.MULTILINE)
+    told = {name for name, _, _ in rows}
+    assert told == set(COMMANDS)
+    for name, _, what in rows:
+        legal = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+        for option in re.findall(r"`(--[\w-]+)", what):
+            assert option in legal, f"tritmark {name} has no {option}"
+
+
+def test_the_readme_has_every_exit_status() -> None:
+    text = (ROOT / "README.md").read_text()
+    table = text[text.index("| exit status |") :]
+    told = [int(each) for each in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)]
+    assert told[:6] == [cli.PASSED, cli.FAILED, cli.USAGE, cli.UNAVAILABLE, cli.AMBIGUOUS, cli.INTERRUPTED]
+
+
+def test_the_page_on_records_is_what_the_code_says() -> None:
+    """`python docs/generate.py` makes it so."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    text = generate.PAGE.read_text()
+    assert generate.page(text) == text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target

@@ -1,0 +1,164 @@
+"""From a revision, a wheel or a folder to kernels in this process."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from tritmark.harness.errors import UsageError
+from tritmark.harness.gate.benchmarks import Wanted
+from tritmark.harness.gate.build import built
+from tritmark.harness.gate.house import Local
+from tritmark.harness.gate.identity import sections_hash, site_digest
+from tritmark.harness.gate.opened import BuildError, Opened
+from tritmark.harness.gate.result import Outcome
+from tritmark.harness.gate.run import Request, run
+from tritmark.harness.gate.task import Task
+
+sys.path.insert(0, str(Path(__file__).parent))
+import gate_sites  # type: ignore[import-not-found]
+from test_gate_run import Silent  # type: ignore[import-not-found]
+
+TASK = Task(
+    device="cpu",
+    op="i2s_quantize",
+    format="none",
+    dtype="int8",
+    variant="scalar",
+    axes={"n": 50_000},
+    family="normal",
+    layout="aligned",
+    threads=1,
+)
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", *identity, "-C", str(folder), *arguments], check=True, capture_output=True)
+
+
+def ours() -> dict[str, object]:
+    return {name: module for name, module in sys.modules.items() if name.startswith("tritmark")}
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    (folder / "gated.py").write_text(gate_sites.source(one="lambda y: None"))
+    (folder / "backend.py").write_text(gate_sites.BACKEND)
+    (folder / "pyproject.toml").write_text(gate_sites.PROJECT)
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "Begin")
+    return folder
+
+
+def test_a_revision_is_built_once_and_a_broken_one_says_how(repository: Path) -> None:
+    said: list[str] = []
+    first = built("HEAD", said.append, repository)
+    assert (first.subject, len(first.commit), len(said)) == ("Begin", 40, 1)
+    assert (first.site / "gated.py").read_text() == (repository / "gated.py").read_text()
+    assert built(first.commit[:8], said.append, repository).site == first.site
+    assert len(said) == 1
+    (repository / "broken").touch()
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "Break")
+    with pytest.raises(BuildError, match="the compiler says no"):
+        built("HEAD", said.append, repository)
+    assert not [path for path in first.site.parent.iterdir() if path.name.startswith("tmp")]
+
+
+@pytest.mark.parametrize("given", ["nonesuch", "--all", "HEAD~5"])
+def test_what_is_no_revision_is_refused_with_what_is_legal(repository: Path, given: str) -> None:
+    with pytest.raises(UsageError, match=f"{given}.*is no revision.*legal"):
+        built(given, folder=repository)
+
+
+def test_outside_of_a_repository_and_for_a_missing_wheel_the_next_step_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no git repository; go to a checkout"):
+        built("HEAD", folder=tmp_path)
+    with pytest.raises(UsageError, match="no such file"):
+        built("a.whl", folder=tmp_path)
+
+
+def test_a_folder_without_kernels_or_with_broken_ones_is_no_build(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="no distribution there brings kernels"):
+        Opened(tmp_path)
+    before = ours()
+    with pytest.raises(BuildError, match=r"gated:PROVIDER.*ZeroDivisionError"):
+        Opened(gate_sites.site(tmp_path / "broken", "1 / 0"))
+    assert ours() == before
+    assert "gated" not in sys.modules
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
+    """Two copies of what is installed here; in the second the CPU's i2s_quantize takes plain C for whatever it is asked for."""
+    installed = Path(str(distribution("tritmark").locate_file("")))
+    folder = tmp_path_factory.mktemp("copies")
+    sites = [folder / name for name in ("base", "head")]
+    for site in sites:
+        shutil.copytree(installed / "tritmark", site / "tritmark", ignore=shutil.ignore_patterns("__pycache__"))
+        for info in installed.glob("tritmark-*.dist-info"):
+            shutil.copytree(info, site / info.name)
+    bound = sites[1] / "tritmark/kernels/i2s_quantize/cpu.py"
+    text = bound.read_text()
+    assert text.count("I2SQuantize(isa,") == 1
+    bound.write_text(text.replace("I2SQuantize(isa,", 'I2SQuantize("scalar",'))
+    yield sites
+    shutil.rmtree(folder)
+
+
+def test_the_native_modules_of_two_builds_are_two_in_one_process(copies: list[Path]) -> None:
+    ours = sys.modules["tritmark.harness.spec"]
+    base, head = (Local(site) for site in copies)
+    first = base.sit(TASK)
+    second = head.sit(TASK, first)
+    module = "tritmark.cython_ext.i2s_quantize"
+    files = [house.build.file(module) for house in (base, head)]
+    assert all(file is not None and file.is_relative_to(site) for file, site in zip(files, copies, strict=True))
+    maps = Path("/proc/self/maps").read_text()
+    assert all(f"{file}\n" in maps for file in files)
+    assert base.judge(TASK, first, first.outputs(), second.outputs()) == ("", None)
+    # What is told of the code while the module is being loaded is told later too.
+    assert base.sit(TASK).code == first.code
+    # Both work on the same arrays; the same machine code that is bound otherwise is not the same.
+    assert second._sets is first._sets
+    assert first.code != second.code
+    assert sections_hash(files[0]) == sections_hash(files[1]) != ""
+    assert sys.modules["tritmark.harness.spec"] is ours
+    other = TASK.model_copy(update={"op": "i2s_dequantize", "format": "none", "family": "uniform"})
+    found = [each for each in base.build.installed.registry.variants if each.key.op == other.op and each.key.device == "cpu"]
+    other = other.model_copy(update={"format": found[0].key.format, "dtype": found[0].key.dtype, "variant": found[0].name})
+    assert base.sit(other).code == head.sit(other).code
+
+
+def test_a_digest_is_of_what_is_installed_and_not_of_how(tmp_path: Path) -> None:
+    one = gate_sites.site(tmp_path / "one", "a = 1")
+    two = gate_sites.site(tmp_path / "two", "a = 1")
+    (two / "gated-1.0.dist-info" / "INSTALLER").write_text("pip")
+    three = gate_sites.site(tmp_path / "three", "a = 2")
+    assert site_digest(one) == site_digest(two) != site_digest(three)
+
+
+@pytest.mark.timing
+def test_this_package_with_a_slowed_kernel_fails_and_what_was_not_touched_is_the_same(copies: list[Path]) -> None:
+    base = Local(copies[0])
+    with base.build.inside():
+        features = base.build.installed.registry.devices["cpu"].features()
+    if "avx2" not in features:
+        pytest.skip("plain C in place of AVX2 is the slow-down, and this processor has no AVX2")
+    request = Request(base=str(copies[0]), head=str(copies[1]), wanted=Wanted(op="i2s_*quantize", variant="avx2", device="cpu"))
+    result = run(request, Silent())
+    outcomes = {each.op: each.outcome for each in result.benchmarks}
+    assert outcomes == {"i2s_quantize": Outcome.SLOWER, "i2s_dequantize": Outcome.SAME}
+    assert [each.identical for each in result.benchmarks if each.op == "i2s_dequantize"] == [True]
+    assert result.status == 1

@@ -1,0 +1,87 @@
+"""Two builds on one GPU, or in one simulator: one context, two sets of modules, graphs that take turns."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from tritmark.harness.gate.benchmarks import Wanted
+from tritmark.harness.gate.house import Local
+from tritmark.harness.gate.result import Outcome
+from tritmark.harness.gate.run import Request, run
+from tritmark.harness.gate.task import Task
+from tritmark.kernels.cuda.room import Room
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_gate_run import Silent  # type: ignore[import-not-found]
+
+pytestmark = pytest.mark.cuda
+
+
+def copy(site: Path) -> Path:
+    installed = Path(str(distribution("tritmark").locate_file("")))
+    shutil.copytree(installed / "tritmark", site / "tritmark", ignore=shutil.ignore_patterns("__pycache__"))
+    for info in installed.glob("tritmark-*.dist-info"):
+        shutil.copytree(info, site / info.name)
+    return site
+
+
+def test_two_builds_compute_the_same_on_one_device(tmp_path: Path, cuda: Room) -> None:
+    base, head = (Local(copy(tmp_path / name)) for name in ("base", "head"))
+    tasks = [
+        Task(
+            device="cuda",
+            op="i2s_quantize",
+            format="none",
+            dtype="int8",
+            variant=variant,
+            axes={"n": 5000},
+            family="normal",
+            layout="aligned",
+            threads=1,
+        )
+        for variant in ("v1", "vector")
+    ]
+    # A process has one simulator, which knows the memory of the build that came last: so all of BASE first.
+    firsts = [base.sit(task) for task in tasks]
+    own = [(first.outputs(), first.again().outputs()) for first in firsts]
+    for task, first, (one, twin) in zip(tasks, firsts, own, strict=True):
+        second = head.sit(task, first)
+        assert type(first._launch) is not type(second._launch)
+        assert first.code == second.code != ""
+        for other in (twin, second.outputs()):
+            assert base.judge(task, first, one, other) == ("", None)
+        if not cuda.backend.simulated:
+            assert base.judge(task, first, first.outputs(), second.outputs()) == ("", None)
+
+
+def test_graphs_of_two_builds_take_turns_on_a_gpu(tmp_path: Path) -> None:
+    from tritmark.harness.machine import gpu
+
+    why = gpu.why_not()
+    if why is not None:
+        pytest.skip(why)
+    base, head = (copy(tmp_path / name) for name in ("base", "head"))
+    source = head / "tritmark/kernels/i2s_quantize/cuda.py"
+    text = source.read_text()
+    assert text.count("(VECTOR,),\n        _vector,") == 1
+    # The plain kernel under the name of the quick one.
+    source.write_text(text.replace("(VECTOR,),\n        _vector,", "(V1,),\n        _v1,"))
+    wanted = Wanted(suite=str(suite(tmp_path)), device="cuda", variant="v*")
+    result = run(Request(base=str(base), head=str(head), wanted=wanted, trust_code=False), Silent())
+    found = {each.variant: each for each in result.benchmarks}
+    assert result.together
+    assert found["vector"].outcome is Outcome.SLOWER, found["vector"].reason
+    assert found["v1"].outcome in {Outcome.SAME, Outcome.AMBIGUOUS}, found["v1"].reason
+    assert all(each.clock == "CUDA graph, events" for each in found.values())
+    print({name: (each.ratio, each.smallest, each.seconds) for name, each in found.items()})
+
+
+def suite(folder: Path) -> Path:
+    path = folder / "suite.toml"
+    path.write_text('title = "one"\n[[workloads]]\nop = "i2s_quantize"\naxes = { n = 1048576 }\nmeasure = true\n')
+    return path

@@ -1,0 +1,59 @@
+"""The script that measures the gate runs, goes on where it was stopped, and its table and noise are as its README says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timing
+
+SHORT = ("--seconds", "0.05", "--block", "0.02")
+
+
+@pytest.fixture
+def power(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The script, called with arguments; what it prints."""
+    for needed in ("asv", "pytest_benchmark"):
+        pytest.importorskip(needed)
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "gate")
+    import power as script
+
+    def called(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["power.py", *arguments])
+        script.main()
+        return capsys.readouterr().out
+
+    return called
+
+
+def test_trials_are_made_resumed_and_shown(power: Callable[..., str], tmp_path: Path) -> None:
+    out = tmp_path / "power.json"
+    power("--out", str(out), "--trials", "1", *SHORT)
+    printed = power("--out", str(out), "--trials", "2", "--resume", *SHORT)
+    found = json.loads(out.read_text())
+    assert [trial["extra"] for trial in found["trials"][:3]] == [0.0, 0.02, 0.05]
+    cells = {(trial["load"], trial["extra"]) for trial in found["trials"]}
+    assert len(cells) == len(found["trials"]) == 6
+    assert [len(load["aa"]) for load in found["noise"].values()] == [1, 1, 0, 0]
+    assert all(len(logs) >= 10 and isinstance(logs[0], float) for load in found["noise"].values() for logs in load["aa"])
+    for said in ("pytest-benchmark mean:5%, two blocks", "asv compare, factor 1.1, interleaved", "in 0.5 s: ", "edge of the dead band"):
+        assert said in printed
+
+
+def test_one_launch_says_one_verdict(power: Callable[..., str]) -> None:
+    assert power("--launch", "quantize", "3200", "--seconds", "1") == "SLOWER\n"  # twice the work
+
+
+def test_old_results_are_not_overwritten_nor_mixed_with_others(
+    power: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "power.json"
+    out.write_text(json.dumps({"seconds": 1.0, "block": 0.4}))
+    for arguments, said in (((), "--resume goes on with it"), (("--resume", *SHORT), "can only go on with that")):
+        with pytest.raises(SystemExit, match="2"):
+            power("--out", str(out), *arguments)
+        assert said in capsys.readouterr().err

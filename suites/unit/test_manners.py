@@ -1,0 +1,268 @@
+"""How the command line behaves towards terminals, shells and scripts."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from rich.console import Console
+
+from tritmark.harness import cli, completion
+from tritmark.harness.errors import UsageError
+from tritmark.harness.examples import EXAMPLES, epilog
+from tritmark.harness.progress import Terminal
+from tritmark.harness.providers import load
+from tritmark.harness.record import Record
+
+COMMAND = typer.main.get_command(cli.app)
+NAMES = sorted(COMMAND.commands)  # type: ignore[attr-defined]
+MAIN = "import sys\nsys.argv[0] = 'tritmark'\nfrom tritmark.harness.cli import main\nmain()"
+COLOUR = re.compile(r"\x1b\[[0-9;]*(?:3[0-7]|9[0-7]|38;[0-9;]+)m")
+
+
+def parsed(line: str) -> Any:
+    """The context of a command line's command, as the command line itself parses it; nothing runs. Raises what bad usage raises."""
+    first, *words = shlex.split(line)
+    assert first == "tritmark"
+    root = COMMAND.make_context("tritmark", list(words))
+    name = words[0]
+    return COMMAND.commands[name].make_context(name, words[1:], parent=root)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_examples_and_they_parse(name: str) -> None:
+    assert EXAMPLES[name], "examples.py has none"
+    for line, meaning in EXAMPLES[name]:
+        words = shlex.split(line, comments=True)
+        if ">" in words:
+            words = words[: words.index(">")]
+        assert words[:2] == ["tritmark", name]
+        assert meaning
+        parsed(shlex.join(words))
+
+
+def test_examples_are_of_commands_that_exist() -> None:
+    assert sorted(EXAMPLES) == NAMES
+    assert epilog("none") is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_ends_with_the_examples(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(sys, "argv", ["tritmark", name, "--help"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    end = told.out[told.out.index("Examples:") :]
+    for line, meaning in EXAMPLES[name]:
+        assert f"{line}  # {meaning}" in " ".join(end.split()).replace(f"{line} #", f"{line}  #")
+
+
+# Colours
+
+
+def in_terminal(*arguments: str, **variables: str) -> str:
+    """What a command writes where both its streams are a terminal."""
+    ours, theirs = pty.openpty()
+    kept = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS"}}
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env={**kept, "TERM": "xterm-256color", **variables},
+    )
+    os.close(theirs)
+    told = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # what Linux answers once nobody has the other end
+            break
+        if not part:
+            break
+        told += part
+    os.close(ours)
+    assert process.wait(timeout=60) == 2
+    return told.decode()
+
+
+BAD = ("frame", "--to", "parquet")
+
+
+@pytest.mark.parametrize("arguments", [BAD, ("list", "planets")], ids=["ours", "typer's"])
+def test_colours_in_a_terminal(arguments: tuple[str, ...]) -> None:
+    assert COLOUR.search(in_terminal(*arguments))
+    assert not COLOUR.search(in_terminal(*arguments, NO_COLOR="1"))
+    dumb = in_terminal(*arguments, TERM="dumb")
+    assert "\x1b" not in dumb
+
+
+def test_a_pipe_gets_colours_only_where_they_are_forced() -> None:
+    for variables, coloured in (({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)):
+        kept = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
+        done = subprocess.run([sys.executable, "-c", MAIN, *BAD], capture_output=True, text=True, env={**kept, **variables}, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert bool(COLOUR.search(done.stderr)) is coloured, variables
+
+
+# Progress
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_progress_tells_the_time_left(gpu_record: Record, width: int) -> None:
+    stream = io.StringIO()
+    terminal = Terminal(Console(file=stream, force_terminal=True, width=width, color_system=None))
+    now = 0.0
+    terminal._bar.get_time = lambda: now
+    with terminal:
+        terminal.planned(10)
+        for _ in range(5):
+            now += 2.0
+            terminal.finished(gpu_record.runs[0])
+            terminal.started("the next\x1b[31m" + " and so on" * 20)
+        terminal._bar.refresh()
+        told = re.sub(r"\x1b\[[0-9?;]*[a-zA-Z]", "", stream.getvalue())
+    last = re.split(r"[\r\n]+", told.rstrip())[-1]
+    assert len(last) <= width
+    assert "5/10" in last
+    assert re.search(r"left 0:00:(10|12)", last), last
+    assert "the next\\x1b[31m" in last
+
+
+def test_progress_where_lines_cannot_be_redrawn(gpu_record: Record) -> None:
+    stream = io.StringIO()
+    with Terminal(Console(file=stream, width=120)) as terminal:
+        terminal.planned(2)
+        for run in gpu_record.runs[:2]:
+            terminal.started(run.id)
+            terminal.finished(run)
+    (line,) = stream.getvalue().strip().splitlines()
+    assert "2/2" in line
+    assert "\x1b" not in stream.getvalue()
+    assert "\r" not in stream.getvalue()
+
+
+# Completion
+
+
+def completed(line: str, cwd: Path) -> list[str]:
+    """What bash is offered for the last word of the line."""
+    words = line.split(" ")
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "_TRITMARK_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
+        check=False,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_bash_is_offered_what_there_is(tmp_path: Path) -> None:
+    assert completed("tritmark run --op i2s_d", tmp_path) == ["i2s_dequantize"]
+    (tmp_path / "results/runs").mkdir(parents=True)
+    (tmp_path / "results/runs/20250102T000000Z-00000002.json").touch()
+    assert completed("tritmark verify 2025", tmp_path) == ["20250102T000000Z-00000002"]
+
+
+def test_what_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = load()
+    assert completion.ops("") == list(installed.ops)
+    assert completion.suites("s") == [name for name in installed.suites() if name.startswith("s")]
+    assert completion.formats("tq") == [name for name in installed.formats if name.startswith("tq")]
+    assert set(completion.devices("")) == set(installed.registry.devices)
+    assert "avx2" in completion.variants("")
+    assert len(set(completion.variants(""))) == len(completion.variants(""))
+    ids = completion.variants("cpu/i2s_q")
+    assert ids
+    assert all(each.startswith("cpu/i2s_quantize/") for each in ids)
+    monkeypatch.chdir(tmp_path)
+    assert completion.records("") == []
+    (tmp_path / "results/runs/20250101T000000Z-00000001.partial").mkdir(parents=True)
+    for day in (2, 3):
+        (tmp_path / f"results/runs/2025010{day}T000000Z-00000002.json").touch()
+    assert completion.interrupted("") == ["20250101T000000Z-00000001"]
+    assert completion.records("2025") == ["20250103T000000Z-00000002", "20250102T000000Z-00000002"]
+    assert completion.records("x") == []
+
+
+def test_completion_says_nothing_where_kernels_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tritmark.harness import providers
+
+    def broken() -> None:
+        raise UsageError("provider 'builtin' cannot be loaded")
+
+    monkeypatch.setattr(providers, "load", broken)
+    assert completion.ops("") == completion.suites("") == completion.variants("") == []
+
+
+def test_completion_is_quick() -> None:
+    """By what it imports, which is the same on every machine."""
+    code = (
+        "import sys\nfrom tritmark.harness import cli, completion\n"
+        "completion.ops(''), completion.variants(''), completion.suites(''), completion.formats(''), completion.records('')\n"
+        "costly = {'matplotlib', 'pandas', 'scipy', 'jinja2', 'gguf', 'ml_dtypes', 'cpuinfo', 'pyarrow'}\n"
+        "costly |= {'tritmark.harness.record', 'tritmark.harness.store', 'tritmark.harness.report.page'}\n"
+        "print(*sorted(costly & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_the_shell_gets_its_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--install-completion", "--show-completion"):
+        assert option in "".join(each for parameter in COMMAND.params for each in parameter.opts)
+    monkeypatch.setenv("_TRITMARK_COMPLETE", "source_bash")
+    monkeypatch.setattr(sys, "argv", ["tritmark"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0
+    assert "complete -o default -F _tritmark_completion tritmark" in capsys.readouterr().out
+
+
+# Files of users
+
+
+def test_a_misspelt_key_that_is_needed_is_told_as_misspelt(tmp_path: Path) -> None:
+    """It is missing as well, but that is not the clue."""
+    from tritmark.harness.candidate.manifest import read_manifest
+
+    text = 'op = "i2s_quantize"\ndtype = "int8"\nfuncton = "f"\narguments = ["x", "scale", "q", "n", "bad"]\n'
+    with pytest.raises(UsageError, match=r"my\.toml:3:1: unknown key 'functon'; did you mean 'function'\?"):
+        read_manifest(tmp_path / "my.c", Path("my.toml"), text, load(), launched=False)
+
+
+# Exit status
+
+
+def test_the_statuses_differ() -> None:
+    told = (cli.PASSED, cli.FAILED, cli.USAGE, cli.UNAVAILABLE, cli.AMBIGUOUS, cli.INTERRUPTED)
+    assert told == (0, 1, 2, 3, 4, 130)
+
+
+def test_ctrl_c_in_any_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from tritmark.harness.frame import table
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(table, "find", interrupt)
+    monkeypatch.setattr(sys, "argv", ["tritmark", "frame"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 130
+    assert "Traceback" not in capsys.readouterr().err
