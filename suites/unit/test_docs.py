@@ -48,7 +48,7 @@ NOT_RUN = {
     "python3 -m venv .venv": "made before the tests",
     ".venv/bin/pip install .": "made before the tests",
     ".venv/bin/pip install tox": "made before the tests",
-    ".venv/bin/tox": "runs these tests",
+    ".venv/bin/tox run-parallel": "runs these tests",
     ". .venv/bin/activate": "a shell's own",
     "git switch -c slow": "changes the repository",
     'git commit -am "Dequantize twice"': "changes the repository",

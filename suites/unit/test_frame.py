@@ -204,7 +204,8 @@ def test_the_command(tritmark: Callable[..., tuple[int, str, str]], gpu_record: 
     assert [path.name for path in Path().iterdir() if path.is_file()] == ["x.csv"]
 
 
-def test_every_column_is_described(tritmark: Callable[..., tuple[int, str, str]]) -> None:
+def test_every_column_is_described(tritmark: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # pytest-xdist says 80, and descriptions would go over lines
     _, out, _ = tritmark("frame", "--columns")
     told = {line.split()[0] for line in out.splitlines()[2:] if line.strip()}
     assert {*NAMES, "axis_*", *(name for name, *_ in SAMPLES)} == told
