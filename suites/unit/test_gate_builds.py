@@ -6,11 +6,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
+import tritmark.harness
 from tritmark.harness.errors import UsageError
 from tritmark.harness.gate.benchmarks import Wanted
 from tritmark.harness.gate.build import built
@@ -102,7 +102,7 @@ def test_a_folder_without_kernels_or_with_broken_ones_is_no_build(tmp_path: Path
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
     """Two copies of what is installed here; in the second the CPU's i2s_quantize takes plain C for whatever it is asked for."""
-    installed = Path(str(distribution("tritmark").locate_file("")))
+    installed = Path(next(iter(tritmark.harness.__path__))).parents[1]
     folder = tmp_path_factory.mktemp("copies")
     sites = [folder / name for name in ("base", "head")]
     for site in sites:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tritmark.harness import cli, machine, providers
 from tritmark.harness.errors import RecordError
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import Footing, Lane, Layer, Record, Run, Status, seal, sealed
+from tritmark.harness.record import SCHEMA_VERSION, Footing, Lane, Layer, Record, Run, Status, seal, sealed
 from tritmark.harness.spec import Receipt, Variant
 from tritmark.harness.store import read
 from tritmark.harness.verify import check, verify
@@ -149,10 +149,10 @@ def test_any_changed_byte_is_found(simulated_record: Record, tmp_path_factory: p
         lambda text: text[:-1],
         lambda text: text + "\n",
         lambda text: text.replace('"seed": 7', '"seed": 8', 1),
-        lambda text: text.replace('"schema_version": 3', '"schema_version": 1'),
+        lambda text: text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 1'),
         lambda text: json.dumps(json.loads(text)),
         lambda text: json.dumps({**json.loads(text), "digest": ""}, indent=1),
-        lambda text: text.replace('"schema_version": 3', '"schema_version": 1').rpartition(',\n "digest"')[0] + "\n}\n",
+        lambda text: text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 1').rpartition(',\n "digest"')[0] + "\n}\n",
     ],
 )
 def test_an_edited_file_is_found(file: Path, edit: Callable[[str], str]) -> None:
