@@ -33,7 +33,10 @@ def unadvised(record: Record) -> tuple[str, ...]:
             "Nsight Compute's counters are not available; `ncu --csv --page raw COMMAND > FILE.csv` where the driver lets you, then "
             "`tritmark advise --ncu FILE.csv`",
         ),
-        *_told([run for run in devices if run.plain is None], "launches one by one were not compared with a graph; measure again"),
+        *_told(
+            [run for run in devices if run.plain is None],
+            "launches one by one were not compared with a graph, as their device has no clock for that",
+        ),
         *_told(
             [run for run in devices if run.upload is None or run.download is None],
             "copies to the device and back were not timed; measure again",

@@ -137,12 +137,6 @@ def _clock() -> Clock:
     return GraphClock()
 
 
-def _plain_clock() -> Clock:
-    from tritmark.kernels.cuda.plain import PlainClock
-
-    return PlainClock()
-
-
 def _ceilings() -> Mapping[str, Ceiling]:
     from tritmark.kernels.cuda.ceilings import ceilings
 
@@ -168,7 +162,6 @@ DEVICE = Device(
     missing=missing,
     simulated=simulated,
     memory=_memory,
-    plain_clock=_plain_clock,
     proof=proof,
     adopt=_adopt,
 )

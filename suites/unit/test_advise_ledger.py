@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,11 @@ import pytest
 from tritmark.harness.advise.advise import advise
 from tritmark.harness.advise.ledger import GOAL, Ledger, Measured, Outcome, add, read, text
 from tritmark.harness.advise.outcome import follow_up, inside, ledger_of, settle
-from tritmark.harness.errors import DeviceError, RecordError, UsageError
+from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.measure.scaling import counts, plain, scaled
 from tritmark.harness.record import Gain, Record, sealed
 from tritmark.harness.spec import Launch
 from tritmark.harness.store import Store
-from tritmark.kernels.cuda import plain as plain_clock
 
 ROOT = Path(__file__).parents[2]
 
@@ -227,49 +225,3 @@ def test_plain_is_the_time_of_launches_one_by_one_over_that_in_a_graph() -> None
     found = plain(kernel, Machinery(lambda: Told(extra=4000)), np.random.default_rng(0))  # type: ignore[arg-type]
     assert found is not None
     assert found.median == pytest.approx(3)
-
-
-class Stream:
-    """Time goes by with what is put into it."""
-
-    now = 0.0
-
-    def synchronize(self) -> None:
-        pass
-
-
-class Event:
-    def record(self, stream: Stream) -> None:
-        self.at = stream.now
-
-    def since(self, earlier: Event) -> float:
-        return self.at - earlier.at
-
-
-@dataclass
-class OnDevice:
-    ns: float
-    counted: int = 0
-    measured: float = 0.0
-
-    def put(self, stream: Stream) -> None:
-        stream.now += self.ns
-
-    def count(self, runs: int) -> None:
-        self.counted += runs
-
-    def timed(self, runs: int, device_ns: float) -> None:
-        self.measured += device_ns
-
-
-def test_the_plain_clock_times_launches_one_by_one_and_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = SimpleNamespace(simulated=False, stream=Stream(), new_event=Event)
-    monkeypatch.setattr(plain_clock, "room", lambda: SimpleNamespace(backend=backend))
-    first, second = OnDevice(1000), OnDevice(3000)
-    launches: Any = [first, second]
-    assert plain_clock.PlainClock().sample(launches, 1, 3) == 7000
-    assert (first.counted, second.counted) == (1, 2)
-    assert first.measured + second.measured == pytest.approx(7000)
-    backend.simulated = True
-    with pytest.raises(DeviceError, match="no speed"):
-        plain_clock.PlainClock().sample(launches, 0, 1)
