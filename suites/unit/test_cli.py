@@ -589,6 +589,8 @@ def test_ctrl_c_twice(tmp_path: Path) -> None:
     sizes = ", ".join(f"{{ n = {n} }}" for n in range(200_000, 200_400))
     (tmp_path / "long.toml").write_text(f'title = "long"\n[[workloads]]\nop = "absmean_quantize"\nshapes = [{sizes}]\n')
     code = (
+        # What runs in the background, as some CI does, has SIGINT ignored, and would here too.
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from tritmark.harness import machine, cli\nimport sys\n"
         "machine.measure_ceilings = lambda device: []\n"
         "sys.argv = ['tritmark', 'run', '--suite', 'long.toml', '--variant', 'scalar']\ncli.main()"
