@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tritmark.harness.measure.heap import trim
@@ -15,6 +16,8 @@ CLEAR = Path("/proc/self/clear_refs")
 
 _RESET = b"5"
 _KNOWN = 1 << 20
+_SET_THP_DISABLE, _GET_THP_DISABLE = 41, 42  # linux/prctl.h
+_HUGE = 1 << 21
 
 
 class UnreadableError(Exception):
@@ -24,8 +27,27 @@ class UnreadableError(Exception):
 def peak(work: Callable[[], object]) -> int:
     """Bytes that were resident at the most during `work`, beyond what was resident before it. Raises UnreadableError.
 
-    Free memory of the heap goes back to the system first: what `work` takes from there would not show otherwise.
+    Free memory of the heap goes back to the system first: what `work` takes from there would not show otherwise. Pages are small meanwhile:
+    a huge one counts as 2 MiB, however little of it is wanted.
     """
+    with small_pages():
+        return _peak(work)
+
+
+@contextmanager
+def small_pages() -> Iterator[bool]:
+    """While this lasts, no page becomes a huge one. Gives whether the system obeys."""
+    prctl = ctypes.CDLL(None).prctl
+    before = prctl(_GET_THP_DISABLE, 0, 0, 0, 0)
+    obeyed = before >= 0 and prctl(_SET_THP_DISABLE, 1, 0, 0, 0) == 0
+    try:
+        yield obeyed
+    finally:
+        if obeyed:
+            prctl(_SET_THP_DISABLE, before, 0, 0, 0)
+
+
+def _peak(work: Callable[[], object]) -> int:
     trim()
     try:
         CLEAR.write_bytes(_RESET)
@@ -41,9 +63,11 @@ def floor() -> int:
     or is further off for pages that are known.
 
     The kernel counts pages for each core and sums them up only once a core has a batch of them, of max(32, 2 cores) pages (Linux's
-    lib/percpu_counter.c), or before Linux 6.2 of 64 pages a thread (mm/memory.c). Raises UnreadableError.
+    lib/percpu_counter.c), or before Linux 6.2 of 64 pages a thread (mm/memory.c). Where huge pages cannot be kept away, one of them is
+    within the error. Raises UnreadableError.
     """
-    batch = mmap.PAGESIZE * max(64, 2 * (os.cpu_count() or 1))
+    with small_pages() as obeyed:
+        batch = mmap.PAGESIZE * max(64, 2 * (os.cpu_count() or 1)) if obeyed else _HUGE
     return max(batch, peak(_nothing), abs(peak(_touch) - _KNOWN))
 
 
