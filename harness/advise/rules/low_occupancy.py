@@ -54,7 +54,7 @@ RULE = Rule(
 Looks at resident threads over those that a multiprocessor of that compute capability holds, of launches of at least one full wave.
 Formula: 1 / (1 - p) with p = 1 - occupancy, at most; promised from {facts.REACHED} of what it adds to 1. Under {LOW} a kernel that
 waits for memory has too few warps to hide the wait. Kernels with much under way in each thread reach their ceiling with less
-(gemv_mma and gemv_rows here, at 31 to 47 %): so it speaks only where no load is of {WIDE} bits, and far above the time of bytes and
+(gemv_mma and gemv_rows here): so it speaks only where no load is of {WIDE} bits, and far above the time of bytes and
 operations.""",
     judge=_judge,
 )

@@ -70,7 +70,6 @@ ones than the processor has, or integer products are added up without {DOT} wher
 Formula: the ratio of lanes (of {LANE} bits for scalar code), twice that without {DOT}; promised from {facts.REACHED} of what it adds
 to 1 to what bytes and operations allow. It speaks only where the time lies far above that of bytes and operations: memory does not
 become faster by wider vectors.
-Calibrated on the ladder of this package's own instruction sets (Zen 4, two cores, 68 Runs): the best set's measured gain lay in 40 of
-49 intervals; a vector of 512 bits brings Zen 4 less than twice what one of 256 does.""",
+The ladder of this package's own instruction sets is what it can be held against: `python suites/advise/score.py --code RECORD`.""",
     judge=_judge,
 )
