@@ -426,10 +426,11 @@ class Device:
     the fastest for a footprint and number of threads is the ceiling. `forced()` names the only variant that automatic selection may take,
     or None. `code_hash(variant id)` is the SHA-256 of the compiled code that holds the variant, `compiler()` what it was compiled with;
     both "" where the device cannot tell. `missing()` says why the device cannot be used here and what to do about it, or None.
-    `simulated()`: a simulator stands in for it, so nothing on it has a speed. `plain_clock()` times launches put one by one where
-    `clock()` has them in a graph, None where there are no graphs. `memory()` is the device's own memory, None where kernels work on the
-    host's. `proof(launch)` is what the launcher collected, None where the launch tells all there is. `adopt(manifest)` makes variants of
-    a user's file that only this device understands (see harness.candidate), None where it takes no files.
+    `simulated()`: a simulator stands in for it, so nothing on it has a speed. `plain_clock()` times launches handed over one by one
+    where `clock()` leaves no gaps between them, None where there is no such difference. `memory()` is the device's own memory, None where
+    kernels work on the host's. `proof(launch)` is what the launcher collected, None where the launch tells all there is.
+    `adopt(manifest)` makes variants of a user's file that only this device understands (see harness.candidate), None where it takes no
+    files.
     """
 
     type: str

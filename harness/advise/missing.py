@@ -35,7 +35,7 @@ def unadvised(record: Record) -> tuple[str, ...]:
         ),
         *_told(
             [run for run in devices if run.plain is None],
-            "launches one by one were not compared with a graph, as their device has no clock for that",
+            "launches one by one were not compared with a graph; measure again, with a device that has a clock for that",
         ),
         *_told(
             [run for run in devices if run.upload is None or run.download is None],

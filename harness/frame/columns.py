@@ -155,7 +155,11 @@ COLUMNS: tuple[Column, ...] = (
     Column("read", "integer", "B", "least that the workload reads", lambda record, run: run.performance.read or None),
     Column("written", "integer", "B", "least that it writes", lambda record, run: run.performance.written or None),
     Column("operations", "integer", "", "least arithmetic operations", lambda record, run: run.performance.operations or None),
-    *_ratio("plain_over_graph", "launches one by one over the same in a CUDA graph", lambda run: run.plain),
+    *_ratio(
+        "plain_over_graph",
+        "launches handed over one by one over the same without gaps, in a CUDA graph where a call is short",
+        lambda run: run.plain,
+    ),
     Column("scaling_threads", "integer", "", "most that it was timed on", lambda record, run: getattr(_widest(run), "threads", None)),
     *_ratio("scaling", "time on one thread over that on scaling_threads", lambda run: getattr(_widest(run), "speedup", None)),
     *_verdict("memory"),

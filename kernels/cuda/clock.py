@@ -33,6 +33,30 @@ MOST_WAIT_NS = 2_000_000
 _REMEMBERED = 9
 
 
+def timeable() -> Room:
+    """The room, if its device has a speed. Raises DeviceError in the simulator."""
+    here = room()
+    if here.backend.simulated:
+        raise DeviceError("a simulated device has no speed", next_step="unset TRITMARK_CUDA on a machine with a GPU")
+    return here
+
+
+def turn_of(launches: Sequence[Launch], first: int, calls: int) -> list[CudaLaunch]:
+    """The launches of a sample in order: its `calls` calls go through them from the first, again and again."""
+    if calls < 1 or not launches or any(not isinstance(launch, CudaLaunch) for launch in launches[:1]):
+        raise ValueError(f"{calls} calls of {len(launches)} launches; legal: at least one of each, launches of the GPU")
+    return cast("list[CudaLaunch]", [launches[(first + call) % len(launches)] for call in range(min(calls, len(launches)))])
+
+
+def count(turn: Sequence[CudaLaunch], calls: int, taken_ns: float) -> None:
+    """Count in each launch how often it ran in a sample of `calls`, and its share of the time."""
+    rounds, rest = divmod(calls, len(turn))
+    for index, launch in enumerate(turn):
+        runs = rounds + (index < rest)
+        launch.count(runs)
+        launch.timed(runs, taken_ns * runs / calls)
+
+
 class GraphClock:
     """Times launches on the device, with its events. Counts in each launch what ran and what was measured of it."""
 
@@ -50,26 +74,16 @@ class GraphClock:
         Raises DeviceError in the simulator, which has no speed, LaunchError where a graph does not hold what was recorded, and
         DeviceFaultError where a kernel broke.
         """
-        here = room()
-        if here.backend.simulated:
-            raise DeviceError("a simulated device has no speed", next_step="unset TRITMARK_CUDA on a machine with a GPU")
-        if calls < 1 or not launches or any(not isinstance(launch, CudaLaunch) for launch in launches[:1]):
-            raise ValueError(f"{calls} calls of {len(launches)} launches; legal: at least one of each, launches of the GPU")
+        here, turn = timeable(), turn_of(launches, first, calls)
         if launches is not self._launches:
             self._graphs.clear()
             self._launches, self._call_ns = launches, 0.0
-        first %= len(launches)
-        turn = cast("list[CudaLaunch]", [launches[(first + call) % len(launches)] for call in range(min(calls, len(launches)))])
         recorded = calls > 1 and self._call_ns < PLAIN_NS
         self.name = "CUDA graph, events" if recorded else "CUDA events"
-        graph = self._graph(here, turn, first, calls) if recorded else None
+        graph = self._graph(here, turn, first % len(launches), calls) if recorded else None
         taken = self._between_events(here, turn, calls, graph)
         self._call_ns = taken / calls
-        rounds, rest = divmod(calls, len(turn))
-        for index, launch in enumerate(turn):
-            runs = rounds + (index < rest)
-            launch.count(runs)
-            launch.timed(runs, taken * runs / calls)
+        count(turn, calls, taken)
         return round(taken)
 
     def _between_events(self, here: Room, turn: list[CudaLaunch], calls: int, graph: Graph | None) -> float:

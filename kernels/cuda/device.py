@@ -137,6 +137,12 @@ def _clock() -> Clock:
     return GraphClock()
 
 
+def _plain_clock() -> Clock:
+    from tritmark.kernels.cuda.plain import PlainClock
+
+    return PlainClock()
+
+
 def _ceilings() -> Mapping[str, Ceiling]:
     from tritmark.kernels.cuda.ceilings import ceilings
 
@@ -154,6 +160,7 @@ DEVICE = Device(
     summary="an NVIDIA GPU, through PyCUDA",
     features=features,
     clock=_clock,
+    plain_clock=_plain_clock,
     ceilings=_ceilings,
     cores=lambda: 1,
     forced=forced,

@@ -14,6 +14,7 @@ import pytest
 from tritmark.harness.errors import DeviceError, DeviceFaultError, LaunchError
 from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.measure.alternate import LONGEST_NS, SHORTEST_NS, Timed, calibrate
+from tritmark.harness.measure.scaling import plain
 from tritmark.kernels.cuda import clock as clock_module
 from tritmark.kernels.cuda import device
 from tritmark.kernels.cuda import room as room_module
@@ -21,6 +22,7 @@ from tritmark.kernels.cuda.ceilings import NOTHING, WAIT
 from tritmark.kernels.cuda.clock import MOST_WAIT_NS, PLAIN_NS, GraphClock
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import Call, CudaLaunch
+from tritmark.kernels.cuda.plain import PlainClock
 from tritmark.kernels.cuda.stats import PerformanceStats
 
 INFO = DeviceInfo(
@@ -313,6 +315,30 @@ def test_a_simulated_device_has_no_clock(gpu: FakeRoom) -> None:
     gpu.backend.simulated = True
     with pytest.raises(DeviceError, match="no speed"):
         GraphClock().sample([gpu.launch(1.0)], 0, 1)
+
+
+def test_plain_launches_are_not_recorded_and_nothing_holds_the_device_back(gpu: FakeRoom) -> None:
+    launches, clock = [gpu.launch(100.0), gpu.launch(200.0, 10.0), gpu.launch(300.0)], PlainClock()
+    assert clock.sample(launches, 1, 5) == 210 + 300 + 100 + 210 + 300
+    assert gpu.driver.ran == ["k1.0", "k1.1", "k3.0", "k0.0", "k1.0", "k1.1", "k3.0"]
+    assert (gpu.driver.instantiated, gpu.driver.waits) == (0, [])
+    assert [launch.runs for launch in launches] == [1, 2, 2]
+    assert [launch.proof.timed_runs for launch in launches] == [1, 2, 2]
+    gpu.backend.simulated = True
+    with pytest.raises(DeviceError, match="no speed"):
+        clock.sample(launches, 0, 1)
+
+
+@pytest.mark.skipif(device.missing() is not None or device.simulated(), reason=f"no real GPU: {device.missing()}")
+def test_launched_one_by_one_an_empty_kernel_takes_longer_on_a_real_gpu() -> None:
+    from tritmark.kernels.cuda.ceilings import ceilings
+    from tritmark.kernels.cuda.room import room
+
+    probe: Any = ceilings()["launch"].bind(room().array((64,), np.uint8), 1)
+    ratio = plain(probe, device.DEVICE, np.random.default_rng(0))
+    assert ratio is not None
+    assert ratio.low > 1, ratio
+    assert probe.runs == probe.proof.launches == probe.proof.timed_runs
 
 
 @pytest.mark.skipif(device.missing() is not None or device.simulated(), reason=f"no real GPU: {device.missing()}")
