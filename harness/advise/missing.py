@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tritmark.harness.advise.advise import forbidden, measured
+from tritmark.harness.advise.code.ncu import COMMAND
 from tritmark.harness.advise.evidence import Around, Evidence
 from tritmark.harness.advise.rules.better_isa import LADDER
 from tritmark.harness.record import HOST, Record, Run
@@ -30,8 +31,8 @@ def unadvised(record: Record) -> tuple[str, ...]:
         *(f"compiled code: {note}" for note in dict.fromkeys(note for run in runs if run.code is not None for note in run.code.notes)),
         *_told(
             [run for run in devices if run.code is None or not any(function.counters for function in run.code.functions)],
-            "Nsight Compute's counters are not available; `ncu --csv --page raw COMMAND > FILE.csv` where the driver lets you, then "
-            "`tritmark advise --ncu FILE.csv`",
+            f"Nsight Compute's counters are not available; put a workload, without `measure`, into ONE.toml, `{COMMAND}` where the driver "
+            "lets you, then `tritmark advise --ncu FILE.csv`",
         ),
         *_told(
             [run for run in devices if run.plain is None],

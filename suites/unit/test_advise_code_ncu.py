@@ -174,7 +174,7 @@ SECTORS = "memory_l2_theoretical_sectors_global"
 BANKS, WAVES = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
 LOCAL, L2 = "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", "lts__t_sectors_srcunit_tex.sum"
-USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"
+USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"
         ),
         ("ncu-registers", {WARPS: 50.0}, 2.0, {WARPS: 90.0}),
         ("ncu-occupancy", {WARPS: 100.0, ACHIEVED: 50.0}, 2.0, {WARPS: 50.0, ACHIEVED: 45.0}),
-        ("ncu-sectors", {USED: 25.0}, 4.0, {USED: 100.0}),
+        ("ncu-sectors", {USED: 8.0}, 4.0, {USED: 32.0}),
         ("ncu-misses", {"dram__bytes_read.sum": 3000.0}, 3.0, {"dram__bytes_read.sum": 1100.0}),
         ("ncu-l2", {SECTORS: 200.0, f"{SECTORS}_ideal": 100.0}, 2.0, {SECTORS: 100.0, f"{SECTORS}_ideal": 100.0}),
         ("ncu-banks", {BANKS: 50.0, WAVES: 100.0}, 2.0, {BANKS: 0.0, WAVES: 100.0}),

@@ -18,7 +18,8 @@ from tritmark.harness.record import Code, Function, Record, Run
 
 MOST_BYTES = 256 << 20
 SOURCE = "Nsight Compute"
-COMMAND = "ncu --csv --page raw --set full COMMAND > FILE.csv"
+COMMAND = "ncu --csv --page raw --set full tritmark run --suite ONE.toml --in-process > FILE.csv"
+"""ONE.toml holds the workload in question, without `measure`: each launch that is profiled takes a second."""
 
 DENIED = "ERR_NVGPUCTRPERM"
 MEND = (
@@ -43,9 +44,7 @@ LABELS: Mapping[tuple[str, bool], str] = {
     ("Registers Per Thread", False): "launch__registers_per_thread",
     ("Duration", False): "gpu__time_duration.sum",
     ("Average SM Active Cycles", False): "sm__cycles_active.avg",
-    ("Maximum SM Active Cycles", False): "sm__cycles_active.max",
     ("Average L2 Active Cycles", False): "lts__cycles_active.avg",
-    ("Maximum L2 Active Cycles", False): "lts__cycles_active.max",
 }
 """Names that the details page shows, and whether in percent, as metrics of the raw page."""
 
@@ -227,7 +226,7 @@ def _noted(run: Run, note: str) -> Run:
 
 
 def _with(run: Run, launch: Counted) -> Run:
-    """With the counters at the function; of several launches of it the last counts, whose caches are warm."""
+    """With the counters at the function; of several launches of it the last counts."""
     code = run.code or Code()
     known = {function.name: function for function in code.functions}
     function = known.get(launch.kernel, Function(name=launch.kernel, target=""))

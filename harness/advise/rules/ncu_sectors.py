@@ -7,17 +7,19 @@ from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
 
-USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"
-WELL = 80.0
+USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
+SECTOR = 32
+"""Bytes."""
+WELL = 0.8
 EDIT = "let neighbouring threads read neighbouring bytes: transpose through shared memory, or change the layout"
 
 
 def _judge(evidence: Evidence) -> Finding | None:
     for function in facts.counted(evidence):
         used = facts.counter(function, USED)
-        if used is None or not 0 < used < WELL:
+        if used is None or not 0 < used < WELL * SECTOR:
             continue
-        found = gain(1.0, 100 / used)
+        found = gain(1.0, SECTOR / used)
         if found is not None:
             return Finding(evidence=(facts.of(function), *facts.counters(function, USED)), gain=found, edit=EDIT)
     return None
@@ -28,8 +30,8 @@ RULE = Rule(
     number=34,
     title="Of each 32-byte sector that is loaded only a part is used",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
-    explanation="""\
-Looks at the bytes used of each sector that global loads fetch, in percent of 32 bytes.
-Formula: 100 / that, at most: caches serve a part of the sectors twice.""",
+    explanation=f"""\
+Looks at the bytes used of each sector of {SECTOR} bytes that global loads fetch.
+Formula: {SECTOR} over that, at most: caches serve a part of the sectors twice. Below {WELL:.0%} of a sector.""",
     judge=_judge,
 )
