@@ -107,14 +107,20 @@ class Installed:
 
     def suite(self, name: str) -> Suite:
         """The suite of that name, or in that file. Raises UsageError where there is none, or something is wrong with it."""
-        from tritmark.harness.suite import nearest, read_suite
+        from tritmark.harness.suite import read_suite
+
+        return read_suite(self.suite_file(name), name, self.known)
+
+    def suite_file(self, name: str) -> Path:
+        """Where the suite of that name is, or that file. Raises UsageError where there is none."""
+        from tritmark.harness.suite import nearest
 
         if name.endswith(".toml"):
-            return read_suite(Path(name), name, self.known)
+            return Path(name)
         named = self.suites()
         if name not in named:
             raise UsageError(f"unknown suite {name!r}; {nearest(name, named)}, or the path of a .toml file")
-        return read_suite(named[name], name, self.known)
+        return named[name]
 
 
 def load(candidates: Sequence[Candidate] = ()) -> Installed:

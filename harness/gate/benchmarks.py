@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tritmark.harness.gate.task import Task
 from tritmark.harness.record import Model
+from tritmark.harness.suite import read_suite
 
 if TYPE_CHECKING:
     from tritmark.harness.gate.opened import Opened
@@ -33,7 +34,10 @@ def tasks(build: Opened, wanted: Wanted) -> list[Task]:
     Raises UsageError for a suite that the build does not have, or that names what it lacks.
     """
     with build.inside():
-        suite = build.installed.suite(wanted.suite)
+        path = build.installed.suite_file(wanted.suite)
+    # Not inside: what is imported there is the build's, and an older harness reads suites in its own way.
+    suite = read_suite(path, wanted.suite, build.installed.known)
+    with build.inside():
         found: dict[str, Task] = {}
         for item in suite.selected:
             if not item.workload.measure or not fnmatchcase(item.workload.op, wanted.op):

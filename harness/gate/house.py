@@ -149,7 +149,7 @@ class RemoteSeat:
     def __init__(self, house: Remote, told: Mapping[str, Any]) -> None:
         self._house = house
         self.number = told["number"]
-        self.clock, self.code = str(told["clock"]), str(told["code"])
+        self.clock, self.code = "", str(told["code"])
         self.folder, self.told = house.folder, told["data"]
         self.calls = 1
 
@@ -159,7 +159,7 @@ class RemoteSeat:
             return read(Path(folder), told)
 
     def calibrate(self) -> float:
-        call, self.calls = self._house.ask("calibrate", _SAMPLE_S, seat=self.number)
+        call, self.calls, self.clock = self._house.ask("calibrate", _SAMPLE_S, seat=self.number)
         return float(call)
 
     def take(self, calls: int) -> None:
@@ -211,14 +211,14 @@ class _Alone:
 
     def _seated(self, seat: Here) -> Any:
         self._seats.append(seat)
-        return {"number": len(self._seats) - 1, "clock": seat.clock, "code": seat.code, "data": self._data}
+        return {"number": len(self._seats) - 1, "code": seat.code, "data": self._data}
 
     def _outputs(self, seat: int, folder: str) -> Any:
         return save(Path(folder), self._seats[seat].outputs())
 
     def _calibrate(self, seat: int) -> Any:
         here = self._seats[seat]
-        return here.calibrate(), here.calls
+        return here.calibrate(), here.calls, here.clock
 
     def _take(self, seat: int, calls: int) -> None:
         self._seats[seat].take(calls)

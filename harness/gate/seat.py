@@ -26,8 +26,11 @@ Logical = Mapping[str, Any]
 class Seat(Protocol):
     """A kernel of one build on one workload."""
 
-    clock: str
     code: str
+
+    @property
+    def clock(self) -> str:
+        """Name of what times it, as of the last sample."""
 
     def outputs(self) -> dict[str, npt.NDArray[np.uint8]]:
         """Run once into poisoned arrays; the bytes of each output."""
@@ -83,10 +86,13 @@ class Here:
         each = self._sets.each[0]
         self._launch = variant.bind(each.inputs, each.outputs, self._task.axes, self._task.threads)
         clock = clock_for(self._device, [self._launch])
-        self.clock = str(clock.name)
         self._timed = Timed([self._launch], clock)
         # Native code imports nothing, and this clock's own Python neither.
         self._direct = self._launch.pointer is not None and not isinstance(getattr(type(clock), "sample", None), types.FunctionType)
+
+    @property
+    def clock(self) -> str:
+        return str(self._timed.clock.name)
 
     @property
     def calls(self) -> int:

@@ -86,6 +86,13 @@ class Decision:
     seconds: float
     pairs: int
     reason: str
+    bounds: tuple[float, float] = (-inf, inf)
+    """What the verdict rests on: of the log of the ratio, every look allowed for."""
+
+    def beyond(self, off: float, limits: Limits) -> bool:
+        """Whether SLOWER or FASTER would stand if the dead band were wider by `off`, a log of a ratio."""
+        band = log1p(limits.dead) + off
+        return self.bounds[0] > band or self.bounds[1] < -band
 
 
 def interval(logs: npt.ArrayLike, tail: float) -> tuple[float, float]:
@@ -164,7 +171,7 @@ def decide(pairs: Pairs, limits: Limits, noise: Sequence[float] = (), now: Calla
     seconds = (now() - start) / 1e9
     affordable = max(len(logs), int(len(logs) * limits.seconds / seconds)) if seconds > 0 else len(logs)
     seen = smallest(logs, limits, affordable, noise)
-    return Decision(verdict, ratio(logs), seen, seconds, len(logs), _reason(verdict, (low, high), limits, seconds))
+    return Decision(verdict, ratio(logs), seen, seconds, len(logs), _reason(verdict, (low, high), limits, seconds), (low, high))
 
 
 def _fill(pairs: Pairs, logs: list[float], target: int, end: float, start: int, now: Callable[[], int]) -> bool:

@@ -180,14 +180,16 @@ def _no_device() -> DeviceUnavailableError:
 
 def _mode_problem() -> DeviceUnavailableError | None:
     """The first device admits no process, or only the one that has it."""
-    info, mode = device_info(0), _attribute(_COMPUTE_MODE, _device(0))
+    # Every call of a kernel comes by here: all there is to know of the device takes a millisecond, its mode a few microseconds.
+    mode = _attribute(_COMPUTE_MODE, _device(0))
+    if mode not in {_PROHIBITED, _EXCLUSIVE} or (mode == _EXCLUSIVE and _ours()):
+        return None
+    info = device_info(0)
     if mode == _PROHIBITED:
         return DeviceUnavailableError(
             f"{info.name} is in compute mode PROHIBITED", next_step="an administrator can run nvidia-smi -c DEFAULT"
         )
-    if mode == _EXCLUSIVE and not _ours() and nvml.occupied(info.uuid):
-        return busy(info)
-    return None
+    return busy(info) if nvml.occupied(info.uuid) else None
 
 
 def busy(info: DeviceInfo, words: str = "another process has it for itself, compute mode EXCLUSIVE_PROCESS") -> DeviceUnavailableError:

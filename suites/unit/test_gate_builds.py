@@ -141,6 +141,15 @@ def test_the_native_modules_of_two_builds_are_two_in_one_process(copies: list[Pa
     assert base.sit(other).code == head.sit(other).code
 
 
+def test_suites_are_read_by_this_harness_and_not_by_the_builds(copies: list[Path], tmp_path: Path) -> None:
+    site = tmp_path / "older"
+    shutil.copytree(copies[0], site)
+    suite = site / "tritmark/harness/suite.py"
+    suite.write_text(suite.read_text().replace("def read_suite(", "def read_suite_as_it_was("))
+    wanted = Wanted(suite="smoke", op="i2s_quantize", device="cpu")
+    assert Local(site).tasks(wanted) == Local(copies[0]).tasks(wanted) != []
+
+
 def test_a_digest_is_of_what_is_installed_and_not_of_how(tmp_path: Path) -> None:
     one = gate_sites.site(tmp_path / "one", "a = 1")
     two = gate_sites.site(tmp_path / "two", "a = 1")

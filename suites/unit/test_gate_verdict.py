@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from math import expm1, inf, log1p
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.gate.measuring import _measured
 from tritmark.harness.gate.result import Outcome
+from tritmark.harness.gate.task import Task
 from tritmark.harness.gate.verdict import FIRST, Decision, Limits, decide, dependence, interval, ratio, smallest
 
 PAIR_NS = 400_000
@@ -191,3 +194,35 @@ def test_what_base_differs_from_itself_by_adds_to_the_smallest_effect() -> None:
 def test_limits_are_checked(limits: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(limits))}.*legal"):
         Limits(**limits)
+
+
+class Steady:
+    """A seat whose calls take `ns`, give or take a thousandth."""
+
+    clock, code, calls = "made up", "", 1
+
+    def __init__(self, ns: float, seed: int) -> None:
+        self._ns, self._rng = ns, np.random.default_rng(seed)
+
+    def sample(self) -> float:
+        return float(self._ns * (1 + 0.001 * self._rng.standard_normal()))
+
+
+@pytest.mark.parametrize(
+    ("head", "again", "expected"),
+    [
+        (1.030, 1.025, Outcome.AMBIGUOUS),
+        (1.080, 1.025, Outcome.SLOWER),
+        (0.920, 1.025, Outcome.FASTER),
+        (0.980, 1.025, Outcome.AMBIGUOUS),
+        (1.030, 1.0, Outcome.SLOWER),
+    ],
+)
+def test_only_what_goes_beyond_what_base_differs_from_itself_by_is_claimed(head: float, again: float, expected: Outcome) -> None:
+    seats: list[Any] = [Steady(1000 * times, seed) for seed, times in enumerate((1.0, head, again))]
+    task = Task(
+        device="cpu", op="op", format="none", dtype="int8", variant="v1", axes={"n": 1}, family="normal", layout="aligned", threads=1
+    )
+    found = _measured(task, *seats, Limits(seconds=0.05), {})
+    assert found.outcome is expected, found.reason
+    assert ("BASE against itself" in found.reason) == (again != 1.0)
