@@ -24,7 +24,8 @@ from tritmark.harness.spec import Axes, Device, Launch, Memory, Op, Proof, Recei
 from tritmark.harness.validate.cases import Case, Cases, is_array
 from tritmark.harness.validate.compare import Expected, compare, is_float
 from tritmark.harness.validate.evidence import Evidence
-from tritmark.harness.validate.guards import ALIGNMENT, MEMORY_ALIGNMENT, Guarded, bits, layout_offset
+from tritmark.harness.validate.guards import ALIGNMENT, MEMORY_ALIGNMENT, Guarded, layout_offset
+from tritmark.harness.validate.same import same
 from tritmark.harness.worker.remote import SharedMemory
 from tritmark.harness.worker.shared import Edge
 
@@ -259,7 +260,7 @@ class _Trial:
         for expected in case.expected:
             tally.add(expected, self._outputs[expected.name])
         for name, guarded in self._inputs.items():
-            if not np.array_equal(bits(guarded.array), bits(case.inputs[name])):
+            if not same(guarded.array, case.inputs[name]):
                 tally.complain(f"the input {name} was changed")
 
     def run_nonfinite(self, tally: _Tally, case: Case) -> None:

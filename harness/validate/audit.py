@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tritmark.harness.measure.alternate import Timed
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
 from tritmark.harness.spec import Launch
+from tritmark.harness.validate.same import filled
 from tritmark.harness.validate.sets import POISON, Sets
 
 PIECE = 16 << 20
@@ -112,7 +113,7 @@ class Auditor:
         self._sets.each[index].awaited = False
         written = self._sets.written(index)
         for name, found in written.items():
-            if (found == POISON).all():
+            if filled(found, POISON):
                 self.faults.append(f"guard audit: {self._temperature}: a call of the timed loop did not write {name}")
         for name in self._sets.changed(index):
             self.faults.append(f"guard inputs: {self._temperature}: a call of the timed loop changed {name}")
@@ -137,7 +138,7 @@ def late(launch: Launch, sets: Sets, index: int, rng: np.random.Generator) -> tu
         sleep(_LATE_S)
         audited.append(_audited("a single call", sets, index, written, rng))
         for name, found in sets.written(index).items():
-            if (found != POISON).any():
+            if not filled(found, POISON):
                 faults.append(f"guard late: {name} was written after the call had returned")
         if faults or perf_counter_ns() > end:
             break

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Workload
 from tritmark.harness.validate.compare import Expected, expectations
 
-LARGE = 1 << 28
+LARGE = 1 << 26
 """Elements of all inputs together from which on there is one set of data."""
 
 PART = 1 << 24

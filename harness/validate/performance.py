@@ -26,6 +26,7 @@ from tritmark.harness.record import Against, Footing, Performance, Status, Timin
 from tritmark.harness.spec import Arrays, Axes, Device, Family, KernelKey, Launch, Op, Variant
 from tritmark.harness.validate.audit import Audited, Auditor, late, tasks
 from tritmark.harness.validate.evidence import Evidence
+from tritmark.harness.validate.same import filled, same
 from tritmark.harness.validate.sets import POISON, Sets
 
 LAYOUT_NOISE = 0.004
@@ -176,9 +177,9 @@ class Bench:
         found, second = self._sets.written(one), self._sets.written(other)
         alike = one != other and self._op.family is Family.EXACT and self._sets.each[one].case == self._sets.each[other].case
         for name in found:
-            if (found[name] == POISON).all():
+            if filled(found[name], POISON):
                 remarks[Status.FAIL].append(f"guard audit: a call of the timed loop did not write {name}")
-            elif alike and not np.array_equal(found[name], second[name]):
+            elif alike and not same(found[name], second[name]):
                 remarks[Status.FAIL].append(f"guard audit: two calls of the timed loop gave different {name} for the same inputs")
 
     def _limit(self, threads: int, cold: bool) -> _Limit:

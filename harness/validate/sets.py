@@ -15,6 +15,7 @@ from tritmark.harness.measure.buffers import Arena, Rotation, fill, room_for
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Memory, Op
 from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.guards import layout_offset
+from tritmark.harness.validate.same import same
 
 POISON = 0xA5
 """What every byte of an output is before a call that is looked at."""
@@ -99,7 +100,7 @@ class Sets:
             if is_array(value):
                 found = np.empty(value.nbytes, np.uint8)
                 self.memory.read(self.each[index].inputs[name], found)
-                if not np.array_equal(found, np.ascontiguousarray(value).reshape(-1).view(np.uint8)):
+                if not same(found.view(value.dtype), value):
                     names.append(name)
         return names
 
