@@ -1,4 +1,7 @@
-"""From a Record to proposals: rules judge every Run that was timed, guards say what may be promised, and the surest gain comes first."""
+"""From a Record to proposals: rules judge every Run that was timed, guards say what may be promised, and the surest gain comes first.
+
+Kernels that a sibling outruns come after all others: whoever has the faster one already gains nothing by tuning the slower.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,26 @@ from tritmark.harness.advise.evidence import Around, Evidence
 from tritmark.harness.advise.interval import capped
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.advise.rules import RULES
-from tritmark.harness.record import Gain, Proposal, Record, Run
-from tritmark.harness.report import commands
+from tritmark.harness.record import Fact, Gain, Proposal, Record, Run
+from tritmark.harness.report import commands, units
 from tritmark.harness.report.text import quoted
 
 
 def advise(record: Record, weights: Mapping[str, float] | None = None, rules: Iterable[Rule] = RULES) -> tuple[Proposal, ...]:
-    """What could be changed, the surest gain first.
+    """What could be changed, the surest gain first, of kernels that no sibling outruns before that of others.
 
     A gain ends at t/R. Gains of one Run overlap: they are alternatives and are never added. `weights` is how much of a rule's lower bound
     counts in the order, 1 for a rule that is not in it; see `Ledger.weights`.
     """
     around = Around(record)
-    found = [proposal for run in measured(record) for proposal in of_run(Evidence(record, run, around), rules)]
     known = weights or {}
-    return tuple(sorted(found, key=lambda each: (*(-part for part in _rank(each.gain, known.get(each.rule, 1.0))), each.rule, each.run)))
+    found = []
+    for run in measured(record):
+        evidence = Evidence(record, run, around)
+        for each in of_run(evidence, rules):
+            low, high = _rank(each.gain, known.get(each.rule, 1.0))
+            found.append(((not evidence.fastest, -low, -high, each.rule, each.run), each))
+    return tuple(each for _, each in sorted(found, key=lambda both: both[0]))
 
 
 def of_run(evidence: Evidence, rules: Iterable[Rule] = RULES) -> tuple[Proposal, ...]:
@@ -56,13 +64,22 @@ def _proposal(evidence: Evidence, rule: Rule, finding: Finding, gain: Gain) -> P
         kernel=run.kernel,
         workload=run.workload.id,
         title=rule.title,
-        evidence=finding.evidence,
+        evidence=(*finding.evidence, *_outrun(evidence)),
         gain=gain,
         ceiling=evidence.cap,
         edit=finding.edit,
         reproduce=reproduce,
         verify=f"{reproduce} --addresses {quoted(rule.name)}",
     )
+
+
+def _outrun(evidence: Evidence) -> tuple[Fact, ...]:
+    """The sibling that is the fastest, where that is another kernel."""
+    if evidence.fastest:
+        return ()
+    hot = {run.variant: run.performance.hot.timing.median_ns for run in evidence.siblings if run.performance.hot is not None}
+    best = min(hot, key=lambda variant: hot[variant])
+    return (Fact(name="a faster kernel is here", value=f"{best}, {units.time(hot[best])}", source="its performance.hot"),)
 
 
 def measured(record: Record) -> tuple[Run, ...]:

@@ -59,7 +59,7 @@ class Record(Model):
     weights_path: str = ""
     layers: tuple[Layer, ...] = ()
     proposals: tuple[Proposal, ...] = ()
-    """The most certain gain first."""
+    """The most certain gain first; those of kernels that a sibling outruns come last."""
     unadvised: tuple[str, ...] = ()
     """What advice would have needed and was not there, each with the reason and the next step."""
     addresses: str = ""

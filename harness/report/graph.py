@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tritmark.harness.record import Ratio, Record, Run
+from tritmark.harness.record import Record
 from tritmark.harness.report import chart, groups, units
 from tritmark.harness.report.section import Section
 
@@ -17,13 +17,13 @@ def _context(record: Record) -> dict[str, Any] | None:
     if not found:
         return None
     ordered = sorted(found, key=lambda both: -both[1].median)
-    entries = [_entry(run, ratio) for run, ratio in sorted(ordered[:_MOST_ROWS], key=lambda both: both[0].op)]
+    drawn: dict[str, list[chart.Entry]] = {}
+    for run, ratio in ordered[:_MOST_ROWS]:
+        heading = f"{run.op} {run.format} {run.dtype} {run.variant}"
+        drawn.setdefault(heading, []).append(chart.Entry(heading, groups.shape(run.workload), ratio, units.times(ratio)))
+    entries = [entry for under in drawn.values() for entry in under]
     title = f"Plain launches over graphs for {units.counted(len(entries), 'Run')}; the table has the same figures"
     return {"plot": chart.forest(entries, title), "rows": ordered[:_MOST_TABLE], "drawn": len(entries), "all": len(found)}
-
-
-def _entry(run: Run, ratio: Ratio) -> chart.Entry:
-    return chart.Entry(f"{run.op} {run.format} {run.dtype}", f"{run.variant} {groups.shape(run.workload)}", ratio, units.times(ratio))
 
 
 SECTION = Section("graph", "Graph against plain launches", "graph.html", _context)

@@ -348,6 +348,14 @@ def test_the_surest_gain_comes_first_and_a_rule_that_missed_is_ranked_down(gpu_r
     assert [each.rule for each in advise(record, {"sure": 0.05}, rules)] == ["wide", "sure"]
 
 
+def test_kernels_that_a_sibling_outruns_come_last_and_name_it(gpu_record: Record, on_gpu: Run) -> None:
+    slow = shaped(on_gpu, variant="slow", kernel="slow", fraction=0.01, t=9000.0)
+    fast = shaped(on_gpu, variant="fast", kernel="fast", fraction=0.5, t=100.0).model_copy(update={"id": "another"})
+    found = advise(only(gpu_record, slow, fast), rules=(fixed("rule", 1.5, 9.0),))
+    assert [each.kernel for each in found] == ["fast", "slow"]
+    assert [[fact.value for fact in each.evidence] for each in found] == [[], ["fast, 100 ns"]]
+
+
 def test_commands_name_the_kernel_and_the_rule(gpu_record: Record, on_gpu: Run) -> None:
     run = shaped(on_gpu, fraction=0.1)
     (proposal,) = advise(only(gpu_record, run), rules=(fixed("a rule", 2, 3),))

@@ -10,12 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tritmark.harness.advise.advise import of_run
 from tritmark.harness.advise.code import ncu
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rules import RULES
 from tritmark.harness.errors import UsageError
 from tritmark.harness.record import Code, Function, Ratio, Record, Run
 from tritmark.harness.spec import Launched, Receipt
+from tritmark.harness.store import read
+
+ROOT = Path(__file__).parents[2]
 
 RULE = {rule.name: rule for rule in RULES}
 FIXED = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC"]
@@ -177,43 +181,44 @@ LOCAL, L2 = "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", "lts__t_sectors_src
 USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 
 
-@pytest.mark.parametrize(
-    ("rule", "fault", "high", "mended"),
-    [
-        ("ncu-latency", {SM: 20.0, MEMORY: 40.0}, 2.5, {SM: 20.0, MEMORY: 70.0}),
-        ("ncu-issue", {ISSUE: 0.3, SM: 20.0, MEMORY: 50.0}, 2.0, {ISSUE: 0.7, SM: 20.0, MEMORY: 50.0}),
-        (
-            "ncu-stall",
-            {
-                STALL.format("long_scoreboard"): 6.0,
-                STALL.format("wait"): 2.0,
-                STALL.format("selected"): 1.0,
-                STALL.format("not_selected"): 1.0,
-            },
-            2.5,
-            {STALL.format("long_scoreboard"): 1.0, STALL.format("wait"): 1.0, STALL.format("selected"): 8.0},
-        ),
-        ("ncu-registers", {WARPS: 50.0}, 2.0, {WARPS: 90.0}),
-        ("ncu-occupancy", {WARPS: 100.0, ACHIEVED: 50.0}, 2.0, {WARPS: 50.0, ACHIEVED: 45.0}),
-        ("ncu-sectors", {USED: 8.0}, 4.0, {USED: 32.0}),
-        ("ncu-misses", {"dram__bytes_read.sum": 3000.0}, 3.0, {"dram__bytes_read.sum": 1100.0}),
-        ("ncu-l2", {SECTORS: 200.0, f"{SECTORS}_ideal": 100.0}, 2.0, {SECTORS: 100.0, f"{SECTORS}_ideal": 100.0}),
-        ("ncu-banks", {BANKS: 50.0, WAVES: 100.0}, 2.0, {BANKS: 0.0, WAVES: 100.0}),
-        (
-            "ncu-imbalance",
-            {"sm__cycles_active.avg": 50.0, "sm__cycles_active.max": 100.0},
-            2.0,
-            {"lts__cycles_active.avg": 99.0, "lts__cycles_active.max": 100.0},
-        ),
-        (
-            "ncu-fusion",
-            {OP.format("fadd"): 4.0, OP.format("fmul"): 4.0, OP.format("ffma"): 0.0, SM: 90.0},
-            2.0,
-            {OP.format("ffma"): 8.0, SM: 90.0},
-        ),
-        ("ncu-local", {LOCAL: 50.0, L2: 100.0}, 2.0, {LOCAL: 1.0, L2: 100.0}),
-    ],
-)
+FAULTS: list[tuple[str, dict[str, float], float, dict[str, float]]] = [
+    ("ncu-latency", {SM: 20.0, MEMORY: 40.0}, 2.5, {SM: 20.0, MEMORY: 70.0}),
+    ("ncu-issue", {ISSUE: 0.3, SM: 20.0, MEMORY: 50.0}, 2.0, {ISSUE: 0.7, SM: 20.0, MEMORY: 50.0}),
+    (
+        "ncu-stall",
+        {
+            STALL.format("long_scoreboard"): 6.0,
+            STALL.format("wait"): 2.0,
+            STALL.format("selected"): 1.0,
+            STALL.format("not_selected"): 1.0,
+        },
+        2.5,
+        {STALL.format("long_scoreboard"): 1.0, STALL.format("wait"): 1.0, STALL.format("selected"): 8.0},
+    ),
+    ("ncu-registers", {WARPS: 50.0}, 2.0, {WARPS: 90.0}),
+    ("ncu-occupancy", {WARPS: 100.0, ACHIEVED: 50.0}, 2.0, {WARPS: 50.0, ACHIEVED: 45.0}),
+    ("ncu-sectors", {USED: 8.0}, 4.0, {USED: 32.0}),
+    ("ncu-misses", {"dram__bytes_read.sum": 3000.0}, 3.0, {"dram__bytes_read.sum": 1100.0}),
+    ("ncu-l2", {SECTORS: 200.0, f"{SECTORS}_ideal": 100.0}, 2.0, {SECTORS: 100.0, f"{SECTORS}_ideal": 100.0}),
+    ("ncu-banks", {BANKS: 50.0, WAVES: 100.0}, 2.0, {BANKS: 0.0, WAVES: 100.0}),
+    (
+        "ncu-imbalance",
+        {"sm__cycles_active.avg": 50.0, "sm__cycles_active.max": 100.0},
+        2.0,
+        {"lts__cycles_active.avg": 99.0, "lts__cycles_active.max": 100.0},
+    ),
+    (
+        "ncu-fusion",
+        {OP.format("fadd"): 4.0, OP.format("fmul"): 4.0, OP.format("ffma"): 0.0, SM: 90.0},
+        2.0,
+        {OP.format("ffma"): 8.0, SM: 90.0},
+    ),
+    ("ncu-local", {LOCAL: 50.0, L2: 100.0}, 2.0, {LOCAL: 1.0, L2: 100.0}),
+]
+"""For each rule counters that it speaks about, what it promises at most, and counters that it is silent on."""
+
+
+@pytest.mark.parametrize(("rule", "fault", "high", "mended"), FAULTS)
 def test_each_rule_names_its_counter_and_is_silent_on_good_ones(
     record: Record, rule: str, fault: dict[str, float], high: float, mended: dict[str, float]
 ) -> None:
@@ -228,3 +233,44 @@ def test_each_rule_names_its_counter_and_is_silent_on_good_ones(
     assert judged(mended) is None
     assert judged({}) is None
     assert judged({"something__else.sum": 1.0}) is None
+
+
+REAL = Path(__file__).with_name("ncu")
+"""What Nsight Compute of CUDA 13.0 wrote on an H200: of the raw page the columns that rules look at and some more, one launch a kernel and
+grid; of the details page one launch, whole."""
+
+
+def test_the_real_raw_page_has_what_the_rules_look_at() -> None:
+    launches, denied = ncu.read(REAL / "h200.raw.csv")
+    assert not denied
+    assert len(launches) == 9
+    v1 = launches[0]
+    assert (v1.kernel, v1.grid, v1.block) == ("i2s_gpu_quantize_v1", (1056, 1, 1), (256, 1, 1))
+    assert v1.counters["dram__bytes_read.sum"] == pytest.approx(4 * 2**27, rel=0.001)
+    assert v1.counters[ncu.DURATION] == pytest.approx(317e-6, rel=0.01)
+    for _, fault, _, mended in FAULTS:
+        assert fault.keys() | mended.keys() <= v1.counters.keys()
+
+
+def test_the_real_details_page_leaves_out_empty_columns_and_agrees_with_the_raw_one() -> None:
+    ((launch,), _) = ncu.read(REAL / "h200.details.csv")
+    raw_page = next(each for each in ncu.read(REAL / "h200.raw.csv")[0] if (each.kernel, each.grid) == (launch.kernel, launch.grid))
+    assert launch.block == raw_page.block
+    shared = set(ncu.LABELS.values()) & launch.counters.keys()
+    assert len(shared) >= 10
+    for name in ("launch__registers_per_thread", "sm__maximum_warps_per_active_cycle_pct"):
+        assert launch.counters[name] == raw_page.counters[name]
+
+
+def test_counters_go_to_the_workload_that_takes_as_long_where_grids_are_the_same() -> None:
+    record = read(ROOT / "results" / "baselines" / "nvidia-h200.matmul.json")
+    found = ncu.with_counters(record, REAL / "h200.raw.csv")
+    runs = [
+        run
+        for run in found.runs
+        if run.code is not None and any(function.counters for function in run.code.functions) and run.op == "ternary_matmul"
+    ]
+    assert {run.variant for run in runs} == {"tiled", "gemv_dp4a", "gemv"}
+    assert {(run.workload.axes["N"], run.workload.axes["K"]) for run in runs} == {(2560, 6912)}
+    fired = {each.rule for run in runs for each in of_run(Evidence(found, run))}
+    assert {"ncu-latency", "ncu-stall", "ncu-banks"} <= fired

@@ -29,6 +29,7 @@ MEND = (
 
 KERNEL, GRID, BLOCK = "Kernel Name", "Grid Size", "Block Size"
 NAME, UNIT, VALUE = "Metric Name", "Metric Unit", "Metric Value"
+DURATION = "gpu__time_duration.sum"
 _FIRST = ("ID", "Process ID", "Process Name", "Host Name", KERNEL, "Context", "Stream", BLOCK, GRID, "Device", "CC")
 
 LABELS: Mapping[tuple[str, bool], str] = {
@@ -42,7 +43,7 @@ LABELS: Mapping[tuple[str, bool], str] = {
     ("L1/TEX Hit Rate", True): "l1tex__t_sector_hit_rate.pct",
     ("L2 Hit Rate", True): "lts__t_sector_hit_rate.pct",
     ("Registers Per Thread", False): "launch__registers_per_thread",
-    ("Duration", False): "gpu__time_duration.sum",
+    ("Duration", False): DURATION,
     ("Average SM Active Cycles", False): "sm__cycles_active.avg",
     ("Average L2 Active Cycles", False): "lts__cycles_active.avg",
 }
@@ -72,17 +73,16 @@ def with_counters(record: Record, path: Path) -> Record:
     launches, denied = read(path)
     if denied and not launches:
         return _each(record, lambda run: _noted(run, MEND))
-    matched: set[str] = set()
+    meant = [(launch, _meant(record, launch)) for launch in launches]
 
     def counted(run: Run) -> Run:
-        for launch in launches:
-            if _launched(run, launch):
-                matched.add(launch.kernel)
+        for launch, workloads in meant:
+            if run.workload.id in workloads and _launched(run, launch):
                 run = _with(run, launch)
         return run
 
     found = _each(record, counted)
-    if not matched:
+    if not any(workloads for _, workloads in meant):
         has = sorted({launch.kernel for launch in launches})
         known = sorted({name for run in record.runs if run.receipt is not None for name in run.receipt.functions})
         raise UsageError(
@@ -126,7 +126,7 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     kept = [line for line in lines[start:] if not line.startswith("==")]
     numbers = [start + 1 + number for number, line in enumerate(lines[start:]) if not line.startswith("==")]
     reader = csv.reader(io.StringIO("\n".join(kept)), strict=True)
-    wide = 0
+    wide = least = 0
     while True:
         try:
             row = next(reader)
@@ -137,10 +137,12 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
         line = numbers[min(reader.line_num, len(numbers)) - 1]
         if not row:
             continue
-        wide = wide or len(row)
-        if len(row) != wide:
+        if not wide:
+            # On the details page ncu leaves out the columns for its rules where a row has none.
+            wide, least = len(row), row.index(VALUE) + 1 if VALUE in row else len(row)
+        if not least <= len(row) <= wide:
             raise _error(path, line, f"{len(row)} fields", f"{wide}, as the names of the columns have (was the file cut short?)")
-        yield line, row
+        yield line, row + [""] * (wide - len(row))
 
 
 def _raw(path: Path, line: int, names: Sequence[str], rows: Iterator[tuple[int, list[str]]]) -> tuple[Counted, ...]:
@@ -216,6 +218,17 @@ def _launched(run: Run, launch: Counted) -> bool:
     if not receipt.launched:
         return True
     return any((each.function, each.grid, each.block) == (launch.kernel, launch.grid, launch.block) for each in receipt.launched)
+
+
+def _meant(record: Record, launch: Counted) -> frozenset[str]:
+    """The workloads whose Runs launched it. Several may have the same grid and block: then the one that takes about as long."""
+    runs = [run for run in record.runs if _launched(run, launch)]
+    took = launch.counters.get(DURATION, 0.0) * 1e9
+    timed = [(run, figure.timing.median_ns) for run in runs if (figure := run.performance.cold or run.performance.hot) is not None]
+    if len({run.workload.id for run in runs}) < 2 or took <= 0 or not timed:
+        return frozenset(run.workload.id for run in runs)
+    nearest, _ = min(timed, key=lambda each: abs(math.log(took / max(each[1], 1e-3))))
+    return frozenset((nearest.workload.id,))
 
 
 def _noted(run: Run, note: str) -> Run:
