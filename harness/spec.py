@@ -427,10 +427,10 @@ class Device:
     or None. `code_hash(variant id)` is the SHA-256 of the compiled code that holds the variant, `compiler()` what it was compiled with;
     both "" where the device cannot tell. `missing()` says why the device cannot be used here and what to do about it, or None.
     `simulated()`: a simulator stands in for it, so nothing on it has a speed. `plain_clock()` times launches handed over one by one
-    where `clock()` leaves no gaps between them, None where there is no such difference. `memory()` is the device's own memory, None where
-    kernels work on the host's. `proof(launch)` is what the launcher collected, None where the launch tells all there is.
-    `adopt(manifest)` makes variants of a user's file that only this device understands (see harness.candidate), None where it takes no
-    files.
+    where `clock()` has them in a graph (and says so by `recorded`, if it does not always), None where there are no graphs. `memory()` is
+    the device's own memory, None where kernels work on the host's. `proof(launch)` is what the launcher collected, None where the launch
+    tells all there is. `adopt(manifest)` makes variants of a user's file that only this device understands (see harness.candidate), None
+    where it takes no files.
     """
 
     type: str

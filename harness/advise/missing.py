@@ -35,7 +35,7 @@ def unadvised(record: Record) -> tuple[str, ...]:
             "lets you, then `tritmark advise --ncu FILE.csv`",
         ),
         *_told(
-            [run for run in devices if run.plain is None],
+            devices if all(run.plain is None for run in devices) else [],
             "launches one by one were not compared with a graph; measure again, with a device that has a clock for that",
         ),
         *_told(

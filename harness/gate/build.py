@@ -1,17 +1,21 @@
 """From a revision, a wheel or a folder to a folder with installed packages.
 
 A revision is exported, built to a wheel by the project's own backend in pip's isolated environment, as asv does it, and kept in the user's
-cache under its commit, the Python and the compiler. Whoever needs the same at the same time waits for the first.
+cache under its commit, the Python and the compiler. Whoever needs the same at the same time waits for the first. What nobody has asked
+for in KEPT_S goes when something new is built.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +24,7 @@ from tritmark.harness.errors import UsageError
 from tritmark.harness.gate.identity import site_digest
 from tritmark.harness.gate.opened import BuildError
 
+KEPT_S = 30 * 86400.0
 _LOG_LINES = 25
 _FLAGS = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "TRITMARK_CFLAGS")
 """Environment variables that change what a compiler makes."""
@@ -145,4 +150,17 @@ def _cached(key: str, make: Callable[[Path], None]) -> Path:
                 fresh = Path(name, "site")
                 make(fresh)
                 fresh.rename(site)
+            _tidy(cache)
+        os.utime(site)
     return site
+
+
+def _tidy(cache: Path) -> None:
+    """Remove the builds that were last asked for more than KEPT_S ago."""
+    from filelock import FileLock, Timeout
+
+    for site in cache.iterdir():
+        if not site.is_dir() or time.time() - site.stat().st_mtime <= KEPT_S:
+            continue
+        with suppress(Timeout), FileLock(cache / f"{site.name}.lock", timeout=0):
+            shutil.rmtree(site, ignore_errors=True)

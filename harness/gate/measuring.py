@@ -64,7 +64,7 @@ def gate(
     for seat in (second, third):
         seat.take(first.calls)
     stage("measuring both by turns")
-    return _measured(task, first, second, third, _longer(limits, call_ns), code)
+    return _measured(task, first, second, third, longer(limits, call_ns), code)
 
 
 def _measured(task: Task, base: Seat, head: Seat, again: Seat, limits: Limits, code: dict[str, str]) -> Benchmark:
@@ -119,7 +119,8 @@ class _Turns:
         return self.logs[len(self.logs) - count :]
 
 
-def _longer(limits: Limits, call_ns: float) -> Limits:
+def longer(limits: Limits, call_ns: float) -> Limits:
+    """The limits for calls of so many nanoseconds."""
     return limits if call_ns < LONG_NS else Limits(limits.seconds * LONGER, limits.dead, limits.false)
 
 

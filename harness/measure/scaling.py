@@ -36,10 +36,13 @@ def scaled(bind: Callable[[int], Launch], device: Device, threads: Iterable[int]
 
 
 def plain(launch: Launch, device: Device, rng: np.random.Generator) -> Ratio | None:
-    """The time of launches put one by one over that in a graph; None for a device that has no graphs."""
+    """The time of launches put one by one over that in a graph; None for a device that has no graphs, and for calls that need none."""
     if device.plain_clock is None:
         return None
-    return _ratio(_timed(launch, device.clock()), _timed(launch, device.plain_clock()), rng)
+    graph = _timed(launch, device.clock())
+    if not getattr(graph.clock, "recorded", True):
+        return None
+    return _ratio(graph, _timed(launch, device.plain_clock()), rng)
 
 
 def _sides(device: Device, many: Launch, one: Launch) -> tuple[Timed, Timed]:

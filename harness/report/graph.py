@@ -1,4 +1,4 @@
-"""A GPU's launches handed over one by one against the same without gaps, in a CUDA graph where a call is short, by turns."""
+"""A GPU's launches handed over one by one against the same in a CUDA graph, by turns."""
 
 from __future__ import annotations
 

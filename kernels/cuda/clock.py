@@ -62,6 +62,8 @@ class GraphClock:
 
     def __init__(self) -> None:
         self.name = "CUDA events"
+        self.recorded = False
+        """Whether the last sample was of a graph."""
         self._graphs: OrderedDict[tuple[int, int], Graph] = OrderedDict()
         self._launches: Sequence[Launch] | None = None
         self._call_ns = 0.0
@@ -78,9 +80,9 @@ class GraphClock:
         if launches is not self._launches:
             self._graphs.clear()
             self._launches, self._call_ns = launches, 0.0
-        recorded = calls > 1 and self._call_ns < PLAIN_NS
-        self.name = "CUDA graph, events" if recorded else "CUDA events"
-        graph = self._graph(here, turn, first % len(launches), calls) if recorded else None
+        self.recorded = calls > 1 and self._call_ns < PLAIN_NS
+        self.name = "CUDA graph, events" if self.recorded else "CUDA events"
+        graph = self._graph(here, turn, first % len(launches), calls) if self.recorded else None
         taken = self._between_events(here, turn, calls, graph)
         self._call_ns = taken / calls
         count(turn, calls, taken)

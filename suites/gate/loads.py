@@ -1,4 +1,4 @@
-"""The four workloads on which the gate is measured, each as a kernel beside the same kernel with a known share of extra work.
+"""The workloads on which the gate is measured, each as a kernel beside the same kernel with a known share of extra work.
 
 Extra work is more rows or more elements of the same buffers, so that both sides read the same memory and run the same code.
 """
@@ -124,3 +124,9 @@ LOADS: Mapping[str, Load] = {
     "small": Load("native quantize of activations, rows of 64", 200, _activations),
     "numpy": Load("NumPy exp", 160_000, _exp),
 }
+LONG: Mapping[str, Load] = {
+    "long gemv": Load("native GEMV, rows of 2560, from memory", 2400, _gemv),
+    "long numpy": Load("NumPy exp", 1_600_000, _exp),
+}
+"""Of a millisecond and more."""
+EVERY = {**LOADS, **LONG}

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import others
-from loads import LOADS
+from loads import EVERY, LOADS, LONG
 from shown import show
 
+from tritmark.harness.gate.measuring import longer
 from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.run import CONFIRMATIONS
 from tritmark.harness.gate.verdict import Limits, decide
@@ -39,6 +40,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=300, help="of each slow-down, over the four workloads (default 300)")
     parser.add_argument("--seconds", type=float, default=Limits().seconds, help="the gate's limit for a benchmark")
     parser.add_argument("--block", type=float, default=0.4, help="seconds that pytest-benchmark gets for a side (default 0.4)")
+    parser.add_argument("--long", action="store_true", help="calls of a millisecond and more, which the gate gives more time")
     parser.add_argument("--resume", action="store_true", help="go on with what --out holds")
     parser.add_argument("--launch", nargs=2, metavar=("WORKLOAD", "SIZE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -65,7 +67,7 @@ def _begun(given: argparse.Namespace) -> dict[str, Any]:
     """Results without a trial: sizes that make each slow-down, and what they truly make, by long alternations."""
     rng = np.random.default_rng()
     found: dict[str, Any] = {"seconds": given.seconds, "block": given.block, "loads": {}, "trials": [], "noise": {}}
-    for name, load in LOADS.items():
+    for name, load in (LONG if given.long else LOADS).items():
         print(f"\r{name}: how much slower does extra work make it?   ", end="", file=sys.stderr, flush=True)
         sizes, true = [], []
         for extra in EXTRAS:
@@ -85,8 +87,8 @@ def _true(name: str, size: int, seconds: float, rng: np.random.Generator) -> tup
     """The slow-down of `size`, the median over fresh bindings, and nanoseconds of a call of the unchanged kernel."""
     medians, calls = [], []
     for _ in range(_BINDINGS):
-        pair = LOADS[name].pair(size, rng)
-        pair.take_for(seconds / 2)
+        pair = EVERY[name].pair(size, rng)
+        pair.take_for(longer(Limits(seconds), pair.call_ns).seconds / 2)
         medians.append(float(np.median(pair.logs())))
         calls.append(pair.call_ns)
     return expm1(float(np.median(medians))), min(calls)
@@ -94,9 +96,10 @@ def _true(name: str, size: int, seconds: float, rng: np.random.Generator) -> tup
 
 def _missing(found: dict[str, Any], trials: int) -> Iterator[tuple[str, float]]:
     """What is still to be tried, in turns, so that no cell has the machine's good hour for itself."""
-    share = {name: trials // len(LOADS) + (at < trials % len(LOADS)) for at, name in enumerate(LOADS)}
+    loads = found["loads"]
+    share = {name: trials // len(loads) + (at < trials % len(loads)) for at, name in enumerate(loads)}
     done = [(each["load"], each["extra"]) for each in found["trials"]]
-    counts = {cell: done.count(cell) for cell in product(LOADS, EXTRAS)}
+    counts = {cell: done.count(cell) for cell in product(loads, EXTRAS)}
     for turn in range(max(share.values())):
         yield from (cell for cell in counts if counts[cell] <= turn < share[cell[0]])
 
@@ -104,9 +107,8 @@ def _missing(found: dict[str, Any], trials: int) -> Iterator[tuple[str, float]]:
 def _trial(found: dict[str, Any], name: str, extra: float) -> None:
     """One pair of fresh bindings: the gate, then the other tools at once, on the same bindings and the same samples."""
     size = found["loads"][name]["sizes"][EXTRAS.index(extra)]
-    limits = Limits(found["seconds"])
-    pair = LOADS[name].pair(size, np.random.default_rng())
-    decision = decide(pair.take, limits)
+    pair = EVERY[name].pair(size, np.random.default_rng())
+    decision = decide(pair.take, longer(Limits(found["seconds"]), pair.call_ns))
     pair.take_for(found["block"] - decision.seconds)  # no tool shall have less to go by than pytest-benchmark has of one side
     said = others.interleaved(pair) | others.blocks(pair, found["block"])
     trial = {
@@ -130,7 +132,8 @@ def _trial(found: dict[str, Any], name: str, extra: float) -> None:
 
 
 def _launch(name: str, size: int, limits: Limits) -> str:
-    return decide(LOADS[name].pair(size, np.random.default_rng()).take, limits).verdict.value
+    pair = EVERY[name].pair(size, np.random.default_rng())
+    return decide(pair.take, longer(limits, pair.call_ns)).verdict.value
 
 
 def _fresh(name: str, size: int, seconds: float) -> str:

@@ -189,6 +189,7 @@ class Told:
 
     extra: float = 0.0
     name: str = "told"
+    recorded: bool = True
     asked: list[int] = field(default_factory=list)
 
     def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
@@ -201,9 +202,10 @@ class Machinery:
     """As much of a Device as the ratios need."""
 
     plain_clock: Any = None
+    recorded: bool = True
 
     def clock(self) -> Told:
-        return Told()
+        return Told(recorded=self.recorded)
 
 
 def test_threads_are_tried_in_powers_of_two_at_the_cores_and_all() -> None:
@@ -222,6 +224,8 @@ def test_scaling_is_the_time_on_one_thread_over_that_on_several() -> None:
 def test_plain_is_the_time_of_launches_one_by_one_over_that_in_a_graph() -> None:
     kernel: Any = Kernel(2000)
     assert plain(kernel, Machinery(), np.random.default_rng(0)) is None  # type: ignore[arg-type]
+    long: Any = Machinery(lambda: Told(extra=4000), recorded=False)
+    assert plain(kernel, long, np.random.default_rng(0)) is None
     found = plain(kernel, Machinery(lambda: Told(extra=4000)), np.random.default_rng(0))  # type: ignore[arg-type]
     assert found is not None
     assert found.median == pytest.approx(3)

@@ -202,7 +202,7 @@ def test_calls_are_recorded_once_and_replayed_in_turn(gpu: FakeRoom) -> None:
     launches, clock = [gpu.launch(100.0), gpu.launch(200.0, 10.0), gpu.launch(300.0)], GraphClock()
     for _ in range(3):
         assert clock.sample(launches, 1, 5) == 210 + 300 + 100 + 210 + 300
-    assert clock.name == "CUDA graph, events"
+    assert (clock.name, clock.recorded) == ("CUDA graph, events", True)
     assert gpu.driver.ran == ["k1.0", "k1.1", "k3.0", "k0.0", "k1.0", "k1.1", "k3.0"] * 3
     assert (gpu.driver.instantiated, gpu.driver.replays) == (1, 3)
     assert [launch.runs for launch in launches] == [3, 6, 6]
@@ -226,7 +226,7 @@ def test_long_calls_need_no_graph(gpu: FakeRoom) -> None:
     launches, clock = [gpu.launch(2.0 * PLAIN_NS)], GraphClock()
     assert clock.sample(launches, 0, 1) == 2 * PLAIN_NS
     assert clock.sample(launches, 0, 2) == 4 * PLAIN_NS
-    assert clock.name == "CUDA events"
+    assert (clock.name, clock.recorded) == ("CUDA events", False)
     assert gpu.driver.instantiated == 0
     assert launches[0].runs == launches[0].proof.timed_runs == 3
 

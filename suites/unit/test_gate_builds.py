@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -74,6 +75,22 @@ def test_a_revision_is_built_once_and_a_broken_one_says_how(repository: Path) ->
     with pytest.raises(BuildError, match="the compiler says no"):
         built("HEAD", said.append, repository)
     assert not [path for path in first.site.parent.iterdir() if path.name.startswith("tmp")]
+
+
+def test_builds_that_nobody_asks_for_any_more_go(repository: Path) -> None:
+    old, kept = built("HEAD", folder=repository).site, []
+    for number in range(2):
+        git(repository, "commit", "--quiet", "--allow-empty", "-m", f"Further {number}")
+        kept.append(built("HEAD", folder=repository).site)
+        assert old.is_dir()
+    os.utime(old, (0, 0))
+    os.utime(kept[0], (0, 0))
+    assert built("HEAD~1", folder=repository).site == kept[0]
+    assert old.is_dir()
+    git(repository, "commit", "--quiet", "--allow-empty", "-m", "The last")
+    kept.append(built("HEAD", folder=repository).site)
+    assert not old.exists()
+    assert all(site.is_dir() for site in kept)
 
 
 @pytest.mark.parametrize("given", ["nonesuch", "--all", "HEAD~5"])

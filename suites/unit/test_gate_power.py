@@ -46,6 +46,7 @@ def test_trials_are_made_resumed_and_shown(power: Callable[..., str], tmp_path: 
 
 def test_one_launch_says_one_verdict(power: Callable[..., str]) -> None:
     assert power("--launch", "quantize", "3200", "--seconds", "1") == "SLOWER\n"  # twice the work
+    assert power("--launch", "long numpy", "3200000", "--seconds", "0.5") == "SLOWER\n"
 
 
 def test_old_results_are_not_overwritten_nor_mixed_with_others(

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_records import MACHINE  # type: ignore[import-not-found]
 from rich.console import Console
 
 from tritmark.harness.errors import UsageError
@@ -18,7 +19,7 @@ from tritmark.harness.gate.result import Benchmark, Build, GateResult, Launched,
 from tritmark.harness.gate.told import ORDER, Form, sorted_benchmarks, tell
 from tritmark.harness.gate.told_github import SUMMARY, commands, markdown, summary
 from tritmark.harness.gate.told_junit import junit
-from tritmark.harness.record import Divergence, Environment, Machine, Ratio
+from tritmark.harness.record import Divergence, Environment, Ratio
 
 HOSTILE = "\x1b[31m\u202e</script>|`*_<b>&\"'\x00\ufffe%0A::error::,\r\n=cmd"
 ALLOWED = {
@@ -59,25 +60,6 @@ def benchmark(outcome: Outcome, variant: str = "avx2", **further: object) -> Ben
 
 def result(*benchmarks: Benchmark, strict: bool = False, text: str = "plain") -> GateResult:
     build = Build(given=text, commit="0123456789abcdef", subject=text, packages={"tritmark": "0.1.0"}, digest="d")
-    machine = Machine(
-        id="m",
-        hostname="h",
-        cpu="c",
-        vendor="v",
-        architecture="x86_64",
-        features=(),
-        logical_cores=1,
-        physical_cores=1,
-        usable_cores=1,
-        caches={},
-        memory=1,
-        page_size=4096,
-        huge_pages=None,
-        governor=None,
-        numa_nodes=1,
-        hypervisor=None,
-        kernel="k",
-    )
     environment = Environment(tritmark="0", python="3", packages={}, compiler="", variables={}, commit=None, command=("gate",), seed=0)
     return GateResult(
         created="2031-05-06T07:08:09+00:00",
@@ -88,7 +70,7 @@ def result(*benchmarks: Benchmark, strict: bool = False, text: str = "plain") ->
         strict=strict,
         budget=1.0,
         together=True,
-        machine=machine,
+        machine=MACHINE,
         environment=environment,
         benchmarks=benchmarks,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_up_records import MACHINE  # type: ignore[import-not-found]
 from pydantic import ValidationError
 
 from tritmark.harness import store as store_module
@@ -22,7 +23,6 @@ from tritmark.harness.record import (
     Cross,
     Environment,
     Layer,
-    Machine,
     MemoryUse,
     Performance,
     Record,
@@ -35,25 +35,6 @@ from tritmark.harness.record import (
 from tritmark.harness.store import Header, Options, Store, new_id, read, write_atomically
 
 LEFT_OUT = "not asked for"
-MACHINE = Machine(
-    id="m",
-    hostname="h",
-    cpu="c",
-    vendor="v",
-    architecture="x86_64",
-    features=(),
-    logical_cores=2,
-    physical_cores=2,
-    usable_cores=2,
-    caches={},
-    memory=1,
-    page_size=4096,
-    huge_pages=None,
-    governor=None,
-    numa_nodes=1,
-    hypervisor=None,
-    kernel="k",
-)
 ENVIRONMENT = Environment(
     tritmark="0", python="3", packages={}, compiler="", variables={}, commit=None, command=("tritmark", "run"), seed=0
 )
