@@ -224,12 +224,13 @@ class Bench:
         launches = timed.launches  # calibrating may leave out some
         before = sum(launch.runs for launch in launches)
         limit, probe, found = self._against(timed, order, threads, temperature, remarks)
-        if limit.outrun(found):
+        fraction = found.ratio(self._rng, scale=limit.scale)
+        if limit.outrun(found) or fraction.low > 1 + TELLING:
             # Others may have been busy when the probe was chosen.
             survey(self._device).forget(limit.roof.ceiling.name)
             limit, probe, found = self._against(timed, order, threads, temperature, remarks)
+            fraction = found.ratio(self._rng, scale=limit.scale)
         name = limit.roof.ceiling.name
-        fraction = found.ratio(self._rng, scale=limit.scale)
         ran = sum(launch.runs for launch in launches) - before
         if ran != timed.made:
             remarks[Status.FAIL].append(f"guard runs: {temperature}: {timed.made} calls were made and the code ran {ran} times")
@@ -250,6 +251,10 @@ class Bench:
                 remarks[Status.AMBIGUOUS].append(
                     f"{temperature}: faster than the {name} probe, which others hold up, leaves less unwritten, or takes longer to start"
                 )
+        elif fraction.low > 1 + TELLING:
+            remarks[Status.AMBIGUOUS].append(
+                f"{temperature}: {100 * fraction.median:.0f} % of the {name} probe, whose fastest samples are as fast: others slowed it"
+            )
         if cold and self._rotation.nbytes < self._rotation.wanted:
             remarks[Status.PASS].append(f"cold cycles through {self._rotation.nbytes} bytes of the {self._rotation.wanted} wanted")
         return Footing(

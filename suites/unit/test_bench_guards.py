@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -106,15 +107,17 @@ def honest(inputs: Arrays, outputs: Arrays, run: int) -> None:
     np.multiply(inputs["x"], 2, out=outputs["y"])
 
 
-def measured(cases: Cases, work: Work, *, seed: int = 0, turn: Rotation = TURN) -> tuple[Performance, Bench]:
-    """The figures of a kernel that does `work(inputs, outputs, which run)`."""
+def measured(
+    cases: Cases, work: Work, *, seed: int = 0, turn: Rotation = TURN, device: Device = DEVICE, cost: float = 20_000
+) -> tuple[Performance, Bench]:
+    """The figures of a kernel that does `work(inputs, outputs, which run)` and takes `cost` nanoseconds."""
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-        return SimulatedLaunch(partial(work, inputs, outputs))
+        return SimulatedLaunch(partial(work, inputs, outputs), cost)
 
     assert cases.second is not None
     first, second = cases.first.inputs, cases.second.inputs
-    bench = Bench(op=DOUBLE, key=KEY, inputs=first, fresh=second, axes=AXES, device=DEVICE, seed=seed, budget_s=0.02, turn=turn)
+    bench = Bench(op=DOUBLE, key=KEY, inputs=first, fresh=second, axes=AXES, device=device, seed=seed, budget_s=0.02, turn=turn)
     variant = Variant(key=KEY, name="simulated", tier=Tier.BASELINE, summary="", bind=bind)
     return bench.measure(variant, 1), bench
 
@@ -156,6 +159,29 @@ def test_an_honest_kernel_passes_every_audit(cases: Cases, seed: int, turn: Rota
     assert {look.when.split(",")[0] for look in bench.audited} == {"cold", "hot", "a single call"}
     assert {look.case for look in bench.audited} == {0, 1}
     assert audit_faults(cases, bench.audited) == []
+
+
+class HeldUpClock(SimulatedClock):
+    """Most samples of what takes over `kernel_ns` a call, which are the probes', take twice as long."""
+
+    kernel_ns = 2500
+    samples = 0
+
+    def sample(self, launches: Sequence[Any], first: int, calls: int) -> int:
+        self.samples += 1
+        slow = launches[0].cost != self.kernel_ns and self.samples % 8
+        return super().sample(launches, first, calls) * (2 if slow else 1)
+
+
+def test_what_is_faster_than_a_probe_that_others_hold_up_is_ambiguous(cases: Cases) -> None:
+    held_up = replace(DEVICE, type="held up", clock=HeldUpClock)
+    performance, _ = measured(cases, honest, device=held_up, cost=HeldUpClock.kernel_ns)
+    hot = performance.hot
+    assert hot is not None
+    assert hot.against.fraction.low > 1.5
+    assert performance.status is Status.AMBIGUOUS
+    assert re.search(r"hot: \d+ % of the (read|write) probe, whose fastest samples are as fast: others slowed it", performance.reason)
+    assert "faster than the" not in performance.reason
 
 
 def test_measuring_again_begins_with_the_first_data(cases: Cases) -> None:

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import gate_sites  # type: ignore[import-not-found]
 import pytest
+from test_gate_run import Silent  # type: ignore[import-not-found]
 
 import tritmark.harness
 from tritmark.harness.errors import UsageError
@@ -21,10 +23,6 @@ from tritmark.harness.gate.opened import BuildError, Opened
 from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.run import Request, run
 from tritmark.harness.gate.task import Task
-
-sys.path.insert(0, str(Path(__file__).parent))
-import gate_sites  # type: ignore[import-not-found]
-from test_gate_run import Silent  # type: ignore[import-not-found]
 
 TASK = Task(
     device="cpu",

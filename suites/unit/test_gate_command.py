@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer
+from test_gate_run import TASK  # type: ignore[import-not-found]
 from typer.testing import CliRunner
 
 from tritmark.harness.gate.benchmarks import Wanted
@@ -16,9 +16,6 @@ from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.result import Benchmark, Build, GateResult, Outcome
 from tritmark.harness.gate.run import Request
 from tritmark.harness.machine import environment, machine_facts
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_gate_run import TASK  # type: ignore[import-not-found]
 
 Invoke = Callable[..., tuple[int, str, Request]]
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_gate_run import Silent  # type: ignore[import-not-found]
 
 import tritmark.harness
 from tritmark.harness.gate.benchmarks import Wanted
@@ -16,9 +17,6 @@ from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.run import Request, run
 from tritmark.harness.gate.task import Task
 from tritmark.kernels.cuda.room import Room
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_gate_run import Silent  # type: ignore[import-not-found]
 
 pytestmark = pytest.mark.cuda
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import gate_sites  # type: ignore[import-not-found]
 import pytest
 
 from tritmark.harness.gate.benchmarks import Wanted
@@ -15,9 +15,6 @@ from tritmark.harness.gate.result import Benchmark, GateResult, Outcome
 from tritmark.harness.gate.run import Request, confirmed, run
 from tritmark.harness.gate.task import Task
 from tritmark.harness.gate.verdict import Limits
-
-sys.path.insert(0, str(Path(__file__).parent))
-import gate_sites  # type: ignore[import-not-found]
 
 TASK = Task(
     device="plain", op="double", format="none", dtype="float32", variant="v", axes={"n": 1}, family="normal", layout="aligned", threads=1
