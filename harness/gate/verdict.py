@@ -7,18 +7,19 @@ are allowed for:
 - *Pairs depend on each other.* Whole stretches of them can be off together. Sums of the signs (above or below the median) over blocks of
   2, 4, 8, ... pairs would vary as the block's length if pairs were independent; by how much they vary more, at the worst length that still
   has 16 blocks, so many times fewer pairs are counted.
-- *Whoever looks again and again is misled sooner or later.* Looks come at each half more of pairs, at most LOOKS of them, and each has an
-  equal part of the share of false alarms that is allowed in all (Bonferroni, which overstates, because looks share their pairs).
+- *Whoever looks again and again is misled sooner or later.* Looks come at each half more of pairs, and at the end of the time. From the
+  pace of the first pairs it is known how many there can be; the last has half of the share of false alarms that is allowed in all, and
+  those before it share the other half (Bonferroni, which overstates, because looks share their pairs).
 
 SLOWER is said where the interval lies above the dead band, FASTER below it, SAME where it lies inside; what is inside the band is never
 claimed, because the layout of unchanged code alone moves a kernel by 0.1 to 0.4 %.
 
-Simulated, 500 trials of each with pairs of 0.4 ms: noise that is normal, Cauchy, of a speed that doubles within pairs, of a width that
-jumps twentyfold, with a middle that jumps by 1 %, or autocorrelated by 0.5 gave no SLOWER where the truth was up to 0.4 % and at most 0.8
-% of them where it was the whole dead band; it found all of 5 % within 0.1 s (95th percentile) and all of 2 % within 0.7 s. Where 20 or
-more pairs hang together (autocorrelation 0.9 to 0.97, a ratio that swings by 1 % with a period of 100 to 1000 pairs) 100 pairs cannot
-show it: SLOWER in up to 0.4 % at a truth of 0, 1.8 % at 0.4 %, 25 % at the edge. On two cores of a busy virtual machine the dependence of
-72 launches was 1 to 2.1, once 4.8. Against that, and against what differs from launch to launch, alarms are confirmed in fresh ones.
+On made-up noise (`suites/gate/simulated.py`, 500 trials of each, pairs of 0.4 ms): noise that is normal, Cauchy, of a speed that doubles
+within pairs, of a width that jumps twentyfold, with a middle that jumps by 1 %, or autocorrelated by 0.5 gave no SLOWER where the truth was
+up to 0.4 %, and at most 1 % of them where it was the whole dead band (4 % for the middle that jumps); all of 5 % were found within 0.04 s
+(95th percentile) and all of 2 % within 0.2 s. Where 20 or more pairs hang together 100 pairs cannot show it: autocorrelated by 0.9, SLOWER
+in 1 % at a truth of 0 and 10 % at the edge; by 0.97, in 6 % and 27 %. On two cores of a busy virtual machine the dependence of 72 launches
+was 1 to 2.1, once 4.8. Against that, and against what differs from launch to launch, alarms are confirmed in fresh ones.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ Pairs = Callable[[int], Sequence[float]]
 
 FIRST = 100
 """Pairs before the first look: the dependence between pairs cannot be told from fewer."""
-LOOKS = 20
 _GROWTH = 1.5
+_LAST = 0.5
+"""The last look's part of the false alarms: it has the most pairs, so it is where a small slow-down can still be told from none."""
 _BLOCKS = 16
 POWER = 0.95
 """How surely an effect of `Decision.smallest` is seen."""
@@ -134,7 +136,7 @@ def smallest(logs: npt.ArrayLike, limits: Limits, pairs: int, noise: npt.ArrayLi
 
     The noisier of the two counts, and what A/A is off by adds to it. None where there are too few pairs to tell.
     """
-    tail = limits.false / LOOKS
+    tail = limits.false * _LAST
     errors, off = [_error(logs, pairs)], 0.0
     if len(np.asarray(noise)) >= LEAST_SAMPLES:
         errors.append(_error(noise, pairs))
@@ -158,30 +160,43 @@ def decide(pairs: Pairs, limits: Limits, noise: Sequence[float] = (), now: Calla
     start = now()
     end = start + limits.seconds * 1e9
     logs = list(pairs(1))
-    band, tail = log1p(limits.dead), limits.false / LOOKS
-    target, looks = FIRST, 0
+    band = log1p(limits.dead)
+    late = _fill(pairs, logs, FIRST, end, start, now)
+    # With no look before it, the last one has all there is.
+    early = 0 if late else _early(len(logs), (now() - start) / 1e9, limits.seconds)
+    share, last = limits.false * (1 - _LAST) / max(early, 1), limits.false * (_LAST if early else 1)
     while True:
-        late = _fill(pairs, logs, target, end, start, now)
-        looks += 1
-        low, high = interval(logs, tail)
+        low, high = interval(logs, last if late else share)
         verdict = _verdict(low, high, band)
-        if verdict is not Outcome.AMBIGUOUS or late or looks == LOOKS:
+        if verdict is not Outcome.AMBIGUOUS or late:
             break
-        target = int(len(logs) * _GROWTH)
+        early -= 1
+        late = _fill(pairs, logs, int(len(logs) * _GROWTH) if early else inf, end, start, now)
     seconds = (now() - start) / 1e9
     affordable = max(len(logs), int(len(logs) * limits.seconds / seconds)) if seconds > 0 else len(logs)
     seen = smallest(logs, limits, affordable, noise)
     return Decision(verdict, ratio(logs), seen, seconds, len(logs), _reason(verdict, (low, high), limits, seconds), (low, high))
 
 
-def _fill(pairs: Pairs, logs: list[float], target: int, end: float, start: int, now: Callable[[], int]) -> bool:
-    """Take pairs until there are `target`, never more at once than half of the time left allows; whether the time ran out before."""
+def _early(pairs: int, seconds: float, limit: float) -> int:
+    """How many looks come before the one at the end of the time, if so many pairs took so many seconds; the first is at these."""
+    affordable, looks = pairs * limit / seconds, 1
+    while (pairs := int(pairs * _GROWTH)) < affordable:
+        looks += 1
+    return looks
+
+
+def _fill(pairs: Pairs, logs: list[float], target: float, end: float, start: int, now: Callable[[], int]) -> bool:
+    """Take pairs until there are `target`, never more at once than half of the time left allows; whether the time ran out before.
+
+    No pair is begun that would be done after the end.
+    """
     while len(logs) < target:
         time = now()
-        if time >= end:
-            return True
         pace = max(1.0, (time - start) / len(logs))
-        logs += pairs(min(target - len(logs), max(1, int((end - time) / pace / 2))))
+        if time + pace > end:
+            return True
+        logs += pairs(int(min(target - len(logs), max(1, (end - time) / pace / 2))))
     return False
 
 

@@ -180,7 +180,7 @@ def _no_device() -> DeviceUnavailableError:
 
 def _mode_problem() -> DeviceUnavailableError | None:
     """The first device admits no process, or only the one that has it."""
-    # Every call of a kernel comes by here: all there is to know of the device takes a millisecond, its mode a few microseconds.
+    # Every call of a kernel comes by here, so no more is asked of the driver than has to be.
     mode = _attribute(_COMPUTE_MODE, _device(0))
     if mode not in {_PROHIBITED, _EXCLUSIVE} or (mode == _EXCLUSIVE and _ours()):
         return None

@@ -73,26 +73,41 @@ class _NumPy:
 
     pointer = None
 
-    def __init__(self, x: np.ndarray, out: np.ndarray) -> None:
-        self._x, self._out = x, out
+    def __init__(self, call: np.ufunc, x: np.ndarray, out: np.ndarray) -> None:
+        self._call, self._x, self._out = call, x, out
 
     def run(self) -> None:
-        np.exp(self._x, out=self._out)
+        self._call(self._x, out=self._out)
 
 
 def _isa() -> str:
     return next(isa for isa, (_, needed, _) in reversed(cpu.ISAS.items()) if needed <= cpu.features())
 
 
+def _weights(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
+    weights = rng.integers(0, 256, n * k // 4, dtype=np.uint8)
+    weights &= ~((weights & 0x55) & (weights >> 1 & 0x55)) & 0xFF  # no field is 3, which stands for nothing
+    return weights
+
+
 def _gemv(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     """`sizes` counts tiles of 64 rows."""
     k, tiles = 2560, max(sizes)
-    weights = rng.integers(0, 256, tiles * 64 * k // 4, dtype=np.uint8)
-    weights &= ~((weights & 0x55) & (weights >> 1 & 0x55)) & 0xFF  # no field is 3, which stands for nothing
+    weights = _weights(rng, tiles * 64, k)
     activations = rng.integers(-127, 128, (1, k), dtype=np.int8)
     scale, out = np.ones(1, np.float32), np.empty(tiles * 64, np.float32)
     kernel = cpu.native("ternary_matmul").TernaryMatmul
     return [kernel(_isa(), activations, weights, n * 64, 1.0, scale, out[: n * 64].reshape(1, -1), 1) for n in sizes]
+
+
+def _gemm(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
+    """`sizes` counts rows of activations; the weights stay in the L2."""
+    n, k = 640, 2560
+    activations = rng.integers(-127, 128, (max(sizes), k), dtype=np.int8)
+    scale, out = np.ones(max(sizes), np.float32), np.empty((max(sizes), n), np.float32)
+    kernel = cpu.native("ternary_matmul").TernaryMatmul
+    weights = _weights(rng, n, k)
+    return [kernel(_isa(), activations[:m], weights, n, 1.0, scale[:m], out[:m], 1) for m in sizes]
 
 
 def _quantize(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
@@ -111,22 +126,26 @@ def _activations(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]
     return [kernel(_isa(), x[:n], q[:n], scale[:n], total[:n], 1) for n in sizes]
 
 
-def _exp(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
-    """`sizes` counts elements."""
-    x = rng.standard_normal(max(sizes), np.float32)
-    out = np.empty_like(x)
-    return [_NumPy(x[:n], out[:n]) for n in sizes]  # type: ignore[list-item]
+def _numpy(call: np.ufunc) -> Make:
+    def make(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
+        """`sizes` counts elements."""
+        x = rng.standard_normal(max(sizes), np.float32)
+        out = np.empty_like(x)
+        return [_NumPy(call, x[:n], out[:n]) for n in sizes]  # type: ignore[list-item]
+
+    return make
 
 
 LOADS: Mapping[str, Load] = {
     "gemv": Load("native GEMV, rows of 2560", 200, _gemv),
     "quantize": Load("native quantize", 1600, _quantize),
     "small": Load("native quantize of activations, rows of 64", 200, _activations),
-    "numpy": Load("NumPy exp", 160_000, _exp),
+    "numpy": Load("NumPy exp", 160_000, _numpy(np.exp)),
 }
 LONG: Mapping[str, Load] = {
     "long gemv": Load("native GEMV, rows of 2560, from memory", 2400, _gemv),
-    "long numpy": Load("NumPy exp", 1_600_000, _exp),
+    "long gemm": Load("native product with 640 x 2560 weights", 400, _gemm),
+    "long numpy": Load("NumPy spacing", 640_000, _numpy(np.spacing)),
 }
 """Of a millisecond and more."""
 EVERY = {**LOADS, **LONG}

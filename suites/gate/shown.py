@@ -111,11 +111,11 @@ def at_the_edge(found: dict[str, Any]) -> tuple[int, int]:
     """How many of the A/A trials are called SLOWER where each pair's ratio is made larger by the whole dead band, and of how many."""
     limits = Limits(found["seconds"])
     trials = [np.asarray(logs) + log1p(limits.dead) for load in found["noise"].values() for logs in load["aa"]]
-    said = [decide(stored.take, limits, now=stored.now).verdict for stored in (_Stored(logs, limits.seconds) for logs in trials)]
+    said = [decide(stored.take, limits, now=stored.now).verdict for stored in (Stored(logs, limits.seconds) for logs in trials)]
     return said.count(Outcome.SLOWER), len(said)
 
 
-class _Stored:
+class Stored:
     """Pairs of the past, given out once more; its clock ends with the last one."""
 
     def __init__(self, logs: NDArray[np.float64], seconds: float) -> None:

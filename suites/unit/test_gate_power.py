@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +47,7 @@ def test_trials_are_made_resumed_and_shown(power: Callable[..., str], tmp_path: 
 
 def test_one_launch_says_one_verdict(power: Callable[..., str]) -> None:
     assert power("--launch", "quantize", "3200", "--seconds", "1") == "SLOWER\n"  # twice the work
-    assert power("--launch", "long numpy", "3200000", "--seconds", "0.5") == "SLOWER\n"
+    assert power("--launch", "long numpy", "1280000", "--seconds", "0.5") == "SLOWER\n"
 
 
 def test_old_results_are_not_overwritten_nor_mixed_with_others(
@@ -58,3 +59,17 @@ def test_old_results_are_not_overwritten_nor_mixed_with_others(
         with pytest.raises(SystemExit, match="2"):
             power("--out", str(out), *arguments)
         assert said in capsys.readouterr().err
+
+
+def test_made_up_noise_is_tabled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "gate")
+    import simulated
+
+    monkeypatch.setattr(sys, "argv", ["simulated.py", "--trials", "3"])
+    simulated.main()
+    heading, *rows = (re.split(r"\s{2,}", line.strip()) for line in capsys.readouterr().out.splitlines())
+    assert heading[:3] == ["noise", "SLOWER at 0.0%", "SLOWER at 0.4%"]
+    assert [row[0] for row in rows] == list(simulated.NOISES)
+    for row in rows[:4]:
+        assert row[1:3] == ["0.0%", "0.0%"]
+        assert all(found.startswith("100.0%") for found in row[4:])

@@ -13,6 +13,7 @@ from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.measuring import gate as measure
 from tritmark.harness.gate.result import Benchmark, GateResult, Outcome
 from tritmark.harness.gate.run import Request, confirmed, run
+from tritmark.harness.gate.seat import ballast
 from tritmark.harness.gate.task import Task
 from tritmark.harness.gate.verdict import Limits
 
@@ -117,3 +118,12 @@ def test_one_launch_that_disagrees_takes_an_alarm_back() -> None:
     taken_back = confirmed(alarm, [alarm, calm])
     assert taken_back.outcome is Outcome.AMBIGUOUS
     assert "1 of 2" in taken_back.reason
+
+
+def test_small_objects_lie_elsewhere_in_each_launch() -> None:
+    def place() -> int:
+        kept = ballast()
+        return id(bytes(200)) if kept else 0
+
+    assert len({place() for _ in range(20)}) > 10
+    assert len({id(bytes(200)) for _ in range(20)}) == 1  # without it

@@ -56,16 +56,27 @@ static inline int32_t tm_activation_plain(const float *x, size_t n, float scale,
     return sum;
 }
 
+/* The arguments are read before the first store: int8_t may alias anything, so the compiler would read them anew in every row, and where
+ * their address agrees with an output's in its last 12 bits such a read waits for the stores. Rows of 64 took up to 4 % longer for it, by
+ * where the arguments happened to lie. (Where x and q agree in these bits, loads of x wait for stores of q: one row of 2560 takes AVX2 0.21 to
+ * 0.31 us. That is the caller's to choose.) */
 static inline __attribute__((always_inline)) void
-tm_activation_rows(tm_activation_quantize_args *a, size_t begin, size_t end, const tm_activation_steps *steps)
+tm_activation_rows(tm_activation_quantize_args *args, size_t begin, size_t end, const tm_activation_steps *steps)
 {
-    for (size_t row = begin; row < end; row++) {
-        const float *x = a->x + row * a->stride;
-        uint32_t largest = steps->absmax(x, a->K);
-        a->scale[row] = tm_activation_scale(largest);
-        a->sum[row] = steps->codes(x, a->K, a->scale[row], a->q + row * a->K);
+    const float *x = args->x + begin * args->stride;
+    int8_t *q = args->q + begin * args->K;
+    float *scales = args->scale + begin;
+    int32_t *sums = args->sum + begin;
+    const size_t K = args->K, stride = args->stride;
+    for (size_t left = end - begin; left; left--) {
+        uint32_t largest = steps->absmax(x, K);
+        float scale = tm_activation_scale(largest);
+        *scales++ = scale;
+        *sums++ = steps->codes(x, K, scale, q);
         if (largest >= TM_DOUBLED_INF)
-            tm_report_bad(&a->run, row * a->K + tm_first_nonfinite(x, 0, a->K));
+            tm_report_bad(&args->run, (end - left) * K + tm_first_nonfinite(x, 0, K));
+        x += stride;
+        q += K;
     }
 }
 

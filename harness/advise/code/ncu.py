@@ -19,7 +19,7 @@ from tritmark.harness.record import Code, Function, Record, Run
 MOST_BYTES = 256 << 20
 SOURCE = "Nsight Compute"
 COMMAND = "ncu --csv --page raw --set full tritmark run --suite ONE.toml --in-process > FILE.csv"
-"""ONE.toml holds the workload in question, without `measure`: each launch that is profiled takes a second."""
+"""ONE.toml holds the workload in question, without `measure`: each launch is run dozens of times to be profiled."""
 
 DENIED = "ERR_NVGPUCTRPERM"
 MEND = (
