@@ -137,7 +137,7 @@ def ballast() -> list[bytes]:
     """Small objects of every size, a random number of each: while they are kept, the next object of any size lies somewhere else.
 
     A fresh process would otherwise put a kernel's arguments where the one before it did. Where their address agrees with that of an output
-    in its last 12 bits, each read of them waits for a store: 17 % were seen, which any number of fresh launches would have confirmed.
+    in its last 12 bits, each read of them waits for a store (suites/gate/placed.py), and fresh launches would be alike in that.
     """
     rng = np.random.default_rng()
     return [bytes(size - _HEAD) for size in range(_STEP, _SMALL + 1, _STEP) if size > _HEAD for _ in range(rng.integers(_POOL // size))]

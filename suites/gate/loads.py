@@ -80,7 +80,8 @@ class _NumPy:
         self._call(self._x, out=self._out)
 
 
-def _isa() -> str:
+def isa() -> str:
+    """The widest instruction set of this machine."""
     return next(isa for isa, (_, needed, _) in reversed(cpu.ISAS.items()) if needed <= cpu.features())
 
 
@@ -97,7 +98,7 @@ def _gemv(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     activations = rng.integers(-127, 128, (1, k), dtype=np.int8)
     scale, out = np.ones(1, np.float32), np.empty(tiles * 64, np.float32)
     kernel = cpu.native("ternary_matmul").TernaryMatmul
-    return [kernel(_isa(), activations, weights, n * 64, 1.0, scale, out[: n * 64].reshape(1, -1), 1) for n in sizes]
+    return [kernel(isa(), activations, weights, n * 64, 1.0, scale, out[: n * 64].reshape(1, -1), 1) for n in sizes]
 
 
 def _gemm(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
@@ -107,7 +108,7 @@ def _gemm(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     scale, out = np.ones(max(sizes), np.float32), np.empty((max(sizes), n), np.float32)
     kernel = cpu.native("ternary_matmul").TernaryMatmul
     weights = _weights(rng, n, k)
-    return [kernel(_isa(), activations[:m], weights, n, 1.0, scale[:m], out[:m], 1) for m in sizes]
+    return [kernel(isa(), activations[:m], weights, n, 1.0, scale[:m], out[:m], 1) for m in sizes]
 
 
 def _quantize(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
@@ -115,7 +116,7 @@ def _quantize(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     x = rng.standard_normal(max(sizes) * 64, np.float32)
     q = np.empty(len(x), np.int8)
     kernel = cpu.native("i2s_quantize").I2SQuantize
-    return [kernel(_isa(), x[: n * 64], 0.7, q[: n * 64], False, 1) for n in sizes]
+    return [kernel(isa(), x[: n * 64], 0.7, q[: n * 64], False, 1) for n in sizes]
 
 
 def _activations(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
@@ -123,7 +124,7 @@ def _activations(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]
     x = rng.standard_normal((max(sizes), 64), np.float32)
     q, scale, total = np.empty(x.shape, np.int8), np.empty(len(x), np.float32), np.empty(len(x), np.int32)
     kernel = cpu.native("activation_quantize").ActivationQuantize
-    return [kernel(_isa(), x[:n], q[:n], scale[:n], total[:n], 1) for n in sizes]
+    return [kernel(isa(), x[:n], q[:n], scale[:n], total[:n], 1) for n in sizes]
 
 
 def _numpy(call: np.ufunc) -> Make:

@@ -73,3 +73,14 @@ def test_made_up_noise_is_tabled(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     for row in rows[:4]:
         assert row[1:3] == ["0.0%", "0.0%"]
         assert all(found.startswith("100.0%") for found in row[4:])
+
+
+def test_bindings_of_one_kernel_are_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "gate")
+    import placed
+
+    monkeypatch.setattr(sys, "argv", ["placed.py", "--bindings", "3"])
+    placed.main()
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert len(rows) == len(placed.PLACED)
+    assert all(len(re.findall(r"[+-]\d+\.\d\d%", row)) == 2 for row in rows)

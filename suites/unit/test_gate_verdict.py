@@ -135,6 +135,13 @@ def test_slow_calls_end_in_time_and_too_few_of_them_claim_nothing() -> None:
     assert "too few" in decision.reason
 
 
+def test_no_pair_is_begun_that_would_end_too_late() -> None:
+    stream = Stream(np.full(100, 1.0), pair_ns=300_000_000)
+    decision = decide(stream.take, Limits(), now=stream.now)
+    assert decision.pairs == 3
+    assert decision.seconds == pytest.approx(0.9)
+
+
 def test_a_longer_time_is_used() -> None:
     stream = Stream(np.random.default_rng(6).normal(log1p(0.012), 0.05, 5 * COUNT))
     assert decide(stream.take, Limits(seconds=5), now=stream.now).verdict is Outcome.SLOWER

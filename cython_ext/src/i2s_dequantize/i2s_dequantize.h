@@ -7,8 +7,7 @@
 
 /* Pointers are read from here before the first store. A vector store may alias anything, so the compiler would read them again for every
  * vector, and where their address agrees with that of a store in its last 12 bits, the read waits for it. Hot, 16,384 elements took up to
- * 17 % longer for it on a Zen 4, by where the arguments happened to lie. */
-
+ * 17 % longer for it on a Zen 4, by where the arguments happened to lie (suites/gate/placed.py). */
 typedef struct tm_i2s_dequantize_args {
     tm_run run;
     const int8_t *q;
