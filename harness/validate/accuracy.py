@@ -98,23 +98,28 @@ def _told(error: Exception) -> str:
 
 
 def _trapped(setting: _Setting, case: Case, seed: int, edge: Edge, error: _CandidateError) -> str:
-    """If it was a page that traps that ended the candidate's process: the arrays beside which it does, in words."""
-    if not isinstance(setting.memory, SharedMemory) or not isinstance(error.__cause__, WorkerError) or "SIG" not in str(error):
+    """If it was a page that traps that ended the candidate's process, or an input that it may only read: which arrays, in words."""
+    told = str(error)
+    if not isinstance(setting.memory, SharedMemory) or not ("SIG" in told or "read-only" in told):
         return ""
-    if not _survives(setting, case, seed, None, None):
+    if not _survives(setting, case, seed, None, None, ""):
         return ""
-    names = [*(name for name, value in case.inputs.items() if is_array(value)), *(each.name for each in case.expected)]
-    found = [name for name in names if not _survives(setting, case, seed, edge, name)]
+    inputs = [name for name, value in case.inputs.items() if is_array(value)]
+    written = [name for name in inputs if not _survives(setting, case, seed, None, None, name)]
+    if written:
+        return f"; guard inputs: it runs only where it may write the input {' and '.join(written)}"
+    names = [*inputs, *(each.name for each in case.expected)]
+    found = [name for name in names if not _survives(setting, case, seed, edge, name, "")]
     where = "before the start" if edge == "start" else "past the end"
     return f"; guard pages: it reads or writes {where} of {' and '.join(found)}" if found else ""
 
 
-def _survives(setting: _Setting, case: Case, seed: int, edge: Edge | None, only: str | None) -> bool:
-    """Whether a run ends well with just that array beside a page that traps."""
+def _survives(setting: _Setting, case: Case, seed: int, edge: Edge | None, only: str | None, frozen: str | None) -> bool:
+    """Whether a run ends well with just that array beside a page that traps, and that input read-only (None: all, "": none)."""
     try:
-        _Trial(setting, case, seed, edge, only).run(_Tally(setting.op), case)
-    except _CandidateError as error:
-        return not isinstance(error.__cause__, WorkerError)
+        _Trial(setting, case, seed, edge, only, frozen).run(_Tally(setting.op), case)
+    except _CandidateError:
+        return False
     return True
 
 
@@ -201,13 +206,17 @@ class _Setting:
 class _Trial:
     """Guarded memory for one launch, and the launch bound to it at its first run."""
 
-    def __init__(self, setting: _Setting, case: Case, seed: int, edge: Edge | None = None, only: str | None = None) -> None:
-        """`edge` is the end of the arrays, or of the one named `only`, that lies at a page that traps, where there are such pages."""
+    def __init__(
+        self, setting: _Setting, case: Case, seed: int, edge: Edge | None = None, only: str | None = None, frozen: str | None = None
+    ) -> None:
+        """`edge` is the end of the arrays, or of the one named `only`, that lies at a page that traps, where there are such pages.
+        `frozen` is the input that may only be read, None for all of them."""
         self._setting = setting
-        self._edge, self._only = edge, only
+        self._edge, self._only, self._frozen = edge, only, frozen
         self._memory = setting.memory
         self._seed = [seed, 0]
         self._scalars = {name: value for name, value in case.inputs.items() if not is_array(value)}
+        self._names = set(case.inputs)
         apart = {tensor.name for tensor in setting.op.inputs if tensor.rows_apart}
         try:
             self._inputs = {
@@ -229,7 +238,10 @@ class _Trial:
         seed = int(np.random.SeedSequence(self._seed).generate_state(1)[0])
         alignment = max(ALIGNMENT, self._setting.variant.alignment)
         edge = self._edge if self._only in {None, name} else None
-        return Guarded(shape, dtype, seed=seed, alignment=alignment, offset=offset, gap=gap, memory=self._memory, edge=edge)
+        writable = name not in self._names if self._frozen is None else name != self._frozen
+        return Guarded(
+            shape, dtype, seed=seed, alignment=alignment, offset=offset, gap=gap, memory=self._memory, edge=edge, writable=writable
+        )
 
     def testify(self, tally: _Tally) -> None:
         """Tell what the launch did in all its runs."""

@@ -54,7 +54,8 @@ class Guarded:
     `shape` and `dtype` are the array's. `offset` is how many bytes past a multiple of `alignment` it begins. `gap` is how many bytes of
     canary lie between its rows (2-D only). `seed` fixes the patterns. `memory` is the device's own, None for the host's. `edge`: the end at
     which a page that traps takes the zone's place, where the memory is a worker's; past the end of an array that is not a multiple of the
-    alignment there remain some bytes of canary.
+    alignment there remain some bytes of canary. `writable`: whether who is handed the array may write it or its
+    zones; where not, an array of a worker's lies in pages that trap the attempt.
 
     `array` is what is judged, `handle` what a launch is bound to: the same array on the host, its mirror in the device's memory else.
     """
@@ -70,6 +71,7 @@ class Guarded:
         gap: int = 0,
         memory: Memory | None = None,
         edge: Edge | None = None,
+        writable: bool = True,
     ) -> None:
         row = math.prod(shape[1:]) * dtype.itemsize if gap else math.prod(shape) * dtype.itemsize
         rows = shape[0] if gap else 1
@@ -104,10 +106,11 @@ class Guarded:
         self._extreme = np.uint8(rng.choice(_EXTREMES))
         self._poison: npt.NDArray[Any] | None = None
         self._mirror: Any = None
-        self.handle: Any = self.array
+        self.handle: Any = self.array[...]
+        self.handle.setflags(write=writable)
         if memory is not None:
             if isinstance(memory, SharedMemory):
-                self._mirror = memory.allocate(self._raw.nbytes, "end" if edge == "end" else "start")
+                self._mirror = memory.allocate(self._raw.nbytes, "end" if edge == "end" else "start", writable=writable)
             else:
                 self._mirror = memory.allocate(self._raw.nbytes)
             self.handle = memory.view(self._mirror, start, shape, dtype, strides if gap else None)
