@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tritmark.harness.errors import WorkerError
 from tritmark.harness.record import Accuracy, Status
 from tritmark.harness.spec import Axes, Device, Op, Receipt, Variant
 from tritmark.harness.validate.cases import Case, Cases, is_array
@@ -86,21 +85,26 @@ def judge(
 
 
 def trapped(setting: Setting, case: Case, seed: int, edge: Edge, error: BrokenCandidateError) -> str:
-    """If it was a page that traps that ended the candidate's process: the arrays beside which it does, in words."""
-    if not isinstance(setting.memory, SharedMemory) or not isinstance(error.__cause__, WorkerError) or "SIG" not in str(error):
+    """If it was a page that traps that ended the candidate's process, or an input that it may only read: which arrays, in words."""
+    told = str(error)
+    if not isinstance(setting.memory, SharedMemory) or not ("SIG" in told or "read-only" in told):
         return ""
-    if not _survives(setting, case, seed, None, None):
+    if not _survives(setting, case, seed, None, None, ""):
         return ""
-    names = [*(name for name, value in case.inputs.items() if is_array(value)), *(each.name for each in case.expected)]
-    found = [name for name in names if not _survives(setting, case, seed, edge, name)]
+    inputs = [name for name, value in case.inputs.items() if is_array(value)]
+    written = [name for name in inputs if not _survives(setting, case, seed, None, None, name)]
+    if written:
+        return f"; guard inputs: it runs only where it may write the input {' and '.join(written)}"
+    names = [*inputs, *(each.name for each in case.expected)]
+    found = [name for name in names if not _survives(setting, case, seed, edge, name, "")]
     where = "before the start" if edge == "start" else "past the end"
     return f"; guard pages: it reads or writes {where} of {' and '.join(found)}" if found else ""
 
 
-def _survives(setting: Setting, case: Case, seed: int, edge: Edge | None, only: str | None) -> bool:
-    """Whether a run ends well with just that array beside a page that traps."""
+def _survives(setting: Setting, case: Case, seed: int, edge: Edge | None, only: str | None, frozen: str | None) -> bool:
+    """Whether a run ends well with just that array beside a page that traps, and that input read-only (None: all, "": none)."""
     try:
-        Trial(setting, case, seed, edge, only).run(Tally(setting.op), case)
-    except BrokenCandidateError as error:
-        return not isinstance(error.__cause__, WorkerError)
+        Trial(setting, case, seed, edge, only, frozen).run(Tally(setting.op), case)
+    except BrokenCandidateError:
+        return False
     return True

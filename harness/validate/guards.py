@@ -57,6 +57,8 @@ class Guarded:
     canary lie between its rows (2-D only). `seed` fixes the patterns. `memory` is the device's own, None for the host's. `edge`: the end at
     which a page that traps takes the zone's place, where the memory is a worker's. With `flush` an array ends right at the page behind it,
     wherever that has it begin; else past the end of one that is not a multiple of the alignment there remain some bytes of canary.
+    `writable`: whether who is handed the array may write it or its zones; where not, an array of a worker's lies in pages that trap the
+    attempt.
 
     `array` is what is judged, `handle` what a launch is bound to: the same array on the host, its mirror in the device's memory else.
     """
@@ -73,6 +75,7 @@ class Guarded:
         memory: Memory | None = None,
         edge: Edge | None = None,
         flush: bool = False,
+        writable: bool = True,
     ) -> None:
         row = math.prod(shape[1:]) * dtype.itemsize if gap else math.prod(shape) * dtype.itemsize
         rows = shape[0] if gap else 1
@@ -107,10 +110,11 @@ class Guarded:
         self._extreme = np.uint8(_EXTREMES[seed % len(_EXTREMES)])
         self._poison: npt.NDArray[Any] | None = None
         self._mirror: Any = None
-        self.handle: Any = self.array
+        self.handle: Any = self.array[...]
+        self.handle.setflags(write=writable)
         if memory is not None:
             if isinstance(memory, SharedMemory):
-                self._mirror = memory.allocate(self._raw.nbytes, "end" if edge == "end" else "start")
+                self._mirror = memory.allocate(self._raw.nbytes, "end" if edge == "end" else "start", writable=writable)
             else:
                 self._mirror = memory.allocate(self._raw.nbytes)
             self.handle = memory.view(self._mirror, start, shape, dtype, strides if gap else None)

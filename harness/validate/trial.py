@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,9 @@ from tritmark.harness.validate.families import KINDS, forbidden
 from tritmark.harness.validate.guards import ALIGNMENT, Guarded
 from tritmark.harness.validate.placement import Placement
 from tritmark.harness.validate.same import same
+from tritmark.harness.worker.remote import DeviceMemory, RemoteLaunch, SharedMemory
 from tritmark.harness.worker.shared import Edge
+from tritmark.harness.worker.tasks import Ran
 
 GUARDS = ("poison", "zones", "inputs")
 
@@ -127,13 +130,17 @@ class Setting:
 class Trial:
     """Guarded memory for one launch, and the launch bound to it at its first run."""
 
-    def __init__(self, setting: Setting, case: Case, seed: int, edge: Edge | None = None, only: str | None = None) -> None:
-        """`edge` is the end of the arrays, or of the one named `only`, that lies at a page that traps, where there are such pages."""
+    def __init__(
+        self, setting: Setting, case: Case, seed: int, edge: Edge | None = None, only: str | None = None, frozen: str | None = None
+    ) -> None:
+        """`edge` is the end of the arrays, or of the one named `only`, that lies at a page that traps, where there are such pages.
+        `frozen` is the input that may only be read, None for all of them."""
         self._setting = setting
-        self._edge, self._only = edge, only
+        self._edge, self._only, self._frozen = edge, only, frozen
         self._memory = setting.memory
         self._seed = [seed, 0]
         self._scalars = {name: value for name, value in case.inputs.items() if not is_array(value)}
+        self._names = set(case.inputs)
         try:
             self._inputs = {name: self._guard(name, value.shape, value.dtype) for name, value in case.inputs.items() if is_array(value)}
             self._outputs = {e.name: self._guard(e.name, e.values.shape, e.values.dtype) for e in case.expected}
@@ -164,6 +171,7 @@ class Trial:
             memory=self._memory,
             edge=edge,
             flush=flush,
+            writable=name not in self._names if self._frozen is None else name != self._frozen,
         )
 
     def testify(self, tally: Tally) -> None:
@@ -230,18 +238,74 @@ class Trial:
 
     def repeat(self, tally: Tally, case: Case, times: int) -> None:
         """Run so often on what stands in the inputs, and judge the outputs of every run."""
-        for _ in range(times):
-            self.run(tally, case)
-            tally.cases -= 1
+        launch = self._launch
+        if not isinstance(launch, RemoteLaunch) or not isinstance(self._memory, SharedMemory | DeviceMemory):
+            for _ in range(times):
+                self.run(tally, case)
+                tally.cases -= 1
+        elif times:
+            self._run_many(tally, case, launch, self._memory.shared, times)
+
+    def _run_many(self, tally: Tally, case: Case, launch: RemoteLaunch, shared: SharedMemory, times: int) -> None:
+        """As one message: what each run left is copied aside where the candidate runs, and judged here."""
+        for guarded in self._outputs.values():
+            guarded.poison()
+        sizes = {name: guarded.array.nbytes for name, guarded in self._outputs.items()}
+        try:
+            into = {name: shared.allocate(times * nbytes) for name, nbytes in sizes.items()}
+            poison = {name: shared.allocate(nbytes) for name, nbytes in sizes.items()}
+            for name, guarded in self._outputs.items():
+                poison[name].bytes[...] = guarded.array.reshape(-1).view(np.uint8)
+            before = launch.runs
+            self._around(tally, lambda: self._told(tally, launch.run_many(times, into, poison), before))
+        except (DeviceError, CandidateError, WorkerError) as error:
+            raise BrokenCandidateError(told(error)) from error
+        tally.calls += times
+        for expected in case.expected:
+            found = into[expected.name].bytes.view(expected.values.dtype).reshape(times, *expected.values.shape)
+            self._judge_many(tally, expected, found)
+        for name, guarded in self._inputs.items():
+            if not same(guarded.array, case.inputs[name]):
+                tally.complain(f"the input {name} was changed")
+
+    def _told(self, tally: Tally, runs: Sequence[Ran], before: int) -> None:
+        for nth, ran in enumerate(runs):
+            self._look(tally, ran, before + nth)
+            if ran.bad >= 0:
+                tally.complain(f"it reports element {ran.bad} as not finite, and all are")
+
+    @staticmethod
+    def _judge_many(tally: Tally, expected: Expected, found: npt.NDArray[Any]) -> None:
+        """The outputs of several runs. Those that repeat the bits of the one before are as right or wrong as that."""
+        tally.elements += found.size
+        before: npt.NDArray[Any] | None = None
+        for nth, output in enumerate(found):
+            if before is not None and same(output, before):
+                continue
+            result = compare(expected, output)
+            before = output
+            tally.mismatches += result.wrong.size
+            if result.first is not None:
+                tally.first = tally.first or result.first
+                at = ", ".join(str(i) for i in result.first.index)
+                tally.complain(
+                    f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}, in repeated run {nth + 1} of "
+                    f"{tally.where or 'the same launch'}"
+                )
 
     def _run(self, tally: Tally) -> None:
-        for guarded in (*self._inputs.values(), *self._outputs.values()):
+        self._around(tally, lambda: self._call(tally))
+
+    def _around(self, tally: Tally, call: Callable[[], None]) -> None:
+        """Call the candidate on what stands in the arrays, and see what became of the memory around them."""
+        arrays = (*self._inputs.values(), *self._outputs.values())
+        for guarded in arrays:
             guarded.arm()
         try:
-            for guarded in (*self._inputs.values(), *self._outputs.values()):
+            for guarded in arrays:
                 guarded.push()
-            self._call(tally)
-            for guarded in (*self._inputs.values(), *self._outputs.values()):
+            call()
+            for guarded in arrays:
                 guarded.pull()
         except Exception as error:
             raise BrokenCandidateError(told(error)) from error
@@ -252,7 +316,6 @@ class Trial:
                     tally.complain(f"it wrote outside {name}: {broken}")
 
     def _call(self, tally: Tally) -> None:
-        """All that calls the candidate's code."""
         setting = self._setting
         if self._launch is None:
             inputs = {name: guarded.handle for name, guarded in self._inputs.items()} | self._scalars
@@ -261,15 +324,20 @@ class Trial:
         launch = self._launch
         before = launch.runs
         launch.run()
-        if launch.runs > before:
+        self._look(tally, launch, before)
+        self.bad = launch.bad
+
+    def _look(self, tally: Tally, ran: Launch | Ran, before: int) -> None:
+        """At what a launch tells of a run, of which there were `before`."""
+        setting = self._setting
+        if ran.runs > before:
             self._runs += 1
         else:
             tally.complain("it does not count its runs")
-        if launch.ran != setting.variant.name:
-            tally.complain(f"{launch.ran or 'nothing'} ran in place of {setting.variant.name}")
-        if not 1 <= launch.threads_used <= setting.threads:
-            tally.complain(f"it used {launch.threads_used} threads, and {setting.threads} were allowed")
-        self.bad = launch.bad
+        if ran.ran != setting.variant.name:
+            tally.complain(f"{ran.ran or 'nothing'} ran in place of {setting.variant.name}")
+        if not 1 <= ran.threads_used <= setting.threads:
+            tally.complain(f"it used {ran.threads_used} threads, and {setting.threads} were allowed")
 
 
 def _set_bits(array: npt.NDArray[Any], at: int, bits: int) -> None:
