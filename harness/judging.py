@@ -174,7 +174,7 @@ class Judging:
             seed=self._seed,
             device=worker.device,
         )
-        if found.accuracy.status is Status.ERROR:
+        if found.accuracy.status in {Status.ERROR, Status.FAIL}:  # it may have left its process in any state
             self._workers.renew(variant)
         receipt = found.receipt
         if receipt is not None and not receipt.code_hash:

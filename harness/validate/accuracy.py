@@ -26,10 +26,13 @@ from tritmark.harness.validate.compare import Expected, compare, is_float
 from tritmark.harness.validate.evidence import Evidence
 from tritmark.harness.validate.guards import ALIGNMENT, MEMORY_ALIGNMENT, Guarded, layout_offset
 from tritmark.harness.validate.same import same
+from tritmark.harness.validate.state import StateWatch
 from tritmark.harness.worker.remote import SharedMemory
 from tritmark.harness.worker.shared import Edge
 
 GUARDS = ("poison", "zones", "inputs")
+_ISOLATED = ("pages", "state")
+"""Guards of a candidate with a process of its own."""
 
 _ROW_GAP = 3
 """Elements between the rows of an unaligned array whose rows may lie apart: odd, so that rows are aligned to nothing."""
@@ -64,12 +67,14 @@ def judge(
     input changed, or the launch reports something else than what happened.
     """
     setting = _Setting(op, variant, axes, layout, threads, device)
-    tally = _Tally(op, guards=(*GUARDS, "pages") if isinstance(setting.memory, SharedMemory) else GUARDS)
+    tally = _Tally(op, guards=(*GUARDS, *_ISOLATED) if isinstance(setting.memory, SharedMemory) else GUARDS)
     trial: _Trial | None = None
     edge: Edge = "start" if cases.second is not None else "end"
     try:
+        watch = StateWatch(getattr(setting.memory, "worker", None), threads)
         trial = _Trial(setting, cases.first, seed, edge)
         trial.run(tally, cases.first)
+        watch.begin()
         if cases.second is not None:
             if cases.in_place:
                 trial.refill(cases.second)
@@ -80,6 +85,10 @@ def judge(
             trial = trial.successor(tally, cases.first, seed + 2, edge)
             trial.run(tally, cases.first)
         trial.run_nonfinite(tally, cases.first)
+        for fault in watch.end():
+            tally.complain(fault)
+    except (CandidateError, WorkerError) as error:
+        verdict = tally.verdict(Status.ERROR, str(error))
     except _CandidateError as error:
         verdict = tally.verdict(Status.ERROR, f"{error}{_trapped(setting, cases.first, seed, edge, error)}")
     else:
