@@ -18,8 +18,10 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tritmark.harness.errors import CandidateError, WorkerError
 from tritmark.harness.machine.cpu import BINDING, CPUS
 from tritmark.harness.machine.files import SYS, line
+from tritmark.harness.validate.trial import BrokenCandidateError
 from tritmark.harness.worker.floating import USUAL
 from tritmark.harness.worker.inside import Inside, Loaded, inside
 from tritmark.harness.worker.shared import MADE
@@ -79,18 +81,19 @@ class Outside:
 class StateWatch:
     """Watches the process of one worker: made before it is bound, `begin` after the first run, `end` after the last.
 
-    `threads` is the most that a call was allowed. On a device with a memory of its own, whose driver has files, threads and mappings of its
-    own, settings only are compared. `worker` None: nothing is.
+    On a device with a memory of its own, whose driver has files, threads and mappings of its
+    own, settings only are compared. `worker` None: nothing is. All raise BrokenCandidateError where the process does not tell.
     """
 
     def __init__(self, worker: Isolated | None, threads: int = 1) -> None:
         self._worker = worker
-        self._threads = threads
+        self.threads = threads
+        """The most that a call was allowed."""
         self._begin: tuple[Inside, Outside] | None = None
         self._process = None
         if worker is None:
             return
-        within: Inside = worker.call("telling its state", inside)
+        within = self._inside()
         self._process = worker.process
         assert worker.process is not None
         if worker.process.found is None:
@@ -98,8 +101,8 @@ class StateWatch:
         self._found: tuple[Inside, Outside] = worker.process.found
 
     def begin(self) -> None:
-        """What a first call may change is as it stays from now on."""
-        self._begin = self._both()
+        """What a first call may change is as it stays from now on. Again called, it does nothing."""
+        self._begin = self._begin or self._both()
 
     def end(self) -> list[str]:
         """What was left changed, in words; nothing where the process is gone, which has been told."""
@@ -129,7 +132,7 @@ class StateWatch:
                 _changed("the cores that its thread may use", _listed(map(str, sorted(first.cores))), _listed(map(str, sorted(now.cores))))
             )
         if self._too_many(now):
-            faults.append(f"it left {now.threads} threads, and found {first.threads}; of {self._threads} threads one calls")
+            faults.append(f"it left {now.threads} threads, and found {first.threads}; of {self.threads} threads one calls")
         left = _new(first.children, now.children)
         if left:
             faults.append(f"it left {len(left)} child processes: {_listed(left)}")
@@ -146,7 +149,7 @@ class StateWatch:
         return faults
 
     def _too_many(self, now: Outside) -> bool:
-        return now.threads - self._found[1].threads > self._threads - 1
+        return now.threads - self._found[1].threads > self.threads - 1
 
     def _settled(self) -> tuple[Inside, Outside]:
         """The state once what is about to end has ended."""
@@ -160,14 +163,25 @@ class StateWatch:
     def _both(self) -> tuple[Inside, Outside]:
         if self._worker is None:
             return _NOTHING
-        within: Inside = self._worker.call("telling its state", inside)
-        return within, self._outside()
+        return self._inside(), self._outside()
+
+    def _inside(self) -> Inside:
+        assert self._worker is not None
+        try:
+            found: Inside = self._worker.call("telling its state", inside)
+        except (CandidateError, WorkerError) as error:
+            raise BrokenCandidateError(str(error)) from error
+        return found
 
     def _outside(self) -> Outside:
         assert self._worker is not None
         assert self._worker.process is not None
         assert self._worker.process.pid is not None
-        return Outside.of(self._worker.process.pid)
+        try:
+            return Outside.of(self._worker.process.pid)
+        except OSError as error:
+            self._inside()  # which says what became of it
+            raise BrokenCandidateError(f"the state of the candidate's process cannot be read: {error}") from error
 
 
 _NOTHING = Inside(), Outside({}, frozenset(), False, 0, (), {}, frozenset(), frozenset())
