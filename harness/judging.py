@@ -177,7 +177,7 @@ class Judging:
             seed=self._seed,
             device=worker.device,
         )
-        if found.accuracy.status is Status.ERROR:
+        if found.accuracy.status in {Status.ERROR, Status.FAIL}:  # it may have left its process in any state
             self._workers.renew(variant)
         return _completed(found, variant, self._device, isolated=self._workers.isolated)
 
