@@ -1,12 +1,12 @@
 """The command line. Every command imports what it needs, so that the quick ones are quick.
 
-Exit status: 0 all is well, 1 a verdict fails, 2 bad usage or input, 3 a device that was asked for is missing, 4 too noisy to say under
-`gate --strict`, 130 interrupted.
+The exit statuses are in status.py.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import signal
 import sys
@@ -29,6 +29,7 @@ from tritmark.harness.machine.cpu import bind_threads
 from tritmark.harness.report.command import report
 from tritmark.harness.selftest.command import selftest
 from tritmark.harness.soak.command import soak
+from tritmark.harness.status import AMBIGUOUS, FAILED, INTERRUPTED, PASSED, UNAVAILABLE, UNJUDGED, USAGE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
     from tritmark.harness.runner import Request
     from tritmark.harness.store import Partial, Store
 
-PASSED, FAILED, USAGE, UNAVAILABLE, AMBIGUOUS, INTERRUPTED = 0, 1, 2, 3, 4, 130
-
 app = typer.Typer(
     name="tritmark",
     help="Validates and measures BitNet (1.58-bit, ternary) kernels on this machine.",
+    epilog=f"Exit status: {PASSED} all is well; {FAILED} a verdict fails; {USAGE} bad usage or input; {UNAVAILABLE} a device that was "
+    f"asked for is missing; with --strict {AMBIGUOUS} a verdict is AMBIGUOUS, {UNJUDGED} one was not run; {INTERRUPTED} interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -113,7 +114,10 @@ def run(
         str, typer.Option(metavar="PATH", help="Study real weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME.")
     ] = "",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes all data.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Repeats the data of an earlier run; drawn unless told.", show_default=False)
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one was not run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, the newest unless RUN names one.")] = False,
@@ -149,6 +153,7 @@ def run(
     # Weights alone keep memory small; whoever names a suite, ops or variants wants those too.
     if not suite and (not weights or (op, variant) != ("*", "*")):
         suite = "quick"
+    store = Store(out)
     request = Request(
         suite=installed.suite(suite) if suite else None,
         op=op,
@@ -156,14 +161,13 @@ def run(
         device=device,
         weights=weights,
         threads=threads,
-        seed=seed,
+        seed=_seed(seed, store, partial if resume else None),
         command=("tritmark", *sys.argv[1:]),
         isolated=not in_process,
         timeout_s=timeout,
         addresses=addresses,
         libraries=tuple(CppLibrary(path, toml) for path, _, toml in (each.partition("=") for each in cpp_lib or ())),
     )
-    store = Store(out)
     record = _execute(installed, request, store, partial if resume else None)
     _show(record, store, as_json)
     if addresses:
@@ -173,7 +177,17 @@ def run(
             told = "kept" if each.hit else "not kept"
             promised, found = f"{each.predicted.low:.2f} to {each.predicted.high:.2f}", f"{each.measured.median:.2f}"
             _console(stderr=True).print(f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {told}", soft_wrap=True)
-    raise typer.Exit(_status(record, installed, request))
+    raise typer.Exit(_status(record, installed, request, strict=strict))
+
+
+def _seed(given: int | None, store: Store, resume: str | None) -> int:
+    """What was given, or that of the run that is resumed; else another each time, so that no kernel can know the data."""
+    if given is not None:
+        return given
+    if resume is None:
+        return secrets.randbits(32)
+    with store.resume(resume) as partial:
+        return partial.header.options.seed
 
 
 def _execute(installed: Installed, request: Request, store: Store, resume: str | None) -> Record:
@@ -224,6 +238,8 @@ def _show(record: Record, store: Store, as_json: bool) -> None:
             console.print(tables.layers(record), end="\n\n")
         for lane in tables.lanes(record):
             console.print(lane)
+    if not record.passed:
+        errors.print(f"Repeat with --seed {record.environment.seed}")
     # The Record must be alone on standard output, paths then go elsewhere.
     paths = errors if as_json else _console()
     paths.print(f"Record: {store.path(record.id)}", soft_wrap=True)
@@ -238,7 +254,8 @@ def _report(record: Record, store: Store) -> Path:
     return build(record, store.html, given_for(record, store, path=str(store.path(record.id))))
 
 
-def _status(record: Record, installed: Installed, request: Request) -> int:
+def _status(record: Record, installed: Installed, request: Request, *, strict: bool) -> int:
+    from tritmark.harness.outcome import exit_status
     from tritmark.harness.record import Status
     from tritmark.harness.runner import missing
 
@@ -251,7 +268,7 @@ def _status(record: Record, installed: Installed, request: Request) -> int:
     if not record.layers and all(run.accuracy.status is Status.NOT_RUN for run in record.runs):
         reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in record.runs))
         raise UsageError(f"no kernel could be run: {reasons}")
-    return PASSED if record.passed else FAILED
+    return exit_status(record, strict=strict)
 
 
 @app.command("list")

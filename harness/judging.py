@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tritmark.harness.advise.code import code_of
 from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
 from tritmark.harness.measure.survey import Roofs
-from tritmark.harness.record import Accuracy, Cross, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
+from tritmark.harness.record import DIMENSIONS, Accuracy, Cross, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
 from tritmark.harness.spec import KernelKey, Op, Peer, Receipt, Variant, Workload
 from tritmark.harness.validate.accuracy import judge, misfit
 from tritmark.harness.validate.cases import Cases, Material
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 SIMULATED = "simulated: it has no speed"
 NOT_MEASURED = "the suite asks for accuracy only here"
+DRAWN = "accuracy is judged here"
+"""Why Runs of drawn cases have nothing but accuracy."""
+NOT_ASKED = "not asked for: --dimension "
+FORCED = "the environment allows only "
 NOT_RIGHT = "only a kernel that is right is measured"
 MEASURE_S = 300.0
 """Seconds that measuring may take: the stopping rules end it long before."""
@@ -70,7 +74,9 @@ class Judging:
         roofs: dict[str, Roofs],
         peers: Sequence[Peer] = (),
         libraries: tuple[CppLibrary, ...] = (),
+        dimensions: frozenset[str] = frozenset(DIMENSIONS),
     ) -> None:
+        self._dimensions = dimensions
         self._peers, self._libraries = peers, libraries
         self._crossing: Crossing | None = None
         self._workers = workers
@@ -102,14 +108,17 @@ class Judging:
         else:
             accuracy, receipt = self._judge(variant)
         left_out = refusal or self._left_out(accuracy)
-        if left_out is not None:
-            performance = Performance(status=Status.NOT_RUN, reason=left_out)
+        untimed = left_out or self._unasked("performance")
+        if untimed is not None:
+            performance = Performance(status=Status.NOT_RUN, reason=untimed)
         else:
             performance, receipt, found = self._measure(variant, receipt)
         used = Usage() if found is None else found.usage
         unseen = left_out if left_out != SIMULATED else None
-        memory = self._memory(variant) if unseen is None else MemoryUse(status=Status.NOT_RUN, reason=unseen)
-        cross = Cross(status=Status.NOT_RUN, reason=unseen) if unseen is not None else self._cross(variant, performance.status in _SPEEDS)
+        unwatched, uncrossed = (unseen or self._unasked(each) for each in ("memory", "cross"))
+        memory = self._memory(variant) if unwatched is None else MemoryUse(status=Status.NOT_RUN, reason=unwatched)
+        timed = performance.status in _SPEEDS
+        cross = self._cross(variant, timed) if uncrossed is None else Cross(status=Status.NOT_RUN, reason=uncrossed)
         return Run(
             id=group.run_id(variant),
             op=group.op.name,
@@ -141,10 +150,13 @@ class Judging:
             code=code_of(variant, receipt) if found is not None else None,
         )
 
+    def _unasked(self, dimension: str) -> str | None:
+        return None if dimension in self._dimensions else NOT_ASKED + dimension
+
     def _refusal(self, variant: Variant) -> str | None:
         forced = self._device.forced()
         if forced is not None and variant.name != forced:
-            return f"the environment allows only {forced} on this {self._device.type}"
+            return f"{FORCED}{forced} on this {self._device.type}"
         return self._refusals[variant.name]
 
     def _left_out(self, accuracy: Accuracy) -> str | None:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, UsageError
 from tritmark.harness.listings import plain_table
-from tritmark.harness.record import Record, Run, Status, Verdict
+from tritmark.harness.record import DIMENSIONS, Record, Run, Status, Verdict
 from tritmark.harness.report import groups, units
 from tritmark.harness.report.text import visible
 from tritmark.harness.spec import KernelKey, Variant
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SUITE = "check"
 """What the suite of such a Record is called."""
-DIMENSIONS = ("accuracy", "performance", "memory", "cross")
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.AMBIGUOUS: "yellow", Status.NOT_RUN: "dim"}
 _MOST_REASONS = 3
@@ -45,8 +44,18 @@ class Plan:
         return frozenset(variant.id for variant in (*self.mine, *self.rivals))
 
 
-def planned(installed: Installed, mine: Sequence[Variant], suite: Suite, op: str = "*", device: str = "*") -> Plan:
-    """Raises UsageError where the candidate has nothing for that op or device, or the suite nothing for its ops."""
+def planned(
+    installed: Installed,
+    mine: Sequence[Variant],
+    suite: Suite,
+    op: str = "*",
+    device: str = "*",
+    dimensions: frozenset[str] = frozenset(DIMENSIONS),
+) -> Plan:
+    """What is checked in these dimensions: rivals run for their times alone, and workloads that are not measured for accuracy alone.
+
+    Raises UsageError where the candidate has nothing for that op or device, or the suite nothing for its ops.
+    """
     from fnmatch import fnmatchcase
 
     chosen = tuple(each for each in mine if fnmatchcase(each.key.op, op) and fnmatchcase(each.key.device, device))
@@ -59,11 +68,15 @@ def planned(installed: Installed, mine: Sequence[Variant], suite: Suite, op: str
         raise UsageError(f"suite {suite.name} has no workloads of {', '.join(sorted(ops))}; legal: a suite that has, such as quick")
     simulated = all(installed.registry.devices[each.key.device].simulated() for each in chosen)
     judged = [each for each in selected if not (simulated and each.workload.measure)] or selected
+    if "accuracy" not in dimensions:
+        judged = [each for each in judged if each.workload.measure] or judged
     narrowed = Suite(SUITE, suite.title, suite.digest, tuple(judged))
     ours = {variant.id for variant in mine}
     keys = dict.fromkeys(variant.key for variant in chosen)
-    rivals = dict.fromkeys(rival for key in keys for rival in _rivals(installed, key, narrowed, ours))
-    return Plan(chosen, tuple(rivals), narrowed, len(selected) - len(judged))
+    timed = keys if "performance" in dimensions else ()
+    rivals = dict.fromkeys(rival for key in timed for rival in _rivals(installed, key, narrowed, ours))
+    left_out = sum(each.workload.measure for each in selected) - sum(each.workload.measure for each in judged)
+    return Plan(chosen, tuple(rivals), narrowed, left_out)
 
 
 def _rivals(installed: Installed, key: KernelKey, suite: Suite, ours: set[str]) -> Iterator[Variant]:

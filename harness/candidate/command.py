@@ -11,10 +11,20 @@ import typer
 
 from tritmark.harness import completion
 from tritmark.harness.errors import UsageError
+from tritmark.harness.status import UNAVAILABLE
 
 if TYPE_CHECKING:
     from tritmark.harness.candidate.check import Plan
     from tritmark.harness.record import Record
+
+
+class Dimension(StrEnum):
+    """What a kernel is judged in."""
+
+    ACCURACY = "accuracy"
+    PERFORMANCE = "performance"
+    MEMORY = "memory"
+    CROSS = "cross"
 
 
 class Kind(StrEnum):
@@ -31,7 +41,14 @@ def check(
     suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose workloads.")] = "quick",
     device: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.devices, help="Only kernels for these devices.")] = "*",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes all data.")] = 0,
+    dimension: Annotated[
+        list[Dimension] | None,
+        typer.Option(help="Judge only this; may be given several times. All four unless told.", show_default=False),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Repeats the data of an earlier check; drawn unless told.", show_default=False)
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one was not run.")] = False,
     timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of the kernel may take.")] = 30.0,
     in_process: Annotated[
         bool, typer.Option("--in-process", help="For debugging: the kernel runs in this process, and what crashes, crashes all.")
@@ -46,6 +63,7 @@ def check(
     from tritmark.harness import cli
     from tritmark.harness.candidate.check import planned
     from tritmark.harness.candidate.opening import open_candidate
+    from tritmark.harness.outcome import exit_status
     from tritmark.harness.providers import load
     from tritmark.harness.record import Status
     from tritmark.harness.runner import Request
@@ -55,29 +73,31 @@ def check(
     known = {variant.id for variant in load().registry.variants}
     installed = load((candidate,))
     mine = [variant for variant in installed.registry.variants if variant.id not in known]
-    plan = planned(installed, mine, installed.suite(suite), op, device)
+    dimensions = frozenset(each.value for each in dimension or Dimension)
+    plan = planned(installed, mine, installed.suite(suite), op, device, dimensions)
     absent = {each.key.device: why for each in plan.mine if (why := installed.registry.devices[each.key.device].missing())}
     console = cli._console(stderr=True)
     for name, why in absent.items():
         console.print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
     if len(absent) == len({each.key.device for each in plan.mine}):
-        raise typer.Exit(cli.UNAVAILABLE)
+        raise typer.Exit(UNAVAILABLE)
     if plan.left_out:
         told = f"{plan.left_out} workloads are there to be measured, and a simulator has no speed: they are left out"
         console.print(f"tritmark: {told}", soft_wrap=True)
     devices = {each.key.device for each in plan.mine}
+    store = Store(out)
     request = Request(
         suite=plan.suite,
         device=devices.pop() if len(devices) == 1 else "*",
         threads=threads,
-        seed=seed,
+        seed=cli._seed(seed, store, resume or None),
         command=("tritmark", *sys.argv[1:]),
         candidates=(candidate,),
         only=plan.ids,
         isolated=not in_process,
         timeout_s=timeout,
+        dimensions=dimensions,
     )
-    store = Store(out)
     record = cli._execute(installed, request, store, resume or None)
     if not as_json:
         _show(record, plan)
@@ -87,7 +107,7 @@ def check(
     if all(run.accuracy.status is Status.NOT_RUN for run in own):
         reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in own))
         raise UsageError(f"{file}: ran on no workload: {reasons}")
-    raise typer.Exit(cli.PASSED if record.passed else cli.FAILED)
+    raise typer.Exit(exit_status(record.model_copy(update={"runs": tuple(own)}) if record.passed else record, strict=strict))
 
 
 def _show(record: Record, plan: Plan) -> None:
