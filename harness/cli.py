@@ -10,8 +10,11 @@ import secrets
 import shlex
 import signal
 import sys
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial as _with
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -118,6 +121,7 @@ def run(
         int | None, typer.Option(min=0, help="Repeats the data of an earlier run; drawn unless told.", show_default=False)
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one was not run.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Print every variant at every shape, however narrow the terminal is.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, the newest unless RUN names one.")] = False,
@@ -138,6 +142,7 @@ def run(
     ] = False,
 ) -> None:
     """Validate and measure every kernel, write a Record and a report."""
+    began = monotonic()
     if partial and not resume:
         raise UsageError(f"unexpected argument {partial!r}; to go on with that run, add --resume")
     from tritmark.harness.cross import CppLibrary
@@ -169,7 +174,7 @@ def run(
         libraries=tuple(CppLibrary(path, toml) for path, _, toml in (each.partition("=") for each in cpp_lib or ())),
     )
     record = _execute(installed, request, store, partial if resume else None)
-    _show(record, store, as_json)
+    _show(record, store, as_json, every=table, seconds=monotonic() - began)
     if addresses:
         from tritmark.harness.advise.outcome import settle
 
@@ -217,7 +222,16 @@ def _interrupted(request: Request, partial: Partial | None) -> None:
     console.print(f"Interrupted; {done} finished and kept. Go on with:\n  {command}", soft_wrap=True)
 
 
-def _show(record: Record, store: Store, as_json: bool) -> None:
+def _show(
+    record: Record,
+    store: Store,
+    as_json: bool,
+    *,
+    every: bool = False,
+    told: Callable[[], None] | None = None,
+    seconds: float | None = None,
+) -> None:
+    """`told` tells the Record in place of what `tritmark run` says."""
     errors = _console(stderr=True)
     page: Path | None = None
     try:
@@ -229,22 +243,48 @@ def _show(record: Record, store: Store, as_json: bool) -> None:
 
         typer.echo(sealed(record), nl=False)
     else:
-        from tritmark.harness import tables
-
-        console = _console()
-        if record.runs:
-            console.print(tables.kernels(record), end="\n\n")
-        if record.layers:
-            console.print(tables.layers(record), end="\n\n")
-        for lane in tables.lanes(record):
-            console.print(lane)
+        (told or _with(_tell, record, every=every))()
     if not record.passed:
         errors.print(f"Repeat with --seed {record.environment.seed}")
     # The Record must be alone on standard output, paths then go elsewhere.
     paths = errors if as_json else _console()
-    paths.print(f"Record: {store.path(record.id)}", soft_wrap=True)
+    path = store.path(record.id)
+    paths.print(f"Record: {path} ({_size(path)})", soft_wrap=True)
     if page is not None:
-        paths.print(f"Report: {page}", soft_wrap=True)
+        paths.print(f"Report: {page} ({_size(page)})", soft_wrap=True)
+    if seconds is not None:
+        paths.print(f"Time: {seconds:.1f} s", soft_wrap=True)
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.2f} MB"
+
+
+def _tell(record: Record, *, every: bool) -> None:
+    """The verdict first, then a line for each op and format; what every variant did at every shape where there is room, or `every`."""
+    from tritmark.harness import tables
+
+    console = _console()
+    _paragraphs(console, [tables.verdict(record)], list(tables.failures(record)), tables.best(record, console.width))
+    if record.layers:
+        _paragraphs(console, [tables.layers(record)])
+    if every or console.width >= tables.ROOM_FOR_DETAILS:
+        _paragraphs(console, tables.details(record))
+    elif record.runs:
+        _paragraphs(console, ["Every variant at every shape: --table, a wider terminal, or the report."])
+    left_out = tables.not_run(record)
+    _paragraphs(console, [left_out] if left_out is not None else [], list(tables.lanes(record)))
+
+
+def _paragraphs(console: Console, *parts: Iterable[Any]) -> None:
+    """Tables, and lists of lines, with an empty line after each."""
+    for part in parts:
+        for each in part:
+            console.print(each)
+            if not isinstance(part, list):
+                console.print("")
+        if isinstance(part, list) and part:
+            console.print("")
 
 
 def _report(record: Record, store: Store) -> Path:

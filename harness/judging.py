@@ -33,7 +33,7 @@ SIMULATED = "simulated: it has no speed"
 NOT_MEASURED = "the suite asks for accuracy only here"
 DRAWN = "accuracy is judged here"
 """Why Runs of drawn cases have nothing but accuracy."""
-NOT_ASKED = "not asked for: --dimension "
+NOT_ASKED = "not asked for: "
 FORCED = "the environment allows only "
 NOT_RIGHT = "only a kernel that is right is measured"
 MEASURE_S = 300.0
@@ -151,7 +151,7 @@ class Judging:
         )
 
     def _unasked(self, dimension: str) -> str | None:
-        return None if dimension in self._dimensions else NOT_ASKED + dimension
+        return None if dimension in self._dimensions else NOT_ASKED + " ".join(f"--dimension {each}" for each in sorted(self._dimensions))
 
     def _refusal(self, variant: Variant) -> str | None:
         forced = self._device.forced()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,6 +62,7 @@ def check(
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
 ) -> None:
     """Judge a kernel of your own against the built-in ones, and write a Record and a report."""
+    began = monotonic()
     from tritmark.harness import cli
     from tritmark.harness.candidate.check import planned
     from tritmark.harness.candidate.opening import open_candidate
@@ -99,9 +102,7 @@ def check(
         dimensions=dimensions,
     )
     record = cli._execute(installed, request, store, resume or None)
-    if not as_json:
-        _show(record, plan)
-    cli._show(record, store, as_json)
+    cli._show(record, store, as_json, told=partial(_tell, record, plan), seconds=monotonic() - began)
     ids = {variant.id for variant in plan.mine}
     own = [run for run in record.runs if run.kernel in ids]
     if all(run.accuracy.status is Status.NOT_RUN for run in own):
@@ -110,19 +111,19 @@ def check(
     raise typer.Exit(exit_status(record.model_copy(update={"runs": tuple(own)}) if record.passed else record, strict=strict))
 
 
-def _show(record: Record, plan: Plan) -> None:
-    from tritmark.harness import cli
+def _tell(record: Record, plan: Plan) -> None:
+    from tritmark.harness import cli, tables
     from tritmark.harness.candidate import check as checking
 
-    console = cli._console()
-    console.print(checking.verdicts(record, plan), end="\n\n")
-    for line in checking.reasons(record, plan):
-        console.print(line, soft_wrap=True)
     table = checking.times(record, plan)
-    if table is not None:
-        console.print("")
-        console.print(table)
-    console.print("")
+    left_out = tables.not_run(record)
+    cli._paragraphs(
+        cli._console(),
+        [tables.verdict(record)],
+        list(checking.verdicts(record, plan)),
+        list(checking.reasons(record, plan)),
+        [each for each in (table, left_out) if each is not None],
+    )
 
 
 def new(

@@ -81,7 +81,7 @@ def test_an_example_passes(tmp_path: Path, name: str, ran: int) -> None:
     assert all(each.accuracy.status is Status.PASS for each in mine)
     hashes = {each.receipt.code_hash for each in mine if each.receipt is not None}
     assert len(hashes) == 1
-    assert f"pass {ran}" in output
+    assert f"accuracy     PASS {ran}" in output
     assert "Report:" in output
 
 
@@ -270,7 +270,7 @@ def test_accuracy_alone_measures_nothing_and_needs_no_rival(tmp_path: Path, monk
     for each in runs:
         assert each.accuracy.status is Status.PASS
         for name in ("performance", "memory", "cross"):
-            assert each.verdict(name).reason == f"not asked for: --dimension {name}"
+            assert each.verdict(name).reason == "not asked for: --dimension accuracy"
 
 
 def test_what_is_not_accuracy_is_judged_where_something_is_measured() -> None:

@@ -40,7 +40,7 @@ def ended(found: list[Run], strict: bool = True) -> int:
         {"performance": NOT_ASKED + "performance", "memory": NOT_ASKED + "memory"},
         {"performance": SIMULATED},
         {"performance": DRAWN, "memory": DRAWN, "cross": DRAWN},
-        {"cross": "nobody else's i2s_quantize of this format and dtype is known"},
+        {"cross": "no peer has this op in this format and dtype"},
         {"cross": "ggml: is not installed"},
         dict.fromkeys(FIELDS, LACKING),
         dict.fromkeys(FIELDS, FORCED + "scalar on this cpu"),
