@@ -65,10 +65,12 @@ def check(
     began = monotonic()
     from tritmark.harness import cli
     from tritmark.harness.candidate.check import planned
+    from tritmark.harness.candidate.native import NativeFile
     from tritmark.harness.candidate.opening import open_candidate
     from tritmark.harness.outcome import exit_status
     from tritmark.harness.providers import load
     from tritmark.harness.record import Status
+    from tritmark.harness.report.text import visible
     from tritmark.harness.runner import Request
     from tritmark.harness.store import Store
 
@@ -77,9 +79,12 @@ def check(
     installed = load((candidate,))
     mine = [variant for variant in installed.registry.variants if variant.id not in known]
     dimensions = frozenset(each.value for each in dimension or Dimension)
+    console = cli._console(stderr=True)
+    said = candidate.warnings(installed) if isinstance(candidate, NativeFile) else ""
+    if said:
+        console.print(f"tritmark: the compiler warns:\n{visible(said)}", style="yellow", soft_wrap=True)
     plan = planned(installed, mine, installed.suite(suite), op, device, dimensions)
     absent = {each.key.device: why for each in plan.mine if (why := installed.registry.devices[each.key.device].missing())}
-    console = cli._console(stderr=True)
     for name, why in absent.items():
         console.print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
     if len(absent) == len({each.key.device for each in plan.mine}):

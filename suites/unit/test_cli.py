@@ -109,14 +109,8 @@ def test_a_run_that_passes(tritmark: Callable[..., Outcome]) -> None:
         assert len(run.receipt.code_hash) == 64
         assert run.performance.status is Status.NOT_RUN
         assert run.memory.reason == run.cross.reason == "the suite asks for accuracy only here"
-    for word in (
-        "PASS: ",
-        "i2s_quantize",
-        "4/4",
-        f"Record: results/runs/{record.id}.json (",
-        f"Report: results/html/{record.id}.html (",
-        "Time: ",
-    ):
+    paths = (f"Record: results/runs/{record.id}.json (", f"Report: results/html/{record.id}.html (")
+    for word in ("PASS: ", "i2s_quantize", "4/4", *paths, "Time: "):
         assert word in outcome.out
     assert Path(f"results/html/{record.id}.html").is_file()
     assert ("cpu", True) in [(lane.device, lane.ran) for lane in record.lanes]
