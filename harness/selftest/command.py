@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tritmark.harness import completion
+from tritmark.harness.status import FAILED, PASSED
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from tritmark.harness.selftest.run import Result
-
-PASSED, FAILED = 0, 1
 
 
 def selftest(

@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from tritmark.harness import providers
+from tritmark.harness.candidate.check import planned
 from tritmark.harness.candidate.command import check, new
 from tritmark.harness.candidate.new import KINDS, templates, write
 from tritmark.harness.candidate.opening import open_candidate
@@ -79,7 +80,7 @@ def test_an_example_passes(tmp_path: Path, name: str, ran: int) -> None:
     assert all(each.accuracy.status is Status.PASS for each in mine)
     hashes = {each.receipt.code_hash for each in mine if each.receipt is not None}
     assert len(hashes) == 1
-    assert f"pass {ran}" in output
+    assert f"accuracy     PASS {ran}" in output
     assert "Report:" in output
 
 
@@ -238,3 +239,36 @@ def test_variants_that_clash_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     _points(monkeypatch, f"{__name__}:CLASHING")
     with pytest.raises(RegistrationError, match="is registered already"):
         load()
+
+
+# --- some dimensions, and --strict -------------------------------------------------------------------------------------------------------
+
+
+def test_accuracy_alone_measures_nothing_and_needs_no_rival(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tritmark.harness import machine
+
+    monkeypatch.setattr(machine, "measure_ceilings", lambda device: pytest.fail("ceilings were measured"))
+    suite = tmp_path / "measured.toml"
+    suite.write_text(SUITE.replace('op = "i2s_q', 'measure = true\nop = "i2s_q'), encoding="utf-8")
+    arguments = ["check", str(EXAMPLES / "quantize.c"), "--suite", str(suite), "--out", str(tmp_path / "results")]
+    found = RUNNER.invoke(app, [*arguments, "--dimension", "accuracy", "--strict"])
+    assert found.exit_code == 0, (found.output, found.exception)
+    runs = record(tmp_path).runs
+    assert {each.variant for each in runs} == {"quantize.quantize"}
+    for each in runs:
+        assert each.accuracy.status is Status.PASS
+        for name in ("performance", "memory", "cross"):
+            assert each.verdict(name).reason == "not asked for: --dimension accuracy"
+
+
+def test_what_is_not_accuracy_is_judged_where_something_is_measured() -> None:
+    mine = [variant for variant in INSTALLED.registry.variants if variant.id == "cpu/i2s_quantize/none/int8/scalar"]
+    memory = planned(INSTALLED, mine, QUICK, dimensions=frozenset({"memory"}))
+    assert memory.rivals == ()
+    assert memory.suite.selected
+    assert all(each.workload.measure for each in memory.suite.selected)
+    assert planned(INSTALLED, mine, QUICK).rivals
+
+
+def test_a_dimension_that_does_not_exist_is_bad_usage(tmp_path: Path) -> None:
+    assert run(EXAMPLES / "quantize.c", tmp_path, "--dimension", "speed")[0] == 2
