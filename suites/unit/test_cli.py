@@ -52,6 +52,7 @@ def tritmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     """Runs a command in a folder that has suite.toml, without measuring ceilings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(FORCE, raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)  # tests side by side are given one
     monkeypatch.setattr(machine, "measure_ceilings", lambda device: [])
     Path("suite.toml").write_text(SUITE)
 
