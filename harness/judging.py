@@ -20,8 +20,8 @@ from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.collect import Collected, collect_task
 from tritmark.harness.validate.compare import BrokenReferenceError
 from tritmark.harness.validate.confirm import confirm
-from tritmark.harness.validate.measured import Measured, finish, lap, measure, observe_memory
-from tritmark.harness.validate.memory import Observed, bits_per_weight, judged
+from tritmark.harness.validate.measured import Measured, finish, lap, measure
+from tritmark.harness.validate.memory import bits_per_weight, confirmed_use, watched
 from tritmark.harness.validate.usage import Usage
 from tritmark.harness.worker import Workers
 
@@ -229,12 +229,15 @@ class Judging:
         group = self._group
         inputs = self._material.encoded(group.key.format)[0]
         try:
-            seen: Observed = self._workers.of(variant).call(
-                "watching its memory", observe_memory, inputs, dict(group.workload.axes), self._threads, timeout_s=MEASURE_S
+            return confirmed_use(
+                lambda again: watched(self._workers, variant, again),
+                inputs,
+                group.workload.axes,
+                threads=self._threads,
+                bits_per_weight=bits_per_weight(group.op, group.key, group.workload.axes, inputs),
             )
         except Exception as error:
             return MemoryUse(status=Status.ERROR, reason=self._broke(variant, error))
-        return judged(seen, bits_per_weight=bits_per_weight(group.op, group.key, group.workload.axes, inputs))
 
     def _cross(self, variant: Variant, measured: bool) -> Cross:
         """Beside every peer there is; by turns with it where that makes sense."""

@@ -142,7 +142,10 @@ class MemoryUse(Verdict):
     device_peak: int | None = None
     """Most of the device's memory that was in use while the call was bound and ran, beyond inputs and outputs."""
     persistent: int | None = None
-    """What is still held after the launch was dropped: the device's memory where it has its own, else the host's heap."""
+    """What is still held once the first launch was dropped: the device's memory where it has its own, else the host's, and the system's in
+    the name of the process."""
+    persistent_floor: int = 0
+    """What of `persistent` a kernel may show that does nothing with as many threads."""
     allocated: int | None = None
     """Bytes that Python and NumPy allocate for a call, at the most at once."""
     page_faults: float | None = None
@@ -159,6 +162,12 @@ class MemoryUse(Verdict):
     """What the call takes beyond inputs and outputs and above `floor`, over the inputs."""
     floor: int = 0
     """What measuring a peak shows of a call that does nothing: no less can be told."""
+    tests: int = 0
+    """Decisions that rest on readings: on the growth of each series, the peak, and what is kept."""
+    alarms: int = 0
+    """Those that went against the kernel in the first process."""
+    confirmed: int = 0
+    """Those that a fresh process confirmed."""
 
 
 class PeerComparison(Verdict):

@@ -13,7 +13,6 @@ from tritmark.harness.validate.evidence import Evidence
 from tritmark.harness.validate.usage import Usage, usage
 
 if TYPE_CHECKING:
-    from tritmark.harness.validate.memory import Observed
     from tritmark.harness.worker.site import Site
 
 
@@ -97,10 +96,3 @@ def lap(site: Site, rounds: int, calls: int) -> None:
 def finish(site: Site) -> None:
     """There will be no more laps: the Bench's memory goes back."""
     site.kept.pop("bench", None)
-
-
-def observe_memory(site: Site, inputs: Arrays, axes: Axes, threads: int) -> Observed:
-    """Readings of the memory that the variant of the site takes; see validate.memory."""
-    from tritmark.harness.validate.memory import observe
-
-    return observe(site.device, site.op, site.variant, inputs, axes, threads=threads)
