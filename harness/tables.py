@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from tritmark.harness import outcome
 from tritmark.harness.listings import plain_table
 from tritmark.harness.record import DIMENSIONS, Footing, Machine, Record, Run, Status
 from tritmark.harness.report import answer, groups, units
@@ -61,7 +60,7 @@ def best(record: Record, width: int) -> Iterator[Table]:
     Made to fit `width` columns without breaking words; below 75 there is room for the cold figures only.
     """
     keys = groups.by_key(record.runs)
-    sound = groups.by_key(groups.sound(record))
+    sound = groups.by_key(groups.right(record))
     hot = width >= _ROOM_FOR_HOT
     for device in groups.devices(record):
         simulated = any(lane.device == device and lane.simulated for lane in record.lanes)
@@ -90,7 +89,7 @@ def _line(key: tuple[str, ...], runs: list[Run], sound: list[Run], *, several: b
     right = f"{judged.count(Status.PASS)}/{len(judged)}"
     cells: list[Text | str] = []
     if measured:
-        run = max(groups.best_variant(sound), key=lambda each: each.performance.read + each.performance.written) if sound else None
+        run = groups.largest(groups.best_variant(sound)) if sound else None
         words += [run.variant] if run is not None else []
         footings = [None if run is None else getattr(run.performance, name) for name in (("cold", "hot") if hot else ("cold",))]
         for footing in footings:
@@ -145,7 +144,7 @@ def _figures(run: Run) -> tuple[str, ...]:
 
 def not_run(record: Record) -> Table | None:
     """What was not run, by cause, with counts; None where all of it was."""
-    causes = outcome.not_run(record.runs)
+    causes = groups.not_run(record.runs)
     if not causes:
         return None
     table = plain_table("Not run", "Runs", "kernels", "what and why", right=("Runs", "kernels"))

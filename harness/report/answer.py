@@ -106,7 +106,7 @@ def _layers(record: Record) -> Answer | None:
 
 
 def _fast(record: Record) -> Answer | None:
-    best = [groups.best_variant(runs) for runs in groups.by_key(groups.sound(record)).values()]
+    best = [groups.best_variant(runs) for runs in groups.by_key(groups.right(record)).values()]
     parts = [groups.mean(groups.part(run.performance.cold or run.performance.hot) for run in runs) for runs in best]
     reached = [part for part in parts if part is not None]
     if not reached:
