@@ -366,6 +366,16 @@ class Harmless:
     """For which keys that holds."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """The reverse of `Op.encode`, for faults that are drawn into kernels: `decode(inputs, axes, key)` gives logical inputs of what a kernel
+    takes. An op whose `encode` changes nothing needs none.
+    """
+
+    op: str
+    decode: Callable[[Arrays, Axes, KernelKey], Mapping[str, Any]]
+
+
 class Memory(Protocol):
     """Where a device's kernels find their arrays: NumPy arrays on the host, handles with `shape` and `dtype` on a device."""
 
@@ -487,4 +497,4 @@ class Provider:
     study: Callable[..., Any] | None = None
     templates: str = ""
     peers: tuple[Peer, ...] = ()
-    faults: Callable[[], Sequence[Fault | Harmless]] = tuple
+    faults: Callable[[], Sequence[Fault | Harmless | Decoding]] = tuple
