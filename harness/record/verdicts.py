@@ -25,6 +25,18 @@ class Accuracy(Verdict):
     guards: tuple[str, ...] = ()
     """Guards that were in force: poison, zones, inputs, pages (that trap), nonfinite, process (of its own)."""
     first: Divergence | None = None
+    calls: int = 0
+    """Calls of the kernel whose outputs were judged; 0 where a Run does not count them."""
+    rarest: float | None = None
+    """The rarest fault, as a share of calls, that would have been seen with a probability of 95 %; None where nothing was drawn."""
+    covered: tuple[str, ...] = ()
+    """Classes of inputs that the cases reached: residues of axes, thread counts, offsets, families and what else a kernel may depend on."""
+    uncovered: tuple[str, ...] = ()
+    """Classes that the contract and the kernel's constraints admit and that no case reached."""
+    seed: int = 0
+    """What the cases were drawn with; 0 where none were."""
+    failed_case: str = ""
+    """The case that failed, so that it can be repeated; "" where none did."""
 
 
 class Timing(Model):

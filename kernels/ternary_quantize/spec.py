@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
-from tritmark.harness.validate.families import FLOAT_FAMILIES, floats
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic, Values
+from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
 from tritmark.kernels.ternary_quantize.reference import GROUPS, reference
 
 CODES = KernelKey("cpu", "ternary_quantize", "none", "int8")
@@ -80,5 +80,6 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    sizes={"n": ELEMENTS, "block": Sizes(usual=384, most=5000, often=(32, 64, 128, 256))},
     weights=lambda axes: axes["n"],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.worker import Site
+from tritmark.harness.worker.tasks import Handle, resolve
 
 
 def identify(site: Site) -> tuple[int, str]:
@@ -51,3 +53,31 @@ def last_words(site: Site) -> None:
 def hang(site: Site) -> None:
     while True:
         pass
+
+
+def bytes_of(site: Site, handle: Handle) -> tuple[bytes, bool]:
+    array = resolve(site, handle)
+    return array.tobytes(), array.flags.writeable
+
+
+def overwrite(site: Site, handle: Handle) -> None:
+    resolve(site, handle)[...] = 0
+
+
+def poke(site: Site, handle: Handle) -> None:
+    """Write the byte, as native code does, which knows no flags."""
+    ctypes.memset(resolve(site, handle).ctypes.data, 0, 1)
+
+
+def peek(site: Site, handle: Handle, beyond: int) -> bytes:
+    """Read the byte so far from there."""
+    return ctypes.string_at(resolve(site, handle).ctypes.data + beyond, 1)
+
+
+def make_writable(site: Site, handle: Handle) -> None:
+    address = resolve(site, handle).ctypes.data
+    library = ctypes.CDLL(None, use_errno=True)
+    page = os.sysconf("SC_PAGE_SIZE")
+    if library.mprotect(ctypes.c_void_p(address & -page), ctypes.c_size_t(page), 3):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    ctypes.memset(address, 0, 1)
