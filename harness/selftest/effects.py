@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.selftest.domain import Array, Case, Rng
-from tritmark.harness.selftest.right import write
+from tritmark.harness.selftest.right import Remembered, write
 from tritmark.harness.selftest.site import apart
 from tritmark.harness.selftest.triggers import Situation, Trigger
 from tritmark.harness.spec import Family, Fault, Op
@@ -48,7 +48,7 @@ def draw(op: Op, trigger: Trigger, faults: Sequence[Fault], rng: Rng) -> Effect:
     """An effect that the outputs of the trigger's witness have room for. `faults` are the op's own: other ways to compute."""
     if trigger.reports:
         return _report(rng)
-    if faults and trigger.sure is None and rng.random() < 0.2:
+    if faults and trigger.sure is None and (trigger.kind == "always" or rng.random() < 0.2):
         return _computed(faults[int(rng.integers(len(faults)))], trigger.witness)
     # What strikes by number or by chance shows whenever it does, whatever the data: so the share of calls is the one that the trigger says.
     sure = trigger.sure is not None
@@ -101,9 +101,8 @@ def _one_off(name: str, case: Case, rng: Rng) -> Effect:
 
 def _past_bound(doing: Doing, case: Case, name: str) -> Array:
     """Outputs a little further from the exact value than the op's bound admits."""
-    op, key, axes = case.right.op, case.right.key, doing.at.axes
     with np.errstate(all="ignore"):
-        computed = op.reference(case.right.decode(doing.at.inputs, axes), axes, key)
+        computed = case.right.compute(doing.at.inputs, doing.at.axes)
         exact = np.asarray(computed[name], np.float64)
         past = exact + np.copysign(np.broadcast_to(computed[f"{name}.bound"], exact.shape), exact)
         return apart(past.astype(np.float32), 2)
@@ -252,11 +251,12 @@ def _report(rng: Rng) -> Effect:
 def _computed(fault: Fault, case: Case) -> Effect:
     """Outputs of one of the op's own faults."""
 
+    right = case.right
+    compute = Remembered(lambda inputs, axes: fault.compute(right.decode(inputs, axes), axes, right.key))
+
     def strike(doing: Doing) -> None:
-        right, axes = case.right, doing.at.axes
         with np.errstate(all="ignore"):
-            made = fault.compute(right.decode(doing.at.inputs, axes), axes, right.key)
-            write(doing.at.outputs, made, right.op, axes, right.key)
+            write(doing.at.outputs, compute(doing.at.inputs, doing.at.axes), right.op, doing.at.axes, right.key)
 
     return Effect(fault.name, strike)
 

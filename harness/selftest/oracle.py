@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tritmark.harness.record import Status
+import numpy as np
+
 from tritmark.harness.selftest.right import Right
 from tritmark.harness.spec import Variant, Workload
-from tritmark.harness.validate.accuracy import judge
-from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.cases import Cases
+from tritmark.harness.validate.draw import Drawer
+from tritmark.harness.validate.drawn import Data, DrawnJudgement
+
+CASES = 300
+"""How many cases are drawn for each kernel, as for those of `tritmark run`."""
+
+_KEPT_BYTES = 256 << 20
+"""Of inputs and expected outputs that one process keeps for the next kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +28,7 @@ class Judgement:
     calls: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Oracle:
     """Judges kernels of one key on the same cases. `corners` are the suite's own, `seed` fixes what is drawn, `cores` is "all" threads."""
 
@@ -28,19 +36,32 @@ class Oracle:
     corners: tuple[Workload, ...]
     seed: int
     cores: int
+    _data: list[Cases | None] = field(default_factory=list)
+    """Of the first cases, as many as _KEPT_BYTES hold."""
+    _nbytes: int = 0
 
     def judged(self, candidates: Sequence[Variant]) -> list[Judgement]:
-        """Each candidate's judgement."""
-        reasons, calls = [""] * len(candidates), [0] * len(candidates)
-        for workload in self.corners:
-            cases = Material(self.right.op, workload, self.seed).cases(self.right.key)
-            for nth, candidate in enumerate(candidates):
-                if reasons[nth]:
-                    continue
-                found = judge(
-                    self.right.op, candidate, cases, workload.axes, layout=workload.layout, threads=1 + self.seed % 2, seed=self.seed
-                )
-                calls[nth] += found.receipt.runs if found.receipt is not None else 0
-                if found.accuracy.status in {Status.FAIL, Status.ERROR}:
-                    reasons[nth] = found.accuracy.reason
-        return [Judgement(reason, count) for reason, count in zip(reasons, calls, strict=True)]
+        """Each candidate's judgement. All have the same constraints, so they are judged on the same cases."""
+        op, data = self.right.op, Data(self.right.op, self.right.key)
+        drawer = Drawer(op, candidates[0], cores=self.cores, threaded=True, seed=self.seed)
+        judgements = [DrawnJudgement(op, candidate, device=None) for candidate in candidates]
+        for nth, case in enumerate(drawer.draw(CASES, self.corners)):
+            left = [judgement for judgement in judgements if not judgement.failed]
+            if not left:
+                break
+            cases = self._data[nth] if nth < len(self._data) else self._keep(nth, data.of(case))
+            if cases is None:
+                continue
+            classes = drawer.classes(case)
+            for judgement in left:
+                judgement.judge(case, cases, classes)
+        found = [judgement.part(drawer, self.seed).judged.accuracy for judgement in judgements]
+        return [Judgement(each.reason if each.failed else "", each.calls) for each in found]
+
+    def _keep(self, nth: int, cases: Cases | None) -> Cases | None:
+        if nth == len(self._data) and self._nbytes < _KEPT_BYTES:
+            self._data.append(cases)
+            for each in (cases.first, cases.second) if cases is not None else ():
+                arrays = () if each is None else (*each.inputs.values(), *(array for e in each.expected for array in (e.values, e.bound)))
+                self._nbytes += sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+        return cases

@@ -14,7 +14,7 @@ from tritmark.harness.machine.cpu import physical_cores
 from tritmark.harness.selftest import drawn_faults
 from tritmark.harness.selftest.domain import Domain, NothingAdmittedError, reach
 from tritmark.harness.selftest.oracle import Oracle
-from tritmark.harness.selftest.right import Right, keys, right
+from tritmark.harness.selftest.right import keys, right
 from tritmark.harness.selftest.struck import variant
 from tritmark.harness.spec import Fault, KernelKey, Workload
 
@@ -111,7 +111,11 @@ def interval(killed: int, count: int) -> tuple[float, float]:
 
 
 def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | None = None) -> list[Chunk]:
-    """The work: `count` faults for each op that matches the glob and that the suite has, over its keys by turns."""
+    """The work: `count` faults for each op that matches the glob and that the suite has.
+
+    They go over the op's keys by turns, but where they are few: then all are of one key, which is drawn, because a key's cases cost more
+    than further faults that are judged on them.
+    """
     wanted = COUNTS.get(suite, COUNT) if count is None else count
     by_op: dict[str, list[Workload]] = {}
     for item in installed.suite(suite).selected:
@@ -121,6 +125,8 @@ def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | No
     for name, workloads in by_op.items():
         every = keys(installed, name)
         sizes = tuple(reach([workload.axes for workload in workloads]).items())
+        if wanted <= CHUNK:
+            every = [every[int(np.random.default_rng([seed, len(name)]).integers(len(every)))]]
         for nth, key in enumerate(every):
             numbers = range(nth, wanted, len(every))
             for start in range(0, len(numbers), CHUNK):
@@ -155,7 +161,12 @@ class Done:
 def judged(installed: Installed, chunk: Chunk) -> Done:
     """Draw the faults of a chunk and judge them, beside a kernel without a fault."""
     there = right(installed, chunk.key)
-    calls = _calls(there, chunk)
+    seed = int(np.random.SeedSequence([chunk.seed, drawn_faults.mark(chunk.key), chunk.numbers[0]]).generate_state(1)[0])
+    oracle = Oracle(there, chunk.corners, seed, physical_cores())
+    none, _ = variant(there, lambda at: False, None, False, 0)
+    (honest,) = oracle.judged([none])
+    if honest.reason:
+        return Done((), 0, (f"{chunk.key}: {honest.reason}",))
     faults = [
         each
         for provider in installed.providers.values()
@@ -166,34 +177,13 @@ def judged(installed: Installed, chunk: Chunk) -> Done:
     drawn = []
     for number in chunk.numbers:
         try:
-            drawn.append(drawn_faults.draw(domain, faults, calls, chunk.seed, number))
+            drawn.append(drawn_faults.draw(domain, faults, honest.calls, chunk.seed, number))
         except NothingAdmittedError:
             continue
     made = [variant(there, each.trigger.fires, each.effect, each.trigger.reports, [chunk.seed, each.number]) for each in drawn]
-    none, _ = variant(there, lambda at: False, None, False, 0)
-    first, *rest = _oracle(there, chunk, chunk.numbers[0]).judged([none, *(candidate for candidate, _ in made)])
-    if first.reason:
-        return Done((), 0, (f"{chunk.key}: {first.reason}",))
+    found = oracle.judged([candidate for candidate, _ in made])
     fates = [
-        Fate(chunk.key, fault.number, fault.kind, fault.text, found.reason, kept.struck)
-        for fault, found, (_, kept) in zip(drawn, rest, made, strict=True)
+        Fate(chunk.key, fault.number, fault.kind, fault.text, judgement.reason, kept.struck)
+        for fault, judgement, (_, kept) in zip(drawn, found, made, strict=True)
     ]
     return Done(tuple(fates), sum(each.equivalent for each in drawn), ())
-
-
-def _oracle(there: Right, chunk: Chunk, number: int) -> Oracle:
-    """Each number has cases of its own."""
-    seed = int(np.random.SeedSequence([chunk.seed, drawn_faults.mark(chunk.key), number]).generate_state(1)[0])
-    return Oracle(there, chunk.corners, seed, physical_cores())
-
-
-_KNOWN: dict[tuple[KernelKey, int], int] = {}
-
-
-def _calls(there: Right, chunk: Chunk) -> int:
-    """How often a right kernel of the key is run while it is judged; the same in every process, since faults are drawn by it."""
-    known = chunk.key, chunk.seed
-    if known not in _KNOWN:
-        none, _ = variant(there, lambda at: False, None, False, 0)
-        _KNOWN[known] = max(2, _oracle(there, chunk, 0).judged([none])[0].calls)
-    return _KNOWN[known]

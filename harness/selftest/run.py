@@ -298,7 +298,7 @@ def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
     for key in keys:
         there = site(material, key)
         plans = [*generic(op, key, workload.axes)]
-        plans += [special(each) for each in _faults(installed, Fault) if each.op == op.name and each.only(key)]
+        plans += [special(each) for each in _faults(installed, Fault) if each.op == op.name and each.only(key) and not each.drawn]
         # Same names would be counted as one fault.
         assert len({plan.name for plan in plans}) == len(plans), [plan.name for plan in plans]
         for layout in layouts:

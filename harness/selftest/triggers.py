@@ -15,6 +15,7 @@ import numpy as np
 from tritmark.harness.selftest.domain import Array, Case, Domain, NothingAdmittedError, Rng
 from tritmark.harness.selftest.values import ValueClass, forbidden, value_class
 from tritmark.harness.spec import Arrays, Axes
+from tritmark.harness.validate.cases import is_array
 
 
 @dataclass
@@ -36,8 +37,7 @@ class Situation:
 
     def arrays(self) -> Mapping[str, Array]:
         """Inputs and outputs that lie in memory, by name."""
-        both = {**self.inputs, **self.outputs}
-        return {name: value for name, value in both.items() if isinstance(value, np.ndarray) and value.ndim}
+        return {**{name: value for name, value in self.inputs.items() if is_array(value)}, **self.outputs}
 
     def logical(self, name: str) -> Array:
         """One input as the reference takes it."""

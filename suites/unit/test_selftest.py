@@ -23,10 +23,10 @@ from tritmark.harness.selftest.run import Missed, Outcome, Planted, Result, exec
 from tritmark.harness.selftest.site import Site, site
 from tritmark.harness.selftest.stand_in import Plan, variant
 from tritmark.harness.spec import Harmless, KernelKey, Workload
-from tritmark.harness.validate import accuracy
-from tritmark.harness.validate.accuracy import Judged, _Trial, judge
+from tritmark.harness.validate.accuracy import Judged, judge
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.guards import Guarded
+from tritmark.harness.validate.trial import Tally, Trial
 from tritmark.kernels import OPS
 from tritmark.kernels.faults import FAULTS
 
@@ -136,11 +136,11 @@ WEAK: dict[str, tuple[Any, dict[tuple[Any, str], Any], set[str]]] = {
         {(Guarded, "broken"): lambda self: ""},
         {"output q: one element too many", "output q: one element before the first"},
     ),
-    "no NaN": (judge, {(_Trial, "run_nonfinite"): lambda *_: None}, {"NaN and infinity not told", "NaN or infinity told one index late"}),
+    "no NaN": (judge, {(Trial, "run_nonfinite"): lambda *_: None}, {"NaN and infinity not told", "NaN or infinity told one index late"}),
     "a few errors": (one_error_admitted, {}, {"output q: last element never written", "input x: two neighbours swapped"}),
     "no comparison": (
         judge,
-        {(accuracy._Tally, "add"): lambda *_: None},
+        {(Tally, "add"): lambda *_: None},
         {"output q: all zero", "rounded down", "output q: never written"},
     ),
 }
