@@ -5,7 +5,7 @@ What a candidate may know (its inputs, what it is called with) goes to its worke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ from tritmark.harness.advise.code import code_of
 from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.record import Accuracy, Cross, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
-from tritmark.harness.spec import KernelKey, Op, Peer, Receipt, Variant, Workload
-from tritmark.harness.validate.accuracy import judge, misfit
+from tritmark.harness.spec import Device, KernelKey, Op, Peer, Receipt, Variant, Workload
+from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.collect import Collected, collect_task
 from tritmark.harness.validate.compare import BrokenReferenceError
@@ -27,10 +27,12 @@ from tritmark.harness.worker import Workers
 
 if TYPE_CHECKING:
     from tritmark.harness.cross import CppLibrary
+    from tritmark.harness.runner import Request
     from tritmark.harness.validate.cross import Crossing
 
 SIMULATED = "simulated: it has no speed"
 NOT_MEASURED = "the suite asks for accuracy only here"
+JUDGED_HERE = "accuracy is judged here"
 NOT_RIGHT = "only a kernel that is right is measured"
 MEASURE_S = 300.0
 """Seconds that measuring may take: the stopping rules end it long before."""
@@ -46,6 +48,8 @@ class Group:
     key: KernelKey
     workload: Workload
     variants: tuple[Variant, ...]
+    corners: tuple[Workload, ...] = ()
+    """Of drawn cases: workloads of the suite that are judged among them."""
 
     def run_id(self, variant: Variant) -> str:
         """A Run's name within its Record."""
@@ -56,7 +60,7 @@ class Judging:
     """One group at work: data and reference are made when the first variant needs them.
 
     `threads`: None for every physical core of the device. `roofs`: what is known of each device's ceilings, added to here. `peers` are all
-    that there are, those of `libraries` among them.
+    that there are, those of `libraries` among them. `wrong`: ids of variants that failed elsewhere, which are not measured.
     """
 
     def __init__(
@@ -70,7 +74,9 @@ class Judging:
         roofs: dict[str, Roofs],
         peers: Sequence[Peer] = (),
         libraries: tuple[CppLibrary, ...] = (),
+        wrong: Collection[str] = (),
     ) -> None:
+        self._wrong = wrong
         self._peers, self._libraries = peers, libraries
         self._crossing: Crossing | None = None
         self._workers = workers
@@ -83,7 +89,7 @@ class Judging:
         # How many threads of the host there are says nothing about a device that works by itself.
         wanted = None if self._device.memory is not None else threads
         self._threads = wanted or self._device.cores()
-        self._refusals = {variant.name: why for variant, why in installed.registry.candidates(group.key, group.workload.axes)}
+        self._refusals = {variant.id: why for variant, why in installed.registry.candidates(group.key, group.workload.axes)}
         self._cases: Cases | Verdict | None = None
 
     @property
@@ -101,7 +107,7 @@ class Judging:
             accuracy = Accuracy(status=Status.NOT_RUN, reason=refusal)
         else:
             accuracy, receipt = self._judge(variant)
-        left_out = refusal or self._left_out(accuracy)
+        left_out = refusal or self._left_out(variant, accuracy)
         if left_out is not None:
             performance = Performance(status=Status.NOT_RUN, reason=left_out)
         else:
@@ -142,17 +148,14 @@ class Judging:
         )
 
     def _refusal(self, variant: Variant) -> str | None:
-        forced = self._device.forced()
-        if forced is not None and variant.name != forced:
-            return f"the environment allows only {forced} on this {self._device.type}"
-        return self._refusals[variant.name]
+        return refused(self._device, variant, self._refusals)
 
-    def _left_out(self, accuracy: Accuracy) -> str | None:
+    def _left_out(self, variant: Variant, accuracy: Accuracy) -> str | None:
         if not self._group.workload.measure:
             return NOT_MEASURED
         if self._device.simulated():
             return SIMULATED
-        return NOT_RIGHT if accuracy.status is not Status.PASS else None
+        return NOT_RIGHT if accuracy.status is not Status.PASS or variant.id in self._wrong else None
 
     def _judge(self, variant: Variant) -> tuple[Accuracy, Receipt | None]:
         group = self._group
@@ -176,12 +179,7 @@ class Judging:
         )
         if found.accuracy.status is Status.ERROR:
             self._workers.renew(variant)
-        receipt = found.receipt
-        if receipt is not None and not receipt.code_hash:
-            receipt = replace(receipt, code_hash=variant.code_hash or self._device.code_hash(variant.id))
-        if not self._workers.isolated:
-            return found.accuracy, receipt
-        return found.accuracy.model_copy(update={"guards": (*found.accuracy.guards, "process")}), receipt
+        return _completed(found, variant, self._device, isolated=self._workers.isolated)
 
     def _measure(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
         group, device = self._group, self._group.key.device
@@ -264,6 +262,55 @@ class Judging:
         """What an exception says; whatever state the candidate's process is in, the next Run has a new one."""
         self._workers.renew(variant)
         return str(error) if isinstance(error, CandidateError | WorkerError) else f"{type(error).__name__}: {error}"
+
+
+def refused(device: Device, variant: Variant, refusals: Mapping[str, str | None]) -> str | None:
+    """Why a variant is not run, or None. `refusals` are those of its key's variants, by id."""
+    forced = device.forced()
+    if forced is not None and variant.name != forced:
+        return f"the environment allows only {forced} on this {device.type}"
+    return refusals[variant.id]
+
+
+def _completed(found: Judged, variant: Variant, device: Device, *, isolated: bool) -> tuple[Accuracy, Receipt | None]:
+    """The judgement with what is known here: the code's hash, and that the candidate had a process of its own."""
+    receipt = found.receipt
+    if receipt is not None and not receipt.code_hash:
+        receipt = replace(receipt, code_hash=variant.code_hash or device.code_hash(variant.id))
+    if not isolated:
+        return found.accuracy, receipt
+    return found.accuracy.model_copy(update={"guards": (*found.accuracy.guards, "process")}), receipt
+
+
+def drawn_run(group: Group, variant: Variant, found: Judged, device: Device, request: Request) -> Run:
+    """The Run of a variant on drawn cases."""
+    accuracy, receipt = found.accuracy, found.receipt
+    if accuracy.status is not Status.NOT_RUN:
+        accuracy, receipt = _completed(found, variant, device, isolated=request.isolated)
+    return Run(
+        id=group.run_id(variant),
+        op=group.op.name,
+        format=group.key.format,
+        dtype=group.key.dtype,
+        device=group.key.device,
+        variant=variant.name,
+        kernel=variant.id,
+        workload=WorkloadFacts(
+            id=group.workload.id,
+            axes={},
+            family=group.workload.family,
+            layout=group.workload.layout,
+            title=group.workload.title,
+            seed=request.seed,
+        ),
+        threads=request.threads or device.cores(),
+        accuracy=accuracy,
+        performance=Performance(status=Status.NOT_RUN, reason=JUDGED_HERE),
+        memory=MemoryUse(status=Status.NOT_RUN, reason=JUDGED_HERE),
+        cross=Cross(status=Status.NOT_RUN, reason=JUDGED_HERE),
+        receipt=receipt,
+        seconds=0.0,
+    )
 
 
 def _cases(material: Material, key: KernelKey) -> Cases | Verdict:

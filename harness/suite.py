@@ -17,9 +17,11 @@
     dtypes = []                         # empty: every dtype that has kernels
     devices = []                        # empty: every device type that has kernels
     measure = false                     # performance too
+    drawn = 0                           # instead of shapes: so many cases, drawn anew for each Record
     title = ""                          # shown beside the figures
 
-Each table stands for all combinations of its lists. An unknown key, name or axis is refused with the nearest one that exists.
+Each table stands for all combinations of its lists. Where an op has a table with `drawn`, its tables that are not measured are judged among
+the drawn cases, in one Run for each kernel. An unknown key, name or axis is refused with the nearest one that exists.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class Entry(_Table):
     dtypes: list[str] = []
     devices: list[str] = []
     measure: bool = False
+    drawn: Annotated[int, Field(ge=0, strict=True)] = 0
     title: str = ""
 
 
@@ -100,6 +103,10 @@ class Selected:
         self.formats = frozenset(formats)
         self.dtypes = frozenset(dtypes)
         self.devices = frozenset(devices)
+
+    def with_workload(self, workload: Workload) -> Selected:
+        """The same for another workload."""
+        return Selected(workload, tuple(self.formats), tuple(self.dtypes), tuple(self.devices))
 
     def admits(self, format: str, dtype: str, device: str = "") -> bool:
         """Whether the workload is meant for that format, dtype and device type ("" for any)."""
@@ -225,6 +232,13 @@ def _expand(
     for name in entry.devices:
         if name not in known.devices:
             raise refuse("devices", f"unknown device type {name!r}", nearest(name, known.devices))
+    if entry.drawn:
+        for name in ("shapes", "models", "axes", "families", "layouts", "measure"):
+            if name in entry.model_fields_set:
+                raise refuse(name, "given beside drawn", "legal: one of the two; what is drawn has every shape, family and layout")
+        drawn = Workload(op=op.name, axes={}, family="drawn", layout="drawn", title=entry.title, drawn=entry.drawn)
+        yield Selected(drawn, entry.formats, entry.dtypes, entry.devices)
+        return
     families = op.families if entry.families == "all" else entry.families
     for name in families:
         if name not in op.families:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SUITE = "check"
 """What the suite of such a Record is called."""
+CLOSER = 5
+"""Times as many drawn cases as in a run of the suite."""
 DIMENSIONS = ("accuracy", "performance", "memory", "cross")
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.AMBIGUOUS: "yellow", Status.NOT_RUN: "dim"}
@@ -59,7 +61,9 @@ def planned(installed: Installed, mine: Sequence[Variant], suite: Suite, op: str
         raise UsageError(f"suite {suite.name} has no workloads of {', '.join(sorted(ops))}; legal: a suite that has, such as quick")
     simulated = all(installed.registry.devices[each.key.device].simulated() for each in chosen)
     judged = [each for each in selected if not (simulated and each.workload.measure)] or selected
-    narrowed = Suite(SUITE, suite.title, suite.digest, tuple(judged))
+    # One kernel alone can be looked at more closely than all of them.
+    closer = [each.with_workload(replace(each.workload, drawn=each.workload.drawn * CLOSER)) for each in judged]
+    narrowed = Suite(SUITE, suite.title, suite.digest, tuple(closer))
     ours = {variant.id for variant in mine}
     keys = dict.fromkeys(variant.key for variant in chosen)
     rivals = dict.fromkeys(rival for key in keys for rival in _rivals(installed, key, narrowed, ours))
@@ -72,7 +76,7 @@ def _rivals(installed: Installed, key: KernelKey, suite: Suite, ours: set[str]) 
     for each in (key, *(other for other in others if other != key)):
         votes: Counter[Variant] = Counter()
         for item in suite.selected:
-            if item.workload.op != key.op:
+            if item.workload.op != key.op or item.workload.drawn:
                 continue
             try:
                 best = installed.registry.select_best(each, item.workload.axes)

@@ -242,7 +242,7 @@ def _groups(installed: Installed, selected: Iterable[Selected], result: Result) 
     for item in selected:
         workload, op = item.workload, installed.ops[item.workload.op]
         keys = _keys(installed, item)
-        if not keys:
+        if not keys or workload.drawn:
             continue
         nbytes = _nbytes(op, workload, keys)
         if nbytes > LARGEST:
