@@ -13,9 +13,6 @@ from tritmark.harness.validate.cases import Cases
 from tritmark.harness.validate.draw import Drawer
 from tritmark.harness.validate.drawn import Data, DrawnJudgement
 
-CASES = 300
-"""How many cases are drawn for each kernel, as for those of `tritmark run`."""
-
 _KEPT_BYTES = 256 << 20
 """Of inputs and expected outputs that one process keeps for the next kernels."""
 
@@ -30,9 +27,10 @@ class Judgement:
 
 @dataclass(slots=True)
 class Oracle:
-    """Judges kernels of one key on the same cases. `corners` are the suite's own, `seed` fixes what is drawn, `cores` is "all" threads."""
+    """Judges kernels of one key on the same cases: `count` that `seed` draws, and the suite's own `corners`. `cores` is "all" threads."""
 
     right: Right
+    count: int
     corners: tuple[Workload, ...]
     seed: int
     cores: int
@@ -45,7 +43,7 @@ class Oracle:
         op, data = self.right.op, Data(self.right.op, self.right.key)
         drawer = Drawer(op, candidates[0], cores=self.cores, threaded=True, seed=self.seed)
         judgements = [DrawnJudgement(op, candidate, device=None) for candidate in candidates]
-        for nth, case in enumerate(drawer.draw(CASES, self.corners)):
+        for nth, case in enumerate(drawer.draw(self.count, self.corners)):
             left = [judgement for judgement in judgements if not judgement.failed]
             if not left:
                 break

@@ -28,6 +28,8 @@ COUNTS = {"full": 500}
 """How many faults are drawn for each op, by suite."""
 COUNT = 24
 """That of every other suite."""
+CASES = 120
+"""How many cases are drawn where the suite does not say."""
 CHUNK = 25
 """Faults that are judged on the same cases; each chunk's are drawn anew, so what one draw of cases lacks is met by few."""
 
@@ -39,6 +41,7 @@ class Chunk:
     key: KernelKey
     numbers: tuple[int, ...]
     seed: int
+    cases: int
     corners: tuple[Workload, ...]
     reach: tuple[tuple[str, int], ...]
 
@@ -124,13 +127,15 @@ def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | No
     found = []
     for name, workloads in by_op.items():
         every = keys(installed, name)
+        cases = max((workload.drawn for workload in workloads), default=0) or CASES
         sizes = tuple(reach([workload.axes for workload in workloads]).items())
         if wanted <= CHUNK:
             every = [every[int(np.random.default_rng([seed, len(name)]).integers(len(every)))]]
         for nth, key in enumerate(every):
             numbers = range(nth, wanted, len(every))
             for start in range(0, len(numbers), CHUNK):
-                found.append(Chunk(key, tuple(numbers[start : start + CHUNK]), seed, _corners(installed, key, workloads), sizes))
+                corners = _corners(installed, key, workloads)
+                found.append(Chunk(key, tuple(numbers[start : start + CHUNK]), seed, cases, corners, sizes))
     return found
 
 
@@ -144,7 +149,8 @@ def _corners(installed: Installed, key: KernelKey, workloads: Sequence[Workload]
     return tuple(
         each
         for each in workloads
-        if sum(prod(each.axes.get(axis, 1) for axis in tensor.axes) for tensor in op.inputs) <= _CORNER
+        if not each.drawn
+        and sum(prod(each.axes.get(axis, 1) for axis in tensor.axes) for tensor in op.inputs) <= _CORNER
         and all(limit.refusal(each.axes) is None for limit in limits)
     )
 
@@ -162,7 +168,7 @@ def judged(installed: Installed, chunk: Chunk) -> Done:
     """Draw the faults of a chunk and judge them, beside a kernel without a fault."""
     there = right(installed, chunk.key)
     seed = int(np.random.SeedSequence([chunk.seed, drawn_faults.mark(chunk.key), chunk.numbers[0]]).generate_state(1)[0])
-    oracle = Oracle(there, chunk.corners, seed, physical_cores())
+    oracle = Oracle(there, chunk.cases, chunk.corners, seed, physical_cores())
     none, _ = variant(there, lambda at: False, None, False, 0)
     (honest,) = oracle.judged([none])
     if honest.reason:

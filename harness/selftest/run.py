@@ -31,6 +31,7 @@ from tritmark.harness.suite import Selected
 from tritmark.harness.validate import accuracy
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.draw import Drawer
 from tritmark.harness.validate.guards import bits
 
 LARGEST = 1 << 20
@@ -237,9 +238,31 @@ Group = tuple[Workload, tuple[KernelKey, ...], tuple[str, ...]]
 Part = tuple[list[Planted], list[str]]
 
 
+DRAWN = 24
+"""Workloads that a suite's drawn cases give for fixed faults. They are the same each time, as the faults are."""
+
+
+def _workloads(installed: Installed, item: Selected) -> Iterator[Selected]:
+    """The workload, or where it stands for drawn cases, some of them with the layout that is nearest: the same for all keys of an op that
+    has kernels for the CPU, as the suite's others are, and each key's own where shapes are those that a format takes."""
+    if not item.workload.drawn:
+        yield item
+        return
+    op = installed.ops[item.workload.op]
+    keys = [key for key in installed.keys(op.name) if item.admits(key.format, key.dtype, key.device)]
+    shared = [key for key in keys if key.device == "cpu"][:1]
+    for key in shared or keys:
+        fitting = [variant for variant in installed.registry.variants if variant.key == key]
+        drawer = Drawer(op, min(fitting, key=lambda variant: len(variant.constraints)), cores=THREADS, threaded=True, seed=0)
+        for case in drawer.draw(DRAWN):
+            layout = "aligned" if case.layout == "aligned" else "unaligned"
+            made = Workload(op=op.name, axes=case.axes, family=case.family, layout=layout)
+            yield Selected(made, () if shared else (key.format,), () if shared else (key.dtype,))
+
+
 def _groups(installed: Installed, selected: Iterable[Selected], result: Result) -> list[Group]:
     groups: dict[tuple[object, ...], tuple[Workload, tuple[KernelKey, ...], list[str]]] = {}
-    for item in selected:
+    for item in (each for one in selected for each in _workloads(installed, one)):
         workload, op = item.workload, installed.ops[item.workload.op]
         keys = _keys(installed, item)
         if not keys or workload.drawn:
