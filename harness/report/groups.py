@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import exp, fsum, log
@@ -24,8 +25,8 @@ def verdict(run: Run) -> Status:
 
 
 def shape(workload: WorkloadFacts) -> str:
-    """M=1 N=2560 K=6912."""
-    return " ".join(f"{name}={size}" for name, size in workload.axes.items())
+    """M=1 N=2560 K=6912; where cases of many shapes were drawn, "drawn"."""
+    return workload.family if not workload.axes else " ".join(f"{name}={size}" for name, size in workload.axes.items())
 
 
 def place(workload: WorkloadFacts) -> str:
@@ -77,8 +78,20 @@ def sound(record: Record) -> list[Run]:
         for run in record.runs
         if run.accuracy.status is Status.PASS
         and run.performance.status in {Status.PASS, Status.AMBIGUOUS}
+        and not doubted(run)
         and (run.performance.cold or run.performance.hot)
     ]
+
+
+def doubted(run: Run) -> bool:
+    """A guard does not believe the Run's figures: they are not to be shown as figures."""
+    return bool(getattr(run.performance, "doubted", False))
+
+
+def causes(runs: Iterable[Run], dimension: str) -> list[str]:
+    """The reasons why a dimension was not run, the commonest first."""
+    found = Counter(run.verdict(dimension).reason for run in runs if run.verdict(dimension).status is Status.NOT_RUN)
+    return [reason for reason, _ in found.most_common()]
 
 
 def part(footing: Footing | None) -> float | None:

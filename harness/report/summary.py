@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import Record, Run, Status, Verdict
-from tritmark.harness.report import compare, groups, machine, units, verdicts
+from tritmark.harness.report import answer, compare, groups, machine, units, verdicts
 from tritmark.harness.report.section import Given, Section
 
 _DIMENSIONS = (("accuracy", "Accuracy"), ("performance", "Performance"), ("memory", "Memory"), ("cross", "Cross-validation"))
@@ -32,10 +32,9 @@ def _told(statuses: list[Status], noun: str) -> str:
 
 
 def status(record: Record) -> str:
-    """PASS, FAIL, or INCOMPLETE where nothing failed but not everything was run."""
-    if not record.passed:
-        return "FAIL"
-    return "PASS" if record.complete else "INCOMPLETE"
+    """PASS, FAIL, AMBIGUOUS, NOT RUN, or INCOMPLETE where nothing failed but not everything was run."""
+    found = answer.status(record)
+    return found.value.upper() if record.complete or found is Status.FAIL else "INCOMPLETE"
 
 
 def _run_verdicts(record: Record) -> list[Status]:
@@ -87,6 +86,8 @@ def _beside(record: Record, given: Given) -> dict[str, Any]:
         "headline": headline(record),
         "statuses": groups.WORST_FIRST,
         "tallies": _tallies(record),
+        "answers": answer.answers(record),
+        "doubts": answer.doubts(record),
         "failed": [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}],
         "failed_layers": [layer for layer in record.layers if layer.status is not Status.PASS],
         "best": [_best(runs) for runs in groups.by_key(groups.sound(record)).values()],

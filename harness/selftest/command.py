@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from tritmark.harness import completion
+from tritmark.harness.status import FAILED, PASSED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from tritmark.harness.selftest.population import Drawn
     from tritmark.harness.selftest.run import Result
-
-PASSED, FAILED = 0, 1
 
 
 def selftest(

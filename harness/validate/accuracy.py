@@ -22,7 +22,8 @@ from tritmark.harness.validate.cases import Case, Cases, is_array
 from tritmark.harness.validate.families import KINDS
 from tritmark.harness.validate.guards import MEMORY_ALIGNMENT, layout_offset
 from tritmark.harness.validate.placement import named
-from tritmark.harness.validate.trial import GUARDS, BrokenCandidateError, Setting, Tally, Trial
+from tritmark.harness.validate.state import StateWatch
+from tritmark.harness.validate.trial import GUARDS, ISOLATED, BrokenCandidateError, Setting, Tally, Trial
 from tritmark.harness.worker.remote import SharedMemory
 from tritmark.harness.worker.shared import Edge
 
@@ -61,12 +62,14 @@ def judge(
     arrays |= {each.name: each.values.itemsize for each in cases.first.expected}
     apart = frozenset(tensor.name for tensor in op.inputs if tensor.rows_apart) - variant.dense
     setting = Setting(op, variant, axes, named(layout, arrays, apart), threads, device)
-    tally = Tally(op, guards=(*GUARDS, "pages") if isinstance(setting.memory, SharedMemory) else GUARDS)
+    tally = Tally(op, guards=(*GUARDS, *ISOLATED) if isinstance(setting.memory, SharedMemory) else GUARDS)
     trial: Trial | None = None
     edge: Edge = "start" if cases.second is not None else "end"
     try:
+        watch = StateWatch(getattr(setting.memory, "worker", None), threads)
         trial = Trial(setting, cases.first, seed, edge)
         trial.run(tally, cases.first)
+        watch.begin()
         if cases.second is not None:
             if cases.in_place:
                 trial.refill(cases.second)
@@ -77,6 +80,8 @@ def judge(
             trial = trial.successor(tally, cases.first, seed + 2, edge)
             trial.run(tally, cases.first)
         trial.run_nonfinite(tally, cases.first, KINDS)
+        for fault in watch.end():
+            tally.complain(fault)
     except BrokenCandidateError as error:
         verdict = tally.verdict(Status.ERROR, f"{error}{trapped(setting, cases.first, seed, edge, error)}")
     else:

@@ -19,7 +19,8 @@ from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Variant, Workl
 from tritmark.harness.validate.accuracy import NONFINITE_ROUNDS, Judged, trapped
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.draw import Drawer, Drawn
-from tritmark.harness.validate.trial import GUARDS, BrokenCandidateError, Setting, Tally, Trial
+from tritmark.harness.validate.state import StateWatch
+from tritmark.harness.validate.trial import GUARDS, ISOLATED, BrokenCandidateError, Setting, Tally, Trial
 from tritmark.harness.worker.remote import SharedMemory
 from tritmark.harness.worker.shared import Edge
 
@@ -86,7 +87,9 @@ class DrawnJudgement:
     def __init__(self, op: Op, variant: Variant, *, device: Device | None) -> None:
         self._op, self._variant, self._device = op, variant, device
         memory = device.memory() if device is not None and device.memory is not None else None
-        self._tally = Tally(op, guards=(*GUARDS, "pages") if isinstance(memory, SharedMemory) else GUARDS)
+        self._tally = Tally(op, guards=(*GUARDS, *ISOLATED) if isinstance(memory, SharedMemory) else GUARDS)
+        self._watch: StateWatch | None = None
+        self._worker = getattr(memory, "worker", None)
         self._first_failed = ""
         self._broken = ""
         self._cases: Counter[str] = Counter()
@@ -109,8 +112,12 @@ class DrawnJudgement:
         edge: Edge = "start" if case.number % 2 else "end"
         trial: Trial | None = None
         try:
+            if self._watch is None:
+                self._watch = StateWatch(self._worker)
+            self._watch.threads = max(self._watch.threads, case.threads)
             trial = Trial(setting, cases.first, case.seed, edge)
             trial.run(tally, cases.first)
+            self._watch.begin()
             trial.run_nonfinite(tally, cases.first, NONFINITE_ROUNDS)
             last = cases.first
             if cases.second is not None:
@@ -135,6 +142,11 @@ class DrawnJudgement:
     def part(self, drawer: Drawer, seed: int) -> Part:
         """What it adds up to. `seed` is the invocation's."""
         tally = self._tally
+        try:
+            for fault in self._watch.end() if self._watch is not None and not self._broken else ():
+                tally.complain(fault)
+        except BrokenCandidateError as error:
+            self._broken = str(error)
         verdict = tally.verdict(Status.ERROR, self._broken) if self._broken else tally.verdict()
         verdict = verdict.model_copy(update={"calls": tally.calls, "seed": seed, "failed_case": self._first_failed})
         judged = Judged(verdict, tally.evidence.receipt(self._variant))

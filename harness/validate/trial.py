@@ -25,6 +25,8 @@ from tritmark.harness.worker.shared import Edge
 from tritmark.harness.worker.tasks import Ran
 
 GUARDS = ("poison", "zones", "inputs")
+ISOLATED = ("pages", "state")
+"""Guards of a candidate with a process of its own."""
 
 _MOST_REASONS = 4
 _MOST_KEPT = 32

@@ -62,6 +62,8 @@ class WorkerProcess:
     def __init__(self, candidates: Sequence[Candidate], variant_id: str, *, memory_bytes: int, limit_address_space: bool) -> None:
         prepare()
         self._memory_bytes = memory_bytes
+        self.found: Any = None
+        """Its state when it was first looked at; see validate.state."""
         mine, its = CONTEXT.Pipe(duplex=True)
         self._channel = Channel(mine, trusted=False)
         self._log = os.memfd_create("tritmark-log", os.MFD_CLOEXEC)

@@ -62,7 +62,7 @@ class SharedMemory:
     cache: int | None = None
 
     def __init__(self, worker: Isolated) -> None:
-        self._worker = worker
+        self.worker = worker
         self.shared = self
         self._process: WorkerProcess | None = None
         self._free: dict[tuple[int, Edge, bool], list[tuple[int, Block]]] = {}
@@ -77,7 +77,7 @@ class SharedMemory:
     def allocate(self, nbytes: int, edge: Edge = "end", *, writable: bool = True) -> Buffer:
         """See Memory. `edge` is the end that lies against the page that traps; `writable`: whether the worker may write there, or dies of
         it (what NumPy knows of it, it raises at)."""
-        if self._process is not self._worker.process or not self._worker.alive:
+        if self._process is not self.worker.process or not self.worker.alive:
             self._free.clear()
             self._kept = 0
         capacity = _capacity(nbytes)
@@ -87,18 +87,18 @@ class SharedMemory:
             self._kept -= capacity
         else:
             block = Block(capacity, edge, writable=writable)
-            number = self._worker.number()
-            self._worker.call("attaching memory", tasks.attach, number, block)
+            number = self.worker.number()
+            self.worker.call("attaching memory", tasks.attach, number, block)
             block.close()
-            self._process = self._worker.process
+            self._process = self.worker.process
         return Buffer(number, nbytes, partial(self._back, self._process), block, 0 if edge == "start" else capacity - nbytes)
 
     def _back(self, process: WorkerProcess | None, number: int, block: Block | None) -> None:
         assert block is not None
-        if process is not self._worker.process:
+        if process is not self.worker.process:
             return
         if block.nbytes > _MOST_POOLED - self._kept:
-            self._worker.drop_buffer(number)
+            self.worker.drop_buffer(number)
             return
         self._kept += block.nbytes
         self._free.setdefault((block.nbytes, block.edge, block.writable), []).append((number, block))
@@ -126,7 +126,7 @@ class DeviceMemory:
     """The memory of a device that the worker works on: see Memory."""
 
     def __init__(self, worker: Isolated) -> None:
-        self._worker = worker
+        self.worker = worker
         self.shared = SharedMemory(worker)
         """The host's memory beside it."""
         self._staging = Block(0)
@@ -134,17 +134,17 @@ class DeviceMemory:
     @property
     def cache(self) -> int | None:
         """See Memory."""
-        cache: int | None = self._worker.call("describing its device", tasks.describe)[0]
+        cache: int | None = self.worker.call("describing its device", tasks.describe)[0]
         return cache
 
     def available(self) -> int:
         """See Memory."""
-        return int(self._worker.call("describing its device", tasks.describe)[1])
+        return int(self.worker.call("describing its device", tasks.describe)[1])
 
     def allocate(self, nbytes: int) -> Buffer:
         """See Memory."""
-        buffer = Buffer(self._worker.number(), nbytes, lambda number, block: self._worker.drop_buffer(number))
-        self._worker.call("allocating memory", tasks.allocate, buffer.number, nbytes)
+        buffer = Buffer(self.worker.number(), nbytes, lambda number, block: self.worker.drop_buffer(number))
+        self.worker.call("allocating memory", tasks.allocate, buffer.number, nbytes)
         return buffer
 
     def view(
@@ -157,12 +157,12 @@ class DeviceMemory:
         """See Memory."""
         staging = self._staged(values.nbytes)
         staging.bytes[: values.nbytes] = values.reshape(-1).view(np.uint8)
-        self._worker.call("copying to its device", _write, _handle(array), staging, values.nbytes)
+        self.worker.call("copying to its device", _write, _handle(array), staging, values.nbytes)
 
     def read(self, array: Buffer | Handle, into: npt.NDArray[Any]) -> None:
         """See Memory."""
         staging = self._staged(into.nbytes)
-        self._worker.call("copying from its device", _read, _handle(array), staging, into.nbytes)
+        self.worker.call("copying from its device", _read, _handle(array), staging, into.nbytes)
         into.reshape(-1).view(np.uint8)[...] = staging.bytes[: into.nbytes]
 
     def watch(self) -> Uncounted:

@@ -22,6 +22,9 @@ Edge = Literal["start", "end"]
 PAGE = mmap.PAGESIZE
 _PROT_NONE = 0
 
+MADE: set[int] = set()
+"""Inodes of all blocks that this process made, by which they are known among what another process has open."""
+
 
 class Block:
     """`nbytes` of shared memory as a uint8 array `bytes`, zero at first, flush against the page before it or the page after it.
@@ -38,6 +41,7 @@ class Block:
         self.descriptor = os.memfd_create("tritmark", os.MFD_CLOEXEC) if descriptor is None else descriptor
         try:
             if mine:
+                MADE.add(os.fstat(self.descriptor).st_ino)
                 os.ftruncate(self.descriptor, PAGE + inside + PAGE)
             access = mmap.PROT_READ | (mmap.PROT_WRITE if mine or writable else 0)
             mapping = mmap.mmap(self.descriptor, PAGE + inside + PAGE, prot=access)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, Proof
+from tritmark.harness.worker.inside import bound, ran
 from tritmark.harness.worker.shared import Block, view
 from tritmark.harness.worker.site import Site
 
@@ -68,6 +69,7 @@ def describe(site: Site) -> tuple[int | None, int]:
 def bind(site: Site, number: int, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> None:
     """Bind the variant to arrays in the worker's buffers."""
     site.launches[number] = site.variant.bind(_resolved(site, inputs), _resolved(site, outputs), axes, threads)
+    bound(site)
 
 
 def bind_first(site: Site, number: int, binding: tuple[Any, ...], task: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -80,6 +82,7 @@ def run(site: Site, number: int) -> Ran:
     """Run a launch once."""
     launch = site.launches[number]
     launch.run()
+    ran(site)
     return told(site, number)
 
 
@@ -90,6 +93,7 @@ def run_many(site: Site, number: int, runs: int, copied: tuple[tuple[Handle, Han
     places = [(resolve(site, output), resolve(site, kept).reshape(runs, -1), resolve(site, poison)) for output, kept, poison in copied]
     for index in range(runs):
         launch.run()
+        ran(site)
         found.append(told(site, number))
         for output, kept, poison in places:
             if isinstance(output, np.ndarray):

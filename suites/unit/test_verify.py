@@ -143,16 +143,30 @@ def test_any_changed_byte_is_found(simulated_record: Record, tmp_path_factory: p
     assert _refused(whole[:at] + bytes([byte]) + whole[at + 1 :], folder)
 
 
+def test_a_file_is_small_and_says_all(file: Path) -> None:
+    """A Run a line, no defaults; what is read back is what was written."""
+    text, record = file.read_text(), read(file)
+    assert text == sealed(record)
+    assert len(text) < 0.7 * len(record.model_dump_json(indent=1))
+    runs = [line for line in text.splitlines() if line.startswith('{"id":')]
+    assert [json.loads(line.rstrip(","))["id"] for line in runs] == [run.id for run in record.runs]
+    assert '"first":null' not in text
+    assert json.loads(text)["schema_version"] == SCHEMA_VERSION
+    for version in range(1, SCHEMA_VERSION + 1):
+        older = record.model_copy(update={"schema_version": version, "digest": ""})
+        assert Record.model_validate_json(sealed(older)).model_copy(update={"digest": ""}) == older
+
+
 @pytest.mark.parametrize(
     "edit",
     [
         lambda text: text[:-1],
         lambda text: text + "\n",
-        lambda text: text.replace('"seed": 7', '"seed": 8', 1),
-        lambda text: text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 1'),
+        lambda text: text.replace('"seed":7', '"seed":8', 1),
+        lambda text: text.replace(f'"schema_version":{SCHEMA_VERSION}', '"schema_version":1'),
         lambda text: json.dumps(json.loads(text)),
         lambda text: json.dumps({**json.loads(text), "digest": ""}, indent=1),
-        lambda text: text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 1').rpartition(',\n "digest"')[0] + "\n}\n",
+        lambda text: text.replace(f'"schema_version":{SCHEMA_VERSION}', '"schema_version":1').rpartition(',\n "digest"')[0] + "\n}\n",
     ],
 )
 def test_an_edited_file_is_found(file: Path, edit: Callable[[str], str]) -> None:
