@@ -225,6 +225,9 @@ class Op:
     traffic: Callable[[Axes, KernelKey], Traffic]
     weights: Callable[[Axes], int] | None = None
     """How many weights the op takes packed, for the bits a weight; None where it takes none."""
+    apart: Callable[[Axes, KernelKey], tuple[str, int]] | None = None
+    """An axis, and the length along it of pieces that do not know of each other: outputs of a piece are those of the op on the piece alone,
+    with whatever inputs lack the axis, and lie side by side in memory on the way in. None where every output depends on every input."""
 
 
 class Constraint(Protocol):

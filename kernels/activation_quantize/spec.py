@@ -69,4 +69,5 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    apart=lambda axes, key: ("M", 1),
 )

@@ -55,4 +55,5 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    apart=lambda axes, key: ("n", 1),
 )

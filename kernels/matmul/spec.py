@@ -69,6 +69,7 @@ def _op(dtype: str) -> Op:
         outputs_like=_outputs_like,
         reference=reference,
         traffic=partial(_traffic, 4 if dtype == "float32" else 2),
+        apart=lambda axes, key: ("M", 1),
     )
 
 

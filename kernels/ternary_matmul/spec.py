@@ -59,5 +59,6 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    apart=lambda axes, key: ("N", 64),  # tile64 holds 64 rows side by side
     weights=lambda axes: axes["N"] * axes["K"],
 )

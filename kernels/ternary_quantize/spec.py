@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -80,5 +81,6 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    apart=lambda axes, key: ("n", lcm(axes["block"], GROUPS.get(key.format, (1, 1))[0])),
     weights=lambda axes: axes["n"],
 )
