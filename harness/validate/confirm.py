@@ -41,7 +41,7 @@ LIE = 2.0
 (a device's launches are handed over before its clock begins), are up to half of it."""
 
 _ROUND_NS = 2_000_000
-_LAP_NS = 10_000_000
+_LAP_NS = 5_000_000
 _LAPS = 3
 _DOUBT_NS = 1_000_000_000
 """A claim that seems refuted is looked at for so long: others may only have been busy, and over less time what they do is not known."""
@@ -50,7 +50,7 @@ _STEP = 8
 _SHARE = 0.15
 """Of the CPU time of a lap: what does less is no thread that was started to share the work."""
 
-_LEAST_NS = 2_000_000
+_LEAST_NS = 1_000_000
 _CERTAIN = 8.0
 """So many times what was claimed, as CPU time, is not what others can do to it: threads that wait for one without a core spin meanwhile."""
 _CERTAIN_ALONE = 2 * LIE
@@ -320,7 +320,8 @@ def _timed(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | 
     if start is None or end is None:
         return wall, None
     spent = end.since(start)
-    return max(wall - sum(spent.waited.values()), max(spent.threads.values(), default=0)), spent
+    # Of several threads the one that did least: the others spin for as long as one of them has no core.
+    return max(wall - sum(spent.waited.values()), min(spent.threads.values(), default=0)), spent
 
 
 def _fastest(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None) -> int:

@@ -644,17 +644,42 @@ def test_the_survey_takes_the_fastest_probe_of_a_name_and_keeps_it() -> None:
         found.roof("flight", field, 64, threads=1, cold=False)
 
 
-def test_a_probe_that_leaves_work_behind_counts_only_while_that_stays_in_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = device()
-    plain = machine.ceilings()["write"]
-    lingering = Lingering(name="write", unit=plain.unit, summary="", bind=plain.bind, work=plain.work)
-    probes = {**machine.ceilings(), "write": lingering}
-    found, field = Survey(replace(machine, ceilings=lambda: probes)), Field(0, TURN)
-    monkeypatch.setattr(cpu, "last_level", lambda: 1 << 17)
-    assert found.roof("write", field, 1 << 16, threads=1, cold=False).ceiling is lingering
-    assert found.roof("write", field, 1 << 16, threads=1, cold=True).ceiling is probes["write around"]
-    assert found.roof("write", field, 1 << 18, threads=1, cold=False).ceiling is probes["write around"]
-    assert found.most("write", field, 1 << 16, threads=1, cold=True) == pytest.approx(WRITE, rel=1e-3)
+class Cached(SimulatedLaunch):
+    """Writes at `rate` until it has written more than twice a cache without a pause by others, then at `later`."""
+
+    written = 0
+    who = ""
+
+    def __init__(self, who: str, nbytes: int, rate: float, later: float) -> None:
+        super().__init__(nbytes / rate * 1e9, self._write)
+        self.name, self.nbytes, self.at, self.then = who, nbytes, nbytes / rate * 1e9, nbytes / later * 1e9
+
+    def _write(self) -> None:
+        if Cached.who != self.name:
+            Cached.who, Cached.written = self.name, 0
+        Cached.written += self.nbytes
+        self.cost = self.then if Cached.written > 2 << 23 else self.at
+
+
+@pytest.mark.parametrize(("later", "winner"), [(0.8, "write around"), (1.3, "write")])
+def test_a_probe_that_leaves_work_behind_counts_by_its_rate_once_it_pays_for_it(
+    monkeypatch: pytest.MonkeyPatch, later: float, winner: str
+) -> None:
+    def lingering(buffer: Any, threads: int) -> Launch:
+        return Cached("write", buffer.nbytes, 1.5 * WRITE, later * WRITE)
+
+    def around(buffer: Any, threads: int) -> Launch:
+        return Cached("around", buffer.nbytes, WRITE, WRITE)
+
+    probes: dict[str, Ceiling] = {
+        "write": Lingering(name="write", unit=BYTES, summary="", bind=lingering, work=int),
+        "write around": Ceiling(name="write", unit=BYTES, summary="", bind=around, work=int),
+    }
+    found, field = Survey(replace(device(), ceilings=lambda: probes)), Field(0, TURN)
+    monkeypatch.setattr(cpu, "last_level", lambda: 1 << 23)
+    assert found.roof("write", field, 1 << 16, threads=1, cold=False).ceiling is probes["write"]
+    assert found.roof("write", field, 1 << 16, threads=1, cold=True).ceiling is probes[winner]
+    assert found.most("write", field, 1 << 16, threads=1, cold=True) > 1.4 * WRITE  # of a sample that begins in the cache
 
 
 def test_cold_pieces_do_not_overlap() -> None:
