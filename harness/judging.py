@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tritmark.harness.advise.code import code_of
 from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
 from tritmark.harness.measure.survey import Roofs
@@ -19,9 +21,10 @@ from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.collect import Collected, collect_task
 from tritmark.harness.validate.compare import BrokenReferenceError
-from tritmark.harness.validate.confirm import confirm
-from tritmark.harness.validate.measured import Measured, finish, lap, measure
+from tritmark.harness.validate.confirm import Meanwhile, confirm, confirmed, statistical
+from tritmark.harness.validate.measured import BUDGET_S, Measured, finish, lap, measure
 from tritmark.harness.validate.memory import bits_per_weight, confirmed_use, watched
+from tritmark.harness.validate.pieces import NOTHING, Exchangeable, exchangeable
 from tritmark.harness.validate.usage import Usage
 from tritmark.harness.worker import Workers
 
@@ -96,6 +99,7 @@ class Judging:
         self._threads = wanted or self._device.cores()
         self._refusals = {variant.id: why for variant, why in installed.registry.candidates(group.key, group.workload.axes)}
         self._cases: Cases | Verdict | None = None
+        self._exchangeable: Exchangeable | None = None
 
     @property
     def simulated(self) -> bool:
@@ -193,10 +197,25 @@ class Judging:
         return _completed(found, variant, self._device, isolated=self._workers.isolated)
 
     def _measure(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
+        performance, receipt, found = self._measured(variant, receipt)
+        if not statistical(performance):
+            return performance, receipt, found
+
+        def again() -> Performance:
+            nonlocal receipt, found
+            self._workers.renew(variant)
+            second, receipt, found = self._measured(variant, receipt)
+            return second
+
+        return confirmed(performance, again), receipt, found
+
+    def _measured(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
         group, device = self._group, self._group.key.device
         assert isinstance(self._cases, Cases)
-        inputs, *others = self._material.encoded(group.key.format)
+        inputs, *further = self._material.encoded(group.key.format)
+        changes = self._changes()
         worker = self._workers.of(variant)
+        meanwhile = Meanwhile(worker.pid)
         try:
             found: Measured = worker.call(
                 "measuring",
@@ -207,16 +226,21 @@ class Judging:
                 self._seed,
                 self._threads,
                 self._roofs.get(device, {}),
-                others[0] if self._cases.in_place else None,
+                further[0] if self._cases.in_place else None,
+                BUDGET_S,
+                changes.pieces,
                 timeout_s=MEASURE_S,
             )
             performance = confirm(
                 found.performance,
                 found.audited,
                 self._cases,
-                lambda rounds, calls: worker.call("a lap", lap, rounds, calls),
+                lambda temperature, rounds, calls: worker.call("a lap", lap, temperature, rounds, calls),
                 threads=self._threads,
                 pid=worker.pid,
+                parts=found.parts,
+                exchangeable=changes,
+                held_up=meanwhile.crowded(self._threads),
             )
             worker.call("letting go of its buffers", finish)
         except Exception as error:
@@ -224,6 +248,17 @@ class Judging:
         if variant.id not in self._workers.installed.added:  # whose process could say of the ceilings what it likes
             self._roofs[device] = found.roofs
         return performance, found.evidence.added_to(receipt) if receipt is not None else None, found
+
+    def _changes(self) -> Exchangeable:
+        """What is exchanged before samples, the same for every variant."""
+        group, material = self._group, self._material
+        if self._exchangeable is None:
+            assert isinstance(self._cases, Cases)
+            rng = np.random.default_rng([self._seed, *group.run_id(group.variants[0]).encode()])
+            encoded = tuple(material.encoded(group.key.format))
+            one = not self._cases.in_place
+            self._exchangeable = NOTHING if one else exchangeable(group.op, group.key, group.workload.axes, material.logical, encoded, rng)
+        return self._exchangeable
 
     def _memory(self, variant: Variant) -> MemoryUse:
         group = self._group

@@ -43,13 +43,14 @@ class Timing(Model):
     """Samples of one launch, all of them, and what they say."""
 
     samples_ns: tuple[float, ...]
-    """Nanoseconds for one call, each the mean over calls_per_sample calls, in the order taken."""
+    """Nanoseconds for one call, each the mean over calls_per_sample calls, in the order taken, with four significant digits: 0.05 % at
+    most is less than where the linker puts a kernel moves its time, and half as much to keep. All figures are those of these numbers."""
     calls_per_sample: int
     median_ns: float
     q1_ns: float
     q3_ns: float
     low_ns: float
-    """Lower end of the 95 % bootstrap interval of the median."""
+    """Lower end of the 95 % interval of the median."""
     high_ns: float
     """Upper end of it."""
     stopped: str
@@ -76,6 +77,9 @@ class Against(Model):
     """Samples of the ceiling's probe, nanoseconds a call, each beside the kernel's sample of the same index; empty in version 1."""
     probe_work: int = 0
     """What one call of the probe did, in the unit's numerator."""
+    lost: bool = False
+    """The kernel was faster than the fastest sample of the probe beside it, and than the physical floor allows it was not: the probe lost,
+    and `fraction` says nothing of how close the kernel comes."""
 
 
 class Footing(Model):
@@ -100,6 +104,12 @@ class Performance(Verdict):
     written: int = 0
     operations: int = 0
     """The least traffic and work of the workload."""
+    doubted: bool = False
+    """A guard doubts or refutes the figures: they are kept as evidence, and are not to be shown as figures."""
+    tests: int = 0
+    """Statistical tests by which this Run could have failed though the kernel is honest: clocks, floors, threads at work."""
+    repeated: int = 0
+    """How many of those tests spoke and were made again, in a fresh process."""
 
 
 class DeviceMemory(Model):
