@@ -1,17 +1,20 @@
 """The command line. Every command imports what it needs, so that the quick ones are quick.
 
-Exit status: 0 all is well, 1 a verdict fails, 2 bad usage or input, 3 a device that was asked for is missing, 4 too noisy to say under
-`gate --strict`, 130 interrupted.
+The exit statuses are in status.py.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import signal
 import sys
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial as _with
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +32,7 @@ from tritmark.harness.machine.cpu import bind_threads
 from tritmark.harness.report.command import report
 from tritmark.harness.selftest.command import selftest
 from tritmark.harness.soak.command import soak
+from tritmark.harness.status import AMBIGUOUS, FAILED, INTERRUPTED, PASSED, UNAVAILABLE, UNJUDGED, USAGE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,11 +42,11 @@ if TYPE_CHECKING:
     from tritmark.harness.runner import Request
     from tritmark.harness.store import Partial, Store
 
-PASSED, FAILED, USAGE, UNAVAILABLE, AMBIGUOUS, INTERRUPTED = 0, 1, 2, 3, 4, 130
-
 app = typer.Typer(
     name="tritmark",
     help="Validates and measures BitNet (1.58-bit, ternary) kernels on this machine.",
+    epilog=f"Exit status: {PASSED} all is well; {FAILED} a verdict fails; {USAGE} bad usage or input; {UNAVAILABLE} a device that was "
+    f"asked for is missing; with --strict {AMBIGUOUS} a verdict is AMBIGUOUS, {UNJUDGED} one was not run; {INTERRUPTED} interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -113,7 +117,11 @@ def run(
         str, typer.Option(metavar="PATH", help="Study real weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME.")
     ] = "",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes all data.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Repeats the data of an earlier run; drawn unless told.", show_default=False)
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one was not run.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Print every variant at every shape, however narrow the terminal is.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, the newest unless RUN names one.")] = False,
@@ -134,6 +142,7 @@ def run(
     ] = False,
 ) -> None:
     """Validate and measure every kernel, write a Record and a report."""
+    began = monotonic()
     if partial and not resume:
         raise UsageError(f"unexpected argument {partial!r}; to go on with that run, add --resume")
     from tritmark.harness.cross import CppLibrary
@@ -149,6 +158,7 @@ def run(
     # Weights alone keep memory small; whoever names a suite, ops or variants wants those too.
     if not suite and (not weights or (op, variant) != ("*", "*")):
         suite = "quick"
+    store = Store(out)
     request = Request(
         suite=installed.suite(suite) if suite else None,
         op=op,
@@ -156,16 +166,15 @@ def run(
         device=device,
         weights=weights,
         threads=threads,
-        seed=seed,
+        seed=_seed(seed, store, partial if resume else None),
         command=("tritmark", *sys.argv[1:]),
         isolated=not in_process,
         timeout_s=timeout,
         addresses=addresses,
         libraries=tuple(CppLibrary(path, toml) for path, _, toml in (each.partition("=") for each in cpp_lib or ())),
     )
-    store = Store(out)
     record = _execute(installed, request, store, partial if resume else None)
-    _show(record, store, as_json)
+    _show(record, store, as_json, every=table, seconds=monotonic() - began)
     if addresses:
         from tritmark.harness.advise.outcome import settle
 
@@ -173,7 +182,17 @@ def run(
             told = "kept" if each.hit else "not kept"
             promised, found = f"{each.predicted.low:.2f} to {each.predicted.high:.2f}", f"{each.measured.median:.2f}"
             _console(stderr=True).print(f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {told}", soft_wrap=True)
-    raise typer.Exit(_status(record, installed, request))
+    raise typer.Exit(_status(record, installed, request, strict=strict))
+
+
+def _seed(given: int | None, store: Store, resume: str | None) -> int:
+    """What was given, or that of the run that is resumed; else another each time, so that no kernel can know the data."""
+    if given is not None:
+        return given
+    if resume is None:
+        return secrets.randbits(32)
+    with store.resume(resume) as partial:
+        return partial.header.options.seed
 
 
 def _execute(installed: Installed, request: Request, store: Store, resume: str | None) -> Record:
@@ -203,7 +222,16 @@ def _interrupted(request: Request, partial: Partial | None) -> None:
     console.print(f"Interrupted; {done} finished and kept. Go on with:\n  {command}", soft_wrap=True)
 
 
-def _show(record: Record, store: Store, as_json: bool) -> None:
+def _show(
+    record: Record,
+    store: Store,
+    as_json: bool,
+    *,
+    every: bool = False,
+    told: Callable[[], None] | None = None,
+    seconds: float | None = None,
+) -> None:
+    """`told` tells the Record in place of what `tritmark run` says."""
     errors = _console(stderr=True)
     page: Path | None = None
     try:
@@ -215,20 +243,48 @@ def _show(record: Record, store: Store, as_json: bool) -> None:
 
         typer.echo(sealed(record), nl=False)
     else:
-        from tritmark.harness import tables
-
-        console = _console()
-        if record.runs:
-            console.print(tables.kernels(record), end="\n\n")
-        if record.layers:
-            console.print(tables.layers(record), end="\n\n")
-        for lane in tables.lanes(record):
-            console.print(lane)
+        (told or _with(_tell, record, every=every))()
+    if not record.passed:
+        errors.print(f"Repeat with --seed {record.environment.seed}")
     # The Record must be alone on standard output, paths then go elsewhere.
     paths = errors if as_json else _console()
-    paths.print(f"Record: {store.path(record.id)}", soft_wrap=True)
+    path = store.path(record.id)
+    paths.print(f"Record: {path} ({_size(path)})", soft_wrap=True)
     if page is not None:
-        paths.print(f"Report: {page}", soft_wrap=True)
+        paths.print(f"Report: {page} ({_size(page)})", soft_wrap=True)
+    if seconds is not None:
+        paths.print(f"Time: {seconds:.1f} s", soft_wrap=True)
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.2f} MB"
+
+
+def _tell(record: Record, *, every: bool) -> None:
+    """The verdict first, then a line for each op and format; what every variant did at every shape where there is room, or `every`."""
+    from tritmark.harness import tables
+
+    console = _console()
+    _paragraphs(console, [tables.verdict(record)], list(tables.failures(record)), tables.best(record, console.width))
+    if record.layers:
+        _paragraphs(console, [tables.layers(record)])
+    if every or console.width >= tables.ROOM_FOR_DETAILS:
+        _paragraphs(console, tables.details(record))
+    elif record.runs:
+        _paragraphs(console, ["Every variant at every shape: --table, a wider terminal, or the report."])
+    left_out = tables.not_run(record)
+    _paragraphs(console, [left_out] if left_out is not None else [], list(tables.lanes(record)))
+
+
+def _paragraphs(console: Console, *parts: Iterable[Any]) -> None:
+    """Tables, and lists of lines, with an empty line after each."""
+    for part in parts:
+        for each in part:
+            console.print(each)
+            if not isinstance(part, list):
+                console.print("")
+        if isinstance(part, list) and part:
+            console.print("")
 
 
 def _report(record: Record, store: Store) -> Path:
@@ -238,7 +294,8 @@ def _report(record: Record, store: Store) -> Path:
     return build(record, store.html, given_for(record, store, path=str(store.path(record.id))))
 
 
-def _status(record: Record, installed: Installed, request: Request) -> int:
+def _status(record: Record, installed: Installed, request: Request, *, strict: bool) -> int:
+    from tritmark.harness.outcome import exit_status
     from tritmark.harness.record import Status
     from tritmark.harness.runner import missing
 
@@ -251,7 +308,7 @@ def _status(record: Record, installed: Installed, request: Request) -> int:
     if not record.layers and all(run.accuracy.status is Status.NOT_RUN for run in record.runs):
         reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in record.runs))
         raise UsageError(f"no kernel could be run: {reasons}")
-    return PASSED if record.passed else FAILED
+    return exit_status(record, strict=strict)
 
 
 @app.command("list")

@@ -13,6 +13,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "check": (
         ("tritmark check my_i2s_quantize.c", "all four verdicts, beside the best built-in kernel"),
         ("tritmark check my_kernels.py --op 'ternary_*' --suite full", "some ops of a file, on all shapes"),
+        ("tritmark check my_i2s_quantize.c --dimension accuracy", "is it right? no more, in seconds"),
+        ("tritmark check my_i2s_quantize.c --strict", "for a CI: what could not be judged is not let through either"),
     ),
     "new": (
         ("tritmark new i2s_quantize --kind c", "my_i2s_quantize.c and its manifest"),

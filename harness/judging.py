@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tritmark.harness.advise.code import code_of
 from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
 from tritmark.harness.measure.survey import Roofs
-from tritmark.harness.record import Accuracy, Cross, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
+from tritmark.harness.record import DIMENSIONS, Accuracy, Cross, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
 from tritmark.harness.spec import Device, KernelKey, Op, Peer, Receipt, Variant, Workload
 from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.cases import Cases, Material
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 SIMULATED = "simulated: it has no speed"
 NOT_MEASURED = "the suite asks for accuracy only here"
-JUDGED_HERE = "accuracy is judged here"
+DRAWN = "accuracy is judged here"
+"""Why Runs of drawn cases have nothing but accuracy."""
+NOT_ASKED = "not asked for: "
+FORCED = "the environment allows only "
 NOT_RIGHT = "only a kernel that is right is measured"
 MEASURE_S = 300.0
 """Seconds that measuring may take: the stopping rules end it long before."""
@@ -75,8 +78,10 @@ class Judging:
         peers: Sequence[Peer] = (),
         libraries: tuple[CppLibrary, ...] = (),
         wrong: Collection[str] = (),
+        dimensions: frozenset[str] = frozenset(DIMENSIONS),
     ) -> None:
         self._wrong = wrong
+        self._dimensions = dimensions
         self._peers, self._libraries = peers, libraries
         self._crossing: Crossing | None = None
         self._workers = workers
@@ -108,14 +113,17 @@ class Judging:
         else:
             accuracy, receipt = self._judge(variant)
         left_out = refusal or self._left_out(variant, accuracy)
-        if left_out is not None:
-            performance = Performance(status=Status.NOT_RUN, reason=left_out)
+        untimed = left_out or self._unasked("performance")
+        if untimed is not None:
+            performance = Performance(status=Status.NOT_RUN, reason=untimed)
         else:
             performance, receipt, found = self._measure(variant, receipt)
         used = Usage() if found is None else found.usage
         unseen = left_out if left_out != SIMULATED else None
-        memory = self._memory(variant) if unseen is None else MemoryUse(status=Status.NOT_RUN, reason=unseen)
-        cross = Cross(status=Status.NOT_RUN, reason=unseen) if unseen is not None else self._cross(variant, performance.status in _SPEEDS)
+        unwatched, uncrossed = (unseen or self._unasked(each) for each in ("memory", "cross"))
+        memory = self._memory(variant) if unwatched is None else MemoryUse(status=Status.NOT_RUN, reason=unwatched)
+        timed = performance.status in _SPEEDS
+        cross = self._cross(variant, timed) if uncrossed is None else Cross(status=Status.NOT_RUN, reason=uncrossed)
         return Run(
             id=group.run_id(variant),
             op=group.op.name,
@@ -146,6 +154,9 @@ class Judging:
             plain=None if found is None else found.plain,
             code=code_of(variant, receipt) if found is not None else None,
         )
+
+    def _unasked(self, dimension: str) -> str | None:
+        return None if dimension in self._dimensions else NOT_ASKED + " ".join(f"--dimension {each}" for each in sorted(self._dimensions))
 
     def _refusal(self, variant: Variant) -> str | None:
         return refused(self._device, variant, self._refusals)
@@ -271,7 +282,7 @@ def refused(device: Device, variant: Variant, refusals: Mapping[str, str | None]
     """Why a variant is not run, or None. `refusals` are those of its key's variants, by id."""
     forced = device.forced()
     if forced is not None and variant.name != forced:
-        return f"the environment allows only {forced} on this {device.type}"
+        return f"{FORCED}{forced} on this {device.type}"
     return refusals[variant.id]
 
 
@@ -308,9 +319,9 @@ def drawn_run(group: Group, variant: Variant, found: Judged, device: Device, req
         ),
         threads=request.threads or device.cores(),
         accuracy=accuracy,
-        performance=Performance(status=Status.NOT_RUN, reason=JUDGED_HERE),
-        memory=MemoryUse(status=Status.NOT_RUN, reason=JUDGED_HERE),
-        cross=Cross(status=Status.NOT_RUN, reason=JUDGED_HERE),
+        performance=Performance(status=Status.NOT_RUN, reason=DRAWN),
+        memory=MemoryUse(status=Status.NOT_RUN, reason=DRAWN),
+        cross=Cross(status=Status.NOT_RUN, reason=DRAWN),
         receipt=receipt,
         seconds=0.0,
     )

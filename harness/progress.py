@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from tritmark.harness.record import Layer, Run
-from tritmark.harness.report.text import visible
+from tritmark.harness.report.text import sentence, visible
 from tritmark.harness.store import Partial
 
 _WINDOW_S = 60.0
@@ -75,4 +75,4 @@ class Terminal:
             name += " (simulated)"
         for verdict in verdicts:
             if verdict.failed:
-                self._console.print(Text(f"{verdict.status.value.upper()} {visible(name)}: {visible(verdict.reason)}", style="red"))
+                self._console.print(Text(visible(f"{verdict.status.value.upper()} {name}: {sentence(verdict.reason)}"), style="red"))

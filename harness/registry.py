@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError
 from tritmark.harness.spec import Axes, Device, KernelKey, Variant
 
+LACKS = " lacks "
+"""Stands in the refusal of a kernel that needs what this machine has not."""
+
 
 class Registry:
     """Devices and variants. `register` refuses duplicates, `select_best` refuses ambiguity."""
@@ -88,7 +91,7 @@ class Registry:
 def _refusal(variant: Variant, device: Device, features: frozenset[str], axes: Axes | None) -> str | None:
     missing = sorted(variant.features - features)
     if missing:
-        return f"this {device.type} lacks {', '.join(missing)}"
+        return f"this {device.type}{LACKS}{', '.join(missing)}"
     for constraint in variant.constraints if axes is not None else ():
         reason = constraint.refusal(axes or {})
         if reason is not None:

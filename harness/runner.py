@@ -19,10 +19,10 @@ from tritmark.harness.judging import SIMULATED, Group, Judging, drawn_run, refus
 from tritmark.harness.measure.buffers import rotation
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import Accuracy, Environment, Lane, Layer, Machine, Record, Run, Status
-from tritmark.harness.spec import Device, KernelKey, Peer, Workload
+from tritmark.harness.record import DIMENSIONS, Accuracy, Environment, Lane, Layer, Machine, Record, Run, Status
+from tritmark.harness.spec import Device, KernelKey, Peer, Variant, Workload
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
-from tritmark.harness.suite import Suite
+from tritmark.harness.suite import Selected, Suite
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.collect import known
@@ -81,6 +81,8 @@ class Request:
     """Seconds that one call of a candidate may take."""
     addresses: str = ""
     """The rule whose proposal this follows."""
+    dimensions: frozenset[str] = frozenset(DIMENSIONS)
+    """What is judged. Accuracy is judged wherever another dimension is: only a kernel that is right is measured."""
 
 
 def plan(installed: Installed, request: Request) -> list[Group]:
@@ -107,9 +109,13 @@ def plan(installed: Installed, request: Request) -> list[Group]:
             of_key = tuple(variant for variant in variants if variant.key == key and variant.id in chosen)
             if not of_key or key.device not in devices or not item.admits(key.format, key.dtype, key.device):
                 continue
+            if item.workload.drawn and "accuracy" not in request.dimensions:
+                continue
             if item.workload.op in drawn and not item.workload.measure and not item.workload.drawn:
                 corners.setdefault(key, []).append(item.workload)  # a case like those that are drawn
                 continue
+            if item.fastest:
+                of_key = _fastest(installed, key, item, of_key)
             known = groups.get((item.workload.id, key))
             if known is None or (item.workload.measure and not known.workload.measure):
                 groups[item.workload.id, key] = Group(installed.ops[item.workload.op], key, item.workload, of_key)
@@ -124,6 +130,14 @@ def plan(installed: Installed, request: Request) -> list[Group]:
         if devices[group.key.device].missing() is None
     ]
     return sorted(there, key=lambda group: (not group.workload.drawn, order[group.key]))
+
+
+def _fastest(installed: Installed, key: KernelKey, item: Selected, variants: tuple[Variant, ...]) -> tuple[Variant, ...]:
+    """As many of them as the workload is meant for, of the highest tiers that take its axes, and every kernel of the user's."""
+    refused = {variant.id for variant, why in installed.registry.candidates(key, item.workload.axes) if why is not None}
+    fitting = sorted((variant for variant in variants if variant.id not in refused), key=lambda variant: -variant.tier)
+    kept = {variant.id for variant in fitting[: item.fastest]} | (installed.added & {variant.id for variant in variants})
+    return tuple(variant for variant in variants if variant.id in kept) or variants[:1]
 
 
 def missing(installed: Installed, request: Request) -> dict[str, str]:
@@ -155,7 +169,7 @@ def execute(installed: Installed, request: Request, store: Store, observer: Obse
             raise UsageError("no provider studies weights; --weights cannot be obeyed")
         options = _options(installed, request)
         observer.started("machine")
-        roofs = any(group.workload.measure for group in groups)
+        roofs = "performance" in request.dimensions and any(group.workload.measure for group in groups)
         partial = stack.enter_context(_begun(installed, request, options, store, resume, roofs=roofs))
         observer.began(partial)
         observer.planned(sum(len(group.variants) for group in groups) + len(layers))
@@ -183,8 +197,10 @@ def _advised(record: Record, store: Store) -> Record:
     from tritmark.harness.advise.advise import advise
     from tritmark.harness.advise.missing import unadvised
     from tritmark.harness.advise.outcome import ledger_of
+    from tritmark.harness.outcome import counted
 
-    return record.model_copy(update={"proposals": advise(record, ledger_of(store).weights()), "unadvised": unadvised(record)})
+    found = {"proposals": advise(record, ledger_of(store).weights()), "unadvised": unadvised(record), "counts": counted(record.runs)}
+    return record.model_copy(update=found)
 
 
 def _matching(what: str, glob: str, names: Mapping[str, Iterable[str]], where: str) -> list[str]:
@@ -207,6 +223,7 @@ def _options(installed: Installed, request: Request) -> Options:
         weights=request.weights,
         threads=request.threads or 0,
         seed=request.seed,
+        dimensions=tuple(sorted(request.dimensions)),
     )
 
 
@@ -289,6 +306,7 @@ def _runs(
                     peers=peers,
                     libraries=request.libraries,
                     wrong=wrong,
+                    dimensions=request.dimensions,
                 )
             for variant in group.variants:
                 run = done.get(group.run_id(variant))

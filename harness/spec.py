@@ -363,12 +363,14 @@ class Fault:
     """A wrong way to compute an op's outputs: planted into a candidate, it has to be failed (see harness.selftest).
 
     `compute(inputs, axes, key)` takes logical inputs and gives outputs, as `Op.reference` does. `only(key)`: for which keys it is a fault.
+    `drawn`: it shows on few values, and so is left to cases that are drawn; a suite's own data need not show it.
     """
 
     op: str
     name: str
     compute: Callable[[Arrays, Axes, KernelKey], Mapping[str, Any]]
     only: Callable[[KernelKey], bool] = lambda key: True
+    drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +382,16 @@ class Harmless:
     reason: str
     only: Callable[[KernelKey], bool] = lambda key: True
     """For which keys that holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """The reverse of `Op.encode`, for faults that are drawn into kernels: `decode(inputs, axes, key)` gives logical inputs of what a kernel
+    takes. An op whose `encode` changes nothing needs none.
+    """
+
+    op: str
+    decode: Callable[[Arrays, Axes, KernelKey], Mapping[str, Any]]
 
 
 class Memory(Protocol):
@@ -509,4 +521,4 @@ class Provider:
     study: Callable[..., Any] | None = None
     templates: str = ""
     peers: tuple[Peer, ...] = ()
-    faults: Callable[[], Sequence[Fault | Harmless]] = tuple
+    faults: Callable[[], Sequence[Fault | Harmless | Decoding]] = tuple

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tritmark.harness.errors import RecordError, UsageError
-from tritmark.harness.record import SCHEMA_VERSION, Environment, Layer, Machine, Record, Run, sealed
+from tritmark.harness.record import DIMENSIONS, SCHEMA_VERSION, Environment, Layer, Machine, Record, Run, sealed
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _WRITER = re.compile(r"\.([0-9]+)\.[0-9a-f]{8}\.tmp$")
@@ -50,6 +50,7 @@ class Options(BaseModel):
     weights: str
     threads: int
     seed: int
+    dimensions: tuple[str, ...] = tuple(sorted(DIMENSIONS))
 
 
 class Header(BaseModel):

@@ -8,43 +8,152 @@ from rich.table import Table
 from rich.text import Text
 
 from tritmark.harness.listings import plain_table
-from tritmark.harness.record import Footing, Machine, Record, Run, Status
+from tritmark.harness.record import DIMENSIONS, Footing, Machine, Record, Run, Status
+from tritmark.harness.report import answer, groups, units
 from tritmark.harness.report import gpu as gpu_section
-from tritmark.harness.report import groups, units
-from tritmark.harness.report.text import visible
+from tritmark.harness.report.text import sentence, visible
 
-_STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.AMBIGUOUS: "yellow", Status.NOT_RUN: "dim"}
+STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.AMBIGUOUS: "yellow", Status.NOT_RUN: "dim"}
+
+
+_TOLD = frozenset({Status.FAIL, Status.ERROR, Status.AMBIGUOUS})
+_FIGURES = ("cases", "cold", "ceil.", "hot", "ceil. ")
+_ROOM_FOR_HOT = 75
+"""Columns of a terminal: the name of an op, two times with their intervals and two shares take as many."""
+ROOM_FOR_DETAILS = 100
+"""Columns in which the shapes of a matrix product and its figures stand on one line."""
+_MOST_FAILURES = 10
+_MOST_CAUSES = 5
 
 
 def _status(status: Status) -> Text:
-    return Text(status.value, style=_STYLES[status])
+    return Text(status.value, style=STYLES[status])
 
 
-def kernels(record: Record) -> Table:
-    """A row for each kernel, and one more for each further shape that it was measured at."""
-    dimensions = ("accuracy", "memory", "cross")
-    figures = ("cases", "cold", "of ceiling", "hot", "of ceiling ")
-    table = plain_table("Kernels", "device", "op", "format", "dtype", "variant", "cases", *dimensions, "shape", *figures[1:], right=figures)
-    devices = {lane.device: f"{lane.device} (simulated)" for lane in record.lanes if lane.simulated}
-    for kernel in groups.kernels(record):
+def verdict(record: Record) -> Text:
+    """One paragraph: how it ended, how many kernels are right, how close they come to the ceilings, and what is not believed."""
+    found = answer.status(record)
+    text = Text(f"{found.value.upper()}: ", style=STYLES[found])
+    for each in answer.answers(record):
+        text.append(f"{visible(' '.join(answer.in_words(each.told).split()))} ", style=STYLES[each.status] if each.status in _TOLD else "")
+    text.rstrip()
+    return text
+
+
+def failures(record: Record) -> Iterator[Text]:
+    """A line for each kernel that failed, with the first reason."""
+    failed = [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}]
+    for kernel in failed[:_MOST_FAILURES]:
         run = kernel.first
-        verdicts = [groups.worst(getattr(each, name).status for each in kernel.runs) for name in dimensions]
-        measured = [each for each in kernel.runs if each.performance.cold or each.performance.hot]
-        head = [visible(text) for text in (devices.get(run.device, run.device), run.op, run.format, run.dtype, run.variant)]
-        cases = units.count(sum(each.accuracy.cases for each in kernel.runs))
-        first, *further = [_figures(each) for each in measured] or [("",) * 5]
-        table.add_row(*head, cases, *map(_status, verdicts), *first)
-        for row in further:
-            table.add_row(*[""] * (6 + len(dimensions)), *row)
-    return table
+        dimension = next(name for name in DIMENSIONS if run.verdict(name).failed)
+        told = f"{kernel.id}: {dimension} {run.verdict(dimension).status.value.upper()}: {sentence(run.verdict(dimension).reason)}"
+        if run.accuracy.failed_case:
+            told += f" ({run.accuracy.failed_case})"
+        yield Text(visible(told), style=STYLES[kernel.status])
+    if len(failed) > _MOST_FAILURES:
+        yield Text(f"and {len(failed) - _MOST_FAILURES:,} more, in the report")
 
 
-def _figures(run: Run) -> tuple[str, ...]:
-    return groups.shape(run.workload), *_footing(run.performance.cold), *_footing(run.performance.hot)
+def best(record: Record, width: int) -> Iterator[Table]:
+    """For each device a table with a line for each op and format: the best variant at the workload that moves most, and what is not PASS.
+
+    Made to fit `width` columns without breaking words; below 75 there is room for the cold figures only.
+    """
+    keys = groups.by_key(record.runs)
+    sound = groups.by_key(groups.right(record))
+    hot = width >= _ROOM_FOR_HOT
+    for device in groups.devices(record):
+        simulated = any(lane.device == device and lane.simulated for lane in record.lanes)
+        title = f"Kernels on {visible(device)}" + (" (simulated)" if simulated else "")
+        of_device = {key: runs for key, runs in keys.items() if key[0] == device}
+        measured = any(key in sound for key in of_device)
+        heads = ["op, format, best variant" if measured else "op, format", "right"]
+        heads += (["cold", "ceil.", "hot", "ceil. "] if hot else ["cold", "ceil."]) if measured else []
+        table = plain_table(title, *heads, "not PASS", right=heads[1:])
+        table.padding = (0, 1, 0, 0)
+        for key, runs in of_device.items():
+            several = sum(each[:3] == key[:3] for each in of_device) > 1
+            table.add_row(*_line(key, runs, sound.get(key, []), several=several, measured=measured, hot=hot))
+        if measured:
+            table.caption = "At the workload that moves most; ±: half of the 95 % interval; ceil.: percent of the ceiling."
+            table.caption_justify = "left"
+        yield table
+
+
+def _line(key: tuple[str, ...], runs: list[Run], sound: list[Run], *, several: bool, measured: bool, hot: bool) -> list[Text | str]:
+    _, op, format, dtype = key
+    words = [op, *([format] if format != "none" else []), *([dtype] if several else [])]
+    kernels = groups.by_kernel(runs)
+    ended = [groups.worst(run.accuracy.status for run in of) for of in kernels.values()]
+    judged = [each for each in ended if each is not Status.NOT_RUN]
+    right = f"{judged.count(Status.PASS)}/{len(judged)}"
+    cells: list[Text | str] = []
+    if measured:
+        run = groups.largest(groups.best_variant(sound)) if sound else None
+        words += [run.variant] if run is not None else []
+        footings = [None if run is None else getattr(run.performance, name) for name in (("cold", "hot") if hot else ("cold",))]
+        for footing in footings:
+            cells += ("doubted", units.NONE) if run is None and any(map(groups.doubted, runs)) else _footing(footing)
+    not_passed: dict[str, Status] = {}
+    for status in (Status.FAIL, Status.ERROR, Status.AMBIGUOUS):
+        bad = sum(groups.verdict(each) is status for each in runs)
+        if bad:
+            not_passed[f"{bad:,} {status.value.upper()}"] = status
+    told = Text(" ").join(Text(text, style=STYLES[status]) for text, status in not_passed.items())
+    return [visible(" ".join(words)), right, *cells, told]
 
 
 def _footing(footing: Footing | None) -> tuple[str, str]:
-    return units.time(None if footing is None else footing.timing.median_ns), units.percent(groups.part(footing))
+    if footing is None:
+        return units.NONE, units.NONE
+    return units.timed(footing.timing, "%"), f"{100 * footing.against.fraction.median:.0f}%"
+
+
+def details(record: Record) -> Iterator[Table]:
+    """For each op a table with a line for each variant, and one more for each further shape that it was measured at."""
+    for op, runs in _by_op(record).items():
+        table = plain_table(visible(op), "variant", "cases", "shape", "cold", "ceil.", "hot", "ceil. ", "not PASS", right=_FIGURES)
+        for of in groups.by_kernel(runs).values():
+            run = of[0]
+            name = " ".join(word for word in (run.device, run.format, run.dtype, run.variant) if word not in {"none", "cpu"})
+            verdicts = {name: groups.worst(each.verdict(name).status for each in of) for name in DIMENSIONS}
+            bad = [f"{name} {status.value.upper()}" for name, status in verdicts.items() if status in _TOLD]
+            told = Text(", ".join(bad), style=STYLES[groups.worst(verdicts.values())])
+            head: list[Text | str] = [visible(name), units.short(sum(each.accuracy.cases for each in of))]
+            measured = [each for each in of if each.performance.cold or each.performance.hot]
+            first, *further = [_figures(each) for each in measured] or [("",) * 5]
+            table.add_row(*head, *first, told)
+            for row in further:
+                table.add_row("", "", *row, "")
+        yield table
+
+
+def _by_op(record: Record) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in record.runs:
+        found.setdefault(run.op, []).append(run)
+    return found
+
+
+def _figures(run: Run) -> tuple[str, ...]:
+    shape = visible(groups.shape(run.workload))
+    if groups.doubted(run):
+        return shape, "doubted", "", "doubted", ""
+    return shape, *_footing(run.performance.cold), *_footing(run.performance.hot)
+
+
+def not_run(record: Record) -> Table | None:
+    """What was not run, by cause, with counts; None where all of it was."""
+    causes = groups.not_run(record.runs)
+    if not causes:
+        return None
+    table = plain_table("Not run", "Runs", "kernels", "what and why", right=("Runs", "kernels"))
+    for dimensions, reason, runs, kernels in causes[:_MOST_CAUSES]:
+        table.add_row(units.count(runs), units.count(kernels), f"{dimensions}: {visible(sentence(reason))}")
+    if len(causes) > _MOST_CAUSES:
+        rest = sum(runs for _, _, runs, _ in causes[_MOST_CAUSES:])
+        table.add_row(units.count(rest), "", f"{len(causes) - _MOST_CAUSES:,} other causes, in the report")
+    return table
 
 
 def layers(record: Record) -> Table:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tritmark.harness.errors import RecordError
 from tritmark.harness.measure.statistics import median
+from tritmark.harness.outcome import counted
 from tritmark.harness.record import HOST, Footing, Gpu, Ratio, Record, Run, Seal, Status, Timing, seal
 from tritmark.harness.spec import Receipt
 from tritmark.harness.store import read
@@ -105,6 +106,7 @@ def check(record: Record, *, allow_simulated: bool = False) -> tuple[Check, ...]
     figures = [footing for run in record.runs for _, footing in _footings(run)]
     return (
         _of("statuses", f"{len(record.runs)} Runs, {len(record.layers)} layers", _each(record.runs, _statuses)),
+        _of("counts", "those of the Runs" if record.counts else "none were kept", _counts(record)),
         _of("figures", f"{len(figures)} follow from their samples", _each(record.runs, _figures)),
         _of("duplicates", "none", _duplicates(record)),
         _of("lanes", ", ".join(f"{lane.device} {'ran' if lane.ran else 'not run'}" for lane in record.lanes), _lanes(record)),
@@ -166,12 +168,28 @@ def _statuses(run: Run) -> Iterator[str]:
         yield "accuracy passed, and there is no receipt of what ran"
     if accuracy.status is Status.PASS and run.receipt is not None and run.receipt.runs < accuracy.cases:
         yield f"{accuracy.cases} cases were judged, and the code ran {run.receipt.runs} times"
+    if accuracy.status is Status.PASS and accuracy.uncovered:
+        yield f"accuracy passed, and no case reached: {', '.join(accuracy.uncovered)}"
+    if accuracy.rarest is not None and accuracy.rarest < 0.99 * rarest(accuracy.calls):
+        yield f"{accuracy.calls} calls show no fault as rare as {accuracy.rarest:.3g} of them with 95 %"
     if performance.status is Status.PASS and not _footings(run):
         yield "performance passed without a figure"
     if performance.status is Status.NOT_RUN and _footings(run):
         yield "performance was not run, and there are figures of it"
     if performance.status is Status.PASS and accuracy.status is not Status.PASS:
         yield f"performance passed, and accuracy is {accuracy.status.value}"
+
+
+def rarest(calls: int) -> float:
+    """The smallest share of calls that a fault may hit so that so many calls, each by chance, meet it with a probability of 95 %."""
+    return 1.0 - 0.05 ** (1.0 / calls) if calls else 1.0
+
+
+def _counts(record: Record) -> Iterator[str]:
+    found = counted(record.runs)
+    for dimension, counts in record.counts.items():
+        if counts != found.get(dimension):
+            yield f"{dimension} is counted as {counts}, and the Runs give {found.get(dimension)}"
 
 
 def _figures(run: Run) -> Iterator[str]:

@@ -12,11 +12,12 @@ from rich.text import Text
 
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, UsageError
 from tritmark.harness.listings import plain_table
-from tritmark.harness.record import Record, Run, Status, Verdict
-from tritmark.harness.report import groups, units
+from tritmark.harness.record import DIMENSIONS, Record, Run, Status, Verdict
+from tritmark.harness.report import answer, groups, units
 from tritmark.harness.report.text import visible
 from tritmark.harness.spec import KernelKey, Variant
 from tritmark.harness.suite import Suite
+from tritmark.harness.tables import STYLES
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import Installed
@@ -25,9 +26,7 @@ SUITE = "check"
 """What the suite of such a Record is called."""
 CLOSER = 5
 """Times as many drawn cases as in a run of the suite."""
-DIMENSIONS = ("accuracy", "performance", "memory", "cross")
 
-_STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.AMBIGUOUS: "yellow", Status.NOT_RUN: "dim"}
 _MOST_REASONS = 3
 
 
@@ -47,8 +46,18 @@ class Plan:
         return frozenset(variant.id for variant in (*self.mine, *self.rivals))
 
 
-def planned(installed: Installed, mine: Sequence[Variant], suite: Suite, op: str = "*", device: str = "*") -> Plan:
-    """Raises UsageError where the candidate has nothing for that op or device, or the suite nothing for its ops."""
+def planned(
+    installed: Installed,
+    mine: Sequence[Variant],
+    suite: Suite,
+    op: str = "*",
+    device: str = "*",
+    dimensions: frozenset[str] = frozenset(DIMENSIONS),
+) -> Plan:
+    """What is checked in these dimensions: rivals run for their times alone, and workloads that are not measured for accuracy alone.
+
+    Raises UsageError where the candidate has nothing for that op or device, or the suite nothing for its ops.
+    """
     from fnmatch import fnmatchcase
 
     chosen = tuple(each for each in mine if fnmatchcase(each.key.op, op) and fnmatchcase(each.key.device, device))
@@ -61,13 +70,17 @@ def planned(installed: Installed, mine: Sequence[Variant], suite: Suite, op: str
         raise UsageError(f"suite {suite.name} has no workloads of {', '.join(sorted(ops))}; legal: a suite that has, such as quick")
     simulated = all(installed.registry.devices[each.key.device].simulated() for each in chosen)
     judged = [each for each in selected if not (simulated and each.workload.measure)] or selected
+    if "accuracy" not in dimensions:
+        judged = [each for each in judged if each.workload.measure] or judged
     # One kernel alone can be looked at more closely than all of them.
     closer = [each.with_workload(replace(each.workload, drawn=each.workload.drawn * CLOSER)) for each in judged]
     narrowed = Suite(SUITE, suite.title, suite.digest, tuple(closer))
     ours = {variant.id for variant in mine}
     keys = dict.fromkeys(variant.key for variant in chosen)
-    rivals = dict.fromkeys(rival for key in keys for rival in _rivals(installed, key, narrowed, ours))
-    return Plan(chosen, tuple(rivals), narrowed, len(selected) - len(judged))
+    timed = keys if "performance" in dimensions else ()
+    rivals = dict.fromkeys(rival for key in timed for rival in _rivals(installed, key, narrowed, ours))
+    left_out = sum(each.workload.measure for each in selected) - sum(each.workload.measure for each in judged)
+    return Plan(chosen, tuple(rivals), narrowed, left_out)
 
 
 def _rivals(installed: Installed, key: KernelKey, suite: Suite, ours: set[str]) -> Iterator[Variant]:
@@ -89,26 +102,29 @@ def _rivals(installed: Installed, key: KernelKey, suite: Suite, ours: set[str]) 
             return
 
 
-def verdicts(record: Record, plan: Plan) -> Table:
-    """A row for each variant: how each of the four dimensions ended."""
-    table = plain_table("Verdicts", "kernel", *DIMENSIONS)
-    for variant in (*plan.mine, *plan.rivals):
+def verdicts(record: Record, plan: Plan) -> Iterator[Text]:
+    """Each of the candidate's variants with a line for each dimension, and a line for each built-in one."""
+    for variant in plan.mine:
+        yield Text(visible(variant.id), style="bold")
         runs = [run for run in record.runs if run.kernel == variant.id]
-        name = visible(variant.id) if variant in plan.mine else f"built in: {visible(variant.id)}"
-        table.add_row(name, *(_cell([getattr(run, dimension) for run in runs]) for dimension in DIMENSIONS))
-    return table
+        for dimension in DIMENSIONS:
+            yield Text(f"  {dimension:<12} ").append_text(_counts([run.verdict(dimension) for run in runs]))
+        for power in dict.fromkeys(filter(None, map(answer.power, runs))):
+            yield Text(f"  {visible(power)}")
+    for variant in plan.rivals:
+        runs = [run for run in record.runs if run.kernel == variant.id]
+        told = Text(f"beside the built-in {visible(variant.id)}: ")
+        yield told.append_text(_counts([run.verdict(dimension) for run in runs for dimension in DIMENSIONS]))
 
 
-def _cell(found: Sequence[Verdict]) -> Text:
-    if not found:
-        return Text(units.NONE)
+def _counts(found: Sequence[Verdict]) -> Text:
     counts = Counter(each.status for each in found)
-    worst = groups.worst(counts)
-    return Text(", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status]), style=_STYLES[worst])
+    told = [Text(f"{status.value.upper()} {counts[status]:,}", style=STYLES[status]) for status in groups.WORST_FIRST if counts[status]]
+    return Text(", ").join(told) if told else Text(units.NONE)
 
 
 def reasons(record: Record, plan: Plan) -> Iterator[Text]:
-    """A line for each reason why something is not right, and for each dimension of the candidate's that could not be judged at all."""
+    """A line for each reason why something is not right; what was not run is told elsewhere."""
     for variant in (*plan.mine, *plan.rivals):
         runs = [run for run in record.runs if run.kernel == variant.id]
         for dimension in DIMENSIONS:
@@ -117,14 +133,11 @@ def reasons(record: Record, plan: Plan) -> Iterator[Text]:
                 verdict: Verdict = getattr(run, dimension)
                 if verdict.status is not Status.PASS:
                     found.setdefault((verdict.status, verdict.reason), []).append(run)
-            judged = [item for item in found.items() if item[0][0] is not Status.NOT_RUN]
-            silent = sum(map(len, found.values())) < len(runs) or variant not in plan.mine
-            # The workloads that are measured come last in a suite, and their reasons say most.
-            shown = judged or ([] if silent else list(found.items())[-1:])
+            shown = [item for item in found.items() if item[0][0] is not Status.NOT_RUN]
             for (status, reason), of in shown[:_MOST_REASONS]:
                 where = f"{of[0].workload.id}" + (f" and {len(of) - 1} more" if len(of) > 1 else "")
                 text = f"{visible(variant.name)}: {dimension} {status.value} on {where}: {visible(reason)}"
-                yield Text(text, style=_STYLES[status])
+                yield Text(text, style=STYLES[status])
             if len(shown) > _MOST_REASONS:
                 yield Text(f"{visible(variant.name)}: {dimension}: and {len(shown) - _MOST_REASONS} other reasons, in the Record")
 
@@ -132,11 +145,15 @@ def reasons(record: Record, plan: Plan) -> Iterator[Text]:
 def times(record: Record, plan: Plan) -> Table | None:
     """For each workload that was measured: the candidate's time beside the built-in kernel's. None where nothing was measured."""
     figures = ("cold", "built in", "ratio", "hot", "built in ", "ratio ")
-    table = plain_table("Times", "kernel", "shape", *figures, right=figures)
+    several = len(plan.mine) > 1
+    table = plain_table("Times", *(["kernel"] if several else []), "shape", *figures, right=figures)
     mine, rivals = ({variant.id for variant in variants} for variants in (plan.mine, plan.rivals))
     theirs = {(run.device, run.dtype, run.workload.id): run for run in record.runs if run.kernel in rivals}
     for run in record.runs:
         if run.kernel not in mine or not (run.performance.cold or run.performance.hot):
+            continue
+        if groups.doubted(run):
+            table.add_row(*([visible(run.variant)] if several else []), groups.shape(run.workload), "doubted", *[""] * 5)
             continue
         other = theirs.get((run.device, run.dtype, run.workload.id))
         cells: list[str] = []
@@ -144,6 +161,7 @@ def times(record: Record, plan: Plan) -> Table | None:
             own = getattr(run.performance, footing)
             built_in = getattr(other.performance, footing) if other is not None else None
             a, b = (each.timing.median_ns if each is not None else None for each in (own, built_in))
+            # The two were not timed by turns, so the ratio of their times is no claim.
             cells += [units.time(a), units.time(b), f"{a / b:.2f}x" if a and b else units.NONE]
-        table.add_row(visible(run.variant), groups.shape(run.workload), *cells)
+        table.add_row(*([visible(run.variant)] if several else []), groups.shape(run.workload), *cells)
     return table if table.rows else None

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tritmark.harness import completion
 from tritmark.harness.errors import UsageError
+from tritmark.harness.status import UNAVAILABLE
 
 if TYPE_CHECKING:
     from tritmark.harness.candidate.check import Plan
     from tritmark.harness.record import Record
+
+
+class Dimension(StrEnum):
+    """What a kernel is judged in."""
+
+    ACCURACY = "accuracy"
+    PERFORMANCE = "performance"
+    MEMORY = "memory"
+    CROSS = "cross"
 
 
 class Kind(StrEnum):
@@ -31,7 +43,14 @@ def check(
     suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose workloads.")] = "quick",
     device: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.devices, help="Only kernels for these devices.")] = "*",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes all data.")] = 0,
+    dimension: Annotated[
+        list[Dimension] | None,
+        typer.Option(help="Judge only this; may be given several times. All four unless told.", show_default=False),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Repeats the data of an earlier check; drawn unless told.", show_default=False)
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one was not run.")] = False,
     timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of the kernel may take.")] = 30.0,
     in_process: Annotated[
         bool, typer.Option("--in-process", help="For debugging: the kernel runs in this process, and what crashes, crashes all.")
@@ -43,11 +62,15 @@ def check(
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
 ) -> None:
     """Judge a kernel of your own against the built-in ones, and write a Record and a report."""
+    began = monotonic()
     from tritmark.harness import cli
     from tritmark.harness.candidate.check import planned
+    from tritmark.harness.candidate.native import NativeFile
     from tritmark.harness.candidate.opening import open_candidate
+    from tritmark.harness.outcome import exit_status
     from tritmark.harness.providers import load
     from tritmark.harness.record import Status
+    from tritmark.harness.report.text import visible
     from tritmark.harness.runner import Request
     from tritmark.harness.store import Store
 
@@ -55,54 +78,57 @@ def check(
     known = {variant.id for variant in load().registry.variants}
     installed = load((candidate,))
     mine = [variant for variant in installed.registry.variants if variant.id not in known]
-    plan = planned(installed, mine, installed.suite(suite), op, device)
-    absent = {each.key.device: why for each in plan.mine if (why := installed.registry.devices[each.key.device].missing())}
+    dimensions = frozenset(each.value for each in dimension or Dimension)
     console = cli._console(stderr=True)
+    said = candidate.warnings(installed) if isinstance(candidate, NativeFile) else ""
+    if said:
+        console.print(f"tritmark: the compiler warns:\n{visible(said)}", style="yellow", soft_wrap=True)
+    plan = planned(installed, mine, installed.suite(suite), op, device, dimensions)
+    absent = {each.key.device: why for each in plan.mine if (why := installed.registry.devices[each.key.device].missing())}
     for name, why in absent.items():
         console.print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
     if len(absent) == len({each.key.device for each in plan.mine}):
-        raise typer.Exit(cli.UNAVAILABLE)
+        raise typer.Exit(UNAVAILABLE)
     if plan.left_out:
         told = f"{plan.left_out} workloads are there to be measured, and a simulator has no speed: they are left out"
         console.print(f"tritmark: {told}", soft_wrap=True)
     devices = {each.key.device for each in plan.mine}
+    store = Store(out)
     request = Request(
         suite=plan.suite,
         device=devices.pop() if len(devices) == 1 else "*",
         threads=threads,
-        seed=seed,
+        seed=cli._seed(seed, store, resume or None),
         command=("tritmark", *sys.argv[1:]),
         candidates=(candidate,),
         only=plan.ids,
         isolated=not in_process,
         timeout_s=timeout,
+        dimensions=dimensions,
     )
-    store = Store(out)
     record = cli._execute(installed, request, store, resume or None)
-    if not as_json:
-        _show(record, plan)
-    cli._show(record, store, as_json)
+    cli._show(record, store, as_json, told=partial(_tell, record, plan), seconds=monotonic() - began)
     ids = {variant.id for variant in plan.mine}
     own = [run for run in record.runs if run.kernel in ids]
     if all(run.accuracy.status is Status.NOT_RUN for run in own):
         reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in own))
         raise UsageError(f"{file}: ran on no workload: {reasons}")
-    raise typer.Exit(cli.PASSED if record.passed else cli.FAILED)
+    raise typer.Exit(exit_status(record.model_copy(update={"runs": tuple(own)}) if record.passed else record, strict=strict))
 
 
-def _show(record: Record, plan: Plan) -> None:
-    from tritmark.harness import cli
+def _tell(record: Record, plan: Plan) -> None:
+    from tritmark.harness import cli, tables
     from tritmark.harness.candidate import check as checking
 
-    console = cli._console()
-    console.print(checking.verdicts(record, plan), end="\n\n")
-    for line in checking.reasons(record, plan):
-        console.print(line, soft_wrap=True)
     table = checking.times(record, plan)
-    if table is not None:
-        console.print("")
-        console.print(table)
-    console.print("")
+    left_out = tables.not_run(record)
+    cli._paragraphs(
+        cli._console(),
+        [tables.verdict(record)],
+        list(checking.verdicts(record, plan)),
+        list(checking.reasons(record, plan)),
+        [each for each in (table, left_out) if each is not None],
+    )
 
 
 def new(

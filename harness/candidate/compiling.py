@@ -15,6 +15,9 @@ CACHE = "TRITMARK_CACHE"
 """Environment variable: folder of the caches; the user's cache folder unless set."""
 OPTIONS = ("-O3", "-march=native")
 """Unless the manifest has others."""
+_CLOSED = "-Wl,-z,defs"
+"""What nobody defines is told by name when the library is made, and not when it is called. The options may take it back: -Wl,-z,undefs."""
+_LONGEST = 2000
 LIMIT_S = 120
 
 # For each suffix the environment variable that names its compiler, and where it is looked for else.
@@ -27,17 +30,35 @@ def compiled(source: Path, options: Sequence[str]) -> Path:
     from filelock import FileLock
 
     compiler = _compiler(source.suffix)
-    flags = [*(options or OPTIONS), "-shared", "-fPIC"]
+    # A sanitizer's functions are in the program that loads the library, and -Wall would turn the options' own -Werror against more.
+    closed = () if any(each.startswith("-fsanitize") for each in options) else (_CLOSED,)
+    watched = () if any(each.startswith("-Werror") for each in options) else ("-Wall",)
+    flags = [*closed, *watched, *(options or OPTIONS), "-shared", "-fPIC"]
+    libraries = [each for each in options if each.startswith("-l")]  # some linkers drop a library that stands before what needs it
     # Macros that the options define, those of the processor under -march=native among them, are part of the text.
-    text = _run([compiler, *flags, "-E", "-dD", str(source)], source)
-    version = _run([compiler, "--version"], source)
+    text, _ = _run([compiler, *flags, "-E", "-dD", str(source)], source)
+    version, _ = _run([compiler, "--version"], source)
     key = sha256("\0".join([compiler, version, *flags, text]).encode()).hexdigest()
     folder = _folder()
     known = _known(folder, key)
     if known is not None:
         return known
     with FileLock(folder / f"{key}.lock"):
-        return _known(folder, key) or _made(folder, key, [compiler, *flags, str(source), "-lm"], source)
+        return _known(folder, key) or _made(folder, key, [compiler, *flags, str(source), *libraries, "-lm"], source)
+
+
+def warnings(library: Path) -> str:
+    """What the compiler said of a source that it compiled, shortened; "" for a library that was not made here."""
+    try:
+        said = library.with_suffix(".txt").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return _shortened(said)
+
+
+def _shortened(said: str) -> str:
+    said = said.strip()
+    return said if len(said) <= _LONGEST else said[:_LONGEST] + " ..."
 
 
 def _known(folder: Path, key: str) -> Path | None:
@@ -51,8 +72,10 @@ def _known(folder: Path, key: str) -> Path | None:
 def _made(folder: Path, key: str, command: list[str], source: Path) -> Path:
     temporary = folder / f"{key}.{os.getpid()}.tmp"
     try:
-        _run([*command, "-o", str(temporary)], source)
+        _, said = _run([*command, "-o", str(temporary)], source)
         path = folder / f"{key}-{sha256(temporary.read_bytes()).hexdigest()}.so"
+        if said.strip():
+            path.with_suffix(".txt").write_text(said, encoding="utf-8", errors="replace")
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -91,7 +114,8 @@ def _compiler(suffix: str) -> str:
     )
 
 
-def _run(command: Sequence[str], source: Path) -> str:
+def _run(command: Sequence[str], source: Path) -> tuple[str, str]:
+    """Standard output and the error stream."""
     import subprocess
 
     try:
@@ -100,10 +124,10 @@ def _run(command: Sequence[str], source: Path) -> str:
         raise CompileError(f"{command[0]} cannot be run ({why})", next_step="name another compiler in CC or CXX") from None
     except subprocess.TimeoutExpired:
         raise CompileError(f"{command[0]} took over {LIMIT_S} s for {source}", next_step="make the source smaller") from None
+    said = done.stderr.decode("utf-8", "replace")
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip()
         raise CompileError(
-            f"{source} does not compile:\n{said if len(said) <= 2000 else said[:2000] + ' ...'}\n",
+            f"{source} does not compile:\n{_shortened(said)}\n",
             next_step="mend the source, or the options in its manifest",
         )
-    return done.stdout.decode("utf-8", "replace")
+    return done.stdout.decode("utf-8", "replace"), said

@@ -49,7 +49,7 @@ class NativeFile:
         path, beside = Path(self.path), Path(self.manifest)
         kernel = read_manifest(path, beside, read_text(beside, "the manifest of a kernel"), installed, launched=False)
         must_be_as_opened(path, path.read_bytes(), self.digest)
-        library = path if path.suffix == ".so" else compiling.compiled(path, kernel.options)
+        library = _library(path, kernel)
         data = library.read_bytes()
         _has(kernel, data)
         code = sha256(data).hexdigest()
@@ -68,6 +68,16 @@ class NativeFile:
             code=partial(_code, str(library.resolve()), kernel.function),
         )
         return (variant,)
+
+    def warnings(self, installed: Installed) -> str:
+        """What the compiler said of it; "" where it had nothing to say."""
+        path, beside = Path(self.path), Path(self.manifest)
+        kernel = read_manifest(path, beside, read_text(beside, "the manifest of a kernel"), installed, launched=False)
+        return compiling.warnings(_library(path, kernel))
+
+
+def _library(path: Path, kernel: Described) -> Path:
+    return path if path.suffix == ".so" else compiling.compiled(path, kernel.options)
 
 
 def _code(library: str, function: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:

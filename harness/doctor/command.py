@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tritmark.harness.status import FAILED, PASSED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,7 +22,6 @@ def doctor(
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records would go.")] = Path("results"),
 ) -> None:
     """Say whether this machine is fit for measuring, and what to do about what is not; status 1 where something has to be mended."""
-    from tritmark.harness import cli
     from tritmark.harness.doctor.check import State
 
     checks = list(examined(out))
@@ -32,7 +33,7 @@ def doctor(
         typer.echo(json.dumps({"well": well, "checks": [asdict(each) for each in checks]}, indent=1))
     else:
         show(checks)
-    raise typer.Exit(cli.PASSED if well else cli.FAILED)
+    raise typer.Exit(PASSED if well else FAILED)
 
 
 def examined(out: Path) -> Iterator[Check]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-_UNAVAILABLE, _INTERRUPTED = 3, 130
+from tritmark.harness.status import INTERRUPTED, UNAVAILABLE
 
 if TYPE_CHECKING:
     from tritmark.harness.gate.result import GateResult
@@ -92,12 +92,12 @@ def _status(result: GateResult) -> int:
     from tritmark.harness.gate.result import Outcome
 
     if not result.complete:
-        return _INTERRUPTED
+        return INTERRUPTED
     if result.count(Outcome.NOT_RUN) and all(
         each.outcome in {Outcome.NOT_RUN, Outcome.ADDED, Outcome.REMOVED} for each in result.benchmarks
     ):
         if {each.device for each in result.benchmarks} == {result.device}:
-            return _UNAVAILABLE
+            return UNAVAILABLE
         reasons = "; ".join(dict.fromkeys(each.reason for each in result.benchmarks if each.outcome is Outcome.NOT_RUN))
         raise UsageError(f"no kernel could be compared: {reasons}")
     return result.status

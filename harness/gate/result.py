@@ -8,15 +8,13 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from tritmark.harness.record import Divergence, Environment, Machine, Model, Ratio
+from tritmark.harness.status import AMBIGUOUS, FAILED, PASSED
 
 GATE_VERSION = 1
 """Of the document; files of a later version are refused."""
 
 UNIT = 1e-6
 """What the whole numbers that log ratios are kept as count."""
-
-PASSED, FAILED, UNSURE = 0, 1, 4
-"""Exit status: nothing got slower or wrong; something did; with --strict, something could not be told."""
 
 
 class Outcome(StrEnum):
@@ -156,11 +154,11 @@ class GateResult(Model):
 
     @property
     def status(self) -> int:
-        """The exit status: FAILED, UNSURE (only where strict) or PASSED."""
+        """The exit status: FAILED, AMBIGUOUS (only where strict) or PASSED."""
         if any(each.failed for each in self.benchmarks):
             return FAILED
         if self.strict and self.count(Outcome.AMBIGUOUS):
-            return UNSURE
+            return AMBIGUOUS
         return PASSED
 
 

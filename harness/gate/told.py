@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tritmark.harness.gate.result import FAILED, UNSURE, Benchmark, Build, GateResult, Outcome
+from tritmark.harness.gate.result import Benchmark, Build, GateResult, Outcome
 from tritmark.harness.report.text import visible
+from tritmark.harness.status import AMBIGUOUS, FAILED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -118,7 +119,7 @@ def conclusion(result: GateResult) -> str:
     unsure = result.count(Outcome.AMBIGUOUS)
     if result.status == FAILED:
         said = f"fails: {failed} of {len(result.benchmarks)} benchmarks got slower or wrong"
-    elif result.status == UNSURE:
+    elif result.status == AMBIGUOUS:
         said = f"is not sure of {unsure} of {len(result.benchmarks)} benchmarks, which --strict does not let pass"
     elif unsure:
         said = f"passes, but could not tell {unsure} of {len(result.benchmarks)} benchmarks from noise"

@@ -7,10 +7,11 @@ from collections import Counter
 from rich.console import Console
 from rich.text import Text
 
-from tritmark.harness.gate.result import FAILED, UNSURE, Benchmark, GateResult, Outcome
+from tritmark.harness.gate.result import Benchmark, GateResult, Outcome
 from tritmark.harness.gate.told import build, change, conclusion, counts, kernel, name, percent, place, sorted_benchmarks
 from tritmark.harness.listings import plain_table
 from tritmark.harness.report.text import visible
+from tritmark.harness.status import AMBIGUOUS, FAILED
 
 _STYLES = {
     Outcome.SLOWER: "bold red",
@@ -43,7 +44,7 @@ def show(result: GateResult, console: Console) -> None:
             console.print(Text(text, style=_STYLES.get(each.outcome, "dim")), soft_wrap=True)
     for reason, count in Counter(each.reason for each in ordered if each.outcome is Outcome.NOT_RUN).items():
         console.print(Text(f"{Outcome.NOT_RUN.value} {count} benchmarks: {visible(reason)}", style="dim"), soft_wrap=True)
-    style = {FAILED: "bold red", UNSURE: "yellow"}.get(result.status, "bold green")
+    style = {FAILED: "bold red", AMBIGUOUS: "yellow"}.get(result.status, "bold green")
     console.print(Text(f"{counts(result)}. {conclusion(result)}", style=style), soft_wrap=True)
 
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tritmark.harness.status import FAILED, PASSED
+
 
 def history(
     since: Annotated[str, typer.Option(metavar="REV|DATE", help="Only regressions after this commit, or from this day on.")] = "",
@@ -50,4 +52,4 @@ def history(
         for each in shown:
             typer.echo(visible(each.line()))
         typer.echo(f"{len(standing)} regressions stand, over {count} commits measured")
-    raise typer.Exit(1 if standing else 0)
+    raise typer.Exit(FAILED if standing else PASSED)

@@ -9,7 +9,7 @@ from tritmark.harness.record.code import Code, Function
 from tritmark.harness.record.machine import CeilingFacts, Gpu, Machine
 from tritmark.harness.record.model import Divergence, Model, Ratio, Slope, Status, Verdict
 from tritmark.harness.record.proposal import Fact, Gain, Proposal
-from tritmark.harness.record.run import Layer, LayerScheme, Run, Scaled, WorkloadFacts
+from tritmark.harness.record.run import DIMENSIONS, Layer, LayerScheme, Run, Scaled, WorkloadFacts
 from tritmark.harness.record.seal import Seal, seal, sealed
 from tritmark.harness.record.verdicts import (
     Accuracy,
@@ -26,6 +26,7 @@ from tritmark.harness.record.verdicts import (
 from tritmark.harness.record.whole import HOST, SCHEMA_VERSION, Environment, Lane, Record
 
 __all__ = [
+    "DIMENSIONS",
     "HOST",
     "SCHEMA_VERSION",
     "Accuracy",

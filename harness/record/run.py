@@ -7,6 +7,9 @@ from tritmark.harness.record.model import Model, Ratio, Verdict
 from tritmark.harness.record.verdicts import Accuracy, Cross, DeviceMemory, MemoryUse, Performance, Transfer
 from tritmark.harness.spec import Receipt
 
+DIMENSIONS = ("accuracy", "performance", "memory", "cross")
+"""What a Run is judged in; the fields of that name hold the verdicts."""
+
 
 class WorkloadFacts(Model):
     """The workload as the Run met it."""
@@ -59,11 +62,15 @@ class Run(Model):
     code: Code | None = None
     """None where nobody looked."""
 
+    def verdict(self, dimension: str) -> Verdict:
+        """The verdict of one of DIMENSIONS."""
+        found: Verdict = getattr(self, dimension)
+        return found
+
     @property
     def passed(self) -> bool:
         """No dimension failed or broke."""
-        dimensions = (self.accuracy, self.performance, self.memory, self.cross)
-        return not any(verdict.failed for verdict in dimensions)
+        return not any(self.verdict(dimension).failed for dimension in DIMENSIONS)
 
 
 class LayerScheme(Model):

@@ -31,11 +31,16 @@ class Seal(NamedTuple):
 
 
 def sealed(record: Record) -> str:
-    """The text of the Record's file, the digest at its end. It finds changes, but not who changes it as well."""
-    text = record.model_copy(update={"digest": _UNSEALED}).model_dump_json(indent=1) + "\n"
-    begin, digits, end = text.rpartition(_UNSEALED)
-    assert digits
-    return f"{begin}sha256:{sha256(text.encode()).hexdigest()}{end}"
+    """The text of the Record's file, the digest at its end. It finds changes, but not who changes it as well.
+
+    A Run stands on a line of its own. A field that has its default is left out: most of them are of some devices or dimensions only.
+    """
+    version = record.schema_version  # a default that changes from version to version
+    head = record.model_dump_json(exclude={"schema_version", "runs", "digest"}, exclude_defaults=True)
+    runs = ",\n".join(run.model_dump_json(exclude_defaults=True) for run in record.runs)
+    begin = f'{{"schema_version":{version},{head[1:-1]},"runs":[\n{runs}\n],\n "digest": "'
+    end = '"\n}\n'
+    return f"{begin}sha256:{sha256(f'{begin}{_UNSEALED}{end}'.encode()).hexdigest()}{end}"
 
 
 def seal(data: bytes) -> Seal | None:

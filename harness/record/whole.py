@@ -56,6 +56,8 @@ class Record(Model):
     machine: Machine
     lanes: tuple[Lane, ...] = ()
     runs: tuple[Run, ...] = ()
+    counts: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """For each dimension how many Runs ended in which status; empty before version 5."""
     weights_path: str = ""
     layers: tuple[Layer, ...] = ()
     proposals: tuple[Proposal, ...] = ()

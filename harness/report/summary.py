@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import Record, Run, Status, Verdict
-from tritmark.harness.report import compare, groups, machine, units, verdicts
+from tritmark.harness.report import answer, compare, groups, machine, units, verdicts
 from tritmark.harness.report.section import Given, Section
 
 _DIMENSIONS = (("accuracy", "Accuracy"), ("performance", "Performance"), ("memory", "Memory"), ("cross", "Cross-validation"))
 _MOST_FAILURES = 20
+_MOST_REASONS = 12
 
 
 def headline(record: Record) -> str:
@@ -32,10 +33,9 @@ def _told(statuses: list[Status], noun: str) -> str:
 
 
 def status(record: Record) -> str:
-    """PASS, FAIL, or INCOMPLETE where nothing failed but not everything was run."""
-    if not record.passed:
-        return "FAIL"
-    return "PASS" if record.complete else "INCOMPLETE"
+    """PASS, FAIL, AMBIGUOUS, NOT RUN, or INCOMPLETE where nothing failed but not everything was run."""
+    found = answer.status(record)
+    return found.value.upper() if record.complete or found is Status.FAIL else "INCOMPLETE"
 
 
 def _run_verdicts(record: Record) -> list[Status]:
@@ -60,11 +60,13 @@ def _tallies(record: Record) -> list[dict[str, Any]]:
 
 def _best(runs: list[Run]) -> dict[str, Any]:
     best = groups.best_variant(runs)
+    largest = groups.largest(best)
     footings = [(run.performance.cold, run.performance.hot) for run in best]
     cold = [groups.part(footing) for footing, _ in footings]
     hot = [groups.part(footing) for _, footing in footings]
     return {
-        "run": best[0],
+        "run": largest,
+        "footings": (largest.performance.cold, largest.performance.hot),
         "shapes": len({run.workload.id for run in best}),
         "threads": sorted({run.threads for run in best}),
         "ceilings": sorted({footing.against.ceiling for pair in footings for footing in pair if footing}),
@@ -80,6 +82,7 @@ def _spread(fractions: list[float | None]) -> dict[str, float | None]:
 
 
 def _beside(record: Record, given: Given) -> dict[str, Any]:
+    left_out = groups.not_run(record.runs)
     return {
         "status": status(record),
         "regressed": _regressed(record, given),
@@ -87,9 +90,13 @@ def _beside(record: Record, given: Given) -> dict[str, Any]:
         "headline": headline(record),
         "statuses": groups.WORST_FIRST,
         "tallies": _tallies(record),
+        "answers": answer.answers(record),
+        "doubts": answer.doubts(record),
+        "left_out": left_out[:_MOST_REASONS],
+        "more_left_out": max(0, len(left_out) - _MOST_REASONS),
         "failed": [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}],
         "failed_layers": [layer for layer in record.layers if layer.status is not Status.PASS],
-        "best": [_best(runs) for runs in groups.by_key(groups.sound(record)).values()],
+        "best": [_best(runs) for runs in groups.by_key(groups.right(record)).values()],
         "several": len(groups.devices(record)) > 1,
         "most": _MOST_FAILURES,
         "machine_line": machine.one_line(record),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _PLAIN_SHELL = re.compile(r"[\x20-\x7e]*")
 _BREAKS = re.compile(r"(?<=[./_])(?=\w)")
 _LONGEST_LABEL = 34
+_LONGEST_SENTENCE = 200
 
 
 def visible(text: str) -> str:
@@ -19,6 +20,12 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text)
+
+
+def sentence(text: str) -> str:
+    """The first sentence of it, on one line, of at most 200 characters."""
+    first = re.split(r"[.;]\s|\n", text.strip(), maxsplit=1)[0].rstrip(".;")
+    return first if len(first) <= _LONGEST_SENTENCE else f"{first[: _LONGEST_SENTENCE - 3]}..."
 
 
 def isolated(value: Any) -> Markup:

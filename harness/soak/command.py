@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tritmark.harness import completion
+from tritmark.harness.status import FAILED, PASSED
 
 if TYPE_CHECKING:
     from tritmark.harness.soak.soak import Soaked
@@ -52,4 +53,4 @@ def soak(
         typer.echo(f"{name}: {value}")
     for each in (*found.wrong, *found.unexplained, *found.crashes):
         typer.echo(visible(each))
-    raise typer.Exit(0 if found.passed else 1)
+    raise typer.Exit(PASSED if found.passed else FAILED)

@@ -19,6 +19,7 @@ from typing import Any
 from tritmark.harness.record import Accuracy, Status
 from tritmark.harness.spec import Axes, Device, Op, Receipt, Variant
 from tritmark.harness.validate.cases import Case, Cases, is_array
+from tritmark.harness.validate.families import KINDS
 from tritmark.harness.validate.guards import MEMORY_ALIGNMENT, layout_offset
 from tritmark.harness.validate.placement import named
 from tritmark.harness.validate.state import StateWatch
@@ -27,7 +28,8 @@ from tritmark.harness.worker.remote import SharedMemory
 from tritmark.harness.worker.shared import Edge
 
 NONFINITE_ROUNDS = 3
-"""Runs on values that are not finite: the first of them at the first element, at the last, and anywhere."""
+"""Runs on values that are not finite in each drawn case: the first of them at the first element, at the last, and anywhere. One workload
+judged by itself gets every kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def judge(
             edge = "end"
             trial = trial.successor(tally, cases.first, seed + 2, edge)
             trial.run(tally, cases.first)
-        trial.run_nonfinite(tally, cases.first, NONFINITE_ROUNDS)
+        trial.run_nonfinite(tally, cases.first, KINDS)
         for fault in watch.end():
             tally.complain(fault)
     except BrokenCandidateError as error:

@@ -83,7 +83,7 @@ def confront(
 def cross(op: Op, comparisons: Sequence[PeerComparison]) -> Cross:
     """What the comparisons of one Run add up to."""
     if not comparisons:
-        return Cross(status=Status.NOT_RUN, reason=f"nobody else's {op.name} of this format and dtype is known")
+        return Cross(status=Status.NOT_RUN, reason="no peer has this op in this format and dtype")
     for status in (Status.FAIL, Status.ERROR, Status.AMBIGUOUS):
         told = [f"{each.peer}: {each.reason}" for each in comparisons if each.status is status]
         if told:

@@ -100,6 +100,11 @@ class DrawnJudgement:
         """Nothing more is to be learned: it broke, or failed often enough to see what its failures have in common."""
         return bool(self._broken) or self._failed[""] >= ENOUGH_FAILED
 
+    @property
+    def failed(self) -> bool:
+        """Whether it broke or failed in some case."""
+        return self._failed[""] > 0
+
     def judge(self, case: Drawn, cases: Cases, classes: Mapping[str, str]) -> None:
         """Run it on a case, which is in these classes."""
         tally, setting = self._tally, Setting(self._op, self._variant, case.axes, case.placement, case.threads, self._device)

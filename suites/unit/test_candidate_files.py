@@ -188,6 +188,55 @@ def test_the_compilers_words_are_told(tmp_path: Path) -> None:
         variants(native(tmp_path, '#include "stdfloat_not_there.h"\n' + SOURCE))
 
 
+@pytest.mark.parametrize(
+    ("before", "call", "options", "name"),
+    [
+        ("int helper(void);", "(void)helper();", [], "helper"),
+        ("extern int table[4];", "if (table[n & 3]) return;", [], "table"),
+        ("int omp_get_max_threads(void);", "if (omp_get_max_threads() < 0) return;", [], "omp_get_max_threads"),
+        ("double cblas_ddot(int, const double *, int, const double *, int);", "(void)cblas_ddot(0, 0, 1, 0, 1);", ["-O0"], "cblas_ddot"),
+        ("inline int twice(int a) { return 2 * a; }", "if (twice((int)n) < 0) return;", ["-O0"], "twice"),
+    ],
+)
+def test_what_nobody_defines_does_not_compile(tmp_path: Path, before: str, call: str, options: list[str], name: str) -> None:
+    """It would else be found out when the kernel is called, as a crash of its process."""
+    source = f"{before}\n{SOURCE}".replace("for (", f"{call} for (", 1)
+    assert call in source
+    with pytest.raises(CompileError, match=rf"undefined (reference|symbol).*{name}"):
+        variants(native(tmp_path, source, MANIFEST + (f"options = {options}" if options else "")))
+
+
+@pytest.mark.parametrize(
+    ("before", "call", "options"),
+    [
+        ("#include <math.h>", "if (lgamma((double)n) < 0) return;", []),
+        ("#include <omp.h>", "if (omp_get_max_threads() < 0) return;", ["-O2", "-fopenmp"]),
+        ("#include <pthread.h>", "if (!pthread_self()) return;", ["-O2", "-lpthread"]),
+        ("#include <dlfcn.h>", 'if (dlsym(0, "nothing")) return;', ["-O2", "-ldl"]),
+        ("int hook(void) __attribute__((weak));", "if (hook) hook();", []),
+        ("int helper(void);", "if (n < 0) (void)helper();", ["-O0", "-Wl,-z,undefs"]),
+        ("#include <zlib.h>" if Path("/usr/include/zlib.h").exists() else "", "", ["-O2", "-fsanitize=undefined"]),
+    ],
+)
+def test_what_somebody_defines_compiles(tmp_path: Path, before: str, call: str, options: list[str]) -> None:
+    source = f"{before}\n{SOURCE}".replace("for (", f"{call} for (", 1)
+    assert variants(native(tmp_path, source, MANIFEST + (f"options = {options}" if options else "")))
+
+
+def test_warnings_are_told_each_time_and_are_no_errors(tmp_path: Path) -> None:
+    path = native(tmp_path, SOURCE.replace("for (", "int never_used; for (", 1))
+    for _ in range(2):
+        assert variants(path)
+        found = open_candidate(path)
+        assert isinstance(found, NativeFile)
+        assert "never_used" in found.warnings(INSTALLED)
+    plain = open_candidate(native(tmp_path))
+    assert isinstance(plain, NativeFile)
+    assert plain.warnings(INSTALLED) == ""
+    strict = native(tmp_path, SOURCE.replace("for (", "int never_used; for (", 1), MANIFEST + 'options = ["-Werror"]')
+    assert variants(strict), "what the options make an error is theirs to say"
+
+
 def test_a_compiler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(CompileError, match="no-such-compiler not found; next: install one, or set CC"):

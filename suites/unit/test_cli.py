@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tritmark.harness import cli, machine, providers, runner
+from tritmark.harness import cli, machine, providers, runner, status
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Record, Status
 from tritmark.harness.spec import Launch, Provider, Variant
@@ -52,6 +52,7 @@ def tritmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     """Runs a command in a folder that has suite.toml, without measuring ceilings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(FORCE, raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)  # tests side by side are given one
     monkeypatch.setattr(machine, "measure_ceilings", lambda device: [])
     Path("suite.toml").write_text(SUITE)
 
@@ -109,7 +110,8 @@ def test_a_run_that_passes(tritmark: Callable[..., Outcome]) -> None:
         assert len(run.receipt.code_hash) == 64
         assert run.performance.status is Status.NOT_RUN
         assert run.memory.reason == run.cross.reason == "the suite asks for accuracy only here"
-    for word in ("i2s_quantize", "avx2", "pass", f"Record: results/runs/{record.id}.json", f"Report: results/html/{record.id}.html"):
+    paths = (f"Record: results/runs/{record.id}.json (", f"Report: results/html/{record.id}.html (")
+    for word in ("PASS: ", "i2s_quantize", "4/4", *paths, "Time: "):
         assert word in outcome.out
     assert Path(f"results/html/{record.id}.html").is_file()
     assert ("cpu", True) in [(lane.device, lane.ran) for lane in record.lanes]
@@ -132,6 +134,14 @@ def test_the_same_seed_gives_the_same_verdicts(tritmark: Callable[..., Outcome])
     for one, other in zip(first.runs, second.runs, strict=True):
         assert one.accuracy == other.accuracy
         assert (one.threads, other.threads) == (1, 2)
+
+
+def test_each_run_draws_its_seed_and_keeps_it(tritmark: Callable[..., Outcome]) -> None:
+    runs = [Record.model_validate_json(tritmark(*RUN, "--json", "--op", "i2s*", "--variant", "scalar").out) for _ in range(3)]
+    seeds = [record.environment.seed for record in runs]
+    assert len(set(seeds)) == 3
+    for record in runs:
+        assert {run.workload.seed for run in record.runs} == {record.environment.seed}
 
 
 class Zeros:
@@ -160,6 +170,8 @@ def test_a_wrong_kernel_is_status_1(tritmark: Callable[..., Outcome], monkeypatc
     assert outcome.status == 1
     assert "FAIL cpu/i2s_quantize/none/int8/scalar" in outcome.err
     record = only_record()
+    assert f"Repeat with --seed {record.environment.seed}\n" in outcome.err
+    assert record.counts["accuracy"]["fail"] == 2
     assert {run.variant for run in record.runs if run.accuracy.status is Status.FAIL} == {"scalar"}
     assert not record.passed
 
@@ -215,7 +227,7 @@ def test_a_bad_suite_file_is_told_with_its_key(tritmark: Callable[..., Outcome])
     assert outcome.status == 2
     assert outcome.err == (
         "tritmark: suite.toml: unknown key workloads[0].shpaes; did you mean 'shapes'? legal: op, shapes, models, axes, families, layouts, "
-        "formats, dtypes, devices, measure, title\n"
+        "formats, dtypes, devices, measure, drawn, fastest, title\n"
     )
 
 
@@ -304,7 +316,7 @@ def test_a_missing_device_that_was_asked_for_is_status_3(
 ) -> None:
     with_npu(monkeypatch, WHY)
     outcome = tritmark(*RUN, *arguments)
-    assert outcome.status == cli.UNAVAILABLE == 3
+    assert outcome.status == status.UNAVAILABLE == 3
     assert f"npu is missing: {WHY}" in outcome.err
     record = only_record()
     assert record.runs == ()
@@ -372,7 +384,7 @@ def interrupted(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatc
     handler = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patched:
         with_variants(patched, interrupt_fourth)
-        outcome = tritmark(*RUN)
+        outcome = tritmark(*RUN, "--seed", "41")
     yield outcome
     signal.signal(signal.SIGINT, handler)
 
@@ -381,7 +393,7 @@ def test_an_interrupted_run_can_be_resumed(tritmark: Callable[..., Outcome], int
     assert interrupted.status == 130
     (partial,) = Path("results/runs").iterdir()
     id = partial.name.removesuffix(".partial")
-    assert f"Interrupted; 1 finished and kept. Go on with:\n  tritmark run --suite suite.toml --resume {id}\n" in interrupted.err
+    assert f"Interrupted; 1 finished and kept. Go on with:\n  tritmark run --suite suite.toml --seed 41 --resume {id}\n" in interrupted.err
     (kept,) = partial.glob("run-*.json")
     before = json.loads(kept.read_text())
     bound: list[str] = []
@@ -398,6 +410,7 @@ def test_an_interrupted_run_can_be_resumed(tritmark: Callable[..., Outcome], int
     assert outcome.status == 0, outcome.err
     record = only_record()
     assert record.id == id
+    assert record.environment.seed == 41, "that of the run that was interrupted"
     assert record.complete
     assert len(record.runs) == 3 * len(ISAS)
     assert [json.loads(run.model_dump_json()) for run in record.runs if run.id == before["id"]] == [before]
@@ -409,7 +422,7 @@ def test_an_interrupted_run_can_be_resumed(tritmark: Callable[..., Outcome], int
     ("arguments", "told"),
     [
         (("run", "--resume"), "option suite was 'suite.toml' and is 'quick'"),
-        ((*RUN, "--seed", "1", "--resume"), "option seed was 0 and is 1"),
+        ((*RUN, "--seed", "1", "--resume"), "option seed was 41 and is 1"),
         ((*RUN, "--threads", "1", "--resume"), "option threads was 0 and is 1"),
         ((*RUN, "--variant", "scalar", "--resume"), "option variant was '*' and is 'scalar'"),
     ],
@@ -419,7 +432,7 @@ def test_a_run_is_resumed_as_it_was_begun(tritmark: Callable[..., Outcome], argu
     outcome = tritmark(*arguments)
     assert outcome.status == 2
     assert told in outcome.err
-    assert "It was begun with: tritmark run --suite suite.toml" in outcome.err
+    assert "It was begun with: tritmark run --suite suite.toml --seed 41" in outcome.err
 
 
 @pytest.mark.usefixtures("interrupted")
@@ -494,10 +507,10 @@ def test_interrupted_between_layers(tritmark: Callable[..., Outcome], weights: s
         return study(source, info, **options)
 
     handler = signal.getsignal(signal.SIGINT)
-    for each, status in ((once, 130), (again, 0)):
+    for each, expected in ((once, 130), (again, 0)):
         provider = replace(PROVIDER, study=each)
         monkeypatch.setattr(providers, "load", lambda candidates=(), provider=provider: Installed({"builtin": provider}))
-        assert tritmark("run", "--weights", weights, *(("--resume",) if status == 0 else ())).status == status
+        assert tritmark("run", "--weights", weights, *(("--resume",) if expected == 0 else ())).status == expected
     signal.signal(signal.SIGINT, handler)
     assert sorted(studied) == ["[b]\x1b.weight", "a.weight"]
     assert sorted(layer.name for layer in only_record().layers) == sorted(studied)

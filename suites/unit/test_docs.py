@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from tritmark.harness import cli
+from tritmark.harness import cli, status
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -268,7 +268,15 @@ def test_the_readme_has_every_exit_status() -> None:
     text = (ROOT / "README.md").read_text()
     table = text[text.index("| exit status |") :]
     told = [int(each) for each in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)]
-    assert told[:6] == [cli.PASSED, cli.FAILED, cli.USAGE, cli.UNAVAILABLE, cli.AMBIGUOUS, cli.INTERRUPTED]
+    assert told[:7] == [
+        status.PASSED,
+        status.FAILED,
+        status.USAGE,
+        status.UNAVAILABLE,
+        status.AMBIGUOUS,
+        status.UNJUDGED,
+        status.INTERRUPTED,
+    ]
 
 
 def test_the_page_on_records_is_what_the_code_says() -> None:

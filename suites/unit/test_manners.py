@@ -16,7 +16,7 @@ import pytest
 import typer.main
 from rich.console import Console
 
-from tritmark.harness import cli, completion
+from tritmark.harness import cli, completion, status
 from tritmark.harness.errors import UsageError
 from tritmark.harness.examples import EXAMPLES, epilog
 from tritmark.harness.progress import Terminal
@@ -250,8 +250,8 @@ def test_a_misspelt_key_that_is_needed_is_told_as_misspelt(tmp_path: Path) -> No
 
 
 def test_the_statuses_differ() -> None:
-    told = (cli.PASSED, cli.FAILED, cli.USAGE, cli.UNAVAILABLE, cli.AMBIGUOUS, cli.INTERRUPTED)
-    assert told == (0, 1, 2, 3, 4, 130)
+    told = (status.PASSED, status.FAILED, status.USAGE, status.UNAVAILABLE, status.AMBIGUOUS, status.UNJUDGED, status.INTERRUPTED)
+    assert told == (0, 1, 2, 3, 4, 5, 130)
 
 
 def test_ctrl_c_in_any_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

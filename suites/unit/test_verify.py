@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tritmark.harness import cli, machine, providers
 from tritmark.harness.errors import RecordError
+from tritmark.harness.outcome import counted
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import SCHEMA_VERSION, Footing, Lane, Layer, Record, Run, Status, seal, sealed
 from tritmark.harness.spec import Receipt, Variant
@@ -69,7 +70,7 @@ def test_an_honest_record_passes(file: Path, gpu_record: Record) -> None:
     found = verify(file)
     assert found.passed, found
     assert found.id == gpu_record.id
-    assert [each.status for each in found.checks] == ["PASS"] * 9
+    assert [each.status for each in found.checks] == ["PASS"] * 10
 
 
 def test_a_record_of_version_1_passes_without_a_digest() -> None:
@@ -77,7 +78,7 @@ def test_a_record_of_version_1_passes_without_a_digest() -> None:
         pytest.skip("the checkout's baselines are not here")
     found = verify(BASELINE)
     assert found.passed, found
-    assert [each.status for each in found.checks] == ["NOTE", *["PASS"] * 8]
+    assert [each.status for each in found.checks] == ["NOTE", *["PASS"] * 9]
     assert "written before version 2" in found.checks[0].told
 
 
@@ -143,16 +144,30 @@ def test_any_changed_byte_is_found(simulated_record: Record, tmp_path_factory: p
     assert _refused(whole[:at] + bytes([byte]) + whole[at + 1 :], folder)
 
 
+def test_a_file_is_small_and_says_all(file: Path) -> None:
+    """A Run a line, no defaults; what is read back is what was written."""
+    text, record = file.read_text(), read(file)
+    assert text == sealed(record)
+    assert len(text) < 0.7 * len(record.model_dump_json(indent=1))
+    runs = [line for line in text.splitlines() if line.startswith('{"id":')]
+    assert [json.loads(line.rstrip(","))["id"] for line in runs] == [run.id for run in record.runs]
+    assert '"first":null' not in text
+    assert json.loads(text)["schema_version"] == SCHEMA_VERSION
+    for version in range(1, SCHEMA_VERSION + 1):
+        older = record.model_copy(update={"schema_version": version, "digest": ""})
+        assert Record.model_validate_json(sealed(older)).model_copy(update={"digest": ""}) == older
+
+
 @pytest.mark.parametrize(
     "edit",
     [
         lambda text: text[:-1],
         lambda text: text + "\n",
-        lambda text: text.replace('"seed": 7', '"seed": 8', 1),
-        lambda text: text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 1'),
+        lambda text: text.replace('"seed":7', '"seed":8', 1),
+        lambda text: text.replace(f'"schema_version":{SCHEMA_VERSION}', '"schema_version":1'),
         lambda text: json.dumps(json.loads(text)),
         lambda text: json.dumps({**json.loads(text), "digest": ""}, indent=1),
-        lambda text: text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 1').rpartition(',\n "digest"')[0] + "\n}\n",
+        lambda text: text.replace(f'"schema_version":{SCHEMA_VERSION}', '"schema_version":1').rpartition(',\n "digest"')[0] + "\n}\n",
     ],
 )
 def test_an_edited_file_is_found(file: Path, edit: Callable[[str], str]) -> None:
@@ -492,7 +507,7 @@ def test_the_command_prints_each_check_and_ends_with_its_status(
 ) -> None:
     status, out, _ = command(str(file))
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["PASS"] * 9
+    assert [line.split()[0] for line in out.splitlines()] == ["PASS"] * 10
     file.write_text(sealed(with_receipt(gpu_record, launches=0)))
     status, out, _ = command(str(file))
     assert status == 1
@@ -513,5 +528,29 @@ def test_the_command_takes_an_id_and_prints_json(command: Callable[..., tuple[in
     status, out, _ = command(gpu_record.id, "--out", str(tmp_path), "--json")
     told = json.loads(out)
     assert status == 0
-    assert (told["record"], told["passed"], len(told["checks"])) == (gpu_record.id, True, 9)
+    assert (told["record"], told["passed"], len(told["checks"])) == (gpu_record.id, True, 10)
     assert {each["status"] for each in told["checks"]} == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"calls": 100, "rarest": 0.001}, "100 calls show no fault as rare as 0.001 of them with 95 %"),
+        ({"calls": 0, "rarest": 0.5}, "0 calls show no fault as rare as 0.5 of them with 95 %"),
+        ({"uncovered": ("M 9 to 15",)}, "accuracy passed, and no case reached: M 9 to 15"),
+        ({"calls": 100, "rarest": 0.0295}, ""),
+        ({"calls": 1024, "rarest": 3 / 1024, "covered": ("M 9 to 15",)}, ""),
+    ],
+)
+def test_what_drawn_cases_claim_follows_from_their_number(gpu_record: Record, changed: dict[str, Any], fault: str) -> None:
+    first, *others = gpu_record.runs
+    run = first.model_copy(update={"accuracy": first.accuracy.model_copy(update=changed)})
+    (statuses,) = (each for each in check(gpu_record.model_copy(update={"runs": (run, *others)})) if each.name == "statuses")
+    assert [told.endswith(fault) for told in statuses.faults] == ([True] if fault else [])
+
+
+def test_counts_are_those_of_the_runs(gpu_record: Record) -> None:
+    honest = counted(gpu_record.runs)
+    for counts, right in ((honest, True), ({}, True), ({**honest, "memory": {"pass": 1}}, False), ({"speed": {"pass": 1}}, False)):
+        (found,) = (each for each in check(gpu_record.model_copy(update={"counts": counts})) if each.name == "counts")
+        assert (not found.faults) is right

@@ -1,0 +1,93 @@
+"""The exit status under --strict, what counts as not judged, and the counts of verdicts."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from made_up_records import clean_runs, record_of
+
+from tritmark.harness import status
+from tritmark.harness.judging import DRAWN, FORCED, NOT_ASKED, NOT_MEASURED, NOT_RIGHT, SIMULATED
+from tritmark.harness.outcome import counted, exit_status, unjudged
+from tritmark.harness.record import Accuracy, Cross, MemoryUse, Performance, Run, Status, Verdict
+from tritmark.harness.report.groups import not_run
+
+FIELDS: dict[str, type[Verdict]] = {"accuracy": Accuracy, "performance": Performance, "memory": MemoryUse, "cross": Cross}
+LACKING = "this cpu lacks avx512vnni"
+UNFIT = "it needs arrays aligned to 64 bytes, and x is unaligned"
+
+
+def runs(**reasons: str | Verdict) -> list[Run]:
+    """Two Runs of one kernel, PASS but for what is given: a reason for NOT RUN, or a verdict."""
+    made = [run for run in clean_runs(Random(1), edges=1, isas=("avx2",)) if run.op == "i2s_quantize"][:2]
+    passed = {name: kind(status=Status.PASS) for name, kind in FIELDS.items()}
+    given = {
+        name: what if isinstance(what, Verdict) else FIELDS[name](status=Status.NOT_RUN, reason=what) for name, what in reasons.items()
+    }
+    return [run.model_copy(update={**passed, **given}) for run in made]
+
+
+def ended(found: list[Run], strict: bool = True) -> int:
+    return exit_status(record_of(found), strict=strict)
+
+
+@pytest.mark.parametrize(
+    "reasons",
+    [
+        {},
+        {"performance": NOT_MEASURED, "memory": NOT_MEASURED, "cross": NOT_MEASURED},
+        {"performance": NOT_ASKED + "performance", "memory": NOT_ASKED + "memory"},
+        {"performance": SIMULATED},
+        {"performance": DRAWN, "memory": DRAWN, "cross": DRAWN},
+        {"cross": "no peer has this op in this format and dtype"},
+        {"cross": "ggml: is not installed"},
+        dict.fromkeys(FIELDS, LACKING),
+        dict.fromkeys(FIELDS, FORCED + "scalar on this cpu"),
+    ],
+)
+def test_what_was_chosen_or_cannot_be_here_is_let_through(reasons: dict[str, str]) -> None:
+    assert ended(runs(**reasons)) == status.PASSED
+
+
+@pytest.mark.parametrize(
+    "reasons",
+    [
+        {"accuracy": UNFIT},
+        {"performance": "no clock can be read"},
+        {"memory": "no heap can be watched"},
+        {"accuracy": UNFIT, "performance": NOT_RIGHT, "memory": NOT_RIGHT, "cross": NOT_RIGHT},
+        {"accuracy": "the workload cannot be encoded: K must be a multiple of 128"},
+        {"performance": NOT_RIGHT},
+    ],
+)
+def test_what_nobody_judged_is_not_let_through(reasons: dict[str, str]) -> None:
+    assert ended(runs(**reasons)) == status.UNJUDGED == 5
+    assert ended(runs(**reasons), strict=False) == status.PASSED
+
+
+def test_one_judged_run_of_a_kernel_is_enough() -> None:
+    first, second = runs()
+    unfit = second.model_copy(update={"accuracy": Accuracy(status=Status.NOT_RUN, reason=UNFIT)})
+    assert ended([first, unfit]) == status.PASSED
+    other = unfit.model_copy(update={"kernel": "cpu/i2s_quantize/none/int8/other"})
+    assert [each.kernel for each in unjudged([first, other])] == [other.kernel]
+
+
+@pytest.mark.parametrize("dimension", FIELDS)
+def test_ambiguous_comes_before_not_run_and_after_failed(dimension: str) -> None:
+    doubt: Any = FIELDS[dimension](status=Status.AMBIGUOUS, reason="noise")
+    other = "memory" if dimension != "memory" else "performance"
+    found = runs(**{dimension: doubt, other: "nothing to watch it with"})
+    assert ended(found) == status.AMBIGUOUS == 4
+    assert ended(found, strict=False) == status.PASSED
+    wrong = found[0].model_copy(update={"accuracy": Accuracy(status=Status.FAIL, reason="wrong")})
+    assert ended([wrong, *found[1:]]) == status.FAILED
+
+
+def test_the_counts_and_the_causes() -> None:
+    found = [*runs(memory="no heap", cross="no heap"), *runs(accuracy=Accuracy(status=Status.AMBIGUOUS, reason="noise"))]
+    assert counted(found)["accuracy"] == {"ambiguous": 2, "pass": 2}
+    assert counted(found)["memory"] == {"not run": 2, "pass": 2}
+    assert not_run(found) == [("memory, cross", "no heap", 2, 1)]

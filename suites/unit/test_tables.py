@@ -1,0 +1,149 @@
+"""What `tritmark run` prints, in terminals of several widths: the verdict first, no word broken, doubts and causes told."""
+
+from __future__ import annotations
+
+from io import StringIO
+from random import Random
+from typing import Any
+
+import pytest
+from made_up_records import clean_runs, full_record, record_of, small_record
+from rich.console import Console
+
+from tritmark.harness import cli, tables
+from tritmark.harness.progress import Terminal
+from tritmark.harness.record import Accuracy, Performance, Record, Run, Status, WorkloadFacts
+from tritmark.harness.report.text import sentence
+
+LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are wrong in case 1; and so on\nand on"
+
+
+def printed(record: Record, monkeypatch: pytest.MonkeyPatch, width: int, *, every: bool = False) -> str:
+    out = StringIO()
+    console = Console(file=out, width=width, markup=False, emoji=False, highlight=False)
+    monkeypatch.setattr(cli, "_console", lambda stderr=False: console)
+    cli._tell(record, every=every)
+    return out.getvalue()
+
+
+def quick() -> Record:
+    return record_of(clean_runs(Random(3), edges=1))
+
+
+def drawn(run: Run, **more: Any) -> Run:
+    """A Run of drawn cases, as accuracy is judged."""
+    facts = WorkloadFacts(id=f"{run.op}[drawn]/drawn/drawn", axes={}, family="drawn", layout="drawn", seed=9)
+    found = {"status": Status.PASS, "calls": 1024, "cases": 300, "rarest": 3 / 1024, "covered": ("M 9 to 15",), "seed": 9}
+    accuracy = Accuracy(**{**found, **more})
+    performance = Performance(status=Status.NOT_RUN, reason="accuracy is judged here")
+    return run.model_copy(update={"id": f"{run.kernel} {facts.id}", "workload": facts, "accuracy": accuracy, "performance": performance})
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_no_word_is_broken_and_no_line_is_longer(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    record = quick()
+    told = printed(record, monkeypatch, width, every=width >= 80)
+    assert max(map(len, told.splitlines())) <= width
+    words = set(told.split())
+    for run in record.runs:
+        assert {run.op, run.variant if width >= 80 else run.op} <= words, "a name is in one piece"
+        assert run.format == "none" or run.format in words
+
+
+def test_the_verdict_comes_first_and_details_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = quick()
+    narrow, table, wide = (printed(record, monkeypatch, *arguments) for arguments in ((80,), (80,), (120,)))
+    for told in (narrow, table, wide):
+        assert told.startswith("PASS: 36 of 36 kernels are right. The best kernels of 9 ops and formats reach ")
+    assert "--table" in narrow
+    assert "scalar" not in narrow
+    assert "scalar" in wide
+    assert "scalar" in printed(record, monkeypatch, 80, every=True)
+    assert "±0.5%" in narrow
+
+
+def test_an_op_and_format_is_one_line_where_names_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(quick(), monkeypatch, 100).splitlines()
+    (line,) = (line for line in lines if line.startswith("ternary_matmul tq2_0"))
+    assert line.split()[2] == "avx512"
+    assert "4/4" in line
+    assert line.count("±") == 2
+
+
+def test_a_figure_that_a_guard_doubts_is_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = record_of([run for run in quick().runs if run.op == "i2s_quantize" and run.variant == "avx2"])
+    before = printed(record, monkeypatch, 120)
+    assert "µs" in before
+
+    def doubted(run: Run) -> Run:
+        return run.model_copy(update={"performance": run.performance.model_copy(update={"doubted": True})})
+
+    told = printed(record.model_copy(update={"runs": tuple(map(doubted, record.runs))}), monkeypatch, 120)
+    assert "doubted" in told
+    assert "µs" not in told
+    assert "not shown, because a guard doubts them" in told
+
+
+def test_doubts_and_causes_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = list(quick().runs)
+    for number in (0, 1, 2):
+        doubt = {"status": Status.AMBIGUOUS, "reason": f"others took 0.{number} of 2 cores meanwhile"}
+        runs[number] = runs[number].model_copy(update={"performance": runs[number].performance.model_copy(update=doubt)})
+    told = " ".join(printed(record_of(runs), monkeypatch, 200).split())
+    assert told.startswith("AMBIGUOUS: 36 of 36 kernels are right.")
+    assert "3 in performance, such as: others took 0.0 of 2 cores meanwhile." in told
+    assert "252 36 memory: memory is not measured here" in told or "memory: memory is not measured here" in told
+    assert told.count("memory is not measured here") == 1
+
+
+def test_drawn_cases_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = quick().runs[0]
+    record = record_of([first, drawn(first, status=Status.AMBIGUOUS, reason="a class was not reached", uncovered=("K % 128 in 1 to 63",))])
+    told = " ".join(printed(record, monkeypatch, 80, every=True).split())
+    assert "Each was judged on 1,024 calls or more: a fault in one of 341 calls would have been seen with 95 %." in told
+    assert "No case reached these classes: K % 128 in 1 to 63." in told
+    assert "0 of 1 kernel is right, 1 not decided" in told
+
+
+def test_a_failure_is_told_with_its_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = quick().runs[0]
+    wrong = drawn(first, status=Status.FAIL, reason=LONG_REASON, failed_case="n=65, threads 3, x at offset 4")
+    told = " ".join(printed(record_of([first, wrong]), monkeypatch, 80).split())
+    assert told.startswith("FAIL: 0 of 1 kernel is right, 1 wrong or broken.")
+    assert f"{first.kernel}: accuracy FAIL: q[4] is -1, expected 0 (n=65, threads 3, x at offset 4)" in told
+
+
+@pytest.mark.parametrize("record", [full_record(), small_record(), record_of([])], ids=["hostile", "small", "empty"])
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_any_record_can_be_told(monkeypatch: pytest.MonkeyPatch, record: Record, width: int) -> None:
+    told = printed(record, monkeypatch, width, every=True)
+    assert told
+    assert "\x1b" not in told
+    assert "\u202e" not in told
+
+
+def test_the_live_line_has_one_sentence() -> None:
+    out = StringIO()
+    with Terminal(Console(file=out, width=200)) as terminal:
+        terminal.finished(drawn(quick().runs[0], status=Status.FAIL, reason=LONG_REASON))
+    (line,) = (line for line in out.getvalue().splitlines() if "FAIL" in line)
+    assert line.rstrip().endswith(": q[4] is -1, expected 0")
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("one. Two.", "one"),
+        ("0.5 of 2; more", "0.5 of 2"),
+        ("a\nb", "a"),
+        ("file.c:3: x", "file.c:3: x"),
+        ("", ""),
+        ("x" * 300, "x" * 197 + "..."),
+    ],
+)
+def test_sentences(text: str, first: str) -> None:
+    assert sentence(text) == first
+
+
+def test_every_status_has_a_style() -> None:
+    assert set(tables.STYLES) == set(Status)
