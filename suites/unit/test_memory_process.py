@@ -123,12 +123,12 @@ def searched(grown: Callable[[int], float], name: str = "heap", first: int = 200
 GROWTH: dict[str, tuple[Callable[[int], float], str, bool]] = {
     "48 bytes a call": (lambda calls: 48 * calls, "heap", True),
     "one in ten": (lambda calls: 480 * (calls // 10), "heap", True),
+    "a list with an item more each call": (lambda calls: 8 * 1.125 ** np.ceil(np.log(calls + 1) / np.log(1.125)), "heap", True),
     "a page a call": (lambda calls: 4096 * calls, "resident", True),
     "tables": (lambda calls: 64 * calls, "kernel", True),
     "descriptors": (lambda calls: calls, "descriptors", True),
     "descriptors up to a limit": (lambda calls: min(calls, 150), "descriptors", True),
     "of the device": (lambda calls: 256 * calls, "device", True),
-    "a list that doubles": (lambda calls: 8 * 1.125 ** np.ceil(np.log(calls + 1) / np.log(1.125)), "heap", False),
     "bookkeeping that fills up": (lambda calls: 48 * min(calls, 600), "heap", False),
     "free lists": (lambda calls: 40 * calls**0.5, "heap", False),
     "breath": (lambda calls: 500 * np.sin(calls / 7), "heap", False),
