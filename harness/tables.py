@@ -83,10 +83,6 @@ def best(record: Record, width: int) -> Iterator[Table]:
 def _line(key: tuple[str, ...], runs: list[Run], sound: list[Run], *, several: bool, measured: bool, hot: bool) -> list[Text | str]:
     _, op, format, dtype = key
     words = [op, *([format] if format != "none" else []), *([dtype] if several else [])]
-    kernels = groups.by_kernel(runs)
-    ended = [groups.worst(run.accuracy.status for run in of) for of in kernels.values()]
-    judged = [each for each in ended if each is not Status.NOT_RUN]
-    right = f"{judged.count(Status.PASS)}/{len(judged)}"
     cells: list[Text | str] = []
     if measured:
         run = groups.largest(groups.best_variant(sound)) if sound else None
@@ -100,7 +96,7 @@ def _line(key: tuple[str, ...], runs: list[Run], sound: list[Run], *, several: b
         if bad:
             not_passed[f"{bad:,} {status.value.upper()}"] = status
     told = Text(" ").join(Text(text, style=STYLES[status]) for text, status in not_passed.items())
-    return [visible(" ".join(words)), right, *cells, told]
+    return [visible(" ".join(words)), groups.of_which_right(runs), *cells, told]
 
 
 def _footing(footing: Footing | None) -> tuple[str, str]:

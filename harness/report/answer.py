@@ -113,8 +113,8 @@ def _fast(record: Record) -> Answer | None:
         reasons = groups.causes(record.runs, "performance")
         return Answer("How fast?", Status.NOT_RUN, (f"Nothing was measured: {reasons[-1]}",)) if reasons else None
     span = units.percent(min(reached)) if len(reached) == 1 else f"{100 * min(reached):.0f} to {100 * max(reached):.0f} %"
-    what = "op and format" if len(reached) == 1 else "ops and formats"
-    told = f"The best kernels of {len(reached):,} {what} reach {span} of what this machine can do"
+    who = "The best kernel reaches" if len(reached) == 1 else f"The best kernels of {len(reached):,} ops and formats reach"
+    told = f"{who} {span} of what this machine can do"
     measured = [run for run in record.runs if run.performance.cold or run.performance.hot]
     return Answer("How fast?", groups.worst(run.performance.status for run in measured), (told,))
 

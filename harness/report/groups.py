@@ -89,6 +89,13 @@ def right(record: Record) -> list[Run]:
     return [run for run in sound(record) if run.kernel not in wrong]
 
 
+def of_which_right(runs: Iterable[Run]) -> str:
+    """3/4: kernels that are right of those that were judged."""
+    ended = [worst(run.accuracy.status for run in of) for of in by_kernel(runs).values()]
+    judged = [each for each in ended if each is not Status.NOT_RUN]
+    return f"{judged.count(Status.PASS)}/{len(judged)}"
+
+
 def doubted(run: Run) -> bool:
     """A guard does not believe the Run's figures: they are not to be shown as figures."""
     return bool(getattr(run.performance, "doubted", False))

@@ -68,7 +68,6 @@ def _best(runs: list[Run]) -> dict[str, Any]:
         "run": largest,
         "footings": (largest.performance.cold, largest.performance.hot),
         "shapes": len({run.workload.id for run in best}),
-        "threads": sorted({run.threads for run in best}),
         "ceilings": sorted({footing.against.ceiling for pair in footings for footing in pair if footing}),
         "cold": _spread(cold),
         "hot": _spread(hot),
@@ -83,6 +82,7 @@ def _spread(fractions: list[float | None]) -> dict[str, float | None]:
 
 def _beside(record: Record, given: Given) -> dict[str, Any]:
     left_out = groups.not_run(record.runs)
+    keys = groups.by_key(record.runs)
     return {
         "status": status(record),
         "regressed": _regressed(record, given),
@@ -96,7 +96,7 @@ def _beside(record: Record, given: Given) -> dict[str, Any]:
         "more_left_out": max(0, len(left_out) - _MOST_REASONS),
         "failed": [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}],
         "failed_layers": [layer for layer in record.layers if layer.status is not Status.PASS],
-        "best": [_best(runs) for runs in groups.by_key(groups.right(record)).values()],
+        "best": [{**_best(runs), "right": groups.of_which_right(keys[key])} for key, runs in groups.by_key(groups.right(record)).items()],
         "several": len(groups.devices(record)) > 1,
         "most": _MOST_FAILURES,
         "machine_line": machine.one_line(record),
