@@ -129,8 +129,8 @@ def _show_drawn(console: Console, drawn: Drawn) -> None:
     for line in drawn.alarms:
         console.print(f"False alarm, no fault was drawn: {line}", style="bold red", soft_wrap=True)
     for each in drawn.survivors:
-        met = f"it struck {each.struck} times" if each.struck else "no case fired it"
-        console.print(f"Survived: {each.key} no. {each.number} ({each.kind}): {each.text}; {met}", style="red", soft_wrap=True)
+        met = "" if each.struck is None else f"; it struck {each.struck} times" if each.struck else "; no case fired it"
+        console.print(f"Survived: {each.key} no. {each.number} ({each.kind}): {each.text}{met}", style="red", soft_wrap=True)
     low, high = interval(drawn.killed, len(drawn.fates))
     said = "may be reached" if drawn.passed else "missed"
     console.print(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from math import prod
 from typing import TYPE_CHECKING
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tritmark.harness.machine.cpu import physical_cores
-from tritmark.harness.selftest import drawn_faults
+from tritmark.harness.selftest import apart, apart_oracle, drawn_faults
+from tritmark.harness.selftest.apart import ApartFault
 from tritmark.harness.selftest.domain import Domain, NothingAdmittedError, reach
 from tritmark.harness.selftest.oracle import Oracle
 from tritmark.harness.selftest.right import keys, right
@@ -28,6 +29,10 @@ COUNTS = {"full": 500}
 """How many faults are drawn for each op, by suite."""
 COUNT = 24
 """That of every other suite."""
+APART = {"full": 12}
+"""How many faults are drawn of each kind that outputs do not show (see apart), for each op that has a kernel here, by suite."""
+FEW_APART = 2
+"""That of every other suite, and of one of the kinds, by turns: each takes about a second."""
 CASES = 120
 """How many cases are drawn where the suite does not say."""
 CHUNK = 25
@@ -44,6 +49,8 @@ class Chunk:
     cases: int
     corners: tuple[Workload, ...]
     reach: tuple[tuple[str, int], ...]
+    apart: str = ""
+    """The kind of faults that outputs do not show; "" for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +63,8 @@ class Fate:
     text: str
     reason: str
     """Why the judgement fails the kernel; "" where it passes it: the fault survives."""
-    struck: int
-    """How often the fault did what it does while it was judged; 0: no case that was judged fires it."""
+    struck: int | None
+    """How often the fault did what it does while it was judged; 0: no case that was judged fires it. None where that is not counted."""
 
     @property
     def killed(self) -> bool:
@@ -136,7 +143,18 @@ def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | No
             for start in range(0, len(numbers), CHUNK):
                 corners = _corners(installed, key, workloads)
                 found.append(Chunk(key, tuple(numbers[start : start + CHUNK]), seed, cases, corners, sizes))
+        if wanted:
+            found += _apart(installed, suite, every[0], Chunk(every[0], (), seed, cases, (), sizes))
     return found
+
+
+def _apart(installed: Installed, suite: str, key: KernelKey, like: Chunk) -> list[Chunk]:
+    """Of an op that has a kernel here: the reference that stands in for one takes memory and time as it likes."""
+    if all(refusal is not None for _, refusal in installed.registry.candidates(key)):
+        return []
+    if suite in APART:
+        return [replace(like, apart=kind, numbers=tuple(range(APART[suite]))) for kind in apart.KINDS]
+    return [replace(like, apart=apart.KINDS[(like.seed + len(key.op)) % len(apart.KINDS)], numbers=tuple(range(FEW_APART)))]
 
 
 _CORNER = 1 << 18
@@ -166,6 +184,8 @@ class Done:
 
 def judged(installed: Installed, chunk: Chunk) -> Done:
     """Draw the faults of a chunk and judge them, beside a kernel without a fault."""
+    if chunk.apart:
+        return _judged_apart(installed, chunk)
     there = right(installed, chunk.key)
     seed = int(np.random.SeedSequence([chunk.seed, drawn_faults.mark(chunk.key), chunk.numbers[0]]).generate_state(1)[0])
     oracle = Oracle(there, chunk.cases, chunk.corners, seed, physical_cores())
@@ -193,3 +213,14 @@ def judged(installed: Installed, chunk: Chunk) -> Done:
         for fault, judgement, (_, kept) in zip(drawn, found, made, strict=True)
     ]
     return Done(tuple(fates), sum(each.equivalent for each in drawn), ())
+
+
+def _judged_apart(installed: Installed, chunk: Chunk) -> Done:
+    sizes = dict(chunk.reach)
+    honest = apart_oracle.judge(installed, ApartFault(chunk.key, chunk.apart, apart.HONEST, chunk.seed), sizes, chunk.seed)
+    if honest:
+        return Done((), 0, (f"{chunk.key}: {chunk.apart}: {honest}",))
+    faults = [ApartFault(chunk.key, chunk.apart, number, chunk.seed) for number in chunk.numbers]
+    reasons = [apart_oracle.judge(installed, fault, sizes, chunk.seed + 1 + fault.number) for fault in faults]
+    fates = [Fate(chunk.key, fault.number, fault.kind, fault.text, why, None) for fault, why in zip(faults, reasons, strict=True)]
+    return Done(tuple(fates), 0, ())

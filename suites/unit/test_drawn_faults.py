@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from dataclasses import replace
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from tritmark.harness.providers import Installed, load
-from tritmark.harness.selftest import drawn_faults, population, triggers
+from tritmark.harness.selftest import apart, drawn_faults, population, triggers
+from tritmark.harness.selftest.apart import ApartFault
 from tritmark.harness.selftest.domain import Domain
 from tritmark.harness.selftest.drawn_faults import DrawnFault, draw, harmful
 from tritmark.harness.selftest.oracle import Judgement, Oracle
@@ -19,6 +21,7 @@ from tritmark.harness.selftest.struck import variant
 from tritmark.harness.selftest.values import classes, forbidden
 from tritmark.harness.spec import Fault, KernelKey
 from tritmark.harness.validate.guards import bits
+from tritmark.harness.validate.trial import Tally
 
 CALLS = 500
 OPS = (
@@ -141,21 +144,50 @@ def test_the_goal_is_missed_where_the_interval_lies_under_it() -> None:
     assert fates(3, 5).by("kind") == {"shape": (3, 5)}
 
 
-def test_a_judgement_with_fewer_cases_kills_less(installed: Installed) -> None:
-    (chunk,) = chunks(installed, "quick", "i2s_quantize", 7, count=24)
+def test_a_judgement_that_compares_nothing_kills_less(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    chunk, *_ = chunks(installed, "quick", "i2s_quantize", 7, count=24)
 
     done = judged(installed, chunk)
     assert not done.alarms
     assert len(done.fates) == 24
     assert any(each.killed for each in done.fates)
     assert all(each.struck for each in done.fates if each.killed)
-    blind = judged(installed, replace(chunk, corners=chunk.corners[:1]))
+    monkeypatch.setattr(Tally, "add", lambda *_: None)
+    blind = judged(installed, chunk)
     assert sum(each.killed for each in blind.fates) < sum(each.killed for each in done.fates)
 
 
 def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    (chunk,) = chunks(installed, "quick", "i2s_quantize", 7, count=2)
+    chunk, *_ = chunks(installed, "quick", "i2s_quantize", 7, count=2)
     monkeypatch.setattr(Oracle, "judged", lambda self, candidates: [Judgement("on principle", CALLS) for _ in candidates])
     done = judged(installed, chunk)
     assert done.alarms == (f"{chunk.key}: on principle",)
     assert not done.fates
+
+
+@pytest.mark.parametrize("kind", apart.KINDS)
+def test_what_outputs_do_not_show_is_drawn_again_in_another_process(installed: Installed, kind: str) -> None:
+    key = keys(installed, "i2s_quantize")[0]
+    every = [ApartFault(key, kind, number, 5) for number in range(30)]
+    assert len({each.text for each in every}) > 5
+    for each in every:
+        again = pickle.loads(pickle.dumps(each))
+        (made,) = again.variants(installed)
+        assert made.summary == each.text
+        assert made.key == key
+
+
+def test_a_kernel_that_leaves_something_behind_is_killed_and_an_honest_one_is_not(installed: Installed) -> None:
+    *_, chunk = chunks(installed, "quick", "i2s_quantize", 7, count=1)
+    done = judged(installed, replace(chunk, apart="state", numbers=tuple(range(5))))
+    assert not done.alarms
+    assert [each.text for each in done.fates if not each.killed] == []
+    assert {each.kind for each in done.fates} == {"state"}
+
+
+def test_a_kernel_that_loses_memory_is_killed_and_an_honest_one_is_not(installed: Installed) -> None:
+    *_, chunk = chunks(installed, "quick", "i2s_quantize", 5, count=1)
+    losing = [number for number in range(12) if "loses" in ApartFault(chunk.key, "memory", number, chunk.seed).text]
+    done = judged(installed, replace(chunk, apart="memory", numbers=tuple(losing[:2])))
+    assert not done.alarms
+    assert [each.text for each in done.fates if not each.killed] == []

@@ -1,0 +1,76 @@
+"""How faults that outputs do not show are judged: in a process of their own, by the guards that look there."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tritmark.harness.errors import CandidateError, WorkerError
+from tritmark.harness.machine.cpu import physical_cores
+from tritmark.harness.record import Status
+from tritmark.harness.selftest.apart import ApartFault
+from tritmark.harness.selftest.domain import Domain
+from tritmark.harness.selftest.right import right
+from tritmark.harness.spec import Op, Variant, Workload
+from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.confirm import confirm
+from tritmark.harness.validate.drawn import judge_drawn
+from tritmark.harness.validate.measured import finish, lap, measure, observe_memory
+from tritmark.harness.validate.memory import bits_per_weight, judged
+from tritmark.harness.worker import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tritmark.harness.providers import Installed
+    from tritmark.harness.worker.workers import Worker
+
+CASES = 8
+"""Drawn cases that come before what is watched: a fault that the outputs show is killed there, and all of them make some hundred calls."""
+_DRAWS = 32
+"""Shapes of which the largest is taken: a short call is over before its time says anything."""
+BUDGET_S = 0.05
+_MEMORY = 1 << 30
+_TIMEOUT_S = 60.0
+
+
+def judge(installed: Installed, fault: ApartFault, reach: Mapping[str, int], seed: int) -> str:
+    """Why the judgement fails a kernel with that fault; "" where it passes."""
+    (variant,) = fault.variants(installed)
+    with Workers(installed, [fault], timeout_s=_TIMEOUT_S, memory_bytes=_MEMORY) as workers:
+        try:
+            return _judge(installed, workers.of(variant), variant, fault, reach, seed)
+        except (CandidateError, WorkerError) as error:
+            return f"{type(error).__name__}: {error}"
+
+
+def _judge(installed: Installed, worker: Worker, variant: Variant, fault: ApartFault, reach: Mapping[str, int], seed: int) -> str:
+    op, key = installed.ops[fault.key.op], fault.key
+    accuracy = judge_drawn(
+        op, worker.variant, key, corners=(), count=CASES, seed=seed, cores=physical_cores(), device=worker.device
+    ).accuracy  # fmt: skip
+    if accuracy.failed or fault.kind == "state":
+        return accuracy.reason if accuracy.failed else ""
+    material = Material(op, _workload(installed, op, fault, reach, seed), seed)
+    axes, cases = dict(material.workload.axes), material.cases(key)
+    inputs, *fresh = material.encoded(key.format)
+    if fault.kind == "memory":
+        seen = worker.call("watching its memory", observe_memory, inputs, axes, 1)
+        use = judged(seen, bits_per_weight=bits_per_weight(op, key, axes, inputs))
+        return use.reason if use.failed else ""
+    found = worker.call("measuring", measure, inputs, axes, "aligned", seed, 1, {}, fresh[0] if cases.in_place else None, BUDGET_S)
+    performance = confirm(
+        found.performance, found.audited, cases, lambda rounds, calls: worker.call("a lap", lap, rounds, calls), threads=1, pid=worker.pid
+    )
+    worker.call("letting go of its buffers", finish)
+    return performance.reason if performance.status in {Status.FAIL, Status.ERROR} else ""
+
+
+def _workload(installed: Installed, op: Op, fault: ApartFault, reach: Mapping[str, int], seed: int) -> Workload:
+    """One on which memory and time are looked at."""
+    domain, rng = Domain(right(installed, fault.key), reach, physical_cores()), np.random.default_rng([seed, fault.number + 1])
+    drawn = [domain.draw(rng).axes for _ in range(_DRAWS)]
+    largest = max(drawn, key=lambda axes: sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in op.inputs))
+    return Workload(op=op.name, axes=largest, family=op.families[0])
