@@ -21,10 +21,11 @@ from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.collect import Collected, collect_task
 from tritmark.harness.validate.compare import BrokenReferenceError
-from tritmark.harness.validate.confirm import Meanwhile, confirm, confirmed, statistical
-from tritmark.harness.validate.measured import BUDGET_S, Measured, finish, lap, measure
+from tritmark.harness.validate.confirm import confirmed, statistical
+from tritmark.harness.validate.measured import Measured
 from tritmark.harness.validate.memory import bits_per_weight, confirmed_use, watched
 from tritmark.harness.validate.pieces import NOTHING, Exchangeable, exchangeable
+from tritmark.harness.validate.timed import timed
 from tritmark.harness.validate.usage import Usage
 from tritmark.harness.worker import Workers
 
@@ -40,9 +41,6 @@ DRAWN = "accuracy is judged here"
 NOT_ASKED = "not asked for: "
 FORCED = "the environment allows only "
 NOT_RIGHT = "only a kernel that is right is measured"
-MEASURE_S = 300.0
-"""Seconds that measuring may take: the stopping rules end it long before."""
-
 _SPEEDS = frozenset({Status.PASS, Status.AMBIGUOUS})
 
 
@@ -212,37 +210,19 @@ class Judging:
     def _measured(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
         group, device = self._group, self._group.key.device
         assert isinstance(self._cases, Cases)
-        inputs, *further = self._material.encoded(group.key.format)
-        changes = self._changes()
-        worker = self._workers.of(variant)
-        meanwhile = Meanwhile(worker.pid)
+        encoded = tuple(self._material.encoded(group.key.format))
         try:
-            found: Measured = worker.call(
-                "measuring",
-                measure,
-                inputs,
-                dict(group.workload.axes),
-                group.workload.layout,
-                self._seed,
-                self._threads,
-                self._roofs.get(device, {}),
-                further[0] if self._cases.in_place else None,
-                BUDGET_S,
-                changes.pieces,
-                timeout_s=MEASURE_S,
-            )
-            performance = confirm(
-                found.performance,
-                found.audited,
+            performance, found = timed(
+                self._workers.of(variant),
                 self._cases,
-                lambda temperature, rounds, calls: worker.call("a lap", lap, temperature, rounds, calls),
+                encoded,
+                group.workload.axes,
+                self._changes(),
+                layout=group.workload.layout,
+                seed=self._seed,
                 threads=self._threads,
-                pid=worker.pid,
-                parts=found.parts,
-                exchangeable=changes,
-                held_up=meanwhile.crowded(self._threads),
+                roofs=self._roofs.get(device, {}),
             )
-            worker.call("letting go of its buffers", finish)
         except Exception as error:
             return Performance(status=Status.ERROR, reason=self._broke(variant, error)), receipt, None
         if variant.id not in self._workers.installed.added:  # whose process could say of the ceilings what it likes

@@ -309,14 +309,14 @@ def _runs(
                     dimensions=request.dimensions,
                 )
             for variant in group.variants:
-                run = done.get(group.run_id(variant))
-                if run is None:
+                known = done.get(group.run_id(variant))
+                if known is None:
                     assert judging is not None
                     observer.started(group.run_id(variant) + (" (simulated)" if judging.simulated else ""))
-                    run = judging.run(variant)
-                    partial.add(run)
-                observer.finished(run)
-                yield run
+                    known = judging.run(variant)
+                    partial.add(known)
+                observer.finished(known)
+                yield known
 
 
 def _drawn(

@@ -78,8 +78,8 @@ class Against(Model):
     probe_work: int = 0
     """What one call of the probe did, in the unit's numerator."""
     lost: bool = False
-    """The kernel was faster than the fastest sample of the probe beside it, and than the physical floor allows it was not: the probe lost,
-    and `fraction` says nothing of how close the kernel comes."""
+    """The probe is no ceiling here, and `fraction` says nothing of how close the kernel comes: the kernel was faster than the probe beside
+    it, though not than the physical floor allows, or something held the probe up all the time."""
 
 
 class Footing(Model):

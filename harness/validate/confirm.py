@@ -41,7 +41,7 @@ LIE = 2.0
 (a device's launches are handed over before its clock begins), are up to half of it."""
 
 _ROUND_NS = 2_000_000
-_LAP_NS = 5_000_000
+_LAP_NS = 10_000_000
 _LAPS = 3
 _DOUBT_NS = 1_000_000_000
 """A claim that seems refuted is looked at for so long: others may only have been busy, and over less time what they do is not known."""
@@ -50,7 +50,10 @@ _STEP = 8
 _SHARE = 0.15
 """Of the CPU time of a lap: what does less is no thread that was started to share the work."""
 
-_LEAST_NS = 1_000_000
+_LEAST_NS = 2_000_000
+_TICK_NS = 10_000_000
+"""The kernel may bring the account of a thread that is running up to date no more often; until then its work looks like that of a thread
+that has ended."""
 _CERTAIN = 8.0
 """So many times what was claimed, as CPU time, is not what others can do to it: threads that wait for one without a core spin meanwhile."""
 _CERTAIN_ALONE = 2 * LIE
@@ -225,13 +228,12 @@ def lap_faults(
     asking = _fastest(here, 0, 1, pid)
     times: list[float] = []
     work: list[float] = []
-    at_work: list[int] = []
+    start = Account.of(pid)
     while len(times) < _LAPS or (perf_counter_ns() - begun < _DOUBT_NS and min(times) > LIE * claimed_ns):
         taken, spent = _timed(here, rounds, turn, pid)
         times.append(max(0, taken - asking) / (rounds * turn))
         if spent is not None:
             work.append(max(0, spent.total - asking) / (rounds * turn * threads))
-            at_work.append(spent.at_work)
     faults, doubts = [], []
     if min(times) > LIE * claimed_ns:
         found = f"{temperature}: {claimed_ns:.0f} ns a call are claimed, and by the harness's own clock it takes {min(times):.0f} ns"
@@ -242,8 +244,10 @@ def lap_faults(
             doubts.append(f"{found}; others keep the cores busy")
         else:
             faults.append(f"guard clock: {found}")
-    if at_work and min(at_work) > threads:
-        faults.append(f"guard threads: {min(at_work)} threads work in its calls, and {threads} were allowed")
+    end = Account.of(pid)
+    at_work = 0 if start is None or end is None else end.since(start).at_work
+    if at_work > threads:
+        faults.append(f"guard threads: {at_work} threads work in its calls, and {threads} were allowed")
     if pid != os.getpid() and (begotten := children(pid)):
         faults.append(f"guard threads: it started {begotten} processes that live beside its calls")
     return faults, doubts
@@ -299,7 +303,7 @@ class Account:
     def at_work(self) -> int:
         """How many threads there are; those that ended meanwhile count as one."""
         rest = self.total - sum(self.threads.values())
-        return sum(spent > _LEAST_NS for spent in self.threads.values()) + (rest > max(2 * _SHARE * self.total, _LEAST_NS))
+        return sum(spent > _LEAST_NS for spent in self.threads.values()) + (rest > max(2 * _SHARE * self.total, _TICK_NS))
 
 
 def children(pid: int | None) -> int:

@@ -40,6 +40,9 @@ PAIRS = 100
 DIGITS = 4
 """Significant digits of samples that are kept."""
 
+_LOADED = 2.0
+"""A machine's speed may change by that much from one moment to the next. Beyond it, in its fastest sample, the probe was held up."""
+
 _PATIENCE = 8
 _OVERHEAD_S = 0.01
 
@@ -248,7 +251,14 @@ class Bench:
                 why = f"{took:.0f} ns a call is under the physical floor, {floor:.0f} ns of the fastest {name} probe"
                 faults.append(f"guard floor: {temperature}: {why}")
         lost = lost or fraction.low > 1 + TELLING
-        if lost:
+        # What loads the machine while the probe runs must not make a kernel look good.
+        loaded = limit.work * 1e9 / min(found.b_ns) * _LOADED < limit.roof.rate
+        if loaded and not lost:
+            remarks.append(
+                f"{temperature}: the {name} probe was never half as fast as in the machine's survey: something loads the machine while it "
+                "runs; how close the kernel comes is not known"
+            )
+        elif lost:
             remarks.append(
                 f"{temperature}: the {name} probe lost, at {100 * fraction.median:.0f} %: others held it up, or it takes longer to start; "
                 "how close the kernel comes is not known"
@@ -265,7 +275,7 @@ class Bench:
                 fraction=fraction,
                 probe_ns=found.b_ns,
                 probe_work=limit.work,
-                lost=lost,
+                lost=lost or loaded,
             ),
             footprint=self._footprint,
             rotation=len(timed.launches) * self._sets.nbytes + (len(probe.launches) * limit.nbytes if limit.cold else 0),

@@ -564,6 +564,29 @@ def test_a_roof_that_was_found_on_a_busy_machine_is_looked_for_again() -> None:
     assert all(roof.fastest > WRITE / 5 for key, roof in known._roofs.items() if key[0] == "write")
 
 
+def test_a_probe_that_is_loaded_all_the_time_flatters_no_kernel() -> None:
+    """The survey is another process's, as it is in a run."""
+
+    class Loaded(SimulatedClock):
+        loaded = False
+
+        def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
+            slow = self.loaded and launches[0].cost < FLOOR_NS * 3 if isinstance(launches[0], SimulatedLaunch) else False
+            return super().sample(launches, first, calls) * (3 if slow else 1)
+
+    clock = Loaded()
+    shared = bench(clock)
+    assert shared.measure(Candidate(4).variant(), 1).status is Status.PASS
+    clock.loaded = True
+    found = shared.measure(Candidate(4).variant(), 1)
+    assert found.status is Status.PASS
+    for footing in (found.cold, found.hot):
+        assert footing is not None
+        assert footing.against.fraction.median == pytest.approx(0.75, rel=1e-2)  # three times what it is
+        assert footing.against.lost
+    assert "something loads the machine while it runs" in found.reason
+
+
 def test_calls_that_never_ran_fail() -> None:
     found = bench().measure(Candidate(2, honest=False).variant(), 1)
     assert found.status is Status.FAIL
