@@ -123,6 +123,11 @@ def not_run(runs: Sequence[Run]) -> list[tuple[str, str, int, int]]:
     return sorted(rows, key=lambda row: -row[2])
 
 
+def counted(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
+    """For each dimension how many Runs ended in which status."""
+    return {dimension: dict(sorted(Counter(run.verdict(dimension).status.value for run in runs).items())) for dimension in DIMENSIONS}
+
+
 def part(footing: Footing | None) -> float | None:
     """The part of the ceiling that was reached."""
     return None if footing is None else footing.against.fraction.median
