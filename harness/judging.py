@@ -5,28 +5,33 @@ What a candidate may know (its inputs, what it is called with) goes to its worke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tritmark.harness.advise.code import code_of
 from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.record import DIMENSIONS, Accuracy, Cross, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
-from tritmark.harness.spec import KernelKey, Op, Peer, Receipt, Variant, Workload
-from tritmark.harness.validate.accuracy import judge, misfit
+from tritmark.harness.spec import Device, KernelKey, Op, Peer, Receipt, Variant, Workload
+from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.collect import Collected, collect_task
 from tritmark.harness.validate.compare import BrokenReferenceError
-from tritmark.harness.validate.confirm import confirm
-from tritmark.harness.validate.measured import Measured, finish, lap, measure, observe_memory
-from tritmark.harness.validate.memory import Observed, bits_per_weight, judged
+from tritmark.harness.validate.confirm import confirmed, statistical
+from tritmark.harness.validate.measured import Measured
+from tritmark.harness.validate.memory import bits_per_weight, confirmed_use, watched
+from tritmark.harness.validate.pieces import NOTHING, Exchangeable, exchangeable
+from tritmark.harness.validate.timed import timed
 from tritmark.harness.validate.usage import Usage
 from tritmark.harness.worker import Workers
 
 if TYPE_CHECKING:
     from tritmark.harness.cross import CppLibrary
+    from tritmark.harness.runner import Request
     from tritmark.harness.validate.cross import Crossing
 
 SIMULATED = "simulated: it has no speed"
@@ -36,9 +41,6 @@ DRAWN = "accuracy is judged here"
 NOT_ASKED = "not asked for: "
 FORCED = "the environment allows only "
 NOT_RIGHT = "only a kernel that is right is measured"
-MEASURE_S = 300.0
-"""Seconds that measuring may take: the stopping rules end it long before."""
-
 _SPEEDS = frozenset({Status.PASS, Status.AMBIGUOUS})
 
 
@@ -50,6 +52,8 @@ class Group:
     key: KernelKey
     workload: Workload
     variants: tuple[Variant, ...]
+    corners: tuple[Workload, ...] = ()
+    """Of drawn cases: workloads of the suite that are judged among them."""
 
     def run_id(self, variant: Variant) -> str:
         """A Run's name within its Record."""
@@ -60,7 +64,7 @@ class Judging:
     """One group at work: data and reference are made when the first variant needs them.
 
     `threads`: None for every physical core of the device. `roofs`: what is known of each device's ceilings, added to here. `peers` are all
-    that there are, those of `libraries` among them.
+    that there are, those of `libraries` among them. `wrong`: ids of variants that failed elsewhere, which are not measured.
     """
 
     def __init__(
@@ -74,8 +78,10 @@ class Judging:
         roofs: dict[str, Roofs],
         peers: Sequence[Peer] = (),
         libraries: tuple[CppLibrary, ...] = (),
+        wrong: Collection[str] = (),
         dimensions: frozenset[str] = frozenset(DIMENSIONS),
     ) -> None:
+        self._wrong = wrong
         self._dimensions = dimensions
         self._peers, self._libraries = peers, libraries
         self._crossing: Crossing | None = None
@@ -89,8 +95,9 @@ class Judging:
         # How many threads of the host there are says nothing about a device that works by itself.
         wanted = None if self._device.memory is not None else threads
         self._threads = wanted or self._device.cores()
-        self._refusals = {variant.name: why for variant, why in installed.registry.candidates(group.key, group.workload.axes)}
+        self._refusals = {variant.id: why for variant, why in installed.registry.candidates(group.key, group.workload.axes)}
         self._cases: Cases | Verdict | None = None
+        self._exchangeable: Exchangeable | None = None
 
     @property
     def simulated(self) -> bool:
@@ -107,7 +114,7 @@ class Judging:
             accuracy = Accuracy(status=Status.NOT_RUN, reason=refusal)
         else:
             accuracy, receipt = self._judge(variant)
-        left_out = refusal or self._left_out(accuracy)
+        left_out = refusal or self._left_out(variant, accuracy)
         untimed = left_out or self._unasked("performance")
         if untimed is not None:
             performance = Performance(status=Status.NOT_RUN, reason=untimed)
@@ -154,17 +161,14 @@ class Judging:
         return None if dimension in self._dimensions else NOT_ASKED + " ".join(f"--dimension {each}" for each in sorted(self._dimensions))
 
     def _refusal(self, variant: Variant) -> str | None:
-        forced = self._device.forced()
-        if forced is not None and variant.name != forced:
-            return f"{FORCED}{forced} on this {self._device.type}"
-        return self._refusals[variant.name]
+        return refused(self._device, variant, self._refusals)
 
-    def _left_out(self, accuracy: Accuracy) -> str | None:
+    def _left_out(self, variant: Variant, accuracy: Accuracy) -> str | None:
         if not self._group.workload.measure:
             return NOT_MEASURED
         if self._device.simulated():
             return SIMULATED
-        return NOT_RIGHT if accuracy.status is not Status.PASS else None
+        return NOT_RIGHT if accuracy.status is not Status.PASS or variant.id in self._wrong else None
 
     def _judge(self, variant: Variant) -> tuple[Accuracy, Receipt | None]:
         group = self._group
@@ -186,58 +190,69 @@ class Judging:
             seed=self._seed,
             device=worker.device,
         )
-        if found.accuracy.status is Status.ERROR:
+        if found.accuracy.status in {Status.ERROR, Status.FAIL}:  # it may have left its process in any state
             self._workers.renew(variant)
-        receipt = found.receipt
-        if receipt is not None and not receipt.code_hash:
-            receipt = replace(receipt, code_hash=variant.code_hash or self._device.code_hash(variant.id))
-        if not self._workers.isolated:
-            return found.accuracy, receipt
-        return found.accuracy.model_copy(update={"guards": (*found.accuracy.guards, "process")}), receipt
+        return _completed(found, variant, self._device, isolated=self._workers.isolated)
 
     def _measure(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
+        performance, receipt, found = self._measured(variant, receipt)
+        if not statistical(performance):
+            return performance, receipt, found
+
+        def again() -> Performance:
+            nonlocal receipt, found
+            self._workers.renew(variant)
+            second, receipt, found = self._measured(variant, receipt)
+            return second
+
+        return confirmed(performance, again), receipt, found
+
+    def _measured(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
         group, device = self._group, self._group.key.device
         assert isinstance(self._cases, Cases)
-        inputs, *others = self._material.encoded(group.key.format)
-        worker = self._workers.of(variant)
+        encoded = tuple(self._material.encoded(group.key.format))
         try:
-            found: Measured = worker.call(
-                "measuring",
-                measure,
-                inputs,
-                dict(group.workload.axes),
-                group.workload.layout,
-                self._seed,
-                self._threads,
-                self._roofs.get(device, {}),
-                others[0] if self._cases.in_place else None,
-                timeout_s=MEASURE_S,
-            )
-            performance = confirm(
-                found.performance,
-                found.audited,
+            performance, found = timed(
+                self._workers.of(variant),
                 self._cases,
-                lambda rounds, calls: worker.call("a lap", lap, rounds, calls),
+                encoded,
+                group.workload.axes,
+                self._changes(),
+                layout=group.workload.layout,
+                seed=self._seed,
                 threads=self._threads,
-                pid=worker.pid,
+                roofs=self._roofs.get(device, {}),
             )
-            worker.call("letting go of its buffers", finish)
         except Exception as error:
             return Performance(status=Status.ERROR, reason=self._broke(variant, error)), receipt, None
         if variant.id not in self._workers.installed.added:  # whose process could say of the ceilings what it likes
             self._roofs[device] = found.roofs
         return performance, found.evidence.added_to(receipt) if receipt is not None else None, found
 
+    def _changes(self) -> Exchangeable:
+        """What is exchanged before samples, the same for every variant."""
+        group, material = self._group, self._material
+        if self._exchangeable is None:
+            assert isinstance(self._cases, Cases)
+            rng = np.random.default_rng([self._seed, *group.run_id(group.variants[0]).encode()])
+            encoded = tuple(material.encoded(group.key.format))
+            one = not self._cases.in_place
+            self._exchangeable = NOTHING if one else exchangeable(group.op, group.key, group.workload.axes, material.logical, encoded, rng)
+        return self._exchangeable
+
     def _memory(self, variant: Variant) -> MemoryUse:
         group = self._group
         inputs = self._material.encoded(group.key.format)[0]
         try:
-            seen: Observed = self._workers.of(variant).call(
-                "watching its memory", observe_memory, inputs, dict(group.workload.axes), self._threads, timeout_s=MEASURE_S
+            return confirmed_use(
+                lambda again: watched(self._workers, variant, again),
+                inputs,
+                group.workload.axes,
+                threads=self._threads,
+                bits_per_weight=bits_per_weight(group.op, group.key, group.workload.axes, inputs),
             )
         except Exception as error:
             return MemoryUse(status=Status.ERROR, reason=self._broke(variant, error))
-        return judged(seen, bits_per_weight=bits_per_weight(group.op, group.key, group.workload.axes, inputs))
 
     def _cross(self, variant: Variant, measured: bool) -> Cross:
         """Beside every peer there is; by turns with it where that makes sense."""
@@ -276,6 +291,55 @@ class Judging:
         """What an exception says; whatever state the candidate's process is in, the next Run has a new one."""
         self._workers.renew(variant)
         return str(error) if isinstance(error, CandidateError | WorkerError) else f"{type(error).__name__}: {error}"
+
+
+def refused(device: Device, variant: Variant, refusals: Mapping[str, str | None]) -> str | None:
+    """Why a variant is not run, or None. `refusals` are those of its key's variants, by id."""
+    forced = device.forced()
+    if forced is not None and variant.name != forced:
+        return f"{FORCED}{forced} on this {device.type}"
+    return refusals[variant.id]
+
+
+def _completed(found: Judged, variant: Variant, device: Device, *, isolated: bool) -> tuple[Accuracy, Receipt | None]:
+    """The judgement with what is known here: the code's hash, and that the candidate had a process of its own."""
+    receipt = found.receipt
+    if receipt is not None and not receipt.code_hash:
+        receipt = replace(receipt, code_hash=variant.code_hash or device.code_hash(variant.id))
+    if not isolated:
+        return found.accuracy, receipt
+    return found.accuracy.model_copy(update={"guards": (*found.accuracy.guards, "process")}), receipt
+
+
+def drawn_run(group: Group, variant: Variant, found: Judged, device: Device, request: Request) -> Run:
+    """The Run of a variant on drawn cases."""
+    accuracy, receipt = found.accuracy, found.receipt
+    if accuracy.status is not Status.NOT_RUN:
+        accuracy, receipt = _completed(found, variant, device, isolated=request.isolated)
+    return Run(
+        id=group.run_id(variant),
+        op=group.op.name,
+        format=group.key.format,
+        dtype=group.key.dtype,
+        device=group.key.device,
+        variant=variant.name,
+        kernel=variant.id,
+        workload=WorkloadFacts(
+            id=group.workload.id,
+            axes={},
+            family=group.workload.family,
+            layout=group.workload.layout,
+            title=group.workload.title,
+            seed=request.seed,
+        ),
+        threads=request.threads or device.cores(),
+        accuracy=accuracy,
+        performance=Performance(status=Status.NOT_RUN, reason=DRAWN),
+        memory=MemoryUse(status=Status.NOT_RUN, reason=DRAWN),
+        cross=Cross(status=Status.NOT_RUN, reason=DRAWN),
+        receipt=receipt,
+        seconds=0.0,
+    )
 
 
 def _cases(material: Material, key: KernelKey) -> Cases | Verdict:

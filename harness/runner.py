@@ -6,7 +6,7 @@ import shlex
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,21 +15,26 @@ from typing import Protocol
 from tritmark.harness.candidate import Candidate
 from tritmark.harness.cross import CppLibrary
 from tritmark.harness.errors import InvalidArgumentError, TritmarkError, UsageError, WeightFileError
-from tritmark.harness.judging import SIMULATED, Group, Judging
+from tritmark.harness.judging import SIMULATED, Group, Judging, drawn_run, refused
 from tritmark.harness.measure.buffers import rotation
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import DIMENSIONS, Environment, Lane, Layer, Machine, Record, Run, Status
-from tritmark.harness.spec import Device, KernelKey, Peer
+from tritmark.harness.record import DIMENSIONS, Accuracy, Environment, Lane, Layer, Machine, Record, Run, Status
+from tritmark.harness.spec import Device, KernelKey, Peer, Variant, Workload
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
-from tritmark.harness.suite import Suite
+from tritmark.harness.suite import Selected, Suite
+from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.collect import known
+from tritmark.harness.validate.drawn import Draw
 from tritmark.harness.weights import TensorInfo, WeightSource, open_weights
 from tritmark.harness.worker import Workers
 
 _MATERIALS = 1 << 24
 """Elements of inputs that are kept for the next key of the same workloads."""
+
+SIMULATED_SHARE = 4
+"""A simulator, which takes a hundred times as long for a call, judges one in so many of the cases."""
 
 _MEMORY = 2 << 30
 _TIMES = 8
@@ -90,6 +95,7 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     if request.suite is None:
         return []
     in_suite = list(dict.fromkeys(item.workload.op for item in request.suite.selected))
+    drawn = {item.workload.op for item in request.suite.selected if item.workload.drawn}
     ops = _matching("op", request.op, {name: (name,) for name in in_suite}, f"in suite {request.suite.name}")
     variants = [variant for variant in installed.registry.variants if variant.key.op in ops]
     ids = {variant.id: (variant.name, variant.id) for variant in variants}
@@ -97,21 +103,41 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     if request.only is not None:
         chosen &= request.only
     groups: dict[tuple[str, KernelKey], Group] = {}
+    corners: dict[KernelKey, list[Workload]] = {}
     for item in request.suite.selected:
         for key in installed.keys(item.workload.op) if item.workload.op in ops else ():
             of_key = tuple(variant for variant in variants if variant.key == key and variant.id in chosen)
             if not of_key or key.device not in devices or not item.admits(key.format, key.dtype, key.device):
                 continue
+            if item.workload.drawn and "accuracy" not in request.dimensions:
+                continue
+            if item.workload.op in drawn and not item.workload.measure and not item.workload.drawn:
+                corners.setdefault(key, []).append(item.workload)  # a case like those that are drawn
+                continue
+            if item.fastest:
+                of_key = _fastest(installed, key, item, of_key)
             known = groups.get((item.workload.id, key))
             if known is None or (item.workload.measure and not known.workload.measure):
                 groups[item.workload.id, key] = Group(installed.ops[item.workload.op], key, item.workload, of_key)
     if not groups:
         told = f"--device {request.device!r}, " if request.device != "*" else ""
         raise UsageError(f"{told}--op {request.op!r} and --variant {request.variant!r} leave nothing of suite {request.suite.name}")
-    # A candidate's process serves all its Runs, so they come one after the other.
+    # A candidate's process serves all its Runs, so they come one after the other; drawn cases come before anything is timed.
     order = {key: place for place, key in enumerate(dict.fromkeys(key for op in in_suite for key in installed.keys(op)))}
-    there = [group for group in groups.values() if devices[group.key.device].missing() is None]
-    return sorted(there, key=lambda group: order[group.key])
+    there = [
+        replace(group, corners=tuple(corners.get(group.key, ()))) if group.workload.drawn else group
+        for group in groups.values()
+        if devices[group.key.device].missing() is None
+    ]
+    return sorted(there, key=lambda group: (not group.workload.drawn, order[group.key]))
+
+
+def _fastest(installed: Installed, key: KernelKey, item: Selected, variants: tuple[Variant, ...]) -> tuple[Variant, ...]:
+    """As many of them as the workload is meant for, of the highest tiers that take its axes, and every kernel of the user's."""
+    refused = {variant.id for variant, why in installed.registry.candidates(key, item.workload.axes) if why is not None}
+    fitting = sorted((variant for variant in variants if variant.id not in refused), key=lambda variant: -variant.tier)
+    kept = {variant.id for variant in fitting[: item.fastest]} | (installed.added & {variant.id for variant in variants})
+    return tuple(variant for variant in variants if variant.id in kept) or variants[:1]
 
 
 def missing(installed: Installed, request: Request) -> dict[str, str]:
@@ -248,14 +274,26 @@ def _runs(
     done = partial.finished_runs()
     materials = _Materials(request.seed)
     roofs: dict[str, Roofs] = {}
+    memory_bytes = _most_memory(groups)
+    wrong: set[str] = set()
+    """Variants that are not right on drawn cases; nothing of theirs is timed."""
+    for run in _drawn(installed, [group for group in groups if group.workload.drawn], request, memory_bytes, done, observer):
+        if run.id not in done:
+            partial.add(run)
+        if run.accuracy.status in {Status.FAIL, Status.ERROR}:
+            wrong.add(run.kernel)
+        observer.finished(run)
+        yield run
     with Workers(
         installed,
         request.candidates,
         isolated=request.isolated,
         timeout_s=request.timeout_s,
-        memory_bytes=_most_memory(groups),
+        memory_bytes=memory_bytes,
     ) as workers:
         for group in groups:
+            if group.workload.drawn:
+                continue
             judging: Judging | None = None
             if any(group.run_id(variant) not in done for variant in group.variants):
                 judging = Judging(
@@ -267,23 +305,58 @@ def _runs(
                     roofs=roofs,
                     peers=peers,
                     libraries=request.libraries,
+                    wrong=wrong,
                     dimensions=request.dimensions,
                 )
             for variant in group.variants:
-                run = done.get(group.run_id(variant))
-                if run is None:
+                known = done.get(group.run_id(variant))
+                if known is None:
                     assert judging is not None
                     observer.started(group.run_id(variant) + (" (simulated)" if judging.simulated else ""))
-                    run = judging.run(variant)
-                    partial.add(run)
-                observer.finished(run)
-                yield run
+                    known = judging.run(variant)
+                    partial.add(known)
+                observer.finished(known)
+                yield known
+
+
+def _drawn(
+    installed: Installed, groups: Sequence[Group], request: Request, memory_bytes: int, done: Mapping[str, Run], observer: Observer
+) -> Iterator[Run]:
+    """The Runs on drawn cases, in the order in which they end."""
+    from tritmark.harness.judges import Limits, Task, judged
+
+    limits = Limits(request.candidates, request.isolated, request.timeout_s, memory_bytes)
+    of: dict[str, Group] = {}
+    tasks = []
+    for group in groups:
+        device = installed.registry.devices[group.key.device]
+        refusals = {variant.id: why for variant, why in installed.registry.candidates(group.key)}
+        chosen = []
+        for variant in group.variants:
+            of[variant.id] = group
+            known = done.get(group.run_id(variant))
+            refusal = refused(device, variant, refusals)
+            if known is not None:
+                yield known
+            elif refusal is not None:
+                yield drawn_run(group, variant, Judged(Accuracy(status=Status.NOT_RUN, reason=refusal), None), device, request)
+            else:
+                chosen.append(variant.id)
+        count = -(-group.workload.drawn // SIMULATED_SHARE) if device.simulated() else group.workload.drawn
+        if chosen:
+            tasks.append(Task(tuple(chosen), Draw(group.key, count, group.corners, request.seed, request.threads or device.cores())))
+    observer.started("accuracy: drawn cases, side by side")
+    for variant, found in judged(installed, tasks, limits):
+        group = of[variant.id]
+        yield drawn_run(group, variant, found, installed.registry.devices[group.key.device], request)
 
 
 def _most_memory(groups: Sequence[Group]) -> int:
     """What a candidate may take: several times the largest workload and the buffers that timing cycles through, and some more."""
     most = 0
     for group in groups:
+        if group.workload.drawn:
+            continue
         with suppress(InvalidArgumentError):  # a workload that the format does not admit
             traffic = group.op.traffic(group.workload.axes, group.key)
             most = max(most, traffic.read + traffic.written)

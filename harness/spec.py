@@ -201,6 +201,16 @@ class Launch(Protocol):
         """Address of the native call for the device's clock, or None where only Python can call it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """From which an axis' sizes are drawn for test cases: mostly from 1 to `usual`, sometimes up to `most`."""
+
+    usual: int = 384
+    most: int = 4352
+    often: tuple[int, ...] = ()
+    """Sizes of which one is taken in half of the cases."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
     """A contract: named inputs and outputs, the reference, how outputs are judged, and the least work.
@@ -225,6 +235,11 @@ class Op:
     traffic: Callable[[Axes, KernelKey], Traffic]
     weights: Callable[[Axes], int] | None = None
     """How many weights the op takes packed, for the bits a weight; None where it takes none."""
+    sizes: Mapping[str, Sizes] = field(default_factory=dict)
+    """From which sizes of an axis test cases are drawn; those of other axes come from `Sizes()`."""
+    apart: Callable[[Axes, KernelKey], tuple[str, int]] | None = None
+    """An axis, and the length along it of pieces that do not know of each other: outputs of a piece are those of the op on the piece alone,
+    with whatever inputs lack the axis, and lie side by side in memory on the way in. None where every output depends on every input."""
 
 
 class Constraint(Protocol):
@@ -281,6 +296,8 @@ class Variant:
 
     `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format. `alignment` is the alignment in
     bytes that the arrays must have (1 where any will do). `workspace(axes)` is the scratch memory in bytes that a call takes.
+    `dense` names inputs whose rows it takes only one right after the other, although the contract lets them lie apart.
+    `reports_nonfinite`: its launches tell of forbidden elements by themselves (see Launch.bad).
     `code_hash` is the SHA-256 of the file with the code of a candidate; "" where the device or its launcher tells.
     `code(target, binaries)` gives the compiled code for those who read it, without loading it: for a GPU's architecture such as "sm_90" (""
     is that of the GPU here), and only the binaries with these SHA-256 unless there are none. () where there is none to read, as for Python.
@@ -295,6 +312,8 @@ class Variant:
     constraints: tuple[Constraint, ...] = ()
     alignment: int = 1
     workspace: Callable[[Axes], int] = _no_workspace
+    dense: frozenset[str] = frozenset()
+    reports_nonfinite: bool = True
     code_hash: str = ""
     code: Callable[[str, frozenset[str]], Sequence[CodeFile]] = _no_code
 
@@ -347,12 +366,14 @@ class Fault:
     """A wrong way to compute an op's outputs: planted into a candidate, it has to be failed (see harness.selftest).
 
     `compute(inputs, axes, key)` takes logical inputs and gives outputs, as `Op.reference` does. `only(key)`: for which keys it is a fault.
+    `drawn`: it shows on few values, and so is left to cases that are drawn; a suite's own data need not show it.
     """
 
     op: str
     name: str
     compute: Callable[[Arrays, Axes, KernelKey], Mapping[str, Any]]
     only: Callable[[KernelKey], bool] = lambda key: True
+    drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +385,16 @@ class Harmless:
     reason: str
     only: Callable[[KernelKey], bool] = lambda key: True
     """For which keys that holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """The reverse of `Op.encode`, for faults that are drawn into kernels: `decode(inputs, axes, key)` gives logical inputs of what a kernel
+    takes. An op whose `encode` changes nothing needs none.
+    """
+
+    op: str
+    decode: Callable[[Arrays, Axes, KernelKey], Mapping[str, Any]]
 
 
 class Memory(Protocol):
@@ -455,6 +486,9 @@ class Workload:
     """Values for an Op's axes, an input family and the layout of the arrays. `measure` asks for a performance figure too.
 
     Layouts: "aligned" (64 bytes), "unaligned" (one element past that).
+
+    With `drawn`, it stands for that many test cases that are drawn anew for each Record: shapes, families, layouts and threads (see
+    harness.validate.draw). Such a workload has no axes, and both family and layout are "drawn".
     """
 
     op: str
@@ -463,9 +497,12 @@ class Workload:
     layout: str = "aligned"
     measure: bool = False
     title: str = ""
+    drawn: int = 0
 
     @property
     def id(self) -> str:
+        if self.drawn:
+            return f"{self.op}[drawn]/{self.family}/{self.layout}"
         shape = ",".join(f"{name}={size}" for name, size in self.axes.items())
         return f"{self.op}[{shape}]/{self.family}/{self.layout}"
 
@@ -487,4 +524,4 @@ class Provider:
     study: Callable[..., Any] | None = None
     templates: str = ""
     peers: tuple[Peer, ...] = ()
-    faults: Callable[[], Sequence[Fault | Harmless]] = tuple
+    faults: Callable[[], Sequence[Fault | Harmless | Decoding]] = tuple

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import exp, log
+from math import exp, inf, log
 from pathlib import Path
 
 import numpy as np
 
 from tritmark.harness.errors import RecordError
-from tritmark.harness.measure.statistics import median
+from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
 from tritmark.harness.record import HOST, Footing, Gpu, Ratio, Record, Run, Seal, Status, Timing, seal
 from tritmark.harness.report.groups import counted
 from tritmark.harness.spec import Receipt
@@ -222,7 +222,9 @@ def _timing(timing: Timing) -> Iterator[str]:
     for name, claimed, found in (("median", timing.median_ns, middle), ("q1", timing.q1_ns, q1), ("q3", timing.q3_ns, q3)):
         if not _near(claimed, float(found)):
             yield f"its {name} is {claimed:.6g} ns, and that of its samples {found:.6g} ns"
-    if not min(samples) <= timing.low_ns <= timing.median_ns <= timing.high_ns <= max(samples):
+    few = len(samples) < LEAST_SAMPLES  # whose interval goes beyond them
+    least, most = (0.0, inf) if few else (min(samples) * (1 - _ROUNDING), max(samples) * (1 + _ROUNDING))
+    if not least <= timing.low_ns <= timing.median_ns <= timing.high_ns <= most:
         yield f"the interval from {timing.low_ns:.6g} to {timing.high_ns:.6g} ns is none of its median's"
 
 
@@ -251,6 +253,8 @@ def _fraction(footing: Footing) -> Iterator[str]:
     found = exp(float(np.median(logs)))
     if not _near(ratio.median, found):
         yield f"{ratio.median:.6g} of the ceiling, and its pairs of samples have {found:.6g}"
+    if len(logs) < LEAST_SAMPLES:
+        return
     if not exp(float(logs.min())) * (1 - _ROUNDING) <= ratio.low or not ratio.high <= exp(float(logs.max())) * (1 + _ROUNDING):
         yield f"the interval from {ratio.low:.6g} to {ratio.high:.6g} lies outside of every pair"
 
@@ -410,7 +414,7 @@ def _outrun(run: Run) -> Iterator[str]:
     """A Run that passed is no faster than the fastest sample of its probe, by more than can be told apart (as it was judged then)."""
     for name, footing in _footings(run):
         against = footing.against
-        if against.probe_ns and against.probe_work > 0:
+        if against.probe_ns and against.probe_work > 0 and not against.lost:
             least = against.work / against.probe_work * min(against.probe_ns)
             if footing.timing.median_ns < (1 - TELLING) * least:
                 took = footing.timing.median_ns
@@ -448,6 +452,8 @@ def _ceilings(run: Run, record: Record) -> Iterator[str]:
     needs = {"read": run.performance.read, "write": run.performance.written, "compute": run.performance.operations}
     for name, footing in _footings(run):
         against = footing.against
+        if against.lost:
+            continue
         for ceiling, need in needs.items():
             rates = [each.rate for each in record.machine.ceilings if (each.device, each.name) == (run.device, ceiling)]
             if against.ceiling == ceiling:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tritmark.harness.spec import Fault, Harmless, Op, Provider
+from tritmark.harness.spec import Decoding, Fault, Harmless, Op, Provider
 from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize import cpu as _absmean_quantize
 from tritmark.kernels.absmean_quantize import cuda as _absmean_quantize_cuda
@@ -77,7 +77,7 @@ def _study(*args: Any, **kwargs: Any) -> Any:
     return study(*args, **kwargs)
 
 
-def _faults() -> Sequence[Fault | Harmless]:
+def _faults() -> Sequence[Fault | Harmless | Decoding]:
     from tritmark.kernels.faults import FAULTS
 
     return FAULTS

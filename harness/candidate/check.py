@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SUITE = "check"
 """What the suite of such a Record is called."""
+CLOSER = 5
+"""Times as many drawn cases as in a run of the suite."""
 
 _MOST_REASONS = 3
 
@@ -70,7 +72,9 @@ def planned(
     judged = [each for each in selected if not (simulated and each.workload.measure)] or selected
     if "accuracy" not in dimensions:
         judged = [each for each in judged if each.workload.measure] or judged
-    narrowed = Suite(SUITE, suite.title, suite.digest, tuple(judged))
+    # One kernel alone can be looked at more closely than all of them.
+    closer = [each.with_workload(replace(each.workload, drawn=each.workload.drawn * CLOSER)) for each in judged]
+    narrowed = Suite(SUITE, suite.title, suite.digest, tuple(closer))
     ours = {variant.id for variant in mine}
     keys = dict.fromkeys(variant.key for variant in chosen)
     timed = keys if "performance" in dimensions else ()
@@ -85,7 +89,7 @@ def _rivals(installed: Installed, key: KernelKey, suite: Suite, ours: set[str]) 
     for each in (key, *(other for other in others if other != key)):
         votes: Counter[Variant] = Counter()
         for item in suite.selected:
-            if item.workload.op != key.op:
+            if item.workload.op != key.op or item.workload.drawn:
                 continue
             try:
                 best = installed.registry.select_best(each, item.workload.axes)

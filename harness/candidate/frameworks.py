@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from tritmark.harness.errors import UsageError
 
@@ -53,6 +54,15 @@ class Numpy:
     def wait(self) -> None: ...
 
 
+class _Unmarked:
+    """The memory of an array, not marked as read-only."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = array
+        flat = array.view(f"u{array.itemsize}")
+        self.__array_interface__ = {**flat.__array_interface__, "data": (array.ctypes.data, False)}
+
+
 class Torch:
     """torch.Tensor, through DLPack on the host and __cuda_array_interface__ on a device."""
 
@@ -70,6 +80,9 @@ class Torch:
         if not isinstance(value, np.ndarray):
             self._on_device = True
             return torch.as_tensor(value, device="cuda")
+        if not value.flags.writeable:
+            # DLPack has no word for memory that may only be read; what is written there all the same faults.
+            value = np.asarray(_Unmarked(value)).view(value.dtype)
         if value.dtype.name == "bfloat16":
             # DLPack has a code for it that NumPy does not know.
             return torch.from_dlpack(value.view(np.int16)).view(torch.bfloat16)

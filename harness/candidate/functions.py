@@ -134,6 +134,7 @@ class _Reader:
             bind=partial(_bind, source, op, name),
             constraints=self._limits(op),
             alignment=alignment,
+            reports_nonfinite=False,
             workspace=workspace.value,
             code_hash=digest,
         )

@@ -12,7 +12,7 @@ An argument is an input or output (its pointer; scalars by value), an axis (int6
 of x to the next, int64_t), "threads" (int) or "bad": where the function leaves the index of the first input element that the contract
 forbids, an int64_t that holds -1 (in a .cu: an unsigned long long that holds all ones, to be lowered by atomicMin). A function without
 "bad" leaves that to the harness, which then looks for itself. One without the stride of an array whose rows may lie apart is given
-aligned arrays only, whose rows are together.
+rows that lie together. Arrays begin at any multiple of their elements' size, unless `alignment` asks for more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from tritmark.harness.candidate.located import Located
 from tritmark.harness.errors import UsageError
 from tritmark.harness.spec import Axes, Constraint, MaxSize, MinSize, MultipleOf, Op, Tensor
 from tritmark.harness.suite import nearest
-from tritmark.harness.validate.guards import ALIGNMENT
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import Installed
@@ -123,6 +122,8 @@ class Described:
     geometry: Geometry | None
     capability: tuple[int, int] | None
     alignment: int
+    dense: frozenset[str]
+    """Arrays whose rows may lie apart, and whose stride the function does not take."""
     workspace: Expression
     constraints: tuple[Constraint, ...]
     options: tuple[str, ...]
@@ -187,7 +188,8 @@ def read_manifest(source: Path, manifest: Path, text: str, installed: Installed,
         arguments=arguments,
         geometry=_geometry(located, op, told, launched=launched),
         capability=_capability(told.capability),
-        alignment=max(told.alignment, ALIGNMENT) if apart else told.alignment,
+        alignment=told.alignment,
+        dense=frozenset(apart),
         workspace=_workspace(located, op, told, launched=launched),
         constraints=limits,
         options=tuple(told.options),

@@ -61,6 +61,8 @@ class NativeFile:
             bind=partial(_bind, kernel, str(library.resolve()), code),
             constraints=kernel.constraints,
             alignment=kernel.alignment,
+            dense=kernel.dense,
+            reports_nonfinite=kernel.reports_bad,
             workspace=kernel.workspace.value,
             code_hash=code,
             code=partial(_code, str(library.resolve()), kernel.function),

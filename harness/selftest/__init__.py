@@ -8,4 +8,7 @@ arrays and into whole computations, not into the machine code of the kernels.
 A fault that a workload's data does not show is equivalent there: the stand-in's outputs and all its effects are bit for bit the right ones,
 which is found by running it beside the judgement (see consequence). One that stays within the error that the op's contract admits is
 admitted there. All others have to be killed.
+
+Beside these fixed faults there are drawn ones (population): a trigger and an effect, drawn so that they do harm on some case that the
+contract admits (domain, triggers, effects, drawn_faults), in a right kernel (right, struck) that is judged on drawn cases (oracle).
 """

@@ -1,10 +1,13 @@
-"""Plants every fault into the candidate of every key on every workload of a suite, has each judged, and counts."""
+"""Plants every fault into the candidate of every key on every workload of a suite, has each judged, and counts.
+
+Beside these fixed faults there are drawn ones, see population.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -12,6 +15,7 @@ from functools import cache, partial
 from hashlib import sha256
 from math import prod
 from multiprocessing import get_context
+from typing import Protocol
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import TritmarkError, UsageError
@@ -19,6 +23,7 @@ from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Status
 from tritmark.harness.selftest.consequence import Consequence, of_outputs, of_runs
 from tritmark.harness.selftest.faults import generic, special
+from tritmark.harness.selftest.population import Chunk, Done, Drawn, chunks, judged
 from tritmark.harness.selftest.site import Outputs, Site, site
 from tritmark.harness.selftest.stand_in import Plan, variant
 from tritmark.harness.spec import Fault, Harmless, KernelKey, Op, Workload
@@ -26,6 +31,7 @@ from tritmark.harness.suite import Selected
 from tritmark.harness.validate import accuracy
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.draw import Drawer
 from tritmark.harness.validate.guards import bits
 
 LARGEST = 1 << 20
@@ -100,6 +106,7 @@ class Result:
     """Workloads where the candidate without a fault fails, and why."""
     harmless: dict[tuple[KernelKey, str], str] = field(default_factory=dict)
     """Faults that are none by contract, and why."""
+    drawn: Drawn = field(default_factory=lambda: Drawn(0))
 
     def workloads(self) -> Mapping[tuple[str, str], Tally]:
         """For each op and workload what was planted there."""
@@ -148,32 +155,82 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        return not self.alarms and self.share >= self.goal
+        return not self.alarms and self.share >= self.goal and self.drawn.passed
 
 
-def execute(installed: Installed, suite: str, op: str = "*", *, processes: int = 1, judge: Judge = accuracy.judge) -> Result:
-    """Plant every fault on every workload of the suite, of ops that match the glob.
+class Observer(Protocol):
+    """Is told how the work goes on."""
 
-    With more than one of `processes` each has part of the workloads, and the judgement is the harness's own.
+    def planned(self, total: int) -> None:
+        """So many parts will be done."""
+
+    def finished(self) -> None:
+        """One part is."""
+
+
+def execute(
+    installed: Installed,
+    suite: str,
+    op: str = "*",
+    *,
+    processes: int = 1,
+    judge: Judge = accuracy.judge,
+    seed: int = 0,
+    count: int | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Plant every fault on every workload of the suite, of ops that match the glob, and faults that are drawn.
+
+    `seed` draws them and the cases that they are judged on, `count` is how many for each op (None: as many as the suite has). With more
+    than one of `processes` each has part of the work, and the judgement is the harness's own. Raises UsageError where nothing matches.
     """
     selected = [item for item in installed.suite(suite).selected if fnmatchcase(item.workload.op, op)]
     if not selected:
         raise UsageError(f"no workload of the suite {suite!r} is of an op that matches {op!r}")
-    result = Result(suite, GOALS.get(suite, GOAL))
+    result = Result(suite, GOALS.get(suite, GOAL), drawn=Drawn(seed))
     groups = _groups(installed, selected, result)
-    if processes > 1 and len(groups) > 1:
-        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-            # The costly ones first, so that none is left alone at the end.
-            order = sorted(range(len(groups)), key=lambda at: -_nbytes(installed.ops[groups[at][0].op], groups[at][0], groups[at][1]))
-            made = dict(zip(order, pool.map(_part, [groups[at] for at in order], chunksize=4), strict=True))
-            parts = [made[at] for at in range(len(groups))]
-    else:
-        parts = [_planted(installed, group, judge) for group in groups]
-    for planted, alarms in parts:
+    # The costly ones first, so that none is left alone at the end.
+    order = sorted(range(len(groups)), key=lambda at: -_nbytes(installed.ops[groups[at][0].op], groups[at][0], groups[at][1]))
+    drawn = chunks(installed, suite, op, seed, count)
+    if observer is not None:
+        observer.planned(len(groups) + len(drawn))
+    fixed: dict[int, Part] = {}
+    population: dict[int, Done] = {}
+    for nth, done in _done(installed, [*drawn, *(groups[at] for at in order)], processes, judge):
+        if isinstance(done, Done):
+            population[nth] = done
+        else:
+            fixed[order[nth - len(drawn)]] = done
+        if observer is not None:
+            observer.finished()
+    for at in range(len(groups)):
+        planted, alarms = fixed[at]
         result.planted += planted
         result.alarms += alarms
+    for nth in range(len(drawn)):
+        result.drawn.fates += population[nth].fates
+        result.drawn.equivalent += population[nth].equivalent
+        result.drawn.alarms += population[nth].alarms
     _excuse(installed, result)
     return result
+
+
+def _done(
+    installed: Installed, work: Sequence[Chunk | Group], processes: int, judge: Judge
+) -> Iterator[tuple[int, Done | Part]]:  # fmt: skip
+    """What each part of the work gave, as it is finished."""
+    if processes == 1 or len(work) < 2:
+        for nth, each in enumerate(work):
+            yield nth, _one(installed, each, judge)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        waiting = {pool.submit(_part, each): nth for nth, each in enumerate(work)}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+
+
+def _one(installed: Installed, work: Chunk | Group, judge: Judge) -> Done | Part:
+    return judged(installed, work) if isinstance(work, Chunk) else _planted(installed, work, judge)
 
 
 Group = tuple[Workload, tuple[KernelKey, ...], tuple[str, ...]]
@@ -181,12 +238,34 @@ Group = tuple[Workload, tuple[KernelKey, ...], tuple[str, ...]]
 Part = tuple[list[Planted], list[str]]
 
 
+DRAWN = 24
+"""Workloads that a suite's drawn cases give for fixed faults. They are the same each time, as the faults are."""
+
+
+def _workloads(installed: Installed, item: Selected) -> Iterator[Selected]:
+    """The workload, or where it stands for drawn cases, some of them with the layout that is nearest: the same for all keys of an op that
+    has kernels for the CPU, as the suite's others are, and each key's own where shapes are those that a format takes."""
+    if not item.workload.drawn:
+        yield item
+        return
+    op = installed.ops[item.workload.op]
+    keys = [key for key in installed.keys(op.name) if item.admits(key.format, key.dtype, key.device)]
+    shared = [key for key in keys if key.device == "cpu"][:1]
+    for key in shared or keys:
+        fitting = [variant for variant in installed.registry.variants if variant.key == key]
+        drawer = Drawer(op, min(fitting, key=lambda variant: len(variant.constraints)), cores=THREADS, threaded=True, seed=0)
+        for case in drawer.draw(DRAWN):
+            layout = "aligned" if case.layout == "aligned" else "unaligned"
+            made = Workload(op=op.name, axes=case.axes, family=case.family, layout=layout)
+            yield Selected(made, () if shared else (key.format,), () if shared else (key.dtype,))
+
+
 def _groups(installed: Installed, selected: Iterable[Selected], result: Result) -> list[Group]:
     groups: dict[tuple[object, ...], tuple[Workload, tuple[KernelKey, ...], list[str]]] = {}
-    for item in selected:
+    for item in (each for one in selected for each in _workloads(installed, one)):
         workload, op = item.workload, installed.ops[item.workload.op]
         keys = _keys(installed, item)
-        if not keys:
+        if not keys or workload.drawn:
             continue
         nbytes = _nbytes(op, workload, keys)
         if nbytes > LARGEST:
@@ -227,9 +306,9 @@ def _loaded() -> Installed:
     return load()
 
 
-def _part(group: Group) -> Part:
+def _part(work: Chunk | Group) -> Done | Part:
     """What a process of the pool does."""
-    return _planted(_loaded(), group, accuracy.judge)
+    return _one(_loaded(), work, accuracy.judge)
 
 
 def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
@@ -242,7 +321,7 @@ def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
     for key in keys:
         there = site(material, key)
         plans = [*generic(op, key, workload.axes)]
-        plans += [special(each) for each in _faults(installed, Fault) if each.op == op.name and each.only(key)]
+        plans += [special(each) for each in _faults(installed, Fault) if each.op == op.name and each.only(key) and not each.drawn]
         # Same names would be counted as one fault.
         assert len({plan.name for plan in plans}) == len(plans), [plan.name for plan in plans]
         for layout in layouts:

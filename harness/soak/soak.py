@@ -102,7 +102,9 @@ def soak(
 
 def _items(installed: Installed, device: str) -> list[tuple[Op, KernelKey, Workload]]:
     """Every small workload of the full suite with every key that it is meant for and that can be run here."""
-    request = Request(suite=installed.suite("full"), device=device)
+    full = installed.suite("full")
+    single = tuple(item for item in full.selected if not item.workload.drawn)
+    request = Request(suite=Suite(full.name, full.title, full.digest, single), device=device)
     return [
         (group.op, group.key, group.workload)
         for group in plan(installed, request)

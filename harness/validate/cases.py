@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Workload
 from tritmark.harness.validate.compare import Expected, expectations
+from tritmark.harness.validate.families import salted
 
 LARGE = 1 << 26
 """Elements of all inputs together from which on there is one set of data."""
@@ -54,7 +55,8 @@ class Material:
     Two sets of data, both fixed by `seed` and the workload. The second has the scalars of the first, if the op can encode that.
     """
 
-    def __init__(self, op: Op, workload: Workload, seed: int) -> None:
+    def __init__(self, op: Op, workload: Workload, seed: int, *, salt: bool = False) -> None:
+        """`salt`: some elements are replaced by special values, see families.salted."""
         self.op = op
         self.workload = workload
         # The same data for every layout, key and variant of the same shape and family.
@@ -64,7 +66,7 @@ class Material:
         if _elements(op, workload.axes) >= LARGE:
             self._logical = (_repeated(op, workload, next(rngs)),)
         else:
-            first, second = (op.generate(workload.axes, workload.family, rng) for rng in rngs)
+            first, second = (_generated(op, workload, rng, salt) for rng in rngs)
             scalars = {tensor.name: first[tensor.name] for tensor in op.inputs if not tensor.axes}
             self._logical = (first, {**second, **scalars})
         self._encoded: dict[str, tuple[Mapping[str, Any], ...]] = {}
@@ -103,6 +105,11 @@ class Material:
             for inputs, logical in zip(encoded, self._logical, strict=True)
         )
         return Cases(first, further[0], in_place=_alike(*encoded)) if further else Cases(first, None, in_place=False)
+
+
+def _generated(op: Op, workload: Workload, rng: np.random.Generator, salt: bool) -> dict[str, Any]:
+    made = op.generate(workload.axes, workload.family, rng)
+    return salted(op, made, rng) if salt else made
 
 
 def is_array(value: Any) -> bool:

@@ -1,7 +1,8 @@
 """Seeded input families. An op's `generate` picks from them; every one is deterministic given the generator.
 
 Families: "uniform", "normal", "heavy" (tails of a Cauchy distribution), "constant", "zero", "ties" (exact halves of a step and their
-neighbours), "denormals", "extremes" (the largest and smallest of the type), "one_nonzero".
+neighbours), "denormals", "extremes" (the largest and smallest of the type), "one_nonzero"; for products of integers "corners" (rows that
+are the least or the greatest throughout: the largest sums of either sign) and "scales" (ordinary values beside scales of any size).
 """
 
 from __future__ import annotations
@@ -12,9 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.spec import Arrays, Op, Sizes, Values
 
 FLOAT_FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "extremes", "one_nonzero")
+KINDS = 8
+"""Patterns of values that are no finite numbers: infinity, quiet and signalling NaN, NaN with all bits set, each of both signs."""
+
 INTEGER_FAMILIES = ("uniform", "normal", "constant", "zero", "extremes", "one_nonzero")
+
+ELEMENTS = Sizes(usual=2048, most=1 << 17)
+"""Of an op that works element by element: vectors and their tails, and sometimes enough for several threads to share."""
+
+ROWS = Sizes(usual=70, most=300)
+"""Of the rows of a product: one token, batches, and what register blocks leave over."""
 
 _F32 = np.finfo(np.float32)
 
@@ -48,8 +59,11 @@ def floats(family: str, shape: tuple[int, ...], rng: np.random.Generator, step: 
 
 def integers(family: str, shape: tuple[int, ...], low: int, high: int, rng: np.random.Generator) -> npt.NDArray[np.int8]:
     """int8 values of a family within [low, high]; "constant" is `high` everywhere, which finds accumulators that are too narrow."""
-    if family == "uniform":
+    if family in {"uniform", "scales"}:
         return rng.integers(low, high + 1, shape, dtype=np.int8)
+    if family == "corners":
+        rows = rng.choice(np.array([low, high], np.int8), (shape[0], *(1 for _ in shape[1:])))
+        return np.ascontiguousarray(np.broadcast_to(rows, shape))
     if family == "normal":
         spread = max(1.0, (high - low) / 6)
         return np.clip(np.rint(rng.standard_normal(shape) * spread), low, high).astype(np.int8)
@@ -65,7 +79,10 @@ def integers(family: str, shape: tuple[int, ...], low: int, high: int, rng: np.r
 
 
 def scales(family: str, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Positive float32 scales; no power of two, so that a division in place of a product shows. "extremes" spans 1e-30 to 1e30."""
+    """Positive float32 scales; no power of two, so that a division in place of a product shows. "extremes" spans 1e-30 to 1e30,
+    "denormals" what is under the least normal number."""
+    if family == "denormals":
+        return np.asarray(rng.integers(1, 1 << 23, shape, dtype=np.uint32)).view(np.float32)
     exponent = rng.uniform(-30, 30, shape) if family == "extremes" else rng.uniform(-2, 1, shape)
     return np.asarray(np.float32(1.1) * np.power(10.0, exponent), dtype=np.float32)
 
@@ -74,3 +91,65 @@ def _one_nonzero(shape: tuple[int, ...], value: Any, dtype: Any, rng: np.random.
     array = np.zeros(shape, dtype)
     array.flat[int(rng.integers(array.size))] = value
     return array
+
+
+def scales_apart(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """A positive float32 number and an array of divisors for it, of any size that float32 has, denormal ones included.
+
+    The quotients are as likely to be of one magnitude as of another, from what float32 flushes to zero to what it cannot hold: a kernel
+    that forms the quotient, or a reciprocal, in float32 loses what the contract's float64 keeps.
+    """
+    largest, smallest = 38.0, -44.0
+    exponent = rng.uniform(smallest, largest)
+    quotient = rng.uniform(smallest, largest, shape)
+    below = np.clip(exponent - quotient, smallest, largest)
+    return np.asarray(10.0**exponent, np.float32), np.power(10.0, below).astype(np.float32)
+
+
+def salted(op: Op, logical: Arrays, rng: np.random.Generator) -> dict[str, Any]:
+    """Inputs with some elements replaced by values that the contract admits and a family may not hold: zeros of both signs, denormals, the
+    least and greatest integers, runs of one code, whole rows of zeros."""
+    made = dict(logical)
+    for tensor in op.inputs:
+        array = made[tensor.name]
+        if not tensor.axes or rng.random() < _UNSALTED:
+            continue
+        integer = array.dtype == np.int8
+        if not integer and tensor.values is not Values.FINITE:
+            continue
+        pool = _SALT_FLOATS if not integer else _SALT_CODES if tensor.values is Values.TERNARY else _SALT_INTEGERS
+        array = np.array(array)
+        flat = array.reshape(-1)
+        flat[rng.integers(flat.size, size=int(rng.integers(1, 4)))] = rng.choice(pool)
+        begin, length = int(rng.integers(flat.size)), int(rng.integers(1, 65))
+        if rng.random() < _RARE:
+            flat[begin : begin + length] = rng.choice(pool)
+        if array.ndim > 1 and rng.random() < _RARE:
+            array[rng.integers(len(array))] = rng.choice(pool[:2])
+        made[tensor.name] = array
+    return made
+
+
+_UNSALTED = 0.3
+_RARE = 0.25
+_SALT_FLOATS = np.array([0.0, -0.0, _F32.smallest_subnormal, -_F32.smallest_subnormal, _F32.tiny, -_F32.tiny], np.float32)
+_SALT_INTEGERS = np.array([0, -128, 127, -1, 1, -127], np.int8)
+_SALT_CODES = np.array([0, -1, 1], np.int8)
+
+
+def forbidden(dtype: np.dtype[Any], kind: int) -> int:
+    """The bits of a float that is no finite number, of one of KINDS kinds."""
+    bits = 8 * dtype.itemsize
+    info = _finfo(dtype)
+    mantissa = int(info.nmant)
+    exponent = ((1 << (bits - 1 - mantissa)) - 1) << mantissa
+    payload = (0, 1 << (mantissa - 1), 1, (1 << mantissa) - 1)[kind // 2]
+    return exponent | payload | (kind % 2) << (bits - 1)
+
+
+def _finfo(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "f":
+        return np.finfo(dtype)
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]

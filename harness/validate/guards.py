@@ -39,6 +39,8 @@ LAYOUTS = ("aligned", "unaligned")
 
 _PATTERN = 1 << 16
 _EXTREMES = (0x7F, 0x80)
+_RANDOM = np.random.default_rng(0).integers(0, 256, 2 * _PATTERN + 1, dtype=np.uint8)
+"""Drawn once: each array's pattern is a part of it."""
 
 
 def layout_offset(layout: str, itemsize: int) -> int:
@@ -53,8 +55,10 @@ class Guarded:
 
     `shape` and `dtype` are the array's. `offset` is how many bytes past a multiple of `alignment` it begins. `gap` is how many bytes of
     canary lie between its rows (2-D only). `seed` fixes the patterns. `memory` is the device's own, None for the host's. `edge`: the end at
-    which a page that traps takes the zone's place, where the memory is a worker's; past the end of an array that is not a multiple of the
-    alignment there remain some bytes of canary.
+    which a page that traps takes the zone's place, where the memory is a worker's. With `flush` an array ends right at the page behind it,
+    wherever that has it begin; else past the end of one that is not a multiple of the alignment there remain some bytes of canary.
+    `writable`: whether who is handed the array may write it or its zones; where not, an array of a worker's lies in pages that trap the
+    attempt.
 
     `array` is what is judged, `handle` what a launch is bound to: the same array on the host, its mirror in the device's memory else.
     """
@@ -70,6 +74,8 @@ class Guarded:
         gap: int = 0,
         memory: Memory | None = None,
         edge: Edge | None = None,
+        flush: bool = False,
+        writable: bool = True,
     ) -> None:
         row = math.prod(shape[1:]) * dtype.itemsize if gap else math.prod(shape) * dtype.itemsize
         rows = shape[0] if gap else 1
@@ -80,9 +86,9 @@ class Guarded:
             start = ZONE + -(self._raw.ctypes.data + ZONE) % alignment + offset
         elif isinstance(memory, SharedMemory):
             # Counted from the edge, where a page begins. At an odd multiple of the alignment where there is no edge: nothing beyond it may
-            # be relied on. What may lie anywhere lies flush.
+            # be relied on.
+            after = ZONE if edge != "end" else 0 if flush else (-span - offset) % alignment
             start = {"start": offset, "end": ZONE, None: ZONE + alignment + offset}[edge]
-            after = ZONE if edge != "end" else 0 if offset else -span % alignment
             self._raw = np.empty(start + span + after, np.uint8)
         elif alignment > MEMORY_ALIGNMENT:
             raise ValueError(f"alignment {alignment}; device memory has {MEMORY_ALIGNMENT}")
@@ -99,15 +105,16 @@ class Guarded:
         self._gaps: npt.NDArray[np.uint8] | None = None
         if gap and rows > 1:
             self._gaps = np.ndarray((rows - 1, gap), np.uint8, buffer=inside, offset=row, strides=(row + gap, 1))
-        rng = np.random.default_rng([seed, span])
-        self._pattern = rng.integers(0, 256, _PATTERN + 1, dtype=np.uint8)
-        self._extreme = np.uint8(rng.choice(_EXTREMES))
+        begin = seed % _PATTERN
+        self._pattern = _RANDOM[begin : begin + _PATTERN + 1].copy()
+        self._extreme = np.uint8(_EXTREMES[seed % len(_EXTREMES)])
         self._poison: npt.NDArray[Any] | None = None
         self._mirror: Any = None
-        self.handle: Any = self.array
+        self.handle: Any = self.array[...]
+        self.handle.setflags(write=writable)
         if memory is not None:
             if isinstance(memory, SharedMemory):
-                self._mirror = memory.allocate(self._raw.nbytes, "end" if edge == "end" else "start")
+                self._mirror = memory.allocate(self._raw.nbytes, "end" if edge == "end" else "start", writable=writable)
             else:
                 self._mirror = memory.allocate(self._raw.nbytes)
             self.handle = memory.view(self._mirror, start, shape, dtype, strides if gap else None)
@@ -134,7 +141,7 @@ class Guarded:
 
     def poison(self) -> None:
         """Fill the array with the pattern that `arm` inverts, so that no element keeps its poison from one run to the next."""
-        poison = self._fill((self.array.nbytes,)).view(self.array.dtype).reshape(self.array.shape)
+        poison = self._fill((self.array.nbytes,)).copy().view(self.array.dtype).reshape(self.array.shape)
         self.array[...] = poison
         self._poison = poison
 
@@ -148,6 +155,8 @@ class Guarded:
     def broken(self) -> str:
         """Where the zones changed, in words; "" where they did not."""
         found = []
+        if self._untouched:
+            return ""
         changed = np.flatnonzero(self._before != self._fill(self._before.shape))
         if changed.size:
             nearest = self._before.size - int(changed[-1])
@@ -161,8 +170,16 @@ class Guarded:
                 found.append(f"bytes between its rows changed, first after row {int(rows[0])}")
         return ", ".join(found)
 
+    @property
+    def _untouched(self) -> bool:
+        zones = (self._before, self._after)
+        return all(np.array_equal(zone, self._fill(zone.shape)) for zone in zones) and (
+            self._gaps is None or bool((self._gaps == self._extreme).all())
+        )
+
     def _fill(self, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
-        return np.resize(self._pattern, math.prod(shape)).reshape(shape)
+        size = math.prod(shape)
+        return self._pattern[:size] if size <= self._pattern.size else np.resize(self._pattern, size)
 
 
 def bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

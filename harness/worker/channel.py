@@ -68,7 +68,7 @@ class _Packer(pickle.Pickler):
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, Block):
             self.blocks.append(obj)
-            return "block", len(self.blocks) - 1, obj.nbytes, obj.edge
+            return "block", len(self.blocks) - 1, obj.nbytes, obj.edge, obj.writable
         if self._shipped is not None and isinstance(obj, np.ndarray) and obj.nbytes >= LARGE:
             self.blocks.append(self._shipped.block(obj))
             return "array", len(self.blocks) - 1, obj.nbytes, obj.shape, obj.dtype
@@ -85,11 +85,11 @@ class _Unpacker(pickle.Unpickler):
         kind, index, nbytes, *rest = pid
         if not self._trusted:
             raise pickle.UnpicklingError("a worker sends no memory")
-        block = Block(nbytes, rest[0] if kind == "block" else "end", self._descriptors[index])
         if kind == "block":
-            return block
+            edge, writable = rest
+            return Block(nbytes, edge, self._descriptors[index], writable=writable)
         shape, dtype = rest
-        array = np.ndarray(shape, dtype, buffer=block.bytes)
+        array = np.ndarray(shape, dtype, buffer=Block(nbytes, "end", self._descriptors[index]).bytes)
         array.setflags(write=False)
         return array
 

@@ -30,8 +30,14 @@ if TYPE_CHECKING:
 START_S = 60.0
 """Seconds that a worker may take to import a candidate."""
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_PRELOADED = ("tritmark.harness.cli", "tritmark.harness.validate.performance", "tritmark.harness.worker.serve", "scipy.stats")
+CONTEXT = multiprocessing.get_context("forkserver")
+_PRELOADED = (
+    "tritmark.harness.cli",
+    "tritmark.harness.judges",
+    "tritmark.harness.validate.performance",
+    "tritmark.harness.worker.serve",
+    "scipy.stats",
+)
 _GRACE_S = 1.0
 _LOOK_S = 0.2
 _LOG_TAIL = 2000
@@ -40,8 +46,8 @@ _LOG_TAIL = 2000
 def prepare() -> None:
     """Start the server that workers are forked from, if it does not run yet."""
     providers = dict.fromkeys(point.module for point in entry_points(group="tritmark.providers"))
-    _CONTEXT.set_forkserver_preload([*_PRELOADED, *providers])
-    with _importing():
+    CONTEXT.set_forkserver_preload([*_PRELOADED, *providers])
+    with importing():
         from multiprocessing.forkserver import ensure_running
 
         ensure_running()
@@ -56,13 +62,15 @@ class WorkerProcess:
     def __init__(self, candidates: Sequence[Candidate], variant_id: str, *, memory_bytes: int, limit_address_space: bool) -> None:
         prepare()
         self._memory_bytes = memory_bytes
-        mine, its = _CONTEXT.Pipe(duplex=True)
+        self.found: Any = None
+        """Its state when it was first looked at; see validate.state."""
+        mine, its = CONTEXT.Pipe(duplex=True)
         self._channel = Channel(mine, trusted=False)
         self._log = os.memfd_create("tritmark-log", os.MFD_CLOEXEC)
         limit = memory_bytes if limit_address_space else 0
         arguments = (its, tuple(candidates), variant_id, dict(os.environ), affinity(), limit)
-        self._process = _CONTEXT.Process(target=serve, args=arguments, name=f"tritmark {variant_id}", daemon=True)
-        with _importing():
+        self._process = CONTEXT.Process(target=serve, args=arguments, name=f"tritmark {variant_id}", daemon=True)
+        with importing():
             self._process.start()
         its.close()
         try:
@@ -169,7 +177,7 @@ def _signal(number: int) -> str:
     return f"signal {number}"
 
 
-class _importing:  # noqa: N801
+class importing:  # noqa: N801
     """While processes are started: a `__main__` that is a script must not be run again in each of them. Workers need nothing of it."""
 
     def __enter__(self) -> None:

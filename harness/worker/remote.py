@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,36 +13,60 @@ import numpy.typing as npt
 from tritmark.harness.measure.buffers import Uncounted
 from tritmark.harness.spec import Arrays, Axes, Device, Launch, Proof, Variant
 from tritmark.harness.worker import tasks
-from tritmark.harness.worker.shared import Block, Edge, view
+from tritmark.harness.worker.shared import PAGE, Block, Edge, pages, view
 from tritmark.harness.worker.tasks import Handle, Ran
 
 if TYPE_CHECKING:
+    from tritmark.harness.worker.process import WorkerProcess
     from tritmark.harness.worker.workers import Isolated
+
+_MOST_POOLED = 64 << 20
+"""Bytes of blocks that wait for the next buffers: all of a small trial's, and none of the largest arrays."""
 
 
 class Buffer:
-    """A buffer of the worker, by its number; gone there when this object is gone here."""
+    """A buffer of the worker, by its number; gone there when this object is gone here, or ready for the next one that fits.
 
-    def __init__(self, worker: Isolated, nbytes: int, block: Block | None = None) -> None:
-        self._worker = worker
-        self.number = worker.number()
+    `block` is what it lies in where it is shared memory, from byte `start`. `give_back` takes the number and the block.
+    """
+
+    def __init__(
+        self, number: int, nbytes: int, give_back: Callable[[int, Block | None], None], block: Block | None = None, start: int = 0
+    ) -> None:
+        self.number = number
         self.nbytes = nbytes
         self.block = block
+        self.start = start
+        self._give_back = give_back
+
+    @property
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """The parent's own view of shared memory; it can always be written."""
+        assert self.block is not None
+        return self.block.bytes[self.start : self.start + self.nbytes]
 
     def __int__(self) -> int:
         return self.number
 
     def __del__(self) -> None:
-        self._worker.drop_buffer(self.number)
+        self._give_back(self.number, self.block)
 
 
 class SharedMemory:
-    """The host's memory, as a worker sees it: see Memory. Every buffer ends, or begins, at a page that traps."""
+    """The host's memory, as a worker sees it: see Memory. Every buffer ends, or begins, at a page that traps.
+
+    Blocks are kept for the next buffers, by their size, edge and whether the worker may write them: a file, a mapping and a message for
+    each array cost more than most runs. What another one left there remains, beyond what a buffer holds too.
+    """
 
     cache: int | None = None
 
     def __init__(self, worker: Isolated) -> None:
-        self._worker = worker
+        self.worker = worker
+        self.shared = self
+        self._process: WorkerProcess | None = None
+        self._free: dict[tuple[int, Edge, bool], list[tuple[int, Block]]] = {}
+        self._kept = 0
 
     def available(self) -> int:
         """See Memory."""
@@ -48,13 +74,34 @@ class SharedMemory:
 
         return available()
 
-    def allocate(self, nbytes: int, edge: Edge = "end") -> Buffer:
-        """See Memory. `edge` is the end that lies against the page that traps."""
-        block = Block(nbytes, edge)
-        buffer = Buffer(self._worker, nbytes, block)
-        self._worker.call("attaching memory", tasks.attach, buffer.number, block)
-        block.close()
-        return buffer
+    def allocate(self, nbytes: int, edge: Edge = "end", *, writable: bool = True) -> Buffer:
+        """See Memory. `edge` is the end that lies against the page that traps; `writable`: whether the worker may write there, or dies of
+        it (what NumPy knows of it, it raises at)."""
+        if self._process is not self.worker.process or not self.worker.alive:
+            self._free.clear()
+            self._kept = 0
+        capacity = _capacity(nbytes)
+        free = self._free.get((capacity, edge, writable))
+        if free:
+            number, block = free.pop()
+            self._kept -= capacity
+        else:
+            block = Block(capacity, edge, writable=writable)
+            number = self.worker.number()
+            self.worker.call("attaching memory", tasks.attach, number, block)
+            block.close()
+            self._process = self.worker.process
+        return Buffer(number, nbytes, partial(self._back, self._process), block, 0 if edge == "start" else capacity - nbytes)
+
+    def _back(self, process: WorkerProcess | None, number: int, block: Block | None) -> None:
+        assert block is not None
+        if process is not self.worker.process:
+            return
+        if block.nbytes > _MOST_POOLED - self._kept:
+            self.worker.drop_buffer(number)
+            return
+        self._kept += block.nbytes
+        self._free.setdefault((block.nbytes, block.edge, block.writable), []).append((number, block))
 
     def view(
         self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
@@ -79,23 +126,25 @@ class DeviceMemory:
     """The memory of a device that the worker works on: see Memory."""
 
     def __init__(self, worker: Isolated) -> None:
-        self._worker = worker
+        self.worker = worker
+        self.shared = SharedMemory(worker)
+        """The host's memory beside it."""
         self._staging = Block(0)
 
     @property
     def cache(self) -> int | None:
         """See Memory."""
-        cache: int | None = self._worker.call("describing its device", tasks.describe)[0]
+        cache: int | None = self.worker.call("describing its device", tasks.describe)[0]
         return cache
 
     def available(self) -> int:
         """See Memory."""
-        return int(self._worker.call("describing its device", tasks.describe)[1])
+        return int(self.worker.call("describing its device", tasks.describe)[1])
 
     def allocate(self, nbytes: int) -> Buffer:
         """See Memory."""
-        buffer = Buffer(self._worker, nbytes)
-        self._worker.call("allocating memory", tasks.allocate, buffer.number, nbytes)
+        buffer = Buffer(self.worker.number(), nbytes, lambda number, block: self.worker.drop_buffer(number))
+        self.worker.call("allocating memory", tasks.allocate, buffer.number, nbytes)
         return buffer
 
     def view(
@@ -108,12 +157,12 @@ class DeviceMemory:
         """See Memory."""
         staging = self._staged(values.nbytes)
         staging.bytes[: values.nbytes] = values.reshape(-1).view(np.uint8)
-        self._worker.call("copying to its device", _write, _handle(array, values.nbytes), staging, values.nbytes)
+        self.worker.call("copying to its device", _write, _handle(array), staging, values.nbytes)
 
     def read(self, array: Buffer | Handle, into: npt.NDArray[Any]) -> None:
         """See Memory."""
         staging = self._staged(into.nbytes)
-        self._worker.call("copying from its device", _read, _handle(array, into.nbytes), staging, into.nbytes)
+        self.worker.call("copying from its device", _read, _handle(array), staging, into.nbytes)
         into.reshape(-1).view(np.uint8)[...] = staging.bytes[: into.nbytes]
 
     def watch(self) -> Uncounted:
@@ -134,35 +183,64 @@ def _read(site: Any, handle: Handle, staging: Block, nbytes: int) -> None:
     tasks.read(site, handle, staging.bytes[:nbytes])
 
 
-def _handle(array: Buffer | Handle, nbytes: int) -> Handle:
-    return Handle(array, 0, (nbytes,), np.dtype(np.uint8)) if isinstance(array, Buffer) else array
+def _flat(buffer: Buffer) -> Handle:
+    return Handle(buffer, 0, (buffer.nbytes,), np.dtype(np.uint8))
+
+
+def _handle(array: Buffer | Handle) -> Handle:
+    return _flat(array) if isinstance(array, Buffer) else array
 
 
 def _bytes(array: Buffer | Handle) -> npt.NDArray[np.uint8]:
     if isinstance(array, Buffer):
-        assert array.block is not None
-        return array.block.bytes
-    block = array.buffer.block
-    assert block is not None
-    return view(block.bytes, array.offset, array.shape, array.dtype, array.strides).reshape(-1).view(np.uint8)
+        return array.bytes
+    return view(array.buffer.bytes, array.offset, array.shape, array.dtype, array.strides).reshape(-1).view(np.uint8)
+
+
+def _capacity(nbytes: int) -> int:
+    """Bytes of the block for a buffer: whole pages, in steps of a quarter of the power of two below, so that sizes near each other
+    share blocks, and at most a quarter of a block lies between a buffer and the page at the other end."""
+    needed = pages(nbytes)
+    step = max(1, 1 << max(0, needed.bit_length() - 3))
+    return -(-needed // step) * step * PAGE
 
 
 class RemoteLaunch:
-    """A Launch in the worker."""
+    """A Launch in the worker. It is bound there by the message that asks for its first run."""
 
     pointer: int | None = None
 
     def __init__(self, worker: Isolated, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> None:
         self._worker = worker
         self._number = worker.number()
-        self._kept = inputs, outputs
+        self._arrays = inputs, outputs
+        self._binding: tuple[Any, ...] | None = (dict(inputs), dict(outputs), dict(axes), threads)
         self._told = Ran("", 0, 0, -1)
-        worker.call("binding", tasks.bind, self._number, dict(inputs), dict(outputs), dict(axes), threads)
-        self._process = worker.process
+        self._process: WorkerProcess | None = None
 
     def run(self) -> None:
         """See Launch. Raises CandidateError, WorkerError."""
-        self._told = self._worker.call("a run", tasks.run, self._number)
+        self._told = self._asked("a run", tasks.run)
+
+    def run_many(self, runs: int, into: Mapping[str, Buffer], poison: Mapping[str, Buffer]) -> tuple[Ran, ...]:
+        """Run so many times in one message; what each run told.
+
+        After each run every output that `into` names is copied there, one behind the other, and filled with the bytes of its `poison`.
+        The buffers come from the memory's `shared`: `into` holds `runs` times the bytes of a C-contiguous output, `poison` once. Raises
+        CandidateError, WorkerError.
+        """
+        copied = tuple((self._arrays[1][name], _flat(buffer), _flat(poison[name])) for name, buffer in into.items())
+        told: tuple[Ran, ...] = self._asked("runs", tasks.run_many, runs, copied)
+        self._told = told[-1]
+        return told
+
+    def _asked(self, what: str, task: Callable[..., Any], *args: Any) -> Any:
+        binding, self._binding = self._binding, None
+        if binding is None:
+            return self._worker.call(what, task, self._number, *args)
+        found = self._worker.call(what, tasks.bind_first, self._number, binding, task, args)
+        self._process = self._worker.process
+        return found
 
     @property
     def ran(self) -> str:
@@ -187,7 +265,7 @@ class RemoteLaunch:
     @property
     def proof(self) -> Proof | None:
         """What the device's launcher in the worker collected; None where that process is gone."""
-        if self._worker.process is not self._process or not self._worker.alive:
+        if self._process is None or self._worker.process is not self._process or not self._worker.alive:
             return None
         found: Proof | None = self._worker.call("telling what ran", tasks.proof, self._number)
         return found

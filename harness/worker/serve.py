@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tritmark.harness.candidate import Candidate
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _TEXT = 4000
 
 
@@ -71,6 +72,8 @@ def serve(
     affinity()  # before OpenMP binds this process
     # Its parent is the server that forked it, which ends with the harness.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # What a candidate starts stays below it, also where who started it has ended.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
         (log,) = reduction.recvfds(end, 1)

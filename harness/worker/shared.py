@@ -1,7 +1,8 @@
 """Memory that parent and worker share, between two pages that trap.
 
 A block is an anonymous file (memfd): it has no name, so nothing is left behind whatever becomes of the processes. The worker maps it with
-PROT_NONE pages on both sides; the parent's own mapping has none. What lies flush against such a page is guarded to the byte.
+PROT_NONE pages on both sides; the parent's own mapping has none. What lies flush against such a page is guarded to the byte. Memory that
+the worker may not write goes there as a descriptor that was opened for reading only, so that no mprotect makes its mapping writable.
 """
 
 from __future__ import annotations
@@ -21,22 +22,33 @@ Edge = Literal["start", "end"]
 PAGE = mmap.PAGESIZE
 _PROT_NONE = 0
 
+MADE: set[int] = set()
+"""Inodes of all blocks that this process made, by which they are known among what another process has open."""
+
 
 class Block:
-    """`nbytes` of shared memory as a uint8 array `bytes`, zero at first, flush against the page before it or the page after it."""
+    """`nbytes` of shared memory as a uint8 array `bytes`, zero at first, flush against the page before it or the page after it.
 
-    def __init__(self, nbytes: int, edge: Edge = "end", descriptor: int | None = None) -> None:
-        inside = -(-max(1, nbytes) // PAGE) * PAGE
+    `writable`: whether the worker may write there; the parent always may.
+    """
+
+    def __init__(self, nbytes: int, edge: Edge = "end", descriptor: int | None = None, *, writable: bool = True) -> None:
+        inside = pages(nbytes) * PAGE
         self.nbytes = nbytes
         self.edge = edge
+        self.writable = writable
         mine = descriptor is None
         self.descriptor = os.memfd_create("tritmark", os.MFD_CLOEXEC) if descriptor is None else descriptor
         try:
             if mine:
+                MADE.add(os.fstat(self.descriptor).st_ino)
                 os.ftruncate(self.descriptor, PAGE + inside + PAGE)
-            mapping = mmap.mmap(self.descriptor, PAGE + inside + PAGE)
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if mine or writable else 0)
+            mapping = mmap.mmap(self.descriptor, PAGE + inside + PAGE, prot=access)
+            if mine and not writable:
+                self._reopen()
         except OSError as error:
-            os.close(self.descriptor)
+            self.close()
             raise MemoryError(f"{nbytes} bytes of shared memory: {error.strerror or error}") from error
         start = PAGE if edge == "start" else PAGE + inside - nbytes
         whole = np.frombuffer(mapping, np.uint8)
@@ -45,6 +57,12 @@ class Block:
             _protect(whole[:PAGE])
             _protect(whole[PAGE + inside :])
             self.close()
+
+    def _reopen(self) -> None:
+        """Take a descriptor for reading only in place of the one that can write."""
+        reader = os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        os.close(self.descriptor)
+        self.descriptor = reader
 
     def close(self) -> None:
         """Let go of the descriptor; the memory goes when the last view of it is gone."""
@@ -55,6 +73,11 @@ class Block:
     def __del__(self) -> None:
         if getattr(self, "descriptor", -1) >= 0:
             self.close()
+
+
+def pages(nbytes: int) -> int:
+    """How many pages hold that many bytes; at least one."""
+    return -(-max(1, nbytes) // PAGE)
 
 
 def view(buffer: npt.NDArray[Any], offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None) -> npt.NDArray[Any]:

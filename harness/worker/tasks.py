@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, Proof
+from tritmark.harness.worker.inside import bound, ran
 from tritmark.harness.worker.shared import Block, view
 from tritmark.harness.worker.site import Site
 
@@ -26,7 +27,7 @@ class Handle:
     strides: tuple[int, ...] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Handle, (int(self.buffer), self.offset, self.shape, self.dtype, self.strides)
+        return Handle, (int(self.buffer), self.offset + getattr(self.buffer, "start", 0), self.shape, self.dtype, self.strides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,41 @@ def describe(site: Site) -> tuple[int | None, int]:
 def bind(site: Site, number: int, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> None:
     """Bind the variant to arrays in the worker's buffers."""
     site.launches[number] = site.variant.bind(_resolved(site, inputs), _resolved(site, outputs), axes, threads)
+    bound(site)
+
+
+def bind_first(site: Site, number: int, binding: tuple[Any, ...], task: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Bind, and do a task with the launch: one message for both."""
+    bind(site, number, *binding)
+    return task(site, number, *args)
 
 
 def run(site: Site, number: int) -> Ran:
     """Run a launch once."""
     launch = site.launches[number]
     launch.run()
+    ran(site)
     return told(site, number)
+
+
+def run_many(site: Site, number: int, runs: int, copied: tuple[tuple[Handle, Handle, Handle], ...]) -> tuple[Ran, ...]:
+    """Run a launch so many times. After each, for every (output, kept, poison): copy the output's bytes behind those of the
+    run before, and the poison into the output. `kept` and `poison` lie in shared memory."""
+    launch, found = site.launches[number], []
+    places = [(resolve(site, output), resolve(site, kept).reshape(runs, -1), resolve(site, poison)) for output, kept, poison in copied]
+    for index in range(runs):
+        launch.run()
+        ran(site)
+        found.append(told(site, number))
+        for output, kept, poison in places:
+            if isinstance(output, np.ndarray):
+                flat = output.reshape(-1).view(np.uint8)
+                kept[index] = flat
+                flat[...] = poison
+            else:
+                _memory(site).read(output, kept[index])
+                _memory(site).write(output, poison)
+    return tuple(found)
 
 
 def told(site: Site, number: int) -> Ran:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
-from tritmark.harness.validate.families import FLOAT_FAMILIES, floats
+from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
 from tritmark.kernels.absmean_quantize.reference import reference
 
 
@@ -77,4 +77,5 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    sizes={"n": ELEMENTS},
 )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
-from tritmark.harness.validate.families import FLOAT_FAMILIES, floats
+from tritmark.harness.validate.families import FLOAT_FAMILIES, ROWS, floats
 from tritmark.kernels.activation_quantize.reference import reference
 
 KEY = KernelKey("cpu", "activation_quantize", "none", "int8")
@@ -69,4 +69,6 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    sizes={"M": ROWS},
+    apart=lambda axes, key: ("M", 1),
 )

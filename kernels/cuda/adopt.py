@@ -48,6 +48,8 @@ def adopt(described: Described, capabilities: tuple[tuple[int, int], ...]) -> tu
         features=frozenset({compute(capability)}),
         constraints=described.constraints,
         alignment=described.alignment,
+        dense=described.dense,
+        reports_nonfinite=described.reports_bad,
         code=partial(code_files, (kernel,)),
     )
     _must_compile(kernel)

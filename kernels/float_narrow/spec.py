@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic
-from tritmark.harness.validate.families import FLOAT_FAMILIES, floats
+from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
 from tritmark.kernels.float_narrow.reference import reference
 
 DTYPES = ("float16", "bfloat16")
@@ -83,4 +83,6 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    sizes={"n": ELEMENTS},
+    apart=lambda axes, key: ("n", 1),
 )

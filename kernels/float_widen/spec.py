@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic
-from tritmark.harness.validate.families import FLOAT_FAMILIES
+from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES
 from tritmark.kernels.float_narrow.reference import narrowed
 from tritmark.kernels.float_narrow.spec import DTYPES, values
 from tritmark.kernels.float_widen.reference import reference
@@ -52,4 +52,6 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    sizes={"n": ELEMENTS},
+    apart=lambda axes, key: ("n", 1),
 )

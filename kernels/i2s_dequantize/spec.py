@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
-from tritmark.harness.validate.families import integers, scales
+from tritmark.harness.validate.families import ELEMENTS, integers, scales
 from tritmark.kernels.i2s_dequantize.reference import reference
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
     # i2s_quantize gives codes from -2 to 1, and kernels take any int8.
     low, high = (-128, 127) if family == "extremes" else (-2, 1)
-    return {"q": integers(family, (axes["n"],), low, high, rng), "scale": scales(family, (), rng)}
+    return {"q": integers("uniform" if family == "denormals" else family, (axes["n"],), low, high, rng), "scale": scales(family, (), rng)}
 
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
@@ -41,10 +41,12 @@ OP = Op(
     ),
     outputs=(Tensor("x", ("n",), "float32", "values"),),
     family=Family.EXACT,
-    families=("uniform", "constant", "zero", "extremes", "one_nonzero"),
+    families=("uniform", "constant", "zero", "extremes", "denormals", "one_nonzero"),
     generate=_generate,
     encode=_encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    sizes={"n": ELEMENTS},
+    apart=lambda axes, key: ("n", 1),
 )

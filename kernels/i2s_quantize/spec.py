@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
-from tritmark.harness.validate.families import FLOAT_FAMILIES, floats, scales
+from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats, scales
 from tritmark.kernels.i2s_quantize.reference import reference
 
 _SCALED = frozenset({"uniform", "normal", "heavy", "constant", "one_nonzero"})
@@ -16,10 +16,8 @@ _SCALED = frozenset({"uniform", "normal", "heavy", "constant", "one_nonzero"})
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
+    # Beside an ordinary scale every denormal is code 0.
     scale = scales(family, (), rng)
-    if family == "denormals":
-        # Beside an ordinary scale every denormal is code 0.
-        scale = np.asarray(scale * np.finfo(np.float32).tiny, np.float32)
     x = floats(family, (axes["n"],), rng, step=float(scale))
     if family in _SCALED:
         x *= scale
@@ -55,4 +53,6 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    sizes={"n": ELEMENTS},
+    apart=lambda axes, key: ("n", 1),
 )

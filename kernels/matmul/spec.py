@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic
-from tritmark.harness.validate.families import floats
+from tritmark.harness.validate.families import ROWS, floats
 from tritmark.kernels.matmul.reference import reference
 
 NAMES = {"float32": "matmul_fp32", "float16": "matmul_fp16", "bfloat16": "matmul_bf16"}
@@ -69,6 +69,8 @@ def _op(dtype: str) -> Op:
         outputs_like=_outputs_like,
         reference=reference,
         traffic=partial(_traffic, 4 if dtype == "float32" else 2),
+        sizes={"M": ROWS},
+        apart=lambda axes, key: ("M", 1),
     )
 
 

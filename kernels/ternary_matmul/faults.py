@@ -34,6 +34,34 @@ def _int16(every: int, saturates: bool, inputs: Arrays, axes: Axes, key: KernelK
     return _scaled(acc - x.sum(axis=1, dtype=np.int64)[:, np.newaxis], inputs, key)
 
 
+def _int16_products(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """Products summed in int16, flushed every 256: too late by one where all are -128 times -1, for 256 times 128 is 2**15."""
+    x, w = inputs["activations"], inputs["weights"]
+    acc = np.zeros((axes["M"], axes["N"]), np.int64)
+    for start in range(0, axes["K"], 256):
+        acc += accumulate(x[:, start : start + 256], w[:, start : start + 256]).astype(np.int16)
+    return _scaled(acc, inputs, key)
+
+
+def _product_of_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """The quotient of the scales rounded to float32 before the product: it overflows, or is denormal, where the output is neither."""
+    quotient = (np.float32(inputs["weight_scale"]) / inputs["act_scale"]).astype(np.float64)
+    return {"out": accumulate(inputs["activations"], inputs["weights"]) * quotient[:, np.newaxis]}
+
+
+def _flushed_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """Scales that are denormal taken for the least that is not, as a processor does that flushes them, and keeps off a division by 0."""
+    least = np.finfo(np.float32).tiny
+    scales = {name: np.maximum(inputs[name], least).astype(np.float32) for name in ("weight_scale", "act_scale")}
+    return reference({**inputs, **scales}, axes, key)
+
+
+def _flushed_outputs(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """Outputs that are denormal in float32 and bfloat16 taken for zero."""
+    out = np.asarray(reference(inputs, axes, key)["out"])
+    return {"out": np.where(np.abs(out) < np.finfo(np.float32).tiny, 0.0, out)}
+
+
 def _float32_sums(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """Sums in one float32, which holds integers up to 2**24."""
     x, w = inputs["activations"].astype(np.float32), inputs["weights"].astype(np.float32)
@@ -97,6 +125,10 @@ FAULTS: tuple[Fault | Harmless, ...] = (
     Fault(op=_OP, name="corrected by the sum of row 0", compute=_corrected_by_row_0),
     Fault(op=_OP, name="fields of a byte reversed", compute=_fields_reversed),
     Fault(op=_OP, name="times the activations' scale", compute=_multiplied, only=_is_float),
+    Fault(op=_OP, name="int16 products, flushed every 256", compute=_int16_products),
+    Fault(op=_OP, name="quotient of the scales in float32", compute=_product_of_scales, only=_is_float, drawn=True),
+    Fault(op=_OP, name="denormal scales flushed", compute=_flushed_scales, only=_is_float, drawn=True),
+    Fault(op=_OP, name="denormal outputs flushed", compute=_flushed_outputs, only=_is_float, drawn=True),
     Fault(op=_OP, name="-128 times -1 is -128", compute=_128_lost),
     Harmless(op=_OP, fault="input *_scale: *", only=_is_int, reason="int32 outputs are the sums themselves"),
     Harmless(

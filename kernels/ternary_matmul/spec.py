@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
-from tritmark.harness.validate.families import INTEGER_FAMILIES, integers, scales
+from tritmark.harness.validate.families import INTEGER_FAMILIES, ROWS, integers, scales, scales_apart
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.ternary_matmul.reference import reference
 
@@ -17,11 +17,14 @@ DTYPES = ("int32", "float32", "bfloat16")
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
+    weight_scale, act_scale = scales(family, (), rng), scales("uniform", (axes["M"],), rng)
+    if family == "scales":
+        weight_scale, act_scale = scales_apart((axes["M"],), rng)
     return {
         "activations": integers(family, (axes["M"], axes["K"]), -128, 127, rng),
         "weights": integers(family, (axes["N"], axes["K"]), -1, 1, rng),
-        "weight_scale": scales(family, (), rng),
-        "act_scale": scales("uniform", (axes["M"],), rng),
+        "weight_scale": weight_scale,
+        "act_scale": act_scale,
     }
 
 
@@ -53,11 +56,13 @@ OP = Op(
     ),
     outputs=(Tensor("out", ("M", "N"), "key", "the product"),),
     family=Family.ROUNDED,
-    families=INTEGER_FAMILIES,
+    families=(*INTEGER_FAMILIES, "corners", "scales"),
     generate=_generate,
     encode=_encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    sizes={"M": ROWS},
+    apart=lambda axes, key: ("N", 64),  # tile64 holds 64 rows side by side
     weights=lambda axes: axes["N"] * axes["K"],
 )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import lcm
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
-from tritmark.harness.validate.families import FLOAT_FAMILIES, floats
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic, Values
+from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
 from tritmark.kernels.ternary_quantize.reference import GROUPS, reference
 
 CODES = KernelKey("cpu", "ternary_quantize", "none", "int8")
@@ -80,5 +81,7 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
+    sizes={"n": ELEMENTS, "block": Sizes(usual=384, most=5000, often=(32, 64, 128, 256))},
+    apart=lambda axes, key: ("n", lcm(axes["block"], GROUPS.get(key.format, (1, 1))[0])),
     weights=lambda axes: axes["n"],
 )

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -21,8 +22,7 @@ from tritmark.harness.errors import RegistrationError, TritmarkError, UsageError
 from tritmark.harness.providers import VARIANTS, load
 from tritmark.harness.record import Record, Status
 from tritmark.harness.spec import Variant
-from tritmark.harness.validate.accuracy import judge, misfit
-from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.drawn import judge_drawn
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -154,24 +154,14 @@ def test_a_template_is_right_as_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(len(path.read_text(encoding="utf-8").splitlines()) <= 10 for path in manifests)
     (variant,) = open_candidate(paths[0]).variants(INSTALLED)
     device = INSTALLED.registry.devices[variant.key.device]
-    judged = 0
+    own = device if device.memory is not None else None
     # The simulator takes its time.
-    most = 1100 if kind == "cu" else 5000
-    seen = set()
-    for item in planned(INSTALLED, [variant], QUICK).suite.selected:
-        work = item.workload
-        if work.measure or not item.admits(variant.key.format, variant.key.dtype, variant.key.device) or max(work.axes.values()) > most:
-            continue
-        like = (work.axes.get("M", 1), work.family, work.layout) if kind == "cu" else work.id
-        if like in seen:
-            continue
-        seen.add(like)
-        cases = Material(INSTALLED.ops[op], work, 0).cases(variant.key)
-        if misfit(variant, cases.first.inputs, work.layout, device) is None:
-            found = judge(INSTALLED.ops[op], variant, cases, work.axes, layout=work.layout, threads=1, seed=0, device=device).accuracy
-            assert (found.status, found.reason) == (Status.PASS, ""), work.id
-            judged += 1
-    assert judged >= 8
+    count = 8 if kind == "cu" else 40
+    with np.errstate(all="ignore"):  # NumPy's word about values that overflow is for whoever calls the template
+        found = judge_drawn(INSTALLED.ops[op], variant, variant.key, corners=(), count=count, seed=0, cores=2, device=own).accuracy
+    assert (found.status, found.reason) == (Status.PASS, "")
+    assert found.cases >= 2 * count
+    assert not found.uncovered
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -18,14 +18,15 @@ from tritmark.harness.selftest import run
 from tritmark.harness.selftest.command import document, selftest
 from tritmark.harness.selftest.consequence import Consequence, of_outputs, of_runs
 from tritmark.harness.selftest.faults import generic
+from tritmark.harness.selftest.population import COUNT
 from tritmark.harness.selftest.run import Missed, Outcome, Planted, Result, execute
 from tritmark.harness.selftest.site import Site, site
 from tritmark.harness.selftest.stand_in import Plan, variant
 from tritmark.harness.spec import Harmless, KernelKey, Workload
-from tritmark.harness.validate import accuracy
-from tritmark.harness.validate.accuracy import Judged, _Trial, judge
+from tritmark.harness.validate.accuracy import Judged, judge
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.guards import Guarded
+from tritmark.harness.validate.trial import Tally, Trial
 from tritmark.kernels import OPS
 from tritmark.kernels.faults import FAULTS
 
@@ -60,7 +61,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def result(installed: Installed, suite: str) -> Result:
-    return execute(installed, suite)
+    return execute(installed, suite, count=0)
 
 
 def at(op: str, axes: dict[str, int], family: str = "normal", dtype: str = "", format: str = "none") -> Site:
@@ -135,11 +136,11 @@ WEAK: dict[str, tuple[Any, dict[tuple[Any, str], Any], set[str]]] = {
         {(Guarded, "broken"): lambda self: ""},
         {"output q: one element too many", "output q: one element before the first"},
     ),
-    "no NaN": (judge, {(_Trial, "run_nonfinite"): lambda *_: None}, {"NaN and infinity not told", "NaN or infinity told one index late"}),
+    "no NaN": (judge, {(Trial, "run_nonfinite"): lambda *_: None}, {"NaN and infinity not told", "NaN or infinity told one index late"}),
     "a few errors": (one_error_admitted, {}, {"output q: last element never written", "input x: two neighbours swapped"}),
     "no comparison": (
         judge,
-        {(accuracy._Tally, "add"): lambda *_: None},
+        {(Tally, "add"): lambda *_: None},
         {"output q: all zero", "rounded down", "output q: never written"},
     ),
 }
@@ -152,7 +153,7 @@ def test_a_weaker_judgement_has_a_lower_rate(
     weaker, patches, faults = WEAK[weakness]
     for (where, name), what in patches.items():
         monkeypatch.setattr(where, name, what)
-    found = execute(installed, suite, "i2s_quantize", judge=weaker)
+    found = execute(installed, suite, "i2s_quantize", judge=weaker, count=0)
     assert faults <= survivors(found)
     assert found.ops()["i2s_quantize"][0].share < result.ops()["i2s_quantize"][0].share
     assert not found.passed
@@ -164,7 +165,7 @@ def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(installed: Installed,
         judged = judge(*args, **options)
         return replace(judged, accuracy=judged.accuracy.model_copy(update={"status": Status.FAIL, "reason": "on principle"}))
 
-    found = execute(installed, suite, "i2s_quantize", judge=strict)
+    found = execute(installed, suite, "i2s_quantize", judge=strict, count=0)
     assert len(found.alarms) == 3
     assert "on principle" in found.alarms[0]
     assert not found.passed
@@ -266,13 +267,18 @@ def test_every_op_has_faults_of_its_own() -> None:
 
 def test_several_processes_find_the_same(suite: str) -> None:
     installed = load()
-    assert execute(installed, suite, "i2s_quantize", processes=2) == execute(installed, suite, "i2s_quantize")
+    one, two = (execute(installed, suite, "i2s_quantize", processes=count, seed=5, count=14) for count in (1, 2))
+    assert one.planted == two.planted
+    # Reasons hold figures that vary, such as addresses.
+    fates = [[(each.key, each.number, each.text, each.killed) for each in found.drawn.fates] for found in (one, two)]
+    assert fates[0] == fates[1]
+    assert len(fates[0]) >= 14
 
 
 def test_large_workloads_are_left_out_with_a_line(installed: Installed, tmp_path: Path) -> None:
     path = tmp_path / "large.toml"
     path.write_text('title = "x"\n[[workloads]]\nop = "i2s_quantize"\nshapes = [{ n = 1 }, { n = 4194304 }]\n')
-    assert execute(installed, str(path)).left_out == ["i2s_quantize[n=4194304]/normal/aligned: 20 MiB"]
+    assert execute(installed, str(path), count=0).left_out == ["i2s_quantize[n=4194304]/normal/aligned: 20 MiB"]
 
 
 def test_the_command(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,11 +289,13 @@ def test_the_command(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told = CliRunner().invoke(app, ["--suite", suite, "--op", "i2s_quantize", "--json"])
     found = json.loads(told.stdout)
     assert told.exit_code == (0 if found["passed"] else 1)
+    assert found["drawn"]["count"] >= COUNT
     assert found["ops"]["i2s_quantize"]["everywhere"]["share"] == 1
     assert [each["workload"] for each in found["workloads"]] == [f"i2s_quantize[n={n}]/ties/aligned" for n in (1, 128, 133)]
     shown = CliRunner().invoke(app, ["--suite", suite, "--op", "i2s_quantize"])
     assert "i2s_quantize[n=133]/ties/aligned" in shown.stdout
     assert "Kill rate: " in shown.stdout
+    assert "again with --seed " in shown.stdout
 
 
 def test_a_document_tells_all(result: Result) -> None:

@@ -71,7 +71,7 @@ def test_an_honest_kernel_passes_with_every_guard(workers: Workers) -> None:
     for layout in ("aligned", "unaligned"):
         found = judged(workers, "honest", layout)
         assert found.status is Status.PASS, found.reason
-        assert found.guards == ("poison", "zones", "inputs", "pages", "nonfinite")
+        assert found.guards == ("poison", "zones", "inputs", "pages", "state", "nonfinite")
 
 
 def test_it_runs_in_another_process_which_is_kept(workers: Workers) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import locale
+import mmap
 import os
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
 import numpy as np
 
 from tritmark.harness.worker import Site
+from tritmark.harness.worker.tasks import Handle, resolve
 
 
 def identify(site: Site) -> tuple[int, str]:
@@ -51,3 +56,67 @@ def last_words(site: Site) -> None:
 def hang(site: Site) -> None:
     while True:
         pass
+
+
+def bytes_of(site: Site, handle: Handle) -> tuple[bytes, bool]:
+    array = resolve(site, handle)
+    return array.tobytes(), array.flags.writeable
+
+
+def overwrite(site: Site, handle: Handle) -> None:
+    resolve(site, handle)[...] = 0
+
+
+def poke(site: Site, handle: Handle) -> None:
+    """Write the byte, as native code does, which knows no flags."""
+    ctypes.memset(resolve(site, handle).ctypes.data, 0, 1)
+
+
+def peek(site: Site, handle: Handle, beyond: int) -> bytes:
+    """Read the byte so far from there."""
+    return ctypes.string_at(resolve(site, handle).ctypes.data + beyond, 1)
+
+
+def make_writable(site: Site, handle: Handle) -> None:
+    address = resolve(site, handle).ctypes.data
+    library = ctypes.CDLL(None, use_errno=True)
+    page = os.sysconf("SC_PAGE_SIZE")
+    if library.mprotect(ctypes.c_void_p(address & -page), ctypes.c_size_t(page), 3):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    ctypes.memset(address, 0, 1)
+
+
+def leave(site: Site, what: str) -> None:
+    """Leave something behind in the process."""
+    kept = site.kept.setdefault("left", [])
+    if what == "thread":
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    elif what == "timer":
+        signal.setitimer(signal.ITIMER_REAL, 100, 100)
+    elif what == "handler":
+        signal.signal(signal.SIGUSR2, lambda number, frame: None)
+    elif what == "environment":
+        os.environ["TRITMARK_LEFT"] = "yes"
+    elif what == "folder":
+        os.chdir("/")
+    elif what == "file":
+        kept.append(os.open("/dev/null", os.O_RDONLY))
+    elif what == "closed":
+        os.close(2)
+    elif what == "mapping":
+        file = os.memfd_create("mine")
+        os.ftruncate(file, 4096)
+        library = ctypes.CDLL(None)
+        library.mmap.restype = ctypes.c_void_p
+        library.mmap(None, ctypes.c_size_t(4096), 3, mmap.MAP_SHARED, file, ctypes.c_long(0))
+        os.close(file)
+    elif what == "executable":
+        kept.append(mmap.mmap(-1, 4096, prot=7, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    elif what == "locale":
+        now = locale.setlocale(locale.LC_ALL)
+        locale.setlocale(locale.LC_ALL, "C.UTF-8" if now == "C" else "C")
+
+
+def two_threads(site: Site) -> None:
+    for _ in range(2):
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()

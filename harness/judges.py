@@ -1,0 +1,160 @@
+"""Judges: processes that judge kernels on drawn cases side by side, on all cores, while nothing is timed.
+
+A judge holds the expected values and has workers of its own in which candidates run, so a candidate can reach no more than before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import forkserver
+from typing import TYPE_CHECKING
+
+from tritmark.harness.errors import TritmarkError
+from tritmark.harness.machine.cpu import BINDING, affinity
+from tritmark.harness.providers import Installed, load
+from tritmark.harness.record import Accuracy, Status
+from tritmark.harness.spec import Variant
+from tritmark.harness.validate.accuracy import Judged
+from tritmark.harness.validate.compare import BrokenReferenceError
+from tritmark.harness.validate.drawn import Draw, Part, judge_parts, merged
+from tritmark.harness.worker import Workers
+from tritmark.harness.worker.process import CONTEXT, importing, prepare
+
+if TYPE_CHECKING:
+    from tritmark.harness.candidate import Candidate
+
+MOST = 8
+"""Judges, however many cores there are: each has processes of its own beside it."""
+
+ON_DEVICE, ON_HOST = 3, 6
+"""Variants that one judge has at work at a time, so that few processes hold a device's context or a host's memory."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What candidates are allowed; see Workers."""
+
+    candidates: tuple[Candidate, ...]
+    isolated: bool
+    timeout_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Variants of one key, by id, and the cases that they are judged on. Can be pickled."""
+
+    variants: tuple[str, ...]
+    draw: Draw
+
+
+def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Iterator[tuple[Variant, Judged]]:
+    """Judge every variant of every task; each as soon as all that was to be seen of it was.
+
+    Without isolation everything runs in this process, one after the other.
+    """
+    variants = {variant.id: variant for variant in installed.registry.variants}
+    jobs = min(MOST, len(affinity()))
+    if not limits.isolated:
+        for task in tasks:
+            yield from _told(variants, [_judged(installed, task, limits)])
+        return
+    split = _split(installed, variants, tasks, jobs)
+    if not split:
+        return
+    prepare()
+    address: str = vars(forkserver._forkserver)["_forkserver_address"]
+    pool = ProcessPoolExecutor(min(jobs, sum(map(len, split))), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address))
+    try:
+        of: dict[Future[list[tuple[str, Part | Accuracy]]], int] = {}
+        for number, parts in enumerate(split):
+            with importing():
+                of |= {pool.submit(_work, part, limits): number for part in parts}
+        done: dict[int, list[list[tuple[str, Part | Accuracy]]]] = {}
+        for future in as_completed(of):
+            number = of[future]
+            done.setdefault(number, []).append(future.result())
+            if len(done[number]) == len(split[number]):
+                yield from _told(variants, done.pop(number))
+    finally:
+        for process in list((pool._processes or {}).values()):
+            process.kill()  # what goes on now is for nobody, and its workers end with it
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _split(installed: Installed, variants: dict[str, Variant], tasks: Sequence[Task], jobs: int) -> list[list[Task]]:
+    """Each task's variants in few at a time, their cases in as many parts as keep all judges at work."""
+    chunks = []
+    for task in tasks:
+        own_memory = installed.registry.devices[task.draw.key.device].memory is not None
+        step = ON_DEVICE if own_memory else ON_HOST
+        chunks += [replace(task, variants=task.variants[start : start + step]) for start in range(0, len(task.variants), step)]
+    parts = max(1, -(-jobs // max(1, len(chunks))))
+    return [[replace(chunk, draw=replace(chunk.draw, part=part, parts=parts)) for part in range(parts)] for chunk in chunks]
+
+
+def _told(variants: dict[str, Variant], parts: Sequence[list[tuple[str, Part | Accuracy]]]) -> Iterator[tuple[Variant, Judged]]:
+    for each in zip(*parts, strict=True):
+        found = [part for _, part in each]
+        failed = next((part for part in found if isinstance(part, Accuracy)), None)
+        yield variants[each[0][0]], merged([part for part in found if isinstance(part, Part)]) if failed is None else Judged(failed, None)
+
+
+@dataclass(slots=True)
+class _Judge:
+    """What a judge has loaded."""
+
+    installed: Installed | None = None
+
+
+_HERE = _Judge()
+
+
+def _begin(environment: dict[str, str], cores: frozenset[int], candidates: tuple[Candidate, ...], address: str) -> None:
+    """Make this new process a judge."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # its parent is the server that forked it, which ends with the harness
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.sched_setaffinity(0, cores)
+    affinity()
+    os.environ.clear()
+    # Threads that wait by spinning take the cores from the others, where there are more of them than cores.
+    os.environ.update({"OMP_WAIT_POLICY": "passive", **environment})
+    os.environ.pop(BINDING[0], None)  # each judge's worker would bind its threads to the same cores
+    # A judge's own workers come from the server that it came from: another one would import everything anew.
+    server = forkserver._forkserver
+    vars(server).update(_forkserver_address=address, ensure_running=lambda: None)
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+    _HERE.installed = load(candidates)
+
+
+def _work(task: Task, limits: Limits) -> list[tuple[str, Part | Accuracy]]:
+    """What a judge does."""
+    assert _HERE.installed is not None
+    return _judged(_HERE.installed, task, limits)
+
+
+def _judged(installed: Installed, task: Task, limits: Limits) -> list[tuple[str, Part | Accuracy]]:
+    variants = {variant.id: variant for variant in installed.registry.variants}
+    chosen = [variants[each] for each in task.variants]
+    op = installed.ops[task.draw.key.op]
+    with Workers(
+        installed, limits.candidates, isolated=limits.isolated, timeout_s=limits.timeout_s, memory_bytes=limits.memory_bytes
+    ) as workers:
+        try:
+            each = [workers.of(variant) for variant in chosen]
+            parts = judge_parts(op, [(worker.variant, worker.device) for worker in each], task.draw)
+            return list(zip(task.variants, parts, strict=True))
+        except BrokenReferenceError as error:
+            reason = str(error)
+        except TritmarkError as error:
+            reason = f"{type(error).__name__}: {error}"
+    return [(each, Accuracy(status=Status.ERROR, reason=reason)) for each in task.variants]

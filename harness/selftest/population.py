@@ -1,0 +1,226 @@
+"""Draws faults for every op, has each judged, and says which share of them is killed, with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tritmark.harness.machine.cpu import physical_cores
+from tritmark.harness.selftest import apart, apart_oracle, drawn_faults
+from tritmark.harness.selftest.apart import ApartFault
+from tritmark.harness.selftest.domain import Domain, NothingAdmittedError, reach
+from tritmark.harness.selftest.oracle import Oracle
+from tritmark.harness.selftest.right import keys, right
+from tritmark.harness.selftest.struck import variant
+from tritmark.harness.spec import Fault, KernelKey, Workload
+
+if TYPE_CHECKING:
+    from tritmark.harness.providers import Installed
+
+GOAL = 0.98
+"""The share of drawn faults that has to be killed."""
+CONFIDENCE = 0.95
+COUNTS = {"full": 500}
+"""How many faults are drawn for each op, by suite."""
+COUNT = 24
+"""That of every other suite."""
+APART = {"full": 12}
+"""How many faults are drawn of each kind that outputs do not show (see apart), for each op that has a kernel here, by suite."""
+FEW_APART = 2
+"""That of every other suite, and of one of the kinds, by turns: each takes about a second."""
+CASES = 120
+"""How many cases are drawn where the suite does not say."""
+CHUNK = 25
+"""Faults that are judged on the same cases; each chunk's are drawn anew, so what one draw of cases lacks is met by few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Faults of one key, by number, that are judged together."""
+
+    key: KernelKey
+    numbers: tuple[int, ...]
+    seed: int
+    cases: int
+    corners: tuple[Workload, ...]
+    reach: tuple[tuple[str, int], ...]
+    apart: str = ""
+    """The kind of faults that outputs do not show; "" for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of one drawn fault."""
+
+    key: KernelKey
+    number: int
+    kind: str
+    text: str
+    reason: str
+    """Why the judgement fails the kernel; "" where it passes it: the fault survives."""
+    struck: int | None
+    """How often the fault did what it does while it was judged; 0: no case that was judged fires it. None where that is not counted."""
+
+    @property
+    def killed(self) -> bool:
+        return self.reason != ""
+
+
+@dataclass(slots=True)
+class Drawn:
+    """All drawn faults of an invocation."""
+
+    seed: int
+    fates: list[Fate] = field(default_factory=list)
+    equivalent: int = 0
+    """Draws that do no harm, which are not counted."""
+    alarms: list[str] = field(default_factory=list)
+    """Kernels without a fault that fail, and why."""
+
+    def by(self, what: str) -> Mapping[str, tuple[int, int]]:
+        """Killed and all, by "op" or "kind"."""
+        found: dict[str, tuple[int, int]] = {}
+        for each in self.fates:
+            name = each.key.op if what == "op" else each.kind
+            killed, count = found.get(name, (0, 0))
+            found[name] = killed + each.killed, count + 1
+        return found
+
+    @property
+    def killed(self) -> int:
+        return sum(each.killed for each in self.fates)
+
+    @property
+    def share(self) -> float:
+        """Killed of all; 1 where there is none."""
+        return self.killed / len(self.fates) if self.fates else 1.0
+
+    @property
+    def survivors(self) -> list[Fate]:
+        return [each for each in self.fates if not each.killed]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the goal may be reached: the interval's upper end is not under it."""
+        return not self.alarms and interval(self.killed, len(self.fates))[1] >= GOAL
+
+
+def interval(killed: int, count: int) -> tuple[float, float]:
+    """The share's exact interval (Clopper and Pearson 1934) at CONFIDENCE; (0, 1) where there is nothing."""
+    from scipy.stats import binomtest
+
+    if not count:
+        return 0.0, 1.0
+    found = binomtest(killed, count).proportion_ci(CONFIDENCE, method="exact")
+    return float(found.low), float(found.high)
+
+
+def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | None = None) -> list[Chunk]:
+    """The work: `count` faults for each op that matches the glob and that the suite has.
+
+    They go over the op's keys by turns, but where they are few: then all are of one key, which is drawn, because a key's cases cost more
+    than further faults that are judged on them.
+    """
+    wanted = COUNTS.get(suite, COUNT) if count is None else count
+    by_op: dict[str, list[Workload]] = {}
+    for item in installed.suite(suite).selected:
+        if fnmatchcase(item.workload.op, op):
+            by_op.setdefault(item.workload.op, []).append(item.workload)
+    found = []
+    for name, workloads in by_op.items():
+        every = keys(installed, name)
+        cases = max((workload.drawn for workload in workloads), default=0) or CASES
+        sizes = tuple(reach([workload.axes for workload in workloads]).items())
+        if wanted <= CHUNK:
+            every = [every[int(np.random.default_rng([seed, len(name)]).integers(len(every)))]]
+        for nth, key in enumerate(every):
+            numbers = range(nth, wanted, len(every))
+            for start in range(0, len(numbers), CHUNK):
+                corners = _corners(installed, key, workloads)
+                found.append(Chunk(key, tuple(numbers[start : start + CHUNK]), seed, cases, corners, sizes))
+        if wanted:
+            found += _apart(installed, suite, every[0], Chunk(every[0], (), seed, cases, (), sizes))
+    return found
+
+
+def _apart(installed: Installed, suite: str, key: KernelKey, like: Chunk) -> list[Chunk]:
+    """Of an op that has a kernel here: the reference that stands in for one takes memory and time as it likes."""
+    if all(refusal is not None for _, refusal in installed.registry.candidates(key)):
+        return []
+    if suite in APART:
+        return [replace(like, apart=kind, numbers=tuple(range(APART[suite]))) for kind in apart.KINDS]
+    return [replace(like, apart=apart.KINDS[(like.seed + len(key.op)) % len(apart.KINDS)], numbers=tuple(range(FEW_APART)))]
+
+
+_CORNER = 1 << 18
+"""Elements of inputs up to which the suite's workloads are judged beside the cases that are drawn."""
+
+
+def _corners(installed: Installed, key: KernelKey, workloads: Sequence[Workload]) -> tuple[Workload, ...]:
+    op = installed.ops[key.op]
+    limits = right(installed, key).constraints
+    return tuple(
+        each
+        for each in workloads
+        if not each.drawn
+        and sum(prod(each.axes.get(axis, 1) for axis in tensor.axes) for tensor in op.inputs) <= _CORNER
+        and all(limit.refusal(each.axes) is None for limit in limits)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a chunk gave."""
+
+    fates: tuple[Fate, ...]
+    equivalent: int
+    alarms: tuple[str, ...]
+
+
+def judged(installed: Installed, chunk: Chunk) -> Done:
+    """Draw the faults of a chunk and judge them, beside a kernel without a fault."""
+    if chunk.apart:
+        return _judged_apart(installed, chunk)
+    there = right(installed, chunk.key)
+    seed = int(np.random.SeedSequence([chunk.seed, drawn_faults.mark(chunk.key), chunk.numbers[0]]).generate_state(1)[0])
+    oracle = Oracle(there, chunk.cases, chunk.corners, seed, physical_cores())
+    none, _ = variant(there, lambda at: False, None, False, 0)
+    (honest,) = oracle.judged([none])
+    if honest.reason:
+        return Done((), 0, (f"{chunk.key}: {honest.reason}",))
+    faults = [
+        each
+        for provider in installed.providers.values()
+        for each in provider.faults()
+        if isinstance(each, Fault) and each.op == chunk.key.op and each.only(chunk.key)
+    ]
+    domain = Domain(there, dict(chunk.reach), physical_cores())
+    drawn = []
+    for number in chunk.numbers:
+        try:
+            drawn.append(drawn_faults.draw(domain, faults, honest.calls, chunk.seed, number))
+        except NothingAdmittedError:
+            continue
+    made = [variant(there, each.trigger.fires, each.effect, each.trigger.reports, [chunk.seed, each.number]) for each in drawn]
+    found = oracle.judged([candidate for candidate, _ in made])
+    fates = [
+        Fate(chunk.key, fault.number, fault.kind, fault.text, judgement.reason, kept.struck)
+        for fault, judgement, (_, kept) in zip(drawn, found, made, strict=True)
+    ]
+    return Done(tuple(fates), sum(each.equivalent for each in drawn), ())
+
+
+def _judged_apart(installed: Installed, chunk: Chunk) -> Done:
+    sizes = dict(chunk.reach)
+    honest = apart_oracle.judge(installed, ApartFault(chunk.key, chunk.apart, apart.HONEST, chunk.seed), sizes, chunk.seed)
+    if honest:
+        return Done((), 0, (f"{chunk.key}: {chunk.apart}: {honest}",))
+    faults = [ApartFault(chunk.key, chunk.apart, number, chunk.seed) for number in chunk.numbers]
+    reasons = [apart_oracle.judge(installed, fault, sizes, chunk.seed + 1 + fault.number) for fault in faults]
+    fates = [Fate(chunk.key, fault.number, fault.kind, fault.text, why, None) for fault, why in zip(faults, reasons, strict=True)]
+    return Done(tuple(fates), 0, ())

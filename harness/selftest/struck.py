@@ -1,0 +1,96 @@
+"""A right kernel with a drawn fault in it, as a variant: it runs the right one, then does what its fault does where its trigger fires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.selftest.domain import Array
+from tritmark.harness.selftest.effects import Doing, Effect
+from tritmark.harness.selftest.right import Right
+from tritmark.harness.selftest.triggers import Situation
+from tritmark.harness.spec import Arrays, Axes, Launch, Tier, Values, Variant
+
+NAME = "drawn-fault"
+
+
+@dataclass
+class Kept:
+    """What the kernel keeps between its launches, as static variables would."""
+
+    rng: np.random.Generator
+    calls: int = 0
+    struck: int = 0
+    """How often the fault did something."""
+    last: Mapping[str, Array] | None = None
+
+
+@dataclass
+class Struck:
+    """A launch of it."""
+
+    right: Right
+    inner: Launch
+    kept: Kept
+    fires: Callable[[Situation], bool]
+    effect: Effect | None
+    reports: bool
+    inputs: Arrays
+    outputs: Arrays
+    axes: Axes
+    threads: int
+    ran: str = ""
+    runs: int = 0
+    threads_used: int = 1
+    bad: int = -1
+    pointer: int | None = None
+    _finite: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        self._finite = tuple(
+            each.name for each in self.right.op.inputs if each.values is Values.FINITE and each.axes and each.dtype == "float32"
+        )
+
+    def run(self) -> None:
+        self.runs += 1
+        before = {name: np.array(value) for name, value in self.outputs.items()} if self.effect is not None else {}
+        self.inner.run()
+        self.ran, self.threads_used, self.bad = NAME, self.inner.threads_used, self.inner.bad
+        if self.effect is None:
+            return
+        # Calls that had something to report are counted by nobody: there is nothing in them that a fault in outputs could change.
+        self.kept.calls += self.bad < 0
+        # Outputs mean nothing where something is reported, and reports are not what the other faults get wrong.
+        if self.reports == (self.bad >= 0):
+            self._strike(self.effect, before)
+        self.kept.last = {name: np.array(value) for name, value in self.outputs.items()}
+
+    def _strike(self, effect: Effect, before: Mapping[str, Array]) -> None:
+        told = {self._finite[0]: self.bad} if self.reports and self._finite else {}
+        at = Situation(
+            self.axes, self.threads, self.inputs, self.outputs, self.right.decode, self.kept.calls, self.runs, self.kept.rng, told
+        )
+        if not self.fires(at):
+            return
+        self.kept.struck += 1
+        doing = Doing(at, before, self.kept.last, self.bad)
+        with np.errstate(all="ignore"):
+            effect.strike(doing)
+        self.bad = doing.bad
+
+
+def variant(right: Right, fires: Callable[[Situation], bool], effect: Effect | None, reports: bool, seed: Any) -> tuple[Variant, Kept]:
+    """A new one, that has kept nothing, and what it keeps. `effect` None: it is right."""
+    kept = Kept(np.random.default_rng(seed))
+
+    def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+        launch: Launch = Struck(
+            right, right.bind(inputs, outputs, axes, threads), kept, fires, effect, reports, inputs, outputs, axes, threads
+        )  # fmt: skip
+        return launch
+
+    made = Variant(key=right.key, name=NAME, tier=Tier.REFERENCE, summary="", bind=bind, constraints=right.constraints)
+    return made, kept

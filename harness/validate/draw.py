@@ -1,0 +1,335 @@
+"""Test cases drawn at random, so that whatever one shape, layout, thread count or kind of value triggers has its chance in every Record.
+
+In half of the cases an axis takes every residue modulo RESIDUES equally often (a Latin hypercube: shuffled decks, dealt anew when they are
+empty), in the others every power of two up to that as its greatest divisor of this kind. Families, thread counts and layouts are dealt in
+the same way. What meets what is steered: of several cases that could be dealt next, the one with most pairs of
+classes (see coverage) that no case had yet is taken, so that all pairs meet early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system",
+IEEE Transactions on Software Engineering 23, 1997).
+
+Shapes that a kernel's constraints or a format refuse are rounded to ones that they admit, never dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from math import prod
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import Axes, MaxSize, MinSize, MultipleOf, Op, Sizes, Tensor, Variant, Workload
+from tritmark.harness.validate.coverage import Tally, axis_class, classes, factors
+from tritmark.harness.validate.placement import Placement, named
+
+RESIDUES = 128
+"""Residues of an axis that are dealt equally often: twice the widest vector of any instruction set, in bytes."""
+
+THREADS = (1, 2, 3, 5, 7)
+"""Thread counts beside the number of cores: few, and odd ones that divide no tile."""
+
+LAYOUTS = ("aligned", "one array off", "every array off", "ragged rows")
+"""How arrays lie: at multiples of the alignment, one of them elsewhere, each at an offset of its own, and with rows apart."""
+
+_POWERS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+_LONG = 8
+"""One in so many cases takes the larger sizes of an axis."""
+
+_CHOICES = 12
+"""Cases that are considered for each that is taken: of 240 cases of a product 99 % of all pairs meet, with 6 it is 97 %."""
+
+_MOST_ELEMENTS = 1 << 18
+"""Elements of all inputs of a case. Larger ones cost more than they can show: what only size triggers is measured workloads' part."""
+
+_MOST_WORK = 1 << 23
+"""The product of all axes, which for a product is how many multiplications the reference does."""
+
+_TRIES = 24
+"""For a class that no case is in yet."""
+
+_FACTORS = tuple(1 << power for power in range(1, 13))
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One test case."""
+
+    number: int
+    """Its place in the order of the draw, from 0."""
+    axes: Mapping[str, int]
+    family: str
+    threads: int
+    layout: str
+    placement: Placement
+    seed: int
+    """Of its data, and of what else is random about it."""
+
+    def __str__(self) -> str:
+        shape = ", ".join(f"{axis}={size}" for axis, size in self.axes.items())
+        return f"{shape} ({self.family}, {self.layout}, {self.threads} thread{'s' * (self.threads > 1)})"
+
+
+class _Deck(Generic[T]):
+    """Deals the members of a sequence in random order, each as often as the others."""
+
+    def __init__(self, members: Sequence[T], rng: np.random.Generator) -> None:
+        self.members, self._rng = members, rng
+        self._left: list[int] = []
+
+    def look(self) -> int:
+        """The place of a member that may be dealt next."""
+        if not self._left:
+            self._left = list(range(len(self.members)))
+        return self._left[int(self._rng.integers(len(self._left)))]
+
+    def take(self, place: int) -> T:
+        """Deal the member of that place."""
+        self._left.remove(place)
+        return self.members[place]
+
+    def deal(self) -> T:
+        return self.take(self.look())
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A size that may be dealt, and what that takes out of which deck."""
+
+    size: int
+    deck: _Deck[int]
+    place: int
+
+
+class _Axis:
+    """Sizes of one axis."""
+
+    def __init__(self, sizes: Sizes, rng: np.random.Generator) -> None:
+        self._sizes, self._rng = sizes, rng
+        # A short axis takes each of its sizes equally often, a longer one each residue.
+        self._short = sizes.usual <= RESIDUES
+        self._deck = _Deck(range(1, sizes.usual + 1) if self._short else range(RESIDUES), rng)
+        self._often = _Deck(sizes.often, rng)
+        self._powers = _Deck(() if self._short else _POWERS, rng)
+
+    def look(self, *, long: bool) -> _Size:
+        """A size that may be dealt next."""
+        sizes = self._sizes
+        if sizes.often and self._rng.random() < 0.5:
+            place = self._often.look()
+            return _Size(sizes.often[place], self._often, place)
+        place = self._deck.look()
+        if self._short:
+            size = int(self._rng.integers(sizes.usual, sizes.most + 1)) if long else self._deck.members[place]
+            return _Size(size, self._deck, place)
+        # In half of the cases as likely under the geometric mean of the range as over it, so short ones are not rare.
+        most = sizes.most if long else sizes.usual
+        rough = int(self._rng.integers(1, most + 1) if self._rng.random() < 0.5 else np.exp(self._rng.uniform(0, np.log(most))))
+        if self._rng.random() < 0.5:
+            # Whole vectors, which are rare among residues, and the fast way of most kernels.
+            place = self._powers.look()
+            power = self._powers.members[place]
+            return _Size(power * (rough // power | 1), self._powers, place)
+        return _Size(rough // RESIDUES * RESIDUES + self._deck.members[place] or RESIDUES, self._deck, place)
+
+
+class Drawer:
+    """Draws cases of one op for variants with the same constraints.
+
+    `format` is the key's; `cores` the thread count called "all"; `threaded`: the device works with the host's threads.
+    """
+
+    def __init__(self, op: Op, variant: Variant, *, cores: int, threaded: bool, seed: int) -> None:
+        self._op, self._variant = op, variant
+        mark = sha256(repr((op.name, variant.key, variant.constraints, sorted(variant.dense))).encode()).digest()
+        self._rng = np.random.default_rng([seed, int.from_bytes(mark[:8], "little")])
+        self._axes = {axis: _Axis(op.sizes.get(axis, Sizes()), self._rng) for axis in op.axes}
+        self._families = _Deck(op.families, self._rng)
+        self._threads = _Deck(tuple(dict.fromkeys((*THREADS, cores))) if threaded else (cores,), self._rng)
+        self._ragged = [tensor for tensor in op.inputs if tensor.rows_apart and tensor.name not in variant.dense]
+        self._layouts = _Deck(LAYOUTS if self._ragged else LAYOUTS[:-1], self._rng)
+        self._arrays = [tensor for tensor in (*op.inputs, *op.outputs) if tensor.axes]
+        self.tally = Tally(factors(op, self._threads.members, self._layouts.members))
+        self._dealt = 0
+        self.refused: set[str] = set()
+        """Classes that the constraints do not admit, as far as was tried."""
+        self._number = 0
+
+    def draw(self, count: int, corners: Sequence[Workload] = ()) -> list[Drawn]:
+        """The corners, `count` cases beside them, and more for classes that none of these is in."""
+        cases = [case for corner in corners if (case := self._corner(corner)) is not None]
+        cases += [case for _ in range(count) if (case := self._next()) is not None]
+        for factor, found in self.tally.factors.items():
+            for wanted in found:
+                if wanted not in self.tally.singles:
+                    case = self._in_class(factor, wanted)
+                    if case is None:
+                        self.refused.add(wanted)
+                    else:
+                        cases.append(case)
+        return cases
+
+    @property
+    def missing(self) -> list[str]:
+        """Classes that the contract and the constraints admit, as far as was tried, and that no case is in."""
+        return [each for each in self.tally.missing if each not in self.refused]
+
+    def _corner(self, corner: Workload) -> Drawn | None:
+        """A workload of a suite, as a case of the sequence; None where nothing near it is admitted."""
+        axes = fitting(self._op, self._variant, corner.axes)
+        if axes is None:
+            return None
+        itemsizes = {tensor.name: _itemsize(tensor, self._variant) for tensor in self._arrays}
+        placement = named(corner.layout, itemsizes, frozenset(tensor.name for tensor in self._ragged))
+        layout = "ragged rows" if placement.gaps else "every array off" if placement.offsets else "aligned"
+        return self._taken(Drawn(self._number, axes, corner.family, self._threads.deal(), layout, placement, self._seed()))
+
+    def _next(self) -> Drawn | None:
+        """The next case; None where its shape, and what is near it, is not admitted."""
+        self._dealt += 1
+        long = str(self._rng.choice(list(self._axes))) if self._dealt % _LONG == 0 else ""
+        decks = (self._families, self._threads, self._layouts)
+        best: tuple[int, dict[str, int], dict[str, _Size], tuple[int, int, int]] | None = None
+        for _ in range(_CHOICES):
+            family, threads, layout = (deck.look() for deck in decks)
+            looked = {axis: each.look(long=axis == long) for axis, each in self._axes.items()}
+            axes = self._shape({axis: each.size for axis, each in looked.items()}, long)
+            found = classes(self._op, axes, self._families.members[family], self._threads.members[threads], self._layouts.members[layout])
+            new = self.tally.new(found)
+            if best is None or new > best[0]:
+                best = new, axes, looked, (family, threads, layout)
+        assert best is not None
+        for each in best[2].values():
+            each.deck.take(each.place)
+        family, threads, layout = best[3]
+        return self._made(best[1], self._families.take(family), self._threads.take(threads), self._layouts.take(layout))
+
+    def _in_class(self, factor: str, wanted: str) -> Drawn | None:
+        """A case of that class, or None if none of many tries gives one: constraints round it away."""
+        for _ in range(_TRIES):
+            family = wanted.removesuffix(" values") if factor == "family" else self._families.deal()
+            layout = wanted if factor == "layout" else self._layouts.deal()
+            threads = int(wanted.split(maxsplit=1)[0]) if factor == "threads" else self._threads.deal()
+            axes = {axis: each.look(long=False).size for axis, each in self._axes.items()}
+            if factor in axes:
+                sizes = self._op.sizes.get(factor, Sizes())
+                fit = [size for size in range(1, 4 * RESIDUES + 1) if axis_class(factor, size, sizes) == wanted]
+                axes[factor] = int(self._rng.choice(fit))
+            rounded = fitting(self._op, self._variant, self._shape(axes, factor))
+            if rounded is not None and classes(self._op, rounded, family, threads, layout)[factor] == wanted:
+                return self._made(rounded, family, threads, layout)
+        return None
+
+    def _made(self, axes: Axes, family: str, threads: int, layout: str) -> Drawn | None:
+        rounded = fitting(self._op, self._variant, axes)
+        if rounded is None:
+            return None
+        return self._taken(Drawn(self._number, rounded, family, threads, layout, self._placed(layout), self._seed()))
+
+    def _taken(self, case: Drawn) -> Drawn:
+        self._number += 1
+        self.tally.add(self.classes(case))
+        return case
+
+    def classes(self, case: Drawn) -> dict[str, str]:
+        """Which class of each factor a case is in."""
+        return classes(self._op, case.axes, case.family, case.threads, case.layout)
+
+    def _seed(self) -> int:
+        return int(self._rng.integers(1 << 62))
+
+    def _shape(self, axes: dict[str, int], kept: str) -> dict[str, int]:
+        """The axes, shortened where they are too much, the axis `kept` last, and rounded to the constraints."""
+        while self._too_much(axes):
+            rest = [axis for axis in axes if axis != kept and axes[axis] > 1] or list(axes)
+            largest = max(rest, key=lambda axis: axes[axis])
+            axes[largest] = max(1, axes[largest] // 2 + int(self._rng.integers(2)))
+        return fitting(self._op, self._variant, axes, encoded=False) or axes
+
+    def _too_much(self, axes: Axes) -> bool:
+        elements = sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in self._arrays)
+        return elements > _MOST_ELEMENTS or prod(axes.values()) > _MOST_WORK * (1 if len(axes) > 2 else _MOST_ELEMENTS)
+
+    def _placed(self, layout: str) -> Placement:
+        rng, names = self._rng, [tensor.name for tensor in self._arrays]
+        if layout == "aligned":
+            return Placement()
+        flush = bool(rng.random() < 0.5)
+        if layout == "one array off":
+            return Placement({str(rng.choice(names)): int(rng.integers(1, 64))}, flush=False)
+        offsets = {name: int(rng.integers(64)) for name in names}
+        gaps = {tensor.name: self._gap(tensor) for tensor in self._ragged if layout == "ragged rows"}
+        return Placement(offsets, gaps, flush=flush)
+
+    def _gap(self, tensor: Tensor) -> int:
+        """Bytes: a few odd elements, a vector, a cache line, or many."""
+        width = int(self._rng.choice([4, 12, 20, 28, 32, 64, 128, 1028]))
+        return width if self._rng.random() < 0.5 else int(self._rng.integers(4, 512))
+
+
+def fitting(op: Op, variant: Variant, axes: Axes, *, encoded: bool = True) -> dict[str, int] | None:
+    """The axes, or near ones that the variant's constraints and, if `encoded`, its format admit; None where none are found.
+
+    Larger ones are tried first: rounded up to multiples of ever higher powers of two, then as few axes as possible of those.
+    """
+    axes = _bounded(variant, axes)
+    if _admitted(op, variant, axes, encoded):
+        return axes
+    for factor in _FACTORS:
+        rounded = {axis: -(-size // factor) * factor for axis, size in axes.items()}
+        for candidate in (rounded, *({**axes, axis: size} for axis, size in rounded.items())):
+            if _admitted(op, variant, candidate, encoded):
+                return _restored(op, variant, axes, candidate, encoded)
+    # A least size, or one of a few.
+    for power in _FACTORS:
+        for axis in axes:
+            for size in (axes[axis] * power, max(1, axes[axis] // power), power):
+                candidate = {**axes, axis: size}
+                if _admitted(op, variant, candidate, encoded):
+                    return candidate
+    return None
+
+
+def _bounded(variant: Variant, axes: Axes) -> dict[str, int]:
+    """The axes within the limits that say what they want, sizes spread over what is left of the range."""
+    found = dict(axes)
+    for limit in variant.constraints:
+        if isinstance(limit, MaxSize) and limit.size > 0:
+            found[limit.axis] = 1 + (found[limit.axis] - 1) % limit.size
+    for limit in variant.constraints:
+        if isinstance(limit, MinSize) and found[limit.axis] < limit.size:
+            found[limit.axis] += limit.size
+    for limit in variant.constraints:
+        if isinstance(limit, MultipleOf):
+            found[limit.axis] = -(-found[limit.axis] // limit.factor) * limit.factor
+    return found
+
+
+def _restored(op: Op, variant: Variant, axes: Axes, rounded: dict[str, int], encoded: bool) -> dict[str, int]:
+    """As many axes as they were as is admitted."""
+    for axis, size in axes.items():
+        candidate = {**rounded, axis: size}
+        if candidate != rounded and _admitted(op, variant, candidate, encoded):
+            rounded = candidate
+    return rounded
+
+
+def _admitted(op: Op, variant: Variant, axes: Axes, encoded: bool) -> bool:
+    if any(constraint.refusal(axes) is not None for constraint in variant.constraints):
+        return False
+    if not encoded or variant.key.format == "none":
+        return True
+    try:
+        op.encode(op.generate(axes, op.families[0], np.random.default_rng(0)), axes, variant.key.format)
+    except InvalidArgumentError:
+        return False
+    return True
+
+
+def _itemsize(tensor: Tensor, variant: Variant) -> int:
+    return named_dtype(variant.key.dtype if tensor.dtype == "key" else tensor.dtype).itemsize

@@ -1,0 +1,266 @@
+"""A variant judged on cases that are drawn: see draw for what they are, and trial for what each is looked at for.
+
+In each case the launch runs on one set of data, then on others written into the same memory, then many times over. Where inputs have to be
+finite, some runs have values that are not. Which end of its arrays lies at a page that traps changes from case to case.
+
+What a verdict can promise: a fault that shows in a share p of calls, whatever the case, passes n calls with (1 - p)^n. The rarest that
+would have been seen with 95 % is so 1 - 0.05^(1/n).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.record import Status
+from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Variant, Workload
+from tritmark.harness.validate.accuracy import NONFINITE_ROUNDS, Judged, trapped
+from tritmark.harness.validate.cases import Cases, Material
+from tritmark.harness.validate.draw import Drawer, Drawn
+from tritmark.harness.validate.state import StateWatch
+from tritmark.harness.validate.trial import GUARDS, ISOLATED, BrokenCandidateError, Setting, Tally, Trial
+from tritmark.harness.worker.remote import SharedMemory
+from tritmark.harness.worker.shared import Edge
+
+CONFIDENCE = 0.95
+"""With which the rarest fault would have been seen."""
+
+_REPEATED_BYTES = 1 << 16
+_MOST_REPEATS = 40
+"""A case is repeated as often as its outputs fit into _REPEATED_BYTES, at most so often: all cases together make some 10,000 calls then,
+and repeating takes no longer than the rest."""
+
+_KEPT = 16
+"""Data of cases that are kept for the next variant of the same key."""
+
+ENOUGH_FAILED = 32
+"""Cases that failed after which no more are judged: what they have in common shows by then."""
+
+LEAST_FAILED = 4
+"""Fewer have something in common by chance: of four random cases all are in a given class of half the cases with 6 %."""
+
+_TELLING = 0.5
+"""A class that more than this share of all cases is in says nothing about those that fail."""
+
+
+@dataclass(slots=True)
+class Data:
+    """Inputs and expected outputs of cases, made when they are asked for, and kept for the other variants of a key."""
+
+    op: Op
+    key: KernelKey
+    _known: OrderedDict[tuple[object, ...], Cases | None] = field(default_factory=OrderedDict)
+
+    def of(self, case: Drawn) -> Cases | None:
+        """Two sets of data; None where the key's format cannot hold them. Raises BrokenReferenceError."""
+        mark = (tuple(case.axes.items()), case.family, case.seed)
+        if mark not in self._known:
+            while len(self._known) >= _KEPT:
+                self._known.popitem(last=False)
+            workload = Workload(op=self.op.name, axes=case.axes, family=case.family)
+            try:
+                self._known[mark] = Material(self.op, workload, case.seed, salt=True).cases(self.key)
+            except InvalidArgumentError:
+                self._known[mark] = None
+        return self._known[mark]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What judging some of the cases of a variant gave. Can be pickled."""
+
+    judged: Judged
+    missing: tuple[str, ...]
+    """Classes that the contract and the constraints admit and that no case is in."""
+    covered: tuple[str, ...]
+    cases: Counter[str]
+    """How many cases each class had; under "" how many there were."""
+    failed: Counter[str]
+    """The same of those that failed."""
+
+
+class DrawnJudgement:
+    """One variant on one case after the other. `device` None: it works in this process, on the host's memory."""
+
+    def __init__(self, op: Op, variant: Variant, *, device: Device | None) -> None:
+        self._op, self._variant, self._device = op, variant, device
+        memory = device.memory() if device is not None and device.memory is not None else None
+        self._tally = Tally(op, guards=(*GUARDS, *ISOLATED) if isinstance(memory, SharedMemory) else GUARDS)
+        self._watch: StateWatch | None = None
+        self._worker = getattr(memory, "worker", None)
+        self._first_failed = ""
+        self._broken = ""
+        self._cases: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more is to be learned: it broke, or failed often enough to see what its failures have in common."""
+        return bool(self._broken) or self._failed[""] >= ENOUGH_FAILED
+
+    @property
+    def failed(self) -> bool:
+        """Whether it broke or failed in some case."""
+        return self._failed[""] > 0
+
+    def judge(self, case: Drawn, cases: Cases, classes: Mapping[str, str]) -> None:
+        """Run it on a case, which is in these classes."""
+        tally, setting = self._tally, Setting(self._op, self._variant, case.axes, case.placement, case.threads, self._device)
+        before, tally.where = tally.complaints, str(case)
+        edge: Edge = "start" if case.number % 2 else "end"
+        trial: Trial | None = None
+        try:
+            if self._watch is None:
+                self._watch = StateWatch(self._worker)
+            self._watch.threads = max(self._watch.threads, case.threads)
+            trial = Trial(setting, cases.first, case.seed, edge)
+            trial.run(tally, cases.first)
+            self._watch.begin()
+            trial.run_nonfinite(tally, cases.first, NONFINITE_ROUNDS)
+            last = cases.first
+            if cases.second is not None:
+                last = cases.second
+                if cases.in_place:
+                    trial.refill(last)
+                else:
+                    trial = trial.successor(tally, last, case.seed + 1, edge)
+                trial.run(tally, last)
+            trial.repeat(tally, last, _repeats(cases))
+        except BrokenCandidateError as error:
+            self._broken = f"{error}{trapped(setting, cases.first, case.seed, edge, error)}; in {case}"
+        if trial is not None:
+            trial.testify(tally)
+        failed = bool(self._broken) or tally.complaints > before
+        if failed:
+            self._first_failed = self._first_failed or str(case)
+        for each in (*classes.values(), ""):
+            self._cases[each] += 1
+            self._failed[each] += failed
+
+    def part(self, drawer: Drawer, seed: int) -> Part:
+        """What it adds up to. `seed` is the invocation's."""
+        tally = self._tally
+        try:
+            for fault in self._watch.end() if self._watch is not None and not self._broken else ():
+                tally.complain(fault)
+        except BrokenCandidateError as error:
+            self._broken = str(error)
+        verdict = tally.verdict(Status.ERROR, self._broken) if self._broken else tally.verdict()
+        verdict = verdict.model_copy(update={"calls": tally.calls, "seed": seed, "failed_case": self._first_failed})
+        judged = Judged(verdict, tally.evidence.receipt(self._variant))
+        return Part(judged, tuple(drawer.missing), tuple(sorted(drawer.tally.singles)), self._cases, self._failed)
+
+
+def _repeats(cases: Cases) -> int:
+    nbytes = sum(each.values.nbytes for each in cases.first.expected)
+    return min(_MOST_REPEATS, _REPEATED_BYTES // max(1, nbytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Which cases variants of a key are judged on. Can be pickled."""
+
+    key: KernelKey
+    count: int
+    corners: tuple[Workload, ...]
+    seed: int
+    cores: int
+    """The thread count called "all"."""
+    part: int = 0
+    """Of `parts`, each of which takes every so many-th case."""
+    parts: int = 1
+
+
+def judge_parts(op: Op, variants: Sequence[tuple[Variant, Device | None]], draw: Draw) -> list[Part]:
+    """Judge variants of one key, side by side on the same data. Raises BrokenReferenceError where nothing can be judged against."""
+    data = Data(op, draw.key)
+    at_work = []
+    for variant, device in variants:
+        threaded = device is None or isinstance(device.memory and device.memory(), SharedMemory)
+        drawer = Drawer(op, variant, cores=draw.cores, threaded=threaded, seed=draw.seed)
+        at_work.append((DrawnJudgement(op, variant, device=device), drawer, drawer.draw(draw.count, draw.corners)))
+    for number in range(max((len(cases) for _, _, cases in at_work), default=0)):
+        for judgement, drawer, cases in at_work:
+            if number % draw.parts == draw.part and number < len(cases) and not judgement.ended:
+                case = cases[number]
+                there = data.of(case)
+                if there is not None:
+                    judgement.judge(case, there, drawer.classes(case))
+    return [judgement.part(drawer, draw.seed) for judgement, drawer, _ in at_work]
+
+
+def judge_drawn(
+    op: Op, variant: Variant, key: KernelKey, *, corners: Sequence[Workload], count: int, seed: int, cores: int, device: Device | None
+) -> Judged:
+    """Judge one variant here, on `count` cases beside the corners. `device` None: it works on the host's memory."""
+    return merged(judge_parts(op, [(variant, device)], Draw(key, count, tuple(corners), seed, cores)))
+
+
+def merged(parts: Sequence[Part]) -> Judged:
+    """The verdict over all parts of one variant's cases."""
+    found = [part.judged.accuracy for part in parts]
+    worst = next((each for status in (Status.ERROR, Status.FAIL) for each in found if each.status is status), found[0])
+    calls, cases, failed = sum(each.calls for each in found), Counter[str](), Counter[str]()
+    for part in parts:
+        cases += part.cases
+        failed += part.failed
+    missing = tuple(each for each in parts[0].missing if not cases[each])
+    covered = tuple(each for each in parts[0].covered if cases[each])
+    # A kernel that broke or failed was not run on all.
+    skipped = () if worst.failed else tuple(each for each in parts[0].covered if not cases[each])
+    status, reason = worst.status, worst.reason
+    if worst.failed:
+        reason = f"{reason}; {_pattern(cases, failed)}repeat with --seed {worst.seed}"
+    elif not calls:
+        status, reason = Status.NOT_RUN, "no case could be made that its constraints and the format admit"
+    elif missing or skipped:
+        status, reason = Status.AMBIGUOUS, f"no case reached: {', '.join((*missing, *skipped))}"
+    return Judged(
+        worst.model_copy(
+            update={
+                "status": status,
+                "reason": reason,
+                "cases": sum(each.cases for each in found),
+                "calls": calls,
+                "elements": sum(each.elements for each in found),
+                "mismatches": sum(each.mismatches for each in found),
+                "largest_error": max((each.largest_error or 0.0 for each in found), default=None),
+                "largest_ulp": max((each.largest_ulp or 0.0 for each in found), default=None),
+                "covered": covered,
+                "uncovered": (*missing, *skipped),
+                "rarest": rarest(calls) if calls else None,
+            }
+        ),
+        _receipt([part.judged.receipt for part in parts]),
+    )
+
+
+def rarest(calls: int) -> float:
+    """The least share of calls that a fault may show in and be seen in so many with a probability of CONFIDENCE."""
+    return float(1.0 - (1.0 - CONFIDENCE) ** (1.0 / calls))
+
+
+def _pattern(cases: Counter[str], failed: Counter[str]) -> str:
+    """What the cases that failed have in common and few others have, in words; "" where too few failed to tell."""
+    if failed[""] < LEAST_FAILED or failed[""] == cases[""]:
+        return f"it fails in {failed['']} of {cases['']} cases; " if failed[""] else ""
+    common = [each for each in cases if each and failed[each] == failed[""] and cases[each] < _TELLING * cases[""]]
+    told = f", all of them with {' and '.join(common)}" if common else ""
+    return f"it fails in {failed['']} of {cases['']} cases{told}; "
+
+
+def _receipt(found: Sequence[Receipt | None]) -> Receipt | None:
+    there = [each for each in found if each is not None]
+    if not there:
+        return None
+    return replace(
+        there[0],
+        runs=sum(each.runs for each in there),
+        launches=sum(each.launches for each in there),
+        device_ns=sum(each.device_ns for each in there),
+        timed_runs=sum(each.timed_runs for each in there),
+        functions=tuple(dict.fromkeys(name for each in there for name in each.functions)),
+        launched=tuple(dict.fromkeys(launch for each in there for launch in each.launched)),
+    )

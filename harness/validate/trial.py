@@ -1,0 +1,348 @@
+"""One launch in guarded memory: its arrays, what it did in each run, and what the runs of a variant add up to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import CandidateError, DeviceError, WorkerError
+from tritmark.harness.record import Accuracy, Divergence, Status
+from tritmark.harness.spec import Axes, Device, Launch, Memory, Op, Proof, Values, Variant
+from tritmark.harness.validate.cases import Case, is_array
+from tritmark.harness.validate.compare import Expected, compare, is_float
+from tritmark.harness.validate.evidence import Evidence
+from tritmark.harness.validate.families import KINDS, forbidden
+from tritmark.harness.validate.guards import ALIGNMENT, Guarded
+from tritmark.harness.validate.placement import Placement
+from tritmark.harness.validate.same import same
+from tritmark.harness.worker.remote import DeviceMemory, RemoteLaunch, SharedMemory
+from tritmark.harness.worker.shared import Edge
+from tritmark.harness.worker.tasks import Ran
+
+GUARDS = ("poison", "zones", "inputs")
+ISOLATED = ("pages", "state")
+"""Guards of a candidate with a process of its own."""
+
+_MOST_REASONS = 4
+_MOST_KEPT = 32
+
+
+class BrokenCandidateError(Exception):
+    """The candidate raised, or its process died: the exception's type and text."""
+
+
+def told(error: Exception) -> str:
+    """What an exception of a candidate says."""
+    return str(error) if isinstance(error, CandidateError | WorkerError) else f"{type(error).__name__}: {error}"
+
+
+@dataclass
+class Tally:
+    """What the runs of one variant add up to."""
+
+    op: Op
+    reasons: list[str] = field(default_factory=list)
+    complaints: int = 0
+    """How often something was wrong; of the reasons only the first are kept."""
+    where: str = ""
+    """The case that is being judged, in words."""
+    guards: tuple[str, ...] = GUARDS
+    cases: int = 0
+    calls: int = 0
+    """Runs of which every output, or what the launch told, was judged."""
+    elements: int = 0
+    mismatches: int = 0
+    largest_error: float = 0.0
+    largest_ulp: float = 0.0
+    first: Divergence | None = None
+    unwritten: dict[str, Any] = field(default_factory=dict)
+    """For each output the wrong elements that still held their poison in the last case, as flat indices."""
+    evidence: Evidence = field(default_factory=Evidence)
+
+    def add(self, expected: Expected, guarded: Guarded) -> None:
+        result = compare(expected, guarded.array)
+        self.elements += guarded.array.size
+        self.mismatches += result.wrong.size
+        self.largest_error = max(self.largest_error, result.largest_error)
+        self.largest_ulp = max(self.largest_ulp, result.largest_ulp)
+        self.first = self.first or result.first
+        if result.first is not None:
+            at = ", ".join(str(i) for i in result.first.index)
+            self.complain(
+                f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}; "
+                f"{result.wrong.size} of {guarded.array.size} elements are wrong in {self.where or f'case {self.cases}'}"
+            )
+        if not result.wrong.size:
+            return
+        still = result.wrong[guarded.unwritten()[result.wrong]]
+        never = np.intersect1d(still, self.unwritten.get(expected.name, ()))
+        self.unwritten[expected.name] = still
+        if never.size:
+            self.complain(f"{never.size} elements of {expected.name} are never written, the first at flat index {int(never[0])}")
+
+    def complain(self, reason: str) -> None:
+        """Take notice of something wrong."""
+        self.complaints += 1
+        if len(self.reasons) < _MOST_KEPT and reason not in self.reasons:
+            self.reasons.append(reason)
+
+    def verdict(self, status: Status | None = None, reason: str = "") -> Accuracy:
+        reasons = ([reason] if reason else []) + self.reasons
+        shown = "; ".join(reasons[:_MOST_REASONS]) + (f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else "")
+        return Accuracy(
+            status=status or (Status.FAIL if reasons else Status.PASS),
+            reason=shown,
+            family=self.op.family.value,
+            cases=self.cases,
+            elements=self.elements,
+            mismatches=self.mismatches,
+            largest_error=self.largest_error,
+            largest_ulp=self.largest_ulp,
+            guards=self.guards,
+            first=self.first,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all trials of one judgement share."""
+
+    op: Op
+    variant: Variant
+    axes: Axes
+    placement: Placement
+    threads: int
+    device: Device | None
+
+    @property
+    def memory(self) -> Memory | None:
+        """The device's own, or None."""
+        return self.device.memory() if self.device is not None and self.device.memory is not None else None
+
+    def proof(self, launch: Launch) -> Proof | None:
+        """What the device's launcher collected about a launch."""
+        return None if self.device is None else self.device.proof(launch)
+
+
+class Trial:
+    """Guarded memory for one launch, and the launch bound to it at its first run."""
+
+    def __init__(
+        self, setting: Setting, case: Case, seed: int, edge: Edge | None = None, only: str | None = None, frozen: str | None = None
+    ) -> None:
+        """`edge` is the end of the arrays, or of the one named `only`, that lies at a page that traps, where there are such pages.
+        `frozen` is the input that may only be read, None for all of them."""
+        self._setting = setting
+        self._edge, self._only, self._frozen = edge, only, frozen
+        self._memory = setting.memory
+        self._seed = [seed, 0]
+        self._scalars = {name: value for name, value in case.inputs.items() if not is_array(value)}
+        self._names = set(case.inputs)
+        try:
+            self._inputs = {name: self._guard(name, value.shape, value.dtype) for name, value in case.inputs.items() if is_array(value)}
+            self._outputs = {e.name: self._guard(e.name, e.values.shape, e.values.dtype) for e in case.expected}
+        except (DeviceError, CandidateError, WorkerError) as error:
+            raise BrokenCandidateError(told(error)) from error
+        self._launch: Launch | None = None
+        self._runs = 0
+        self.bad = -1
+        """What the launch said about the last run."""
+        self.refill(case)
+
+    def _guard(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Guarded:
+        placement, least = self._setting.placement, self._setting.variant.alignment
+        offset = placement.offset(name, dtype.itemsize, least)
+        gap = placement.gap(name, dtype.itemsize, least) if len(shape) == 2 else 0
+        self._seed[1] += 1
+        edge = self._edge if self._only in {None, name} else None
+        # What lies flush at a page begins wherever its size has it, and must be a whole number of steps long.
+        span = gap * (shape[0] - 1) + math.prod(shape) * dtype.itemsize if shape else dtype.itemsize
+        flush = placement.flush and span % max(least, dtype.itemsize) == 0
+        return Guarded(
+            shape,
+            dtype,
+            seed=sum(self._seed),
+            alignment=max(ALIGNMENT, least),
+            offset=offset,
+            gap=gap,
+            memory=self._memory,
+            edge=edge,
+            flush=flush,
+            writable=name not in self._names if self._frozen is None else name != self._frozen,
+        )
+
+    def testify(self, tally: Tally) -> None:
+        """Tell what the launch did in all its runs."""
+        if self._launch is not None and self._runs:
+            tally.evidence.add(self._launch, self._runs, self._setting.proof(self._launch))
+
+    def successor(self, tally: Tally, case: Case, seed: int, edge: Edge) -> Trial:
+        """A new trial in new memory; this one's goes back first, so that two of the largest need not fit."""
+        self.testify(tally)
+        self._launch = None
+        self._inputs.clear()
+        self._outputs.clear()
+        return Trial(self._setting, case, seed, edge)
+
+    def refill(self, case: Case) -> None:
+        """Write a case's data into the inputs."""
+        for name, guarded in self._inputs.items():
+            guarded.array[...] = case.inputs[name]
+
+    def run(self, tally: Tally, case: Case) -> None:
+        """Run once on what stands in the inputs, and judge the outputs against the case and the memory against what was there."""
+        tally.cases += 1
+        tally.calls += 1
+        for guarded in self._outputs.values():
+            guarded.poison()
+        self._run(tally)
+        if self.bad >= 0:
+            tally.complain(f"it reports element {self.bad} as not finite, and all are")
+        for expected in case.expected:
+            tally.add(expected, self._outputs[expected.name])
+        for name, guarded in self._inputs.items():
+            if not same(guarded.array, case.inputs[name]):
+                tally.complain(f"the input {name} was changed")
+
+    def run_nonfinite(self, tally: Tally, case: Case, rounds: int) -> None:
+        """Put values that are no finite numbers into each input that has to be finite, and see whether the launch tells where.
+
+        In each round another kind is the first that is there, with others behind it: at the first element, the last, or anywhere.
+        """
+        setting = self._setting
+        if not setting.variant.reports_nonfinite:
+            return
+        rng = np.random.default_rng(self._seed)
+        for tensor in setting.op.inputs:
+            if tensor.values is not Values.FINITE or tensor.name not in self._inputs:
+                continue
+            array = self._inputs[tensor.name].array
+            if not is_float(array.dtype) or array.ndim != len(tensor.axes):
+                continue
+            tally.guards = (*tally.guards, "nonfinite") if "nonfinite" not in tally.guards else tally.guards
+            kinds = rng.permutation(KINDS)
+            for nth in range(rounds):
+                first = (0, array.size - 1, int(rng.integers(array.size)))[nth % 3 if nth < 3 else 2]
+                further = rng.integers(first, array.size, int(rng.integers(3)))
+                for at, kind in ((first, kinds[nth % KINDS]), *((int(at), rng.integers(KINDS)) for at in further if at > first)):
+                    _set_bits(array, at, forbidden(array.dtype, int(kind)))
+                shown = f"{array[np.unravel_index(first, array.shape)]} (bits {forbidden(array.dtype, int(kinds[nth % KINDS])):#x})"
+                self._run(tally)
+                tally.calls += 1
+                if self.bad != first:
+                    tally.complain(f"{shown} at index {first} of {tensor.name} is reported as at {self.bad}")
+                array[...] = case.inputs[tensor.name]
+
+    def repeat(self, tally: Tally, case: Case, times: int) -> None:
+        """Run so often on what stands in the inputs, and judge the outputs of every run."""
+        launch = self._launch
+        if not isinstance(launch, RemoteLaunch) or not isinstance(self._memory, SharedMemory | DeviceMemory):
+            for _ in range(times):
+                self.run(tally, case)
+                tally.cases -= 1
+        elif times:
+            self._run_many(tally, case, launch, self._memory.shared, times)
+
+    def _run_many(self, tally: Tally, case: Case, launch: RemoteLaunch, shared: SharedMemory, times: int) -> None:
+        """As one message: what each run left is copied aside where the candidate runs, and judged here."""
+        for guarded in self._outputs.values():
+            guarded.poison()
+        sizes = {name: guarded.array.nbytes for name, guarded in self._outputs.items()}
+        try:
+            into = {name: shared.allocate(times * nbytes) for name, nbytes in sizes.items()}
+            poison = {name: shared.allocate(nbytes) for name, nbytes in sizes.items()}
+            for name, guarded in self._outputs.items():
+                poison[name].bytes[...] = guarded.array.reshape(-1).view(np.uint8)
+            before = launch.runs
+            self._around(tally, lambda: self._told(tally, launch.run_many(times, into, poison), before))
+        except (DeviceError, CandidateError, WorkerError) as error:
+            raise BrokenCandidateError(told(error)) from error
+        tally.calls += times
+        for expected in case.expected:
+            found = into[expected.name].bytes.view(expected.values.dtype).reshape(times, *expected.values.shape)
+            self._judge_many(tally, expected, found)
+        for name, guarded in self._inputs.items():
+            if not same(guarded.array, case.inputs[name]):
+                tally.complain(f"the input {name} was changed")
+
+    def _told(self, tally: Tally, runs: Sequence[Ran], before: int) -> None:
+        for nth, ran in enumerate(runs):
+            self._look(tally, ran, before + nth)
+            if ran.bad >= 0:
+                tally.complain(f"it reports element {ran.bad} as not finite, and all are")
+
+    @staticmethod
+    def _judge_many(tally: Tally, expected: Expected, found: npt.NDArray[Any]) -> None:
+        """The outputs of several runs. Those that repeat the bits of the one before are as right or wrong as that."""
+        tally.elements += found.size
+        before: npt.NDArray[Any] | None = None
+        for nth, output in enumerate(found):
+            if before is not None and same(output, before):
+                continue
+            result = compare(expected, output)
+            before = output
+            tally.mismatches += result.wrong.size
+            if result.first is not None:
+                tally.first = tally.first or result.first
+                at = ", ".join(str(i) for i in result.first.index)
+                tally.complain(
+                    f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}, in repeated run {nth + 1} of "
+                    f"{tally.where or 'the same launch'}"
+                )
+
+    def _run(self, tally: Tally) -> None:
+        self._around(tally, lambda: self._call(tally))
+
+    def _around(self, tally: Tally, call: Callable[[], None]) -> None:
+        """Call the candidate on what stands in the arrays, and see what became of the memory around them."""
+        arrays = (*self._inputs.values(), *self._outputs.values())
+        for guarded in arrays:
+            guarded.arm()
+        try:
+            for guarded in arrays:
+                guarded.push()
+            call()
+            for guarded in arrays:
+                guarded.pull()
+        except Exception as error:
+            raise BrokenCandidateError(told(error)) from error
+        for side in (self._inputs, self._outputs):
+            for name, guarded in side.items():
+                broken = guarded.broken()
+                if broken:
+                    tally.complain(f"it wrote outside {name}: {broken}")
+
+    def _call(self, tally: Tally) -> None:
+        setting = self._setting
+        if self._launch is None:
+            inputs = {name: guarded.handle for name, guarded in self._inputs.items()} | self._scalars
+            outputs = {name: guarded.handle for name, guarded in self._outputs.items()}
+            self._launch = setting.variant.bind(inputs, outputs, setting.axes, setting.threads)
+        launch = self._launch
+        before = launch.runs
+        launch.run()
+        self._look(tally, launch, before)
+        self.bad = launch.bad
+
+    def _look(self, tally: Tally, ran: Launch | Ran, before: int) -> None:
+        """At what a launch tells of a run, of which there were `before`."""
+        setting = self._setting
+        if ran.runs > before:
+            self._runs += 1
+        else:
+            tally.complain("it does not count its runs")
+        if ran.ran != setting.variant.name:
+            tally.complain(f"{ran.ran or 'nothing'} ran in place of {setting.variant.name}")
+        if not 1 <= ran.threads_used <= setting.threads:
+            tally.complain(f"it used {ran.threads_used} threads, and {setting.threads} were allowed")
+
+
+def _set_bits(array: npt.NDArray[Any], at: int, bits: int) -> None:
+    """Store a float by its bits: an assignment would make a signalling NaN a quiet one."""
+    words = array.view(f"u{array.dtype.itemsize}")
+    words[np.unravel_index(at, array.shape)] = bits

@@ -1,0 +1,31 @@
+"""Logical inputs of what kernels take, for ops whose `encode` is more than a copy; see harness.spec.Decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, Decoding, KernelKey
+from tritmark.kernels.formats import FORMATS
+
+
+def _product(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    return {**inputs, "weights": FORMATS[key.format].unpack(inputs["weights"], (axes["N"], axes["K"]))[0]}
+
+
+def _unpacked(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    codes, scales = FORMATS[key.format].unpack(inputs["packed"], (axes["N"], axes["K"]))
+    return {"packed": codes, "scales": np.asarray(scales, np.float32).reshape((1, 1) if np.ndim(scales) == 0 else np.shape(scales))}
+
+
+def _widened(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    with np.errstate(invalid="ignore"):
+        return {"h": np.asarray(inputs["h"]).astype(np.float32)}
+
+
+DECODINGS = (
+    Decoding(op="ternary_matmul", decode=_product),
+    Decoding(op="unpack_codes", decode=_unpacked),
+    Decoding(op="float_widen", decode=_widened),
+)

@@ -1,0 +1,137 @@
+"""What honest kernels leave in their process is no fault, whatever OpenMP, Python and NumPy do when they are first used.
+
+What dishonest ones leave is in suites/exploits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritmark.harness.candidate import PythonFile
+from tritmark.harness.machine.cpu import BINDING
+from tritmark.harness.providers import load
+from tritmark.harness.record import Status
+from tritmark.harness.spec import Variant, Workload
+from tritmark.harness.validate.accuracy import judge
+from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.state import StateWatch
+from tritmark.harness.worker import Worker, Workers
+from tritmark.harness.worker.floating import changed
+from tritmark.kernels.cpu import features
+
+sys.path.insert(0, str(Path(__file__).parent))  # workers have the same path, and import what a task is defined in
+from worker_tasks import leave, two_threads  # type: ignore[import-not-found]
+
+FILE = PythonFile(str(Path(__file__).with_name("faulty_candidates.py")))
+INSTALLED = load((FILE,))
+NATIVE = [v for v in INSTALLED.registry.variants if v.key.device == "cpu" and v.features <= features() and v.name not in {"honest"}]
+OWN = [v for v in NATIVE if v.id not in INSTALLED.added]
+AXES = {"n": 4096, "block": 256, "M": 3, "N": 130, "K": 256, "rows": 5, "columns": 300}
+
+
+@pytest.fixture(scope="module", params=["bound", "free"])
+def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
+    """With OpenMP's threads bound to their cores, as the command line has them, and not."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "bound":
+            patch.setenv(*BINDING)
+        with Workers(INSTALLED, (FILE,), timeout_s=30.0) as made:
+            yield made
+
+
+@pytest.mark.parametrize("variant", OWN, ids=[variant.id for variant in OWN])
+def test_our_kernels_leave_nothing_with_any_number_of_threads(workers: Workers, variant: Variant) -> None:
+    op = INSTALLED.ops[variant.key.op]
+    axes = {name: AXES[name] for name in op.axes}
+    if any(limit.refusal(axes) for limit in variant.constraints):
+        pytest.skip("it does not take that shape")
+    cases = Material(op, Workload(op=op.name, axes=axes, family=op.families[0]), 0).cases(variant.key)
+    worker = workers.of(variant)
+    for threads in (1, 3, 2, 7):
+        found = judge(op, worker.variant, cases, axes, layout="aligned", threads=threads, seed=threads, device=worker.device)
+        assert found.accuracy.status is Status.PASS, found.accuracy.reason
+
+
+def of(workers: Workers) -> Worker:
+    (variant,) = (each for each in INSTALLED.registry.variants if each.name == "honest" and each.id in INSTALLED.added)
+    workers.renew(variant)
+    return workers.of(variant)
+
+
+LEFT = {
+    "thread": r"it left 2 threads, and found 1; of 1 threads one calls",
+    "timer": r"it left ITIMER_REAL at running every 100 s, and found off",
+    "handler": r"it left the handler of SIGUSR2 at 0x\w+, and found the default",
+    "environment": r"it left TRITMARK_LEFT in the environment at 'yes', and found None",
+    "folder": r"it left the working directory at /, and found /\w+",
+    "file": r"it left 1 descriptors open, beside the \d+ it found: /dev/null",
+    "closed": r"it closed 1 descriptors that it found: ",
+    "mapping": r"it left 1 mappings that are shared: /memfd:mine",
+    "executable": r"it left 1 mappings that are writable and executable: anonymous memory at",
+    "locale": r"it left the locale at ",
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_what_is_left_is_told_with_what_was_there(workers: Workers, what: str) -> None:
+    worker = of(workers)
+    watch = StateWatch(worker)  # type: ignore[arg-type]
+    worker.call("leaving something", leave, "nothing")
+    watch.begin()
+    worker.call("leaving something", leave, what)
+    (fault,) = watch.end()
+    assert fault.startswith("guard state: ")
+    assert re.search(LEFT[what], fault), fault
+
+
+@pytest.mark.parametrize("what", ["file", "mapping", "executable"])
+def test_a_first_use_may_leave_files_and_mappings(workers: Workers, what: str) -> None:
+    worker = of(workers)
+    watch = StateWatch(worker)  # type: ignore[arg-type]
+    worker.call("leaving something", leave, what)
+    watch.begin()
+    assert watch.end() == []
+
+
+def test_a_pool_of_threads_may_stay_and_no_more(workers: Workers) -> None:
+    worker = of(workers)
+    watch = StateWatch(worker, 3)  # type: ignore[arg-type]
+    worker.call("leaving threads", two_threads)
+    watch.begin()
+    assert watch.end() == []
+    watch = StateWatch(worker, 2)  # type: ignore[arg-type]
+    assert "it left 3 threads, and found 1" in watch.end()[0]
+
+
+def test_blocks_of_the_harness_are_no_files_of_a_candidate(workers: Workers) -> None:
+    worker = of(workers)
+    assert worker.device.memory is not None
+    memory: Any = worker.device.memory()
+    watch = StateWatch(worker)  # type: ignore[arg-type]
+    watch.begin()
+    kept = [memory.allocate(5000, writable=writable) for writable in (True, False) for _ in range(10)]
+    assert watch.end() == []
+    del kept
+
+
+def test_floating_point_settings_are_read_here_and_set_back() -> None:
+    import ctypes
+
+    library = ctypes.CDLL(None)
+    assert changed() is None
+    before = library.fegetround()
+    library.fesetround({"x86_64": 0xC00}.get(os.uname().machine, 0xC00000))
+    found = changed()
+    assert found is not None
+    assert found.told()["the rounding mode"] == "toward zero"
+    assert library.fegetround() == before
+    assert changed() is None
+    np.float32(1)  # nothing was left
