@@ -120,7 +120,7 @@ def run(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Repeats the data of an earlier run; drawn unless told.", show_default=False)
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one was not run.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one is missing.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Print every variant at every shape, however narrow the terminal is.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
@@ -257,7 +257,8 @@ def _show(
 
 
 def _size(path: Path) -> str:
-    return f"{path.stat().st_size / 1e6:.2f} MB"
+    nbytes = path.stat().st_size
+    return f"{nbytes / 1e6:.2f} MB" if nbytes >= 1e5 else f"{nbytes / 1e3:.0f} kB"
 
 
 def _tell(record: Record, *, every: bool) -> None:

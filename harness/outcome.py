@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -60,8 +59,3 @@ def exit_status(record: Record, *, strict: bool) -> int:
     if strict and next(unjudged(record.runs), None) is not None:
         return status.UNJUDGED
     return status.PASSED
-
-
-def counted(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
-    """For each dimension how many Runs ended in which status."""
-    return {dimension: dict(sorted(Counter(run.verdict(dimension).status.value for run in runs).items())) for dimension in DIMENSIONS}

@@ -197,7 +197,7 @@ def _advised(record: Record, store: Store) -> Record:
     from tritmark.harness.advise.advise import advise
     from tritmark.harness.advise.missing import unadvised
     from tritmark.harness.advise.outcome import ledger_of
-    from tritmark.harness.outcome import counted
+    from tritmark.harness.report.groups import counted
 
     found = {"proposals": advise(record, ledger_of(store).weights()), "unadvised": unadvised(record), "counts": counted(record.runs)}
     return record.model_copy(update=found)

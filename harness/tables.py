@@ -102,7 +102,8 @@ def _line(key: tuple[str, ...], runs: list[Run], sound: list[Run], *, several: b
 def _footing(footing: Footing | None) -> tuple[str, str]:
     if footing is None:
         return units.NONE, units.NONE
-    return units.timed(footing.timing, "%"), f"{100 * footing.against.fraction.median:.0f}%"
+    part = groups.part(footing)
+    return units.timed(footing.timing, "%"), units.NONE if part is None else f"{100 * part:.0f}%"
 
 
 def details(record: Record) -> Iterator[Table]:

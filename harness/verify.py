@@ -18,8 +18,8 @@ import numpy as np
 
 from tritmark.harness.errors import RecordError
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
-from tritmark.harness.outcome import counted
 from tritmark.harness.record import HOST, Footing, Gpu, Ratio, Record, Run, Seal, Status, Timing, seal
+from tritmark.harness.report.groups import counted
 from tritmark.harness.spec import Receipt
 from tritmark.harness.store import read
 from tritmark.harness.validate.performance import TELLING

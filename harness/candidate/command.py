@@ -45,12 +45,16 @@ def check(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)] = None,
     dimension: Annotated[
         list[Dimension] | None,
-        typer.Option(help="Judge only this; may be given several times. All four unless told.", show_default=False),
+        typer.Option(
+            metavar="NAME",
+            help="Judge only accuracy, performance, memory or cross; may be repeated.",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Repeats the data of an earlier check; drawn unless told.", show_default=False)
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one was not run.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one is missing.")] = False,
     timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of the kernel may take.")] = 30.0,
     in_process: Annotated[
         bool, typer.Option("--in-process", help="For debugging: the kernel runs in this process, and what crashes, crashes all.")

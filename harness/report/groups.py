@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
 
-from tritmark.harness.record import DIMENSIONS, Footing, Record, Run, Status, WorkloadFacts
+from tritmark.harness.record import DIMENSIONS, Footing, Ratio, Record, Run, Status, WorkloadFacts
 
 WORST_FIRST = (Status.FAIL, Status.ERROR, Status.AMBIGUOUS, Status.PASS, Status.NOT_RUN)
 
@@ -123,9 +123,20 @@ def not_run(runs: Sequence[Run]) -> list[tuple[str, str, int, int]]:
     return sorted(rows, key=lambda row: -row[2])
 
 
+def counted(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
+    """For each dimension how many Runs ended in which status."""
+    return {dimension: dict(sorted(Counter(run.verdict(dimension).status.value for run in runs).items())) for dimension in DIMENSIONS}
+
+
 def part(footing: Footing | None) -> float | None:
-    """The part of the ceiling that was reached."""
-    return None if footing is None else footing.against.fraction.median
+    """The part of the ceiling that was reached; None, too, where the probe was no ceiling."""
+    ratio = fraction(footing)
+    return None if ratio is None else ratio.median
+
+
+def fraction(footing: Footing | None) -> Ratio | None:
+    """The same with its interval."""
+    return None if footing is None or footing.against.lost else footing.against.fraction
 
 
 def mean(fractions: Iterable[float | None]) -> float | None:

@@ -133,7 +133,7 @@ def _best(record: Record) -> list[str]:
         best = groups.largest(groups.best_variant(runs))
         cells: list[str] = []
         for footing in (best.performance.cold, best.performance.hot):
-            cells += [units.timed(footing.timing if footing else None), units.share(footing.against.fraction if footing else None)]
+            cells += [units.timed(footing.timing if footing else None), units.share(groups.fraction(footing))]
         rows.append((code(f"{device}/{op}/{format}/{dtype}"), code(best.variant), *cells))
     head = ("Kernel", "Best variant", " Cold", " of the ceiling", " Hot", " of the ceiling")
     return ["<details><summary>The best variant of each op</summary>", "", *table(head, rows), "</details>", ""] if rows else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from random import Random
 from typing import Any, cast
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from tritmark.harness import cli, tables
 from tritmark.harness.progress import Terminal
-from tritmark.harness.record import Accuracy, Performance, Record, Run, Status, WorkloadFacts
+from tritmark.harness.record import Accuracy, Footing, Performance, Record, Run, Status, WorkloadFacts
 from tritmark.harness.report.text import sentence
 
 LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are wrong in case 1; and so on\nand on"
@@ -82,6 +83,18 @@ def test_a_figure_that_a_guard_doubts_is_no_figure(monkeypatch: pytest.MonkeyPat
     assert "doubted" in told
     assert "µs" not in told
     assert "not shown, because a guard doubts them" in told
+
+
+def test_a_probe_that_was_no_ceiling_gives_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    (run, *_) = (run for run in quick().runs if run.op == "i2s_quantize" and run.variant == "avx2")
+
+    def lost(footing: Footing | None) -> Footing | None:
+        return footing and footing.model_copy(update={"against": footing.against.model_copy(update={"lost": True})})
+
+    performance = run.performance.model_copy(update={name: lost(getattr(run.performance, name)) for name in ("cold", "hot")})
+    told = printed(record_of([run.model_copy(update={"performance": performance})]), monkeypatch, 120)
+    assert told.count("±") >= 4, "times are times"
+    assert not re.search(r"\d%  ? *\d", told.replace("±0.5%", ""))
 
 
 def test_doubts_and_causes_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:

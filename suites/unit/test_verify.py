@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tritmark.harness import cli, machine, providers
 from tritmark.harness.errors import RecordError
-from tritmark.harness.outcome import counted
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import SCHEMA_VERSION, Footing, Lane, Layer, Record, Run, Status, seal, sealed
+from tritmark.harness.report.groups import counted
 from tritmark.harness.spec import Receipt, Variant
 from tritmark.harness.store import read
 from tritmark.harness.verify import check, verify
