@@ -317,15 +317,25 @@ def children(pid: int | None) -> int:
 
 
 def _timed(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None) -> tuple[int, Account | None]:
-    """What a lap took, and what the process spent on it. Time in which its threads could have run and others did is left out."""
-    start, begun = Account.of(pid), perf_counter_ns()
+    """What a lap took, and what the process spent on it. Time in which its threads, or this one, could have run and others did is left
+    out."""
+    start, waited, begun = Account.of(pid), _waited(), perf_counter_ns()
     lap(rounds, calls)
     wall, end = perf_counter_ns() - begun, Account.of(pid)
     if start is None or end is None:
         return wall, None
     spent = end.since(start)
+    # This thread, where it is not one of the process's, waits for a core before it sees the reply.
+    own = _waited() - waited if pid != os.getpid() else 0
     # Of several threads the one that did least: the others spin for as long as one of them has no core.
-    return max(wall - sum(spent.waited.values()), min(spent.threads.values(), default=0)), spent
+    return max(wall - own - sum(spent.waited.values()), min(spent.threads.values(), default=0)), spent
+
+
+def _waited() -> int:
+    """Nanoseconds that this thread could have run so far and had no core; 0 where the system does not tell."""
+    with suppress(OSError), open("/proc/thread-self/schedstat", encoding="ascii") as file:
+        return int(file.read().split()[1])
+    return 0
 
 
 def _fastest(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None) -> int:
