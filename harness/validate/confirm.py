@@ -51,9 +51,9 @@ _SHARE = 0.15
 """Of the CPU time of a lap: what does less is no thread that was started to share the work."""
 
 _LEAST_NS = 2_000_000
-_TICK_NS = 10_000_000
-"""The kernel may bring the account of a thread that is running up to date no more often; until then its work looks like that of a thread
-that has ended."""
+_TICK_NS = 4_000_000
+"""How often the kernel brings the account of a running thread up to date, as distributions set it (250 a second); until then its work looks
+like that of a thread that has ended. Of three laps of _LAP_NS a tick of 10 ms is too little a share to count."""
 _CERTAIN = 8.0
 """So many times what was claimed, as CPU time, is not what others can do to it: threads that wait for one without a core spin meanwhile."""
 _CERTAIN_ALONE = 2 * LIE
@@ -222,15 +222,15 @@ def lap_faults(
     # A claim of a nanosecond must not make a lap of hours, so what is asked for grows with what it really takes.
     most = max(calls, round(_ROUND_NS / claimed_ns))
     turn = 1
-    while (taken := _fastest(here, 1, turn, pid)) < _ROUND_NS and turn < most:
+    while (taken := _fastest(here, 1, turn, pid, threads)) < _ROUND_NS and turn < most:
         turn = min(turn * _STEP, most)
     rounds = max(1, round(_LAP_NS / max(taken, turn * claimed_ns)))
-    asking = _fastest(here, 0, 1, pid)
+    asking = _fastest(here, 0, 1, pid, threads)
     times: list[float] = []
     work: list[float] = []
     start = Account.of(pid)
     while len(times) < _LAPS or (perf_counter_ns() - begun < _DOUBT_NS and min(times) > LIE * claimed_ns):
-        taken, spent = _timed(here, rounds, turn, pid)
+        taken, spent = _timed(here, rounds, turn, pid, threads)
         times.append(max(0, taken - asking) / (rounds * turn))
         if spent is not None:
             work.append(max(0, spent.total - asking) / (rounds * turn * threads))
@@ -316,18 +316,31 @@ def children(pid: int | None) -> int:
     return count
 
 
-def _timed(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None) -> tuple[int, Account | None]:
-    """What a lap took, and what the process spent on it. Time in which its threads could have run and others did is left out."""
-    start, begun = Account.of(pid), perf_counter_ns()
+def _timed(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1) -> tuple[int, Account | None]:
+    """What a lap took, and what the process spent on it. Time in which its threads, or this one, could have run and others did is left
+    out."""
+    start, waited, begun = Account.of(pid), _waited(), perf_counter_ns()
     lap(rounds, calls)
     wall, end = perf_counter_ns() - begun, Account.of(pid)
     if start is None or end is None:
         return wall, None
     spent = end.since(start)
-    # Of several threads the one that did least: the others spin for as long as one of them has no core.
-    return max(wall - sum(spent.waited.values()), min(spent.threads.values(), default=0)), spent
+    # This thread, where it is not one of the process's, waits for a core before it sees the reply.
+    own = _waited() - waited if pid != os.getpid() else 0
+    # Of as many threads as are allowed, however little they did: the others spin for as long as one of them has no core.
+    waits = sorted((nanoseconds - start.waited.get(each, 0) for each, nanoseconds in end.waited.items()), reverse=True)
+    worked = sorted((nanoseconds - start.threads.get(each, 0) for each, nanoseconds in end.threads.items()), reverse=True)
+    least = worked[threads - 1] if len(worked) >= threads else 0
+    return max(wall - own - sum(waits[:threads]), least), spent
 
 
-def _fastest(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None) -> int:
+def _waited() -> int:
+    """Nanoseconds that this thread could have run so far and had no core; 0 where the system does not tell."""
+    with suppress(OSError), open("/proc/thread-self/schedstat", encoding="ascii") as file:
+        return int(file.read().split()[1])
+    return 0
+
+
+def _fastest(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1) -> int:
     """What it takes at least: others can hold up any one try."""
-    return min(_timed(lap, rounds, calls, pid)[0] for _ in range(_LAPS))
+    return min(_timed(lap, rounds, calls, pid, threads)[0] for _ in range(_LAPS))
