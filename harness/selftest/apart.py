@@ -162,7 +162,8 @@ def _state(rng: np.random.Generator) -> tuple[str, Deed]:
         ctypes.CDLL("libm.so.6").fesetround(0x400)  # downward, on x86-64
 
     def affinity(at: Apart) -> None:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        # Not the first, where OpenMP binds it.
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
     def thread(at: Apart) -> None:
         # One less than a call may use are a pool that may stay.
