@@ -14,7 +14,19 @@ cdef extern from "src/ceilings/ceilings.h":
     const tm_kernel tm_probe[]
     enum: TM_DOTS
 
-KINDS = ("read", "read ahead", "read streams", "write", "write around", "copy", "copy around", "compute")
+KINDS = (
+    "read",
+    "read ahead",
+    "read streams",
+    "read nta",
+    "write",
+    "write around",
+    "write around streams",
+    "write string",
+    "copy",
+    "copy around",
+    "compute",
+)
 """In the order of ceilings.h."""
 
 DOT_OPERATIONS = 128 * TM_DOTS

@@ -8,6 +8,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark run --suite smoke --op 'i2s_*'", "a few seconds, some ops only"),
         ("tritmark run --suite speed --variant avx512 --threads 2", "what one instruction set reaches"),
         ("tritmark run --weights model.safetensors", "what quantization does to real weights"),
+        ("tritmark run --strict", "for a CI: status 4 or 5 where a verdict could not be had"),
         ("tritmark run --resume", "go on with what Ctrl-C interrupted"),
     ),
     "check": (

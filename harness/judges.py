@@ -70,7 +70,7 @@ def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Itera
     if not split:
         return
     prepare()
-    address = forkserver._forkserver._forkserver_address
+    address: str = vars(forkserver._forkserver)["_forkserver_address"]
     pool = ProcessPoolExecutor(min(jobs, sum(map(len, split))), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address))
     try:
         of: dict[Future[list[tuple[str, Part | Accuracy]]], int] = {}
@@ -129,8 +129,7 @@ def _begin(environment: dict[str, str], cores: frozenset[int], candidates: tuple
     os.environ.pop(BINDING[0], None)  # each judge's worker would bind its threads to the same cores
     # A judge's own workers come from the server that it came from: another one would import everything anew.
     server = forkserver._forkserver
-    server._forkserver_address = address
-    server.ensure_running = lambda: None
+    vars(server).update(_forkserver_address=address, ensure_running=lambda: None)
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tritmark.harness.advise.code import code_of
 from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
 from tritmark.harness.measure.survey import Roofs
@@ -19,9 +21,11 @@ from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.collect import Collected, collect_task
 from tritmark.harness.validate.compare import BrokenReferenceError
-from tritmark.harness.validate.confirm import confirm
-from tritmark.harness.validate.measured import Measured, finish, lap, measure, observe_memory
-from tritmark.harness.validate.memory import Observed, bits_per_weight, judged
+from tritmark.harness.validate.confirm import confirmed, statistical
+from tritmark.harness.validate.measured import Measured
+from tritmark.harness.validate.memory import bits_per_weight, confirmed_use, watched
+from tritmark.harness.validate.pieces import NOTHING, Exchangeable, exchangeable
+from tritmark.harness.validate.timed import timed
 from tritmark.harness.validate.usage import Usage
 from tritmark.harness.worker import Workers
 
@@ -37,9 +41,6 @@ DRAWN = "accuracy is judged here"
 NOT_ASKED = "not asked for: "
 FORCED = "the environment allows only "
 NOT_RIGHT = "only a kernel that is right is measured"
-MEASURE_S = 300.0
-"""Seconds that measuring may take: the stopping rules end it long before."""
-
 _SPEEDS = frozenset({Status.PASS, Status.AMBIGUOUS})
 
 
@@ -96,6 +97,7 @@ class Judging:
         self._threads = wanted or self._device.cores()
         self._refusals = {variant.id: why for variant, why in installed.registry.candidates(group.key, group.workload.axes)}
         self._cases: Cases | Verdict | None = None
+        self._exchangeable: Exchangeable | None = None
 
     @property
     def simulated(self) -> bool:
@@ -193,48 +195,64 @@ class Judging:
         return _completed(found, variant, self._device, isolated=self._workers.isolated)
 
     def _measure(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
+        performance, receipt, found = self._measured(variant, receipt)
+        if not statistical(performance):
+            return performance, receipt, found
+
+        def again() -> Performance:
+            nonlocal receipt, found
+            self._workers.renew(variant)
+            second, receipt, found = self._measured(variant, receipt)
+            return second
+
+        return confirmed(performance, again), receipt, found
+
+    def _measured(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
         group, device = self._group, self._group.key.device
         assert isinstance(self._cases, Cases)
-        inputs, *others = self._material.encoded(group.key.format)
-        worker = self._workers.of(variant)
+        encoded = tuple(self._material.encoded(group.key.format))
         try:
-            found: Measured = worker.call(
-                "measuring",
-                measure,
-                inputs,
-                dict(group.workload.axes),
-                group.workload.layout,
-                self._seed,
-                self._threads,
-                self._roofs.get(device, {}),
-                others[0] if self._cases.in_place else None,
-                timeout_s=MEASURE_S,
-            )
-            performance = confirm(
-                found.performance,
-                found.audited,
+            performance, found = timed(
+                self._workers.of(variant),
                 self._cases,
-                lambda rounds, calls: worker.call("a lap", lap, rounds, calls),
+                encoded,
+                group.workload.axes,
+                self._changes(),
+                layout=group.workload.layout,
+                seed=self._seed,
                 threads=self._threads,
-                pid=worker.pid,
+                roofs=self._roofs.get(device, {}),
             )
-            worker.call("letting go of its buffers", finish)
         except Exception as error:
             return Performance(status=Status.ERROR, reason=self._broke(variant, error)), receipt, None
         if variant.id not in self._workers.installed.added:  # whose process could say of the ceilings what it likes
             self._roofs[device] = found.roofs
         return performance, found.evidence.added_to(receipt) if receipt is not None else None, found
 
+    def _changes(self) -> Exchangeable:
+        """What is exchanged before samples, the same for every variant."""
+        group, material = self._group, self._material
+        if self._exchangeable is None:
+            assert isinstance(self._cases, Cases)
+            rng = np.random.default_rng([self._seed, *group.run_id(group.variants[0]).encode()])
+            encoded = tuple(material.encoded(group.key.format))
+            one = not self._cases.in_place
+            self._exchangeable = NOTHING if one else exchangeable(group.op, group.key, group.workload.axes, material.logical, encoded, rng)
+        return self._exchangeable
+
     def _memory(self, variant: Variant) -> MemoryUse:
         group = self._group
         inputs = self._material.encoded(group.key.format)[0]
         try:
-            seen: Observed = self._workers.of(variant).call(
-                "watching its memory", observe_memory, inputs, dict(group.workload.axes), self._threads, timeout_s=MEASURE_S
+            return confirmed_use(
+                lambda again: watched(self._workers, variant, again),
+                inputs,
+                group.workload.axes,
+                threads=self._threads,
+                bits_per_weight=bits_per_weight(group.op, group.key, group.workload.axes, inputs),
             )
         except Exception as error:
             return MemoryUse(status=Status.ERROR, reason=self._broke(variant, error))
-        return judged(seen, bits_per_weight=bits_per_weight(group.op, group.key, group.workload.axes, inputs))
 
     def _cross(self, variant: Variant, measured: bool) -> Cross:
         """Beside every peer there is; by turns with it where that makes sense."""

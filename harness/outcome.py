@@ -62,22 +62,6 @@ def exit_status(record: Record, *, strict: bool) -> int:
     return status.PASSED
 
 
-def not_run(runs: Sequence[Run]) -> list[tuple[str, str, int, int]]:
-    """What was not run, by cause: dimensions, reason, how many Runs and of how many kernels; the commonest first."""
-    found: dict[str, dict[str, set[str]]] = {}
-    for run in runs:
-        for dimension in DIMENSIONS:
-            verdict = run.verdict(dimension)
-            if verdict.status is Status.NOT_RUN:
-                found.setdefault(verdict.reason, {}).setdefault(dimension, set()).add(run.id)
-    kernels = {run.id: run.kernel for run in runs}
-    rows = []
-    for reason, by in found.items():
-        ids = set().union(*by.values())
-        rows.append((", ".join(each for each in DIMENSIONS if each in by), reason, len(ids), len({kernels[id] for id in ids})))
-    return sorted(rows, key=lambda row: -row[2])
-
-
 def counted(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
     """For each dimension how many Runs ended in which status."""
     return {dimension: dict(sorted(Counter(run.verdict(dimension).status.value for run in runs).items())) for dimension in DIMENSIONS}

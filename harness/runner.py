@@ -20,9 +20,9 @@ from tritmark.harness.measure.buffers import rotation
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import DIMENSIONS, Accuracy, Environment, Lane, Layer, Machine, Record, Run, Status
-from tritmark.harness.spec import Device, KernelKey, Peer, Workload
+from tritmark.harness.spec import Device, KernelKey, Peer, Variant, Workload
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
-from tritmark.harness.suite import Suite
+from tritmark.harness.suite import Selected, Suite
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.collect import known
@@ -114,6 +114,8 @@ def plan(installed: Installed, request: Request) -> list[Group]:
             if item.workload.op in drawn and not item.workload.measure and not item.workload.drawn:
                 corners.setdefault(key, []).append(item.workload)  # a case like those that are drawn
                 continue
+            if item.fastest:
+                of_key = _fastest(installed, key, item, of_key)
             known = groups.get((item.workload.id, key))
             if known is None or (item.workload.measure and not known.workload.measure):
                 groups[item.workload.id, key] = Group(installed.ops[item.workload.op], key, item.workload, of_key)
@@ -128,6 +130,14 @@ def plan(installed: Installed, request: Request) -> list[Group]:
         if devices[group.key.device].missing() is None
     ]
     return sorted(there, key=lambda group: (not group.workload.drawn, order[group.key]))
+
+
+def _fastest(installed: Installed, key: KernelKey, item: Selected, variants: tuple[Variant, ...]) -> tuple[Variant, ...]:
+    """As many of them as the workload is meant for, of the highest tiers that take its axes, and every kernel of the user's."""
+    refused = {variant.id for variant, why in installed.registry.candidates(key, item.workload.axes) if why is not None}
+    fitting = sorted((variant for variant in variants if variant.id not in refused), key=lambda variant: -variant.tier)
+    kept = {variant.id for variant in fitting[: item.fastest]} | (installed.added & {variant.id for variant in variants})
+    return tuple(variant for variant in variants if variant.id in kept) or variants[:1]
 
 
 def missing(installed: Installed, request: Request) -> dict[str, str]:
@@ -299,14 +309,14 @@ def _runs(
                     dimensions=request.dimensions,
                 )
             for variant in group.variants:
-                run = done.get(group.run_id(variant))
-                if run is None:
+                known = done.get(group.run_id(variant))
+                if known is None:
                     assert judging is not None
                     observer.started(group.run_id(variant) + (" (simulated)" if judging.simulated else ""))
-                    run = judging.run(variant)
-                    partial.add(run)
-                observer.finished(run)
-                yield run
+                    known = judging.run(variant)
+                    partial.add(known)
+                observer.finished(known)
+                yield known
 
 
 def _drawn(

@@ -237,6 +237,9 @@ class Op:
     """How many weights the op takes packed, for the bits a weight; None where it takes none."""
     sizes: Mapping[str, Sizes] = field(default_factory=dict)
     """From which sizes of an axis test cases are drawn; those of other axes come from `Sizes()`."""
+    apart: Callable[[Axes, KernelKey], tuple[str, int]] | None = None
+    """An axis, and the length along it of pieces that do not know of each other: outputs of a piece are those of the op on the piece alone,
+    with whatever inputs lack the axis, and lie side by side in memory on the way in. None where every output depends on every input."""
 
 
 class Constraint(Protocol):

@@ -18,6 +18,7 @@
     devices = []                        # empty: every device type that has kernels
     measure = false                     # performance too
     drawn = 0                           # instead of shapes: so many cases, drawn anew for each Record
+    fastest = 0                         # only so many kernels of each key, those of the highest tiers; 0: all
     title = ""                          # shown beside the figures
 
 Each table stands for all combinations of its lists. Where an op has a table with `drawn`, its tables that are not measured are judged among
@@ -62,6 +63,7 @@ class Entry(_Table):
     devices: list[str] = []
     measure: bool = False
     drawn: Annotated[int, Field(ge=0, strict=True)] = 0
+    fastest: Annotated[int, Field(ge=0, strict=True)] = 0
     title: str = ""
 
 
@@ -94,19 +96,23 @@ class Model(_Table):
 
 
 class Selected:
-    """A workload with the formats, dtypes and device types that it is meant for (empty: all)."""
+    """A workload with the formats, dtypes and device types that it is meant for (empty: all), and for how many of each key's kernels,
+    those of the highest tiers first (0: all)."""
 
-    __slots__ = ("devices", "dtypes", "formats", "workload")
+    __slots__ = ("devices", "dtypes", "fastest", "formats", "workload")
 
-    def __init__(self, workload: Workload, formats: Sequence[str], dtypes: Sequence[str], devices: Sequence[str] = ()) -> None:
+    def __init__(
+        self, workload: Workload, formats: Sequence[str], dtypes: Sequence[str], devices: Sequence[str] = (), fastest: int = 0
+    ) -> None:
         self.workload = workload
+        self.fastest = fastest
         self.formats = frozenset(formats)
         self.dtypes = frozenset(dtypes)
         self.devices = frozenset(devices)
 
     def with_workload(self, workload: Workload) -> Selected:
         """The same for another workload."""
-        return Selected(workload, tuple(self.formats), tuple(self.dtypes), tuple(self.devices))
+        return Selected(workload, tuple(self.formats), tuple(self.dtypes), tuple(self.devices), self.fastest)
 
     def admits(self, format: str, dtype: str, device: str = "") -> bool:
         """Whether the workload is meant for that format, dtype and device type ("" for any)."""
@@ -271,4 +277,4 @@ def _expand(
             axes = {axis: given[axis] for axis in op.axes}
             for family, layout in product(families, entry.layouts):
                 workload = Workload(op=op.name, axes=axes, family=family, layout=layout, measure=entry.measure, title=title)
-                yield Selected(workload, entry.formats, entry.dtypes, entry.devices)
+                yield Selected(workload, entry.formats, entry.dtypes, entry.devices, entry.fastest)

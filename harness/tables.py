@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from tritmark.harness import outcome
 from tritmark.harness.listings import plain_table
 from tritmark.harness.record import DIMENSIONS, Footing, Machine, Record, Run, Status
 from tritmark.harness.report import answer, groups, units
@@ -61,7 +60,7 @@ def best(record: Record, width: int) -> Iterator[Table]:
     Made to fit `width` columns without breaking words; below 75 there is room for the cold figures only.
     """
     keys = groups.by_key(record.runs)
-    sound = groups.by_key(groups.sound(record))
+    sound = groups.by_key(groups.right(record))
     hot = width >= _ROOM_FOR_HOT
     for device in groups.devices(record):
         simulated = any(lane.device == device and lane.simulated for lane in record.lanes)
@@ -84,13 +83,9 @@ def best(record: Record, width: int) -> Iterator[Table]:
 def _line(key: tuple[str, ...], runs: list[Run], sound: list[Run], *, several: bool, measured: bool, hot: bool) -> list[Text | str]:
     _, op, format, dtype = key
     words = [op, *([format] if format != "none" else []), *([dtype] if several else [])]
-    kernels = groups.by_kernel(runs)
-    ended = [groups.worst(run.accuracy.status for run in of) for of in kernels.values()]
-    judged = [each for each in ended if each is not Status.NOT_RUN]
-    right = f"{judged.count(Status.PASS)}/{len(judged)}"
     cells: list[Text | str] = []
     if measured:
-        run = max(groups.best_variant(sound), key=lambda each: each.performance.read + each.performance.written) if sound else None
+        run = groups.largest(groups.best_variant(sound)) if sound else None
         words += [run.variant] if run is not None else []
         footings = [None if run is None else getattr(run.performance, name) for name in (("cold", "hot") if hot else ("cold",))]
         for footing in footings:
@@ -101,7 +96,7 @@ def _line(key: tuple[str, ...], runs: list[Run], sound: list[Run], *, several: b
         if bad:
             not_passed[f"{bad:,} {status.value.upper()}"] = status
     told = Text(" ").join(Text(text, style=STYLES[status]) for text, status in not_passed.items())
-    return [visible(" ".join(words)), right, *cells, told]
+    return [visible(" ".join(words)), groups.of_which_right(runs), *cells, told]
 
 
 def _footing(footing: Footing | None) -> tuple[str, str]:
@@ -145,7 +140,7 @@ def _figures(run: Run) -> tuple[str, ...]:
 
 def not_run(record: Record) -> Table | None:
     """What was not run, by cause, with counts; None where all of it was."""
-    causes = outcome.not_run(record.runs)
+    causes = groups.not_run(record.runs)
     if not causes:
         return None
     table = plain_table("Not run", "Runs", "kernels", "what and why", right=("Runs", "kernels"))

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import exp, log
+from math import exp, inf, log
 from pathlib import Path
 
 import numpy as np
 
 from tritmark.harness.errors import RecordError
-from tritmark.harness.measure.statistics import median
+from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
+from tritmark.harness.outcome import counted
 from tritmark.harness.record import HOST, Footing, Gpu, Ratio, Record, Run, Seal, Status, Timing, seal
 from tritmark.harness.spec import Receipt
 from tritmark.harness.store import read
@@ -105,6 +106,7 @@ def check(record: Record, *, allow_simulated: bool = False) -> tuple[Check, ...]
     figures = [footing for run in record.runs for _, footing in _footings(run)]
     return (
         _of("statuses", f"{len(record.runs)} Runs, {len(record.layers)} layers", _each(record.runs, _statuses)),
+        _of("counts", "those of the Runs" if record.counts else "none were kept", _counts(record)),
         _of("figures", f"{len(figures)} follow from their samples", _each(record.runs, _figures)),
         _of("duplicates", "none", _duplicates(record)),
         _of("lanes", ", ".join(f"{lane.device} {'ran' if lane.ran else 'not run'}" for lane in record.lanes), _lanes(record)),
@@ -166,12 +168,28 @@ def _statuses(run: Run) -> Iterator[str]:
         yield "accuracy passed, and there is no receipt of what ran"
     if accuracy.status is Status.PASS and run.receipt is not None and run.receipt.runs < accuracy.cases:
         yield f"{accuracy.cases} cases were judged, and the code ran {run.receipt.runs} times"
+    if accuracy.status is Status.PASS and accuracy.uncovered:
+        yield f"accuracy passed, and no case reached: {', '.join(accuracy.uncovered)}"
+    if accuracy.rarest is not None and accuracy.rarest < 0.99 * rarest(accuracy.calls):
+        yield f"{accuracy.calls} calls show no fault as rare as {accuracy.rarest:.3g} of them with 95 %"
     if performance.status is Status.PASS and not _footings(run):
         yield "performance passed without a figure"
     if performance.status is Status.NOT_RUN and _footings(run):
         yield "performance was not run, and there are figures of it"
     if performance.status is Status.PASS and accuracy.status is not Status.PASS:
         yield f"performance passed, and accuracy is {accuracy.status.value}"
+
+
+def rarest(calls: int) -> float:
+    """The smallest share of calls that a fault may hit so that so many calls, each by chance, meet it with a probability of 95 %."""
+    return 1.0 - 0.05 ** (1.0 / calls) if calls else 1.0
+
+
+def _counts(record: Record) -> Iterator[str]:
+    found = counted(record.runs)
+    for dimension, counts in record.counts.items():
+        if counts != found.get(dimension):
+            yield f"{dimension} is counted as {counts}, and the Runs give {found.get(dimension)}"
 
 
 def _figures(run: Run) -> Iterator[str]:
@@ -204,7 +222,9 @@ def _timing(timing: Timing) -> Iterator[str]:
     for name, claimed, found in (("median", timing.median_ns, middle), ("q1", timing.q1_ns, q1), ("q3", timing.q3_ns, q3)):
         if not _near(claimed, float(found)):
             yield f"its {name} is {claimed:.6g} ns, and that of its samples {found:.6g} ns"
-    if not min(samples) <= timing.low_ns <= timing.median_ns <= timing.high_ns <= max(samples):
+    few = len(samples) < LEAST_SAMPLES  # whose interval goes beyond them
+    least, most = (0.0, inf) if few else (min(samples) * (1 - _ROUNDING), max(samples) * (1 + _ROUNDING))
+    if not least <= timing.low_ns <= timing.median_ns <= timing.high_ns <= most:
         yield f"the interval from {timing.low_ns:.6g} to {timing.high_ns:.6g} ns is none of its median's"
 
 
@@ -233,6 +253,8 @@ def _fraction(footing: Footing) -> Iterator[str]:
     found = exp(float(np.median(logs)))
     if not _near(ratio.median, found):
         yield f"{ratio.median:.6g} of the ceiling, and its pairs of samples have {found:.6g}"
+    if len(logs) < LEAST_SAMPLES:
+        return
     if not exp(float(logs.min())) * (1 - _ROUNDING) <= ratio.low or not ratio.high <= exp(float(logs.max())) * (1 + _ROUNDING):
         yield f"the interval from {ratio.low:.6g} to {ratio.high:.6g} lies outside of every pair"
 
@@ -392,7 +414,7 @@ def _outrun(run: Run) -> Iterator[str]:
     """A Run that passed is no faster than the fastest sample of its probe, by more than can be told apart (as it was judged then)."""
     for name, footing in _footings(run):
         against = footing.against
-        if against.probe_ns and against.probe_work > 0:
+        if against.probe_ns and against.probe_work > 0 and not against.lost:
             least = against.work / against.probe_work * min(against.probe_ns)
             if footing.timing.median_ns < (1 - TELLING) * least:
                 took = footing.timing.median_ns
@@ -430,6 +452,8 @@ def _ceilings(run: Run, record: Record) -> Iterator[str]:
     needs = {"read": run.performance.read, "write": run.performance.written, "compute": run.performance.operations}
     for name, footing in _footings(run):
         against = footing.against
+        if against.lost:
+            continue
         for ceiling, need in needs.items():
             rates = [each.rate for each in record.machine.ceilings if (each.device, each.name) == (run.device, ceiling)]
             if against.ceiling == ceiling:

@@ -32,7 +32,7 @@ def _operations(nbytes: int) -> int:
 
 
 def _ceiling(kind: str, unit: str, summary: str, work: Callable[[int], int] = int) -> Ceiling:
-    make = Lingering if kind in {"write", "copy"} else Ceiling
+    make = Lingering if kind in {"write", "write string", "copy"} else Ceiling
     return make(name=kind.partition(" ")[0], unit=unit, summary=summary, bind=partial(_bind, kind), work=work)
 
 
@@ -40,8 +40,11 @@ CEILINGS: Mapping[str, Ceiling] = {
     "read": _ceiling("read", "bytes/s", "wide loads"),
     "read ahead": _ceiling("read ahead", "bytes/s", "wide loads, prefetched into L2"),
     "read streams": _ceiling("read streams", "bytes/s", "wide loads of four streams, prefetched into L2"),
+    "read nta": _ceiling("read nta", "bytes/s", "wide loads, prefetched past the outer caches"),
     "write": _ceiling("write", "bytes/s", "wide stores"),
     "write around": _ceiling("write around", "bytes/s", "stores around the caches"),
+    "write around streams": _ceiling("write around streams", "bytes/s", "stores around the caches, four streams"),
+    "write string": _ceiling("write string", "bytes/s", "rep stosb"),
     "copy": _ceiling("copy", "bytes/s", "one half to the other; bytes read and written", _copied),
     "copy around": _ceiling("copy around", "bytes/s", "the same, written around the caches", _copied),
     "compute": _ceiling("compute", "operations/s", "int8 dot products on registers; a multiply-add is two operations", _operations),

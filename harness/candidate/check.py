@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, UsageError
 from tritmark.harness.listings import plain_table
-from tritmark.harness.record import DIMENSIONS, Record, Run, Status, Verdict
+from tritmark.harness.record import DIMENSIONS, Record, Run, Status, Timing, Verdict
 from tritmark.harness.report import answer, groups, units
 from tritmark.harness.report.text import visible
 from tritmark.harness.spec import KernelKey, Variant
@@ -143,25 +143,32 @@ def reasons(record: Record, plan: Plan) -> Iterator[Text]:
 
 
 def times(record: Record, plan: Plan) -> Table | None:
-    """For each workload that was measured: the candidate's time beside the built-in kernel's. None where nothing was measured."""
-    figures = ("cold", "built in", "ratio", "hot", "built in ", "ratio ")
+    """For each workload that was measured: the candidate's time beside the built-in kernel's. None where nothing was measured.
+
+    The two were not timed by turns, so their ratio says roughly how they compare, and claims nothing.
+    """
+    figures = ("yours", "built in", "about")
     several = len(plan.mine) > 1
-    table = plain_table("Times", *(["kernel"] if several else []), "shape", *figures, right=figures)
+    table = plain_table("Times", *(["kernel"] if several else []), "shape", "data", *figures, right=figures)
     mine, rivals = ({variant.id for variant in variants} for variants in (plan.mine, plan.rivals))
     theirs = {(run.device, run.dtype, run.workload.id): run for run in record.runs if run.kernel in rivals}
     for run in record.runs:
         if run.kernel not in mine or not (run.performance.cold or run.performance.hot):
             continue
-        if groups.doubted(run):
-            table.add_row(*([visible(run.variant)] if several else []), groups.shape(run.workload), "doubted", *[""] * 5)
-            continue
         other = theirs.get((run.device, run.dtype, run.workload.id))
-        cells: list[str] = []
-        for footing in ("cold", "hot"):
-            own = getattr(run.performance, footing)
-            built_in = getattr(other.performance, footing) if other is not None else None
-            a, b = (each.timing.median_ns if each is not None else None for each in (own, built_in))
-            # The two were not timed by turns, so the ratio of their times is no claim.
-            cells += [units.time(a), units.time(b), f"{a / b:.2f}x" if a and b else units.NONE]
-        table.add_row(*([visible(run.variant)] if several else []), groups.shape(run.workload), *cells)
+        head = [*([visible(run.variant)] if several else []), groups.shape(run.workload)]
+        for data in ("cold", "hot"):
+            a, b = (_timing(each, data) for each in (run, other))
+            told = [_told(each, timing) for each, timing in ((run, a), (other, b))]
+            table.add_row(*head, data, *told, f"{a.median_ns / b.median_ns:.2f}x" if a and b else units.NONE)
+            head = [""] * len(head)
     return table if table.rows else None
+
+
+def _timing(run: Run | None, data: str) -> Timing | None:
+    footing = None if run is None or groups.doubted(run) else getattr(run.performance, data)
+    return None if footing is None else footing.timing
+
+
+def _told(run: Run | None, timing: Timing | None) -> str:
+    return "doubted" if run is not None and groups.doubted(run) else units.timed(timing)

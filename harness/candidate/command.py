@@ -127,7 +127,7 @@ def _tell(record: Record, plan: Plan) -> None:
         [tables.verdict(record)],
         list(checking.verdicts(record, plan)),
         list(checking.reasons(record, plan)),
-        [each for each in (table, left_out) if each is not None],
+        tuple(each for each in (table, left_out) if each is not None),
     )
 
 

@@ -41,7 +41,7 @@ def against_itself(device: Device, threads: int) -> Alternation:
 
 def judged(found: Alternation) -> Check:
     """What the pairs say of the machine."""
-    ratio = found.ratio(np.random.default_rng(0))
+    ratio = found.ratio()
     wide = ratio.high / ratio.low - 1
     low, middle, high = np.quantile(found.a_ns, (0.25, 0.5, 0.75))
     told = f"{wide:.2%} in {len(found.a_ns)} pairs; half of single times within {(high - low) / middle:.1%}"

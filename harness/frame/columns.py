@@ -144,6 +144,8 @@ COLUMNS: tuple[Column, ...] = (
     Column("passed", "yes/no", "", "no dimension failed or broke", lambda record, run: run.passed),
     *_verdict("accuracy"),
     Column("cases", "integer", "", "input sets that were judged", lambda record, run: run.accuracy.cases),
+    Column("judged_calls", "integer", "", "calls that were judged, where cases were drawn", lambda record, run: run.accuracy.calls or None),
+    Column("rarest_fault", "number", "", "rarest fault, as a share of calls, seen with 95 %", lambda record, run: run.accuracy.rarest),
     Column("elements", "integer", "", "output elements that were judged", lambda record, run: run.accuracy.elements),
     Column("mismatches", "integer", "", "elements that are wrong", lambda record, run: run.accuracy.mismatches),
     Column("largest_error", "number", "", "largest absolute difference from the reference", lambda record, run: run.accuracy.largest_error),

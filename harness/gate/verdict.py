@@ -35,7 +35,7 @@ from scipy.special import ndtri
 
 from tritmark.harness.errors import UsageError
 from tritmark.harness.gate.result import Outcome
-from tritmark.harness.measure.statistics import LEAST_SAMPLES, binomial_quantile
+from tritmark.harness.measure.statistics import LEAST_SAMPLES, binomial_quantile, dependence
 from tritmark.harness.record import Ratio
 
 Pairs = Callable[[int], Sequence[float]]
@@ -46,7 +46,6 @@ FIRST = 100
 _GROWTH = 1.5
 _LAST = 0.5
 """The last look's part of the false alarms: it has the most pairs, so it is where a small slow-down can still be told from none."""
-_BLOCKS = 16
 POWER = 0.95
 """How surely an effect of `Decision.smallest` is seen."""
 
@@ -106,19 +105,6 @@ def interval(logs: npt.ArrayLike, tail: float) -> tuple[float, float]:
         return -inf, inf
     at = max(1, rank * len(ordered) // counted)
     return float(ordered[at - 1]), float(ordered[-at])
-
-
-def dependence(logs: npt.ArrayLike) -> float:
-    """How many dependent pairs are worth as much as an independent one, at least 1."""
-    values = np.asarray(logs, np.float64)
-    signs = np.sign(values - np.median(values))
-    worst, length = 1.0, 2
-    while len(signs) // length >= _BLOCKS:
-        count = len(signs) // length
-        sums = signs[: count * length].reshape(count, length).sum(axis=1)
-        worst = max(worst, float(np.sum(sums**2)) / (length * (count - 1)))
-        length *= 2
-    return worst
 
 
 def ratio(logs: npt.ArrayLike) -> Ratio:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tritmark.harness.measure.statistics import bootstrap_interval
+from tritmark.harness.measure.statistics import interval
 from tritmark.harness.spec import Clock, Launch
 
 if TYPE_CHECKING:
@@ -71,10 +71,11 @@ class Timed:
     def sample(self) -> float:
         """Nanoseconds for one call, the mean over a sample."""
         if self.warm:
-            self._take(1)
-        return self._take(self.calls) / self.calls
+            self.take(1)
+        return self.take(self.calls) / self.calls
 
-    def _take(self, calls: int) -> int:
+    def take(self, calls: int) -> int:
+        """Nanoseconds for so many calls, which follow those before in the cycle."""
         taken = self.clock.sample(self.launches, self._at, calls)
         self._at = (self._at + calls) % len(self.launches)
         self.made += calls
@@ -107,19 +108,27 @@ class Alternation:
     stopped: str
     """Which rule ended it."""
 
-    def ratio(self, rng: np.random.Generator, scale: float = 1.0) -> Ratio:
-        """`scale` times b over a: the median of the pairs' ratios and its 95 % bootstrap interval."""
+    def rounded(self, digits: int) -> Alternation:
+        """The same with samples of so many significant digits."""
+
+        def short(samples: tuple[float, ...]) -> tuple[float, ...]:
+            return tuple(float(f"{sample:.{digits}g}") for sample in samples)
+
+        return Alternation(short(self.a_ns), short(self.b_ns), self.stopped)
+
+    def ratio(self, scale: float = 1.0) -> Ratio:
+        """`scale` times b over a: the median of the pairs' ratios and its 95 % interval."""
         from tritmark.harness.record import Ratio
 
         logs = np.log(self.b_ns) - np.log(self.a_ns) + log(scale)
-        low, high = bootstrap_interval(logs, rng)
+        low, high = interval(logs)
         return Ratio(median=float(np.exp(np.median(logs))), low=float(np.exp(low)), high=float(np.exp(high)), pairs=len(logs))
 
 
 def alternate(a: Side, b: Side, rng: np.random.Generator, stop: Rule) -> Alternation:
     """Time `a` and `b` by turns, in an order drawn for each pair, until `stop`, which is told the logarithm of each pair's ratio, says so.
 
-    At least one pair is taken, and none is dropped. Calibrate both beforehand.
+    At least two pairs are taken, for one has no interval, and none is dropped. Calibrate both beforehand.
     """
     a_ns: list[float] = []
     b_ns: list[float] = []
@@ -131,5 +140,5 @@ def alternate(a: Side, b: Side, rng: np.random.Generator, stop: Rule) -> Alterna
             b_ns.append(b.sample())
             a_ns.append(a.sample())
         stop.add(log(b_ns[-1] / a_ns[-1]))
-        if stop.done():
+        if stop.done() and len(a_ns) > 1:
             return Alternation(tuple(a_ns), tuple(b_ns), stop.reason)

@@ -106,6 +106,9 @@ def raw(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 def fill(memory: Memory, array: Any, nbytes: int, byte: int) -> None:
     """Set every byte of a flat uint8 array of `nbytes` in that memory."""
+    if memory is HOST:
+        array[:nbytes] = byte
+        return
     piece = np.full(min(nbytes, _PIECE), byte, np.uint8)
     for start in range(0, nbytes, _PIECE):
         part = piece[: min(_PIECE, nbytes - start)]

@@ -11,6 +11,7 @@ from tritmark.harness.spec import Ceiling
 class Lingering(Ceiling):
     """A ceiling whose probe leaves lines in the caches that are yet to be written to memory, which whoever runs next pays for.
 
-    Measured by turns with stores around the caches, plain ones seem 1.1 to 1.9 times as fast and are not: alone they are as slow. So such
-    a probe counts only where what it writes stays in the caches.
+    Measured by turns with stores around the caches, plain ones seem 1.1 to 1.9 times as fast on one machine and are not: alone they are as
+    slow. On another they are faster alone, too. So where what it writes does not stay in the caches such a probe counts by its rate once it
+    has filled them, and pays for what it left there.
     """

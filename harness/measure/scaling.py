@@ -13,7 +13,7 @@ from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimi
 from tritmark.harness.record import Ratio, Scaled
 from tritmark.harness.spec import Clock, Device, Launch
 
-BUDGET_S = 0.1
+BUDGET_S = 0.05
 """How long each pair of sides is sampled, at most, once there are LEAST_SAMPLES."""
 
 FINE = 0.01
@@ -58,4 +58,4 @@ def _timed(launch: Launch, clock: Clock) -> Timed:
 def _ratio(a: Timed, b: Timed, rng: np.random.Generator) -> Ratio:
     """The time of `b` over that of `a`."""
     stop = First(AtLeast(ENOUGH_SAMPLES, Interval(FINE)), AtLeast(LEAST_SAMPLES, TimeLimit(BUDGET_S)))
-    return alternate(a, b, rng, stop).ratio(rng)
+    return alternate(a, b, rng, stop).ratio()

@@ -1,22 +1,22 @@
-"""Medians and their intervals. Nothing is assumed of the distribution; samples are taken as independent of each other."""
+"""Medians and their intervals. From LEAST_SAMPLES on nothing is assumed of the distribution."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr, bdtrik
+from scipy.special import bdtr, bdtrik, stdtrit
 
 LEAST_SAMPLES = 6
 """With fewer samples even the lowest and the highest miss the median more often than in 5 % of all cases (2 * 0.5^5 = 6 %)."""
 
 ENOUGH_SAMPLES = 30
-"""Samples from which on a bootstrap of the median, and an interval that was looked at again and again, can be relied on."""
+"""Samples from which on an interval that was looked at again and again can be relied on."""
 
-RESAMPLES = 1000
-_SLAB = 1 << 20
+_BLOCKS = 16
 
 
 def median(samples: Sequence[float]) -> float:
@@ -48,16 +48,32 @@ def order_interval(samples: Sequence[float]) -> tuple[float, float]:
     return float(ordered[rank - 1]), float(ordered[-rank])
 
 
-def bootstrap_interval(samples: npt.ArrayLike, rng: np.random.Generator) -> tuple[float, float]:
-    """95 % percentile-bootstrap interval of the median, from RESAMPLES resamples; it always holds the median itself."""
-    values = np.asarray(samples, dtype=np.float64)
-    rows = max(1, _SLAB // len(values))
-    medians = np.concatenate(
-        [
-            np.median(values[rng.integers(0, len(values), (min(rows, RESAMPLES - done), len(values)))], axis=1)
-            for done in range(0, RESAMPLES, rows)
-        ]
-    )
-    low, high = np.quantile(medians, (0.025, 0.975))
-    middle = median(values.tolist())
-    return min(float(low), middle), max(float(high), middle)
+def dependence(logs: npt.ArrayLike) -> float:
+    """How many dependent samples are worth as much as an independent one, at least 1."""
+    values = np.asarray(logs, np.float64)
+    signs = np.sign(values - np.median(values))
+    worst, length = 1.0, 2
+    while len(signs) // length >= _BLOCKS:
+        count = len(signs) // length
+        sums = signs[: count * length].reshape(count, length).sum(axis=1)
+        worst = max(worst, float(np.sum(sums**2)) / (length * (count - 1)))
+        length *= 2
+    return worst
+
+
+def interval(samples: npt.ArrayLike) -> tuple[float, float]:
+    """95 % interval of the median of at least two samples, which are logarithms or anything else that noise adds to.
+
+    From LEAST_SAMPLES on, order statistics of as many samples as they are worth if they depend on each other. Fewer cannot hold the median
+    often enough between their extremes: there it is Student's interval around the median, which takes noise for normal and is wide (6.4
+    times the difference of two samples to either side).
+    """
+    ordered = np.sort(np.asarray(samples, dtype=np.float64))
+    middle, count = float(np.median(ordered)), len(ordered)
+    if count < LEAST_SAMPLES:
+        around = float(stdtrit(count - 1, 0.975) * ordered.std(ddof=1)) / sqrt(count)
+        return middle - around, middle + around
+    worth = max(LEAST_SAMPLES, int(count / dependence(samples)))
+    # The rank among as many independent samples, brought to the scale of all; rounded outwards.
+    at = max(1, _rank(worth) * count // worth)
+    return float(ordered[at - 1]), float(ordered[-at])

@@ -1,7 +1,7 @@
 """Which probe is the ceiling: of those that do the same work, the fastest at a footprint, a number of threads and a temperature.
 
-Choosing takes some 10 ms a probe and is done once a session for each size class. What a kernel is shown against is then measured anew, by
-turns with that kernel.
+Choosing takes a few milliseconds a probe and is done once a session for each size class. What a kernel is shown against is then measured
+anew, by turns with that kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ BYTES = "bytes/s"
 COMPUTE_BYTES = 1 << 16
 START_BYTES = 1 << 14
 """Half of a small L1."""
-_NS_EACH = 10_000_000
+_NS_EACH = 5_000_000
+_FEW = 3
+"""Rounds after which a probe is left out whose fastest sample is slower than the best one's median: one that is as fast as the best is, in
+one case of eight, and is not missed."""
+_FULL = 2
+"""Times the last cache that a lingering probe writes before its rate counts: by then it pays for all that it left behind."""
+_MOST_FULL_NS = 20_000_000
 
 
 class Field:
@@ -103,10 +109,7 @@ class Survey:
 
     def roof(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> Roof:
         """The fastest probe of that name at about `nbytes` (the next power of two and its half belong together)."""
-        last = self.memory.cache
-        stays = not cold and (last is None or nbytes <= last)
-        probes = [probe for probe in self.probes(name) if stays or not isinstance(probe, Lingering)]
-        return self._known(name, probes or self.probes(name), field, nbytes, threads, cold)
+        return self._known(name, self.probes(name), field, nbytes, threads, cold)
 
     def forget(self, name: str) -> None:
         """Look for that roof anew the next time."""
@@ -150,17 +153,38 @@ class Survey:
                 timed = bind(ceiling, self.device, field, nbytes, threads=count, cold=cold, rng=rng)
                 calibrate(timed)
                 sides.append((ceiling, count, timed))
+        last = self.memory.cache
+        stays = not cold and (last is None or nbytes <= last)
         times: list[list[float]] = [[] for _ in sides]
-        end = perf_counter_ns() + _NS_EACH * len(sides)
-        while len(times[0]) < LEAST_SAMPLES or perf_counter_ns() < end:
-            for index in rng.permutation(len(sides)):
-                times[index].append(sides[index][2].sample())
+        fastest = [float("inf")] * len(sides)
+        left = list(range(len(sides)))
+        begun = perf_counter_ns()
+        while len(times[left[0]]) < LEAST_SAMPLES or perf_counter_ns() - begun < _NS_EACH * len(left):
+            for index in rng.permutation(left):
+                ceiling, _, timed = sides[index]
+                if isinstance(ceiling, Lingering) and not stays:
+                    fastest[index] = min(fastest[index], _fill(timed, _FULL * (last or 0) // nbytes))
+                times[index].append(timed.sample())
+                fastest[index] = min(fastest[index], times[index][-1])
+            if len(times[left[0]]) == _FEW:
+                best = min(median(times[index]) for index in left)
+                left = [index for index in left if fastest[index] <= best]
         # Turn by turn against the first, as everything is compared.
-        logs = np.log(np.asarray(times))
-        best = int(np.argmin(np.median(logs - logs[0], axis=1)))
-        ceiling, count, _ = sides[best]
-        rates = [each.work(nbytes) * 1e9 / min(taken) for (each, _, _), taken in zip(sides, times, strict=True)]
-        return Roof(ceiling, count, ceiling.work(nbytes) * 1e9 / median(times[best]), max(rates))
+        logs = np.log([times[index] for index in left])
+        best_at = left[int(np.argmin(np.median(logs - logs[0], axis=1)))]
+        ceiling, count, _ = sides[best_at]
+        rates = [each.work(nbytes) * 1e9 / taken for (each, _, _), taken in zip(sides, fastest, strict=True)]
+        return Roof(ceiling, count, ceiling.work(nbytes) * 1e9 / median(times[best_at]), max(rates))
+
+
+def _fill(timed: Timed, calls: int) -> float:
+    """Call a probe so often, or for _MOST_FULL_NS; what a call took in the fastest sample."""
+    end, fastest = perf_counter_ns() + _MOST_FULL_NS, float("inf")
+    for _ in range(0, calls, max(1, timed.calls)):
+        fastest = min(fastest, timed.sample())
+        if perf_counter_ns() > end:
+            break
+    return fastest
 
 
 @cache

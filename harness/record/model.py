@@ -16,7 +16,7 @@ class Status(StrEnum):
     ERROR = "error"
     """The candidate raised or could not be run; `reason` says what."""
     AMBIGUOUS = "ambiguous"
-    """Too noisy to say."""
+    """A decision could not be taken; `reason` says why."""
     NOT_RUN = "not run"
     """Left out; `reason` says why."""
 

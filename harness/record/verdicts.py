@@ -43,13 +43,14 @@ class Timing(Model):
     """Samples of one launch, all of them, and what they say."""
 
     samples_ns: tuple[float, ...]
-    """Nanoseconds for one call, each the mean over calls_per_sample calls, in the order taken."""
+    """Nanoseconds for one call, each the mean over calls_per_sample calls, in the order taken, with four significant digits: 0.05 % at
+    most is less than where the linker puts a kernel moves its time, and half as much to keep. All figures are those of these numbers."""
     calls_per_sample: int
     median_ns: float
     q1_ns: float
     q3_ns: float
     low_ns: float
-    """Lower end of the 95 % bootstrap interval of the median."""
+    """Lower end of the 95 % interval of the median."""
     high_ns: float
     """Upper end of it."""
     stopped: str
@@ -76,6 +77,9 @@ class Against(Model):
     """Samples of the ceiling's probe, nanoseconds a call, each beside the kernel's sample of the same index; empty in version 1."""
     probe_work: int = 0
     """What one call of the probe did, in the unit's numerator."""
+    lost: bool = False
+    """The probe is no ceiling here, and `fraction` says nothing of how close the kernel comes: the kernel was faster than the probe beside
+    it, though not than the physical floor allows, or something held the probe up all the time."""
 
 
 class Footing(Model):
@@ -100,6 +104,12 @@ class Performance(Verdict):
     written: int = 0
     operations: int = 0
     """The least traffic and work of the workload."""
+    doubted: bool = False
+    """A guard doubts or refutes the figures: they are kept as evidence, and are not to be shown as figures."""
+    tests: int = 0
+    """Statistical tests by which this Run could have failed though the kernel is honest: clocks, floors, threads at work."""
+    repeated: int = 0
+    """How many of those tests spoke and were made again, in a fresh process."""
 
 
 class DeviceMemory(Model):
@@ -142,7 +152,10 @@ class MemoryUse(Verdict):
     device_peak: int | None = None
     """Most of the device's memory that was in use while the call was bound and ran, beyond inputs and outputs."""
     persistent: int | None = None
-    """What is still held after the launch was dropped: the device's memory where it has its own, else the host's heap."""
+    """What is still held once the first launch was dropped: the device's memory where it has its own, else the host's, and the system's in
+    the name of the process."""
+    persistent_floor: int = 0
+    """What of `persistent` a kernel may show that does nothing with as many threads."""
     allocated: int | None = None
     """Bytes that Python and NumPy allocate for a call, at the most at once."""
     page_faults: float | None = None
@@ -159,6 +172,12 @@ class MemoryUse(Verdict):
     """What the call takes beyond inputs and outputs and above `floor`, over the inputs."""
     floor: int = 0
     """What measuring a peak shows of a call that does nothing: no less can be told."""
+    tests: int = 0
+    """Decisions that rest on readings: on the growth of each series, the peak, and what is kept."""
+    alarms: int = 0
+    """Those that went against the kernel in the first process."""
+    confirmed: int = 0
+    """Those that a fresh process confirmed."""
 
 
 class PeerComparison(Verdict):

@@ -106,15 +106,15 @@ def _layers(record: Record) -> Answer | None:
 
 
 def _fast(record: Record) -> Answer | None:
-    best = [groups.best_variant(runs) for runs in groups.by_key(groups.sound(record)).values()]
+    best = [groups.best_variant(runs) for runs in groups.by_key(groups.right(record)).values()]
     parts = [groups.mean(groups.part(run.performance.cold or run.performance.hot) for run in runs) for runs in best]
     reached = [part for part in parts if part is not None]
     if not reached:
         reasons = groups.causes(record.runs, "performance")
         return Answer("How fast?", Status.NOT_RUN, (f"Nothing was measured: {reasons[-1]}",)) if reasons else None
     span = units.percent(min(reached)) if len(reached) == 1 else f"{100 * min(reached):.0f} to {100 * max(reached):.0f} %"
-    what = "op and format" if len(reached) == 1 else "ops and formats"
-    told = f"The best kernels of {len(reached):,} {what} reach {span} of what this machine can do"
+    who = "The best kernel reaches" if len(reached) == 1 else f"The best kernels of {len(reached):,} ops and formats reach"
+    told = f"{who} {span} of what this machine can do"
     measured = [run for run in record.runs if run.performance.cold or run.performance.hot]
     return Answer("How fast?", groups.worst(run.performance.status for run in measured), (told,))
 

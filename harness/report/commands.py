@@ -10,8 +10,11 @@ from tritmark.harness.report.text import quoted
 
 
 def whole(record: Record) -> str:
-    """The invocation as it was given."""
-    return _line(record, *record.environment.command)
+    """The invocation as it was given, on the same data: where it gave no seed, one was drawn."""
+    words = record.environment.command
+    told = any(word == "--seed" or word.startswith("--seed=") for word in words)
+    seeded = words[1:2] in {("run",), ("check",)} and not told
+    return _line(record, *words, *(("--seed", str(record.environment.seed)) if seeded else ()))
 
 
 def of_run(record: Record, run: Run) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
 
-from tritmark.harness.record import Footing, Record, Run, Status, WorkloadFacts
+from tritmark.harness.record import DIMENSIONS, Footing, Record, Run, Status, WorkloadFacts
 
 WORST_FIRST = (Status.FAIL, Status.ERROR, Status.AMBIGUOUS, Status.PASS, Status.NOT_RUN)
 
@@ -83,6 +83,19 @@ def sound(record: Record) -> list[Run]:
     ]
 
 
+def right(record: Record) -> list[Run]:
+    """Those of the sound Runs whose kernel is wrong in no other Run: a wrong kernel is nobody's best."""
+    wrong = {run.kernel for run in record.runs if run.accuracy.failed}
+    return [run for run in sound(record) if run.kernel not in wrong]
+
+
+def of_which_right(runs: Iterable[Run]) -> str:
+    """3/4: kernels that are right of those that were judged."""
+    ended = [worst(run.accuracy.status for run in of) for of in by_kernel(runs).values()]
+    judged = [each for each in ended if each is not Status.NOT_RUN]
+    return f"{judged.count(Status.PASS)}/{len(judged)}"
+
+
 def doubted(run: Run) -> bool:
     """A guard does not believe the Run's figures: they are not to be shown as figures."""
     return bool(getattr(run.performance, "doubted", False))
@@ -92,6 +105,22 @@ def causes(runs: Iterable[Run], dimension: str) -> list[str]:
     """The reasons why a dimension was not run, the commonest first."""
     found = Counter(run.verdict(dimension).reason for run in runs if run.verdict(dimension).status is Status.NOT_RUN)
     return [reason for reason, _ in found.most_common()]
+
+
+def not_run(runs: Sequence[Run]) -> list[tuple[str, str, int, int]]:
+    """What was not run, by cause: dimensions, reason, how many Runs and of how many kernels; the commonest first."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for run in runs:
+        for dimension in DIMENSIONS:
+            verdict = run.verdict(dimension)
+            if verdict.status is Status.NOT_RUN:
+                found.setdefault(verdict.reason, {}).setdefault(dimension, set()).add(run.id)
+    kernels = {run.id: run.kernel for run in runs}
+    rows = []
+    for reason, by in found.items():
+        ids = set().union(*by.values())
+        rows.append((", ".join(each for each in DIMENSIONS if each in by), reason, len(ids), len({kernels[id] for id in ids})))
+    return sorted(rows, key=lambda row: -row[2])
 
 
 def part(footing: Footing | None) -> float | None:
@@ -144,6 +173,11 @@ def best_variant(runs: Iterable[Run]) -> list[Run]:
     """The Runs of the variant with the highest mean part of the ceiling: cold, or hot where there is no cold figure."""
     groups = by_variant(runs)
     return max(groups.values(), key=lambda group: mean(part(run.performance.cold or run.performance.hot) for run in group) or 0.0)
+
+
+def largest(runs: Iterable[Run]) -> Run:
+    """The Run whose workload moves most."""
+    return max(runs, key=lambda run: run.performance.read + run.performance.written)
 
 
 def fastest(runs: Iterable[Run]) -> list[Run]:

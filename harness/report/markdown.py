@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tritmark.harness.record import Record, Status
-from tritmark.harness.report import compare, groups, machine, summary, units, verdicts
+from tritmark.harness.report import answer, compare, groups, machine, summary, units, verdicts
 from tritmark.harness.report.section import NOTHING, Given
 from tritmark.harness.report.text import visible
 
@@ -41,6 +41,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def markdown(record: Record, given: Given = NOTHING) -> str:
     """The report of `record` as Markdown."""
     lines = [f"### {summary.status(record)}: {summary.headline(record)}", ""]
+    told = answer.answers(record)
+    lines += [f"- {each.question} **{each.status.value.upper()}** {code(answer.in_words(each.told))}" for each in told]
+    lines += [""] if told else []
     lanes = (
         f"{code(lane.device)} {_lane(lane.ran, lane.simulated)}{f': {code(lane.reason)}' if lane.reason else ''}" for lane in record.lanes
     )
@@ -126,12 +129,11 @@ def _proposals(record: Record, given: Given) -> list[str]:
 
 def _best(record: Record) -> list[str]:
     rows = []
-    for (device, op, format, dtype), runs in list(groups.by_key(groups.sound(record)).items())[:_MOST_BEST]:
-        best = groups.best_variant(runs)
-        cold, hot = (
-            groups.mean(map(groups.part, footings))
-            for footings in zip(*((r.performance.cold, r.performance.hot) for r in best), strict=True)
-        )
-        rows.append((code(f"{device}/{op}/{format}/{dtype}"), code(best[0].variant), units.percent(cold), units.percent(hot)))
-    head = ("Kernel", "Best variant", " Cold, of the ceiling", " Hot")
+    for (device, op, format, dtype), runs in list(groups.by_key(groups.right(record)).items())[:_MOST_BEST]:
+        best = groups.largest(groups.best_variant(runs))
+        cells: list[str] = []
+        for footing in (best.performance.cold, best.performance.hot):
+            cells += [units.timed(footing.timing if footing else None), units.share(footing.against.fraction if footing else None)]
+        rows.append((code(f"{device}/{op}/{format}/{dtype}"), code(best.variant), *cells))
+    head = ("Kernel", "Best variant", " Cold", " of the ceiling", " Hot", " of the ceiling")
     return ["<details><summary>The best variant of each op</summary>", "", *table(head, rows), "</details>", ""] if rows else []

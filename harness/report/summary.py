@@ -10,6 +10,7 @@ from tritmark.harness.report.section import Given, Section
 
 _DIMENSIONS = (("accuracy", "Accuracy"), ("performance", "Performance"), ("memory", "Memory"), ("cross", "Cross-validation"))
 _MOST_FAILURES = 20
+_MOST_REASONS = 12
 
 
 def headline(record: Record) -> str:
@@ -59,13 +60,14 @@ def _tallies(record: Record) -> list[dict[str, Any]]:
 
 def _best(runs: list[Run]) -> dict[str, Any]:
     best = groups.best_variant(runs)
+    largest = groups.largest(best)
     footings = [(run.performance.cold, run.performance.hot) for run in best]
     cold = [groups.part(footing) for footing, _ in footings]
     hot = [groups.part(footing) for _, footing in footings]
     return {
-        "run": best[0],
+        "run": largest,
+        "footings": (largest.performance.cold, largest.performance.hot),
         "shapes": len({run.workload.id for run in best}),
-        "threads": sorted({run.threads for run in best}),
         "ceilings": sorted({footing.against.ceiling for pair in footings for footing in pair if footing}),
         "cold": _spread(cold),
         "hot": _spread(hot),
@@ -79,6 +81,8 @@ def _spread(fractions: list[float | None]) -> dict[str, float | None]:
 
 
 def _beside(record: Record, given: Given) -> dict[str, Any]:
+    left_out = groups.not_run(record.runs)
+    keys = groups.by_key(record.runs)
     return {
         "status": status(record),
         "regressed": _regressed(record, given),
@@ -88,9 +92,11 @@ def _beside(record: Record, given: Given) -> dict[str, Any]:
         "tallies": _tallies(record),
         "answers": answer.answers(record),
         "doubts": answer.doubts(record),
+        "left_out": left_out[:_MOST_REASONS],
+        "more_left_out": max(0, len(left_out) - _MOST_REASONS),
         "failed": [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}],
         "failed_layers": [layer for layer in record.layers if layer.status is not Status.PASS],
-        "best": [_best(runs) for runs in groups.by_key(groups.sound(record)).values()],
+        "best": [{**_best(runs), "right": groups.of_which_right(keys[key])} for key, runs in groups.by_key(groups.right(record)).items()],
         "several": len(groups.devices(record)) > 1,
         "most": _MOST_FAILURES,
         "machine_line": machine.one_line(record),

@@ -77,6 +77,8 @@ def within(median: float | None, low: float, high: float, unit: str = " %") -> s
     if not median:
         return NONE
     half = 50 * (high - low) / abs(median)
+    if half >= 99.5:
+        return f"±>99{unit}"  # the interval holds next to nothing, and its ends are far from alike
     return f"±{half:.1f}{unit}" if half < 9.95 else f"±{half:.0f}{unit}"
 
 

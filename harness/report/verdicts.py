@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import Record, Run, Status
-from tritmark.harness.report import groups
+from tritmark.harness.report import answer, groups
 from tritmark.harness.report.section import Section
 
 
@@ -42,6 +42,11 @@ def notes(run: Run) -> list[str]:
             found.append(f"{name} {verdict.status.value}: {verdict.reason}")
         elif verdict.status is Status.PASS and verdict.reason:
             found.append(f"{name}: {verdict.reason}")
+    if run.accuracy.failed_case:
+        found.append(f"failed on: {run.accuracy.failed_case}")
+    power = answer.power(run)
+    if power:
+        found.append(power)
     if run.receipt is not None and run.receipt.note:
         found.append(run.receipt.note)
     return found

@@ -9,23 +9,23 @@ import numpy as np
 
 from tritmark.harness.errors import CandidateError, WorkerError
 from tritmark.harness.machine.cpu import physical_cores
-from tritmark.harness.record import Status
+from tritmark.harness.record import Performance, Status
 from tritmark.harness.selftest.apart import ApartFault
 from tritmark.harness.selftest.domain import Domain
 from tritmark.harness.selftest.right import right
 from tritmark.harness.spec import Op, Variant, Workload
 from tritmark.harness.validate.cases import Material
-from tritmark.harness.validate.confirm import confirm
+from tritmark.harness.validate.confirm import confirmed, statistical
 from tritmark.harness.validate.drawn import judge_drawn
-from tritmark.harness.validate.measured import finish, lap, measure, observe_memory
-from tritmark.harness.validate.memory import bits_per_weight, judged
+from tritmark.harness.validate.memory import confirmed_use, watched
+from tritmark.harness.validate.pieces import NOTHING, exchangeable
+from tritmark.harness.validate.timed import timed
 from tritmark.harness.worker import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tritmark.harness.providers import Installed
-    from tritmark.harness.worker.workers import Worker
 
 CASES = 8
 """Drawn cases that come before what is watched: a fault that the outputs show is killed there, and all of them make some hundred calls."""
@@ -41,13 +41,13 @@ def judge(installed: Installed, fault: ApartFault, reach: Mapping[str, int], see
     (variant,) = fault.variants(installed)
     with Workers(installed, [fault], timeout_s=_TIMEOUT_S, memory_bytes=_MEMORY) as workers:
         try:
-            return _judge(installed, workers.of(variant), variant, fault, reach, seed)
+            return _judge(installed, workers, variant, fault, reach, seed)
         except (CandidateError, WorkerError) as error:
             return f"{type(error).__name__}: {error}"
 
 
-def _judge(installed: Installed, worker: Worker, variant: Variant, fault: ApartFault, reach: Mapping[str, int], seed: int) -> str:
-    op, key = installed.ops[fault.key.op], fault.key
+def _judge(installed: Installed, workers: Workers, variant: Variant, fault: ApartFault, reach: Mapping[str, int], seed: int) -> str:
+    op, key, worker = installed.ops[fault.key.op], fault.key, workers.of(variant)
     accuracy = judge_drawn(
         op, worker.variant, key, corners=(), count=CASES, seed=seed, cores=physical_cores(), device=worker.device
     ).accuracy  # fmt: skip
@@ -55,16 +55,24 @@ def _judge(installed: Installed, worker: Worker, variant: Variant, fault: ApartF
         return accuracy.reason if accuracy.failed else ""
     material = Material(op, _workload(installed, op, fault, reach, seed), seed)
     axes, cases = dict(material.workload.axes), material.cases(key)
-    inputs, *fresh = material.encoded(key.format)
+    encoded = tuple(material.encoded(key.format))
     if fault.kind == "memory":
-        seen = worker.call("watching its memory", observe_memory, inputs, axes, 1)
-        use = judged(seen, bits_per_weight=bits_per_weight(op, key, axes, inputs))
+        use = confirmed_use(lambda again: watched(workers, variant, again), encoded[0], axes, threads=1)
         return use.reason if use.failed else ""
-    found = worker.call("measuring", measure, inputs, axes, "aligned", seed, 1, {}, fresh[0] if cases.in_place else None, BUDGET_S)
-    performance = confirm(
-        found.performance, found.audited, cases, lambda rounds, calls: worker.call("a lap", lap, rounds, calls), threads=1, pid=worker.pid
-    )
-    worker.call("letting go of its buffers", finish)
+    rng = np.random.default_rng([seed, fault.number])
+    changes = exchangeable(op, key, axes, material.logical, encoded, rng) if cases.in_place else NOTHING
+
+    def measured() -> Performance:
+        own = workers.of(variant)
+        return timed(own, cases, encoded, axes, changes, layout="aligned", seed=seed, threads=1, roofs={}, budget_s=BUDGET_S)[0]
+
+    def again() -> Performance:
+        workers.renew(variant)
+        return measured()
+
+    performance = measured()
+    if statistical(performance):
+        performance = confirmed(performance, again)
     return performance.reason if performance.status in {Status.FAIL, Status.ERROR} else ""
 
 

@@ -1,15 +1,21 @@
 """Looking into a timed loop: what the calls that are timed do, and whether all that they do is within the time.
 
-At moments drawn at random one set of the loop's arrays gets other data and poisoned outputs. Once a call has been made on it, the outputs
-are kept for the process that has the expected values (see confirm), and the inputs must be as they were. There is always one such look
-after the last sample, so work that is left out from some call on is missed too. The sample around a look is one like any other.
+- Before each sample pieces of one set's inputs are exchanged for the other data's (see pieces), untimed, and once the sample is over the
+  parts of the outputs that follow from them are looked at; sometimes they were poisoned before, sometimes they still hold what was right
+  until then. Of several hot calls it is a call drawn at random that meets the change first, the last one in half of the samples: whoever
+  leaves out every other call is seen there.
+- At moments drawn at random a whole set gets the other data.
+- The rest of the outputs is compared with what an earlier call left: a window after each hot sample, and all of every set after the last
+  cold one.
+
+What is found for the first time, and whatever differs from that, is kept for the process that has the expected values (see confirm).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter_ns, sleep
 from typing import Any
 
@@ -17,9 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.measure.alternate import Timed
+from tritmark.harness.measure.buffers import HOST
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
-from tritmark.harness.spec import Launch
-from tritmark.harness.validate.same import filled
+from tritmark.harness.spec import Family, Launch
+from tritmark.harness.validate.same import filled, same
 from tritmark.harness.validate.sets import POISON, Sets
 
 PIECE = 16 << 20
@@ -31,6 +38,12 @@ MOST_KEPT = 64 << 20
 LARGE = 256 << 20
 """Bytes of a set's arrays from which on there is only the look after the last sample: others would take longer than all the samples."""
 
+MOST_PARTS = 1024
+"""Looks at pieces that are kept: an honest kernel leaves 64 different ones at most."""
+
+WINDOW = 1 << 18
+"""Bytes of each output that are compared after each hot sample: about as long as the digest of a small product, 20 us."""
+
 _LATE_LOOKS = 3
 _LATE_S = 0.005
 _LATE_NS = 200_000_000
@@ -39,31 +52,108 @@ _LATE_NS = 200_000_000
 @dataclass(frozen=True, slots=True)
 class Audited:
     """What a call left: `when` in words, `case` says which data its inputs held (0 or 1), `outputs` are flat and begin at element
-    `begin`."""
+    `begin`; `exchanged` are the pieces of the inputs that came from the other data."""
 
     when: str
     case: int
     outputs: Mapping[str, npt.NDArray[Any]]
     begin: Mapping[str, int]
+    exchanged: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a call left in a piece's part of the outputs; `exchanged`: whether the piece came from the other data."""
+
+    when: str
+    case: int
+    piece: int
+    exchanged: bool
+    outputs: Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What calls left: outputs by the data they follow from, as they were found first, and all that is to be judged elsewhere."""
+
+    whole: dict[int, dict[str, npt.NDArray[np.uint8]]] = field(default_factory=dict)
+    parts: dict[tuple[int, int, bool], Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
+    audited: list[Audited] = field(default_factory=list)
+    kept: list[Part] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def fault(self, text: str) -> None:
+        """Take notice of a fault, once."""
+        if text not in self.faults:
+            self.faults.append(text)
+
+    def whole_of(self, sets: Sets, index: int, when: str, rng: np.random.Generator, *, always: bool = False) -> None:
+        """Look at all of one set's outputs, and keep them where such were not seen before (or `always`)."""
+        here, written = sets.each[index], sets.written(index)
+        known = self.expected(sets, index)
+        alike = known is not None and all(same(known[name], written[name]) for name in written)
+        if known is None and not here.exchanged:
+            self.whole[here.case] = written
+        if alike and not always:
+            return
+        for name, found in written.items():
+            if filled(found, POISON):
+                self.fault(f"guard audit: {when.partition(',')[0]}: a call of the timed loop did not write {name}")
+            elif known is not None and sets.op.family is Family.EXACT and not same(known[name], found):
+                self.fault(f"guard audit: {when.partition(',')[0]}: two calls of the timed loop gave different {name} for the same inputs")
+        self.audited.append(audited(when, sets, index, written, rng))
+        while len(self.audited) > 1 and sum(_nbytes(each) for each in self.audited) > MOST_KEPT:
+            del self.audited[rng.integers(len(self.audited) - 1)]
+
+    def part_of(self, sets: Sets, index: int, piece: int, when: str) -> None:
+        """Look at a piece's part of one set's outputs."""
+        here = sets.each[index]
+        key = (here.case, piece, piece in here.exchanged)
+        found, known = sets.part(index, piece), self.parts.get(key)
+        if known is None:
+            self.parts[key] = found
+        elif all(same(known[name], found[name]) for name in found):
+            return
+        if len(self.kept) < MOST_PARTS:
+            self.kept.append(Part(when, *key, found))
+
+    def expected(self, sets: Sets, index: int) -> dict[str, npt.NDArray[np.uint8]] | None:
+        """What stood in all of a set's outputs when its inputs were last as they are; None where that was not seen."""
+        here = sets.each[index]
+        if here.case not in self.whole:
+            return None
+        if not here.exchanged:
+            return self.whole[here.case]
+        made = {}
+        for name, (shape, dtype) in sets.like.items():
+            made[name] = self.whole[here.case][name].copy()
+            array = made[name].view(dtype).reshape(shape)
+            for piece in here.exchanged:
+                known = self.parts.get((here.case, piece, True))
+                if known is None:
+                    return None
+                sets.pieces.each[piece].of(name, array)[...] = known[name]
+        return made
 
 
 class Auditor:
     """Stands between `alternate` and the launches, from when they have been calibrated.
 
-    `order` tells for each launch which set it is bound to.
+    `order` tells for each launch which set it is bound to; what it sees goes to `seen`.
     """
 
-    def __init__(self, timed: Timed, sets: Sets, order: list[int], rng: np.random.Generator, temperature: str) -> None:
-        self.timed = timed
-        self.audited: list[Audited] = []
-        self.faults: list[str] = []
+    def __init__(self, timed: Timed, sets: Sets, order: list[int], rng: np.random.Generator, temperature: str, seen: Seen) -> None:
+        self.timed, self.seen = timed, seen
         self._sets, self._order, self._rng, self._temperature = sets, order, rng, temperature
         self._before = timed.made
         self._samples = 0
-        self._next = int(rng.integers(LEAST_SAMPLES)) if sets.nbytes < LARGE else None
+        self._small = sets.nbytes < LARGE
+        self._next = int(rng.integers(LEAST_SAMPLES)) if self._small else None
         self._watched: int | None = None
         """Position in the cycle that is waited for."""
         self._spent_ns = 0
+        self._now: tuple[int, dict[str, npt.NDArray[np.uint8]]] | None = None
+        """For the hot set, the data that its inputs hold, and what its outputs should hold now."""
 
     def clock(self) -> int:
         """Nanoseconds, without those that looking takes."""
@@ -72,14 +162,14 @@ class Auditor:
     def sample(self) -> float:
         """See Timed."""
         if self._watched is None and self._next is not None and self._samples >= self._next:
-            self._begin(int(self._rng.integers(len(self.timed.launches))))
+            self._begin(int(self._rng.integers(len(self.timed.launches))), poison=self._rng.random() < 0.5)
         taken = self._sample()
         self._samples += 1
         return taken
 
     def finish(self) -> None:
-        """The look after the last sample, which is timed like the others but is in no figure."""
-        self._begin((self._at + int(self._rng.integers(self.timed.calls))) % len(self.timed.launches))
+        """The look after the last sample, which is timed like the others but is in no figure; and one at every set."""
+        self._begin((self._at + int(self._rng.integers(self.timed.calls))) % len(self.timed.launches), poison=True)
         self._sample()
 
     @property
@@ -87,40 +177,90 @@ class Auditor:
         """Position in the cycle of the next call."""
         return (self.timed.made - self._before) % len(self.timed.launches)
 
-    def _begin(self, position: int) -> None:
+    def _begin(self, position: int, *, poison: bool) -> None:
         self._watched = position
         begun, index = perf_counter_ns(), self._order[position]
         self._sets.exchange(index)
-        self._sets.poison(index)
+        if poison or len(self._sets.cases) < 2:
+            self._sets.poison(index)
         self._sets.each[index].awaited = True
         self._spent_ns += perf_counter_ns() - begun
 
     def _sample(self) -> float:
-        first, made = self._at, self.timed.made
-        taken = self.timed.sample()
-        count = len(self.timed.launches)
-        if self._watched is not None and (self._watched - first) % count < self.timed.made - made:
-            begun = perf_counter_ns()
-            self._look(self._order[self._watched])
+        timed, count = self.timed, len(self.timed.launches)
+        if timed.warm:
+            timed.take(1)
+        first, made = self._at, timed.made
+        # The last call half of the time: nothing after it can make good what it leaves out.
+        nth = timed.calls - 1 if self._rng.random() < 0.5 else int(self._rng.integers(timed.calls))
+        changed, index = [], self._order[(first + nth) % count]
+        taken, own_clock = 0, self._sets.memory is not HOST
+        if self._small and self._sets.pieces.each and not self._sets.each[index].awaited:
+            # A set is called once in a cold sample, so it may change before; a clock that records its calls cannot be interrupted.
+            if timed.warm and nth and not own_clock:
+                taken += timed.take(nth)
+            changed = self._change(index)
+        taken += timed.take(timed.calls - (timed.made - made))
+        begun = perf_counter_ns()
+        if changed:
+            self._look(index, changed)
+        if self._watched is not None and (self._watched - first) % count < timed.made - made:
+            self._look_at_all(self._order[self._watched])
             self._watched = None
-            self._spent_ns += perf_counter_ns() - begun
             # Ever rarer, so that looking takes little of the time whatever a call takes.
             if self._next is not None:
                 self._next = self._samples + 1 + int(self._rng.integers(1, 2 * self._samples + LEAST_SAMPLES))
-        return taken
+        self._spent_ns += perf_counter_ns() - begun
+        return taken / timed.calls
 
-    def _look(self, index: int) -> None:
-        self._sets.each[index].awaited = False
-        written = self._sets.written(index)
-        for name, found in written.items():
-            if filled(found, POISON):
-                self.faults.append(f"guard audit: {self._temperature}: a call of the timed loop did not write {name}")
-        for name in self._sets.changed(index):
-            self.faults.append(f"guard inputs: {self._temperature}: a call of the timed loop changed {name}")
+    def _change(self, index: int) -> list[int]:
+        """Exchange a piece or two of a set's inputs; which."""
+        begun, sets = perf_counter_ns(), self._sets
+        here, pieces = sets.each[index], sets.pieces
+        if pieces.together:
+            most = 2 if self.timed.warm else 1  # what is written is no longer cold
+            chosen = [int(piece) for piece in self._rng.choice(len(pieces.each), min(most, len(pieces.each)), replace=False)]
+        elif here.case:
+            chosen = []
+        else:
+            chosen = list(here.exchanged) or [int(self._rng.integers(len(pieces.each)))]
+        spoil = self._rng.random() < 0.5
+        for piece in chosen:
+            sets.toggle(index, piece)
+            if spoil:
+                sets.spoil(index, piece)
+        self._spent_ns += perf_counter_ns() - begun
+        return chosen
+
+    def _look(self, index: int, changed: list[int]) -> None:
+        sets = self._sets
         when = f"{self._temperature}, about call {self.timed.made}"
-        self.audited.append(_audited(when, self._sets, index, written, self._rng))
-        while len(self.audited) > 1 and sum(_nbytes(each) for each in self.audited) > MOST_KEPT:
-            del self.audited[self._rng.integers(len(self.audited) - 1)]
+        for piece in changed:
+            self.seen.part_of(sets, index, piece, when)
+        if not self.timed.warm or sets.memory is not HOST or not sets.pieces.together:
+            return
+        here = sets.each[index]
+        if self._now is None or self._now[0] != here.case:
+            known = self.seen.expected(sets, index)
+            self._now = None if known is None else (here.case, {name: array.copy() for name, array in known.items()})
+        if self._now is None:
+            return
+        for piece in changed:
+            for name, (shape, dtype) in sets.like.items():
+                array = self._now[1][name].view(dtype).reshape(shape)
+                sets.pieces.each[piece].of(name, array)[...] = self.seen.parts[here.case, piece, piece in here.exchanged][name]
+        for name, raw in here.raw.items():
+            begin = int(self._rng.integers(max(1, raw.nbytes - WINDOW + 1)))
+            if not same(self._now[1][name][begin : begin + WINDOW], raw[begin : begin + WINDOW]):
+                self.seen.whole_of(sets, index, when, self._rng)
+                break
+
+    def _look_at_all(self, index: int) -> None:
+        self._sets.each[index].awaited = False
+        when = f"{self._temperature}, about call {self.timed.made}"
+        for name in self._sets.changed(index):
+            self.seen.fault(f"guard inputs: {self._temperature}: a call of the timed loop changed {name}")
+        self.seen.whole_of(self._sets, index, when, self._rng)
 
 
 def late(launch: Launch, sets: Sets, index: int, rng: np.random.Generator) -> tuple[list[Audited], list[str]]:
@@ -128,7 +268,7 @@ def late(launch: Launch, sets: Sets, index: int, rng: np.random.Generator) -> tu
 
     The outputs are poisoned before the call and once more after it; a thread or a stream that still works shows in either.
     """
-    audited, faults = [], []
+    looks, faults = [], []
     end = perf_counter_ns() + _LATE_NS
     for _ in range(_LATE_LOOKS):
         sets.poison(index)
@@ -136,14 +276,14 @@ def late(launch: Launch, sets: Sets, index: int, rng: np.random.Generator) -> tu
         written = sets.written(index)
         sets.poison(index)
         sleep(_LATE_S)
-        audited.append(_audited("a single call", sets, index, written, rng))
+        looks.append(audited("a single call", sets, index, written, rng))
         for name, found in sets.written(index).items():
             if not filled(found, POISON):
                 faults.append(f"guard late: {name} was written after the call had returned")
         if faults or perf_counter_ns() > end:
             break
     launch.run()  # leaves outputs as every call does
-    return audited[:1], faults
+    return looks[:1], faults
 
 
 def tasks() -> frozenset[str]:
@@ -154,14 +294,15 @@ def tasks() -> frozenset[str]:
         return frozenset()
 
 
-def _audited(when: str, sets: Sets, index: int, written: Mapping[str, npt.NDArray[np.uint8]], rng: np.random.Generator) -> Audited:
+def audited(when: str, sets: Sets, index: int, written: Mapping[str, npt.NDArray[np.uint8]], rng: np.random.Generator) -> Audited:
+    """One set's outputs as they are kept."""
     outputs, begin = {}, {}
     for name, (_, dtype) in sets.like.items():
         flat = written[name].view(dtype)
         length = min(flat.size, PIECE // dtype.itemsize)
         begin[name] = int(rng.integers(flat.size - length + 1))
         outputs[name] = flat[begin[name] : begin[name] + length].copy()
-    return Audited(when, sets.each[index].case, outputs, begin)
+    return Audited(when, sets.each[index].case, outputs, begin, tuple(sorted(sets.each[index].exchanged)))
 
 
 def _nbytes(look: Audited) -> int:

@@ -128,7 +128,7 @@ def collect(
         peer=theirs.read(peer.outputs),
         own_ns=median(times.a_ns),
         peer_ns=median(times.b_ns),
-        speedup=times.ratio(rng),
+        speedup=times.ratio(),
         untimed="",
     )
 

@@ -2,6 +2,11 @@
 
 Times, counts and audits come from the process of the candidate, which could forge them. The expected values, the clock and the kernel's
 account of CPU time are here.
+
+A wrong output is wrong. What rests on time is a test that an honest kernel fails now and then: when the machine was fast while samples were
+taken and slow in the lap, say. Such a FAIL stands only when a fresh process says it again by the same guard. If a guard is wrong in one of
+a hundred measurements, more than was seen on busy machines, it is wrong twice in one of ten thousand, and the hundred tests of an
+invocation share one false alarm in a hundred.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from time import clock_gettime_ns, perf_counter_ns
 from typing import Any
 
@@ -18,19 +24,24 @@ import numpy.typing as npt
 
 from tritmark.harness.measure.others import Others, crowded
 from tritmark.harness.record import Performance, Status
-from tritmark.harness.validate.audit import PIECE, Audited
+from tritmark.harness.validate.audit import PIECE, Audited, Part
 from tritmark.harness.validate.cases import Cases
 from tritmark.harness.validate.compare import Expected, compare
+from tritmark.harness.validate.guard_names import caught_by
+from tritmark.harness.validate.pieces import NOTHING, Exchangeable, Piece
 
-Lap = Callable[[int, int], None]
-"""lap(rounds, calls) makes `rounds` times `calls` calls of the hot launch, back to back, and returns."""
+Lap = Callable[[str, int, int], None]
+"""lap("cold" or "hot", rounds, calls) makes `rounds` times `calls` calls of what was timed, back to back, and returns."""
+
+STATISTICAL = frozenset({"clock", "floor", "threads", "late"})
+"""Guards that rest on time, and have to say it twice."""
 
 LIE = 2.0
 """A lap that takes this many times what was claimed refutes the claim. Asking another process, and what the clock leaves out of each round
 (a device's launches are handed over before its clock begins), are up to half of it."""
 
 _ROUND_NS = 2_000_000
-_LAP_NS = 20_000_000
+_LAP_NS = 10_000_000
 _LAPS = 3
 _DOUBT_NS = 1_000_000_000
 """A claim that seems refuted is looked at for so long: others may only have been busy, and over less time what they do is not known."""
@@ -40,97 +51,221 @@ _SHARE = 0.15
 """Of the CPU time of a lap: what does less is no thread that was started to share the work."""
 
 _LEAST_NS = 2_000_000
+_TICK_NS = 10_000_000
+"""The kernel may bring the account of a thread that is running up to date no more often; until then its work looks like that of a thread
+that has ended."""
 _CERTAIN = 8.0
-"""So many times what was claimed, as CPU time, is not what others can do to it."""
+"""So many times what was claimed, as CPU time, is not what others can do to it: threads that wait for one without a core spin meanwhile."""
+_CERTAIN_ALONE = 2 * LIE
+"""The same of a single thread, which waits for nobody: whoever shares its core with it takes half of that."""
 _HELD_UP = 0.05
 
 
-def confirm(performance: Performance, audited: Sequence[Audited], cases: Cases, lap: Lap, *, threads: int, pid: int | None) -> Performance:
-    """The performance with what is found here: FAIL, or AMBIGUOUS where others kept the machine busy.
+def confirm(
+    performance: Performance,
+    audited: Sequence[Audited],
+    cases: Cases,
+    lap: Lap,
+    *,
+    threads: int,
+    pid: int | None,
+    parts: Sequence[Part] = (),
+    exchangeable: Exchangeable = NOTHING,
+    held_up: bool = False,
+) -> Performance:
+    """The performance with what is found here: FAIL, or AMBIGUOUS where a guard doubts and others kept the machine too busy to decide.
 
+    `held_up`: whether others took so much of the cores while it was measured that times of different moments cannot be compared.
     `lap` calls what was measured, where it was measured: in the process `pid`, which is None for a device that works by itself.
     """
-    faults = audit_faults(cases, audited)
+    faults = [*audit_faults(cases, audited, exchangeable), *part_faults(cases, parts, exchangeable)]
     doubts: list[str] = []
-    if performance.hot is not None:
-        timing = performance.hot.timing
-        more, doubts = lap_faults(lap, timing.median_ns, timing.calls_per_sample, threads, pid)
-        faults += more
+    tests = performance.tests
+    for temperature, footing in (("hot", performance.hot), ("cold", performance.cold)):
+        if footing is not None:
+            timing = footing.timing
+            more, unsure = lap_faults(lap, timing.median_ns, timing.calls_per_sample, threads, pid, temperature)
+            faults += more
+            doubts += unsure
+            tests += 2 if pid is not None else 1
+    if performance.hot is not None and performance.cold is not None:
+        hot, cold = performance.hot.timing, performance.cold.timing
+        tests += 1
+        # Its fastest hot sample: others hold up some, and what they hold up all the time they hold up in cold samples too.
+        if LIE * cold.high_ns < min(hot.samples_ns) and not held_up:
+            found = f"{cold.median_ns:.0f} ns a call are claimed, and hot, in caches, it takes {min(hot.samples_ns):.0f} ns at least"
+            faults.append(f"guard clock: cold: {found}")
     status = performance.status
     if faults and status is not Status.ERROR:
         status = Status.FAIL
     elif doubts and status is Status.PASS:
         status = Status.AMBIGUOUS
     reason = "; ".join(filter(None, (*dict.fromkeys(faults), *doubts, performance.reason)))
-    return performance.model_copy(update={"status": status, "reason": reason})
+    doubted = performance.doubted or bool(faults or doubts)
+    return performance.model_copy(update={"status": status, "reason": reason, "doubted": doubted, "tests": tests})
 
 
-def audit_faults(cases: Cases, audited: Sequence[Audited]) -> list[str]:
+def statistical(performance: Performance) -> bool:
+    """Whether a performance was doubted by nothing but guards that rest on time."""
+    return performance.doubted and performance.status is not Status.ERROR and caught_by(performance.reason) <= STATISTICAL
+
+
+def confirmed(first: Performance, again: Callable[[], Performance]) -> Performance:
+    """The verdict where a guard that rests on time has spoken: `again` measures once more in a fresh process, and is asked once at most.
+
+    Where the second measurement is not doubted, its figures stand, with a remark on the first.
+    """
+    if not statistical(first):
+        return first
+    spoke = caught_by(first.reason)
+    second = again()
+    count = {"tests": first.tests + second.tests, "repeated": first.repeated + second.repeated + max(1, len(spoke))}
+    if second.status is Status.PASS:
+        what = " and ".join(sorted(spoke)) or "clock"
+        remark = f"measured in a fresh process once more, for {what} had spoken up in the first and did not again"
+        return second.model_copy(update={**count, "reason": "; ".join(filter(None, (remark, second.reason)))})
+    if second.status is Status.FAIL and statistical(second) and spoke and not spoke & caught_by(second.reason):
+        reason = f"two processes were doubted for different reasons: {first.reason}; and then {second.reason}"
+        return second.model_copy(update={**count, "status": Status.AMBIGUOUS, "reason": reason})
+    return second.model_copy(update=count)
+
+
+def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchangeable = NOTHING) -> list[str]:
     """What is wrong with the outputs that calls of a timed loop left, one line for each output of each look."""
     known = (cases.first,) if cases.second is None else (cases.first, cases.second)
     faults: list[str] = []
     for look in audited:
-        if look.case not in range(len(known)):
-            faults.append(f"guard audit: {look.when}: there is no data {look.case!r}")
+        pieces = exchangeable.expected[look.case] if look.case in (0, 1) else ()
+        if look.case not in range(len(known)) or not all(piece in range(len(pieces)) for piece in look.exchanged):
+            faults.append(f"guard audit: {look.when}: there is no data {look.case!r} with {len(look.exchanged)} pieces exchanged")
             continue
-        for expected in known[look.case].expected:
+        for nth, expected in enumerate(known[look.case].expected):
             name, dtype, size = expected.name, expected.values.dtype, expected.values.size
             found, begin = look.outputs.get(name), look.begin.get(name, 0)
             length = min(size, PIECE // dtype.itemsize)
             if found is None or found.shape != (length,) or found.dtype != dtype or not 0 <= begin <= size - length:
                 faults.append(f"guard audit: {look.when}: what was kept of {name} is no {dtype} array of {length} out of {size} elements")
                 continue
-            first = compare(_piece(expected, begin, length), found).first
+            now = expected
+            for piece in look.exchanged:
+                now = _with(now, exchangeable, piece, pieces[piece][nth])
+            first = compare(_piece(now, begin, length), found).first
             if first is not None:
                 at = ", ".join(str(i) for i in np.unravel_index(begin + first.index[0], expected.values.shape))
                 faults.append(f"guard audit: {look.when}: {name}[{at}] is {first.found}, expected {first.expected}")
     return faults
 
 
-def _piece(whole: Expected, begin: int, length: int) -> Expected:
-    def part(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return array.reshape(-1)[begin : begin + length]
+def part_faults(cases: Cases, parts: Sequence[Part], exchangeable: Exchangeable) -> list[str]:
+    """What is wrong with the outputs of pieces that were exchanged, one line for each look."""
+    known = (cases.first,) if cases.second is None else (cases.first, cases.second)
+    pieces = exchangeable.pieces.each
+    faults: list[str] = []
+    for look in parts:
+        if look.case not in range(len(known)) or look.piece not in range(len(pieces)) or not exchangeable.expected[look.case]:
+            faults.append(f"guard audit: {look.when}: there is no piece {look.piece!r} of the data {look.case!r}")
+            continue
+        where = pieces[look.piece]
+        for nth, whole in enumerate(known[look.case].expected):
+            found = look.outputs.get(whole.name)
+            exchanged = exchangeable.expected[look.case][look.piece][nth]
+            expected = exchanged if look.exchanged else _cut(whole, partial(_of, where, whole.name))
+            if found is None or found.shape != expected.values.shape or found.dtype != expected.values.dtype:
+                faults.append(f"guard audit: {look.when}: what was kept of a piece of {whole.name} is not an array of its shape")
+                continue
+            first = compare(expected, found).first
+            if first is not None:
+                what = "after a piece of its inputs had been exchanged"
+                faults.append(f"guard audit: {look.when}: {whole.name} is {first.found}, expected {first.expected}, {what}")
+    return faults
 
+
+def _with(whole: Expected, exchangeable: Exchangeable, piece: int, part: Expected) -> Expected:
+    """The output with a piece's part as it is once the piece has been exchanged."""
+    where = exchangeable.pieces.each[piece]
+
+    def put(array: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        made = np.array(array)
+        where.of(whole.name, made)[...] = values
+        return made
+
+    values = put(whole.values, part.values)
+    exact = values if whole.exact is whole.values else put(whole.exact, part.exact)
+    bound = None if whole.bound is None or part.bound is None else put(whole.bound, part.bound)
+    return replace(whole, values=values, exact=exact, bound=bound)
+
+
+def _of(where: Piece, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.array(where.of(name, array), order="C")
+
+
+def _cut(whole: Expected, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Expected:
     values = part(whole.values)
     exact = values if whole.exact is whole.values else part(whole.exact)
     return replace(whole, values=values, exact=exact, bound=None if whole.bound is None else part(whole.bound))
 
 
-def lap_faults(lap: Lap, claimed_ns: float, calls: int, threads: int, pid: int | None) -> tuple[list[str], list[str]]:
+def _piece(whole: Expected, begin: int, length: int) -> Expected:
+    return _cut(whole, lambda array: array.reshape(-1)[begin : begin + length])
+
+
+def lap_faults(
+    lap: Lap, claimed_ns: float, calls: int, threads: int, pid: int | None, temperature: str = "hot"
+) -> tuple[list[str], list[str]]:
     """Whether this process's clock confirms the claimed time of a call, and the kernel's account of CPU time the number of threads: faults,
     and doubts where others kept the cores busy. `calls` is how many calls a sample had."""
-    others, begun, before = Others(), perf_counter_ns(), Account.of(pid)
+
+    def here(rounds: int, calls: int) -> None:
+        lap(temperature, rounds, calls)
+
+    meanwhile, begun = Meanwhile(pid), perf_counter_ns()
     # A claim of a nanosecond must not make a lap of hours, so what is asked for grows with what it really takes.
     most = max(calls, round(_ROUND_NS / claimed_ns))
     turn = 1
-    while (taken := _fastest(lap, 1, turn, pid)) < _ROUND_NS and turn < most:
+    while (taken := _fastest(here, 1, turn, pid)) < _ROUND_NS and turn < most:
         turn = min(turn * _STEP, most)
     rounds = max(1, round(_LAP_NS / max(taken, turn * claimed_ns)))
-    asking = _fastest(lap, 0, 1, pid)
+    asking = _fastest(here, 0, 1, pid)
     times: list[float] = []
     work: list[float] = []
-    at_work: list[int] = []
+    start = Account.of(pid)
     while len(times) < _LAPS or (perf_counter_ns() - begun < _DOUBT_NS and min(times) > LIE * claimed_ns):
-        taken, spent = _timed(lap, rounds, turn, pid)
+        taken, spent = _timed(here, rounds, turn, pid)
         times.append(max(0, taken - asking) / (rounds * turn))
         if spent is not None:
             work.append(max(0, spent.total - asking) / (rounds * turn * threads))
-            at_work.append(spent.at_work)
     faults, doubts = [], []
     if min(times) > LIE * claimed_ns:
-        found = f"hot: {claimed_ns:.0f} ns a call are claimed, and by the harness's own clock it takes {min(times):.0f} ns"
-        busy, now = others.cores(), Account.of(pid)
-        if busy is not None and before is not None and now is not None and pid != os.getpid():
-            busy -= (now.total - before.total) / (perf_counter_ns() - begun)
+        found = f"{temperature}: {claimed_ns:.0f} ns a call are claimed, and by the harness's own clock it takes {min(times):.0f} ns"
         # What a hypervisor takes meanwhile is in no account but that of the whole machine, and in CPU time.
-        held_up = pid is not None and crowded(busy, threads, os.cpu_count() or 1, _HELD_UP)
-        if held_up and not (work and min(work) > _CERTAIN * claimed_ns):
+        held_up = meanwhile.crowded(threads)
+        certain = _CERTAIN_ALONE if threads == 1 else _CERTAIN
+        if held_up and not (work and min(work) > certain * claimed_ns):
             doubts.append(f"{found}; others keep the cores busy")
         else:
             faults.append(f"guard clock: {found}")
-    if at_work and min(at_work) > threads:
-        faults.append(f"guard threads: {min(at_work)} threads work in its calls, and {threads} were allowed")
+    end = Account.of(pid)
+    at_work = 0 if start is None or end is None else end.since(start).at_work
+    if at_work > threads:
+        faults.append(f"guard threads: {at_work} threads work in its calls, and {threads} were allowed")
+    if pid != os.getpid() and (begotten := children(pid)):
+        faults.append(f"guard threads: it started {begotten} processes that live beside its calls")
     return faults, doubts
+
+
+class Meanwhile:
+    """What others do to a process from when this is made."""
+
+    def __init__(self, pid: int | None) -> None:
+        self._pid = pid
+        self._others, self._begun, self._before = Others(), perf_counter_ns(), Account.of(pid)
+
+    def crowded(self, threads: int) -> bool:
+        """Whether they took so much of the cores that so many threads of the process were held up; never where there is no process."""
+        busy, now = self._others.cores(), Account.of(self._pid)
+        if busy is not None and self._before is not None and now is not None and self._pid != os.getpid():
+            busy -= (now.total - self._before.total) / (perf_counter_ns() - self._begun)
+        return self._pid is not None and crowded(busy, threads, os.cpu_count() or 1, _HELD_UP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +303,20 @@ class Account:
     def at_work(self) -> int:
         """How many threads there are; those that ended meanwhile count as one."""
         rest = self.total - sum(self.threads.values())
-        return sum(spent > _LEAST_NS for spent in self.threads.values()) + (rest > max(2 * _SHARE * self.total, _LEAST_NS))
+        return sum(spent > _LEAST_NS for spent in self.threads.values()) + (rest > max(2 * _SHARE * self.total, _TICK_NS))
 
 
-def _timed(lap: Lap, rounds: int, calls: int, pid: int | None) -> tuple[int, Account | None]:
+def children(pid: int | None) -> int:
+    """How many processes that one has started are alive; 0 where the system does not tell."""
+    count = 0
+    with suppress(OSError):
+        for each in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError), open(f"/proc/{pid}/task/{each}/children", encoding="ascii") as file:
+                count += len(file.read().split())
+    return count
+
+
+def _timed(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None) -> tuple[int, Account | None]:
     """What a lap took, and what the process spent on it. Time in which its threads could have run and others did is left out."""
     start, begun = Account.of(pid), perf_counter_ns()
     lap(rounds, calls)
@@ -179,9 +324,10 @@ def _timed(lap: Lap, rounds: int, calls: int, pid: int | None) -> tuple[int, Acc
     if start is None or end is None:
         return wall, None
     spent = end.since(start)
-    return max(wall - sum(spent.waited.values()), max(spent.threads.values(), default=0)), spent
+    # Of several threads the one that did least: the others spin for as long as one of them has no core.
+    return max(wall - sum(spent.waited.values()), min(spent.threads.values(), default=0)), spent
 
 
-def _fastest(lap: Lap, rounds: int, calls: int, pid: int | None) -> int:
+def _fastest(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None) -> int:
     """What it takes at least: others can hold up any one try."""
     return min(_timed(lap, rounds, calls, pid)[0] for _ in range(_LAPS))

@@ -39,7 +39,7 @@ GUARDS = (
     Guard("floor", "a time under the physical floor", r"guard floor:"),
     Guard("clock", "a claimed time that the parent's own clock does not confirm", r"guard clock:"),
     Guard("state", "settings, signals, timers, files, threads, children that are not as they were found", r"guard state:"),
-    Guard("leak", "memory that grows from call to call", r"leaks \S+ bytes|maps \S+ bytes and never gives"),
+    Guard("leak", "memory that grows from call to call", r"leaks \S+ (bytes|descriptors)|maps \S+ bytes and never gives"),
     Guard("workspace", "scratch memory beyond what the variant declares", r"memory beyond inputs and outputs and declares"),
     Guard("late", "outputs that are written after the call returned", r"guard late:"),
 )

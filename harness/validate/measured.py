@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 from tritmark.harness.measure.survey import Roofs, survey
 from tritmark.harness.record import Performance, Ratio, Scaled
 from tritmark.harness.spec import Arrays, Axes, Launch
-from tritmark.harness.validate.audit import Audited
+from tritmark.harness.validate.audit import Audited, Part
 from tritmark.harness.validate.evidence import Evidence
+from tritmark.harness.validate.pieces import Pieces
 from tritmark.harness.validate.usage import Usage, usage
 
 if TYPE_CHECKING:
-    from tritmark.harness.validate.memory import Observed
     from tritmark.harness.worker.site import Site
+
+
+BUDGET_S = 0.15
+"""Seconds that each temperature is sampled at most, once there are enough samples for an interval: a quiet machine needs a third of it, and
+where others take turns ten times as much would bring an interval half as wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class Measured:
     plain: Ratio | None = None
     audited: tuple[Audited, ...] = ()
     """What calls of the timed loops left, to be compared where the expected values are."""
+    parts: tuple[Part, ...] = ()
+    """The same of pieces that were exchanged."""
 
 
 def measure(
@@ -42,10 +49,12 @@ def measure(
     threads: int,
     roofs: Roofs,
     fresh: Arrays | None = None,
-    budget_s: float = 0.25,
+    budget_s: float = BUDGET_S,
+    pieces: Pieces | None = None,
 ) -> Measured:
     """Time the variant of the site; `inputs` are encoded for its format, `roofs` what other processes have found out, `fresh` other inputs
-    of the same shapes and scalars for audits, `budget_s` how long each temperature is sampled. The Bench stays, for laps."""
+    of the same shapes and scalars for audits, `budget_s` how long each temperature is sampled, `pieces` what is exchanged before samples.
+    The Bench stays, for laps."""
     from tritmark.harness.validate.performance import Bench
 
     survey(site.device).learn(roofs)
@@ -60,13 +69,14 @@ def measure(
         seed=seed,
         fresh=fresh,
         budget_s=budget_s,
+        pieces=pieces,
     )
     site.kept["bench"] = bench
     performance = bench.measure(site.variant, threads)
     used = usage(site.device, site.op, site.variant, inputs, axes)
     evidence, audited = bench.evidence, tuple(bench.audited)
     scaling, plain = _ratios(site, inputs, axes, layout, seed, threads)
-    return Measured(performance, evidence, used, survey(site.device).told(), scaling, plain, audited)
+    return Measured(performance, evidence, used, survey(site.device).told(), scaling, plain, audited, tuple(bench.parts))
 
 
 def _ratios(site: Site, inputs: Arrays, axes: Axes, layout: str, seed: int, threads: int) -> tuple[tuple[Scaled, ...], Ratio | None]:
@@ -89,18 +99,11 @@ def _ratios(site: Site, inputs: Arrays, axes: Axes, layout: str, seed: int, thre
     return (), plain(bind(1), site.device, rng)
 
 
-def lap(site: Site, rounds: int, calls: int) -> None:
+def lap(site: Site, temperature: str, rounds: int, calls: int) -> None:
     """What was measured last, `rounds` times `calls` calls in a row; see Bench.lap."""
-    site.kept["bench"].lap(rounds, calls)
+    site.kept["bench"].lap(temperature, rounds, calls)
 
 
 def finish(site: Site) -> None:
     """There will be no more laps: the Bench's memory goes back."""
     site.kept.pop("bench", None)
-
-
-def observe_memory(site: Site, inputs: Arrays, axes: Axes, threads: int) -> Observed:
-    """Readings of the memory that the variant of the site takes; see validate.memory."""
-    from tritmark.harness.validate.memory import observe
-
-    return observe(site.device, site.op, site.variant, inputs, axes, threads=threads)

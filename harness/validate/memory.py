@@ -1,69 +1,86 @@
 """The memory dimension: what calls take beyond their arguments, what they keep, and what they lose.
 
-`observe` runs where the candidate runs and only takes readings; `judged` says what they mean.
+`observe` has the candidate's process bind, run and drop, and reads its account from outside (measure.peak); `judged` says what the readings
+mean. `memory_use` does so in this process; `confirmed_use` in a fresh one, and what was found there has to be found in another again.
 
-Peaks: a launch is bound, run and dropped a few times, and the least of the peaks counts, as others in the process can only add. The very
-first launch is left out: it also brings code, threads and tables into memory, which `persistent` tells. What the system's own count of
-pages may be off by, or more where the same procedure shows more of a call that does nothing, is its floor: only what lies above the
-declared workspace and the floor is held against a kernel, and an overhead only where the inputs are more than the floor. On a device with a
-memory of its own that memory is judged, and the host's is told.
+First call: what the process holds after it, and did not before, is held against the declared workspace: heap, static data that was
+written, shared memory, page tables, files without a name. A kernel of the device's that does next to nothing runs first with as many
+threads, so that their stacks are there. What was imported meanwhile is code: where the first call seems to keep too much, those modules are
+imported beforehand in the process that confirms it.
 
-Leaks: readings of the heap, of the mappings beside it and of the device's memory between up to MOST_CALLS calls of one launch, and between
-launches that are bound, run and dropped. Theil and Sen's slope through all readings is judged by its 95 % interval. Where something grew,
-the search is made again, and as long without calls: a kernel that fills a cache once does not grow twice, and what grows by itself is not
-the kernel's.
+Peaks: a launch is bound, run and dropped a few more times, and the least of the peaks counts, as others in the process can only add. What
+the system's own count of pages may be off by, or more where the same procedure shows more of a call that does nothing, is its floor: only
+what lies above the declared workspace and the floor is held against a kernel, and an overhead only where the inputs are more than the
+floor. On a device with a memory of its own that memory is judged, and the host's is told.
+
+Leaks: readings of the heap (as the process tells), and of resident, mapped and kernel memory (from outside) between up to MOST_CALLS calls
+of one launch, and between launches that are bound, run and dropped. Where Theil and Sen's slope is above zero by its 95 % interval, the
+search is made again four times as long, and again: what leaks goes on, and grows more in the longer search; a cache that is filled and a
+heap that breathes do not. It has to be a page at least, the least that the system gives to a process, and more than what calls of nothing
+show. Of memory that grows by a page a call at least, one search is enough, and of descriptors, which are counted and not measured, one for
+each reading: these come to the system's limits before the longer search ends. An alarm by chance would have to win all six searches of two
+processes, each with 2.5 %: far less than the 1 % that an invocation's alarms share among some hundred tests.
 """
 
 from __future__ import annotations
 
-import gc
+import mmap
+import os
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from statistics import median
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.measure.buffers import HOST, memory_of
-from tritmark.harness.measure.heap import allocated, faults, held, settle
-from tritmark.harness.measure.peak import UnreadableError, floor, peak
+from tritmark.harness.measure.peak import KNOWN, UnreadableError, account, miscount, peak
 from tritmark.harness.record import MemoryUse, Slope, Status
-from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Memory, Op, Values, Variant
-from tritmark.harness.validate.cases import is_array
-from tritmark.harness.validate.guards import ALIGNMENT
+from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Op, Values, Variant
+from tritmark.harness.validate import memory_tasks as tasks
+from tritmark.harness.validate.memory_tasks import Here, Kind, Prepared
+from tritmark.harness.worker import Workers
 
-MOST_CALLS = 10_000
-STEPS = 20
+MOST_CALLS = 2_500
+STEPS = 10
 """Readings in a search, beside the first. So many calls are made in any case."""
-BUDGET_S = 0.25
-"""What the calls of a search may take beyond that."""
+BUDGET_S = 0.06
+"""What the calls of the first search may take beyond that."""
+LONGER = 4
+"""How many times as long as the last one a further search is."""
+SEARCHES = 3
 OVERHEAD = 2.0
 """Beyond inputs and outputs a call takes less than this times its inputs (specification 001), where these are more than the floor."""
 
 _PEAKS = 3
 _MOST_PEAKS = 12
-_PILOT_S = 0.005
 _LEVEL = 0.95
-_INDEX = 8
-_SERIES = ("heap", "mapped", "device")
+_SERIES = ("heap", "resident", "mapped", "kernel", "device", "descriptors")
+_WORDS = {
+    "heap": "leaks {} bytes",
+    "resident": "leaks {} bytes",
+    "mapped": "maps {} bytes and never gives them back,",
+    "kernel": "leaks {} bytes of the system's memory",
+    "device": "leaks {} bytes of the device's memory",
+    "descriptors": "leaks {} descriptors",
+}
+
+Ask = Callable[..., Any]
+"""`ask(task, *args)` gives the task's result, of a candidate's process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Readings between calls, or between launches; bytes, None where nothing is told."""
+    """Readings between calls, or between launches; bytes, and numbers of descriptors."""
 
     made: array[int]
     """Calls, or launches, before each reading."""
     seconds: float
-    heap: array[int] | None
-    mapped: array[int] | None
-    device: array[int] | None
+    series: Mapping[str, array[int]]
+    """By their names; what is not told is not there."""
     faults: array[int] | None
     """Pages that were touched for the first time, from one reading to the next."""
 
@@ -72,24 +89,23 @@ class Search:
         """How many were made between the first reading and the last."""
         return int(self.made[-1])
 
-    def growth(self, series: str) -> int:
+    def growth(self, name: str) -> int:
         """The last reading less the first."""
-        readings = getattr(self, series)
+        readings = self.series.get(name)
         return 0 if readings is None else int(readings[-1] - readings[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """A search; where something grew in it also a second one, and one as long that does nothing."""
+    """A search; where something grew in it longer ones too, and one as long as the last that does nothing."""
 
-    first: Search
-    again: Search | None = None
+    each: tuple[Search, ...]
     idle: Search | None = None
 
     @property
     def last(self) -> Search:
         """The search whose figures are told."""
-        return self.again or self.first
+        return self.each[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +125,9 @@ class Observed:
     device_floor: int
     """What the device takes for the declared workspace and for the index that a launch reports, less the workspace."""
     persistent: int | None
+    persistent_floor: int
+    imported: tuple[str, ...]
+    """Modules that came with the first call."""
     allocated: int
     calls: Searches
     launches: Searches
@@ -120,7 +139,48 @@ def memory_use(
     device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes, *, threads: int, bits_per_weight: float | None = None
 ) -> MemoryUse:
     """Observe and judge in this process. `inputs` are encoded for the variant's format. What device or variant raise is passed on."""
-    return judged(observe(device, op, variant, inputs, axes, threads=threads), bits_per_weight=bits_per_weight)
+    here = Here(op, device, variant)
+    try:
+        seen = observe(lambda task, *args: task(here, *args), os.getpid(), inputs, axes, threads=threads)
+    finally:
+        tasks.release(here)
+    return judged(seen, bits_per_weight=bits_per_weight)
+
+
+def confirmed_use(
+    fresh: Callable[[bool], tuple[Ask, int]], inputs: Arrays, axes: Axes, *, threads: int, bits_per_weight: float | None = None
+) -> MemoryUse:
+    """Observe and judge in a fresh process, and what is found there once more in another one: only what both show is held against a kernel.
+
+    `fresh` begins a process, told whether it is the second, and gives how to ask it, and its number. What its tasks raise is passed on.
+    """
+    ask, pid = fresh(False)
+    first = observe(ask, pid, inputs, axes, threads=threads)
+    alarms = faults(first)
+    if not alarms:
+        return judged(first, bits_per_weight=bits_per_weight)
+    ask, pid = fresh(True)
+    seen = observe(ask, pid, inputs, axes, threads=threads, modules=first.imported)
+    both = {kind: reason for kind, reason in faults(seen).items() if kind in alarms}
+    return judged(seen, both, bits_per_weight=bits_per_weight).model_copy(update={"alarms": len(alarms), "confirmed": len(both)})
+
+
+def watched(workers: Workers, variant: Variant, again: bool) -> tuple[Ask, int]:
+    """A process of the variant, and how to ask it; see confirmed_use. Where workers are no processes, this one.
+
+    On a device with a memory of its own, whose driver takes long to begin, only what is looked at again gets a fresh one: what a first call
+    keeps of the host's memory is not judged there.
+    """
+    if again or workers.installed.registry.devices[variant.key.device].memory is None:
+        workers.renew(variant)
+    worker = workers.of(variant)
+
+    def ask(task: Callable[..., Any], *args: Any) -> Any:
+        return worker.call("watching its memory", task, *args)
+
+    ask(tasks.release)
+    process = getattr(worker, "process", None)
+    return ask, os.getpid() if process is None else process.pid
 
 
 def bits_per_weight(op: Op, key: KernelKey, axes: Axes, inputs: Arrays) -> float | None:
@@ -133,196 +193,227 @@ def bits_per_weight(op: Op, key: KernelKey, axes: Axes, inputs: Arrays) -> float
     ternary = [tensor for tensor in op.inputs if tensor.values is Values.TERNARY]
     packed = [inputs[each.name] for each in ternary if inputs[each.name].shape != tuple(axes[axis] for axis in each.axes)]
     made = op.outputs_like(axes, key).values()
-    nbytes = sum(each.nbytes for each in packed) or sum(_nbytes(shape, named_dtype(dtype)) for shape, dtype in made)
+    nbytes = sum(each.nbytes for each in packed) or sum(prod(shape) * named_dtype(dtype).itemsize for shape, dtype in made)
     return 8 * nbytes / op.weights(axes)
 
 
-def observe(device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes, *, threads: int) -> Observed:
-    """Take the readings, on arrays of its own. `inputs` are encoded for the variant's format. What device or variant raise is passed on."""
-    memory = memory_of(device)
-    own_memory = memory is not HOST
-    there = {name: value for name, value in inputs.items() if is_array(value)}
-    like = {name: (shape, named_dtype(dtype)) for name, (shape, dtype) in op.outputs_like(axes, variant.key).items()}
-    alignment = max(ALIGNMENT, variant.alignment)
-    # All of it is written now, so that no launch is charged for the pages of its arguments.
-    takes = {name: _placed(memory, np.ascontiguousarray(value), alignment) for name, value in there.items()}
-    gives = {name: _placed(memory, np.zeros(shape, dtype), alignment) for name, (shape, dtype) in like.items()}
-
-    def bound() -> Launch:
-        return variant.bind({**inputs, **takes}, gives, axes, threads)
-
-    def once() -> None:
-        bound().run()
-
-    with _frozen(), memory.watch() as watch:
-        meter = _Meter(watch)
-        persistent = meter.kept(once, own_memory=own_memory)
-        workspace = variant.workspace(axes)
-        notes = []
-        host_peaks: tuple[int, ...] = ()
-        host_floor = 0
-        if not (own_memory and device.simulated()):
-            try:
-                host_floor = floor()
-                # What looks like too much is looked at some more times: pages are counted by each core for itself first.
-                while len(host_peaks) < _PEAKS or (min(host_peaks) > workspace + host_floor and len(host_peaks) < _MOST_PEAKS):
-                    host_peaks += (peak(once),)
-                    host_floor = max(host_floor, floor())
-            except UnreadableError as error:
-                notes.append(f"the peak of the host's memory is not known: {error}")
-        device_peaks = tuple(told for _ in range(_PEAKS if own_memory else 0) if (told := _device_peak(memory, once)) is not None)
-        device_floor = max(0, (_device_peak(memory, lambda: _scratch(memory, workspace)) or 0) - workspace) if own_memory else 0
-        calls, most = _called(meter, bound())
-        if calls.first.heap is None:
-            notes.append("leaks of the host's memory are not known: this system does not tell what a process holds")
-        quick = calls.first.seconds < BUDGET_S + STEPS * _PILOT_S
-        launches = meter.searches(lambda times: (once if quick else bound)(), 1)
-    return Observed(
-        inputs=sum(value.nbytes for value in there.values()),
-        outputs=sum(_nbytes(*each) for each in like.values()),
-        workspace=workspace,
+def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, modules: tuple[str, ...] = ()) -> Observed:
+    """Take the readings of the process `pid`, which `ask` asks. `inputs` are encoded for the variant's format, `modules` are imported
+    beforehand. What tasks raise is passed on."""
+    prepared: Prepared = ask(tasks.prepare, inputs, dict(axes), threads, modules)
+    own_memory, notes = prepared.own_memory, []
+    persistent, persistent_floor, imported = _kept(ask, pid, prepared)
+    host_peaks: tuple[int, ...] = ()
+    host_floor = miscount(prepared.small_pages)
+    if not (own_memory and prepared.simulated):
+        try:
+            host_floor = max(host_floor, _peak(ask, pid, "nothing"), abs(_peak(ask, pid, "touch") - KNOWN))
+            # What looks like too much is looked at some more times: pages are counted by each core for itself first.
+            while len(host_peaks) < _PEAKS or (min(host_peaks) > prepared.workspace + host_floor and len(host_peaks) < _MOST_PEAKS):
+                host_peaks += (_peak(ask, pid, "launch"),)
+        except UnreadableError as error:
+            notes.append(f"the peak of the host's memory is not known: {error}")
+    device_peaks = tuple(told for _ in range(_PEAKS if own_memory else 0) if (told := ask(tasks.device_peak, "launch")) is not None)
+    device_floor = max(0, (ask(tasks.device_peak, "workspace") or 0) - prepared.workspace) if own_memory else 0
+    made, seconds = ask(tasks.pilot, "call")
+    meter = _Meter(ask, None if own_memory else pid)
+    calls = meter.searches("call", max(1, min(MOST_CALLS, int(BUDGET_S * made / seconds)) // STEPS))
+    if "heap" not in calls.last.series:
+        notes.append("leaks of the host's memory are not known: this system does not tell what a process holds")
+    found = Observed(
+        inputs=prepared.inputs,
+        outputs=prepared.outputs,
+        workspace=prepared.workspace,
         own_memory=own_memory,
         host_peaks=host_peaks,
         host_floor=host_floor,
         device_peaks=device_peaks,
         device_floor=device_floor,
         persistent=persistent,
-        allocated=most,
+        persistent_floor=max(persistent_floor, host_floor),
+        imported=imported,
+        allocated=ask(tasks.traced),
         calls=calls,
-        launches=launches,
+        launches=meter.searches("launch", 1),
         notes=tuple(notes),
     )
+    ask(tasks.release)
+    return found
 
 
-def judged(seen: Observed, *, bits_per_weight: float | None = None) -> MemoryUse:
-    """The verdict on the readings: FAIL for a leak, for memory that was not declared, and for an overhead of OVERHEAD or more."""
+def _peak(ask: Ask, pid: int, kind: Kind) -> int:
+    ask(tasks.settled)
+    return peak(pid, lambda: ask(tasks.once, kind))
+
+
+def _kept(ask: Ask, pid: int, prepared: Prepared) -> tuple[int | None, int, tuple[str, ...]]:
+    """What the first call keeps, what calls of nothing and threads show of that, and the modules that came with it."""
+
+    def after(task: Callable[..., Any], *args: Any) -> tuple[int | None, frozenset[str]]:
+        ask(task, *args)
+        device, names = ask(tasks.settled)
+        if prepared.own_memory:
+            return device, names
+        told = account(pid, exact=True)
+        return (None if told is None else told.resident + told.kernel), names
+
+    if not prepared.own_memory:
+        after(tasks.once, "nothing")
+    begun, _ = after(tasks.once, "nothing")
+    with_threads, _ = begun, None
+    if not prepared.own_memory:
+        with_threads, _ = after(tasks.probe)
+    before, known = after(tasks.once, "nothing")
+    now, names = after(tasks.once, "launch")
+    if begun is None or with_threads is None or before is None or now is None:
+        return None, 0, ()
+    return max(0, now - before), max(with_threads - begun, abs(before - with_threads)), tuple(sorted(names - known))
+
+
+def faults(seen: Observed) -> dict[str, str]:
+    """What is held against the kernel, in words, by what kind it is."""
     where = "device" if seen.own_memory else "host"
+    told = {
+        "leak of calls": "; ".join(_leaks(seen.calls, "a call", "calls")),
+        "leak of launches": "; ".join(_leaks(seen.launches, "of each launch that was dropped", "launches")),
+    }
     peaks, least = (seen.device_peaks, seen.device_floor) if seen.own_memory else (seen.host_peaks, seen.host_floor)
-    taken = min(peaks, default=None)
-    reasons = [*_leaks(seen.calls, "a call", "calls"), *_leaks(seen.launches, "of each launch that was dropped", "launches")]
-    overhead = max(0, taken - least) / seen.inputs if taken is not None and seen.inputs else None
+    taken, overhead = min(peaks, default=None), _overhead(seen)
     if taken is not None and taken > seen.workspace + least:
         noise = f"what {'the device rounds up to' if seen.own_memory else 'this system may miscount'} is {least}"
-        reasons.append(f"takes {taken} bytes of the {where}'s memory beyond inputs and outputs and declares {seen.workspace}; {noise}")
+        told["peak"] = f"takes {taken} bytes of the {where}'s memory beyond inputs and outputs and declares {seen.workspace}; {noise}"
+    # The device's memory is its driver's to keep, and the host's that of the driver.
+    if not seen.own_memory and seen.persistent is not None and seen.persistent > seen.workspace + seen.persistent_floor:
+        told["kept"] = (
+            f"keeps {seen.persistent} bytes of the host's memory beyond inputs and outputs and declares {seen.workspace}, "
+            f"from its first call on; a kernel that does nothing may show {seen.persistent_floor}"
+        )
     if overhead is not None and overhead >= OVERHEAD and seen.inputs > least:  # what is not told from noise is no part of small inputs
-        reasons.append(
+        told["overhead"] = (
             f"takes {overhead:.1f} times its {seen.inputs} bytes of inputs beyond inputs and outputs; under {OVERHEAD:g} is wanted"
         )
+    return {kind: reason for kind, reason in told.items() if reason}
+
+
+def judged(seen: Observed, held_against: Mapping[str, str] | None = None, *, bits_per_weight: float | None = None) -> MemoryUse:
+    """The verdict on the readings: FAIL for a leak, for memory that was not declared, and for an overhead of OVERHEAD or more.
+
+    `held_against`: the `faults` that count, None for all of them.
+    """
+    found = faults(seen) if held_against is None else held_against
     told = seen.calls.last
-    slopes = [slope for series in ("heap", "mapped") if (slope := _slope(told, series)) is not None]
+    slopes = [slope for series in ("heap", "resident", "mapped", "kernel") if (slope := _slope(told, series)) is not None]
+    series = sum(len(each.last.series) for each in (seen.calls, seen.launches))
     return MemoryUse(
-        status=Status.FAIL if reasons else Status.PASS,
-        reason="; ".join([*reasons, *seen.notes]),
+        status=Status.FAIL if found else Status.PASS,
+        reason="; ".join([*found.values(), *seen.notes]),
         inputs=seen.inputs,
         outputs=seen.outputs,
         workspace=seen.workspace,
         host_peak=min(seen.host_peaks, default=None),
         device_peak=min(seen.device_peaks, default=None),
         persistent=seen.persistent,
+        persistent_floor=seen.persistent_floor,
         allocated=seen.allocated,
         page_faults=_faults(told),
         calls=told.calls,
         leak=max(slopes, key=lambda slope: slope.low, default=None),
         device_leak=_slope(told, "device"),
         bits_per_weight=bits_per_weight,
-        overhead=overhead,
-        floor=least,
+        overhead=_overhead(seen),
+        floor=seen.device_floor if seen.own_memory else seen.host_floor,
+        tests=series + (bool(seen.host_peaks or seen.device_peaks)) + (seen.persistent is not None and not seen.own_memory),
+        alarms=len(found),
+        confirmed=len(found),
     )
 
 
-@contextmanager
-def _frozen() -> Iterator[None]:
-    """Objects that are there already are passed over meanwhile by the search for cycles, which takes no time then."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
+def _overhead(seen: Observed) -> float | None:
+    peaks, least = (seen.device_peaks, seen.device_floor) if seen.own_memory else (seen.host_peaks, seen.host_floor)
+    return max(0, min(peaks) - least) / seen.inputs if peaks and seen.inputs else None
 
 
 class _Meter:
-    """Takes the readings. `watch` was entered."""
+    """Takes the readings of a process; `pid` None: only those that it tells itself."""
 
-    def __init__(self, watch: Any) -> None:
-        self._watch = watch
+    def __init__(self, ask: Ask, pid: int | None) -> None:
+        self._ask, self._pid = ask, pid
 
-    def kept(self, work: Callable[[], object], *, own_memory: bool) -> int | None:
-        """What is held after `work` and was not before: of the device's memory, or of the heap."""
-        settle()
-        before = self._held(own_memory)
-        work()
-        settle()
-        after = self._held(own_memory)
-        return None if before is None or after is None else max(0, after - before)
+    def searches(self, kind: Kind, each: int) -> Searches:
+        """Search for what it leaves behind, done `each` times between two readings at first."""
+        found = [self._search(kind, each, BUDGET_S)]
+        longer = 1
+        while len(found) < SEARCHES and _grows(found[-1]) and not any(_at_once(found[0], name) for name in _SERIES):
+            longer *= LONGER
+            found.append(self._search(kind, longer * each, longer * BUDGET_S))
+        idle = self._search("nothing", longer * each, longer * BUDGET_S, found[-1].seconds) if _grows(found[-1]) else None
+        return Searches(tuple(found), idle)
 
-    def _held(self, own_memory: bool) -> int | None:
-        if own_memory:
-            told: int | None = self._watch.held
-            return told
-        now = held()
-        return None if now is None else now.heap
-
-    def searches(self, work: Callable[[int], object], each: int) -> Searches:
-        """Search for what each `work` leaves behind, told to make so many calls."""
-        first = self._search(work, each)
-        if all(first.growth(series) <= 0 for series in _SERIES):
-            return Searches(first)
-        return Searches(first, self._search(work, each), self._search(lambda times: sleep(first.seconds / STEPS), each))
-
-    def _search(self, work: Callable[[int], object], each: int) -> Search:
+    def _search(self, kind: Kind, each: int, budget_s: float, seconds: float = 0.0) -> Search:
+        """One search, that lasts `seconds` at least."""
         # Made beforehand: numbers that are kept one by one would be growth.
-        made, heap, mapped, device, touched = (array("q", bytes(8 * (STEPS + 1))) for _ in range(5))
-        begun = perf_counter()
-        host = own = True
-        pages = faults() is not None
+        made, touched = array("q", bytes(8 * (STEPS + 1))), array("q", bytes(8 * (STEPS + 1)))
+        series = {name: array("q", bytes(8 * (STEPS + 1))) for name in _SERIES}
+        pages, begun = True, perf_counter()
         # The first round is taken twice: what reading takes itself is there from then on.
         for step in (0, *range(STEPS + 1)):
             # Calls may take longer than they did at first, where others are busy.
-            times = each if perf_counter() - begun < BUDGET_S else 1
+            times = each if perf_counter() - begun < budget_s else max(1, each // LONGER**SEARCHES)
             made[step] = made[step - 1] + times if step else 0
-            before = faults()
-            work(times)
-            touched[step] = (faults() or 0) - (before or 0)
-            settle()
-            now, there = held(), self._watch.held
-            host, own = now is not None, there is not None
-            if now is not None:
-                heap[step], mapped[step] = now
-            if there is not None:
-                device[step] = there
-        return Search(
-            made,
-            perf_counter() - begun,
-            heap if host else None,
-            mapped if host else None,
-            device if own else None,
-            touched[1:] if pages else None,
-        )
+            told = self._ask(tasks.batch, kind, times, seconds / STEPS)
+            there = None if self._pid is None else account(self._pid, exact=False)
+            touched[step], pages = told.faults or 0, told.faults is not None
+            seen = {**told._asdict(), **({} if there is None else there._asdict())}
+            for name in _SERIES:
+                value = seen.get(name)
+                if value is None:
+                    series.pop(name, None)
+                elif name in series:
+                    series[name][step] = value
+        return Search(made, perf_counter() - begun, series, touched[1:] if pages else None)
+
+
+def _grows(search: Search) -> bool:
+    return any((slope := _slope(search, name)) is not None and slope.low > 0 for name in _SERIES)
+
+
+def _at_once(search: Search, name: str) -> bool:
+    """Whether one search is enough to know."""
+    slope = _slope(search, name)
+    if slope is None or slope.low <= 0:
+        return False
+    return search.growth(name) >= STEPS if name == "descriptors" else slope.low >= mmap.PAGESIZE
 
 
 def _leaks(found: Searches, unit: str, things: str) -> list[str]:
     """What grows for certain, in words."""
-    if found.again is None or found.idle is None:
-        return []
-    words = {
-        "heap": "leaks {} bytes",
-        "mapped": "maps {} bytes and never gives them back,",
-        "device": "leaks {} bytes of the device's memory",
-    }
-    told = []
-    for series, word in words.items():
-        slopes = [_slope(search, series) for search in (found.first, found.again)]
-        grown = min(found.first.growth(series), found.again.growth(series))
-        slope = slopes[1]
-        if slope is not None and all(each is not None and each.low > 0 for each in slopes) and grown > found.idle.growth(series):
+    told: list[str] = []
+    for name, words in _WORDS.items():
+        slope = _slope(found.last, name)
+        if slope is not None and found.idle is not None and found.last.growth(name) > found.idle.growth(name) and _goes_on(found, name):
+            # Memory that is resident is mapped too, and what the heap holds is either.
+            if told and name in {"resident", "mapped"}:
+                continue
             interval = f"(95 %: {slope.low:.1f} to {slope.high:.1f})"
-            told.append(f"{word.format(f'{slope.median:.1f}')} {unit} {interval} over {found.again.calls} {things}")
+            told.append(f"{words.format(f'{slope.median:.1f}')} {unit} {interval} over {found.last.calls} {things}")
     return told
 
 
-def _slope(search: Search, series: str) -> Slope | None:
+def _goes_on(found: Searches, name: str) -> bool:
+    """Whether it grows in every search, and more in the last than in the one before: by half of LONGER's power, which lies between what is
+    filled once and what leaks."""
+    if _at_once(found.each[0], name):
+        return True
+    if name == "descriptors" or len(found.each) < SEARCHES:
+        return False
+    slopes = [_slope(each, name) for each in found.each]
+    before, last = (each.growth(name) for each in found.each[-2:])
+    return all(slope is not None and slope.low > 0 for slope in slopes) and last >= max(mmap.PAGESIZE, before * LONGER**0.5)
+
+
+def _slope(search: Search, name: str) -> Slope | None:
     """Growth for each call, or launch, by Theil and Sen."""
-    readings = getattr(search, series)
+    readings = search.series.get(name)
     if readings is None:
         return None
     if min(readings) == max(readings):
@@ -338,51 +429,3 @@ def _faults(search: Search) -> float | None:
     if search.faults is None:
         return None
     return median(pages / times for pages, times in zip(search.faults, np.diff(search.made), strict=True))
-
-
-def _called(meter: _Meter, launch: Launch) -> tuple[Searches, int]:
-    """The search over the calls of one launch, and what a call allocates."""
-    each = _batch(launch.run)
-    return meter.searches(lambda times: _repeat(launch.run, times), each), allocated(launch.run)
-
-
-def _batch(run: Callable[[], None]) -> int:
-    """How many calls to make between two readings."""
-    calls, begun = 0, perf_counter()
-    while (seconds := perf_counter() - begun) < _PILOT_S:
-        run()
-        calls += 1
-    return max(1, min(MOST_CALLS, int(BUDGET_S * calls / seconds)) // STEPS)
-
-
-def _repeat(run: Callable[[], None], times: int) -> None:
-    for _ in range(times):
-        run()
-
-
-def _device_peak(memory: Memory, work: Callable[[], object]) -> int | None:
-    with memory.watch() as seen:
-        work()
-    told: int | None = seen.peak
-    return told
-
-
-def _scratch(memory: Memory, workspace: int) -> tuple[Any, ...]:
-    """A workspace as a launch would make it, and memory for the index that it reports (see Launch.bad)."""
-    return tuple(memory.allocate(nbytes) for nbytes in (workspace, _INDEX) if nbytes)
-
-
-def _placed(memory: Memory, values: npt.NDArray[Any], alignment: int) -> Any:
-    """A copy of the array where the device's kernels find it."""
-    if memory is not HOST:
-        made = memory.view(memory.allocate(max(1, values.nbytes)), 0, values.shape, values.dtype)
-        memory.write(made, values)
-        return made
-    raw = np.empty(values.nbytes + alignment, np.uint8)
-    array: npt.NDArray[Any] = np.ndarray(values.shape, values.dtype, raw, -raw.ctypes.data % alignment)
-    array[...] = values
-    return array
-
-
-def _nbytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    return prod(shape) * dtype.itemsize

@@ -9,7 +9,6 @@ expected values and has a clock of its own (see confirm).
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,26 +17,34 @@ import numpy as np
 from tritmark.harness.measure.alternate import SHORTEST_NS, Alternation, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import ALIGNMENT, HOST, Rotation, memory_of, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for
-from tritmark.harness.measure.others import Others, crowded
-from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, bootstrap_interval, median
+from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, interval, median
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau, TimeLimit
 from tritmark.harness.measure.survey import BYTES, COMPUTE_BYTES, Field, Roof, bind, survey
 from tritmark.harness.record import Against, Footing, Performance, Status, Timing
-from tritmark.harness.spec import Arrays, Axes, Device, Family, KernelKey, Launch, Op, Variant
-from tritmark.harness.validate.audit import Audited, Auditor, late, tasks
+from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant
+from tritmark.harness.validate.audit import Audited, Auditor, Part, Seen, late, tasks
 from tritmark.harness.validate.evidence import Evidence
-from tritmark.harness.validate.same import filled, same
-from tritmark.harness.validate.sets import POISON, Sets
+from tritmark.harness.validate.pieces import Pieces
+from tritmark.harness.validate.sets import Sets
 
 LAYOUT_NOISE = 0.004
 """Where the linker puts a kernel moves its time by 0.1 to 0.4 %: no figure is better than that, so sampling for a finer one is waste."""
 
 TELLING = 0.05
-"""The difference that measurements here have to tell apart. A fraction whose 95 % interval is wider is ambiguous; a kernel that is further
-under the physical floor does not do the work."""
+"""The difference that measurements here have to tell apart: a kernel that is further under the physical floor does not do the work, and a
+probe that is further behind a kernel lost."""
 
-_PATIENCE = 4
-_OVERHEAD_S = 0.02
+PAIRS = 100
+"""Pairs after which an interval of TELLING will do: each further pair costs 28 bytes of a Record, and a finer claim is the gate's."""
+
+DIGITS = 4
+"""Significant digits of samples that are kept."""
+
+_LOADED = 2.0
+"""A machine's speed may change by that much from one moment to the next. Beyond it, in its fastest sample, the probe was held up."""
+
+_PATIENCE = 8
+_OVERHEAD_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +76,9 @@ class Bench:
     where the device's kernels find their arrays.
 
     `inputs` are encoded for the key's format; arrays are copied, everything else is shared. `fresh` are other inputs of the same shapes and
-    scalars, which audits put in their place; None where there are none. `layout` is the workload's. `budget_s` is how long each temperature
-    is sampled, `turn` how much memory either side cycles through (None: as much as this machine needs). Drop the object to give the memory
-    back.
+    scalars, which audits put in their place; None where there are none. `pieces` of them are exchanged before samples. `layout` is the
+    workload's. `budget_s` is how long each temperature is sampled, `turn` how much memory either side cycles through (None: as much as this
+    machine needs). Drop the object to give the memory back.
     """
 
     def __init__(
@@ -84,12 +91,14 @@ class Bench:
         device: Device,
         layout: str = "aligned",
         seed: int = 0,
-        budget_s: float = 0.25,
+        budget_s: float,
         turn: Rotation | None = None,
         fresh: Arrays | None = None,
+        pieces: Pieces | None = None,
     ) -> None:
         self._op, self._key, self._axes, self._device = op, key, axes, device
         self._cases = (inputs,) if fresh is None else (inputs, fresh)
+        self._pieces = pieces if pieces is not None and fresh is not None else Pieces()
         self._layout = layout
         self._budget = budget_s
         self._rng = np.random.default_rng([seed, *key.op.encode()])
@@ -98,89 +107,90 @@ class Bench:
         self._rotation = turn or rotation(self._memory)
         self.evidence = Evidence()
         """What the launches of the last `measure` told."""
-        self.audited: list[Audited] = []
+        self.seen = Seen()
         """What calls of the last `measure` left, for who has the expected values."""
-        self._hot: Timed | None = None
+        self._timed: dict[str, Timed] = {}
         self._footprint = max(ALIGNMENT, self._traffic.read + self._traffic.written)
+
+    @property
+    def audited(self) -> list[Audited]:
+        """Outputs that calls of the last `measure` left."""
+        return self.seen.audited
+
+    @property
+    def parts(self) -> list[Part]:
+        """The same of pieces."""
+        return self.seen.kept
 
     def measure(self, variant: Variant, threads: int) -> Performance:
         """Time one variant of the key, cold and hot. Whatever the variant raises is passed on."""
-        others = Others()
-        self.evidence, self.audited = Evidence(), []
+        self.evidence, self.seen = Evidence(), Seen()
         self._sets.restore()
         before = tasks()
         launches = [variant.bind(each.inputs, each.outputs, self._axes, threads) for each in self._sets.each]
-        remarks: dict[Status, list[str]] = {status: [] for status in (Status.FAIL, Status.AMBIGUOUS, Status.PASS)}
+        faults: list[str] = []
+        remarks: list[str] = []
         cold = None
         launches[0].run()
+        self.seen.whole_of(self._sets, 0, "the first call", self._rng)
         started = len(tasks() - before)
         begun = [launch.runs for launch in launches]
         if self._sets.cold:
-            for index in range(len(launches)):
-                self._sets.poison(index)
+            self._sets.poison_all()
             order = [int(index) for index in self._rng.permutation(len(launches))]
             turn = [launches[index] for index in order]
-            cold = self._footing(Timed(turn, clock_for(self._device, turn)), order, threads, "cold", remarks)
-            self._compare([index for index, launch in enumerate(launches) if launch.runs > begun[index]], remarks)
+            self._timed["cold"] = Timed(turn, clock_for(self._device, turn))
+            cold = self._footing(self._timed["cold"], order, threads, "cold", faults, remarks)
+            self._compare([index for index, launch in enumerate(launches) if launch.runs > begun[index]])
         else:
-            remarks[Status.PASS].append(f"no cold figure: {self._footprint} bytes are too few to cycle through {self._rotation.nbytes}")
-        self._hot = Timed(launches[:1], clock_for(self._device, launches[:1]), warm=True)
-        hot = self._footing(self._hot, [0], threads, "hot", remarks)
-        looks, faults = late(launches[0], self._sets, 0, self._rng)
-        self.audited += looks
-        remarks[Status.FAIL] += faults
+            remarks.append(f"no cold figure: {self._footprint} bytes are too few to cycle through {self._rotation.nbytes}")
+        self._timed["hot"] = Timed(launches[:1], clock_for(self._device, launches[:1]), warm=True)
+        hot = self._footing(self._timed["hot"], [0], threads, "hot", faults, remarks)
+        looks, tardy = late(launches[0], self._sets, 0, self._rng)
+        self.seen.audited += looks
+        faults += self.seen.faults + tardy
         # The probes keep threads of their own, as many as the kernel was allowed.
         started = max(started, len(tasks() - before) - (threads - 1))
         if self._memory is HOST and started > threads - 1:
-            remarks[Status.FAIL].append(
-                f"guard threads: {started} threads that it started outlive its calls; of {threads} threads one calls"
-            )
+            faults.append(f"guard threads: {started} threads that it started outlive its calls; of {threads} threads one calls")
         overhead = self._overhead(launches[0], hot.timing.median_ns)
         for launch in launches:
             self.evidence.add(launch, launch.runs, self._device.proof(launch))
-        taken, cores, used = others.cores(), os.cpu_count() or 1, launches[0].threads_used
-        # A device that measures its own time is not concerned.
-        if self._memory is HOST and crowded(taken, used, cores, TELLING):
-            remarks[Status.AMBIGUOUS].append(f"others took {taken:.1f} of {cores} cores meanwhile; the kernel has {used} threads")
-        status = next((status for status, found in remarks.items() if found), Status.PASS)
         return Performance(
-            status=status,
-            reason="; ".join(reason for found in remarks.values() for reason in found),
+            status=Status.FAIL if faults else Status.PASS,
+            reason="; ".join((*faults, *remarks)),
             cold=cold,
             hot=hot,
             call_overhead_ns=overhead,
             read=self._traffic.read,
             written=self._traffic.written,
             operations=self._traffic.operations,
+            doubted=bool(faults),
+            tests=1 if cold is None else 2,  # a floor for each temperature
         )
 
-    def lap(self, rounds: int, calls: int) -> None:
-        """Call the last measured launch `rounds` times `calls` times, as the hot figure's samples do; for who has a clock of its own."""
-        assert self._hot is not None
+    def lap(self, temperature: str, rounds: int, calls: int) -> None:
+        """Call what was measured last `rounds` times `calls` times, as the samples of its cold or hot figure do; for who has a clock of its
+        own."""
+        timed = self._timed[temperature]
         for _ in range(rounds):
-            self._hot.clock.sample(self._hot.launches, 0, calls)
+            timed.take(calls)
 
     @cached_property
     def _sets(self) -> Sets:
-        return Sets(self._op, self._key, self._axes, self._cases, self._memory, self._layout, self._rotation)
+        return Sets(self._op, self._key, self._axes, self._cases, self._memory, self._layout, self._rotation, self._pieces)
 
     @cached_property
     def _field(self) -> Field:
         return Field(self._footprint, self._rotation, self._memory)
 
-    def _compare(self, ran: list[int], remarks: dict[Status, list[str]]) -> None:
-        """Of the sets that were called one at random must have been written, and where results are exact hold the same bits as another."""
+    def _compare(self, ran: list[int]) -> None:
+        """All outputs of the sets that were called; on a device, which is asked slowly, of two of them."""
         ran = [index for index in ran if not self._sets.each[index].awaited]
-        if not ran:
-            return
-        one, other = (int(index) for index in self._rng.choice(ran, 2, replace=len(ran) < 2))
-        found, second = self._sets.written(one), self._sets.written(other)
-        alike = one != other and self._op.family is Family.EXACT and self._sets.each[one].case == self._sets.each[other].case
-        for name in found:
-            if filled(found[name], POISON):
-                remarks[Status.FAIL].append(f"guard audit: a call of the timed loop did not write {name}")
-            elif alike and not same(found[name], second[name]):
-                remarks[Status.FAIL].append(f"guard audit: two calls of the timed loop gave different {name} for the same inputs")
+        if self._memory is not HOST and len(ran) > 2:
+            ran = [int(index) for index in self._rng.choice(ran, 2, replace=False)]
+        for index in self._sets.others_than(self.seen.whole, ran):
+            self.seen.whole_of(self._sets, index, "cold, a set of arrays", self._rng)
 
     def _limit(self, threads: int, cold: bool) -> _Limit:
         """The ceiling that takes longest for this workload."""
@@ -196,9 +206,7 @@ class Bench:
                 )
         return max(limits, key=lambda limit: limit.need / limit.roof.rate)
 
-    def _against(
-        self, timed: Timed, order: list[int], threads: int, temperature: str, remarks: dict[Status, list[str]]
-    ) -> tuple[_Limit, Timed, Alternation]:
+    def _against(self, timed: Timed, order: list[int], threads: int, temperature: str) -> tuple[_Limit, Timed, Alternation]:
         """The kernel by turns with the probe that limits it. `order` tells which set each launch is bound to."""
         cold = temperature == "cold"
         limit = self._limit(threads, cold)
@@ -206,59 +214,59 @@ class Bench:
         probe = bind(roof.ceiling, self._device, self._field, limit.nbytes, threads=roof.threads, cold=limit.cold, rng=self._rng)
         calibrate(probe)
         calibrate(timed)
-        auditor = Auditor(timed, self._sets, order, self._rng, temperature)
+        auditor = Auditor(timed, self._sets, order, self._rng, temperature, self.seen)
         stop = First(
             AtLeast(ENOUGH_SAMPLES, Interval(2 * LAYOUT_NOISE)),
             AtLeast(ENOUGH_SAMPLES, Plateau(LAYOUT_NOISE / 4)),
+            AtLeast(PAIRS, Interval(TELLING)),
             AtLeast(LEAST_SAMPLES, TimeLimit(self._budget, auditor.clock)),
             TimeLimit(_PATIENCE * self._budget, auditor.clock),
         )
         found = alternate(auditor, probe, self._rng, stop)
         auditor.finish()
-        self.audited += auditor.audited
-        remarks[Status.FAIL] += [fault for fault in auditor.faults if fault not in remarks[Status.FAIL]]
-        return limit, probe, found
+        return limit, probe, found.rounded(DIGITS)
 
-    def _footing(self, timed: Timed, order: list[int], threads: int, temperature: str, remarks: dict[Status, list[str]]) -> Footing:
-        cold = temperature == "cold"
+    def _footing(self, timed: Timed, order: list[int], threads: int, temperature: str, faults: list[str], remarks: list[str]) -> Footing:
         launches = timed.launches  # calibrating may leave out some
         before = sum(launch.runs for launch in launches)
-        limit, probe, found = self._against(timed, order, threads, temperature, remarks)
-        fraction = found.ratio(self._rng, scale=limit.scale)
+        limit, probe, found = self._against(timed, order, threads, temperature)
+        fraction = found.ratio(limit.scale)
         if limit.outrun(found) or fraction.low > 1 + TELLING:
             # Others may have been busy when the probe was chosen.
             survey(self._device).forget(limit.roof.ceiling.name)
-            limit, probe, found = self._against(timed, order, threads, temperature, remarks)
-            fraction = found.ratio(self._rng, scale=limit.scale)
+            limit, probe, found = self._against(timed, order, threads, temperature)
+            fraction = found.ratio(limit.scale)
         name = limit.roof.ceiling.name
         ran = sum(launch.runs for launch in launches) - before
         if ran != timed.made:
-            remarks[Status.FAIL].append(f"guard runs: {temperature}: {timed.made} calls were made and the code ran {ran} times")
+            faults.append(f"guard runs: {temperature}: {timed.made} calls were made and the code ran {ran} times")
         if fraction.pairs < LEAST_SAMPLES:
-            remarks[Status.AMBIGUOUS].append(f"{temperature}: a call takes so long that only {fraction.pairs} pairs of samples were taken")
-        elif fraction.high / fraction.low - 1 > TELLING:
-            remarks[Status.AMBIGUOUS].append(
-                f"{temperature}: too noisy, the fraction of the ceiling lies between {fraction.low:.3f} and {fraction.high:.3f}"
-            )
-        if limit.outrun(found):
+            remarks.append(f"{temperature}: a call takes so long that only {fraction.pairs} pairs of samples were taken")
+        lost = limit.outrun(found)
+        if lost:
             took = median(found.a_ns)
             most = survey(self._device).most(name, self._field, limit.nbytes, threads=threads, cold=limit.cold)
             floor = limit.need * 1e9 / most
             if took < (1 - TELLING) * floor:
                 why = f"{took:.0f} ns a call is under the physical floor, {floor:.0f} ns of the fastest {name} probe"
-                remarks[Status.FAIL].append(f"guard floor: {temperature}: {why}")
-            else:
-                remarks[Status.AMBIGUOUS].append(
-                    f"{temperature}: faster than the {name} probe, which others hold up, leaves less unwritten, or takes longer to start"
-                )
-        elif fraction.low > 1 + TELLING:
-            remarks[Status.AMBIGUOUS].append(
-                f"{temperature}: {100 * fraction.median:.0f} % of the {name} probe, whose fastest samples are as fast: others slowed it"
+                faults.append(f"guard floor: {temperature}: {why}")
+        lost = lost or fraction.low > 1 + TELLING
+        # What loads the machine while the probe runs must not make a kernel look good.
+        loaded = limit.work * 1e9 / min(found.b_ns) * _LOADED < limit.roof.rate
+        if loaded and not lost:
+            remarks.append(
+                f"{temperature}: the {name} probe was never half as fast as in the machine's survey: something loads the machine while it "
+                "runs; how close the kernel comes is not known"
             )
-        if cold and self._rotation.nbytes < self._rotation.wanted:
-            remarks[Status.PASS].append(f"cold cycles through {self._rotation.nbytes} bytes of the {self._rotation.wanted} wanted")
+        elif lost:
+            remarks.append(
+                f"{temperature}: the {name} probe lost, at {100 * fraction.median:.0f} %: others held it up, or it takes longer to start; "
+                "how close the kernel comes is not known"
+            )
+        if temperature == "cold" and self._rotation.nbytes < self._rotation.wanted:
+            remarks.append(f"cold cycles through {self._rotation.nbytes} bytes of the {self._rotation.wanted} wanted")
         return Footing(
-            timing=_timing(found, timed, self._rng),
+            timing=_timing(found, timed),
             against=Against(
                 ceiling=name,
                 unit=limit.roof.ceiling.unit,
@@ -267,6 +275,7 @@ class Bench:
                 fraction=fraction,
                 probe_ns=found.b_ns,
                 probe_work=limit.work,
+                lost=lost or loaded,
             ),
             footprint=self._footprint,
             rotation=len(timed.launches) * self._sets.nbytes + (len(probe.launches) * limit.nbytes if limit.cold else 0),
@@ -283,17 +292,17 @@ class Bench:
         return median([a - b for a, b in zip(found.a_ns, found.b_ns, strict=True)])
 
 
-def _timing(found: Alternation, timed: Timed, rng: np.random.Generator) -> Timing:
-    low, high = bootstrap_interval(found.a_ns, rng)
-    q1, q3 = np.quantile(found.a_ns, (0.25, 0.75))
+def _timing(found: Alternation, timed: Timed) -> Timing:
+    low, high = np.exp(interval(np.log(found.a_ns)))
+    q1, middle, q3 = np.quantile(found.a_ns, (0.25, 0.5, 0.75))
     return Timing(
         samples_ns=found.a_ns,
         calls_per_sample=timed.calls,
-        median_ns=median(found.a_ns),
+        median_ns=float(middle),
         q1_ns=float(q1),
         q3_ns=float(q3),
-        low_ns=low,
-        high_ns=high,
+        low_ns=min(float(low), float(middle)),
+        high_ns=max(float(high), float(middle)),
         stopped=found.stopped,
         clock=timed.clock.name,
         buffers=len(timed.launches),

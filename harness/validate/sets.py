@@ -1,4 +1,5 @@
-"""The arrays of a timed loop: as many sets of them as make memory cold, each able to hold either of two sets of data."""
+"""The arrays of a timed loop: as many sets of them as make memory cold, each able to hold either of two sets of data, and pieces of the
+other."""
 
 from __future__ import annotations
 
@@ -11,14 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.measure.buffers import Arena, Rotation, fill, room_for
+from tritmark.harness.measure.buffers import HOST, Arena, Rotation, fill, room_for
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Memory, Op
 from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.guards import layout_offset
+from tritmark.harness.validate.pieces import Pieces
 from tritmark.harness.validate.same import same
 
 POISON = 0xA5
 """What every byte of an output is before a call that is looked at."""
+
+
+_BLOCK = 1 << 22
+"""Bytes that are compared at a time."""
 
 
 @dataclass(slots=True)
@@ -31,6 +37,10 @@ class Set:
     """The outputs' bytes, flat."""
     case: int = 0
     """Which data the inputs hold."""
+    exchanged: set[int] = field(default_factory=set)
+    """Pieces that come from the other data."""
+    raw_inputs: dict[str, Any] = field(default_factory=dict)
+    """The input arrays' bytes, flat."""
     awaited: bool = False
     """Its outputs were poisoned for a look at the next call, which was not made yet."""
 
@@ -50,6 +60,7 @@ class Sets:
     memory: Memory
     layout: str
     turn: Rotation
+    pieces: Pieces = field(default_factory=Pieces)
     like: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]] = field(init=False)
     """Shape and dtype of each output."""
     nbytes: int = field(init=False)
@@ -72,7 +83,7 @@ class Sets:
     def restore(self) -> None:
         """Every set holds the first data again."""
         for index, each in enumerate(self.each):
-            if each.case:
+            if each.case or each.exchanged:
                 self._write(index, 0)
 
     def exchange(self, index: int) -> None:
@@ -80,10 +91,69 @@ class Sets:
         if len(self.cases) > 1:
             self._write(index, 1 - self.each[index].case)
 
+    def toggle(self, index: int, piece: int) -> None:
+        """Write a piece of the other data into one set's inputs, or that of its own where it holds the other's."""
+        each = self.each[index]
+        each.exchanged ^= {piece}
+        source = self.cases[each.case ^ (piece in each.exchanged)]
+        for name, (begin, end) in self.pieces.each[piece].inputs.items():
+            part = np.ascontiguousarray(source[name]).reshape(-1)[begin:end]
+            self.memory.write(self.memory.view(each.raw_inputs[name], begin * part.itemsize, part.shape, part.dtype), part)
+
+    def part(self, index: int, piece: int) -> dict[str, npt.NDArray[Any]]:
+        """What stands in a piece's part of one set's outputs: copies."""
+        where = self.pieces.each[piece]
+        if self.memory is HOST:
+            return {name: np.array(where.of(name, self.each[index].outputs[name])) for name in where.outputs}
+        written = self.written(index)
+        return {name: np.array(where.of(name, written[name].view(dtype).reshape(shape))) for name, (shape, dtype) in self.like.items()}
+
+    def spoil(self, index: int, piece: int) -> None:
+        """Fill a piece's part of one set's outputs with POISON, where that costs little: on the host."""
+        if self.memory is HOST:
+            for name in self.pieces.each[piece].outputs:
+                found = self.pieces.each[piece].of(name, self.each[index].outputs[name])
+                found[...] = np.full(found.dtype.itemsize, POISON, np.uint8).view(found.dtype)[0]
+
     def poison(self, index: int) -> None:
         """Fill one set's outputs with POISON."""
         for name, raw in self.each[index].raw.items():
             fill(self.memory, raw, self._output_bytes(name), POISON)
+
+    def poison_all(self) -> None:
+        """Fill every set's outputs with POISON."""
+        for name in self.like:
+            rows = self._rows(name)
+            if rows is None:
+                for index in range(len(self.each)):
+                    self.poison(index)
+                return
+            rows[...] = POISON
+
+    def others_than(self, known: Mapping[int, Mapping[str, npt.NDArray[np.uint8]]], among: Sequence[int]) -> list[int]:
+        """Which of those sets hold other outputs than are known of their data, or come from data of which nothing is known."""
+        doubtful = np.ones(len(self.each), np.bool_)
+        for case, outputs in known.items():
+            here = np.array([each.case == case and not each.exchanged for each in self.each])
+            for name, output in outputs.items():
+                rows = self._rows(name)
+                if rows is None:
+                    return list(among)
+                step = max(1, _BLOCK // rows.shape[1])
+                for begin in range(0, len(rows), step):
+                    here[begin : begin + step] &= (rows[begin : begin + step] == output).all(axis=1)
+            doubtful &= ~here
+        return [index for index in among if doubtful[index]]
+
+    def _rows(self, name: str) -> npt.NDArray[np.uint8] | None:
+        """An output's bytes in all sets, one row each, for sets lie at equal distances; None on a device."""
+        if self.memory is not HOST:
+            return None
+        first = self.each[0].raw[name]
+        stride = self.each[1].raw[name].ctypes.data - first.ctypes.data if len(self.each) > 1 else first.nbytes
+        if self.each[-1].raw[name].ctypes.data != first.ctypes.data + (len(self.each) - 1) * stride:
+            return None
+        return np.lib.stride_tricks.as_strided(first, (len(self.each), first.nbytes), (stride, 1))
 
     def written(self, index: int) -> dict[str, npt.NDArray[np.uint8]]:
         """The bytes of one set's outputs."""
@@ -96,26 +166,32 @@ class Sets:
     def changed(self, index: int) -> list[str]:
         """Names of one set's inputs that no longer are what was written there."""
         names = []
-        for name, value in self.cases[self.each[index].case].items():
+        here = self.each[index]
+        for name, value in self.cases[here.case].items():
             if is_array(value):
+                given = np.array(value) if here.exchanged else value
+                for piece in here.exchanged:
+                    begin, end = self.pieces.each[piece].inputs.get(name, (0, 0))
+                    given.reshape(-1)[begin:end] = self.cases[1 - here.case][name].reshape(-1)[begin:end]
                 found = np.empty(value.nbytes, np.uint8)
                 self.memory.read(self.each[index].inputs[name], found)
-                if not same(found.view(value.dtype), value):
+                if not same(found.view(value.dtype), given):
                     names.append(name)
         return names
 
     def _set(self, arena: Arena) -> Set:
-        inputs = dict(self.cases[0])
+        inputs, given = dict(self.cases[0]), {}
         for name, array in self.cases[0].items():
             if is_array(array):
-                inputs[name] = arena.take(array.shape, array.dtype, self._offset(array.dtype))
+                given[name] = arena.take((array.nbytes,), np.dtype(np.uint8), self._offset(array.dtype) * array.dtype.itemsize)
+                inputs[name] = self.memory.view(given[name], 0, array.shape, array.dtype)
                 self.memory.write(inputs[name], np.ascontiguousarray(array))
         raw = {
             name: arena.take((prod(shape) * dtype.itemsize,), np.dtype(np.uint8), self._offset(dtype) * dtype.itemsize)
             for name, (shape, dtype) in self.like.items()
         }
         outputs = {name: self.memory.view(raw[name], 0, shape, dtype) for name, (shape, dtype) in self.like.items()}
-        return Set(inputs, outputs, raw)
+        return Set(inputs, outputs, raw, raw_inputs=given)
 
     def _write(self, index: int, case: int) -> None:
         each = self.each[index]
@@ -123,6 +199,7 @@ class Sets:
             if is_array(value):
                 self.memory.write(each.inputs[name], np.ascontiguousarray(value))
         each.case = case
+        each.exchanged.clear()
 
     def _output_bytes(self, name: str) -> int:
         shape, dtype = self.like[name]

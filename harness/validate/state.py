@@ -35,6 +35,9 @@ _MOST = 4
 _LIMITS = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
 _STATUS = {"Umask": "the umask", "SigBlk": "the blocked signals", "NoNewPrivs": "no_new_privs", "Seccomp": "seccomp"}
 _SIGNALS = {"SigIgn": "the ignored signals", "SigCgt": "the signals with handlers"}
+_OF_THE_C_LIBRARY = 0b11 << 31
+"""Signals 32 and 33: glibc takes them for itself when the first thread is made (nptl(7))."""
+
 _STAT = 4096
 """More bytes than /proc/PID/stat has."""
 _WRITABLE = re.compile(r"^\S+ .w(?:.s|x.) .*$", re.MULTILINE)
@@ -267,9 +270,10 @@ def _settings(pid: int) -> dict[str, str]:
     found = {}
     for each in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = each.partition(":")
-        known = _STATUS.get(name) or _SIGNALS.get(name)
-        if known:
-            found[known] = value.strip()
+        if name in _SIGNALS:
+            found[_SIGNALS[name]] = f"{int(value, 16) & ~_OF_THE_C_LIBRARY:016x}"
+        elif name in _STATUS:
+            found[_STATUS[name]] = value.strip()
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     found |= {"the nice value": fields[16], "the scheduling policy": fields[38], "the real-time priority": fields[37]}
     found["the working directory"] = os.readlink(f"/proc/{pid}/cwd")

@@ -70,4 +70,5 @@ OP = Op(
     reference=reference,
     traffic=_traffic,
     sizes={"M": ROWS},
+    apart=lambda axes, key: ("M", 1),
 )

@@ -54,4 +54,5 @@ OP = Op(
     reference=reference,
     traffic=_traffic,
     sizes={"n": ELEMENTS},
+    apart=lambda axes, key: ("n", 1),
 )

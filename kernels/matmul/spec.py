@@ -70,6 +70,7 @@ def _op(dtype: str) -> Op:
         reference=reference,
         traffic=partial(_traffic, 4 if dtype == "float32" else 2),
         sizes={"M": ROWS},
+        apart=lambda axes, key: ("M", 1),
     )
 
 

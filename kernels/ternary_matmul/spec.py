@@ -63,5 +63,6 @@ OP = Op(
     reference=reference,
     traffic=_traffic,
     sizes={"M": ROWS},
+    apart=lambda axes, key: ("N", 64),  # tile64 holds 64 rows side by side
     weights=lambda axes: axes["N"] * axes["K"],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -81,5 +82,6 @@ OP = Op(
     reference=reference,
     traffic=_traffic,
     sizes={"n": ELEMENTS, "block": Sizes(usual=384, most=5000, often=(32, 64, 128, 256))},
+    apart=lambda axes, key: ("n", lcm(axes["block"], GROUPS.get(key.format, (1, 1))[0])),
     weights=lambda axes: axes["n"],
 )

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -156,7 +157,8 @@ def test_a_template_is_right_as_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
     own = device if device.memory is not None else None
     # The simulator takes its time.
     count = 8 if kind == "cu" else 40
-    found = judge_drawn(INSTALLED.ops[op], variant, variant.key, corners=(), count=count, seed=0, cores=2, device=own).accuracy
+    with np.errstate(all="ignore"):  # NumPy's word about values that overflow is for whoever calls the template
+        found = judge_drawn(INSTALLED.ops[op], variant, variant.key, corners=(), count=count, seed=0, cores=2, device=own).accuracy
     assert (found.status, found.reason) == (Status.PASS, "")
     assert found.cases >= 2 * count
     assert not found.uncovered

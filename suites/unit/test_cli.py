@@ -52,6 +52,7 @@ def tritmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     """Runs a command in a folder that has suite.toml, without measuring ceilings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(FORCE, raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)  # tests side by side are given one
     monkeypatch.setattr(machine, "measure_ceilings", lambda device: [])
     Path("suite.toml").write_text(SUITE)
 
@@ -226,7 +227,7 @@ def test_a_bad_suite_file_is_told_with_its_key(tritmark: Callable[..., Outcome])
     assert outcome.status == 2
     assert outcome.err == (
         "tritmark: suite.toml: unknown key workloads[0].shpaes; did you mean 'shapes'? legal: op, shapes, models, axes, families, layouts, "
-        "formats, dtypes, devices, measure, drawn, title\n"
+        "formats, dtypes, devices, measure, drawn, fastest, title\n"
     )
 
 

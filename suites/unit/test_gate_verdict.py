@@ -17,7 +17,8 @@ from tritmark.harness.errors import UsageError
 from tritmark.harness.gate.measuring import _measured
 from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.task import Task
-from tritmark.harness.gate.verdict import FIRST, Decision, Limits, decide, dependence, interval, ratio, smallest
+from tritmark.harness.gate.verdict import FIRST, Decision, Limits, decide, interval, ratio, smallest
+from tritmark.harness.measure.statistics import dependence
 
 PAIR_NS = 400_000
 """Two samples of 0.2 ms."""

@@ -10,8 +10,9 @@ from made_up_records import clean_runs, record_of
 
 from tritmark.harness import status
 from tritmark.harness.judging import DRAWN, FORCED, NOT_ASKED, NOT_MEASURED, NOT_RIGHT, SIMULATED
-from tritmark.harness.outcome import counted, exit_status, not_run, unjudged
+from tritmark.harness.outcome import counted, exit_status, unjudged
 from tritmark.harness.record import Accuracy, Cross, MemoryUse, Performance, Run, Status, Verdict
+from tritmark.harness.report.groups import not_run
 
 FIELDS: dict[str, type[Verdict]] = {"accuracy": Accuracy, "performance": Performance, "memory": MemoryUse, "cross": Cross}
 LACKING = "this cpu lacks avx512vnni"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from io import StringIO
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from made_up_records import clean_runs, full_record, record_of, small_record
@@ -143,6 +143,29 @@ def test_the_live_line_has_one_sentence() -> None:
 )
 def test_sentences(text: str, first: str) -> None:
     assert sentence(text) == first
+
+
+def test_a_candidate_stands_beside_the_built_in_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from tritmark.harness.candidate.check import Plan, times
+
+    runs = [run for run in quick().runs if run.op == "i2s_quantize" and run.variant in {"scalar", "avx2"}]
+    ids = {run.variant: SimpleNamespace(id=run.kernel) for run in runs}
+    plan: Any = Plan((cast(Any, ids["scalar"]),), (cast(Any, ids["avx2"]),), cast(Any, None), 0)
+
+    def told(found: list[Run]) -> list[str]:
+        console = Console(file=StringIO(), width=80)
+        console.print(times(record_of(found), plan))
+        return cast(StringIO, console.file).getvalue().splitlines()
+
+    lines = told(runs)
+    assert max(map(len, lines)) <= 80
+    assert sum(" cold " in line and line.count("±") == 2 for line in lines) == 3
+    assert sum(" hot " in line and line.count("±") == 2 for line in lines) == 3
+    shaky = [run.model_copy(update={"performance": run.performance.model_copy(update={"doubted": True})}) for run in runs]
+    assert all("µs" not in line and "ms" not in line for line in told(shaky))
+    assert sum(line.count("doubted") for line in told(shaky)) == 12
 
 
 def test_every_status_has_a_style() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tritmark.harness import cli, machine, providers
 from tritmark.harness.errors import RecordError
+from tritmark.harness.outcome import counted
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import SCHEMA_VERSION, Footing, Lane, Layer, Record, Run, Status, seal, sealed
 from tritmark.harness.spec import Receipt, Variant
@@ -69,7 +70,7 @@ def test_an_honest_record_passes(file: Path, gpu_record: Record) -> None:
     found = verify(file)
     assert found.passed, found
     assert found.id == gpu_record.id
-    assert [each.status for each in found.checks] == ["PASS"] * 9
+    assert [each.status for each in found.checks] == ["PASS"] * 10
 
 
 def test_a_record_of_version_1_passes_without_a_digest() -> None:
@@ -77,7 +78,7 @@ def test_a_record_of_version_1_passes_without_a_digest() -> None:
         pytest.skip("the checkout's baselines are not here")
     found = verify(BASELINE)
     assert found.passed, found
-    assert [each.status for each in found.checks] == ["NOTE", *["PASS"] * 8]
+    assert [each.status for each in found.checks] == ["NOTE", *["PASS"] * 9]
     assert "written before version 2" in found.checks[0].told
 
 
@@ -506,7 +507,7 @@ def test_the_command_prints_each_check_and_ends_with_its_status(
 ) -> None:
     status, out, _ = command(str(file))
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["PASS"] * 9
+    assert [line.split()[0] for line in out.splitlines()] == ["PASS"] * 10
     file.write_text(sealed(with_receipt(gpu_record, launches=0)))
     status, out, _ = command(str(file))
     assert status == 1
@@ -527,5 +528,29 @@ def test_the_command_takes_an_id_and_prints_json(command: Callable[..., tuple[in
     status, out, _ = command(gpu_record.id, "--out", str(tmp_path), "--json")
     told = json.loads(out)
     assert status == 0
-    assert (told["record"], told["passed"], len(told["checks"])) == (gpu_record.id, True, 9)
+    assert (told["record"], told["passed"], len(told["checks"])) == (gpu_record.id, True, 10)
     assert {each["status"] for each in told["checks"]} == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"calls": 100, "rarest": 0.001}, "100 calls show no fault as rare as 0.001 of them with 95 %"),
+        ({"calls": 0, "rarest": 0.5}, "0 calls show no fault as rare as 0.5 of them with 95 %"),
+        ({"uncovered": ("M 9 to 15",)}, "accuracy passed, and no case reached: M 9 to 15"),
+        ({"calls": 100, "rarest": 0.0295}, ""),
+        ({"calls": 1024, "rarest": 3 / 1024, "covered": ("M 9 to 15",)}, ""),
+    ],
+)
+def test_what_drawn_cases_claim_follows_from_their_number(gpu_record: Record, changed: dict[str, Any], fault: str) -> None:
+    first, *others = gpu_record.runs
+    run = first.model_copy(update={"accuracy": first.accuracy.model_copy(update=changed)})
+    (statuses,) = (each for each in check(gpu_record.model_copy(update={"runs": (run, *others)})) if each.name == "statuses")
+    assert [told.endswith(fault) for told in statuses.faults] == ([True] if fault else [])
+
+
+def test_counts_are_those_of_the_runs(gpu_record: Record) -> None:
+    honest = counted(gpu_record.runs)
+    for counts, right in ((honest, True), ({}, True), ({**honest, "memory": {"pass": 1}}, False), ({"speed": {"pass": 1}}, False)):
+        (found,) = (each for each in check(gpu_record.model_copy(update={"counts": counts})) if each.name == "counts")
+        assert (not found.faults) is right

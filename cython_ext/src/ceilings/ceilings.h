@@ -17,6 +17,10 @@
  *   as v1: rep stosb, rep stosq, 32-byte stores (this processor does not read a line that will be overwritten). clzero can write zeros
  *   only, so it is no write.
  *
+ *   Which stores win differs from machine to machine: Intel's servers read a line before a plain store overwrites it unless the memory is
+ *   busy, keep few non-temporal stores of one core in flight, and have rep stosb, which does neither. So all of them are kept, one stream
+ *   and several.
+ *
  * compute
  *   v1  the vpdpbusd intrinsic, 12 accumulators            470 Gop/s           927: one a cycle, but GCC 12 puts two moves to each
  *   v2  in assembly, without the moves                     470                 927; maddubs and paddw with AVX2 357 before, 377 now
@@ -33,8 +37,11 @@ enum tm_probe_kind {
     TM_READ,         /* wide loads */
     TM_READ_AHEAD,   /* with prefetch into L2 */
     TM_READ_STREAMS, /* four streams side by side, with prefetch */
+    TM_READ_NTA,     /* prefetched past the outer caches, further ahead */
     TM_WRITE,        /* through the caches */
     TM_WRITE_AROUND, /* non-temporal */
+    TM_WRITE_AROUND_STREAMS, /* the same, four streams side by side */
+    TM_WRITE_STRING, /* rep stosb, which microcode may turn into stores that read no line before they overwrite it */
     TM_COPY,         /* the first half to the second, through the caches */
     TM_COPY_AROUND,  /* the same, written non-temporally */
     TM_COMPUTE,      /* int8 dot products on registers */
@@ -60,6 +67,7 @@ enum {
     TM_DOTS = 8,               /* dot products of 64 bytes for each byte of the footprint */
     TM_AHEAD = 4096,           /* how far TM_READ_AHEAD prefetches, in bytes */
     TM_STREAM_AHEAD = 1024,    /* the same of TM_READ_STREAMS */
+    TM_NTA_AHEAD = 2048,       /* the same of TM_READ_NTA */
     TM_STREAMS = 4,
 };
 

@@ -35,12 +35,14 @@ static inline uint64_t finish(const sums *s)
     return fold(all);
 }
 
-/* One step of STEP bytes; `ahead` prefetches each line that far on, 0 not at all. */
-static inline __attribute__((always_inline)) void step(sums *s, const uint8_t *p, size_t ahead)
+/* One step of STEP bytes; `ahead` prefetches each line that far on, 0 not at all, into L2 or (`near`) past the outer caches. */
+static inline __attribute__((always_inline)) void step(sums *s, const uint8_t *p, size_t ahead, int near)
 {
     UNROLL for (int line = 0; line < LINES; line++)
     {
-        if (ahead)
+        if (ahead && near)
+            __builtin_prefetch(p + 64 * line + ahead, 0, 0);
+        else if (ahead)
             __builtin_prefetch(p + 64 * line + ahead, 0, 2);
         UNROLL for (int v = 0; v < PER_LINE; v++)
         {
@@ -66,28 +68,34 @@ static uint64_t tail(const uint8_t *p, size_t n)
     return all;
 }
 
-static inline __attribute__((always_inline)) uint64_t read_range(const uint8_t *p, size_t n, size_t ahead)
+static inline __attribute__((always_inline)) uint64_t read_range(const uint8_t *p, size_t n, size_t ahead, int near)
 {
     sums s;
     size_t i = 0;
     start(&s);
     for (; i + STEP + ahead <= n; i += STEP)
-        step(&s, p + i, ahead);
+        step(&s, p + i, ahead, near);
     for (; i + STEP <= n; i += STEP)
-        step(&s, p + i, 0);
+        step(&s, p + i, 0, 0);
     return finish(&s) ^ tail(p + i, n - i);
 }
 
 static void read_plain(void *args, size_t begin, size_t end)
 {
     tm_probe_args *a = args;
-    tm_probe_add(a, read_range(a->data + begin, end - begin, 0));
+    tm_probe_add(a, read_range(a->data + begin, end - begin, 0, 0));
 }
 
 static void read_ahead(void *args, size_t begin, size_t end)
 {
     tm_probe_args *a = args;
-    tm_probe_add(a, read_range(a->data + begin, end - begin, TM_AHEAD));
+    tm_probe_add(a, read_range(a->data + begin, end - begin, TM_AHEAD, 0));
+}
+
+static void read_nta(void *args, size_t begin, size_t end)
+{
+    tm_probe_args *a = args;
+    tm_probe_add(a, read_range(a->data + begin, end - begin, TM_NTA_AHEAD, 1));
 }
 
 /* Two lines of each stream a step. */
@@ -120,7 +128,7 @@ static void read_streams(void *args, size_t begin, size_t end)
         streams_step(&s, p + i, piece, TM_STREAM_AHEAD);
     for (; i < piece; i += 128)
         streams_step(&s, p + i, piece, 0);
-    tm_probe_add(a, finish(&s) ^ read_range(p + TM_STREAMS * piece, n - TM_STREAMS * piece, 0));
+    tm_probe_add(a, finish(&s) ^ read_range(p + TM_STREAMS * piece, n - TM_STREAMS * piece, 0, 0));
 }
 
 #define WRITE(name, put) \
@@ -137,6 +145,31 @@ static void read_streams(void *args, size_t begin, size_t end)
     }
 WRITE(write_plain, store)
 WRITE(write_around, stream)
+
+static void write_around_streams(void *args, size_t begin, size_t end)
+{
+    tm_probe_args *a = args;
+    const vec v = splat(tm_probe_fill(a));
+    size_t piece = (end - begin) / TM_STREAMS / 128 * 128, i = 0;
+    for (; i < piece; i += 128)
+        UNROLL for (int part = 0; part < TM_STREAMS; part++)
+            UNROLL for (int k = 0; k < 128; k += VEC) stream(a->data + begin + (size_t)part * piece + i + k, v);
+    for (i = begin + TM_STREAMS * piece; i < end; i++)
+        a->data[i] = tm_probe_fill(a);
+    fence();
+}
+
+static void write_string(void *args, size_t begin, size_t end)
+{
+    tm_probe_args *a = args;
+#if TM_X86
+    void *to = a->data + begin;
+    size_t n = end - begin;
+    __asm__ volatile("rep stosb" : "+D"(to), "+c"(n) : "a"(tm_probe_fill(a)) : "memory");
+#else
+    memset(a->data + begin, tm_probe_fill(a), end - begin);
+#endif
+}
 
 #define COPY(name, put) \
     static void name(void *args, size_t begin, size_t end) \
@@ -189,7 +222,9 @@ static void compute(void *args, size_t begin, size_t end)
 
 static const tm_body bodies[TM_PROBES] = {
     [TM_READ] = read_plain,         [TM_READ_AHEAD] = read_ahead,
-    [TM_READ_STREAMS] = read_streams, [TM_WRITE] = write_plain,
-    [TM_WRITE_AROUND] = write_around, [TM_COPY] = copy_plain,
-    [TM_COPY_AROUND] = copy_around, [TM_COMPUTE] = compute,
+    [TM_READ_STREAMS] = read_streams, [TM_READ_NTA] = read_nta,
+    [TM_WRITE] = write_plain,       [TM_WRITE_AROUND] = write_around,
+    [TM_WRITE_AROUND_STREAMS] = write_around_streams, [TM_WRITE_STRING] = write_string,
+    [TM_COPY] = copy_plain,         [TM_COPY_AROUND] = copy_around,
+    [TM_COMPUTE] = compute,
 };

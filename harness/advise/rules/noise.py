@@ -24,7 +24,7 @@ RULE = Rule(
     title="The noise is wider than what could be gained",
     needs="the 95 % intervals of the warm time and of the fraction of the ceiling",
     explanation="""\
-Looks at the 95 % bootstrap intervals of the warm time and of the fraction of the ceiling; e is half the wider one, as a share. No other
+Looks at the 95 % intervals of the warm time and of the fraction of the ceiling; e is half the wider one, as a share. No other
 rule's gain is told where its upper end is within the interval's width (2 e), within 1 %, or where the Run was too noisy to judge. The 1
 % is what was measured: where the compiler lays code moves a kernel by 0.1 to 0.4 %, and a dead band of 1 % kept alarms on identical
 code at 0 of 300 (suites/gate/power.py). Measure again, for longer, on a quieter machine.""",

@@ -1,0 +1,229 @@
+"""What the memory dimension has a candidate's process do, which binds, runs and drops, and tells what only it can tell."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from math import prod
+from time import perf_counter, sleep
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.measure.buffers import HOST, empty, memory_of
+from tritmark.harness.measure.heap import allocated, faults, held, settle, trim
+from tritmark.harness.measure.peak import small_pages, touch
+from tritmark.harness.spec import Arrays, Axes, Device, Launch, Op, Variant
+from tritmark.harness.validate.cases import is_array
+from tritmark.harness.validate.guards import ALIGNMENT
+
+Kind = Literal["call", "launch", "nothing", "touch", "workspace"]
+"""A run of one launch; a launch that is bound, run and dropped; no kernel at all; KNOWN bytes of memory; what the variant declares."""
+
+_BENCH = "memory bench"
+_PILOT_S = 0.005
+_INDEX = 8
+_PROBE_BYTES = 1 << 16
+"""Of the empty kernel's buffer: some pages, so that every thread has work."""
+
+
+class Place(Protocol):
+    """Where the tasks run: a Site, or what has as much of it."""
+
+    @property
+    def op(self) -> Op:
+        """The contract."""
+
+    @property
+    def device(self) -> Device:
+        """What it runs on."""
+
+    variant: Variant
+    kept: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Here:
+    """A place within this process."""
+
+    op: Op
+    device: Device
+    variant: Variant
+    kept: dict[str, Any] = field(default_factory=dict)
+
+
+class Prepared(NamedTuple):
+    """What is known before anything is bound; bytes."""
+
+    inputs: int
+    outputs: int
+    workspace: int
+    own_memory: bool
+    simulated: bool
+    small_pages: bool
+    """Whether no page becomes a huge one meanwhile."""
+    modules: frozenset[str]
+    """Those that are imported."""
+
+
+class Told(NamedTuple):
+    """What the process tells of itself after some work; bytes, None where nothing is told."""
+
+    heap: int | None
+    device: int | None
+    faults: int | None
+    """Pages that were touched for the first time meanwhile."""
+
+
+class _Bench:
+    """Arrays of its own, and what is done with them. `stack` ends what lasts as long."""
+
+    def __init__(self, site: Place, inputs: Arrays, axes: Axes, threads: int) -> None:
+        self.variant, self.axes, self.threads = site.variant, axes, threads
+        self.device, self.memory = site.device, memory_of(site.device)
+        there = {name: value for name, value in inputs.items() if is_array(value)}
+        like = {name: (shape, named_dtype(dtype)) for name, (shape, dtype) in site.op.outputs_like(axes, site.variant.key).items()}
+        alignment = max(ALIGNMENT, site.variant.alignment)
+        self.inputs = sum(value.nbytes for value in there.values())
+        self.outputs = sum(prod(shape) * dtype.itemsize for shape, dtype in like.values())
+        # All of it is written now, so that no launch is charged for the pages of its arguments.
+        self._takes = {**inputs, **{name: self._placed(np.ascontiguousarray(value), alignment) for name, value in there.items()}}
+        self._gives = {name: self._placed(np.zeros(shape, dtype), alignment) for name, (shape, dtype) in like.items()}
+        self.launch: Launch | None = None
+        self.stack = ExitStack()
+        gc.freeze()  # what is there already is passed over by the search for cycles, which takes no time then
+        self.stack.callback(gc.unfreeze)
+        self.watch = self.stack.enter_context(self.memory.watch())
+        self.obeyed = self.stack.enter_context(small_pages())
+
+    def bind(self) -> Launch:
+        return self.variant.bind(self._takes, self._gives, self.axes, self.threads)
+
+    def work(self, kind: Kind) -> Callable[[], object]:
+        """What is done once."""
+        if kind == "call":
+            self.launch = self.launch or self.bind()
+            return self.launch.run
+        workspace = self.variant.workspace(self.axes)
+        works: dict[Kind, Callable[[], object]] = {
+            "launch": lambda: self.bind().run(),
+            "nothing": lambda: _Nothing(self._takes, self._gives).run(),
+            "touch": touch,
+            # As a launch would make it, with memory for the index that it reports (see Launch.bad).
+            "workspace": lambda: tuple(self.memory.allocate(nbytes) for nbytes in (workspace, _INDEX) if nbytes),
+        }
+        return works[kind]
+
+    def _placed(self, values: npt.NDArray[Any], alignment: int) -> Any:
+        """A copy of the array where the device's kernels find it."""
+        if self.memory is not HOST:
+            made = self.memory.view(self.memory.allocate(max(1, values.nbytes)), 0, values.shape, values.dtype)
+            self.memory.write(made, values)
+            return made
+        raw = np.empty(values.nbytes + alignment, np.uint8)
+        array: npt.NDArray[Any] = np.ndarray(values.shape, values.dtype, raw, -raw.ctypes.data % alignment)
+        array[...] = values
+        return array
+
+
+class _Nothing:
+    """A launch of a kernel that does nothing."""
+
+    def __init__(self, inputs: Arrays, outputs: Arrays) -> None:
+        self._kept = inputs, outputs
+
+    def run(self) -> None:
+        """Nothing."""
+
+
+def prepare(site: Place, inputs: Arrays, axes: Axes, threads: int, modules: tuple[str, ...] = ()) -> Prepared:
+    """Make the arrays, after these modules were imported. `inputs` are encoded for the variant's format."""
+    for name in modules:
+        with suppress(Exception):  # the candidate's own, which nobody else can import
+            importlib.import_module(name)
+    release(site)
+    bench = site.kept[_BENCH] = _Bench(site, inputs, axes, threads)
+    return Prepared(
+        bench.inputs,
+        bench.outputs,
+        site.variant.workspace(axes),
+        bench.memory is not HOST,
+        site.device.simulated(),
+        bench.obeyed,
+        frozenset(sys.modules),
+    )
+
+
+def release(site: Place) -> None:
+    """Let go of the arrays, and of what lasted as long."""
+    bench: _Bench | None = site.kept.pop(_BENCH, None)
+    if bench is not None:
+        bench.stack.close()
+
+
+def probe(site: Place) -> None:
+    """Run a kernel that does next to nothing with as many threads: a probe of the device's. What the threads take is there from then on."""
+    bench = _bench(site)
+    ceiling = site.device.ceilings().get("read")
+    if ceiling is not None:
+        ceiling.bind(empty((_PROBE_BYTES,), np.uint8), bench.threads).run()
+
+
+def once(site: Place, kind: Kind) -> None:
+    """Do it once."""
+    _bench(site).work(kind)()
+
+
+def settled(site: Place) -> tuple[int | None, frozenset[str]]:
+    """Give back what Python and malloc keep for later. What of the device's memory is held then, and which modules are imported."""
+    settle()
+    trim()
+    return _bench(site).watch.held, frozenset(sys.modules)
+
+
+def pilot(site: Place, kind: Kind) -> tuple[int, float]:
+    """How often it can be done within some milliseconds, and how many seconds that took."""
+    work, calls, begun = _bench(site).work(kind), 0, perf_counter()
+    while (seconds := perf_counter() - begun) < _PILOT_S:
+        work()
+        calls += 1
+    return calls, seconds
+
+
+def batch(site: Place, kind: Kind, times: int, seconds: float = 0.0) -> Told:
+    """Do it so many times, wait so long, and tell what is held then."""
+    bench = _bench(site)
+    work, before = bench.work(kind), faults()
+    for _ in range(times):
+        work()
+    touched = None if before is None else (faults() or 0) - before
+    if seconds:
+        sleep(seconds)
+    settle()
+    now = held()
+    return Told(None if now is None else now.heap, bench.watch.held, touched)
+
+
+def traced(site: Place) -> int:
+    """What Python and NumPy allocate for a call."""
+    return allocated(_bench(site).work("call"))
+
+
+def device_peak(site: Place, kind: Kind) -> int | None:
+    """The most of the device's memory that was taken meanwhile."""
+    bench = _bench(site)
+    with bench.memory.watch() as seen:
+        bench.work(kind)()
+    told: int | None = seen.peak
+    return told
+
+
+def _bench(site: Place) -> _Bench:
+    bench: _Bench = site.kept[_BENCH]
+    return bench

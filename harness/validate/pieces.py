@@ -1,0 +1,168 @@
+"""Small parts of the inputs that are exchanged before every sample, and what the outputs are afterwards.
+
+A workload has two sets of data. Where an op's pieces do not know of each other (`Op.apart`), any of them may come from the other data, and
+the outputs of just that piece change: 2^MOST mixtures, none of which a kernel can have met before, for a few microseconds each. Where every
+output depends on every input, a stretch of elements comes from the other data, one stretch at a time. A kernel that keeps results and looks
+at a few elements to know its data again leaves outputs that are wrong.
+
+The process of the candidate knows where pieces lie; what they should give stays with the parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import TritmarkError
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op
+from tritmark.harness.validate.cases import is_array
+from tritmark.harness.validate.compare import BrokenReferenceError, Expected, expectations
+
+MOST = 16
+"""Pieces that take turns: 2^16 mixtures are more than there are samples, and the parent computes each piece once for either data."""
+
+_PART = 1024
+"""A piece is at most this part of its axis, or one unit: so little that was just written is no help to a cold call (a unit of a product's
+weights may be more: 64 rows of 2560)."""
+
+_STRETCHES = 3
+_STRETCH = 64
+_WHOLE = 1 << 22
+"""Elements from which on no stretches are made: the reference has to be computed on all of them for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Where a piece lies: of each input that has it the elements [begin, end) of the flat array, and of each output the axis and the part
+    [begin, end) along it. The axis is -1 where all of the output may change."""
+
+    inputs: Mapping[str, tuple[int, int]]
+    outputs: Mapping[str, tuple[int, int, int]]
+
+    def of(self, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The piece's part of an output: a view."""
+        axis, begin, end = self.outputs[name]
+        return array if axis < 0 else array[(slice(None),) * axis + (slice(begin, end),)]
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The pieces of one workload."""
+
+    each: tuple[Piece, ...] = ()
+    together: bool = True
+    """Whether any number of them may be exchanged at once; else one at a time, and only over the first data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchangeable:
+    """Pieces, and for the parent what each gives: `expected[case][piece]` are the outputs' parts where the rest holds the data `case` and
+    the piece comes from the other."""
+
+    pieces: Pieces
+    expected: tuple[tuple[tuple[Expected, ...], ...], ...]
+
+
+NOTHING = Exchangeable(Pieces(), ((), ()))
+
+
+def exchangeable(
+    op: Op, key: KernelKey, axes: Axes, logical: tuple[Arrays, ...], encoded: tuple[Arrays, ...], rng: np.random.Generator
+) -> Exchangeable:
+    """The pieces of a workload of two sets of data that differ in nothing but the contents of arrays. None where the op or its reference
+    does not take a piece by itself."""
+    try:
+        found = _pieces(op, key, axes, logical, encoded, rng)
+        return found if found is not None else _stretches(op, key, axes, logical, encoded, rng)
+    except (TritmarkError, BrokenReferenceError):
+        return NOTHING
+
+
+def _pieces(
+    op: Op, key: KernelKey, axes: Axes, logical: tuple[Arrays, ...], encoded: tuple[Arrays, ...], rng: np.random.Generator
+) -> Exchangeable | None:
+    if op.apart is None:
+        return None
+    axis, unit = op.apart(axes, key)
+    units = axes[axis] // unit
+    if units < 2:
+        return None
+    size = unit * max(1, units // _PART)
+    # Never the last piece there is room for, which may be shorter.
+    starts = np.sort(rng.choice(axes[axis] // size, min(MOST, axes[axis] // size), replace=False)) * size
+    along = {tensor.name: tensor.axes.index(axis) for tensor in op.inputs if axis in tensor.axes}
+    inputs = _lengths(op, key, axes, axis, size, logical[0], along)
+    one, two = (op.outputs_like({**axes, axis: count * size}, key) for count in (1, 2))
+    outputs: dict[str, tuple[int, int]] = {}
+    for name, (shape, _) in one.items():
+        grown = [(at, two[name][0][at] - length) for at, length in enumerate(shape) if two[name][0][at] != length]
+        if len(grown) != 1:
+            return None
+        outputs[name] = grown[0]
+    pieces = tuple(
+        Piece(
+            {name: (int(start) // size * length, (int(start) // size + 1) * length) for name, length in inputs.items()},
+            {name: (at, int(start) // size * length, (int(start) // size + 1) * length) for name, (at, length) in outputs.items()},
+        )
+        for start in starts
+    )
+    where = np.concatenate([np.arange(start, start + size) for start in starts])
+    within = {**axes, axis: where.size}
+    expected = []
+    for case in (0, 1):
+        mixed = {name: value.take(where, along[name]) if name in along else value for name, value in logical[1 - case].items()}
+        mixed |= {name: value for name, value in logical[case].items() if name not in along}
+        whole = expectations(op, within, key, op.reference(mixed, within, key))
+        expected.append(tuple(tuple(_part(each, *outputs[each.name], nth) for each in whole) for nth in range(len(starts))))
+    return Exchangeable(Pieces(pieces), tuple(expected))
+
+
+def _lengths(op: Op, key: KernelKey, axes: Axes, axis: str, size: int, logical: Arrays, along: Mapping[str, int]) -> dict[str, int]:
+    """How many elements of each encoded input a piece of `size` has: what two have more than one, without what a format keeps once."""
+
+    def encoded(length: int) -> dict[str, Any]:
+        cut = {name: value.take(np.arange(length), along[name]) if name in along else value for name, value in logical.items()}
+        return op.encode(cut, {**axes, axis: length}, key.format)
+
+    one, two = encoded(size), encoded(2 * size)
+    more = {name: two[name].size - value.size for name, value in one.items() if is_array(value)}
+    return {name: length for name, length in more.items() if length}
+
+
+def _part(whole: Expected, axis: int, length: int, nth: int) -> Expected:
+    def cut(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return array[(slice(None),) * axis + (slice(nth * length, (nth + 1) * length),)]
+
+    values = cut(whole.values)
+    exact = values if whole.exact is whole.values else cut(whole.exact)
+    return replace(whole, values=values, exact=exact, bound=None if whole.bound is None else cut(whole.bound))
+
+
+def _stretches(
+    op: Op, key: KernelKey, axes: Axes, logical: tuple[Arrays, ...], encoded: tuple[Arrays, ...], rng: np.random.Generator
+) -> Exchangeable:
+    """Stretches of one input that kernels take as it is, element by element."""
+    plain = [
+        name
+        for name, value in encoded[0].items()
+        if is_array(value) and name in logical[0] and (value.shape, value.dtype) == (logical[0][name].shape, logical[0][name].dtype)
+        if value.size > _STRETCH and np.array_equal(value, logical[0][name])
+    ]  # fmt: skip
+    if not plain or sum(value.size for value in encoded[0].values() if is_array(value)) >= _WHOLE:
+        return NOTHING
+    name = max(plain, key=lambda each: int(logical[0][each].size))
+    total = int(logical[0][name].size)
+    length = max(1, total // _STRETCH)
+    pieces, expected = [], []
+    outputs = {each.name: (-1, 0, 0) for each in op.outputs}
+    for start in rng.choice(total - length, min(_STRETCHES, total - length), replace=False):
+        begin, end = int(start), int(start) + length
+        value = logical[0][name].copy()
+        value.reshape(-1)[begin:end] = logical[1][name].reshape(-1)[begin:end]
+        expected.append(expectations(op, axes, key, op.reference({**logical[0], name: value}, axes, key)))
+        pieces.append(Piece({name: (begin, end)}, outputs))
+    return Exchangeable(Pieces(tuple(pieces), together=False), (tuple(expected), ()))
