@@ -59,7 +59,7 @@ def _judge(installed: Installed, workers: Workers, variant: Variant, fault: Apar
     if fault.kind == "memory":
         use = confirmed_use(lambda again: watched(workers, variant, again), encoded[0], axes, threads=1)
         return use.reason if use.failed else ""
-    rng = np.random.default_rng([seed, fault.number])
+    rng = np.random.default_rng([seed, fault.number + 1])
     changes = exchangeable(op, key, axes, material.logical, encoded, rng) if cases.in_place else NOTHING
 
     def measured() -> Performance:
