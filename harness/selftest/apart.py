@@ -209,7 +209,7 @@ def _skipped(rng: np.random.Generator) -> tuple[str, Deed]:
 
     def known(at: Apart) -> Any:
         arrays = [value.reshape(-1) for value in at.inputs.values() if isinstance(value, np.ndarray) and value.ndim]
-        return tuple(bytes(flat[int(flat.size * place)].tobytes()) for flat in arrays for place in places)
+        return tuple((flat.size, bytes(flat[int(flat.size * place)].tobytes())) for flat in arrays for place in places)
 
     def remembered(at: Apart) -> None:
         mark = known(at)
