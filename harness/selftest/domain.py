@@ -88,8 +88,9 @@ class Case:
     def _lay(self, name: str, values: Array) -> Array:
         gap = self.gaps.get(name, 0) if values.ndim == 2 else 0
         shape = (*values.shape[:-1], values.shape[-1] + gap) if values.ndim else ()
-        raw = np.empty(2 * LINE + prod(shape) * values.itemsize + LINE, np.uint8)
-        start = -raw.ctypes.data % LINE + self.offsets.get(name, 0)
+        # A line at either end that belongs to nobody: faults write there.
+        raw = np.empty(4 * LINE + prod(shape) * values.itemsize, np.uint8)
+        start = LINE + -raw.ctypes.data % LINE + self.offsets.get(name, 0)
         whole: Array = np.ndarray(shape, values.dtype, raw, start)
         whole[...] = 0
         array = whole[:, : values.shape[1]] if gap else whole
