@@ -28,8 +28,8 @@ from tritmark.harness.validate.placement import Placement, named
 RESIDUES = 128
 """Residues of an axis that are dealt equally often: twice the widest vector of any instruction set, in bytes."""
 
-THREADS = (1, 2, 3, 5, 7)
-"""Thread counts beside the number of cores: few, and odd ones that divide no tile."""
+THREADS = (1, 2, 3, 4, 5, 6, 7, 8)
+"""Thread counts beside the number of cores."""
 
 LAYOUTS = ("aligned", "one array off", "every array off", "ragged rows")
 """How arrays lie: at multiples of the alignment, one of them elsewhere, each at an offset of its own, and with rows apart."""
@@ -268,8 +268,9 @@ class Drawer:
 
     def _gap(self, tensor: Tensor) -> int:
         """Bytes: a few odd elements, a vector, a cache line, or many."""
-        width = int(self._rng.choice([4, 12, 20, 28, 32, 64, 128, 1028]))
-        return width if self._rng.random() < 0.5 else int(self._rng.integers(4, 512))
+        itemsize = _itemsize(tensor, self._variant)
+        elements = int(self._rng.choice([1, 2, 3, 5, 7, 8, 16, 32, 64, 257]))
+        return itemsize * (elements if self._rng.random() < 0.5 else int(self._rng.integers(1, 128)))
 
 
 def fitting(op: Op, variant: Variant, axes: Axes, *, encoded: bool = True) -> dict[str, int] | None:

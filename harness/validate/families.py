@@ -79,11 +79,14 @@ def integers(family: str, shape: tuple[int, ...], low: int, high: int, rng: np.r
 
 
 def scales(family: str, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Positive float32 scales; no power of two, so that a division in place of a product shows. "extremes" spans 1e-30 to 1e30,
+    """Positive float32 scales; mostly no power of two, so that a division in place of a product shows. "extremes" spans 1e-37 to 1e38,
     "denormals" what is under the least normal number."""
     if family == "denormals":
         return np.asarray(rng.integers(1, 1 << 23, shape, dtype=np.uint32)).view(np.float32)
-    exponent = rng.uniform(-30, 30, shape) if family == "extremes" else rng.uniform(-2, 1, shape)
+    if rng.random() < _PLAIN_SCALE:
+        # Powers of two, 1 among them: a kernel may leave out a product with them, or be right for them alone.
+        return np.asarray(np.ldexp(1.0, rng.integers(-3, 4, shape)), dtype=np.float32)
+    exponent = rng.uniform(-37, 38, shape) if family == "extremes" else rng.uniform(-2, 1, shape)
     return np.asarray(np.float32(1.1) * np.power(10.0, exponent), dtype=np.float32)
 
 
@@ -120,6 +123,14 @@ def salted(op: Op, logical: Arrays, rng: np.random.Generator) -> dict[str, Any]:
         pool = _SALT_FLOATS if not integer else _SALT_CODES if tensor.values is Values.TERNARY else _SALT_INTEGERS
         array = np.array(array)
         flat = array.reshape(-1)
+        if rng.random() < _WHOLE:
+            # All of one sign, or all the least or the greatest: what no family holds.
+            value = rng.choice(pool) if integer else None
+            array = np.full_like(array, value) if integer else -np.abs(array)
+            flat = array.reshape(-1)
+        if rng.random() < _WHOLE:
+            at = int(np.argmax(np.abs(flat.astype(np.float32))))
+            flat[at], flat[-1] = flat[-1], flat[at]
         flat[rng.integers(flat.size, size=int(rng.integers(1, 4)))] = rng.choice(pool)
         begin, length = int(rng.integers(flat.size)), int(rng.integers(1, 65))
         if rng.random() < _RARE:
@@ -130,8 +141,10 @@ def salted(op: Op, logical: Arrays, rng: np.random.Generator) -> dict[str, Any]:
     return made
 
 
+_PLAIN_SCALE = 0.1
 _UNSALTED = 0.3
 _RARE = 0.25
+_WHOLE = 0.1
 _SALT_FLOATS = np.array([0.0, -0.0, _F32.smallest_subnormal, -_F32.smallest_subnormal, _F32.tiny, -_F32.tiny], np.float32)
 _SALT_INTEGERS = np.array([0, -128, 127, -1, 1, -127], np.int8)
 _SALT_CODES = np.array([0, -1, 1], np.int8)

@@ -39,6 +39,7 @@ from tritmark.harness.validate import cases as case_module
 from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.evidence import with_proofs
+from tritmark.harness.validate.families import KINDS
 from tritmark.harness.validate.guards import MEMORY_ALIGNMENT, ZONE, Guarded, layout_offset
 from tritmark.harness.validate.performance import Bench
 
@@ -285,12 +286,12 @@ def test_a_right_kernel_passes_and_its_launches_are_proven(layout: str) -> None:
     assert found.receipt == Receipt(
         kernel=variant().id,
         ran="candidate",
-        runs=6,
+        runs=3 + KINDS,
         threads=1,
         code_hash=HASH,
         uuid=UUID,
         functions=("first", "second"),
-        launches=12,
+        launches=2 * (3 + KINDS),
     )
 
 
@@ -375,7 +376,7 @@ def test_a_large_workload_has_one_set_of_data_that_repeats_at_an_odd_distance(mo
     assert (found.accuracy.cases, found.accuracy.elements) == (1, 4096)
     assert "nonfinite" in found.accuracy.guards
     assert found.receipt is not None
-    assert (found.receipt.runs, found.receipt.launches) == (4, 8)
+    assert (found.receipt.runs, found.receipt.launches) == (1 + KINDS, 2 * (1 + KINDS))
     bad = judge(TRIPLE, variant(wrong(spill)), cases, axes, layout="aligned", threads=1, seed=1, device=device(Far()))
     assert bad.accuracy.status is Status.FAIL
     assert len(Material(TRIPLE, Workload(op="triple", axes={"m": 999, "n": 4}), 1).encoded("none")) == 2

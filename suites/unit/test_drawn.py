@@ -113,14 +113,14 @@ def test_the_same_seed_draws_the_same_cases_and_another_draws_others() -> None:
 
 def test_each_class_of_axis_and_almost_each_pair_meets() -> None:
     dealt = drawer(PRODUCT, made(FLOAT, right_product))
-    cases = dealt.draw(240)
+    cases = dealt.draw(600)
     assert not dealt.missing
     assert not dealt.refused
-    assert len(dealt.tally.pairs) > 0.97 * dealt.tally.all_pairs
+    assert len(dealt.tally.pairs) > 0.96 * dealt.tally.all_pairs
     rows = {case.axes["M"] for case in cases}
     assert max(rows) > 70
     assert len(rows & set(range(1, 71))) >= 50
-    assert {case.threads for case in cases} == {1, 2, 3, 5, 7}
+    assert {case.threads for case in cases} == set(range(1, 9))
     assert len({case.seed for case in cases}) == len(cases)
 
 
@@ -229,7 +229,7 @@ def test_a_right_product_passes_and_says_what_it_was_judged_on() -> None:
 TRIGGERS: dict[str, Callable[[Kernel], bool]] = {
     "rows from 9 to 15": lambda kernel: 9 <= kernel.axes["M"] <= 15,
     "many rows and a tail": lambda kernel: kernel.axes["M"] >= 8 and kernel.axes["K"] % 64 != 0,
-    "one residue": lambda kernel: kernel.axes["K"] % 32 == 23,
+    "one residue": lambda kernel: kernel.axes["K"] % 16 == 7,
     "rows apart": lambda kernel: kernel.axes["M"] >= 8 and kernel.inputs["activations"].strides[0] > kernel.axes["K"],
     "two alignments": lambda kernel: kernel.inputs["activations"].ctypes.data % 32 == 0 and kernel.outputs["out"].ctypes.data % 32 != 0,
     "five threads": lambda kernel: kernel.threads == 5,
