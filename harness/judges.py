@@ -83,9 +83,11 @@ def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Itera
             done.setdefault(number, []).append(future.result())
             if len(done[number]) == len(split[number]):
                 yield from _told(variants, done.pop(number))
-    finally:
+    except BaseException:
         for process in list((pool._processes or {}).values()):
             process.kill()  # what goes on now is for nobody, and its workers end with it
+        raise
+    finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -31,6 +31,9 @@ NONFINITE_ROUNDS = 3
 """Runs on values that are not finite in each drawn case: the first of them at the first element, at the last, and anywhere. One workload
 judged by itself gets every kind."""
 
+_SMALL = 1 << 20
+"""Bytes of inputs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -79,7 +82,7 @@ def judge(
             edge = "end"
             trial = trial.successor(tally, cases.first, seed + 2, edge)
             trial.run(tally, cases.first)
-        trial.run_nonfinite(tally, cases.first, KINDS)
+        trial.run_nonfinite(tally, cases.first, KINDS if _small(cases.first) else NONFINITE_ROUNDS)
         for fault in watch.end():
             tally.complain(fault)
     except BrokenCandidateError as error:
@@ -89,6 +92,11 @@ def judge(
     if trial is not None:
         trial.testify(tally)
     return Judged(verdict, tally.evidence.receipt(variant))
+
+
+def _small(case: Case) -> bool:
+    """Whether a run costs little: what is not finite is looked for in small cases above all."""
+    return sum(value.nbytes for value in case.inputs.values() if is_array(value)) < _SMALL
 
 
 def trapped(setting: Setting, case: Case, seed: int, edge: Edge, error: BrokenCandidateError) -> str:

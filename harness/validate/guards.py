@@ -129,6 +129,11 @@ class Guarded:
         if self._gaps is not None:
             self._gaps[...] = self._extreme
 
+    @property
+    def mirrored(self) -> tuple[Any, npt.NDArray[np.uint8]]:
+        """The array and all around it, on the device and here."""
+        return self._mirror, self._raw
+
     def push(self) -> None:
         """Copy the array and all around it to the device; nothing where it lies on the host."""
         if self._memory is not None:

@@ -304,11 +304,16 @@ class Trial:
         for guarded in arrays:
             guarded.arm()
         try:
-            for guarded in arrays:
-                guarded.push()
-            call()
-            for guarded in arrays:
-                guarded.pull()
+            if isinstance(self._memory, DeviceMemory):
+                self._memory.write_all([guarded.mirrored for guarded in arrays])
+                call()
+                self._memory.read_all([guarded.mirrored for guarded in arrays])
+            else:
+                for guarded in arrays:
+                    guarded.push()
+                call()
+                for guarded in arrays:
+                    guarded.pull()
         except Exception as error:
             raise BrokenCandidateError(told(error)) from error
         for side in (self._inputs, self._outputs):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -128,8 +128,7 @@ class DeviceMemory:
     def __init__(self, worker: Isolated) -> None:
         self.worker = worker
         self.shared = SharedMemory(worker)
-        """The host's memory beside it."""
-        self._staging = Block(0)
+        """The host's memory beside it, through which copies go."""
 
     @property
     def cache(self) -> int | None:
@@ -155,32 +154,52 @@ class DeviceMemory:
 
     def write(self, array: Buffer | Handle, values: npt.NDArray[Any]) -> None:
         """See Memory."""
-        staging = self._staged(values.nbytes)
-        staging.bytes[: values.nbytes] = values.reshape(-1).view(np.uint8)
-        self.worker.call("copying to its device", _write, _handle(array), staging, values.nbytes)
+        self.write_all([(array, values)])
 
     def read(self, array: Buffer | Handle, into: npt.NDArray[Any]) -> None:
         """See Memory."""
-        staging = self._staged(into.nbytes)
-        self.worker.call("copying from its device", _read, _handle(array), staging, into.nbytes)
-        into.reshape(-1).view(np.uint8)[...] = staging.bytes[: into.nbytes]
+        self.read_all([(array, into)])
+
+    def write_all(self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]]) -> None:
+        """`write` for several arrays, in one message."""
+        staging, copies = self._copies(pairs)
+        for (_, begin, nbytes), (_, values) in zip(copies, pairs, strict=True):
+            staging.bytes[begin : begin + nbytes] = values.reshape(-1).view(np.uint8)
+        self.worker.call("copying to its device", _write, copies, _flat(staging))
+
+    def read_all(self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]]) -> None:
+        """`read` for several arrays, in one message."""
+        staging, copies = self._copies(pairs)
+        self.worker.call("copying from its device", _read, copies, _flat(staging))
+        for (_, begin, nbytes), (_, into) in zip(copies, pairs, strict=True):
+            into.reshape(-1).view(np.uint8)[...] = staging.bytes[begin : begin + nbytes]
 
     def watch(self) -> Uncounted:
         """See Memory. Counted is where the candidate runs, see validate.memory; nobody counts here."""
         return Uncounted()
 
-    def _staged(self, nbytes: int) -> Block:
-        if self._staging.nbytes < nbytes:
-            self._staging = Block(nbytes)
-        return self._staging
+    def _copies(self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]]) -> tuple[Buffer, tuple[Copy, ...]]:
+        copies, begin = [], 0
+        for array, values in pairs:
+            copies.append((_handle(array), begin, values.nbytes))
+            begin += values.nbytes
+        return self.shared.allocate(max(1, begin)), tuple(copies)
 
 
-def _write(site: Any, handle: Handle, staging: Block, nbytes: int) -> None:
-    tasks.write(site, handle, staging.bytes[:nbytes])
+Copy = tuple[Handle, int, int]
+"""An array in the device's memory, and where its bytes lie in what is staged: begin and length."""
 
 
-def _read(site: Any, handle: Handle, staging: Block, nbytes: int) -> None:
-    tasks.read(site, handle, staging.bytes[:nbytes])
+def _write(site: Any, copies: tuple[Copy, ...], staging: Handle) -> None:
+    staged = tasks.resolve(site, staging)
+    for handle, begin, nbytes in copies:
+        tasks.write(site, handle, staged[begin : begin + nbytes])
+
+
+def _read(site: Any, copies: tuple[Copy, ...], staging: Handle) -> None:
+    staged = tasks.resolve(site, staging)
+    for handle, begin, nbytes in copies:
+        tasks.read(site, handle, staged[begin : begin + nbytes])
 
 
 def _flat(buffer: Buffer) -> Handle:
