@@ -149,11 +149,14 @@ def run(
     from tritmark.harness.providers import load
     from tritmark.harness.runner import Request
     from tritmark.harness.store import Store
+    from tritmark.harness.worker.process import prepare
 
     if addresses:
         from tritmark.harness.advise.rules import named
 
         addresses = named(addresses, "--addresses").name
+    if not in_process:
+        prepare()  # imports while this process does
     installed = load()
     # Weights alone keep memory small; whoever names a suite, ops or variants wants those too.
     if not suite and (not weights or (op, variant) != ("*", "*")):

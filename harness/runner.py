@@ -73,6 +73,8 @@ class Request:
     """Beside what is installed; `installed` must have been loaded with them."""
     only: frozenset[str] | None = None
     """Ids of variants; None for all that the globs match."""
+    rivals: frozenset[str] = frozenset()
+    """Ids of variants that are there to be compared with: they are not judged on drawn cases."""
     libraries: tuple[CppLibrary, ...] = ()
     """Of others, to cross-validate with, beside the peers that are installed."""
     isolated: bool = True
@@ -114,6 +116,10 @@ def plan(installed: Installed, request: Request) -> list[Group]:
             if item.workload.op in drawn and not item.workload.measure and not item.workload.drawn:
                 corners.setdefault(key, []).append(item.workload)  # a case like those that are drawn
                 continue
+            if item.workload.drawn:
+                of_key = tuple(variant for variant in of_key if variant.id not in request.rivals)
+                if not of_key:
+                    continue
             if item.fastest:
                 of_key = _fastest(installed, key, item, of_key)
             known = groups.get((item.workload.id, key))

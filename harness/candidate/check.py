@@ -16,7 +16,7 @@ from tritmark.harness.record import DIMENSIONS, Record, Run, Status, Timing, Ver
 from tritmark.harness.report import answer, groups, units
 from tritmark.harness.report.text import visible
 from tritmark.harness.spec import KernelKey, Variant
-from tritmark.harness.suite import Suite
+from tritmark.harness.suite import Selected, Suite
 from tritmark.harness.tables import STYLES
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ SUITE = "check"
 """What the suite of such a Record is called."""
 CLOSER = 5
 """Times as many drawn cases as in a run of the suite."""
+
+SHAPES = 3
+"""Workloads of a kernel that are timed where its accuracy is judged on drawn cases: the first of the suite, the middle one and the last."""
+
 
 _MOST_REASONS = 3
 
@@ -72,8 +76,9 @@ def planned(
     judged = [each for each in selected if not (simulated and each.workload.measure)] or selected
     if "accuracy" not in dimensions:
         judged = [each for each in judged if each.workload.measure] or judged
-    # One kernel alone can be looked at more closely than all of them.
-    closer = [each.with_workload(replace(each.workload, drawn=each.workload.drawn * CLOSER)) for each in judged]
+    # One kernel alone can be looked at more closely than all of them, and at fewer of the shapes that are timed.
+    few = _few(chosen, judged) if any(each.workload.drawn for each in judged) else judged
+    closer = [each.with_workload(replace(each.workload, drawn=each.workload.drawn * CLOSER)) for each in few]
     narrowed = Suite(SUITE, suite.title, suite.digest, tuple(closer))
     ours = {variant.id for variant in mine}
     keys = dict.fromkeys(variant.key for variant in chosen)
@@ -81,6 +86,19 @@ def planned(
     rivals = dict.fromkeys(rival for key in timed for rival in _rivals(installed, key, narrowed, ours))
     left_out = sum(each.workload.measure for each in selected) - sum(each.workload.measure for each in judged)
     return Plan(chosen, tuple(rivals), narrowed, left_out)
+
+
+def _few(chosen: Sequence[Variant], selected: Sequence[Selected]) -> list[Selected]:
+    """The workloads less those beyond SHAPES that each of the variants would be timed on."""
+    kept: set[str] = set()
+    for variant in chosen:
+        key = variant.key
+        mine = [each.workload for each in selected if each.workload.op == key.op and each.admits(key.format, key.dtype, key.device)]
+        timed = [workload for workload in mine if workload.measure and not any(c.refusal(workload.axes) for c in variant.constraints)]
+        if len(timed) > SHAPES:
+            timed = [timed[round(place * (len(timed) - 1) / (SHAPES - 1))] for place in range(SHAPES)]
+        kept |= {workload.id for workload in timed}
+    return [each for each in selected if not each.workload.measure or each.workload.id in kept]
 
 
 def _rivals(installed: Installed, key: KernelKey, suite: Suite, ours: set[str]) -> Iterator[Variant]:

@@ -77,8 +77,11 @@ def check(
     from tritmark.harness.report.text import visible
     from tritmark.harness.runner import Request
     from tritmark.harness.store import Store
+    from tritmark.harness.worker.process import prepare
 
     candidate = open_candidate(file)
+    if not in_process:
+        prepare()  # imports while the file is compiled
     known = {variant.id for variant in load().registry.variants}
     installed = load((candidate,))
     mine = [variant for variant in installed.registry.variants if variant.id not in known]
@@ -106,6 +109,7 @@ def check(
         command=("tritmark", *sys.argv[1:]),
         candidates=(candidate,),
         only=plan.ids,
+        rivals=frozenset(variant.id for variant in plan.rivals),
         isolated=not in_process,
         timeout_s=timeout,
         dimensions=dimensions,

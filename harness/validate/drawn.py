@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.record import Status
-from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Variant, Workload
+from tritmark.harness.spec import Axes, Device, KernelKey, Op, Receipt, Variant, Workload
 from tritmark.harness.validate.accuracy import NONFINITE_ROUNDS, Judged, trapped
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.draw import Drawer, Drawn
@@ -28,9 +29,10 @@ CONFIDENCE = 0.95
 """With which the rarest fault would have been seen."""
 
 _REPEATED_BYTES = 1 << 16
+_REPEATED_WORK = 1 << 22
 _MOST_REPEATS = 40
-"""A case is repeated as often as its outputs fit into _REPEATED_BYTES, at most so often: all cases together make some 10,000 calls then,
-and repeating takes no longer than the rest."""
+"""A case is repeated as often as its outputs fit into _REPEATED_BYTES, and the product of its axes into _REPEATED_WORK, at most so often:
+all cases together make thousands of calls then, and repeating takes no longer than the rest, for plain loops too."""
 
 _KEPT = 16
 """Data of cases that are kept for the next variant of the same key."""
@@ -127,7 +129,7 @@ class DrawnJudgement:
                 else:
                     trial = trial.successor(tally, last, case.seed + 1, edge)
                 trial.run(tally, last)
-            trial.repeat(tally, last, _repeats(cases))
+            trial.repeat(tally, last, _repeats(cases, case.axes))
         except BrokenCandidateError as error:
             self._broken = f"{error}{trapped(setting, cases.first, case.seed, edge, error)}; in {case}"
         if trial is not None:
@@ -153,9 +155,9 @@ class DrawnJudgement:
         return Part(judged, tuple(drawer.missing), tuple(sorted(drawer.tally.singles)), self._cases, self._failed)
 
 
-def _repeats(cases: Cases) -> int:
+def _repeats(cases: Cases, axes: Axes) -> int:
     nbytes = sum(each.values.nbytes for each in cases.first.expected)
-    return min(_MOST_REPEATS, _REPEATED_BYTES // max(1, nbytes))
+    return min(_MOST_REPEATS, _REPEATED_BYTES // max(1, nbytes), _REPEATED_WORK // prod(axes.values()))
 
 
 @dataclass(frozen=True, slots=True)
