@@ -79,8 +79,8 @@ def test_every_drawn_fault_does_harm_somewhere_and_kinds_are_even(installed: Ins
     assert max(kinds.values()) <= 2 + 2 * len(absent)
     for each in found:
         assert each.text
-        rng = np.random.default_rng(0)
-        assert drawn_faults._harms(there, each.trigger, each.effect, rng)
+        # With another generator than it was drawn with, so one try may meet no case that shows it.
+        assert any(drawn_faults._harms(there, each.trigger, each.effect, np.random.default_rng(seed)) for seed in range(5))
 
 
 def test_the_same_number_and_seed_give_the_same_fault(installed: Installed) -> None:
