@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 MOST = 8
 """Judges, however many cores there are: each has processes of its own beside it."""
 
-ON_DEVICE, ON_HOST = 3, 6
-"""Variants that one judge has at work at a time, so that few processes hold a device's context or a host's memory."""
+ON_DEVICE, ON_HOST = 1, 6
+"""Variants that one judge has at work at a time: each of a device holds a context there, of several hundred MB."""
 
 _PR_SET_PDEATHSIG = 1
 

@@ -11,7 +11,7 @@ Shapes that a kernel's constraints or a format refuse are rounded to ones that t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
@@ -51,7 +51,9 @@ _MOST_WORK = 1 << 23
 _TRIES = 24
 """For a class that no case is in yet."""
 
-_FACTORS = tuple(1 << power for power in range(1, 13))
+_MOST_PACKED = 1 << 28
+
+_FACTORS = tuple(1 << power for power in range(1, 16))
 
 T = TypeVar("T")
 
@@ -276,24 +278,26 @@ class Drawer:
 def fitting(op: Op, variant: Variant, axes: Axes, *, encoded: bool = True) -> dict[str, int] | None:
     """The axes, or near ones that the variant's constraints and, if `encoded`, its format admit; None where none are found.
 
-    Larger ones are tried first: rounded up to multiples of ever higher powers of two, then as few axes as possible of those.
+    Those that differ little are tried first, and as few axes as possible change.
     """
     axes = _bounded(variant, axes)
-    if _admitted(op, variant, axes, encoded):
-        return axes
-    for factor in _FACTORS:
-        rounded = {axis: -(-size // factor) * factor for axis, size in axes.items()}
-        for candidate in (rounded, *({**axes, axis: size} for axis, size in rounded.items())):
-            if _admitted(op, variant, candidate, encoded):
-                return _restored(op, variant, axes, candidate, encoded)
-    # A least size, or one of a few.
+    for candidate in (axes, *(_near(axes))):
+        # Whether a format admits it is found by packing it, which no large one is worth.
+        if prod(candidate.values()) <= _MOST_PACKED and _admitted(op, variant, candidate, encoded):
+            return _restored(op, variant, axes, candidate, encoded)
+    return None
+
+
+def _near(axes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Sizes near these: all larger by as much, all or one rounded up to a multiple, one much larger or smaller."""
+    for power in _FACTORS:
+        yield {axis: size + power for axis, size in axes.items()}
+        rounded = {axis: -(-size // power) * power for axis, size in axes.items()}
+        yield rounded
+        yield from ({**axes, axis: size} for axis, size in rounded.items())
     for power in _FACTORS:
         for axis in axes:
-            for size in (axes[axis] * power, max(1, axes[axis] // power), power):
-                candidate = {**axes, axis: size}
-                if _admitted(op, variant, candidate, encoded):
-                    return candidate
-    return None
+            yield from ({**axes, axis: size} for size in (axes[axis] * power, max(1, axes[axis] // power), power))
 
 
 def _bounded(variant: Variant, axes: Axes) -> dict[str, int]:

@@ -34,6 +34,9 @@ _MOST_REPEATS = 40
 """A case is repeated as often as its outputs fit into _REPEATED_BYTES, and the product of its axes into _REPEATED_WORK, at most so often:
 all cases together make thousands of calls then, and repeating takes no longer than the rest, for plain loops too."""
 
+DEVICE_SHARE = 4
+"""On a device with a memory of its own, where each run's outputs are copied off, one in so many of the repeated runs is made."""
+
 _KEPT = 16
 """Data of cases that are kept for the next variant of the same key."""
 
@@ -88,7 +91,7 @@ class DrawnJudgement:
 
     def __init__(self, op: Op, variant: Variant, *, device: Device | None) -> None:
         self._op, self._variant, self._device = op, variant, device
-        memory = device.memory() if device is not None and device.memory is not None else None
+        memory = self._memory = device.memory() if device is not None and device.memory is not None else None
         self._tally = Tally(op, guards=(*GUARDS, *ISOLATED) if isinstance(memory, SharedMemory) else GUARDS)
         self._watch: StateWatch | None = None
         self._worker = getattr(memory, "worker", None)
@@ -129,7 +132,8 @@ class DrawnJudgement:
                 else:
                     trial = trial.successor(tally, last, case.seed + 1, edge)
                 trial.run(tally, last)
-            trial.repeat(tally, last, _repeats(cases, case.axes))
+            own_memory = not (self._memory is None or isinstance(self._memory, SharedMemory))
+            trial.repeat(tally, last, _repeats(cases, case.axes) // (DEVICE_SHARE if own_memory else 1))
         except BrokenCandidateError as error:
             self._broken = f"{error}{trapped(setting, cases.first, case.seed, edge, error)}; in {case}"
         if trial is not None:

@@ -13,6 +13,7 @@ from tritmark.harness.record import Status
 from tritmark.harness.spec import Variant, Workload
 from tritmark.harness.validate.accuracy import Judged, judge
 from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.families import KINDS
 from tritmark.kernels.cuda.room import Room
 
 pytestmark = pytest.mark.cuda
@@ -45,7 +46,7 @@ def test_a_kernel_is_launched_as_its_manifest_says(tmp_path: Path, simulator: Ro
     assert (result.accuracy.status, result.accuracy.reason) == (Status.PASS, "")
     assert result.receipt is not None
     assert result.receipt.functions == ("quantize_elements",)
-    assert result.receipt.launches == result.receipt.runs == 6
+    assert result.receipt.launches == result.receipt.runs == 3 + KINDS
     assert result.receipt.simulated
     assert len(result.receipt.code_hash) == 64
 

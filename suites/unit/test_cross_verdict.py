@@ -66,7 +66,7 @@ def both(
     installed: Installed, key: KernelKey, axes: Axes, peer: Peer, **more: Any
 ) -> tuple[Collected, Callable[[Collected], Any], Variant]:
     op, variant = installed.ops[key.op], installed.registry.select_best(key, axes)
-    logical = op.generate(axes, "uniform", np.random.default_rng(3))
+    logical = op.generate(axes, "uniform", np.random.default_rng(4))
     device = installed.registry.devices[key.device]
     found = collect(
         device, op, variant, peer, logical, op.encode(logical, axes, key.format), axes, threads=1, seed=0, measure=False, **more
