@@ -96,7 +96,7 @@ def judge(
 
 def _small(case: Case) -> bool:
     """Whether a run costs little: what is not finite is looked for in small cases above all."""
-    return sum(value.nbytes for value in case.inputs.values() if is_array(value)) < _SMALL
+    return bool(sum(value.nbytes for value in case.inputs.values() if is_array(value)) < _SMALL)
 
 
 def trapped(setting: Setting, case: Case, seed: int, edge: Edge, error: BrokenCandidateError) -> str:
