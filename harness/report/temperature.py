@@ -21,7 +21,8 @@ def _by_shape(runs: list[Run]) -> dict[str, list[Run]]:
 
 def _bar(run: Run, several: bool) -> chart.Bar:
     cold, hot = (
-        None if footing is None else 100 * footing.against.fraction.median for footing in (run.performance.cold, run.performance.hot)
+        None if (share := groups.fraction(footing)) is None else 100 * share.median
+        for footing in (run.performance.cold, run.performance.hot)
     )
     return chart.Bar(f"{run.variant} x{run.threads}" if several else run.variant, cold, hot)
 

@@ -119,9 +119,10 @@ class DrawnJudgement:
         try:
             if self._watch is None:
                 self._watch = StateWatch(self._worker)
-            self._watch.threads = max(self._watch.threads, case.threads)
             trial = Trial(setting, cases.first, case.seed, edge)
             trial.run(tally, cases.first)
+            # One that works on one thread, whatever it may use, has no pool to keep.
+            self._watch.threads = max(self._watch.threads, min(case.threads, trial.threads_used))
             self._watch.begin()
             trial.run_nonfinite(tally, cases.first, NONFINITE_ROUNDS)
             last = cases.first

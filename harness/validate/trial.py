@@ -176,6 +176,11 @@ class Trial:
             writable=name not in self._names if self._frozen is None else name != self._frozen,
         )
 
+    @property
+    def threads_used(self) -> int:
+        """Threads that took part in the last run, as the launch tells; 1 before that."""
+        return 1 if self._launch is None else self._launch.threads_used
+
     def testify(self, tally: Tally) -> None:
         """Tell what the launch did in all its runs."""
         if self._launch is not None and self._runs:
