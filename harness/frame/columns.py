@@ -34,6 +34,9 @@ def _footing(temperature: Literal["cold", "hot"]) -> tuple[Column, ...]:
 
         return value
 
+    def share(name: Literal["median", "low", "high"]) -> Callable[[Record, Run], Any]:
+        return of(lambda each: None if each.against.lost else getattr(each.against.fraction, name))
+
     where = "arrays come from memory" if temperature == "cold" else "the same arrays again and again"
     return (
         Column(f"{temperature}_ns", "number", "ns", f"median time of a call, {where}", of(lambda each: each.timing.median_ns)),
@@ -53,11 +56,11 @@ def _footing(temperature: Literal["cold", "hot"]) -> tuple[Column, ...]:
             f"{temperature}_fraction",
             "number",
             "",
-            "least time over time; 1 is the ceiling",
-            of(lambda each: each.against.fraction.median),
+            "least time over time; 1 is the ceiling; missing where the probe lost",
+            share("median"),
         ),
-        Column(f"{temperature}_fraction_low", "number", "", "lower end of its 95 % interval", of(lambda each: each.against.fraction.low)),
-        Column(f"{temperature}_fraction_high", "number", "", "upper end of its 95 % interval", of(lambda each: each.against.fraction.high)),
+        Column(f"{temperature}_fraction_low", "number", "", "lower end of its 95 % interval", share("low")),
+        Column(f"{temperature}_fraction_high", "number", "", "upper end of its 95 % interval", share("high")),
         Column(f"{temperature}_footprint", "integer", "B", "bytes that a call touches at least", of(lambda each: each.footprint)),
     )
 
