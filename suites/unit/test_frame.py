@@ -89,7 +89,7 @@ def test_the_columns_are_the_same_for_every_schema(tmp_path: Path, gpu_record: R
 @pytest.mark.skipif(not BASELINES.is_dir(), reason="the tests run without the repository's results")
 def test_real_records_of_several_schemas() -> None:
     """Those that are committed: as they were written then, not as somebody remembers it."""
-    paths = sorted(BASELINES.glob("*.json"))
+    paths = sorted(BASELINES.rglob("*.json"))
     found = table.table(paths)
     assert list(found.columns)[: len(NAMES)] == NAMES
     assert {1, 2, 5} <= set(found["schema_version"])
