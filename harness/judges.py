@@ -66,7 +66,7 @@ def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Itera
         for task in tasks:
             yield from _told(variants, [_judged(installed, task, limits)])
         return
-    split = _split(installed, variants, tasks, jobs)
+    split = _split(installed, tasks, jobs)
     if not split:
         return
     prepare()
@@ -91,7 +91,7 @@ def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Itera
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _split(installed: Installed, variants: dict[str, Variant], tasks: Sequence[Task], jobs: int) -> list[list[Task]]:
+def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[Task]]:
     """Each task's variants in few at a time, their cases in as many parts as keep all judges at work."""
     chunks = []
     for task in tasks:

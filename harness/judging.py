@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -58,6 +58,22 @@ class Group:
     def run_id(self, variant: Variant) -> str:
         """A Run's name within its Record."""
         return f"{variant.id} {self.workload.id}"
+
+    def identity(self, variant: Variant, seed: int) -> dict[str, Any]:
+        """The fields of a Run that say of what it is."""
+        work = self.workload
+        return {
+            "id": self.run_id(variant),
+            "op": self.op.name,
+            "format": self.key.format,
+            "dtype": self.key.dtype,
+            "device": self.key.device,
+            "variant": variant.name,
+            "kernel": variant.id,
+            "workload": WorkloadFacts(
+                id=work.id, axes=dict(work.axes), family=work.family, layout=work.layout, title=work.title, seed=seed
+            ),
+        }
 
 
 class Judging:
@@ -127,21 +143,7 @@ class Judging:
         timed = performance.status in _SPEEDS
         cross = self._cross(variant, timed) if uncrossed is None else Cross(status=Status.NOT_RUN, reason=uncrossed)
         return Run(
-            id=group.run_id(variant),
-            op=group.op.name,
-            format=group.key.format,
-            dtype=group.key.dtype,
-            device=group.key.device,
-            variant=variant.name,
-            kernel=variant.id,
-            workload=WorkloadFacts(
-                id=group.workload.id,
-                axes=dict(group.workload.axes),
-                family=group.workload.family,
-                layout=group.workload.layout,
-                title=group.workload.title,
-                seed=self._seed,
-            ),
+            **group.identity(variant, self._seed),
             threads=self._threads,
             accuracy=accuracy,
             performance=performance,
@@ -317,28 +319,14 @@ def drawn_run(group: Group, variant: Variant, found: Judged, device: Device, req
     if accuracy.status is not Status.NOT_RUN:
         accuracy, receipt = _completed(found, variant, device, isolated=request.isolated)
     return Run(
-        id=group.run_id(variant),
-        op=group.op.name,
-        format=group.key.format,
-        dtype=group.key.dtype,
-        device=group.key.device,
-        variant=variant.name,
-        kernel=variant.id,
-        workload=WorkloadFacts(
-            id=group.workload.id,
-            axes={},
-            family=group.workload.family,
-            layout=group.workload.layout,
-            title=group.workload.title,
-            seed=request.seed,
-        ),
+        **group.identity(variant, request.seed),
         threads=request.threads or device.cores(),
         accuracy=accuracy,
         performance=Performance(status=Status.NOT_RUN, reason=DRAWN),
         memory=MemoryUse(status=Status.NOT_RUN, reason=DRAWN),
         cross=Cross(status=Status.NOT_RUN, reason=DRAWN),
         receipt=receipt,
-        seconds=0.0,
+        seconds=found.seconds,
     )
 
 

@@ -37,10 +37,12 @@ _SMALL = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict, and the receipt of what ran (None where nothing did)."""
+    """A verdict, the receipt of what ran (None where nothing did), and how long judging took."""
 
     accuracy: Accuracy
     receipt: Receipt | None
+    seconds: float = 0.0
+    """Of the process that judged, where many variants are judged by turns; 0 where whoever asked has a clock."""
 
 
 def misfit(variant: Variant, inputs: Mapping[str, Any], layout: str, device: Device | None = None) -> str | None:

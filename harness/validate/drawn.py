@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
+from time import perf_counter
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.record import Status
-from tritmark.harness.spec import Axes, Device, KernelKey, Op, Receipt, Variant, Workload
+from tritmark.harness.spec import Axes, Device, KernelKey, Op, Variant, Workload
 from tritmark.harness.validate.accuracy import NONFINITE_ROUNDS, Judged, trapped
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.draw import Drawer, Drawn
+from tritmark.harness.validate.evidence import added
 from tritmark.harness.validate.state import StateWatch
 from tritmark.harness.validate.trial import GUARDS, ISOLATED, BrokenCandidateError, Setting, Tally, Trial
 from tritmark.harness.worker.remote import SharedMemory
@@ -97,6 +99,7 @@ class DrawnJudgement:
         self._worker = getattr(memory, "worker", None)
         self._first_failed = ""
         self._broken = ""
+        self._seconds = 0.0
         self._cases: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
 
@@ -113,7 +116,7 @@ class DrawnJudgement:
     def judge(self, case: Drawn, cases: Cases, classes: Mapping[str, str]) -> None:
         """Run it on a case, which is in these classes."""
         tally, setting = self._tally, Setting(self._op, self._variant, case.axes, case.placement, case.threads, self._device)
-        before, tally.where = tally.complaints, str(case)
+        before, tally.where, begun = tally.complaints, str(case), perf_counter()
         edge: Edge = "start" if case.number % 2 else "end"
         trial: Trial | None = None
         try:
@@ -142,6 +145,7 @@ class DrawnJudgement:
         failed = bool(self._broken) or tally.complaints > before
         if failed:
             self._first_failed = self._first_failed or str(case)
+        self._seconds += perf_counter() - begun
         for each in (*classes.values(), ""):
             self._cases[each] += 1
             self._failed[each] += failed
@@ -156,7 +160,7 @@ class DrawnJudgement:
             self._broken = str(error)
         verdict = tally.verdict(Status.ERROR, self._broken) if self._broken else tally.verdict()
         verdict = verdict.model_copy(update={"calls": tally.calls, "seed": seed, "failed_case": self._first_failed})
-        judged = Judged(verdict, tally.evidence.receipt(self._variant))
+        judged = Judged(verdict, tally.evidence.receipt(self._variant), self._seconds)
         return Part(judged, tuple(drawer.missing), tuple(sorted(drawer.tally.singles)), self._cases, self._failed)
 
 
@@ -240,7 +244,8 @@ def merged(parts: Sequence[Part]) -> Judged:
                 "rarest": rarest(calls) if calls else None,
             }
         ),
-        _receipt([part.judged.receipt for part in parts]),
+        added([part.judged.receipt for part in parts]),
+        sum(part.judged.seconds for part in parts),
     )
 
 
@@ -256,18 +261,3 @@ def _pattern(cases: Counter[str], failed: Counter[str]) -> str:
     common = [each for each in cases if each and failed[each] == failed[""] and cases[each] < _TELLING * cases[""]]
     told = f", all of them with {' and '.join(common)}" if common else ""
     return f"it fails in {failed['']} of {cases['']} cases{told}; "
-
-
-def _receipt(found: Sequence[Receipt | None]) -> Receipt | None:
-    there = [each for each in found if each is not None]
-    if not there:
-        return None
-    return replace(
-        there[0],
-        runs=sum(each.runs for each in there),
-        launches=sum(each.launches for each in there),
-        device_ns=sum(each.device_ns for each in there),
-        timed_runs=sum(each.timed_runs for each in there),
-        functions=tuple(dict.fromkeys(name for each in there for name in each.functions)),
-        launched=tuple(dict.fromkeys(launch for each in there for launch in each.launched)),
-    )

@@ -59,3 +59,25 @@ def with_proofs(receipt: Receipt, proofs: Iterable[Proof]) -> Receipt:
         launched=tuple(dict.fromkeys((*receipt.launched, *(launch for proof in found for launch in proof.launched)))),
         code_hash=hashes[0] if len(hashes) == 1 else sha256("".join(hashes).encode()).hexdigest(),
     )
+
+
+def added(receipts: Iterable[Receipt | None]) -> Receipt | None:
+    """One receipt for what several processes ran of the same variant; None where none of them ran anything."""
+    found = [each for each in receipts if each is not None]
+    if not found:
+        return None
+    proofs = [
+        Proof(
+            uuid=each.uuid,
+            functions=each.functions,
+            launches=each.launches,
+            device_ns=each.device_ns,
+            timed_runs=each.timed_runs,
+            code_hash=each.code_hash,
+            simulated=each.simulated,
+            launched=each.launched,
+        )
+        for each in found[1:]
+    ]
+    # On the host launches prove nothing that a receipt would hold.
+    return with_proofs(replace(found[0], runs=sum(each.runs for each in found)), proofs if found[0].functions else [])
