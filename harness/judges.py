@@ -5,9 +5,7 @@ A judge holds the expected values and has workers of its own in which candidates
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -24,6 +22,7 @@ from tritmark.harness.validate.compare import BrokenReferenceError
 from tritmark.harness.validate.drawn import Draw, Part, judge_parts, merged
 from tritmark.harness.worker import Workers
 from tritmark.harness.worker.process import CONTEXT, importing, prepare
+from tritmark.harness.worker.serve import settle
 
 if TYPE_CHECKING:
     from tritmark.harness.candidate import Candidate
@@ -33,8 +32,6 @@ MOST = 8
 
 ON_DEVICE, ON_HOST = 1, 6
 """Variants that one judge has at work at a time: each of a device holds a context there, of several hundred MB."""
-
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +118,7 @@ _HERE = _Judge()
 
 def _begin(environment: dict[str, str], cores: frozenset[int], candidates: tuple[Candidate, ...], address: str) -> None:
     """Make this new process a judge."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # its parent is the server that forked it, which ends with the harness
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.sched_setaffinity(0, cores)
-    affinity()
+    settle(cores)
     os.environ.clear()
     # Threads that wait by spinning take the cores from the others, where there are more of them than cores.
     os.environ.update({"OMP_WAIT_POLICY": "passive", **environment})

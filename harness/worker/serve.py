@@ -68,13 +68,9 @@ def serve(
     """Run in the new process, on those logical cores: OpenMP may have bound the parent to one of them. `memory_bytes` limits the address
     space from here on, 0 not at all. First comes the descriptor of what takes all that the candidate prints."""
     _let_go_of_the_server()
-    os.sched_setaffinity(0, cores)
-    affinity()  # before OpenMP binds this process
-    # Its parent is the server that forked it, which ends with the harness.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    settle(cores)
     # What a candidate starts stays below it, also where who started it has ended.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
         (log,) = reduction.recvfds(end, 1)
     for stream in (1, 2):
@@ -103,6 +99,15 @@ def serve(
             return
         channel.send(_do(here, request))
         sys.stdout.flush()
+
+
+def settle(cores: frozenset[int]) -> None:
+    """Make a new process one of the harness's: it may run on those logical cores, ends with the harness, and leaves Ctrl-C to it."""
+    os.sched_setaffinity(0, cores)
+    affinity()  # before OpenMP binds this process
+    # Its parent is the server that forked it, which ends with the harness.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _let_go_of_the_server() -> None:
