@@ -1,4 +1,4 @@
-"""Judges: processes that judge kernels on drawn cases side by side, on all cores, while nothing is timed.
+"""Judges: processes that judge kernels side by side, on all cores, while nothing is timed: on drawn cases, and on what the suite lists.
 
 A judge holds the expected values and has workers of its own in which candidates run, so a candidate can reach no more than before.
 """
@@ -13,6 +13,7 @@ from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
 from tritmark.harness.errors import TritmarkError
+from tritmark.harness.judging import Judgement, Judging, Listed
 from tritmark.harness.machine.cpu import BINDING, affinity
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Accuracy, Status
@@ -27,7 +28,7 @@ from tritmark.harness.worker.serve import settle
 if TYPE_CHECKING:
     from tritmark.harness.candidate import Candidate
 
-MOST = 8
+MOST = 16
 """Judges, however many cores there are: each has processes of its own beside it."""
 
 ON_DEVICE, ON_HOST = 1, 6
@@ -46,13 +47,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Variants of one key, by id, and the cases that they are judged on. Can be pickled."""
+    """Variants of one key, by id, and what they are judged on. Can be pickled."""
 
     variants: tuple[str, ...]
-    draw: Draw
+    on: Draw | Listed
 
 
-def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Iterator[tuple[Variant, Judged]]:
+_Found = list[tuple[str, Part | Accuracy | Judgement]]
+
+
+def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:
     """Judge every variant of every task; each as soon as all that was to be seen of it was.
 
     Without isolation everything runs in this process, one after the other.
@@ -61,7 +65,9 @@ def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Itera
     jobs = min(MOST, len(affinity()))
     if not limits.isolated:
         for task in tasks:
-            yield from _told(variants, [_judged(installed, task, limits)])
+            each = [replace(task, variants=(id,)) for id in task.variants] if isinstance(task.on, Listed) else [task]
+            for part in each:  # what is finished is told at once
+                yield from _told(part, variants, [_judged(installed, part, limits)])
         return
     split = _split(installed, tasks, jobs)
     if not split:
@@ -70,16 +76,16 @@ def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Itera
     address: str = vars(forkserver._forkserver)["_forkserver_address"]
     pool = ProcessPoolExecutor(min(jobs, sum(map(len, split))), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address))
     try:
-        of: dict[Future[list[tuple[str, Part | Accuracy]]], int] = {}
+        of: dict[Future[_Found], int] = {}
         for number, parts in enumerate(split):
             with importing():
                 of |= {pool.submit(_work, part, limits): number for part in parts}
-        done: dict[int, list[list[tuple[str, Part | Accuracy]]]] = {}
+        done: dict[int, list[_Found]] = {}
         for future in as_completed(of):
             number = of[future]
             done.setdefault(number, []).append(future.result())
             if len(done[number]) == len(split[number]):
-                yield from _told(variants, done.pop(number))
+                yield from _told(split[number][0], variants, done.pop(number))
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.kill()  # what goes on now is for nobody, and its workers end with it
@@ -89,21 +95,26 @@ def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Itera
 
 
 def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[Task]]:
-    """Each task's variants in few at a time, their cases in as many parts as keep all judges at work."""
+    """Each task's variants in few at a time, drawn cases in as many parts as keep all judges at work."""
     chunks = []
     for task in tasks:
-        own_memory = installed.registry.devices[task.draw.key.device].memory is not None
+        own_memory = installed.registry.devices[task.on.key.device].memory is not None
         step = ON_DEVICE if own_memory else ON_HOST
         chunks += [replace(task, variants=task.variants[start : start + step]) for start in range(0, len(task.variants), step)]
     parts = max(1, -(-jobs // max(1, len(chunks))))
-    return [[replace(chunk, draw=replace(chunk.draw, part=part, parts=parts)) for part in range(parts)] for chunk in chunks]
+    return [
+        [replace(chunk, on=replace(chunk.on, part=part, parts=parts)) for part in range(parts)] if isinstance(chunk.on, Draw) else [chunk]
+        for chunk in chunks
+    ]
 
 
-def _told(variants: dict[str, Variant], parts: Sequence[list[tuple[str, Part | Accuracy]]]) -> Iterator[tuple[Variant, Judged]]:
+def _told(task: Task, variants: dict[str, Variant], parts: Sequence[_Found]) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:
     for each in zip(*parts, strict=True):
         found = [part for _, part in each]
-        failed = next((part for part in found if isinstance(part, Accuracy)), None)
-        yield variants[each[0][0]], merged([part for part in found if isinstance(part, Part)]) if failed is None else Judged(failed, None)
+        failed = next((part for part in found if not isinstance(part, Part)), None)
+        if isinstance(failed, Accuracy):
+            failed = Judged(failed, None)
+        yield task, variants[each[0][0]], failed or merged([part for part in found if isinstance(part, Part)])
 
 
 @dataclass(slots=True)
@@ -132,22 +143,24 @@ def _begin(environment: dict[str, str], cores: frozenset[int], candidates: tuple
     _HERE.installed = load(candidates)
 
 
-def _work(task: Task, limits: Limits) -> list[tuple[str, Part | Accuracy]]:
+def _work(task: Task, limits: Limits) -> _Found:
     """What a judge does."""
     assert _HERE.installed is not None
     return _judged(_HERE.installed, task, limits)
 
 
-def _judged(installed: Installed, task: Task, limits: Limits) -> list[tuple[str, Part | Accuracy]]:
+def _judged(installed: Installed, task: Task, limits: Limits) -> _Found:
     variants = {variant.id: variant for variant in installed.registry.variants}
     chosen = [variants[each] for each in task.variants]
-    op = installed.ops[task.draw.key.op]
     with Workers(
         installed, limits.candidates, isolated=limits.isolated, timeout_s=limits.timeout_s, memory_bytes=limits.memory_bytes
     ) as workers:
+        if isinstance(task.on, Listed):
+            judging = Judging(workers, task.on)
+            return [(variant.id, judging.judge(variant)) for variant in chosen]
         try:
             each = [workers.of(variant) for variant in chosen]
-            parts = judge_parts(op, [(worker.variant, worker.device) for worker in each], task.draw)
+            parts = judge_parts(installed.ops[task.on.key.op], [(worker.variant, worker.device) for worker in each], task.on)
             return list(zip(task.variants, parts, strict=True))
         except BrokenReferenceError as error:
             reason = str(error)

@@ -15,7 +15,8 @@ from typing import Protocol
 from tritmark.harness.candidate import Candidate
 from tritmark.harness.cross import CppLibrary
 from tritmark.harness.errors import InvalidArgumentError, TritmarkError, UsageError, WeightFileError
-from tritmark.harness.judging import SIMULATED, Group, Judging, drawn_run, refused
+from tritmark.harness.judges import Limits, Task, judged
+from tritmark.harness.judging import SIMULATED, Group, Judgement, Listed, drawn_run, listed_run, refused, run_id, threads_of
 from tritmark.harness.measure.buffers import rotation
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.providers import Installed
@@ -23,6 +24,7 @@ from tritmark.harness.record import DIMENSIONS, Accuracy, Environment, Lane, Lay
 from tritmark.harness.spec import Device, KernelKey, Peer, Variant, Workload
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
 from tritmark.harness.suite import Selected, Suite
+from tritmark.harness.timing import Timing
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.collect import known
@@ -179,7 +181,8 @@ def execute(installed: Installed, request: Request, store: Store, observer: Obse
         partial = stack.enter_context(_begun(installed, request, options, store, resume, roofs=roofs))
         observer.began(partial)
         observer.planned(sum(len(group.variants) for group in groups) + len(layers))
-        runs = tuple(_runs(installed, groups, request, peers, partial, observer))
+        order = {group.run_id(variant): place for place, group in enumerate(groups) for variant in group.variants}
+        runs = tuple(sorted(_runs(installed, groups, request, peers, partial, observer), key=lambda run: order[run.id]))
         studied = tuple(_layers(installed, source, layers, request, partial, observer)) if source else ()
         header = partial.header
         record = Record(
@@ -278,83 +281,93 @@ def _runs(
     installed: Installed, groups: Sequence[Group], request: Request, peers: Sequence[Peer], partial: Partial, observer: Observer
 ) -> Iterator[Run]:
     done = partial.finished_runs()
-    materials = _Materials(request.seed)
+    limits = Limits(request.candidates, request.isolated, request.timeout_s, _most_memory(groups))
     roofs: dict[str, Roofs] = {}
-    memory_bytes = _most_memory(groups)
     wrong: set[str] = set()
-    """Variants that are not right on drawn cases; nothing of theirs is timed."""
-    for run in _drawn(installed, [group for group in groups if group.workload.drawn], request, memory_bytes, done, observer):
+    """Variants that are not right somewhere; nothing of theirs is timed."""
+    judgements: dict[str, Judgement] = {}
+    for run in _untimed(installed, groups, request, limits, done, judgements, observer):
         if run.id not in done:
             partial.add(run)
         if run.accuracy.status in {Status.FAIL, Status.ERROR}:
             wrong.add(run.kernel)
         observer.finished(run)
         yield run
+    materials = _Materials(request.seed)
     with Workers(
         installed,
         request.candidates,
         isolated=request.isolated,
         timeout_s=request.timeout_s,
-        memory_bytes=memory_bytes,
+        memory_bytes=limits.memory_bytes,
     ) as workers:
         for group in groups:
-            if group.workload.drawn:
-                continue
-            judging: Judging | None = None
-            if any(group.run_id(variant) not in done for variant in group.variants):
-                judging = Judging(
-                    workers,
-                    group,
-                    materials.of(group),
-                    seed=request.seed,
-                    threads=request.threads,
-                    roofs=roofs,
-                    peers=peers,
-                    libraries=request.libraries,
-                    wrong=wrong,
-                    dimensions=request.dimensions,
-                )
+            timing: Timing | None = None
             for variant in group.variants:
-                known = done.get(group.run_id(variant))
-                if known is None:
-                    assert judging is not None
-                    observer.started(group.run_id(variant) + (" (simulated)" if judging.simulated else ""))
-                    known = judging.run(variant)
-                    partial.add(known)
-                observer.finished(known)
-                yield known
+                id = group.run_id(variant)
+                if id not in judgements:
+                    continue
+                simulated = installed.registry.devices[group.key.device].simulated()
+                observer.started(id + (" (simulated)" if simulated else ""))
+                if timing is None:
+                    on = _listed(installed, group, request)
+                    timing = Timing(workers, group, materials.of(group), on, roofs=roofs, peers=peers, libraries=request.libraries)
+                run = timing.run(variant, judgements[id], wrong=variant.id in wrong)
+                partial.add(run)
+                observer.finished(run)
+                yield run
 
 
-def _drawn(
-    installed: Installed, groups: Sequence[Group], request: Request, memory_bytes: int, done: Mapping[str, Run], observer: Observer
+def _untimed(
+    installed: Installed,
+    groups: Sequence[Group],
+    request: Request,
+    limits: Limits,
+    done: Mapping[str, Run],
+    judgements: dict[str, Judgement],
+    observer: Observer,
 ) -> Iterator[Run]:
-    """The Runs on drawn cases, in the order in which they end."""
-    from tritmark.harness.judges import Limits, Task, judged
-
-    limits = Limits(request.candidates, request.isolated, request.timeout_s, memory_bytes)
-    of: dict[str, Group] = {}
+    """All that needs no clock, side by side: the Runs that are done already, and those that are not timed in the order in which they end.
+    What was found of the others goes to `judgements`, by the Run's id."""
+    drawn = {variant.id: group for group in groups if group.workload.drawn for variant in group.variants}
+    others = {group.run_id(variant): group for group in groups if not group.workload.drawn for variant in group.variants}
     tasks = []
     for group in groups:
         device = installed.registry.devices[group.key.device]
-        refusals = {variant.id: why for variant, why in installed.registry.candidates(group.key)}
+        refusals = {variant.id: why for variant, why in installed.registry.candidates(group.key, group.workload.axes or None)}
+        on = _listed(installed, group, request)
         chosen = []
         for variant in group.variants:
-            of[variant.id] = group
-            known = done.get(group.run_id(variant))
-            refusal = refused(device, variant, refusals)
+            known, refusal = done.get(group.run_id(variant)), refused(device, variant, refusals)
             if known is not None:
                 yield known
-            elif refusal is not None:
+            elif refusal is not None and group.workload.drawn:
                 yield drawn_run(group, variant, Judged(Accuracy(status=Status.NOT_RUN, reason=refusal), None), device, request)
+            elif refusal is not None:
+                yield listed_run(group, variant, on, Judgement.refusing(refusal))
             else:
                 chosen.append(variant.id)
-        count = -(-group.workload.drawn // SIMULATED_SHARE) if device.simulated() else group.workload.drawn
-        if chosen:
+        if chosen and group.workload.drawn:
+            count = -(-group.workload.drawn // SIMULATED_SHARE) if device.simulated() else group.workload.drawn
             tasks.append(Task(tuple(chosen), Draw(group.key, count, group.corners, request.seed, request.threads or device.cores())))
-    observer.started("accuracy: drawn cases, side by side")
-    for variant, found in judged(installed, tasks, limits):
-        group = of[variant.id]
-        yield drawn_run(group, variant, found, installed.registry.devices[group.key.device], request)
+        elif chosen:
+            tasks.append(Task(tuple(chosen), on))
+    observer.started("accuracy and memory, side by side")
+    for task, variant, found in judged(installed, tasks, limits):
+        if isinstance(found, Judged):
+            yield drawn_run(drawn[variant.id], variant, found, installed.registry.devices[variant.key.device], request)
+            continue
+        assert isinstance(task.on, Listed)
+        id = run_id(variant, task.on.workload)
+        if found.whole:
+            yield listed_run(others[id], variant, task.on, found)
+        else:
+            judgements[id] = found
+
+
+def _listed(installed: Installed, group: Group, request: Request) -> Listed:
+    threads = threads_of(installed.registry.devices[group.key.device], request.threads)
+    return Listed(group.key, group.workload, request.seed, threads, request.dimensions)
 
 
 def _most_memory(groups: Sequence[Group]) -> int:

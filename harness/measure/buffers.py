@@ -6,6 +6,8 @@ They lie in the memory of a device that has one of its own, else on the host, in
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from math import prod
@@ -31,7 +33,7 @@ _LEAST = 128 << 20
 _DEVICE_LEAST = 256 << 20
 _TIMES = 4
 _SHARE = 8
-_PIECE = 64 << 20
+_PIECE = 16 << 20
 MOST_SETS = 1 << 14
 """More sets than this cost more time to bind than to measure."""
 
@@ -55,7 +57,10 @@ class HostMemory:
             mapping.madvise(mmap.MADV_HUGEPAGE)
         whole = np.frombuffer(mapping, np.uint8)
         start = -whole.ctypes.data % HUGE
-        return whole[start : start + nbytes]
+        buffer = whole[start : start + nbytes]
+        if nbytes > _PIECE:
+            _spread(buffer, 0, mmap.PAGESIZE)
+        return buffer
 
     def view(
         self, buffer: npt.NDArray[Any], offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
@@ -107,12 +112,33 @@ def raw(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 def fill(memory: Memory, array: Any, nbytes: int, byte: int) -> None:
     """Set every byte of a flat uint8 array of `nbytes` in that memory."""
     if memory is HOST:
-        array[:nbytes] = byte
+        _spread(array[:nbytes], byte)
         return
     piece = np.full(min(nbytes, _PIECE), byte, np.uint8)
     for start in range(0, nbytes, _PIECE):
         part = piece[: min(_PIECE, nbytes - start)]
         memory.write(memory.view(array, start, part.shape, np.uint8), part)
+
+
+def on_all_cores(work: Callable[[int], None], nbytes: int, piece: int) -> None:
+    """Call `work` with each multiple of `piece` below `nbytes`: NumPy's loops over large arrays do not hold the interpreter up."""
+    starts = range(0, nbytes, piece)
+    if len(starts) < 2:
+        for start in starts:
+            work(start)
+        return
+    with ThreadPoolExecutor(len(cpu.affinity())) as pool:
+        for _ in pool.map(work, starts):
+            pass
+
+
+def _spread(flat: npt.NDArray[np.uint8], byte: int, step: int = 1) -> None:
+    """Set every `step`-th byte; most of the time goes into pages that are touched for the first time."""
+
+    def write(start: int) -> None:
+        flat[start : start + _PIECE : step] = byte
+
+    on_all_cores(write, flat.nbytes, _PIECE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.measure.buffers import HOST, Arena, Rotation, fill, room_for
+from tritmark.harness.measure.buffers import HOST, Arena, Rotation, fill, on_all_cores, room_for
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Memory, Op
 from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.guards import layout_offset
@@ -140,8 +141,9 @@ class Sets:
                 if rows is None:
                     return list(among)
                 step = max(1, _BLOCK // rows.shape[1])
-                for begin in range(0, len(rows), step):
-                    here[begin : begin + step] &= (rows[begin : begin + step] == output).all(axis=1)
+                alike = np.zeros(len(rows), np.bool_)
+                on_all_cores(partial(_compare, rows, output, alike, step), len(rows), step)
+                here &= alike
             doubtful &= ~here
         return [index for index in among if doubtful[index]]
 
@@ -208,3 +210,8 @@ class Sets:
     def _offset(self, dtype: np.dtype[Any]) -> int:
         """Elements past the alignment at which the layout has arrays begin."""
         return layout_offset(self.layout, dtype.itemsize) // dtype.itemsize
+
+
+def _compare(rows: npt.NDArray[np.uint8], output: npt.NDArray[np.uint8], alike: npt.NDArray[np.bool_], count: int, begin: int) -> None:
+    """Tell which of `count` rows, from `begin` on, are that output."""
+    alike[begin : begin + count] = (rows[begin : begin + count] == output).all(axis=1)

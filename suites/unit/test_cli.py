@@ -19,6 +19,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tritmark.harness import cli, machine, providers, runner, status
+from tritmark.harness.judges import Limits
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Record, Status
 from tritmark.harness.spec import Launch, Provider, Variant
@@ -87,6 +88,7 @@ def only_here(monkeypatch: pytest.MonkeyPatch, provider: Provider) -> None:
     """Have that provider in place of what is installed. No other process knows it, so kernels run in this one."""
     monkeypatch.setattr(providers, "load", lambda candidates=(): Installed({"builtin": provider}))
     monkeypatch.setattr(runner, "Workers", lambda *arguments, **options: Workers(*arguments, **{**options, "isolated": False}))
+    monkeypatch.setattr(runner, "Limits", lambda candidates, isolated, *rest: Limits(candidates, False, *rest))
 
 
 def test_a_run_that_passes(tritmark: Callable[..., Outcome]) -> None:
