@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from time import perf_counter
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from tritmark.harness.record import Ratio, Scaled
 from tritmark.harness.spec import Clock, Device, Launch
 
 BUDGET_S = 0.05
-"""How long each pair of sides is sampled, at most, once there are LEAST_SAMPLES."""
+"""How long each pair of sides is sampled, at most, once there are LEAST_SAMPLES. A call that takes longer by itself is not sampled."""
 
 FINE = 0.01
 """Width of the 95 % interval from which on sampling for a finer one is waste: no advice is given on less."""
@@ -28,10 +29,15 @@ def counts(threads: int, physical: int) -> tuple[int, ...]:
 
 def scaled(bind: Callable[[int], Launch], device: Device, threads: Iterable[int], rng: np.random.Generator) -> tuple[Scaled, ...]:
     """How many times as fast the kernel is on each number of threads as on one. `bind(threads)` binds it to the same arrays each time.
+    Nothing is told of a kernel whose call takes longer than BUDGET_S on one.
 
     Whatever the kernel raises is passed on.
     """
     one = bind(1)
+    begun = perf_counter()
+    one.run()
+    if perf_counter() - begun > BUDGET_S:
+        return ()
     return tuple(Scaled(threads=count, speedup=_ratio(*_sides(device, bind(count), one), rng)) for count in threads)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BUDGET_S = 0.15
 """How long a kernel and a peer are timed by turns, if that is not told earlier."""
 
-_PATIENCE_S = 3.0
+_PATIENCE_S = 1.0
 _SLOWEST_S = _PATIENCE_S / (2 * LEAST_SAMPLES)
 """A call that takes longer cannot be timed often enough: each sample is preceded by one that does not count."""
 
