@@ -29,6 +29,9 @@ COMPUTE_BYTES = 1 << 16
 START_BYTES = 1 << 14
 """Half of a small L1."""
 _NS_EACH = 5_000_000
+_CLOSER = 4
+"""Times as long probes are looked at where a kernel was faster than the one that had been chosen: in main memory the best two are a few
+percent apart, and samples scatter by more."""
 _FEW = 3
 """Rounds after which a probe is left out whose fastest sample is slower than the best one's median: one that is as fast as the best is, in
 one case of eight, and is not missed."""
@@ -88,6 +91,7 @@ class Survey:
         self.device = device
         self.memory = memory_of(device)
         self._roofs: dict[tuple[Any, ...], Roof] = {}
+        self._doubted: set[str] = set()
 
     def told(self) -> Roofs:
         """What was found so far, for the survey of another process of this session."""
@@ -112,7 +116,8 @@ class Survey:
         return self._known(name, self.probes(name), field, nbytes, threads, cold)
 
     def forget(self, name: str) -> None:
-        """Look for that roof anew the next time."""
+        """Look for that roof anew the next time, and closer: a kernel was faster."""
+        self._doubted.add(name)
         self._roofs = {key: roof for key, roof in self._roofs.items() if key[0] != name}
 
     def most(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> float:
@@ -148,8 +153,8 @@ class Survey:
         rng = np.random.default_rng(nbytes)
         sides: list[tuple[Ceiling, int, Timed]] = []
         for ceiling in probes:
-            # One thread alone is faster where a call is short, or where others keep the second core busy.
-            for count in dict.fromkeys((threads, 1)):
+            # Fewer threads are faster where a call is short, or where others keep some cores busy.
+            for count in dict.fromkeys((threads, 3 * threads // 4 or 1, threads // 2 or 1, 1)):
                 timed = bind(ceiling, self.device, field, nbytes, threads=count, cold=cold, rng=rng)
                 calibrate(timed)
                 sides.append((ceiling, count, timed))
@@ -159,7 +164,8 @@ class Survey:
         fastest = [float("inf")] * len(sides)
         left = list(range(len(sides)))
         begun = perf_counter_ns()
-        while len(times[left[0]]) < LEAST_SAMPLES or perf_counter_ns() - begun < _NS_EACH * len(left):
+        each_ns = _NS_EACH * (_CLOSER if probes[0].name in self._doubted else 1)
+        while len(times[left[0]]) < LEAST_SAMPLES or perf_counter_ns() - begun < each_ns * len(left):
             for index in rng.permutation(left):
                 ceiling, _, timed = sides[index]
                 if isinstance(ceiling, Lingering) and not stays:

@@ -231,8 +231,8 @@ class Bench:
         before = sum(launch.runs for launch in launches)
         limit, probe, found = self._against(timed, order, threads, temperature)
         fraction = found.ratio(limit.scale)
-        if limit.outrun(found) or fraction.low > 1 + TELLING:
-            # Others may have been busy when the probe was chosen.
+        if limit.outrun(found) or fraction.median > 1:
+            # The wrong probe was chosen, or others were busy when it was.
             survey(self._device).forget(limit.roof.ceiling.name)
             limit, probe, found = self._against(timed, order, threads, temperature)
             fraction = found.ratio(limit.scale)

@@ -1,5 +1,5 @@
 """Run `tritmark run` again and again on honest kernels, and count the verdicts that are not PASS: how often the judge is wrong about the
-innocent. Each run draws its own seed. Every other one has busy processes beside it, one for each core.
+innocent. Each run draws its own seed. Every other one has busy processes beside it, one for each core that it may use.
 
     python suites/honest/repeat.py --runs 100 --out results/runs/honest.json
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typing import Any
 
 from scipy.stats import binomtest
 
+from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.record import DIMENSIONS, Record, Status
 from tritmark.harness.store import read, write_atomically
 
@@ -58,7 +58,7 @@ def main() -> None:
 
 @contextmanager
 def _busy(wanted: bool) -> Iterator[None]:
-    processes = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range((os.cpu_count() or 1) if wanted else 0)]
+    processes = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(len(affinity()) if wanted else 0)]
     try:
         yield
     finally:
