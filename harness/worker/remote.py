@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.measure.buffers import Uncounted
+from tritmark.harness.measure.buffers import DEVICE_ALIGNMENT, Uncounted
 from tritmark.harness.spec import Arrays, Axes, Device, Launch, Proof, Variant
 from tritmark.harness.worker import tasks
 from tritmark.harness.worker.shared import PAGE, Block, Edge, pages, view
@@ -24,10 +24,15 @@ _MOST_POOLED = 64 << 20
 """Bytes of blocks that wait for the next buffers: all of a small trial's, and none of the largest arrays."""
 
 
+_COMMON = 8 << 20
+"""Bytes of a device's memory in which small buffers lie side by side."""
+
+
 class Buffer:
     """A buffer of the worker, by its number; gone there when this object is gone here, or ready for the next one that fits.
 
-    `block` is what it lies in where it is shared memory, from byte `start`. `give_back` takes the number and the block.
+    It begins at byte `start` of what has that number there; `block` is that, where it is shared memory. `give_back` takes the number and
+    the block.
     """
 
     def __init__(
@@ -123,12 +128,21 @@ class SharedMemory:
 
 
 class DeviceMemory:
-    """The memory of a device that the worker works on: see Memory."""
+    """The memory of a device that the worker works on: see Memory.
 
-    def __init__(self, worker: Isolated) -> None:
+    Small buffers lie side by side in one of the worker's, unless they are to be `apart`: what lies so goes there and back in one copy. A
+    device that several processes share takes longer to begin a copy than to make it.
+    """
+
+    def __init__(self, worker: Isolated, *, apart: bool) -> None:
         self.worker = worker
+        self._apart = apart
         self.shared = SharedMemory(worker)
         """The host's memory beside it, through which copies go."""
+        self._process: WorkerProcess | None = None
+        self._common: Buffer | None = None
+        self._used = 0
+        self._alive = 0
 
     @property
     def cache(self) -> int | None:
@@ -142,9 +156,29 @@ class DeviceMemory:
 
     def allocate(self, nbytes: int) -> Buffer:
         """See Memory."""
+        if self._apart:
+            return self._own(nbytes)
+        if self._common is None or self._process is not self.worker.process or not self.worker.alive:
+            self._common = self._own(_COMMON)
+            self._process = self.worker.process
+            self._used = self._alive = 0
+        if self._used + nbytes > _COMMON:
+            return self._own(nbytes)
+        found = Buffer(self._common.number, nbytes, partial(self._back, self._process), start=self._used)
+        self._used += -(-nbytes // DEVICE_ALIGNMENT) * DEVICE_ALIGNMENT
+        self._alive += 1
+        return found
+
+    def _own(self, nbytes: int) -> Buffer:
         buffer = Buffer(self.worker.number(), nbytes, lambda number, block: self.worker.drop_buffer(number))
         self.worker.call("allocating memory", tasks.allocate, buffer.number, nbytes)
         return buffer
+
+    def _back(self, process: WorkerProcess | None, number: int, block: Block | None) -> None:
+        if process is self._process:
+            self._alive -= 1
+            if not self._alive:
+                self._used = 0
 
     def view(
         self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
@@ -154,36 +188,52 @@ class DeviceMemory:
 
     def write(self, array: Buffer | Handle, values: npt.NDArray[Any]) -> None:
         """See Memory."""
-        self.write_all([(array, values)])
+        self._copy([(array, values)], to_device=True)
 
     def read(self, array: Buffer | Handle, into: npt.NDArray[Any]) -> None:
         """See Memory."""
-        self.read_all([(array, into)])
+        self._copy([(array, into)], to_device=False)
 
-    def write_all(self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]]) -> None:
-        """`write` for several arrays, in one message."""
-        staging, copies = self._copies(pairs)
-        for (_, begin, nbytes), (_, values) in zip(copies, pairs, strict=True):
-            staging.bytes[begin : begin + nbytes] = values.reshape(-1).view(np.uint8)
-        self.worker.call("copying to its device", _write, copies, _flat(staging))
+    def write_all(self, pairs: Sequence[tuple[Buffer, npt.NDArray[Any]]]) -> None:
+        """`write` for several whole buffers, in one message. What lies between two of them and in neither may change."""
+        self._copy(pairs, to_device=True)
 
-    def read_all(self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]]) -> None:
-        """`read` for several arrays, in one message."""
-        staging, copies = self._copies(pairs)
-        self.worker.call("copying from its device", _read, copies, _flat(staging))
-        for (_, begin, nbytes), (_, into) in zip(copies, pairs, strict=True):
-            into.reshape(-1).view(np.uint8)[...] = staging.bytes[begin : begin + nbytes]
+    def read_all(self, pairs: Sequence[tuple[Buffer, npt.NDArray[Any]]]) -> None:
+        """`read` for several whole buffers, in one message."""
+        self._copy(pairs, to_device=False)
 
     def watch(self) -> Uncounted:
         """See Memory. Counted is where the candidate runs, see validate.memory; nobody counts here."""
         return Uncounted()
 
-    def _copies(self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]]) -> tuple[Buffer, tuple[Copy, ...]]:
-        copies, begin = [], 0
+    def _copy(self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]], *, to_device: bool) -> None:
+        copies, places, end = self._copies(pairs)
+        staging = self.shared.allocate(max(1, end))
+        parts = [(staging.bytes[begin : begin + values.nbytes], values) for begin, (_, values) in zip(places, pairs, strict=True)]
+        if to_device:
+            for staged, values in parts:
+                staged[...] = values.reshape(-1).view(np.uint8)
+            self.worker.call("copying to its device", _write, copies, _flat(staging))
+        else:
+            self.worker.call("copying from its device", _read, copies, _flat(staging))
+            for staged, values in parts:
+                values.reshape(-1).view(np.uint8)[...] = staged
+
+    def _copies(self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]]) -> tuple[tuple[Copy, ...], list[int], int]:
+        """The copies to be made, where each array begins in what is staged, and how long that is."""
+        common = self._common
+        whole = [array for array, _ in pairs if isinstance(array, Buffer) and common is not None and array.number == common.number]
+        if common is not None and len(whole) == len(pairs) == self._alive:
+            begin = min(array.start for array in whole)
+            end = max(array.start + array.nbytes for array in whole)
+            handle = Handle(common, begin, (end - begin,), np.dtype(np.uint8))
+            return ((handle, 0, end - begin),), [array.start - begin for array in whole], end - begin
+        copies, places, end = [], [], 0
         for array, values in pairs:
-            copies.append((_handle(array), begin, values.nbytes))
-            begin += values.nbytes
-        return self.shared.allocate(max(1, begin)), tuple(copies)
+            places.append(end)
+            copies.append((_handle(array), end, values.nbytes))
+            end += values.nbytes
+        return tuple(copies), places, end
 
 
 Copy = tuple[Handle, int, int]
@@ -307,7 +357,7 @@ def device(real: Device, worker: Isolated) -> Device:
     if real.memory is None:
         shared = SharedMemory(worker)
         return replace(real, memory=lambda: shared)
-    memory = DeviceMemory(worker)
+    memory = DeviceMemory(worker, apart=real.simulated())  # a simulator sees accesses outside of each buffer
 
     def proof(launch: Launch) -> Proof | None:
         return launch.proof if isinstance(launch, RemoteLaunch) else None
