@@ -67,25 +67,27 @@ def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Itera
         for task in tasks:
             each = [replace(task, variants=(id,)) for id in task.variants] if isinstance(task.on, Listed) else [task]
             for part in each:  # what is finished is told at once
-                yield from _told(part, variants, [_judged(installed, part, limits)])
+                with _workers(installed, limits) as workers:
+                    yield from _told(part, variants, [_judged(workers, part)])
         return
     split = _split(installed, tasks, jobs)
-    if not split:
+    together = _together(installed, split)
+    if not together:
         return
     prepare()
     address: str = vars(forkserver._forkserver)["_forkserver_address"]
-    pool = ProcessPoolExecutor(min(jobs, sum(map(len, split))), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address))
+    pool = ProcessPoolExecutor(min(jobs, len(together)), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address))
     try:
-        of: dict[Future[_Found], int] = {}
-        for number, parts in enumerate(split):
+        of: dict[Future[list[_Found]], list[int]] = {}
+        for numbers, parts in together:
             with importing():
-                of |= {pool.submit(_work, part, limits): number for part in parts}
+                of[pool.submit(_work, parts, limits)] = numbers
         done: dict[int, list[_Found]] = {}
         for future in as_completed(of):
-            number = of[future]
-            done.setdefault(number, []).append(future.result())
-            if len(done[number]) == len(split[number]):
-                yield from _told(split[number][0], variants, done.pop(number))
+            for number, found in zip(of[future], future.result(), strict=True):
+                done.setdefault(number, []).append(found)
+                if len(done[number]) == len(split[number]):
+                    yield from _told(split[number][0], variants, done.pop(number))
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.kill()  # what goes on now is for nobody, and its workers end with it
@@ -106,6 +108,19 @@ def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[
         [replace(chunk, on=replace(chunk.on, part=part, parts=parts)) for part in range(parts)] if isinstance(chunk.on, Draw) else [chunk]
         for chunk in chunks
     ]
+
+
+def _together(installed: Installed, split: list[list[Task]]) -> list[tuple[list[int], list[Task]]]:
+    """Tasks that one judge does with the same workers, and their places in `split`: all of a device's kernel, since the driver begins one
+    context there after the other, and each takes half a second."""
+    found: dict[tuple[object, ...], tuple[list[int], list[Task]]] = {}
+    for number, parts in enumerate(split):
+        for part, task in enumerate(parts):
+            own_memory = installed.registry.devices[task.on.key.device].memory is not None
+            numbers, tasks = found.setdefault((task.variants, part) if own_memory else (number, part), ([], []))
+            numbers.append(number)
+            tasks.append(task)
+    return list(found.values())
 
 
 def _told(task: Task, variants: dict[str, Variant], parts: Sequence[_Found]) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:
@@ -143,27 +158,31 @@ def _begin(environment: dict[str, str], cores: frozenset[int], candidates: tuple
     _HERE.installed = load(candidates)
 
 
-def _work(task: Task, limits: Limits) -> _Found:
+def _work(tasks: Sequence[Task], limits: Limits) -> list[_Found]:
     """What a judge does."""
-    assert _HERE.installed is not None
-    return _judged(_HERE.installed, task, limits)
+    installed = _HERE.installed
+    assert installed is not None
+    with _workers(installed, limits) as workers:
+        return [_judged(workers, task) for task in tasks]
 
 
-def _judged(installed: Installed, task: Task, limits: Limits) -> _Found:
+def _workers(installed: Installed, limits: Limits) -> Workers:
+    return Workers(installed, limits.candidates, isolated=limits.isolated, timeout_s=limits.timeout_s, memory_bytes=limits.memory_bytes)
+
+
+def _judged(workers: Workers, task: Task) -> _Found:
+    installed = workers.installed
     variants = {variant.id: variant for variant in installed.registry.variants}
     chosen = [variants[each] for each in task.variants]
-    with Workers(
-        installed, limits.candidates, isolated=limits.isolated, timeout_s=limits.timeout_s, memory_bytes=limits.memory_bytes
-    ) as workers:
-        if isinstance(task.on, Listed):
-            judging = Judging(workers, task.on)
-            return [(variant.id, judging.judge(variant)) for variant in chosen]
-        try:
-            each = [workers.of(variant) for variant in chosen]
-            parts = judge_parts(installed.ops[task.on.key.op], [(worker.variant, worker.device) for worker in each], task.on)
-            return list(zip(task.variants, parts, strict=True))
-        except BrokenReferenceError as error:
-            reason = str(error)
-        except TritmarkError as error:
-            reason = f"{type(error).__name__}: {error}"
+    if isinstance(task.on, Listed):
+        judging = Judging(workers, task.on)
+        return [(variant.id, judging.judge(variant)) for variant in chosen]
+    try:
+        each = [workers.of(variant) for variant in chosen]
+        parts = judge_parts(installed.ops[task.on.key.op], [(worker.variant, worker.device) for worker in each], task.on)
+        return list(zip(task.variants, parts, strict=True))
+    except BrokenReferenceError as error:
+        reason = str(error)
+    except TritmarkError as error:
+        reason = f"{type(error).__name__}: {error}"
     return [(each, Accuracy(status=Status.ERROR, reason=reason)) for each in task.variants]

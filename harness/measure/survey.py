@@ -154,7 +154,8 @@ class Survey:
         sides: list[tuple[Ceiling, int, Timed]] = []
         for ceiling in probes:
             # Fewer threads are faster where a call is short, or where others keep some cores busy.
-            for count in dict.fromkeys((threads, 3 * threads // 4 or 1, threads // 2 or 1, 1)):
+            some = (3 * threads // 4 or 1, threads // 2 or 1) if cold else ()
+            for count in dict.fromkeys((threads, *some, 1)):
                 timed = bind(ceiling, self.device, field, nbytes, threads=count, cold=cold, rng=rng)
                 calibrate(timed)
                 sides.append((ceiling, count, timed))
