@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritmark.harness import completion
+from tritmark.harness import completion, options
 from tritmark.harness.advise.command import advise
 from tritmark.harness.candidate.command import check, new
 from tritmark.harness.doctor.command import doctor
@@ -102,30 +102,20 @@ def run(
             autocompletion=completion.suites,
         ),
     ] = "",
-    op: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.ops, help="Only these ops.")] = "*",
-    variant: Annotated[
-        str,
-        typer.Option(
-            metavar="GLOB", autocompletion=completion.variants, help="Only these variants: a name, or an id as `list variants` shows it."
-        ),
-    ] = "*",
-    device: Annotated[
-        str,
-        typer.Option(metavar="GLOB", autocompletion=completion.devices, help="Only these devices; unless told, every one that is there."),
-    ] = "*",
+    op: options.Op = "*",
+    variant: options.Variant = "*",
+    device: options.Device = "*",
     weights: Annotated[
         str, typer.Option(metavar="PATH", help="Study real weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME.")
     ] = "",
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Repeats the data of an earlier run; drawn unless told.", show_default=False)
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one is missing.")] = False,
+    threads: options.Threads = None,
+    seed: options.Seed = None,
+    strict: options.Strict = False,
     table: Annotated[bool, typer.Option("--table", help="Print every variant at every shape, however narrow the terminal is.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
+    as_json: options.Json = False,
+    out: options.Out = Path("results"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, the newest unless RUN names one.")] = False,
-    timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of a kernel may take.")] = 120.0,
+    timeout: options.Timeout = 120.0,
     addresses: Annotated[
         str, typer.Option(metavar="RULE", help="The rule whose proposal you followed; the ledger gets what came of it.")
     ] = "",
@@ -137,9 +127,7 @@ def run(
             show_default=False,
         ),
     ] = None,
-    in_process: Annotated[
-        bool, typer.Option("--in-process", help="For debugging: kernels run in this process, and what crashes, crashes all.")
-    ] = False,
+    in_process: options.InProcess = False,
 ) -> None:
     """Validate and measure every kernel, write a Record and a report."""
     began = monotonic()

@@ -26,15 +26,24 @@ def ops(installed: Installed) -> Table:
 
 
 def variants(installed: Installed) -> Table:
-    """The implementations, and whether they can run here."""
-    table = plain_table("Variants", "variant", "tier", "here", "what it is")
+    """The implementations, and whether they can run here; below, why those that cannot do not.
+
+    Ids stay in one piece, so that they can be copied from a terminal of 80 columns: there is no room for reasons beside them.
+    """
+    table = plain_table("Variants", "variant", "here", "tier and what it is")
+    table.columns[0].no_wrap = table.columns[1].no_wrap = True
     refusals = {
         variant.id: refusal
         for key in dict.fromkeys(variant.key for variant in installed.registry.variants)
         for variant, refusal in installed.registry.candidates(key)
     }
+    numbers = {refusal: number for number, refusal in enumerate(dict.fromkeys(filter(None, refusals.values())), 1)}
     for variant in installed.registry.variants:
-        table.add_row(variant.id, variant.tier.name.lower(), refusals[variant.id] or "yes", variant.summary)
+        refusal = refusals[variant.id]
+        here = f"no ({numbers[refusal]})" if refusal else "yes"
+        table.add_row(variant.id, here, f"{variant.tier.name.lower()}: {variant.summary}")
+    table.caption = "\n".join(f"({number}) {refusal}" for refusal, number in numbers.items()) or None
+    table.caption_justify = "left"
     return table
 
 

@@ -33,8 +33,8 @@ def bar(console: Console) -> Progress:
     )
 
 
-class Terminal:
-    """An Observer that draws one line with the time left, and writes a line for each Run or layer that fails, as soon as it does.
+class Line:
+    """One line with what is being done and the time left, while it is entered; what else is told goes above it.
 
     Where the error stream is no terminal that can redraw a line, the line is written once, at the end.
     """
@@ -43,8 +43,6 @@ class Terminal:
         self._console = console
         self._bar = bar(console)
         self._task = self._bar.add_task("", total=None)
-        self.partial: Partial | None = None
-        """What was begun; None before that."""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -54,10 +52,6 @@ class Terminal:
         self._bar.update(self._task, description="")
         self._bar.stop()
 
-    def began(self, partial: Partial) -> None:
-        """Remember what was begun, for whoever has to say how it can be resumed."""
-        self.partial = partial
-
     def planned(self, total: int) -> None:
         """The bar has a length now."""
         self._bar.update(self._task, total=total)
@@ -66,13 +60,32 @@ class Terminal:
         """Show what is being done."""
         self._bar.update(self._task, description=visible(what))
 
-    def finished(self, found: Run | Layer) -> None:
+    def advance(self) -> None:
         """One further."""
         self._bar.advance(self._task)
+
+    def failed(self, told: str) -> None:
+        """Write that above the line."""
+        self._console.print(Text(visible(told), style="red"))
+
+
+class Terminal(Line):
+    """An Observer that writes a line for each Run or layer that fails, as soon as it does."""
+
+    partial: Partial | None = None
+    """What was begun; None before that."""
+
+    def began(self, partial: Partial) -> None:
+        """Remember what was begun, for whoever has to say how it can be resumed."""
+        self.partial = partial
+
+    def finished(self, found: Run | Layer) -> None:
+        """One further."""
+        self.advance()
         verdicts = (found.accuracy, found.performance, found.memory, found.cross) if isinstance(found, Run) else (found,)
         name = found.id if isinstance(found, Run) else found.name
         if isinstance(found, Run) and found.receipt is not None and found.receipt.simulated:
             name += " (simulated)"
         for verdict in verdicts:
             if verdict.failed:
-                self._console.print(Text(visible(f"{verdict.status.value.upper()} {name}: {sentence(verdict.reason)}"), style="red"))
+                self.failed(f"{verdict.status.value.upper()} {name}: {sentence(verdict.reason)}")

@@ -211,13 +211,18 @@ class Sizes:
     """Sizes of which one is taken in half of the cases."""
 
 
+def _as_given(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
+    return dict(inputs)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
     """A contract: named inputs and outputs, the reference, how outputs are judged, and the least work.
 
     `generate(axes, family, rng)` makes logical inputs of one input family. `encode(inputs, axes, format)` turns them into what a
-    kernel of that format takes (weights packed once, on load). `outputs_like(axes, key)` gives (shape, dtype name) for each output.
-    `reference(inputs, axes, key)` computes the expected outputs from the logical inputs in int64 and float64.
+    kernel of that format takes (weights packed once, on load); unless told, nothing changes. `outputs_like(axes, key)` gives (shape,
+    dtype name) for each output. `reference(inputs, axes, key)` computes the expected outputs from the logical inputs in int64 and
+    float64.
     """
 
     name: str
@@ -229,7 +234,7 @@ class Op:
     family: Family
     families: tuple[str, ...]
     generate: Callable[[Axes, str, Any], dict[str, Any]]
-    encode: Callable[[Arrays, Axes, str], dict[str, Any]]
+    encode: Callable[[Arrays, Axes, str], dict[str, Any]] = _as_given
     outputs_like: Callable[[Axes, KernelKey], Mapping[str, tuple[tuple[int, ...], str]]]
     reference: Callable[[Arrays, Axes, KernelKey], dict[str, Any]]
     traffic: Callable[[Axes, KernelKey], Traffic]

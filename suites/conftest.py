@@ -20,6 +20,7 @@ _TIMING = frozenset(
         "bench_guards",
         "calls",
         "cli",
+        "confirm",
         "exploits",
         "isolation",
         "machine",

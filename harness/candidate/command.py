@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritmark.harness import completion
+from tritmark.harness import completion, options
 from tritmark.harness.errors import UsageError
 from tritmark.harness.status import UNAVAILABLE
 
@@ -39,10 +39,10 @@ class Kind(StrEnum):
 
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .cu, .c, .cpp or .so with FILE.toml beside it, or a .py.")],
-    op: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.ops, help="Only kernels of these ops.")] = "*",
+    op: options.Op = "*",
     suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose workloads.")] = "quick",
-    device: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.devices, help="Only kernels for these devices.")] = "*",
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)] = None,
+    device: options.Device = "*",
+    threads: options.Threads = None,
     dimension: Annotated[
         list[Dimension] | None,
         typer.Option(
@@ -51,19 +51,15 @@ def check(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Repeats the data of an earlier check; drawn unless told.", show_default=False)
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one is missing.")] = False,
-    timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of the kernel may take.")] = 30.0,
-    in_process: Annotated[
-        bool, typer.Option("--in-process", help="For debugging: the kernel runs in this process, and what crashes, crashes all.")
-    ] = False,
+    seed: options.Seed = None,
+    strict: options.Strict = False,
+    timeout: options.Timeout = 30.0,
+    in_process: options.InProcess = False,
     resume: Annotated[
         str, typer.Option(metavar="RUN", autocompletion=completion.interrupted, help="Go on with that interrupted check, by id or folder.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")] = Path("results"),
+    as_json: options.Json = False,
+    out: options.Out = Path("results"),
 ) -> None:
     """Judge a kernel of your own against the built-in ones, and write a Record and a report."""
     began = monotonic()

@@ -23,9 +23,10 @@ def kernel(
 ) -> Callable[[FunctionT], FunctionT]:
     """Says that the function below it is a kernel of `op` for weights in `format` and outputs of `dtype`.
 
-    Its parameters are named after the op's inputs, outputs and axes, or "threads"; it is given those and no others. Outputs that it does
-    not take it returns: one array, a tuple in the op's order, or a dict. `framework` says what arrays it takes and returns: "numpy",
-    "torch" or "cupy"; on a device with a memory of its own "numpy" stands for objects with `__cuda_array_interface__`.
+    Its parameters are named after the op's inputs, outputs and axes, or "threads"; it is given those and no others. Without "threads",
+    NumPy's products take one. Outputs that it does not take it returns: one array, a tuple in the op's order, or a dict. `framework` says
+    what arrays it takes and returns: "numpy", "torch" or "cupy"; on a device with a memory of its own "numpy" stands for objects with
+    `__cuda_array_interface__`.
 
     `workspace` is the scratch memory that a call takes, in bytes: a number, or an expression over the op's axes such as "8 * M * K".
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -38,7 +40,11 @@ class Numpy:
 
     kind = "NumPy array"
 
-    def begin(self, threads: int) -> None: ...
+    def begin(self, threads: int) -> None:
+        for library in _blas():
+            # To be told a number, even the one that it has, makes OpenBLAS start its threads.
+            if library.num_threads != threads:
+                library.set_num_threads(threads)
 
     def array(self, value: Any) -> Any:
         return value
@@ -52,6 +58,14 @@ class Numpy:
         into[...] = value
 
     def wait(self) -> None: ...
+
+
+@cache
+def _blas() -> Sequence[Any]:
+    """The libraries of linear algebra that are loaded when this is first asked, as NumPy's and SciPy's are."""
+    from threadpoolctl import ThreadpoolController
+
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 class _Unmarked:

@@ -246,7 +246,8 @@ class FunctionLaunch:
         self._prefix = name.removesuffix(source.name)
         self._framework = framework
         self._inputs = inputs
-        framework.begin(threads)
+        self.threads_used = threads if "threads" in source.parameters or source.framework == "torch" else 1
+        framework.begin(self.threads_used)
         taken = {tensor.name for tensor in op.inputs if not tensor.axes}
         given = {key: value if key in taken else framework.array(value) for key, value in inputs.items()}
         self._outputs = {key: framework.array(value) for key, value in outputs.items()}
@@ -258,7 +259,6 @@ class FunctionLaunch:
         self._returned = [key for key in self._outputs if key not in self._arguments]
         self.ran = ""
         self.runs = 0
-        self.threads_used = threads if "threads" in source.parameters or source.framework == "torch" else 1
 
     def run(self) -> None:
         """Call it, and keep what it returns. Raises InvalidArgumentError for what is no array of the right kind, dtype and shape."""

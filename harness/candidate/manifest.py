@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tritmark.harness.candidate.expression import Expression, ExpressionError, parse
-from tritmark.harness.candidate.located import Located
+from tritmark.harness.candidate.located import Located, must_be_as_opened, read_text
 from tritmark.harness.errors import UsageError
 from tritmark.harness.spec import Axes, Constraint, MaxSize, MinSize, MultipleOf, Op, Tensor
 from tritmark.harness.suite import nearest
@@ -164,6 +164,23 @@ def check_names(located: Located, at: Mapping[str, int], installed: Installed, o
     if dtype not in dtypes:
         raise located.error(at["dtype"], f"{op} in {format} has no output dtype {dtype!r}; {nearest(dtype, dtypes)}")
     return installed.ops[op]
+
+
+@dataclass(frozen=True, slots=True)
+class WithManifest:
+    """A source or library with a manifest beside it."""
+
+    path: str
+    manifest: str
+    digest: str
+    """SHA-256 of the file as it was opened."""
+
+    def described(self, installed: Installed, *, launched: bool) -> Described:
+        """What the manifest says; `launched` as in read_manifest. Raises UsageError, also for a file that is not as it was opened."""
+        path, beside = Path(self.path), Path(self.manifest)
+        found = read_manifest(path, beside, read_text(beside, "the manifest of a kernel"), installed, launched=launched)
+        must_be_as_opened(path, path.read_bytes(), self.digest)
+        return found
 
 
 def read_manifest(source: Path, manifest: Path, text: str, installed: Installed, *, launched: bool) -> Described:

@@ -19,8 +19,7 @@ import numpy as np
 
 from tritmark.harness.candidate import compiling
 from tritmark.harness.candidate.elf import NotALibraryError, exported
-from tritmark.harness.candidate.located import must_be_as_opened, read_text
-from tritmark.harness.candidate.manifest import Argument, Described, Kind, read_manifest
+from tritmark.harness.candidate.manifest import Argument, Described, Kind, WithManifest
 from tritmark.harness.candidate.unfit import first_nonfinite
 from tritmark.harness.errors import InvalidArgumentError, UsageError
 from tritmark.harness.record import HOST
@@ -35,21 +34,13 @@ if TYPE_CHECKING:
 SUFFIXES = (*compiling.SUFFIXES, ".so")
 
 
-@dataclass(frozen=True, slots=True)
-class NativeFile:
-    """A .c, .cpp or .so with a manifest beside it."""
-
-    path: str
-    manifest: str
-    digest: str
-    """SHA-256 of the file as it was opened."""
+class NativeFile(WithManifest):
+    """A .c, .cpp or .so."""
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
         """Compile it where that is needed. Raises UsageError and CompileError; loads nothing."""
-        path, beside = Path(self.path), Path(self.manifest)
-        kernel = read_manifest(path, beside, read_text(beside, "the manifest of a kernel"), installed, launched=False)
-        must_be_as_opened(path, path.read_bytes(), self.digest)
-        library = _library(path, kernel)
+        kernel = self.described(installed, launched=False)
+        library = _library(kernel)
         data = library.read_bytes()
         _has(kernel, data)
         code = sha256(data).hexdigest()
@@ -57,7 +48,7 @@ class NativeFile:
             key=KernelKey(HOST, kernel.op.name, kernel.format, kernel.dtype),
             name=kernel.name,
             tier=Tier.REFERENCE,
-            summary=f"{kernel.function} of {path.name}",
+            summary=f"{kernel.function} of {kernel.path.name}",
             bind=partial(_bind, kernel, str(library.resolve()), code),
             constraints=kernel.constraints,
             alignment=kernel.alignment,
@@ -71,13 +62,11 @@ class NativeFile:
 
     def warnings(self, installed: Installed) -> str:
         """What the compiler said of it; "" where it had nothing to say."""
-        path, beside = Path(self.path), Path(self.manifest)
-        kernel = read_manifest(path, beside, read_text(beside, "the manifest of a kernel"), installed, launched=False)
-        return compiling.warnings(_library(path, kernel))
+        return compiling.warnings(_library(self.described(installed, launched=False)))
 
 
-def _library(path: Path, kernel: Described) -> Path:
-    return path if path.suffix == ".so" else compiling.compiled(path, kernel.options)
+def _library(kernel: Described) -> Path:
+    return kernel.path if kernel.path.suffix == ".so" else compiling.compiled(kernel.path, kernel.options)
 
 
 def _code(library: str, function: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tritmark.harness import completion, options
 from tritmark.harness.status import INTERRUPTED, UNAVAILABLE
 
 if TYPE_CHECKING:
@@ -28,10 +29,12 @@ class Format(StrEnum):
 def gate(
     base: Annotated[str, typer.Argument(metavar="BASE", help="What to compare with: a revision, a .whl, or a folder of packages.")],
     head: Annotated[str, typer.Argument(metavar="HEAD", help="What may have got slower: the same kinds.")],
-    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="Whose measured workloads.")] = "quick",
-    op: Annotated[str, typer.Option(metavar="GLOB", help="Only these ops.")] = "*",
-    variant: Annotated[str, typer.Option(metavar="GLOB", help="Only these variants: a name, or an id as `list variants` shows it.")] = "*",
-    device: Annotated[str, typer.Option(metavar="GLOB", help="Only these devices.")] = "*",
+    suite: Annotated[
+        str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose measured workloads.")
+    ] = "quick",
+    op: options.Op = "*",
+    variant: options.Variant = "*",
+    device: options.Device = "*",
     threads: Annotated[int, typer.Option(min=1, help="Threads of a kernel on the CPU.")] = 1,
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="For measuring one benchmark; five times that for calls over 1 ms.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritmark.harness import completion
+from tritmark.harness import options
 from tritmark.harness.status import FAILED, PASSED
 
 if TYPE_CHECKING:
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 def soak(
     minutes: Annotated[float, typer.Option(min=0.01, help="How long.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Fixes what is run; not what the faults hit.")] = 0,
-    device: Annotated[
-        str,
-        typer.Option(metavar="GLOB", autocompletion=completion.devices, help="Only these devices; unless told, every one that is there."),
-    ] = "*",
+    device: options.Device = "*",
 ) -> None:
     """Try the harness itself: random Runs while their processes are killed; wrong answers, crashes and lost Runs should be 0."""
     from rich.console import Console

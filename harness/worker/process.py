@@ -38,6 +38,7 @@ _PRELOADED = (
     "tritmark.harness.worker.serve",
     "scipy.stats",
 )
+_PRELOADED_LAST = "tritmark.harness.worker.blas"
 _GRACE_S = 1.0
 _LOOK_S = 0.2
 _LOG_TAIL = 2000
@@ -46,7 +47,7 @@ _LOG_TAIL = 2000
 def prepare() -> None:
     """Start the server that workers are forked from, if it does not run yet."""
     providers = dict.fromkeys(point.module for point in entry_points(group="tritmark.providers"))
-    CONTEXT.set_forkserver_preload([*_PRELOADED, *providers])
+    CONTEXT.set_forkserver_preload([*_PRELOADED, *providers, _PRELOADED_LAST])
     with importing():
         from multiprocessing.forkserver import ensure_running
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
 from tritmark.kernels.absmean_quantize.reference import reference
 
@@ -47,10 +47,6 @@ def _ties(n: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     return mixed
 
 
-def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
-    return dict(inputs)
-
-
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
     return {"codes": ((axes["n"],), "int8"), "scale": ((), "float32")}
 
@@ -73,7 +69,6 @@ OP = Op(
     family=Family.EXACT,
     families=FLOAT_FAMILIES,
     generate=_generate,
-    encode=_encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,

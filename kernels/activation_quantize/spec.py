@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, ROWS, floats
 from tritmark.kernels.activation_quantize.reference import reference
 
@@ -36,10 +36,6 @@ def _ties(M: int, K: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     return x
 
 
-def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
-    return dict(inputs)
-
-
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
     M, K = axes["M"], axes["K"]
     return {"q": ((M, K), "int8"), "scale": ((M,), "float32"), "sum": ((M,), "int32")}
@@ -65,7 +61,6 @@ OP = Op(
     family=Family.EXACT,
     families=FLOAT_FAMILIES,
     generate=_generate,
-    encode=_encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,

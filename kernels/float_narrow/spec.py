@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic
+from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
 from tritmark.kernels.float_narrow.reference import reference
 
@@ -57,10 +57,6 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
     return {"x": values(family, axes["n"], rng)}
 
 
-def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
-    return dict(inputs)
-
-
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
     return {"h": ((axes["n"],), key.dtype)}
 
@@ -79,7 +75,6 @@ OP = Op(
     family=Family.EXACT,
     families=FLOAT_FAMILIES,
     generate=_generate,
-    encode=_encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,

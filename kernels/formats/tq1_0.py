@@ -9,12 +9,9 @@ from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.formats.absmax import absmax
-from tritmark.kernels.formats.base import Format, Scale, Shape
 from tritmark.kernels.formats.bits import slabs
+from tritmark.kernels.formats.ggml_blocks import BLOCK, Blocks
 
-_BLOCK = 256
-_CODE_BYTES = 52
-_BLOCK_BYTES = _CODE_BYTES + 2
 _PARTS = ((0, 160, 0, 5, 32), (160, 240, 32, 5, 16), (240, 256, 48, 4, 4))
 """The three parts of a block: first weight, end of weights, first byte, weights in a byte, bytes. Weight j of a part is in byte j % bytes,
 its digit j // bytes counted from the most significant."""
@@ -41,46 +38,31 @@ _LEGAL = {5: np.isin(np.arange(256), _BYTE[:_DIGITS]), 4: np.isin(np.arange(256)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TQ1(Format):
+class TQ1(Blocks):
     """160 weights in 32 bytes and 80 in 16, five base-3 digits w + 1 to a byte, 16 weights in 4 bytes of four; then the float16 scale d.
 
     `quantize` follows libggml on x86-64, as that of TQ2_0 does. Where a NaN makes it forget the magnitudes before it, a digit may be
     no digit; the bytes are libggml's, and read back as other weights or are refused.
     """
 
-    def packed_shape(self, shape: Shape) -> tuple[int, ...]:
-        """Two axes: N rows of K/256 blocks of 54 bytes."""
-        return shape[0], shape[1] // _BLOCK * _BLOCK_BYTES
-
-    def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
-        n, k = codes.shape
-        out = np.empty((n, k // _BLOCK * _BLOCK_BYTES), np.uint8)
-        blocks = out.reshape(-1, _BLOCK_BYTES)
-        weights = codes.reshape(-1, _BLOCK)
-        for part in slabs(len(blocks), _BLOCK):
+    def _join(self, weights: NDArray[np.int8], body: NDArray[np.uint8]) -> None:
+        for part in slabs(len(body), BLOCK):
             for first, end, at, count, width in _PARTS:
                 digits = weights[part, first:end].reshape(-1, count, width).view(np.uint8)
                 # All sums are modulo 256, as in libggml; the digits' + 1 are added at the end.
                 value = np.full((len(digits), width), _POWERS[:count].sum(), np.uint8)
                 for digit in range(count):
                     value += digits[:, digit] * _POWERS[digit]
-                blocks[part, at : at + width] = _BYTE[value]
-        blocks[:, _CODE_BYTES:] = self._stored(scale).reshape(-1, 1).view(np.uint8)
-        return out
+                body[part, at : at + width] = _BYTE[value]
 
-    def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
-        blocks = packed.reshape(-1, _BLOCK_BYTES)
-        codes = np.empty(shape, np.int8)
-        weights = codes.reshape(-1, _BLOCK)
-        for part in slabs(len(blocks), _BLOCK):
+    def _split(self, body: NDArray[np.uint8], weights: NDArray[np.int8]) -> None:
+        for part in slabs(len(body), BLOCK):
             for first, end, at, count, width in _PARTS:
-                body = blocks[part, at : at + width]
-                self._check(body, part.start, at, count)
+                found = body[part, at : at + width]
+                self._check(found, part.start, at, count)
                 digits = weights[part, first:end].reshape(-1, count, width)
                 for digit in range(count):
-                    digits[:, digit] = _CODE[digit][body]
-        stored = np.ascontiguousarray(blocks[:, _CODE_BYTES:]).view("<f2")
-        return codes, stored.astype(np.float32).reshape(shape[0], -1)
+                    digits[:, digit] = _CODE[digit][found]
 
     def _check(self, body: NDArray[np.uint8], block: int, at: int, count: int) -> None:
         """Refuse bytes that no digits make; `body` are those from byte `at` of the blocks from `block` on."""
@@ -98,11 +80,12 @@ class TQ1(Format):
 
 TQ1_0 = TQ1(
     name="tq1_0",
-    block=_BLOCK,
-    column_multiple=_BLOCK,
+    block=BLOCK,
+    column_multiple=BLOCK,
+    code_bytes=52,
     scale_per="block",
     scale_dtype="float16",
-    rule=lambda x: absmax(x, _BLOCK),
+    rule=lambda x: absmax(x, BLOCK),
     summary="ggml: blocks of 256 weights in 54 bytes, five to a byte, float16 scale each",
     source="libggml 0.25.3, quantize_row_tq1_0_ref",
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, integers, scales
 from tritmark.kernels.i2s_dequantize.reference import reference
 
@@ -16,10 +16,6 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
     # i2s_quantize gives codes from -2 to 1, and kernels take any int8.
     low, high = (-128, 127) if family == "extremes" else (-2, 1)
     return {"q": integers("uniform" if family == "denormals" else family, (axes["n"],), low, high, rng), "scale": scales(family, (), rng)}
-
-
-def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
-    return dict(inputs)
 
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
@@ -43,7 +39,6 @@ OP = Op(
     family=Family.EXACT,
     families=("uniform", "constant", "zero", "extremes", "denormals", "one_nonzero"),
     generate=_generate,
-    encode=_encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic
+from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic
 from tritmark.harness.validate.families import ROWS, floats
 from tritmark.kernels.matmul.reference import reference
 
@@ -36,10 +36,6 @@ def _generate(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> 
         return np.clip(values, -LARGEST, LARGEST).astype(named_dtype(dtype))
 
     return {"a": matrix(axes["M"], axes["K"]), "b": matrix(axes["K"], axes["N"])}
-
-
-def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
-    return dict(inputs)
 
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
@@ -65,7 +61,6 @@ def _op(dtype: str) -> Op:
         family=Family.BOUNDED,
         families=FAMILIES,
         generate=partial(_generate, dtype),
-        encode=_encode,
         outputs_like=_outputs_like,
         reference=reference,
         traffic=partial(_traffic, 4 if dtype == "float32" else 2),

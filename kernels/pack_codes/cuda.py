@@ -1,4 +1,4 @@
-"""The CUDA variants of pack_codes."""
+"""The CUDA variants of pack_codes, and how those of unpack_codes are made, which go the same way back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from tritmark.harness.spec import KernelKey, Tier
+from tritmark.harness.spec import KernelKey, Op, Tier, Variant
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.pack_codes.spec import OP, PACKED_FORMATS, Fits
@@ -14,31 +14,29 @@ from tritmark.kernels.pack_codes.spec import OP, PACKED_FORMATS, Fits
 _THREADS = 256
 _CODES = 16
 """Codes of a thread."""
-KERNELS = {
-    format: Kernel(file="pack_codes/pack.cu", name=f"ternary_gpu_pack_{suffix}", threads=_THREADS, registers=48)
-    for format, suffix in zip(PACKED_FORMATS, ("i2s", "row16", "tq2_0"), strict=True)
-}
 
 
-def _steps(format: str, call: Call) -> tuple[Step, ...]:
-    kernel, N, K = KERNELS[format], call.axes["N"], call.axes["K"]
+def _steps(kernel: Kernel, format: str, arguments: tuple[str, ...], call: Call) -> tuple[Step, ...]:
+    N, K = call.axes["N"], call.axes["K"]
     threads = N * -(-K // 64) * 4 if format == "row16" else N * K // _CODES
     params = call.params(kernel, -(-threads // _THREADS))
     sizes = (np.uint64(N), np.uint64(K)) if format == "row16" else (np.uint64(N * K),)
-    args = (call.inputs["codes"], call.inputs["scales"], call.outputs["packed"], call.bad, *sizes)
+    arrays = {**call.inputs, **call.outputs}
+    args = (*(arrays[name] for name in arguments), call.bad, *sizes)
     return (Step(kernel=kernel, grid=params.grid, block=params.block, args=args),)
 
 
-VARIANTS = tuple(
-    variant(
-        KernelKey(DEVICE, OP.name, format, "uint8"),
-        "v1",
-        Tier.BASELINE,
-        "16 codes a thread, 16-byte loads",
-        (KERNELS[format],),
-        partial(_steps, format),
-        constraints=(Fits(format),),
-        alignment=16,
-    )
-    for format in PACKED_FORMATS
-)
+def variants(op: Op, dtype: str, file: str, verb: str, arguments: tuple[str, ...], summary: str) -> tuple[Variant, ...]:
+    """A variant for each of PACKED_FORMATS, with outputs of that dtype.
+
+    Its kernel is the function ternary_gpu_VERB_FORMAT of `file`, which takes the arrays in the order of `arguments`.
+    """
+    made = []
+    for format, suffix in zip(PACKED_FORMATS, ("i2s", "row16", "tq2_0"), strict=True):
+        kernel = Kernel(file=file, name=f"ternary_gpu_{verb}_{suffix}", threads=_THREADS, registers=48)
+        key, steps = KernelKey(DEVICE, op.name, format, dtype), partial(_steps, kernel, format, arguments)
+        made.append(variant(key, "v1", Tier.BASELINE, summary, (kernel,), steps, constraints=(Fits(format),), alignment=16))
+    return tuple(made)
+
+
+VARIANTS = variants(OP, "uint8", "pack_codes/pack.cu", "pack", ("codes", "scales", "packed"), "16 codes a thread, 16-byte loads")

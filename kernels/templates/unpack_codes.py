@@ -7,10 +7,12 @@ import numpy as np
 from tritmark.harness.candidate import kernel
 
 
-@kernel(op="unpack_codes", format="row16", dtype="int8")
+@kernel(op="unpack_codes", format="row16", dtype="int8", workspace="4 * K + 1024")
 def unpack(packed: Any, codes: Any, scales: Any, N: int, K: int) -> None:
     """packed is uint8, with the scale in the first 4 of its last 64 bytes; codes is int8 (N, K), scales float32 (1, 1)."""
-    words = packed[:-64].reshape(-1, 1, 4)
-    fields = words >> np.array([0, 2, 4, 6], np.uint8).reshape(1, 4, 1) & 3
-    codes[...] = fields.reshape(N, -1)[:, :K].astype(np.int8) - 1
+    shifts = np.array([0, 2, 4, 6], np.uint8).reshape(4, 1)
+    # A row at a time: temporary arrays are memory too.
+    for row, words in enumerate(packed[:-64].reshape(N, -1, 1, 4)):
+        fields = words >> shifts & 3
+        codes[row] = fields.reshape(-1)[:K].view(np.int8) - 1
     scales.reshape(-1).view(np.uint8)[...] = packed[-64:-60]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 
 import numpy as np
@@ -108,6 +108,19 @@ def _gemv_dp4a(kind: int, call: Call) -> tuple[Step, ...]:
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 
+def _instance(name: str, macros: Shape | Rows) -> Kernel:
+    """The function gemm_NAME of NAME.cu with these macros, held to the registers with which a block fits a multiprocessor."""
+    return Kernel(
+        file=f"ternary_matmul/{name}.cu",
+        name=f"gemm_{name}",
+        threads=macros.threads,
+        registers=min(255, 65536 // macros.threads // 8 * 8),
+        shared=SHARED,
+        capability=(8, 0),
+        defines=tuple((each.name.upper(), str(int(getattr(macros, each.name)))) for each in fields(macros)),
+    )
+
+
 # --- gemv: 2 <= M <= 8, on tensor cores --------------------------------------------------------------------------------------------------
 
 GEMV_M = 8
@@ -132,11 +145,6 @@ class Shape:
     def rows(self) -> int:
         """Rows of weights that a block takes at a time."""
         return 8 * self.rows8
-
-    @property
-    def registers(self) -> int:
-        """What a thread may use so that a block fits a multiprocessor."""
-        return min(255, 65536 // self.threads // 8 * 8)
 
     @property
     def one_pass(self) -> bool:
@@ -173,24 +181,7 @@ MANY_LONG = Shape(rows8=3, steps=2, activations=1, flow=2, threads=512)
 ANY = Shape(rows8=2, steps=2, activations=0, flow=0, threads=768)
 SHAPES = (*FEW, FEW_LONG, MANY, MANY_LONG, ANY)
 
-GEMV = {
-    shape: Kernel(
-        file="ternary_matmul/gemv_mma.cu",
-        name="gemm_gemv_mma",
-        threads=shape.threads,
-        registers=shape.registers,
-        shared=SHARED,
-        capability=(8, 0),
-        defines=(
-            ("ROWS8", str(shape.rows8)),
-            ("STEPS", str(shape.steps)),
-            ("ACTIVATIONS", str(shape.activations)),
-            ("FLOW", str(shape.flow)),
-            ("THREADS", str(shape.threads)),
-        ),
-    )
-    for shape in SHAPES
-}
+GEMV = {shape: _instance("gemv_mma", shape) for shape in SHAPES}
 
 
 def gemv_shape(M: int, N: int, K: int, sms: int) -> Shape:
@@ -237,11 +228,6 @@ class Rows:
         """Rows that a warp takes at a time."""
         return 2 * self.pairs * 8 // self.seg
 
-    @property
-    def registers(self) -> int:
-        """What a thread may use so that a block fits a multiprocessor."""
-        return min(255, 65536 // self.threads // 8 * 8)
-
     def chunks(self, K: int) -> int:
         """Chunks of 64 weights that its steps take for a row."""
         whole = 4 * self.seg * self.steps
@@ -262,24 +248,7 @@ TALL = Rows(seg=2, steps=5, pairs=2, threads=384)
 LOOP = Rows(seg=8, steps=2, pairs=1, threads=640, loop=True)
 ROWS_SHAPES = (SHORT, *LONG, TALL, LOOP)
 
-GEMV_ROWS = {
-    shape: Kernel(
-        file="ternary_matmul/gemv_rows.cu",
-        name="gemm_gemv_rows",
-        threads=shape.threads,
-        registers=shape.registers,
-        shared=SHARED,
-        capability=(8, 0),
-        defines=(
-            ("SEG", str(shape.seg)),
-            ("STEPS", str(shape.steps)),
-            ("PAIRS", str(shape.pairs)),
-            ("THREADS", str(shape.threads)),
-            ("LOOP", str(int(shape.loop))),
-        ),
-    )
-    for shape in ROWS_SHAPES
-}
+GEMV_ROWS = {shape: _instance("gemv_rows", shape) for shape in ROWS_SHAPES}
 
 
 def rows_shape(N: int, K: int, sms: int) -> tuple[Rows, int, int] | Shape | None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic, Values
+from tritmark.harness.spec import Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
 from tritmark.kernels.ternary_quantize.reference import GROUPS, reference
 
@@ -45,10 +45,6 @@ def _ties(n: int, block: int, rng: np.random.Generator) -> npt.NDArray[np.float3
     return scaled
 
 
-def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
-    return dict(inputs)
-
-
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
     n, scales = axes["n"], -(-axes["n"] // axes["block"])
     if key.format == "tq2_0" and axes["block"] != GROUPS["tq2_0"][0]:
@@ -77,7 +73,6 @@ OP = Op(
     family=Family.EXACT,
     families=FLOAT_FAMILIES,
     generate=_generate,
-    encode=_encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,

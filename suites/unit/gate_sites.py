@@ -20,7 +20,6 @@ DOUBLE = Op(
     inputs=(Tensor("x", ("n",), "float32", "any"),), outputs=(Tensor("y", ("n",), "float32", "twice x"),),
     family=Family.{family}, families=("normal",),
     generate=lambda axes, family, rng: {{"x": rng.standard_normal(axes["n"], dtype=np.float32)}},
-    encode=lambda inputs, axes, format: dict(inputs),
     outputs_like=lambda axes, key: {{"y": ((axes["n"],), key.dtype)}},
     reference=lambda inputs, axes, key: {{"y": inputs["x"].astype(np.float64) * 2}},
     traffic=lambda axes, key: Traffic(read=4 * axes["n"], written=4 * axes["n"], operations=axes["n"]),

@@ -1,98 +1,43 @@
-"""Guards of the timed loop: audits of fresh data, late outputs, threads, and the clock of the process that holds the expected values."""
+"""Guards of the timed loop: audits of fresh data, late outputs and threads."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from simulated_bench import (
+    AXES,
+    CHANGES,
+    DEVICE,
+    DOUBLE,
+    KEY,
+    MATERIAL,
+    SMALL_TURN,
+    TURN,
+    N,
+    SimulatedClock,
+    SimulatedLaunch,
+    Work,
+    honest,
+    measured,
+)
 
 from tritmark.harness.measure.buffers import Rotation
-from tritmark.harness.record import Performance, Status
-from tritmark.harness.spec import Arrays, Axes, Ceiling, Device, Family, KernelKey, Launch, Op, Tensor, Tier, Traffic, Variant, Workload
+from tritmark.harness.record import Status
+from tritmark.harness.spec import Arrays, Axes, Launch, Tensor, Tier, Variant
 from tritmark.harness.validate.audit import Audited
-from tritmark.harness.validate.cases import Cases, Material
-from tritmark.harness.validate.confirm import Account, audit_faults, confirm, confirmed, lap_faults, part_faults
+from tritmark.harness.validate.cases import Cases
+from tritmark.harness.validate.confirm import audit_faults, confirm, part_faults
 from tritmark.harness.validate.guard_names import GUARDS, caught_by
 from tritmark.harness.validate.performance import Bench
 from tritmark.harness.validate.pieces import exchangeable
-
-KEY = KernelKey("simulated", "double", "none", "int32")
-N = 5000
-AXES = {"n": N}
-TURN = Rotation(nbytes=1 << 19, wanted=1 << 19)
-SMALL_TURN = Rotation(nbytes=1, wanted=1)
-DOUBLE = Op(
-    name="double",
-    summary="y = 2 x",
-    source="this test",
-    axes=("n",),
-    inputs=(Tensor("x", ("n",), "int32", ""),),
-    outputs=(Tensor("y", ("n",), "int32", ""),),
-    family=Family.EXACT,
-    families=("uniform",),
-    generate=lambda axes, family, rng: {"x": rng.integers(-99, 99, axes["n"], dtype=np.int32)},
-    encode=lambda inputs, axes, format: dict(inputs),
-    outputs_like=lambda axes, key: {"y": ((axes["n"],), "int32")},
-    reference=lambda inputs, axes, key: {"y": inputs["x"] * 2},
-    traffic=lambda axes, key: Traffic(read=4 * axes["n"], written=4 * axes["n"], operations=axes["n"]),
-    apart=lambda axes, key: ("n", 1),
-)
-
-
-class SimulatedLaunch:
-    """Takes 20 us by its clock, whatever it does."""
-
-    def __init__(self, work: Callable[[int], Any], cost: float = 20_000) -> None:
-        self.work, self.cost = work, cost
-        self.ran, self.runs, self.threads_used, self.bad = "simulated", 0, 1, -1
-        self.pointer: int | None = 1
-
-    def run(self) -> None:
-        self.runs += 1
-        self.work(self.runs)
-
-
-class SimulatedClock:
-    name = "simulated"
-
-    def sample(self, launches: Sequence[Any], first: int, calls: int) -> int:
-        for call in range(calls):
-            launches[(first + call) % len(launches)].run()
-        return round(sum(launches[(first + call) % len(launches)].cost for call in range(calls)))
-
-
-def probe(buffer: Any, threads: int) -> Launch:
-    return SimulatedLaunch(lambda run: None, cost=buffer.nbytes / 10)
-
-
-DEVICE = Device(
-    type="simulated",
-    summary="",
-    features=frozenset,
-    clock=SimulatedClock,
-    ceilings=lambda: {name: Ceiling(name=name, unit="bytes/s", summary="", bind=probe, work=int) for name in ("read", "write", "compute")},
-    cores=lambda: 1,
-)
-
-
-class Alone:
-    def cores(self) -> float | None:
-        return 0.0
-
-
-MATERIAL = Material(DOUBLE, Workload(op="double", axes=AXES, family="uniform"), 0)
-CHANGES = exchangeable(DOUBLE, KEY, AXES, MATERIAL.logical, tuple(MATERIAL.encoded("none")), np.random.default_rng(0))
 
 
 @pytest.fixture(scope="module")
@@ -103,39 +48,6 @@ def cases() -> Cases:
 def faults_of(cases: Cases, bench: Bench) -> list[str]:
     """What the process with the expected values finds in what a Bench kept."""
     return [*audit_faults(cases, bench.audited, CHANGES), *part_faults(cases, bench.parts, CHANGES)]
-
-
-Work = Callable[[Arrays, Arrays, int], Any]
-
-
-def honest(inputs: Arrays, outputs: Arrays, run: int) -> None:
-    np.multiply(inputs["x"], 2, out=outputs["y"])
-
-
-def measured(
-    cases: Cases, work: Work, *, seed: int = 0, turn: Rotation = TURN, device: Device = DEVICE, cost: float = 20_000
-) -> tuple[Performance, Bench]:
-    """The figures of a kernel that does `work(inputs, outputs, which run)` and takes `cost` nanoseconds."""
-
-    def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-        return SimulatedLaunch(partial(work, inputs, outputs), cost)
-
-    assert cases.second is not None
-    first, second = cases.first.inputs, cases.second.inputs
-    bench = Bench(
-        op=DOUBLE,
-        key=KEY,
-        inputs=first,
-        fresh=second,
-        axes=AXES,
-        device=device,
-        seed=seed,
-        budget_s=0.02,
-        turn=turn,
-        pieces=CHANGES.pieces,
-    )  # fmt: skip
-    variant = Variant(key=KEY, name="simulated", tier=Tier.BASELINE, summary="", bind=bind)
-    return bench.measure(variant, 1), bench
 
 
 # Names
@@ -409,49 +321,6 @@ def test_of_an_op_whose_outputs_hang_together_stretches_are_exchanged(cases: Cas
         assert expected.values == x.sum()
 
 
-# FAIL only where a fresh process says it again
-
-
-def made(reason: str = "", status: Status = Status.PASS) -> Performance:
-    return Performance(status=status, reason=reason, doubted=bool(reason), tests=5)
-
-
-CLOCK = made("guard clock: hot: 1 ns a call are claimed", Status.FAIL)
-FLOOR = made("guard floor: cold: 1 ns a call is under", Status.FAIL)
-WRONG = made("guard audit: hot: y[3] is 4, expected 5; guard clock: hot: 1 ns a call are claimed", Status.FAIL)
-BUSY = made("hot: 1 ns a call are claimed, and it takes 9 ns; others keep the cores busy", Status.AMBIGUOUS)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "status", "doubted"),
-    [
-        (CLOCK, made(), Status.PASS, False),
-        (FLOOR, made(), Status.PASS, False),
-        (BUSY, made(), Status.PASS, False),
-        (CLOCK, CLOCK, Status.FAIL, True),
-        (FLOOR, FLOOR, Status.FAIL, True),
-        (CLOCK, FLOOR, Status.AMBIGUOUS, True),
-        (CLOCK, WRONG, Status.FAIL, True),
-        (BUSY, CLOCK, Status.FAIL, True),
-        (BUSY, BUSY, Status.AMBIGUOUS, True),
-        (CLOCK, BUSY, Status.AMBIGUOUS, True),
-    ],
-)
-def test_what_rests_on_time_has_to_be_said_twice(first: Performance, second: Performance, status: Status, doubted: bool) -> None:
-    found = confirmed(first, lambda: second)
-    assert (found.status, found.doubted) == (status, doubted), found.reason
-    assert (found.tests, found.repeated) == (10, 1)
-    assert not caught_by(found.reason) or status is not Status.PASS
-
-
-@pytest.mark.parametrize("first", [made(), WRONG, made("MemoryError: 1", Status.ERROR)])
-def test_what_is_exact_or_not_doubted_is_not_measured_again(first: Performance) -> None:
-    def never() -> Performance:
-        raise AssertionError
-
-    assert confirmed(first, never) == first
-
-
 # Late outputs and threads
 
 
@@ -489,109 +358,3 @@ def test_a_thread_that_outlives_the_calls_is_found(cases: Cases) -> None:
         thread.join()
     assert performance.status is Status.FAIL
     assert "guard threads: 1 threads that it started outlive its calls" in performance.reason
-
-
-# The other process's clock
-
-
-def spin(ns: float) -> None:
-    """Keep a core busy for that much CPU time."""
-    end = time.thread_time_ns() + ns
-    while time.thread_time_ns() < end:
-        pass
-
-
-def spinning(call_ns: float) -> Callable[[str, int, int], None]:
-    return lambda temperature, rounds, calls: spin(rounds * calls * call_ns)
-
-
-@pytest.mark.parametrize("call_ns", [1000, 100_000, 30_000_000])
-def test_an_honest_time_is_confirmed(call_ns: float) -> None:
-    faults, doubts = lap_faults(spinning(call_ns), call_ns, 1, 1, os.getpid())
-    assert not faults
-    assert all("others keep the cores busy" in doubt for doubt in doubts)
-
-
-@pytest.mark.parametrize("call_ns", [1000, 100_000, 30_000_000])
-def test_a_tenth_of_the_time_is_refuted(call_ns: float) -> None:
-    faults, _ = lap_faults(spinning(call_ns), call_ns / 10, 1, 1, os.getpid())
-    assert len(faults) == 1
-    assert faults[0].startswith(f"guard clock: hot: {call_ns / 10:.0f} ns a call are claimed")
-
-
-def test_work_that_others_do_while_the_process_waits_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritmark.harness.validate.confirm.Others", Alone)
-    faults, _ = lap_faults(lambda temperature, rounds, calls: time.sleep(rounds * calls * 1e-4), 1e4, 1, 1, os.getpid())
-    assert len(faults) == 1
-    assert "guard clock" in faults[0]
-
-
-def test_an_absurd_claim_makes_no_lap_of_hours() -> None:
-    made = 0
-
-    def lap(temperature: str, rounds: int, calls: int) -> None:
-        nonlocal made
-        made += rounds * calls
-        spin(rounds * calls * 1e6)
-
-    faults, _ = lap_faults(lap, 1.0, 1, 1, os.getpid())
-    assert faults
-    assert made < 2000
-
-
-def test_a_second_thread_is_counted_by_its_work() -> None:
-    def shared(temperature: str, rounds: int, calls: int) -> None:
-        block = bytes(1 << 16)
-
-        def work() -> None:
-            for _ in range(rounds * calls):
-                hashlib.sha256(block)  # without the interpreter's lock
-
-        other = threading.Thread(target=work)
-        other.start()
-        work()
-        other.join()
-
-    faults, _ = lap_faults(shared, 1e5, 20, 1, os.getpid())
-    assert "guard threads: 2 threads work in its calls, and 1 were allowed" in faults
-    faults, _ = lap_faults(shared, 1e5, 20, 2, os.getpid())
-    assert not any("guard threads" in fault for fault in faults)
-
-
-@pytest.fixture
-def busy() -> Iterator[subprocess.Popen[bytes]]:
-    code = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\nprint(1, flush=True)\ninput()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        yield process
-        process.communicate(b"\n")
-
-
-def test_the_account_of_another_process_is_that_of_the_kernel(busy: subprocess.Popen[bytes]) -> None:
-    assert busy.stdout is not None
-    busy.stdout.readline()
-    found = Account.of(busy.pid)
-    assert found is not None
-    assert 0.2e9 <= found.total < 2e9
-    assert sum(found.threads.values()) <= found.total
-    assert found.since(Account(0, {}, {})).at_work == 1
-    assert Account.of(None) is None
-    assert Account.of(2**22 + 1) is None  # no process has that number
-
-
-def test_doubts_make_it_ambiguous_and_faults_make_it_fail(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
-    performance, bench = measured(cases, honest)
-    told: tuple[list[str], list[str]] = ([], ["others keep the cores busy"])
-    monkeypatch.setattr("tritmark.harness.validate.confirm.lap_faults", lambda *args: told)
-    judged = partial(
-        confirm, parts=bench.parts, exchangeable=CHANGES, audited=bench.audited, cases=cases, lap=bench.lap, threads=1, pid=None
-    )
-    assert judged(performance).status is Status.AMBIGUOUS
-    failed = performance.model_copy(update={"status": Status.FAIL, "reason": "guard floor: cold"})
-    assert judged(failed).status is Status.FAIL
-    told = (["guard clock: hot"], [])
-    assert judged(performance).status is Status.FAIL
-    assert caught_by(judged(failed).reason) == {"clock", "floor"}
-    told = ([], [])
-    # Where nothing runs in a process, one clock, and cold beside hot; else clock and threads at work, hot and cold.
-    assert judged(performance) == performance.model_copy(update={"tests": performance.tests + 2})
-    assert judged(performance, pid=1).tests == performance.tests + 5

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from tritmark.harness.candidate.elf import NotALibraryError, exported
 from tritmark.harness.candidate.functions import PythonFunctions
@@ -479,6 +480,16 @@ def test_a_framework_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pyte
     (variant,) = variants(python(tmp_path, FUNCTION.replace('"float32")', '"float32", framework="cupy")')))
     with pytest.raises(UsageError, match=r"cupy cannot be imported.*pip install cupy"):
         bound(variant)
+
+
+@pytest.mark.parametrize(("parameters", "expected"), [("q, scale, x", 1), ("q, scale, x, threads", 2)])
+def test_products_of_numpy_take_the_threads_that_a_function_may_use(tmp_path: Path, parameters: str, expected: int) -> None:
+    (variant,) = variants(python(tmp_path, FUNCTION.replace("q, scale, x)", f"{parameters})", 1)))
+    inputs = {"q": np.zeros(5, np.int8), "scale": np.float32(1)}
+    with threadpool_limits(3, user_api="blas"):
+        launch = variant.bind(inputs, {"x": np.zeros(5, np.float32)}, {"n": 5}, 2)
+        assert launch.threads_used == expected
+        assert {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"} == {expected}
 
 
 def test_bfloat16_and_float16_reach_functions(tmp_path: Path) -> None:

@@ -193,7 +193,6 @@ TRIPLE = Op(
     family=Family.EXACT,
     families=("normal",),
     generate=generate,
-    encode=lambda inputs, axes, format: dict(inputs),
     outputs_like=lambda axes, key: {"y": ((axes["m"], axes["n"]), "float32")},
     reference=reference,
     traffic=lambda axes, key: Traffic(read=4 * axes["m"] * axes["n"], written=4 * axes["m"] * axes["n"], operations=axes["m"] * axes["n"]),

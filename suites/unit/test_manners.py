@@ -174,6 +174,7 @@ def completed(line: str, cwd: Path) -> list[str]:
 
 def test_bash_is_offered_what_there_is(tmp_path: Path) -> None:
     assert completed("tritmark run --op i2s_d", tmp_path) == ["i2s_dequantize"]
+    assert completed("tritmark gate main HEAD --op i2s_d", tmp_path) == ["i2s_dequantize"]
     (tmp_path / "results/runs").mkdir(parents=True)
     (tmp_path / "results/runs/20250102T000000Z-00000002.json").touch()
     assert completed("tritmark verify 2025", tmp_path) == ["20250102T000000Z-00000002"]

@@ -402,7 +402,6 @@ DOUBLE = Op(
     family=Family.EXACT,
     families=("uniform",),
     generate=lambda axes, family, rng: {"x": rng.integers(0, 99, axes["n"], dtype=np.int32), "scalar": 3},
-    encode=lambda inputs, axes, format: dict(inputs),
     outputs_like=lambda axes, key: {"y": ((axes["n"],), "int32")},
     reference=double_reference,
     traffic=lambda axes, key: Traffic(read=4 * axes["n"], written=4 * axes["n"], operations=axes["n"]),

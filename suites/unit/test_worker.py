@@ -26,7 +26,7 @@ from tritmark.harness.worker import Workers
 from tritmark.harness.worker.channel import LARGE
 
 sys.path.insert(0, str(Path(__file__).parent))  # workers have the same path, and import what a task is defined in
-from worker_tasks import forged, hoard, identify, its_cores, last_words, summed  # type: ignore[import-not-found]
+from worker_tasks import forged, hoard, identify, its_cores, last_words, summed, threads_of_a_product  # type: ignore[import-not-found]
 
 FILE = PythonFile(str(Path(__file__).with_name("faulty_candidates.py")))
 TIMEOUT_S = 0.5
@@ -93,6 +93,11 @@ def test_it_has_every_core_that_the_harness_had(workers: Workers) -> None:
     finally:
         os.sched_setaffinity(0, before)
         workers.renew(variant)
+
+
+def test_products_of_numpy_take_one_thread(workers: Workers) -> None:
+    workers.renew(named(workers.installed, "honest"))
+    assert workers.of(named(workers.installed, "honest")).call("multiplying", threads_of_a_product) == 1
 
 
 def test_its_memory_is_not_counted_from_here(workers: Workers) -> None:

@@ -117,6 +117,13 @@ def leave(site: Site, what: str) -> None:
         locale.setlocale(locale.LC_ALL, "C.UTF-8" if now == "C" else "C")
 
 
+def threads_of_a_product(site: Site) -> int:
+    """Threads of the process once NumPy has multiplied matrices that it would share among several."""
+    ones = np.ones((1024, 1024), np.float32)
+    assert (ones @ ones == 1024).all()
+    return len(os.listdir("/proc/self/task"))
+
+
 def two_threads(site: Site) -> None:
     for _ in range(2):
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start()

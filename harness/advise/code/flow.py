@@ -89,7 +89,8 @@ def flow(instructions: Sequence[Instruction]) -> Flow:
         for head in following[block]:
             itself = head == block and len(blocks[block]) == 1
             if not itself and _dominates(head, block, dominator):
-                loops.setdefault(head, {head}).update(_body(head, block, before))
+                # The blocks from which the end can be reached without passing the head.
+                loops.setdefault(head, {head}).update(_reachable(block, before, {head}))
     depth = {block: sum(block in body for body in loops.values()) for block in order}
     innermost = tuple(
         Loop(tuple(each for number in sorted(body) for each in blocks[number]), depth[head])
@@ -131,8 +132,8 @@ def _graph(instructions: Sequence[Instruction]) -> tuple[Blocks, list[list[int]]
     return blocks, following
 
 
-def _reachable(start: int, following: list[list[int]], seen: set[int]) -> set[int]:
-    """`seen`, with every block that can be reached from `start` added."""
+def _reachable(start: int, following: list[list[int]] | dict[int, list[int]], seen: set[int]) -> set[int]:
+    """`seen`, with every block that can be reached from `start` without passing one of these added."""
     waiting = [start]
     while waiting:
         block = waiting.pop()
@@ -191,14 +192,3 @@ def _dominates(head: int, block: int, dominator: dict[int, int]) -> bool:
             return False
         block = dominator[block]
     return True
-
-
-def _body(head: int, end: int, before: dict[int, list[int]]) -> set[int]:
-    """The blocks from which `end` can be reached without passing `head`."""
-    body, waiting = {head}, [end]
-    while waiting:
-        block = waiting.pop()
-        if block not in body:
-            body.add(block)
-            waiting += before[block]
-    return body

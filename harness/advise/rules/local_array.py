@@ -5,32 +5,22 @@ from __future__ import annotations
 from tritmark.harness.advise.code import facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rule import Finding, Rule
-from tritmark.harness.advise.rules.spills import LOCAL
-from tritmark.harness.record import Fact
+from tritmark.harness.advise.rules.spills import without_local
+from tritmark.harness.record import Fact, Function
+
+
+def _told(function: Function) -> tuple[Fact, ...]:
+    if not function.stack or function.spilled != 0:
+        return ()
+    return (
+        Fact(name="bytes of stack of a thread", value=str(function.stack), source="code.functions"),
+        Fact(name="bytes spilled", value="0", source="ptxas -v"),
+    )
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.functions(evidence):
-        if not function.stack or function.spilled != 0 or not facts.far(evidence):
-            continue
-        counts = facts.busy(function)
-        local = facts.number(counts, LOCAL)
-        found = facts.promised(evidence, facts.saved(counts, local)) if local else None
-        if found is None:
-            continue
-        return Finding(
-            evidence=(
-                facts.of(function),
-                Fact(name="bytes of stack of a thread", value=str(function.stack), source="code.functions"),
-                Fact(name="bytes spilled", value="0", source="ptxas -v"),
-                facts.counts("loads and stores of local memory", local, counts, function),
-                facts.distance(evidence),
-            ),
-            gain=found,
-            edit="unroll the loop that indexes the array (#pragma unroll, constant bounds), choose by comparisons, or move it to "
-            "shared memory",
-        )
-    return None
+    edit = "unroll the loop that indexes the array (#pragma unroll, constant bounds), choose by comparisons, or move it to shared memory"
+    return without_local(evidence, _told, edit)
 
 
 RULE = Rule(

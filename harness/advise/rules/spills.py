@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tritmark.harness.advise.code import facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rule import Finding, Rule
-from tritmark.harness.record import Fact
+from tritmark.harness.record import Fact, Function
 
 LOCAL = ("LDL", "STL")
 """Loads from, and stores to, local memory."""
 
 
-def _judge(evidence: Evidence) -> Finding | None:
+def without_local(evidence: Evidence, told: Callable[[Function], tuple[Fact, ...]], edit: str) -> Finding | None:
+    """What it brings to take LOCAL out of the first function that has it where it runs most, and of which `told` has facts to tell."""
     for function in facts.functions(evidence):
-        if not function.spilled or not facts.far(evidence):
+        known = told(function)
+        if not known or not facts.far(evidence):
             continue
         counts = facts.busy(function)
         local = facts.number(counts, LOCAL)
         found = facts.promised(evidence, facts.saved(counts, local)) if local else None
         if found is None:
             continue
-        return Finding(
-            evidence=(
-                facts.of(function),
-                Fact(name="bytes spilled and loaded back", value=str(function.spilled), source="ptxas -v"),
-                Fact(name="registers of a thread", value=str(function.registers), source="code.functions"),
-                facts.counts("loads and stores of local memory", local, counts, function),
-                facts.distance(evidence),
-            ),
-            gain=found,
-            edit="take a smaller tile a thread (fewer accumulators), raise what __launch_bounds__ or -maxrregcount leaves, or unroll less",
-        )
+        named = facts.counts("loads and stores of local memory", local, counts, function)
+        return Finding(evidence=(facts.of(function), *known, named, facts.distance(evidence)), gain=found, edit=edit)
     return None
+
+
+def _told(function: Function) -> tuple[Fact, ...]:
+    if not function.spilled:
+        return ()
+    return (
+        Fact(name="bytes spilled and loaded back", value=str(function.spilled), source="ptxas -v"),
+        Fact(name="registers of a thread", value=str(function.registers), source="code.functions"),
+    )
+
+
+def _judge(evidence: Evidence) -> Finding | None:
+    edit = "take a smaller tile a thread (fewer accumulators), raise what __launch_bounds__ or -maxrregcount leaves, or unroll less"
+    return without_local(evidence, _told, edit)
 
 
 RULE = Rule(

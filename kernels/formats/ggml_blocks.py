@@ -1,0 +1,47 @@
+"""What ggml's ternary formats share: blocks of weights of a row, each with its codes and then its scale as float16."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritmark.kernels.formats.base import Format, Scale, Shape
+
+BLOCK = 256
+"""Weights of a block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks(Format):
+    """Blocks of BLOCK weights in `code_bytes` bytes and a float16 scale d."""
+
+    code_bytes: int
+
+    def packed_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Two axes: N rows of K/256 blocks."""
+        return shape[0], shape[1] // BLOCK * (self.code_bytes + 2)
+
+    @abstractmethod
+    def _join(self, weights: NDArray[np.int8], body: NDArray[np.uint8]) -> None:
+        """Write the bytes of weights (blocks, BLOCK) into `body` (blocks, code_bytes), which is strided."""
+
+    @abstractmethod
+    def _split(self, body: NDArray[np.uint8], weights: NDArray[np.int8]) -> None:
+        """The way back."""
+
+    def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
+        out = np.empty(self.packed_shape(codes.shape), np.uint8)
+        blocks = out.reshape(-1, self.code_bytes + 2)
+        self._join(codes.reshape(-1, BLOCK), blocks[:, : self.code_bytes])
+        blocks[:, self.code_bytes :] = self._stored(scale).reshape(-1, 1).view(np.uint8)
+        return out
+
+    def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
+        blocks = packed.reshape(-1, self.code_bytes + 2)
+        codes = np.empty(shape, np.int8)
+        self._split(blocks[:, : self.code_bytes], codes.reshape(-1, BLOCK))
+        stored = np.ascontiguousarray(blocks[:, self.code_bytes :]).view("<f2")
+        return codes, stored.astype(np.float32).reshape(shape[0], -1)

@@ -1,0 +1,174 @@
+"""What confirms a figure: another process's clock and expected values, and a fresh process where time alone speaks against it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+from simulated_bench import CHANGES, KEY, MATERIAL, honest, measured
+
+from tritmark.harness.record import Performance, Status
+from tritmark.harness.validate.confirm import Account, confirm, confirmed, lap_faults
+from tritmark.harness.validate.guard_names import caught_by
+
+
+class Alone:
+    def cores(self) -> float | None:
+        return 0.0
+
+
+# FAIL only where a fresh process says it again
+
+
+def made(reason: str = "", status: Status = Status.PASS) -> Performance:
+    return Performance(status=status, reason=reason, doubted=bool(reason), tests=5)
+
+
+CLOCK = made("guard clock: hot: 1 ns a call are claimed", Status.FAIL)
+FLOOR = made("guard floor: cold: 1 ns a call is under", Status.FAIL)
+WRONG = made("guard audit: hot: y[3] is 4, expected 5; guard clock: hot: 1 ns a call are claimed", Status.FAIL)
+BUSY = made("hot: 1 ns a call are claimed, and it takes 9 ns; others keep the cores busy", Status.AMBIGUOUS)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "status", "doubted"),
+    [
+        (CLOCK, made(), Status.PASS, False),
+        (FLOOR, made(), Status.PASS, False),
+        (BUSY, made(), Status.PASS, False),
+        (CLOCK, CLOCK, Status.FAIL, True),
+        (FLOOR, FLOOR, Status.FAIL, True),
+        (CLOCK, FLOOR, Status.AMBIGUOUS, True),
+        (CLOCK, WRONG, Status.FAIL, True),
+        (BUSY, CLOCK, Status.FAIL, True),
+        (BUSY, BUSY, Status.AMBIGUOUS, True),
+        (CLOCK, BUSY, Status.AMBIGUOUS, True),
+    ],
+)
+def test_what_rests_on_time_has_to_be_said_twice(first: Performance, second: Performance, status: Status, doubted: bool) -> None:
+    found = confirmed(first, lambda: second)
+    assert (found.status, found.doubted) == (status, doubted), found.reason
+    assert (found.tests, found.repeated) == (10, 1)
+    assert not caught_by(found.reason) or status is not Status.PASS
+
+
+@pytest.mark.parametrize("first", [made(), WRONG, made("MemoryError: 1", Status.ERROR)])
+def test_what_is_exact_or_not_doubted_is_not_measured_again(first: Performance) -> None:
+    def never() -> Performance:
+        raise AssertionError
+
+    assert confirmed(first, never) == first
+
+
+# The other process's clock
+
+
+def spin(ns: float) -> None:
+    """Keep a core busy for that much CPU time."""
+    end = time.thread_time_ns() + ns
+    while time.thread_time_ns() < end:
+        pass
+
+
+def spinning(call_ns: float) -> Callable[[str, int, int], None]:
+    return lambda temperature, rounds, calls: spin(rounds * calls * call_ns)
+
+
+@pytest.mark.parametrize("call_ns", [1000, 100_000, 30_000_000])
+def test_an_honest_time_is_confirmed(call_ns: float) -> None:
+    faults, doubts = lap_faults(spinning(call_ns), call_ns, 1, 1, os.getpid())
+    assert not faults
+    assert all("others keep the cores busy" in doubt for doubt in doubts)
+
+
+@pytest.mark.parametrize("call_ns", [1000, 100_000, 30_000_000])
+def test_a_tenth_of_the_time_is_refuted(call_ns: float) -> None:
+    faults, _ = lap_faults(spinning(call_ns), call_ns / 10, 1, 1, os.getpid())
+    assert len(faults) == 1
+    assert faults[0].startswith(f"guard clock: hot: {call_ns / 10:.0f} ns a call are claimed")
+
+
+def test_work_that_others_do_while_the_process_waits_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritmark.harness.validate.confirm.Others", Alone)
+    faults, _ = lap_faults(lambda temperature, rounds, calls: time.sleep(rounds * calls * 1e-4), 1e4, 1, 1, os.getpid())
+    assert len(faults) == 1
+    assert "guard clock" in faults[0]
+
+
+def test_an_absurd_claim_makes_no_lap_of_hours() -> None:
+    made = 0
+
+    def lap(temperature: str, rounds: int, calls: int) -> None:
+        nonlocal made
+        made += rounds * calls
+        spin(rounds * calls * 1e6)
+
+    faults, _ = lap_faults(lap, 1.0, 1, 1, os.getpid())
+    assert faults
+    assert made < 2000
+
+
+def test_a_second_thread_is_counted_by_its_work() -> None:
+    def shared(temperature: str, rounds: int, calls: int) -> None:
+        block = bytes(1 << 16)
+
+        def work() -> None:
+            for _ in range(rounds * calls):
+                hashlib.sha256(block)  # without the interpreter's lock
+
+        other = threading.Thread(target=work)
+        other.start()
+        work()
+        other.join()
+
+    faults, _ = lap_faults(shared, 1e5, 20, 1, os.getpid())
+    assert "guard threads: 2 threads work in its calls, and 1 were allowed" in faults
+    faults, _ = lap_faults(shared, 1e5, 20, 2, os.getpid())
+    assert not any("guard threads" in fault for fault in faults)
+
+
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[bytes]]:
+    code = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\nprint(1, flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield process
+        process.communicate(b"\n")
+
+
+def test_the_account_of_another_process_is_that_of_the_kernel(busy: subprocess.Popen[bytes]) -> None:
+    assert busy.stdout is not None
+    busy.stdout.readline()
+    found = Account.of(busy.pid)
+    assert found is not None
+    assert 0.2e9 <= found.total < 2e9
+    assert sum(found.threads.values()) <= found.total
+    assert found.since(Account(0, {}, {})).at_work == 1
+    assert Account.of(None) is None
+    assert Account.of(2**22 + 1) is None  # no process has that number
+
+
+def test_doubts_make_it_ambiguous_and_faults_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = MATERIAL.cases(KEY)
+    performance, bench = measured(cases, honest)
+    told: tuple[list[str], list[str]] = ([], ["others keep the cores busy"])
+    monkeypatch.setattr("tritmark.harness.validate.confirm.lap_faults", lambda *args: told)
+    judged = partial(
+        confirm, parts=bench.parts, exchangeable=CHANGES, audited=bench.audited, cases=cases, lap=bench.lap, threads=1, pid=None
+    )
+    assert judged(performance).status is Status.AMBIGUOUS
+    failed = performance.model_copy(update={"status": Status.FAIL, "reason": "guard floor: cold"})
+    assert judged(failed).status is Status.FAIL
+    told = (["guard clock: hot"], [])
+    assert judged(performance).status is Status.FAIL
+    assert caught_by(judged(failed).reason) == {"clock", "floor"}
+    told = ([], [])
+    # Where nothing runs in a process, one clock, and cold beside hot; else clock and threads at work, hot and cold.
+    assert judged(performance) == performance.model_copy(update={"tests": performance.tests + 2})
+    assert judged(performance, pid=1).tests == performance.tests + 5
