@@ -274,8 +274,8 @@ def faults(seen: Observed) -> dict[str, str]:
     """What is held against the kernel, in words, by what kind it is."""
     where = "device" if seen.own_memory else "host"
     told = {
-        "leak of calls": "; ".join(_leaks(seen.calls, "a call", "calls")),
-        "leak of launches": "; ".join(_leaks(seen.launches, "of each launch that was dropped", "launches")),
+        "leak of calls": "; ".join(_leaks(seen.calls, "a call", "calls").values()),
+        "leak of launches": "; ".join(_leaks(seen.launches, "of each launch that was dropped", "launches").values()),
     }
     peaks, least = (seen.device_peaks, seen.device_floor) if seen.own_memory else (seen.host_peaks, seen.host_floor)
     taken, overhead = min(peaks, default=None), _overhead(seen)
@@ -302,7 +302,8 @@ def judged(seen: Observed, held_against: Mapping[str, str] | None = None, *, bit
     """
     found = faults(seen) if held_against is None else held_against
     told = seen.calls.last
-    slopes = [slope for series in ("heap", "resident", "mapped", "kernel") if (slope := _slope(told, series)) is not None]
+    slopes = {name: slope for name in ("heap", "resident", "mapped", "kernel") if (slope := _slope(told, name)) is not None}
+    leaking = {name: slopes[name] for name in _leaks(seen.calls, "a call", "calls") if name in slopes} or slopes
     series = sum(len(each.last.series) for each in (seen.calls, seen.launches))
     return MemoryUse(
         status=Status.FAIL if found else Status.PASS,
@@ -317,7 +318,7 @@ def judged(seen: Observed, held_against: Mapping[str, str] | None = None, *, bit
         allocated=seen.allocated,
         page_faults=_faults(told),
         calls=told.calls,
-        leak=max(slopes, key=lambda slope: slope.low, default=None),
+        leak=max(leaking.values(), key=lambda slope: slope.low, default=None),
         device_leak=_slope(told, "device"),
         bits_per_weight=bits_per_weight,
         overhead=_overhead(seen),
@@ -385,9 +386,9 @@ def _at_once(search: Search, name: str) -> bool:
     return search.growth(name) >= STEPS if name == "descriptors" else slope.low >= mmap.PAGESIZE
 
 
-def _leaks(found: Searches, unit: str, things: str) -> list[str]:
-    """What grows for certain, in words."""
-    told: list[str] = []
+def _leaks(found: Searches, unit: str, things: str) -> dict[str, str]:
+    """What grows for certain, in words, by its series."""
+    told: dict[str, str] = {}
     for name, words in _WORDS.items():
         slope = _slope(found.last, name)
         if slope is not None and found.idle is not None and found.last.growth(name) > found.idle.growth(name) and _goes_on(found, name):
@@ -395,7 +396,7 @@ def _leaks(found: Searches, unit: str, things: str) -> list[str]:
             if told and name in {"resident", "mapped"}:
                 continue
             interval = f"(95 %: {slope.low:.1f} to {slope.high:.1f})"
-            told.append(f"{words.format(f'{slope.median:.1f}')} {unit} {interval} over {found.last.calls} {things}")
+            told[name] = f"{words.format(f'{slope.median:.1f}')} {unit} {interval} over {found.last.calls} {things}"
     return told
 
 
