@@ -1,10 +1,10 @@
 """Test cases drawn at random, so that whatever one shape, layout, thread count or kind of value triggers has its chance in every Record.
 
 In half of the cases an axis takes every residue modulo RESIDUES equally often (a Latin hypercube: shuffled decks, dealt anew when they are
-empty), in the others every power of two up to that as its greatest divisor of this kind. Families, thread counts and layouts are dealt in
-the same way. What meets what is steered: of several cases that could be dealt next, the one with most pairs of
-classes (see coverage) that no case had yet is taken, so that all pairs meet early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system",
-IEEE Transactions on Software Engineering 23, 1997).
+empty), in the others every power of two up to that as its greatest divisor of this kind. Families, thread counts, layouts, each array's
+address modulo a cache line, the distance of its rows, and what all of an input is (see salts) are dealt in the same way. What meets what is
+steered: of several cases that could be dealt next, the one with most pairs of classes (see coverage) that no case had yet is taken, so that
+all pairs meet early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system", IEEE Transactions on Software Engineering 23, 1997).
 
 Shapes that a kernel's constraints or a format refuse are rounded to ones that they admit, never dropped.
 """
@@ -24,6 +24,8 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Axes, MaxSize, MinSize, MultipleOf, Op, Sizes, Tensor, Variant, Workload
 from tritmark.harness.validate.coverage import Tally, axis_class, classes, factors
 from tritmark.harness.validate.placement import Placement, named
+from tritmark.harness.validate.salts import kinds
+from tritmark.harness.worker.shared import Edge
 
 RESIDUES = 128
 """Residues of an axis that are dealt equally often: twice the widest vector of any instruction set, in bytes."""
@@ -33,6 +35,21 @@ THREADS = (1, 2, 3, 4, 5, 6, 7, 8)
 
 LAYOUTS = ("aligned", "one array off", "every array off", "ragged rows")
 """How arrays lie: at multiples of the alignment, one of them elsewhere, each at an offset of its own, and with rows apart."""
+
+_OFF = ("every array off", "ragged rows")
+"""Layouts that are dealt twice as often as the others: in them each array has an address of its own."""
+
+_LINE = 64
+"""Bytes modulo which addresses and, in elements, distances of rows are dealt: a cache line, and the widest vector."""
+
+_FLUSH = 0.5
+"""Of the cases whose arrays lie before a page that traps: how often they end right there, where each has an address of its own."""
+
+_NAMED_GAP = 0.25
+"""How often rows lie a listed number of elements apart, and not at a distance that is dealt."""
+
+_SALTED, _MOST_SALTED = 0.6, 0.3
+"""Of how many inputs of a set of data all is of a kind, and of one how often at most: some faults need several inputs of a family."""
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -72,10 +89,17 @@ class Drawn:
     placement: Placement
     seed: int
     """Of its data, and of what else is random about it."""
+    salts: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+    """Of each of its two sets of data: what all of some inputs is, by their names; see salts."""
 
     def __str__(self) -> str:
         shape = ", ".join(f"{axis}={size}" for axis, size in self.axes.items())
         return f"{shape} ({self.family}, {self.layout}, {self.threads} thread{'s' * (self.threads > 1)})"
+
+
+def edge_of(number: int) -> Edge:
+    """Which end of the arrays lies at a page that traps in the case of that number."""
+    return "start" if number % 2 else "end"
 
 
 class _Deck(Generic[T]):
@@ -155,9 +179,14 @@ class Drawer:
         self._families = _Deck(op.families, self._rng)
         self._threads = _Deck(tuple(dict.fromkeys((*THREADS, cores))) if threaded else (cores,), self._rng)
         self._ragged = [tensor for tensor in op.inputs if tensor.rows_apart and tensor.name not in variant.dense]
-        self._layouts = _Deck(LAYOUTS if self._ragged else LAYOUTS[:-1], self._rng)
-        self._arrays = [tensor for tensor in (*op.inputs, *op.outputs) if tensor.axes]
-        self.tally = Tally(factors(op, self._threads.members, self._layouts.members))
+        layouts = LAYOUTS if self._ragged else LAYOUTS[:-1]
+        self._layouts = _Deck((*layouts, *(each for each in _OFF if each in layouts)), self._rng)
+        self._arrays = [*(tensor for tensor in op.inputs if tensor.axes), *op.outputs]
+        self._addresses = {tensor.name: _Deck(range(0, _LINE, self._step(tensor)), self._rng) for tensor in self._arrays}
+        self._one_off = _Deck([name for name, deck in self._addresses.items() if len(deck.members) > 1], self._rng)
+        self._strides = {tensor.name: _Deck(range(_LINE), self._rng) for tensor in self._ragged}
+        self._salts = {tensor.name: _Deck(tuple(kinds(tensor)), self._rng) for tensor in op.inputs}
+        self.tally = Tally(factors(op, self._threads.members, layouts))
         self._dealt = 0
         self.refused: set[str] = set()
         """Classes that the constraints do not admit, as far as was tried."""
@@ -232,7 +261,8 @@ class Drawer:
         rounded = fitting(self._op, self._variant, axes)
         if rounded is None:
             return None
-        return self._taken(Drawn(self._number, rounded, family, threads, layout, self._placed(layout), self._seed()))
+        placement, salts = self._placed(layout, rounded), (self._dealt_salts(), self._dealt_salts())
+        return self._taken(Drawn(self._number, rounded, family, threads, layout, placement, self._seed(), salts))
 
     def _taken(self, case: Drawn) -> Drawn:
         self._number += 1
@@ -259,22 +289,35 @@ class Drawer:
         # With two axes the product is no more than the elements of a matrix, or, of blocks, no work at all.
         return elements > _MOST_ELEMENTS or (len(axes) > 2 and prod(axes.values()) > _MOST_WORK)
 
-    def _placed(self, layout: str) -> Placement:
-        rng, names = self._rng, [tensor.name for tensor in self._arrays]
-        if layout == "aligned":
+    def _placed(self, layout: str, axes: Axes) -> Placement:
+        """Where arrays lie: each array takes every address modulo _LINE, and every distance of its rows, equally often."""
+        rng = self._rng
+        if layout == "aligned" or (layout == "one array off" and not self._one_off.members):
             return Placement()
-        flush = bool(rng.random() < 0.5)
         if layout == "one array off":
-            return Placement({str(rng.choice(names)): int(rng.integers(1, 64))}, flush=False)
-        offsets = {name: int(rng.integers(64)) for name in names}
-        gaps = {tensor.name: self._gap(tensor) for tensor in self._ragged if layout == "ragged rows"}
+            name = self._one_off.deal()
+            return Placement({name: self._addresses[name].deal() or self._addresses[name].deal()}, flush=False)
+        # What lies flush begins where its size has it, so nothing is dealt for it.
+        flush = bool(edge_of(self._number) == "end" and rng.random() < _FLUSH)
+        offsets = {name: int(rng.integers(_LINE)) if flush else deck.deal() for name, deck in self._addresses.items()}
+        gaps = {tensor.name: self._gap(tensor, axes) for tensor in self._ragged if layout == "ragged rows"}
         return Placement(offsets, gaps, flush=flush)
 
-    def _gap(self, tensor: Tensor) -> int:
-        """Bytes: a few odd elements, a vector, a cache line, or many."""
+    def _dealt_salts(self) -> dict[str, str]:
+        often = min(_MOST_SALTED, _SALTED / len(self._salts))
+        return {name: deck.deal() for name, deck in self._salts.items() if self._rng.random() < often}
+
+    def _gap(self, tensor: Tensor, axes: Axes) -> int:
+        """Bytes: a few odd elements, a vector, a cache line, or many; or as many as make the distance of rows what is dealt."""
         itemsize = _itemsize(tensor, self._variant)
-        elements = int(self._rng.choice([1, 2, 3, 5, 7, 8, 16, 32, 64, 257]))
-        return itemsize * (elements if self._rng.random() < 0.5 else int(self._rng.integers(1, 128)))
+        if self._rng.random() < _NAMED_GAP:
+            return itemsize * int(self._rng.choice([1, 2, 3, 5, 7, 8, 16, 32, 64, 257]))
+        least = (self._strides[tensor.name].deal() - axes[tensor.axes[-1]]) % _LINE
+        return itemsize * (least + _LINE * int(self._rng.integers(2)) or _LINE)
+
+    def _step(self, tensor: Tensor) -> int:
+        """Bytes between two addresses that an array may have."""
+        return min(_LINE, max(_itemsize(tensor, self._variant), self._variant.alignment))
 
 
 def fitting(op: Op, variant: Variant, axes: Axes, *, encoded: bool = True) -> dict[str, int] | None:
