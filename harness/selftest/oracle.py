@@ -10,7 +10,7 @@ import numpy as np
 from tritmark.harness.selftest.right import Right
 from tritmark.harness.spec import Variant, Workload
 from tritmark.harness.validate.cases import Cases
-from tritmark.harness.validate.draw import Drawer
+from tritmark.harness.validate.draw import Drawer, Drawn
 from tritmark.harness.validate.drawn import Data, DrawnJudgement
 
 _KEPT_BYTES = 256 << 20
@@ -27,23 +27,31 @@ class Judgement:
 
 @dataclass(slots=True)
 class Oracle:
-    """Judges kernels of one key on the same cases: `count` that `seed` draws, and the suite's own `corners`. `cores` is "all" threads."""
+    """Judges kernels of one key and constraints on the same cases: `count` that `seed` draws, and the suite's own `corners`.
+
+    `cores` is "all" threads.
+    """
 
     right: Right
     count: int
     corners: tuple[Workload, ...]
     seed: int
     cores: int
+    _drawer: Drawer | None = None
+    _cases: list[Drawn] = field(default_factory=list)
     _data: list[Cases | None] = field(default_factory=list)
     """Of the first cases, as many as _KEPT_BYTES hold."""
     _nbytes: int = 0
 
     def judged(self, candidates: Sequence[Variant]) -> list[Judgement]:
-        """Each candidate's judgement. All have the same constraints, so they are judged on the same cases."""
+        """Each candidate's judgement, up to its first case that fails."""
         op, data = self.right.op, Data(self.right.op, self.right.key)
-        drawer = Drawer(op, candidates[0], cores=self.cores, threaded=True, seed=self.seed)
+        if self._drawer is None:
+            self._drawer = Drawer(op, candidates[0], cores=self.cores, threaded=True, seed=self.seed)
+            self._cases = self._drawer.draw(self.count, self.corners)
+        drawer = self._drawer
         judgements = [DrawnJudgement(op, candidate, device=None) for candidate in candidates]
-        for nth, case in enumerate(drawer.draw(self.count, self.corners)):
+        for nth, case in enumerate(self._cases):
             left = [judgement for judgement in judgements if not judgement.failed]
             if not left:
                 break

@@ -1,10 +1,11 @@
 """Test cases drawn at random, so that whatever one shape, layout, thread count or kind of value triggers has its chance in every Record.
 
 In half of the cases an axis takes every residue modulo RESIDUES equally often (a Latin hypercube: shuffled decks, dealt anew when they are
-empty), in the others every power of two up to that as its greatest divisor of this kind. Families, thread counts, layouts, each array's
-address modulo a cache line, the distance of its rows, and what all of an input is (see salts) are dealt in the same way. What meets what is
-steered: of several cases that could be dealt next, the one with most pairs of classes (see coverage) that no case had yet is taken, so that
-all pairs meet early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system", IEEE Transactions on Software Engineering 23, 1997).
+empty), in a third every power of two as its greatest divisor of this kind, and in the others every size up to _SINGLE. Families, thread
+counts, layouts, each array's address modulo a cache line, the distance of its rows, and what all of an input is (see salts) are dealt in
+the same way. What meets what is steered: of several cases that could be dealt next, the one with most pairs of classes (see coverage) that
+no case had yet is taken, so that all pairs meet early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system", IEEE Transactions on
+Software Engineering 23, 1997).
 
 Shapes that a kernel's constraints or a format refuse are rounded to ones that they admit, never dropped.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from math import prod
 from typing import Generic, TypeVar
 
@@ -51,9 +53,21 @@ _NAMED_GAP = 0.25
 _SALTED, _MOST_SALTED = 0.6, 0.3
 """Of how many inputs of a set of data all is of a kind, and of one how often at most: some faults need several inputs of a family."""
 
-_POWERS = (1, 2, 4, 8, 16, 32, 64, 128)
+_POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 0)
+"""Greatest powers of two that divide an axis. 256 stands for all from there on, and 0 for sizes near their multiples: what kernels do by
+blocks of hundreds or thousands has a tail that residues modulo RESIDUES seldom give."""
 
-_LONG = 8
+_BLOCK = 256
+_NEAR = 16
+"""How far from such a multiple."""
+
+_SINGLE = 70
+"""Sizes of a longer axis up to here are dealt one by one, too."""
+
+_SHARES = (1 / 6, 1 / 2)
+"""How often a longer axis takes one of these, and a residue; else it is a power of two that counts."""
+
+_LONG = 6
 """One in so many cases takes the larger sizes of an axis."""
 
 _CHOICES = 12
@@ -143,6 +157,7 @@ class _Axis:
         self._deck = _Deck(range(1, sizes.usual + 1) if self._short else range(RESIDUES), rng)
         self._often = _Deck(sizes.often, rng)
         self._powers = _Deck(() if self._short else _POWERS, rng)
+        self._single = _Deck(() if self._short else range(1, _SINGLE + 1), rng)
 
     def look(self, *, long: bool) -> _Size:
         """A size that may be dealt next."""
@@ -154,15 +169,26 @@ class _Axis:
         if self._short:
             size = int(self._rng.integers(sizes.usual, sizes.most + 1)) if long else self._deck.members[place]
             return _Size(size, self._deck, place)
+        share = self._rng.random()
+        if share < _SHARES[0] and not long:
+            place = self._single.look()
+            return _Size(self._single.members[place], self._single, place)
         # In half of the cases as likely under the geometric mean of the range as over it, so short ones are not rare.
         most = sizes.most if long else sizes.usual
         rough = int(self._rng.integers(1, most + 1) if self._rng.random() < 0.5 else np.exp(self._rng.uniform(0, np.log(most))))
-        if self._rng.random() < 0.5:
-            # Whole vectors, which are rare among residues, and the fast way of most kernels.
-            place = self._powers.look()
-            power = self._powers.members[place]
-            return _Size(power * (rough // power | 1), self._powers, place)
-        return _Size(rough // RESIDUES * RESIDUES + self._deck.members[place] or RESIDUES, self._deck, place)
+        if share < sum(_SHARES):
+            return _Size(rough // RESIDUES * RESIDUES + self._deck.members[place] or RESIDUES, self._deck, place)
+        # Whole vectors and blocks, which are rare among residues, and the fast way of most kernels.
+        place = self._powers.look()
+        return _Size(self._multiple(self._powers.members[place], rough), self._powers, place)
+
+    def _multiple(self, power: int, rough: int) -> int:
+        """An odd multiple of a power of two; see _POWERS."""
+        if 0 < power < _BLOCK:
+            return power * (rough // power | 1)
+        block = 1 << int(self._rng.integers(_BLOCK.bit_length() - 1, self._sizes.most.bit_length()))
+        apart = 0 if power else int(self._rng.geometric(0.25)) * int(self._rng.choice((-1, 1)))
+        return block * (rough // block | 1) + max(-_NEAR, min(_NEAR, apart))
 
 
 class Drawer:
@@ -281,7 +307,9 @@ class Drawer:
         while self._too_much(axes):
             rest = [axis for axis in axes if axis != kept and axes[axis] > 1] or list(axes)
             largest = max(rest, key=lambda axis: axes[axis])
-            axes[largest] = max(1, axes[largest] // 2 + int(self._rng.integers(2)))
+            # What many powers of two divide stays so.
+            odd = int(self._rng.integers(2)) if axes[largest] % (2 * _BLOCK) else 0
+            axes[largest] = max(1, axes[largest] // 2 + odd)
         return fitting(self._op, self._variant, axes, encoded=False) or axes
 
     def _too_much(self, axes: Axes) -> bool:
@@ -310,9 +338,11 @@ class Drawer:
     def _gap(self, tensor: Tensor, axes: Axes) -> int:
         """Bytes: a few odd elements, a vector, a cache line, or many; or as many as make the distance of rows what is dealt."""
         itemsize = _itemsize(tensor, self._variant)
+        row = axes[tensor.axes[-1]]
         if self._rng.random() < _NAMED_GAP:
-            return itemsize * int(self._rng.choice([1, 2, 3, 5, 7, 8, 16, 32, 64, 257]))
-        least = (self._strides[tensor.name].deal() - axes[tensor.axes[-1]]) % _LINE
+            # The last is up to the next power of two.
+            return itemsize * int(self._rng.choice([1, 2, 3, 5, 7, 8, 16, 32, 64, 257, *3 * [(1 << row.bit_length()) - row]]))
+        least = (self._strides[tensor.name].deal() - row) % _LINE
         return itemsize * (least + _LINE * int(self._rng.integers(2)) or _LINE)
 
     def _step(self, tensor: Tensor) -> int:
@@ -326,7 +356,7 @@ def fitting(op: Op, variant: Variant, axes: Axes, *, encoded: bool = True) -> di
     Those that differ little are tried first, and as few axes as possible change.
     """
     axes = _bounded(variant, axes)
-    for candidate in (axes, *(_near(axes))):
+    for candidate in chain((axes,), _near(axes)):
         # Whether a format admits it is found by packing it, which no large one is worth.
         if prod(candidate.values()) <= _MOST_PACKED and _admitted(op, variant, candidate, encoded):
             return _restored(op, variant, axes, candidate, encoded)

@@ -51,11 +51,11 @@ def _plain(array: Array) -> Array:
 
 
 def _as(dtype: np.dtype[Any], values: Array, tensor: Tensor, before: Array) -> Array:
-    """In the input's dtype again; where it may hold anything, no larger than it was, or than 1."""
+    """In the input's dtype again; where it may hold anything, no larger than it was: sums of its family stay within what is judged."""
     if dtype == np.int8:
         return values.astype(dtype)
     if tensor.values is Values.ANY and before.size:
-        most = np.float32(max(1.0, float(np.abs(before.astype(np.float32)).max())))
+        most = np.abs(before.astype(np.float32)).max() or np.float32(1)
         values = np.clip(values, -most, most)
     return np.asarray(values, np.float32).astype(dtype)
 
