@@ -33,6 +33,8 @@ APART = {"full": 12}
 """How many faults are drawn of each kind that outputs do not show (see apart), for each op that has a kernel here, by suite."""
 FEW_APART = 2
 """That of every other suite, and of one of the kinds, by turns: each takes about a second."""
+CORNERS = {"full": "quick"}
+"""The suite whose workloads are judged beside the drawn cases, by suite: `tritmark check` takes those of quick, and full has hundreds."""
 CASES = 120
 """How many cases are drawn where the suite does not say."""
 CHUNK = 50
@@ -137,6 +139,7 @@ def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | No
     for item in installed.suite(suite).selected:
         if fnmatchcase(item.workload.op, op):
             by_op.setdefault(item.workload.op, []).append(item.workload)
+    beside = [item.workload for item in installed.suite(CORNERS.get(suite, suite)).selected]
     found = []
     for name, workloads in by_op.items():
         every = keys(installed, name)
@@ -147,7 +150,7 @@ def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | No
         for nth, key in enumerate(every):
             numbers = range(nth, wanted, len(every))
             for start in range(0, len(numbers), CHUNK):
-                corners = _corners(installed, key, workloads)
+                corners = _corners(installed, key, [workload for workload in beside if workload.op == name])
                 found.append(Chunk(key, tuple(numbers[start : start + CHUNK]), seed, cases, corners, sizes))
         if wanted:
             found += _apart(installed, suite, every[0], Chunk(every[0], (), seed, cases, (), sizes))

@@ -341,7 +341,7 @@ class Drawer:
         row = axes[tensor.axes[-1]]
         if self._rng.random() < _NAMED_GAP:
             # The last is up to the next power of two.
-            return itemsize * int(self._rng.choice([1, 2, 3, 5, 7, 8, 16, 32, 64, 257, *3 * [(1 << row.bit_length()) - row]]))
+            return itemsize * int(self._rng.choice([1, 1, 1, 2, 3, 5, 7, 8, 16, 32, 64, 257, *3 * [(1 << row.bit_length()) - row]]))
         least = (self._strides[tensor.name].deal() - row) % _LINE
         return itemsize * (least + _LINE * int(self._rng.integers(2)) or _LINE)
 

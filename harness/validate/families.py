@@ -16,8 +16,9 @@ from tritmark.harness.errors import UsageError
 from tritmark.harness.spec import Sizes
 
 FLOAT_FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "extremes", "one_nonzero")
-KINDS = 8
-"""Patterns of values that are no finite numbers: infinity, quiet and signalling NaN, NaN with all bits set, each of both signs."""
+KINDS = 10
+"""Patterns of values that are no finite numbers: infinity, quiet NaN, NaN with all bits set, signalling NaN with the least bit of its
+payload and with the greatest, each of both signs."""
 
 INTEGER_FAMILIES = ("uniform", "normal", "constant", "zero", "extremes", "one_nonzero")
 
@@ -117,7 +118,7 @@ def forbidden(dtype: np.dtype[Any], kind: int) -> int:
     info = _finfo(dtype)
     mantissa = int(info.nmant)
     exponent = ((1 << (bits - 1 - mantissa)) - 1) << mantissa
-    payload = (0, 1 << (mantissa - 1), 1, (1 << mantissa) - 1)[kind // 2]
+    payload = (0, 1 << (mantissa - 1), 1, (1 << mantissa) - 1, 1 << (mantissa - 2))[kind // 2]
     return exponent | payload | (kind % 2) << (bits - 1)
 
 

@@ -214,6 +214,7 @@ def test_forbidden_values_are_none_and_of_all_kinds() -> None:
         assert sorted(values[np.isinf(values)]) == [-np.inf, np.inf]
     assert forbidden(np.dtype(np.float32), 3) == 0xFFC00000
     assert forbidden(np.dtype(np.float32), 4) == 0x7F800001
+    assert forbidden(np.dtype(np.float32), 9) == 0xFFA00000
 
 
 @pytest.mark.parametrize("op", sorted(INSTALLED.ops))
