@@ -8,10 +8,10 @@ workspace: heap, static data that was written, shared memory, page tables, files
 nothing runs first with as many threads, so that their stacks are there. What was imported meanwhile is code: where the first calls seem to
 keep too much, those modules are imported beforehand in the process that confirms it.
 
-Peaks: a launch is bound, run and dropped a few more times, and the least of the peaks counts, as others in the process can only add. What
-the system's own count of pages may be off by, or more where the same procedure shows more of a call that does nothing, is its floor: only
-what lies above the declared workspace and the floor is held against a kernel, and an overhead only where the inputs are more than the
-floor. On a device with a memory of its own that memory is judged, and the host's is told.
+Peaks: as many launches are bound, run and dropped, one after the other, a few more times, and the least of the peaks counts, as others in
+the process can only add. What the system's own count of pages may be off by, or more where the same procedure shows more of a call that
+does nothing, is its floor: only what lies above the declared workspace and the floor is held against a kernel, and an overhead only where
+the inputs are more than the floor. On a device with a memory of its own that memory is judged, and the host's is told.
 
 Leaks: readings of the heap (as the process tells), and of resident, mapped and kernel memory (from outside) between up to MOST_CALLS calls
 of one launch, and between launches that are bound, run and dropped. Where Theil and Sen's slope is above zero by its 95 % interval, the
@@ -53,7 +53,8 @@ LONGER = 4
 """How many times as long as the last one a further search is."""
 SEARCHES = 3
 FIRST = 8
-"""Calls after which a process may hold what calls keep: one that keeps its memory from the second call on, or each so many, is seen too."""
+"""Launches that one reading of a peak, or of what first calls keep, is about: a kernel that takes memory in its second call, or in each so
+many, is seen too."""
 OVERHEAD = 2.0
 """Beyond inputs and outputs a call takes less than this times its inputs (specification 001), where these are more than the floor."""
 
@@ -245,7 +246,7 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
 
 def _peak(ask: Ask, pid: int, kind: Kind) -> int:
     ask(tasks.settled)
-    return peak(pid, lambda: ask(tasks.once, kind))
+    return peak(pid, lambda: ask(tasks.several, kind, FIRST))
 
 
 def _kept(ask: Ask, pid: int, prepared: Prepared) -> tuple[int | None, int, tuple[str, ...]]:
@@ -266,9 +267,7 @@ def _kept(ask: Ask, pid: int, prepared: Prepared) -> tuple[int | None, int, tupl
     if not prepared.own_memory:
         with_threads, _ = after(tasks.probe)
     before, known = after(tasks.once, "nothing")
-    for _ in range(FIRST - 1):
-        ask(tasks.once, "launch")
-    now, names = after(tasks.once, "launch")
+    now, names = after(tasks.several, "launch", FIRST)
     if begun is None or with_threads is None or before is None or now is None:
         return None, 0, ()
     return max(0, now - before), max(with_threads - begun, abs(before - with_threads)), tuple(sorted(names - known))

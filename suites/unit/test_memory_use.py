@@ -146,6 +146,14 @@ def test_what_is_kept_from_a_later_call_on_has_to_be_declared_too(call: int) -> 
     assert "beyond inputs and outputs and declares 0, from its first calls on" in found.reason
 
 
+@pytest.mark.parametrize("every", [2, 3, memory.FIRST])
+def test_what_some_calls_take_is_seen(every: int) -> None:
+    calls = iter(range(1, 1 << 30))
+    found = used(planted(lambda: np.ones(LARGE, np.uint8) if next(calls) % every == 0 else None))
+    assert found.status is Status.FAIL
+    assert "of the host's memory beyond inputs and outputs and declares 0" in found.reason
+
+
 def test_a_cache_that_is_filled_late_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "BUDGET_S", 0.0)
     monkeypatch.setattr(memory_tasks, "_PILOT_S", 0.0)
