@@ -17,14 +17,6 @@ _KEPT_BYTES = 256 << 20
 """Of inputs and expected outputs that one process keeps for the next kernels."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Of one kernel. `reason` is "" where it passed; `calls`: how often it was run."""
-
-    reason: str
-    calls: int
-
-
 @dataclass(slots=True)
 class Oracle:
     """Judges kernels of one key and constraints on the same cases: `count` that `seed` draws, and the suite's own `corners`.
@@ -43,8 +35,8 @@ class Oracle:
     """Of the first cases, as many as _KEPT_BYTES hold."""
     _nbytes: int = 0
 
-    def judged(self, candidates: Sequence[Variant]) -> list[Judgement]:
-        """Each candidate's judgement, up to its first case that fails."""
+    def judged(self, candidates: Sequence[Variant]) -> list[str]:
+        """Why each candidate fails, in the first case where it does; "" for one that passes."""
         op, data = self.right.op, Data(self.right.op, self.right.key)
         if self._drawer is None:
             self._drawer = Drawer(op, candidates[0], cores=self.cores, threaded=True, seed=self.seed)
@@ -62,7 +54,7 @@ class Oracle:
             for judgement in left:
                 judgement.judge(case, cases, classes)
         found = [judgement.part(drawer, self.seed).judged.accuracy for judgement in judgements]
-        return [Judgement(each.reason if each.failed else "", each.calls) for each in found]
+        return [each.reason if each.failed else "" for each in found]
 
     def _keep(self, nth: int, cases: Cases | None) -> Cases | None:
         if nth == len(self._data) and self._nbytes < _KEPT_BYTES:

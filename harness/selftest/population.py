@@ -198,10 +198,10 @@ def judged(installed: Installed, chunk: Chunk) -> Done:
     there = right(installed, chunk.key)
     seed = int(np.random.SeedSequence([chunk.seed, drawn_faults.mark(chunk.key), chunk.numbers[0]]).generate_state(1)[0])
     oracle = Oracle(there, chunk.cases, chunk.corners, seed, physical_cores())
-    none, _ = variant(there, lambda at: False, None, False, 0)
+    none, counted = variant(there, lambda at: False, None, False, 0)
     (honest,) = oracle.judged([none])
-    if honest.reason:
-        return Done((), 0, (f"{chunk.key}: {honest.reason}",))
+    if honest:
+        return Done((), 0, (f"{chunk.key}: {honest}",))
     faults = [
         each
         for provider in installed.providers.values()
@@ -212,14 +212,14 @@ def judged(installed: Installed, chunk: Chunk) -> Done:
     drawn = []
     for number in chunk.numbers:
         try:
-            drawn.append(drawn_faults.draw(domain, faults, honest.calls, chunk.seed, number))
+            drawn.append(drawn_faults.draw(domain, faults, counted.calls, chunk.seed, number))
         except NothingAdmittedError:
             continue
     made = [variant(there, each.trigger.fires, each.effect, each.trigger.reports, [chunk.seed, each.number]) for each in drawn]
     found = oracle.judged([candidate for candidate, _ in made])
     fates = [
-        Fate(chunk.key, fault.number, fault.kind, fault.text, judgement.reason, kept.struck)
-        for fault, judgement, (_, kept) in zip(drawn, found, made, strict=True)
+        Fate(chunk.key, fault.number, fault.kind, fault.text, reason, kept.struck)
+        for fault, reason, (_, kept) in zip(drawn, found, made, strict=True)
     ]
     return Done(tuple(fates), sum(each.equivalent for each in drawn), ())
 

@@ -167,8 +167,7 @@ class _Axis:
             return _Size(sizes.often[place], self._often, place)
         place = self._deck.look()
         if self._short:
-            size = int(self._rng.integers(sizes.usual, sizes.most + 1)) if long else self._deck.members[place]
-            return _Size(size, self._deck, place)
+            return _Size(self._longer() if long else self._deck.members[place], self._deck, place)
         share = self._rng.random()
         if share < _SHARES[0] and not long:
             place = self._single.look()
@@ -181,6 +180,11 @@ class _Axis:
         # Whole vectors and blocks, which are rare among residues, and the fast way of most kernels.
         place = self._powers.look()
         return _Size(self._multiple(self._powers.members[place], rough), self._powers, place)
+
+    def _longer(self) -> int:
+        """A size of a short axis past those that are usual: any, or whole blocks of rows, or near them."""
+        rough = int(self._rng.integers(self._sizes.usual, self._sizes.most + 1))
+        return rough if self._rng.random() < 0.5 else self._multiple(int(self._rng.choice(_POWERS[5:])), rough)
 
     def _multiple(self, power: int, rough: int) -> int:
         """An odd multiple of a power of two; see _POWERS."""
