@@ -152,8 +152,8 @@ class MemoryUse(Verdict):
     device_peak: int | None = None
     """Most of the device's memory that was in use while the call was bound and ran, beyond inputs and outputs."""
     persistent: int | None = None
-    """What is still held once the first launch was dropped: the device's memory where it has its own, else the host's, and the system's in
-    the name of the process."""
+    """What is still held once the first launches were dropped: the device's memory where it has its own, else the host's, and the system's
+    in the name of the process."""
     persistent_floor: int = 0
     """What of `persistent` a kernel may show that does nothing with as many threads."""
     allocated: int | None = None

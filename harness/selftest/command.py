@@ -23,6 +23,7 @@ def selftest(
     suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Which workloads.")] = "quick",
     op: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.ops, help="Only these ops.")] = "*",
     seed: Annotated[int | None, typer.Option(min=0, help="Draw these faults and cases again; else others each time.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes side by side; else one a core.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")] = False,
 ) -> None:
     """Plant faults into a candidate of every op and see whether they are found: all fixed ones on the full suite (98 % on others), and 98 %
@@ -35,7 +36,7 @@ def selftest(
 
     drawn = randbelow(1 << 31) if seed is None else seed
     with _Progress() as progress:
-        result = execute(load(), suite, op, processes=physical_cores(), seed=drawn, observer=progress)
+        result = execute(load(), suite, op, processes=jobs or physical_cores(), seed=drawn, observer=progress)
     if as_json:
         typer.echo(json.dumps(document(result), indent=1))
     else:

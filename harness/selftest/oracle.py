@@ -10,40 +10,40 @@ import numpy as np
 from tritmark.harness.selftest.right import Right
 from tritmark.harness.spec import Variant, Workload
 from tritmark.harness.validate.cases import Cases
-from tritmark.harness.validate.draw import Drawer
+from tritmark.harness.validate.draw import Drawer, Drawn
 from tritmark.harness.validate.drawn import Data, DrawnJudgement
 
 _KEPT_BYTES = 256 << 20
 """Of inputs and expected outputs that one process keeps for the next kernels."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Of one kernel. `reason` is "" where it passed; `calls`: how often it was run."""
-
-    reason: str
-    calls: int
-
-
 @dataclass(slots=True)
 class Oracle:
-    """Judges kernels of one key on the same cases: `count` that `seed` draws, and the suite's own `corners`. `cores` is "all" threads."""
+    """Judges kernels of one key and constraints on the same cases: `count` that `seed` draws, and the suite's own `corners`.
+
+    `cores` is "all" threads.
+    """
 
     right: Right
     count: int
     corners: tuple[Workload, ...]
     seed: int
     cores: int
+    _drawer: Drawer | None = None
+    _cases: list[Drawn] = field(default_factory=list)
     _data: list[Cases | None] = field(default_factory=list)
     """Of the first cases, as many as _KEPT_BYTES hold."""
     _nbytes: int = 0
 
-    def judged(self, candidates: Sequence[Variant]) -> list[Judgement]:
-        """Each candidate's judgement. All have the same constraints, so they are judged on the same cases."""
+    def judged(self, candidates: Sequence[Variant]) -> list[str]:
+        """Why each candidate fails, in the first case where it does; "" for one that passes."""
         op, data = self.right.op, Data(self.right.op, self.right.key)
-        drawer = Drawer(op, candidates[0], cores=self.cores, threaded=True, seed=self.seed)
+        if self._drawer is None:
+            self._drawer = Drawer(op, candidates[0], cores=self.cores, threaded=True, seed=self.seed)
+            self._cases = self._drawer.draw(self.count, self.corners)
+        drawer = self._drawer
         judgements = [DrawnJudgement(op, candidate, device=None) for candidate in candidates]
-        for nth, case in enumerate(drawer.draw(self.count, self.corners)):
+        for nth, case in enumerate(self._cases):
             left = [judgement for judgement in judgements if not judgement.failed]
             if not left:
                 break
@@ -54,7 +54,7 @@ class Oracle:
             for judgement in left:
                 judgement.judge(case, cases, classes)
         found = [judgement.part(drawer, self.seed).judged.accuracy for judgement in judgements]
-        return [Judgement(each.reason if each.failed else "", each.calls) for each in found]
+        return [each.reason if each.failed else "" for each in found]
 
     def _keep(self, nth: int, cases: Cases | None) -> Cases | None:
         if nth == len(self._data) and self._nbytes < _KEPT_BYTES:

@@ -33,10 +33,13 @@ APART = {"full": 12}
 """How many faults are drawn of each kind that outputs do not show (see apart), for each op that has a kernel here, by suite."""
 FEW_APART = 2
 """That of every other suite, and of one of the kinds, by turns: each takes about a second."""
+CORNERS = {"full": "quick"}
+"""The suite whose workloads are judged beside the drawn cases, by suite: `tritmark check` takes those of quick, and full has hundreds."""
 CASES = 120
 """How many cases are drawn where the suite does not say."""
-CHUNK = 25
-"""Faults that are judged on the same cases; each chunk's are drawn anew, so what one draw of cases lacks is met by few."""
+CHUNK = 50
+"""Faults that are judged on the same cases, whose data and expected outputs are made once; each chunk's are drawn anew, so what one draw of
+cases lacks is met by few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,11 @@ class Chunk:
     reach: tuple[tuple[str, int], ...]
     apart: str = ""
     """The kind of faults that outputs do not show; "" for the others."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether the clock decides: such work is not done beside much other."""
+        return self.apart == "skipped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +139,7 @@ def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | No
     for item in installed.suite(suite).selected:
         if fnmatchcase(item.workload.op, op):
             by_op.setdefault(item.workload.op, []).append(item.workload)
+    beside = [item.workload for item in installed.suite(CORNERS.get(suite, suite)).selected]
     found = []
     for name, workloads in by_op.items():
         every = keys(installed, name)
@@ -141,7 +150,7 @@ def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | No
         for nth, key in enumerate(every):
             numbers = range(nth, wanted, len(every))
             for start in range(0, len(numbers), CHUNK):
-                corners = _corners(installed, key, workloads)
+                corners = _corners(installed, key, [workload for workload in beside if workload.op == name])
                 found.append(Chunk(key, tuple(numbers[start : start + CHUNK]), seed, cases, corners, sizes))
         if wanted:
             found += _apart(installed, suite, every[0], Chunk(every[0], (), seed, cases, (), sizes))
@@ -189,10 +198,10 @@ def judged(installed: Installed, chunk: Chunk) -> Done:
     there = right(installed, chunk.key)
     seed = int(np.random.SeedSequence([chunk.seed, drawn_faults.mark(chunk.key), chunk.numbers[0]]).generate_state(1)[0])
     oracle = Oracle(there, chunk.cases, chunk.corners, seed, physical_cores())
-    none, _ = variant(there, lambda at: False, None, False, 0)
+    none, counted = variant(there, lambda at: False, None, False, 0)
     (honest,) = oracle.judged([none])
-    if honest.reason:
-        return Done((), 0, (f"{chunk.key}: {honest.reason}",))
+    if honest:
+        return Done((), 0, (f"{chunk.key}: {honest}",))
     faults = [
         each
         for provider in installed.providers.values()
@@ -203,14 +212,14 @@ def judged(installed: Installed, chunk: Chunk) -> Done:
     drawn = []
     for number in chunk.numbers:
         try:
-            drawn.append(drawn_faults.draw(domain, faults, honest.calls, chunk.seed, number))
+            drawn.append(drawn_faults.draw(domain, faults, counted.calls, chunk.seed, number))
         except NothingAdmittedError:
             continue
     made = [variant(there, each.trigger.fires, each.effect, each.trigger.reports, [chunk.seed, each.number]) for each in drawn]
     found = oracle.judged([candidate for candidate, _ in made])
     fates = [
-        Fate(chunk.key, fault.number, fault.kind, fault.text, judgement.reason, kept.struck)
-        for fault, judgement, (_, kept) in zip(drawn, found, made, strict=True)
+        Fate(chunk.key, fault.number, fault.kind, fault.text, reason, kept.struck)
+        for fault, reason, (_, kept) in zip(drawn, found, made, strict=True)
     ]
     return Done(tuple(fates), sum(each.equivalent for each in drawn), ())
 

@@ -5,6 +5,7 @@ Beside these fixed faults there are drawn ones, see population.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -19,6 +20,7 @@ from typing import Protocol
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import TritmarkError, UsageError
+from tritmark.harness.machine.cpu import BINDING, affinity
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Status
 from tritmark.harness.selftest.consequence import Consequence, of_outputs, of_runs
@@ -41,6 +43,8 @@ GOALS = {"full": 1.0}
 GOAL = 0.98
 """That of every other suite."""
 THREADS = 1
+QUIET = 4
+"""Of so many processes one is at work where the clock decides."""
 
 
 class Outcome(StrEnum):
@@ -218,15 +222,29 @@ def execute(
 def _done(
     installed: Installed, work: Sequence[Chunk | Group], processes: int, judge: Judge
 ) -> Iterator[tuple[int, Done | Part]]:  # fmt: skip
-    """What each part of the work gave, as it is finished."""
+    """What each part of the work gave, as it is finished. What the clock decides comes last, with most cores idle."""
     if processes == 1 or len(work) < 2:
         for nth, each in enumerate(work):
             yield nth, _one(installed, each, judge)
         return
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        waiting = {pool.submit(_part, each): nth for nth, each in enumerate(work)}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
+    timed = [nth for nth, each in enumerate(work) if isinstance(each, Chunk) and each.timed]
+    for chosen, count in (([nth for nth in range(len(work)) if nth not in timed], processes), (timed, max(1, processes // QUIET))):
+        if not chosen:
+            continue
+        with ProcessPoolExecutor(min(count, len(chosen)), get_context("spawn"), _begin, (affinity(),)) as pool:
+            waiting = {pool.submit(_part, work[nth]): nth for nth in chosen}
+            for future in as_completed(waiting):
+                yield waiting[future], future.result()
+
+
+def _begin(cores: frozenset[int]) -> None:
+    """Make this new process one of many that share the cores: bound threads of all would be on the same of them, and spin there."""
+    os.sched_setaffinity(0, cores)
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    os.environ.pop(BINDING[0], None)
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
 
 
 def _one(installed: Installed, work: Chunk | Group, judge: Judge) -> Done | Part:

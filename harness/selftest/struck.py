@@ -59,10 +59,10 @@ class Struck:
         before = {name: np.array(value) for name, value in self.outputs.items()} if self.effect is not None else {}
         self.inner.run()
         self.ran, self.threads_used, self.bad = NAME, self.inner.threads_used, self.inner.bad
-        if self.effect is None:
-            return
         # Calls that had something to report are counted by nobody: there is nothing in them that a fault in outputs could change.
         self.kept.calls += self.bad < 0
+        if self.effect is None:
+            return
         # Outputs mean nothing where something is reported, and reports are not what the other faults get wrong.
         if self.reports == (self.bad >= 0):
             self._strike(self.effect, before)

@@ -8,7 +8,7 @@ meets other values than it should.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Workload
 from tritmark.harness.validate.compare import Expected, expectations
-from tritmark.harness.validate.families import salted
+from tritmark.harness.validate.salts import salted
 
 LARGE = 1 << 26
 """Elements of all inputs together from which on there is one set of data."""
@@ -55,8 +55,8 @@ class Material:
     Two sets of data, both fixed by `seed` and the workload. The second has the scalars of the first, if the op can encode that.
     """
 
-    def __init__(self, op: Op, workload: Workload, seed: int, *, salt: bool = False) -> None:
-        """`salt`: some elements are replaced by special values, see families.salted."""
+    def __init__(self, op: Op, workload: Workload, seed: int, *, salts: Sequence[Mapping[str, str] | None] = (None, None)) -> None:
+        """`salts`: for each set what salts.salted makes of it; None: nothing."""
         self.op = op
         self.workload = workload
         # The same data for every layout, key and variant of the same shape and family.
@@ -66,7 +66,7 @@ class Material:
         if _elements(op, workload.axes) >= LARGE:
             self._logical = (_repeated(op, workload, next(rngs)),)
         else:
-            first, second = (_generated(op, workload, rng, salt) for rng in rngs)
+            first, second = (_generated(op, workload, rng, dealt) for rng, dealt in zip(rngs, salts, strict=True))
             scalars = {tensor.name: first[tensor.name] for tensor in op.inputs if not tensor.axes}
             self._logical = (first, {**second, **scalars})
         self._encoded: dict[str, tuple[Mapping[str, Any], ...]] = {}
@@ -107,9 +107,9 @@ class Material:
         return Cases(first, further[0], in_place=_alike(*encoded)) if further else Cases(first, None, in_place=False)
 
 
-def _generated(op: Op, workload: Workload, rng: np.random.Generator, salt: bool) -> dict[str, Any]:
+def _generated(op: Op, workload: Workload, rng: np.random.Generator, salts: Mapping[str, str] | None) -> dict[str, Any]:
     made = op.generate(workload.axes, workload.family, rng)
-    return salted(op, made, rng) if salt else made
+    return made if salts is None else salted(op, made, salts, rng)
 
 
 def is_array(value: Any) -> bool:

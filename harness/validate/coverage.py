@@ -16,7 +16,7 @@ from tritmark.harness.spec import Axes, Op, Sizes
 Classes = Mapping[str, str]
 """The class of each factor."""
 
-_DIVISORS = (128, 64, 32, 16, 8, 4, 2)
+_DIVISORS = (256, 128, 64, 32, 16, 8, 4, 2)
 _RANGES = ((1, 1), (2, 3), (4, 7), (8, 15), (16, 31), (32, 70))
 """Of short axes: 1, and what register blocks of 2, 4, 8, 16 and 32 rows leave over or fill."""
 

@@ -1,10 +1,11 @@
 """Test cases drawn at random, so that whatever one shape, layout, thread count or kind of value triggers has its chance in every Record.
 
 In half of the cases an axis takes every residue modulo RESIDUES equally often (a Latin hypercube: shuffled decks, dealt anew when they are
-empty), in the others every power of two up to that as its greatest divisor of this kind. Families, thread counts and layouts are dealt in
-the same way. What meets what is steered: of several cases that could be dealt next, the one with most pairs of
-classes (see coverage) that no case had yet is taken, so that all pairs meet early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system",
-IEEE Transactions on Software Engineering 23, 1997).
+empty), in a third every power of two as its greatest divisor of this kind, and in the others every size up to _SINGLE. Families, thread
+counts, layouts, each array's address modulo a cache line, the distance of its rows, and what all of an input is (see salts) are dealt in
+the same way. What meets what is steered: of several cases that could be dealt next, the one with most pairs of classes (see coverage) that
+no case had yet is taken, so that all pairs meet early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system", IEEE Transactions on
+Software Engineering 23, 1997).
 
 Shapes that a kernel's constraints or a format refuse are rounded to ones that they admit, never dropped.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from math import prod
 from typing import Generic, TypeVar
 
@@ -24,6 +26,8 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Axes, MaxSize, MinSize, MultipleOf, Op, Sizes, Tensor, Variant, Workload
 from tritmark.harness.validate.coverage import Tally, axis_class, classes, factors
 from tritmark.harness.validate.placement import Placement, named
+from tritmark.harness.validate.salts import kinds
+from tritmark.harness.worker.shared import Edge
 
 RESIDUES = 128
 """Residues of an axis that are dealt equally often: twice the widest vector of any instruction set, in bytes."""
@@ -34,9 +38,36 @@ THREADS = (1, 2, 3, 4, 5, 6, 7, 8)
 LAYOUTS = ("aligned", "one array off", "every array off", "ragged rows")
 """How arrays lie: at multiples of the alignment, one of them elsewhere, each at an offset of its own, and with rows apart."""
 
-_POWERS = (1, 2, 4, 8, 16, 32, 64, 128)
+_OFF = ("every array off", "ragged rows")
+"""Layouts that are dealt twice as often as the others: in them each array has an address of its own."""
 
-_LONG = 8
+_LINE = 64
+"""Bytes modulo which addresses and, in elements, distances of rows are dealt: a cache line, and the widest vector."""
+
+_FLUSH = 0.5
+"""Of the cases whose arrays lie before a page that traps: how often they end right there, where each has an address of its own."""
+
+_NAMED_GAP = 0.25
+"""How often rows lie a listed number of elements apart, and not at a distance that is dealt."""
+
+_SALTED, _MOST_SALTED = 0.6, 0.3
+"""Of how many inputs of a set of data all is of a kind, and of one how often at most: some faults need several inputs of a family."""
+
+_POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 0)
+"""Greatest powers of two that divide an axis. 256 stands for all from there on, and 0 for sizes near their multiples: what kernels do by
+blocks of hundreds or thousands has a tail that residues modulo RESIDUES seldom give."""
+
+_BLOCK = 256
+_NEAR = 16
+"""How far from such a multiple."""
+
+_SINGLE = 70
+"""Sizes of a longer axis up to here are dealt one by one, too."""
+
+_SHARES = (1 / 6, 1 / 2)
+"""How often a longer axis takes one of these, and a residue; else it is a power of two that counts."""
+
+_LONG = 6
 """One in so many cases takes the larger sizes of an axis."""
 
 _CHOICES = 12
@@ -72,10 +103,17 @@ class Drawn:
     placement: Placement
     seed: int
     """Of its data, and of what else is random about it."""
+    salts: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+    """Of each of its two sets of data: what all of some inputs is, by their names; see salts."""
 
     def __str__(self) -> str:
         shape = ", ".join(f"{axis}={size}" for axis, size in self.axes.items())
         return f"{shape} ({self.family}, {self.layout}, {self.threads} thread{'s' * (self.threads > 1)})"
+
+
+def edge_of(number: int) -> Edge:
+    """Which end of the arrays lies at a page that traps in the case of that number."""
+    return "start" if number % 2 else "end"
 
 
 class _Deck(Generic[T]):
@@ -119,6 +157,7 @@ class _Axis:
         self._deck = _Deck(range(1, sizes.usual + 1) if self._short else range(RESIDUES), rng)
         self._often = _Deck(sizes.often, rng)
         self._powers = _Deck(() if self._short else _POWERS, rng)
+        self._single = _Deck(() if self._short else range(1, _SINGLE + 1), rng)
 
     def look(self, *, long: bool) -> _Size:
         """A size that may be dealt next."""
@@ -128,17 +167,32 @@ class _Axis:
             return _Size(sizes.often[place], self._often, place)
         place = self._deck.look()
         if self._short:
-            size = int(self._rng.integers(sizes.usual, sizes.most + 1)) if long else self._deck.members[place]
-            return _Size(size, self._deck, place)
+            return _Size(self._longer() if long else self._deck.members[place], self._deck, place)
+        share = self._rng.random()
+        if share < _SHARES[0] and not long:
+            place = self._single.look()
+            return _Size(self._single.members[place], self._single, place)
         # In half of the cases as likely under the geometric mean of the range as over it, so short ones are not rare.
         most = sizes.most if long else sizes.usual
         rough = int(self._rng.integers(1, most + 1) if self._rng.random() < 0.5 else np.exp(self._rng.uniform(0, np.log(most))))
-        if self._rng.random() < 0.5:
-            # Whole vectors, which are rare among residues, and the fast way of most kernels.
-            place = self._powers.look()
-            power = self._powers.members[place]
-            return _Size(power * (rough // power | 1), self._powers, place)
-        return _Size(rough // RESIDUES * RESIDUES + self._deck.members[place] or RESIDUES, self._deck, place)
+        if share < sum(_SHARES):
+            return _Size(rough // RESIDUES * RESIDUES + self._deck.members[place] or RESIDUES, self._deck, place)
+        # Whole vectors and blocks, which are rare among residues, and the fast way of most kernels.
+        place = self._powers.look()
+        return _Size(self._multiple(self._powers.members[place], rough), self._powers, place)
+
+    def _longer(self) -> int:
+        """A size of a short axis past those that are usual: any, or whole blocks of rows, or near them."""
+        rough = int(self._rng.integers(self._sizes.usual, self._sizes.most + 1))
+        return rough if self._rng.random() < 0.5 else self._multiple(int(self._rng.choice(_POWERS[5:])), rough)
+
+    def _multiple(self, power: int, rough: int) -> int:
+        """An odd multiple of a power of two; see _POWERS."""
+        if 0 < power < _BLOCK:
+            return power * (rough // power | 1)
+        block = 1 << int(self._rng.integers(_BLOCK.bit_length() - 1, self._sizes.most.bit_length()))
+        apart = 0 if power else int(self._rng.geometric(0.25)) * int(self._rng.choice((-1, 1)))
+        return block * (rough // block | 1) + max(-_NEAR, min(_NEAR, apart))
 
 
 class Drawer:
@@ -155,9 +209,14 @@ class Drawer:
         self._families = _Deck(op.families, self._rng)
         self._threads = _Deck(tuple(dict.fromkeys((*THREADS, cores))) if threaded else (cores,), self._rng)
         self._ragged = [tensor for tensor in op.inputs if tensor.rows_apart and tensor.name not in variant.dense]
-        self._layouts = _Deck(LAYOUTS if self._ragged else LAYOUTS[:-1], self._rng)
-        self._arrays = [tensor for tensor in (*op.inputs, *op.outputs) if tensor.axes]
-        self.tally = Tally(factors(op, self._threads.members, self._layouts.members))
+        layouts = LAYOUTS if self._ragged else LAYOUTS[:-1]
+        self._layouts = _Deck((*layouts, *(each for each in _OFF if each in layouts)), self._rng)
+        self._arrays = [*(tensor for tensor in op.inputs if tensor.axes), *op.outputs]
+        self._addresses = {tensor.name: _Deck(range(0, _LINE, self._step(tensor)), self._rng) for tensor in self._arrays}
+        self._one_off = _Deck([name for name, deck in self._addresses.items() if len(deck.members) > 1], self._rng)
+        self._strides = {tensor.name: _Deck(range(_LINE), self._rng) for tensor in self._ragged}
+        self._salts = {tensor.name: _Deck(tuple(kinds(tensor)), self._rng) for tensor in op.inputs}
+        self.tally = Tally(factors(op, self._threads.members, layouts))
         self._dealt = 0
         self.refused: set[str] = set()
         """Classes that the constraints do not admit, as far as was tried."""
@@ -232,7 +291,8 @@ class Drawer:
         rounded = fitting(self._op, self._variant, axes)
         if rounded is None:
             return None
-        return self._taken(Drawn(self._number, rounded, family, threads, layout, self._placed(layout), self._seed()))
+        placement, salts = self._placed(layout, rounded), (self._dealt_salts(), self._dealt_salts())
+        return self._taken(Drawn(self._number, rounded, family, threads, layout, placement, self._seed(), salts))
 
     def _taken(self, case: Drawn) -> Drawn:
         self._number += 1
@@ -251,7 +311,9 @@ class Drawer:
         while self._too_much(axes):
             rest = [axis for axis in axes if axis != kept and axes[axis] > 1] or list(axes)
             largest = max(rest, key=lambda axis: axes[axis])
-            axes[largest] = max(1, axes[largest] // 2 + int(self._rng.integers(2)))
+            # What many powers of two divide stays so.
+            odd = int(self._rng.integers(2)) if axes[largest] % (2 * _BLOCK) else 0
+            axes[largest] = max(1, axes[largest] // 2 + odd)
         return fitting(self._op, self._variant, axes, encoded=False) or axes
 
     def _too_much(self, axes: Axes) -> bool:
@@ -259,22 +321,37 @@ class Drawer:
         # With two axes the product is no more than the elements of a matrix, or, of blocks, no work at all.
         return elements > _MOST_ELEMENTS or (len(axes) > 2 and prod(axes.values()) > _MOST_WORK)
 
-    def _placed(self, layout: str) -> Placement:
-        rng, names = self._rng, [tensor.name for tensor in self._arrays]
-        if layout == "aligned":
+    def _placed(self, layout: str, axes: Axes) -> Placement:
+        """Where arrays lie: each array takes every address modulo _LINE, and every distance of its rows, equally often."""
+        rng = self._rng
+        if layout == "aligned" or (layout == "one array off" and not self._one_off.members):
             return Placement()
-        flush = bool(rng.random() < 0.5)
         if layout == "one array off":
-            return Placement({str(rng.choice(names)): int(rng.integers(1, 64))}, flush=False)
-        offsets = {name: int(rng.integers(64)) for name in names}
-        gaps = {tensor.name: self._gap(tensor) for tensor in self._ragged if layout == "ragged rows"}
+            name = self._one_off.deal()
+            return Placement({name: self._addresses[name].deal() or self._addresses[name].deal()}, flush=False)
+        # What lies flush begins where its size has it, so nothing is dealt for it.
+        flush = bool(edge_of(self._number) == "end" and rng.random() < _FLUSH)
+        offsets = {name: int(rng.integers(_LINE)) if flush else deck.deal() for name, deck in self._addresses.items()}
+        gaps = {tensor.name: self._gap(tensor, axes) for tensor in self._ragged if layout == "ragged rows"}
         return Placement(offsets, gaps, flush=flush)
 
-    def _gap(self, tensor: Tensor) -> int:
-        """Bytes: a few odd elements, a vector, a cache line, or many."""
+    def _dealt_salts(self) -> dict[str, str]:
+        often = min(_MOST_SALTED, _SALTED / len(self._salts))
+        return {name: deck.deal() for name, deck in self._salts.items() if self._rng.random() < often}
+
+    def _gap(self, tensor: Tensor, axes: Axes) -> int:
+        """Bytes: a few odd elements, a vector, a cache line, or many; or as many as make the distance of rows what is dealt."""
         itemsize = _itemsize(tensor, self._variant)
-        elements = int(self._rng.choice([1, 2, 3, 5, 7, 8, 16, 32, 64, 257]))
-        return itemsize * (elements if self._rng.random() < 0.5 else int(self._rng.integers(1, 128)))
+        row = axes[tensor.axes[-1]]
+        if self._rng.random() < _NAMED_GAP:
+            # The last is up to the next power of two.
+            return itemsize * int(self._rng.choice([1, 1, 1, 2, 3, 5, 7, 8, 16, 32, 64, 257, *3 * [(1 << row.bit_length()) - row]]))
+        least = (self._strides[tensor.name].deal() - row) % _LINE
+        return itemsize * (least + _LINE * int(self._rng.integers(2)) or _LINE)
+
+    def _step(self, tensor: Tensor) -> int:
+        """Bytes between two addresses that an array may have."""
+        return min(_LINE, max(_itemsize(tensor, self._variant), self._variant.alignment))
 
 
 def fitting(op: Op, variant: Variant, axes: Axes, *, encoded: bool = True) -> dict[str, int] | None:
@@ -283,7 +360,7 @@ def fitting(op: Op, variant: Variant, axes: Axes, *, encoded: bool = True) -> di
     Those that differ little are tried first, and as few axes as possible change.
     """
     axes = _bounded(variant, axes)
-    for candidate in (axes, *(_near(axes))):
+    for candidate in chain((axes,), _near(axes)):
         # Whether a format admits it is found by packing it, which no large one is worth.
         if prod(candidate.values()) <= _MOST_PACKED and _admitted(op, variant, candidate, encoded):
             return _restored(op, variant, axes, candidate, encoded)

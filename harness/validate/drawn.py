@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from time import perf_counter
@@ -20,12 +21,11 @@ from tritmark.harness.record import Status
 from tritmark.harness.spec import Axes, Device, KernelKey, Op, Variant, Workload
 from tritmark.harness.validate.accuracy import NONFINITE_ROUNDS, Judged, trapped
 from tritmark.harness.validate.cases import Cases, Material
-from tritmark.harness.validate.draw import Drawer, Drawn
+from tritmark.harness.validate.draw import Drawer, Drawn, edge_of
 from tritmark.harness.validate.evidence import added
 from tritmark.harness.validate.state import StateWatch
 from tritmark.harness.validate.trial import GUARDS, ISOLATED, BrokenCandidateError, Setting, Tally, Trial
 from tritmark.harness.worker.remote import SharedMemory
-from tritmark.harness.worker.shared import Edge
 
 CONFIDENCE = 0.95
 """With which the rarest fault would have been seen."""
@@ -66,12 +66,16 @@ class Data:
         if mark not in self._known:
             while len(self._known) >= _KEPT:
                 self._known.popitem(last=False)
-            workload = Workload(op=self.op.name, axes=case.axes, family=case.family)
-            try:
-                self._known[mark] = Material(self.op, workload, case.seed, salt=True).cases(self.key)
-            except InvalidArgumentError:
-                self._known[mark] = None
+            self._known[mark] = self._made(case)
         return self._known[mark]
+
+    def _made(self, case: Drawn) -> Cases | None:
+        workload = Workload(op=self.op.name, axes=case.axes, family=case.family)
+        # A format may refuse what the contract admits, such as scales under the least that it holds.
+        for salts in (case.salts, (None, None)):
+            with suppress(InvalidArgumentError):
+                return Material(self.op, workload, case.seed, salts=salts).cases(self.key)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ class DrawnJudgement:
         """Run it on a case, which is in these classes."""
         tally, setting = self._tally, Setting(self._op, self._variant, case.axes, case.placement, case.threads, self._device)
         before, tally.where, begun = tally.complaints, str(case), perf_counter()
-        edge: Edge = "start" if case.number % 2 else "end"
+        edge = edge_of(case.number)
         trial: Trial | None = None
         try:
             if self._watch is None:

@@ -13,21 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.spec import Arrays, Op, Sizes, Values
+from tritmark.harness.spec import Sizes
 
 FLOAT_FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "extremes", "one_nonzero")
-KINDS = 8
-"""Patterns of values that are no finite numbers: infinity, quiet and signalling NaN, NaN with all bits set, each of both signs."""
+KINDS = 10
+"""Patterns of values that are no finite numbers: infinity, quiet NaN, NaN with all bits set, signalling NaN with the least bit of its
+payload and with the greatest, each of both signs."""
 
 INTEGER_FAMILIES = ("uniform", "normal", "constant", "zero", "extremes", "one_nonzero")
 
 ELEMENTS = Sizes(usual=2048, most=1 << 17)
 """Of an op that works element by element: vectors and their tails, and sometimes enough for several threads to share."""
 
-ROWS = Sizes(usual=70, most=300)
+ROWS = Sizes(usual=70, most=640)
 """Of the rows of a product: one token, batches, and what register blocks leave over."""
 
 _F32 = np.finfo(np.float32)
+_PLAIN_SCALE = 0.2
 
 
 def floats(family: str, shape: tuple[int, ...], rng: np.random.Generator, step: float = 1.0) -> npt.NDArray[np.float32]:
@@ -84,8 +86,9 @@ def scales(family: str, shape: tuple[int, ...], rng: np.random.Generator) -> npt
     if family == "denormals":
         return np.asarray(rng.integers(1, 1 << 23, shape, dtype=np.uint32)).view(np.float32)
     if rng.random() < _PLAIN_SCALE:
-        # Powers of two, 1 among them: a kernel may leave out a product with them, or be right for them alone.
-        return np.asarray(np.ldexp(1.0, rng.integers(-3, 4, shape)), dtype=np.float32)
+        # Powers of two, or 1 alone: a kernel may leave out a product with them, or be right for them alone.
+        powers = rng.integers(-3, 4, shape) if rng.random() < 0.5 else np.zeros(shape, np.int64)
+        return np.asarray(np.ldexp(1.0, powers), dtype=np.float32)
     exponent = rng.uniform(-37, 38, shape) if family == "extremes" else rng.uniform(-2, 1, shape)
     return np.asarray(np.float32(1.1) * np.power(10.0, exponent), dtype=np.float32)
 
@@ -109,54 +112,13 @@ def scales_apart(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[npt.
     return np.asarray(10.0**exponent, np.float32), np.power(10.0, below).astype(np.float32)
 
 
-def salted(op: Op, logical: Arrays, rng: np.random.Generator) -> dict[str, Any]:
-    """Inputs with some elements replaced by values that the contract admits and a family may not hold: zeros of both signs, denormals, the
-    least and greatest integers, runs of one code, whole rows of zeros."""
-    made = dict(logical)
-    for tensor in op.inputs:
-        array = made[tensor.name]
-        if not tensor.axes or rng.random() < _UNSALTED:
-            continue
-        integer = array.dtype == np.int8
-        if not integer and tensor.values is not Values.FINITE:
-            continue
-        pool = _SALT_FLOATS if not integer else _SALT_CODES if tensor.values is Values.TERNARY else _SALT_INTEGERS
-        array = np.array(array)
-        flat = array.reshape(-1)
-        if rng.random() < _WHOLE:
-            # All of one sign, or all the least or the greatest: what no family holds.
-            value = rng.choice(pool) if integer else None
-            array = np.full_like(array, value) if integer else -np.abs(array)
-            flat = array.reshape(-1)
-        if rng.random() < _WHOLE:
-            at = int(np.argmax(np.abs(flat.astype(np.float32))))
-            flat[at], flat[-1] = flat[-1], flat[at]
-        flat[rng.integers(flat.size, size=int(rng.integers(1, 4)))] = rng.choice(pool)
-        begin, length = int(rng.integers(flat.size)), int(rng.integers(1, 65))
-        if rng.random() < _RARE:
-            flat[begin : begin + length] = rng.choice(pool)
-        if array.ndim > 1 and rng.random() < _RARE:
-            array[rng.integers(len(array))] = rng.choice(pool[:2])
-        made[tensor.name] = array
-    return made
-
-
-_PLAIN_SCALE = 0.1
-_UNSALTED = 0.3
-_RARE = 0.25
-_WHOLE = 0.1
-_SALT_FLOATS = np.array([0.0, -0.0, _F32.smallest_subnormal, -_F32.smallest_subnormal, _F32.tiny, -_F32.tiny], np.float32)
-_SALT_INTEGERS = np.array([0, -128, 127, -1, 1, -127], np.int8)
-_SALT_CODES = np.array([0, -1, 1], np.int8)
-
-
 def forbidden(dtype: np.dtype[Any], kind: int) -> int:
     """The bits of a float that is no finite number, of one of KINDS kinds."""
     bits = 8 * dtype.itemsize
     info = _finfo(dtype)
     mantissa = int(info.nmant)
     exponent = ((1 << (bits - 1 - mantissa)) - 1) << mantissa
-    payload = (0, 1 << (mantissa - 1), 1, (1 << mantissa) - 1)[kind // 2]
+    payload = (0, 1 << (mantissa - 1), 1, (1 << mantissa) - 1, 1 << (mantissa - 2))[kind // 2]
     return exponent | payload | (kind % 2) << (bits - 1)
 
 

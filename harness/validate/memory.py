@@ -3,15 +3,15 @@
 `observe` has the candidate's process bind, run and drop, and reads its account from outside (measure.peak); `judged` says what the readings
 mean. `memory_use` does so in this process; `confirmed_use` in a fresh one, and what was found there has to be found in another again.
 
-First call: what the process holds after it, and did not before, is held against the declared workspace: heap, static data that was
-written, shared memory, page tables, files without a name. A kernel of the device's that does next to nothing runs first with as many
-threads, so that their stacks are there. What was imported meanwhile is code: where the first call seems to keep too much, those modules are
-imported beforehand in the process that confirms it.
+First calls: what the process holds after FIRST launches were bound, run and dropped, and did not before, is held against the declared
+workspace: heap, static data that was written, shared memory, page tables, files without a name. A kernel of the device's that does next to
+nothing runs first with as many threads, so that their stacks are there. What was imported meanwhile is code: where the first calls seem to
+keep too much, those modules are imported beforehand in the process that confirms it.
 
-Peaks: a launch is bound, run and dropped a few more times, and the least of the peaks counts, as others in the process can only add. What
-the system's own count of pages may be off by, or more where the same procedure shows more of a call that does nothing, is its floor: only
-what lies above the declared workspace and the floor is held against a kernel, and an overhead only where the inputs are more than the
-floor. On a device with a memory of its own that memory is judged, and the host's is told.
+Peaks: as many launches are bound, run and dropped, one after the other, a few more times, and the least of the peaks counts, as others in
+the process can only add. What the system's own count of pages may be off by, or more where the same procedure shows more of a call that
+does nothing, is its floor: only what lies above the declared workspace and the floor is held against a kernel, and an overhead only where
+the inputs are more than the floor. On a device with a memory of its own that memory is judged, and the host's is told.
 
 Leaks: readings of the heap (as the process tells), and of resident, mapped and kernel memory (from outside) between up to MOST_CALLS calls
 of one launch, and between launches that are bound, run and dropped. Where Theil and Sen's slope is above zero by its 95 % interval, the
@@ -52,6 +52,9 @@ BUDGET_S = 0.06
 LONGER = 4
 """How many times as long as the last one a further search is."""
 SEARCHES = 3
+FIRST = 8
+"""Launches that one reading of a peak, or of what first calls keep, is about: a kernel that takes memory in its second call, or in each so
+many, is seen too."""
 OVERHEAD = 2.0
 """Beyond inputs and outputs a call takes less than this times its inputs (specification 001), where these are more than the floor."""
 
@@ -127,7 +130,7 @@ class Observed:
     persistent: int | None
     persistent_floor: int
     imported: tuple[str, ...]
-    """Modules that came with the first call."""
+    """Modules that came with the first calls."""
     allocated: int
     calls: Searches
     launches: Searches
@@ -243,11 +246,11 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
 
 def _peak(ask: Ask, pid: int, kind: Kind) -> int:
     ask(tasks.settled)
-    return peak(pid, lambda: ask(tasks.once, kind))
+    return peak(pid, lambda: ask(tasks.several, kind, FIRST))
 
 
 def _kept(ask: Ask, pid: int, prepared: Prepared) -> tuple[int | None, int, tuple[str, ...]]:
-    """What the first call keeps, what calls of nothing and threads show of that, and the modules that came with it."""
+    """What the first calls keep, what calls of nothing and threads show of that, and the modules that came with them."""
 
     def after(task: Callable[..., Any], *args: Any) -> tuple[int | None, frozenset[str]]:
         ask(task, *args)
@@ -264,7 +267,7 @@ def _kept(ask: Ask, pid: int, prepared: Prepared) -> tuple[int | None, int, tupl
     if not prepared.own_memory:
         with_threads, _ = after(tasks.probe)
     before, known = after(tasks.once, "nothing")
-    now, names = after(tasks.once, "launch")
+    now, names = after(tasks.several, "launch", FIRST)
     if begun is None or with_threads is None or before is None or now is None:
         return None, 0, ()
     return max(0, now - before), max(with_threads - begun, abs(before - with_threads)), tuple(sorted(names - known))
@@ -286,7 +289,7 @@ def faults(seen: Observed) -> dict[str, str]:
     if not seen.own_memory and seen.persistent is not None and seen.persistent > seen.workspace + seen.persistent_floor:
         told["kept"] = (
             f"keeps {seen.persistent} bytes of the host's memory beyond inputs and outputs and declares {seen.workspace}, "
-            f"from its first call on; a kernel that does nothing may show {seen.persistent_floor}"
+            f"from its first calls on; a kernel that does nothing may show {seen.persistent_floor}"
         )
     if overhead is not None and overhead >= OVERHEAD and seen.inputs > least:  # what is not told from noise is no part of small inputs
         told["overhead"] = (

@@ -180,6 +180,14 @@ def once(site: Place, kind: Kind) -> None:
     _bench(site).work(kind)()
 
 
+def several(site: Place, kind: Kind, times: int) -> None:
+    """Do it so many times, and let go each time of what it left to Python."""
+    work = _bench(site).work(kind)
+    for _ in range(times):
+        work()
+        settle()
+
+
 def settled(site: Place) -> tuple[int | None, frozenset[str]]:
     """Give back what Python and malloc keep for later. What of the device's memory is held then, and which modules are imported."""
     settle()

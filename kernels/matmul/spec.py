@@ -22,9 +22,13 @@ NAMES = {"float32": "matmul_fp32", "float16": "matmul_fp16", "bfloat16": "matmul
 """Each input dtype's op."""
 MAX_K = 1 << 20
 """The bound of the sums is 12 roundings for 4 of the K; past this it would say nothing."""
-FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "one_nonzero")
+FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "one_nonzero", "large")
 LARGEST = np.float32(1e4)
-"""Inputs' largest: float16 holds it, and float32 the sums of its squares."""
+"""Inputs' largest: float16 holds it, and float32 the sums of its squares. That of one factor alone in the family "large"."""
+_LARGE = {"float32": (30.0, 38.0), "float16": (4.0, 4.7), "bfloat16": (30.0, 38.0)}
+"""Powers of ten between which the largest of that factor lies."""
+_PRODUCT = 32.0
+"""The power of ten that the product of both factors' largest has: float32 holds a million of them."""
 _LEAST_NORMAL = {"float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
 
 
@@ -35,7 +39,18 @@ def _generate(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> 
             values = values * np.float32(_LEAST_NORMAL[dtype] / _LEAST_NORMAL["float32"])
         return np.clip(values, -LARGEST, LARGEST).astype(named_dtype(dtype))
 
+    if family == "large":
+        return _large(dtype, axes, rng)
     return {"a": matrix(axes["M"], axes["K"]), "b": matrix(axes["K"], axes["N"])}
+
+
+def _large(dtype: str, axes: Axes, rng: np.random.Generator) -> dict[str, Any]:
+    """One factor as large as its dtype admits, the other so small that no sum is past float32."""
+    power = rng.uniform(*_LARGE[dtype])
+    other = min(4.0, _PRODUCT - power)
+    shapes = {"a": (axes["M"], axes["K"]), "b": (axes["K"], axes["N"])}
+    powers = dict(zip(shapes, rng.permutation([power, other]), strict=True))
+    return {name: (rng.uniform(-1, 1, shape) * 10.0 ** powers[name]).astype(named_dtype(dtype)) for name, shape in shapes.items()}
 
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:

@@ -76,7 +76,7 @@ OP = Op(
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
-    sizes={"n": ELEMENTS, "block": Sizes(usual=384, most=5000, often=(32, 64, 128, 256))},
+    sizes={"n": ELEMENTS, "block": Sizes(usual=1024, most=5000, often=(32, 64, 128, 256))},
     apart=lambda axes, key: ("n", lcm(axes["block"], GROUPS.get(key.format, (1, 1))[0])),
     weights=lambda axes: axes["n"],
 )

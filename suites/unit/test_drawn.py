@@ -14,13 +14,14 @@ import pytest
 from tritmark.harness.errors import UsageError
 from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Status
-from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, MaxSize, MinSize, MultipleOf, Tier, Variant, Workload
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, MaxSize, MinSize, MultipleOf, Tier, Values, Variant, Workload
 from tritmark.harness.validate import drawn
 from tritmark.harness.validate.coverage import axis_class, axis_classes
 from tritmark.harness.validate.draw import RESIDUES, Drawer, fitting
 from tritmark.harness.validate.drawn import judge_drawn, rarest
 from tritmark.harness.validate.families import KINDS, ROWS, forbidden, scales_apart
 from tritmark.harness.validate.placement import Placement
+from tritmark.harness.validate.salts import kinds, salted
 from tritmark.harness.worker import Workers
 from tritmark.kernels.activation_quantize.reference import reference as activation_reference
 from tritmark.kernels.formats import FORMATS
@@ -143,6 +144,18 @@ def test_arrays_lie_at_offsets_of_their_own() -> None:
     assert all(len(each.offsets) == 1 for each in ones)
 
 
+def test_each_array_takes_every_address_early() -> None:
+    variant = made(KernelKey("cpu", "activation_quantize", "none", "int8"), lambda kernel: None)
+    cases = [case for case in drawer(ROWWISE, variant).draw(160) if not case.placement.flush]
+    for name, itemsize in (("x", 4), ("q", 1), ("scale", 4), ("sum", 4)):
+        found = {case.placement.offset(name, itemsize, 1) for case in cases}
+        assert found == set(range(0, 64, itemsize)), name
+    ragged = [case for case in drawer(ROWWISE, variant).draw(240) if case.layout == "ragged rows"]
+    strides = {(case.axes["K"] + case.placement.gap("x", 4, 1) // 4) % 64 for case in ragged}
+    by_chance = 64 * (1 - (63 / 64) ** len(ragged))
+    assert len(strides) > by_chance + 4
+
+
 def test_offsets_keep_to_the_declared_alignment() -> None:
     placed = Placement({"x": 61, "q": 61}, {"x": 61})
     assert (placed.offset("x", 4, 1), placed.offset("q", 1, 1)) == (60, 61)
@@ -201,6 +214,48 @@ def test_forbidden_values_are_none_and_of_all_kinds() -> None:
         assert sorted(values[np.isinf(values)]) == [-np.inf, np.inf]
     assert forbidden(np.dtype(np.float32), 3) == 0xFFC00000
     assert forbidden(np.dtype(np.float32), 4) == 0x7F800001
+    assert forbidden(np.dtype(np.float32), 9) == 0xFFA00000
+
+
+@pytest.mark.parametrize("op", sorted(INSTALLED.ops))
+def test_every_kind_of_input_is_dealt_early_and_admitted(op: str) -> None:
+    contract, rng = INSTALLED.ops[op], np.random.default_rng(1)
+    variant = next(each for each in INSTALLED.registry.variants if each.key.op == op)
+    dealt = [salts for case in drawer(contract, variant).draw(300) for salts in case.salts]
+    for tensor in contract.inputs:
+        assert {each[tensor.name] for each in dealt if tensor.name in each} == set(kinds(tensor))
+        for kind in kinds(tensor):
+            for family in contract.families:
+                logical = contract.generate(dict.fromkeys(contract.axes, 64), family, rng)
+                before, found = (
+                    np.asarray(logical[tensor.name]),
+                    np.asarray(salted(contract, logical, {tensor.name: kind}, rng)[tensor.name]),
+                )
+                assert (found.shape, found.dtype) == (before.shape, before.dtype)
+                with np.errstate(invalid="ignore"):
+                    values = found.astype(np.float64)
+                assert not np.isnan(values).any()
+                assert tensor.values is Values.ANY or np.isfinite(values).all(), (kind, family)
+                assert tensor.values is not Values.POSITIVE or (values > 0).all(), (kind, family)
+                assert tensor.values is not Values.TERNARY or np.isin(values, (-1, 0, 1)).all(), (kind, family)
+
+
+@pytest.mark.parametrize(
+    ("kind", "holds"),
+    [
+        ("the greatest", lambda x: x.min() == 127),
+        ("the least", lambda x: x.max() == -128),
+        ("all negative", lambda x: x.max() < 0),
+        ("never negative", lambda x: x.min() >= 0),
+        ("row of zeros", lambda x: not x.any(axis=1).all()),
+    ],
+)
+def test_inputs_are_of_the_kind_that_was_dealt(kind: str, holds: Callable[[Any], bool]) -> None:
+    rng = np.random.default_rng(2)
+    logical = PRODUCT.generate({"M": 5, "N": 7, "K": 40}, "uniform", rng)
+    assert holds(salted(PRODUCT, logical, {"activations": kind}, rng)["activations"])
+    values = salted(QUANTIZE, QUANTIZE.generate({"n": 40}, "normal", rng), {"x": "huge"}, rng)["x"]
+    assert np.abs(values).max() >= 1e29
 
 
 def test_scales_apart_are_positive_and_reach_denormals() -> None:
@@ -226,6 +281,10 @@ def test_a_right_product_passes_and_says_what_it_was_judged_on() -> None:
     assert found.seed == 5
 
 
+def _a_power(size: int) -> bool:
+    return size & (size - 1) == 0
+
+
 TRIGGERS: dict[str, Callable[[Kernel], bool]] = {
     "rows from 9 to 15": lambda kernel: 9 <= kernel.axes["M"] <= 15,
     "many rows and a tail": lambda kernel: kernel.axes["M"] >= 8 and kernel.axes["K"] % 64 != 0,
@@ -238,6 +297,11 @@ TRIGGERS: dict[str, Callable[[Kernel], bool]] = {
     "a denormal scale": lambda kernel: bool((kernel.inputs["act_scale"] < 1e-38).any()),
     "the third call": lambda kernel: kernel.runs == 3,
     "every eighth call": lambda kernel: kernel.runs % 8 == 0,
+    "one address of 64": lambda kernel: kernel.inputs["activations"].ctypes.data % 64 == 41,
+    "whole blocks of 512": lambda kernel: kernel.axes["K"] % 512 == 0,
+    "rows a power of two apart": lambda kernel: _a_power(kernel.inputs["activations"].strides[0]) and not _a_power(kernel.axes["K"]),
+    "nothing but 127": lambda kernel: bool((kernel.inputs["activations"] == 127).all()),
+    "nothing that is not negative": lambda kernel: bool((kernel.inputs["activations"] < 0).all()),
     "more rows than 70": lambda kernel: kernel.axes["M"] > 70,
 }
 
@@ -360,7 +424,7 @@ def test_built_in_kernels_pass_in_processes_of_their_own() -> None:
                     op, worker.variant, variant.key, corners=(), count=16, seed=1, cores=2, device=worker.device
                 ).accuracy  # fmt: skip
                 assert (found.status, found.reason) == (Status.PASS, "")
-                assert found.calls > 3 * found.cases
+                assert found.calls > 2 * found.cases
                 assert "pages" in found.guards
 
 

@@ -14,7 +14,7 @@ from tritmark.harness.selftest import apart, drawn_faults, population, triggers
 from tritmark.harness.selftest.apart import ApartFault
 from tritmark.harness.selftest.domain import Domain
 from tritmark.harness.selftest.drawn_faults import DrawnFault, draw, harmful
-from tritmark.harness.selftest.oracle import Judgement, Oracle
+from tritmark.harness.selftest.oracle import Oracle
 from tritmark.harness.selftest.population import Drawn, Fate, chunks, interval, judged
 from tritmark.harness.selftest.right import keys, right
 from tritmark.harness.selftest.struck import variant
@@ -159,7 +159,7 @@ def test_a_judgement_that_compares_nothing_kills_less(installed: Installed, monk
 
 def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk, *_ = chunks(installed, "quick", "i2s_quantize", 7, count=2)
-    monkeypatch.setattr(Oracle, "judged", lambda self, candidates: [Judgement("on principle", CALLS) for _ in candidates])
+    monkeypatch.setattr(Oracle, "judged", lambda self, candidates: ["on principle" for _ in candidates])
     done = judged(installed, chunk)
     assert done.alarms == (f"{chunk.key}: on principle",)
     assert not done.fates
