@@ -2,7 +2,7 @@
 #include "ceilings.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX2)
+TM_BEGIN(avx2)
 
 #define VEC 32
 typedef __m256i vec;
@@ -31,7 +31,7 @@ static inline vec dot(vec sum_i16x16, vec a_u8x32, vec b_i8x32)
 
 #include "loops.h"
 
-int tm_probe_avx2(void *args) { return tm_probe_run(args, bodies, TM_AVX2); }
+int tm_probe_avx2(void *args) { return tm_probe_run(args, bodies, TM_RANK(avx2)); }
 
 TM_END
 #endif

@@ -1,7 +1,15 @@
 #include "cpu.h"
-#include "../isa.h"
 
 #include <unistd.h>
+
+tm_listed tm_listed_at(size_t index)
+{
+#define KERNEL(op, set) {#op, {#set, TM_ISA_##set}},
+#define OP(op) TM_KERNELS_##op(KERNEL, op)
+    static const tm_listed kernels[] = {TM_OPS(OP)};
+    static const tm_listed none = {0};
+    return index < sizeof kernels / sizeof *kernels ? kernels[index] : none;
+}
 
 #if TM_X86
 
