@@ -64,8 +64,8 @@ class Registry:
     def select_best(self, key: KernelKey, axes: Axes, name: str | None = None) -> Variant:
         """The fitting variant of the highest tier and rank, or the one called `name` if it fits.
 
-        Where the environment forces a step of the device's ladder that the key has no variant for, the best one below is taken, on a
-        machine that has what the forced step needs.
+        Where the environment forces a step of the device's ladder that the key has no variant for, the best one below that fits the
+        machine is taken, if the machine has what the forced step needs.
 
         Raises NoCompatibleKernelError, which lists every candidate and why it was refused, and AmbiguousKernelError where two
         variants of the highest tier and rank fit.
@@ -77,7 +77,9 @@ class Registry:
         found = self.candidates(key, axes)
         forced = name if name is not None else _forced(device, {variant.name for variant, _ in found})
         if forced is not None and device.missing() is None:
-            found = [(v, refusal if v.name == forced else f"{forced!r} was asked for") for v, refusal in found]
+            lacking = sorted(device.ladder().get(forced, frozenset()) - device.features())
+            asked = f"{forced!r} was asked for" + (f", and this {device.type}{LACKS}{', '.join(lacking)}" if lacking else "")
+            found = [(v, refusal if v.name == forced else asked) for v, refusal in found]
         fitting = [variant for variant, refusal in found if refusal is None]
         if not fitting:
             shape = ", ".join(f"{axis}={size}" for axis, size in axes.items())
@@ -96,11 +98,11 @@ def _forced(device: Device, names: set[str]) -> str | None:
     forced = device.forced()
     if forced is None or forced in names or device.missing() is not None:
         return forced
-    ladder = device.ladder()
-    if forced not in ladder or not ladder[forced] <= device.features():
+    ladder, has = device.ladder(), device.features()
+    if forced not in ladder or not ladder[forced] <= has:
         return forced
     steps = list(ladder)
-    return next((step for step in reversed(steps[: steps.index(forced)]) if step in names), forced)
+    return next((step for step in reversed(steps[: steps.index(forced)]) if step in names and ladder[step] <= has), forced)
 
 
 def _refusal(variant: Variant, device: Device, features: frozenset[str], axes: Axes | None) -> str | None:

@@ -105,10 +105,16 @@ def test_rank_decides_within_a_tier_and_only_there() -> None:
         Registry([device()], [*variants, variant("d", rank=2)]).select_best(KEY, AXES)
 
 
-LADDER = {"plain": frozenset[str](), "slow": frozenset({"fast"}), "odd": frozenset({"fast"}), "quick": frozenset({"faster"})}
+LADDER = {
+    "plain": frozenset[str](),
+    "slow": frozenset({"fast"}),
+    "odd": frozenset({"fast"}),
+    "quick": frozenset({"faster"}),
+    "high": frozenset({"fast"}),
+}
 
 
-@pytest.mark.parametrize(("forced", "taken"), [("plain", "plain"), ("slow", "slow"), ("odd", "slow"), (None, "slow")])
+@pytest.mark.parametrize(("forced", "taken"), [("plain", "plain"), ("slow", "slow"), ("odd", "slow"), ("high", "slow"), (None, "slow")])
 def test_a_forced_step_without_a_kernel_leaves_the_best_below(forced: str | None, taken: str) -> None:
     steps = replace(device(forced=forced), ladder=lambda: LADDER)
     variants = [variant(name, Tier(rank), features=LADDER[name]) for rank, name in ((3, "quick"), (2, "slow"), (1, "plain"))]
@@ -118,7 +124,7 @@ def test_a_forced_step_without_a_kernel_leaves_the_best_below(forced: str | None
 
 
 def test_a_forced_step_that_the_machine_lacks_is_refused() -> None:
-    with pytest.raises(NoCompatibleKernelError, match="'quick' was asked for"):
+    with pytest.raises(NoCompatibleKernelError, match="'quick' was asked for, and this cpu lacks faster"):
         Registry([replace(device(forced="quick"), ladder=lambda: LADDER)], [variant("plain")]).select_best(KEY, AXES)
     only = [variant("quick", features=LADDER["quick"])]
     with pytest.raises(NoCompatibleKernelError, match="this cpu lacks faster"):
