@@ -17,6 +17,12 @@
 #define TM_X86 0
 #endif
 
+/* A file's code begins at a cache line, so that what is linked before it does not move its loops: the SSE4.1 product took 6 to 9 % longer
+ * on Zen 4 after a file in front of it had shifted it by 48 bytes. Compilers put this before the functions. */
+#if defined(__ELF__)
+__asm__(".pushsection .text\n.p2align 6\n.popsection");
+#endif
+
 /* The first member of every kernel's arguments. The code that ran fills it in. */
 typedef struct tm_run {
     int32_t ran;     /* rank of the instruction set whose code ran last, or -1 */
