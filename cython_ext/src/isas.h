@@ -10,6 +10,7 @@
 #define TM_ISA_scalar 0, "", "BASELINE", "plain C"
 #define TM_ISA_sse41 10, "sse4.1", "OPTIMIZED", "SSE4.1, 16-byte vectors"
 #define TM_ISA_avx2 20, "avx2,f16c", "HIGHLY_OPTIMIZED", "AVX2, 32-byte vectors"
+#define TM_ISA_avxvnni 30, "avx2,f16c,avxvnni", "HIGHLY_OPTIMIZED", "AVX2 with AVX-VNNI, 32-byte vectors"
 #define TM_ISA_avx512 40, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", "EXTREMELY_OPTIMIZED", "AVX-512 with VNNI, 64-byte vectors"
 
 /* An op's table a line: the sets that it has a file for, src/<op>/<set>.c, scalar first. The probes are in src/ceilings/. */
@@ -18,7 +19,7 @@
 #define TM_KERNELS_i2s_dequantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_i2s_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_probe(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_ternary_matmul(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
+#define TM_KERNELS_ternary_matmul(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)
 #define TM_KERNELS_ternary_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 
 #define TM_OPS(X) \

@@ -260,6 +260,10 @@ def test_the_code_of_a_native_kernel() -> None:
     assert best.functions[0].loop["vpdpbusd"] >= 8
     assert best.functions[0].vectors[512] > 0.5 * sum(best.functions[0].loop.values())
     assert "vpdpbusd" not in scalar.functions[0].instructions
+    narrow = found["avxvnni"]
+    assert narrow is not None
+    assert sum(each.instructions.get("vpdpbusd", 0) for each in narrow.functions) >= 16
+    assert not any(512 in each.vectors for each in narrow.functions)
 
 
 def test_a_kernel_of_a_user_names_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
