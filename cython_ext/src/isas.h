@@ -18,7 +18,7 @@
 #define TM_KERNELS_activation_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_i2s_dequantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_i2s_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_probe(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
+#define TM_KERNELS_probe(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)
 #define TM_KERNELS_ternary_matmul(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)
 #define TM_KERNELS_ternary_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 

@@ -24,7 +24,7 @@
  * compute
  *   v1  the vpdpbusd intrinsic, 12 accumulators            470 Gop/s           927: one a cycle, but GCC 12 puts two moves to each
  *   v2  in assembly, without the moves                     470                 927; maddubs and paddw with AVX2 357 before, 377 now
- * Tile units (AMX) and AVX-VNNI without AVX-512 are not asked: no kernel here uses them.
+ * Tile units (AMX) are not asked: no kernel here uses them.
  *
  * Bounds: dot products are kept modulo 2^16, which wraps alike in 16- and 32-bit lanes; maddubs never saturates, as 2 * 127 * 127 fits
  * 15 bits. */
