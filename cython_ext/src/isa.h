@@ -68,15 +68,6 @@ static inline int tm_finish(tm_run *run, int32_t rank)
 #endif
 #define TM_BEGIN(set) TM_TARGET(TM_FEATURES(set))
 
-/* A line of isas.h. */
-typedef struct tm_isa {
-    const char *name;
-    int32_t rank;
-    const char *features; /* with commas between them */
-    const char *tier;
-    const char *summary;
-} tm_isa;
-
 /* A kernel in its op's table, which ends where `fn` is NULL. */
 typedef struct tm_entry {
     tm_isa isa;

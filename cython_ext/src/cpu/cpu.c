@@ -1,4 +1,5 @@
 #include "cpu.h"
+#include "../isa.h"
 
 #include <unistd.h>
 

@@ -2,7 +2,9 @@
 #ifndef TM_CPU_H
 #define TM_CPU_H
 
-#include "../isa.h"
+#include "../isas.h"
+
+#include <stddef.h>
 
 /* The index-th kernel of isas.h, by its op and its set; `op` is NULL past the last one. */
 typedef struct tm_listed {

@@ -1,8 +1,8 @@
-/* ternary_matmul with AVX-VNNI, for processors with vpdpbusd and without AVX-512: the nested masks of avx512.c, whose bound on a chunk holds
- * here too, on halves of a group as in avx2.c: 8 of each 16 rows.
+/* ternary_matmul with AVX-VNNI, for processors with vpdpbusd and without AVX-512: the nested masks of avx512.c, whose bound on a chunk
+ * holds here too, on halves of a group as in avx2.c: 8 of each 16 rows.
  *
- * For each 32 bytes: 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. Its latency of 5 cycles takes 10 sums to hide
- * where two begin a cycle; the 8 here, with masks, weights and activations, are what 16 registers hold. */
+ * For each 32 bytes: 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. Its latency of 5 cycles takes 10 sums
+ * to hide where two begin a cycle; the 8 here, with masks, weights and activations, are what 16 registers hold. */
 #include "ternary_matmul.h"
 
 #if TM_X86
@@ -10,7 +10,7 @@ TM_BEGIN(avxvnni)
 
 enum { ROWS = 2 };
 
-/* GCC 12 keeps sums of type __m256i twice, as the lanes of int64 that this is and as those of int32 that vpdpbusd takes, and so spills them. */
+/* GCC 12 keeps sums of type __m256i twice, as the lanes of int64 that this is and as those of int32 that vpdpbusd takes, and spills. */
 typedef int32_t lanes_i32x8 __attribute__((vector_size(32)));
 
 static inline __m256i four(const int8_t *a)

@@ -132,11 +132,13 @@ static inline float fuzz_positive(fuzz *f)
 /* Whether this processor has all that the set needs. */
 static inline int fuzz_here(const tm_isa *isa)
 {
-    size_t needed = 0, found = 0;
-    for (const char *at = isa->features; *at; at += strcspn(at, ","), at += *at == ',') {
+    size_t needed = 0, found = 0, length;
+    for (const char *at = isa->features; *at; at += length + (at[length] == ',')) {
+        length = strcspn(at, ",");
         needed++;
-        for (size_t i = 0; tm_feature_name(i) != NULL; i++)
-            found += strlen(tm_feature_name(i)) == strcspn(at, ",") && !strncmp(tm_feature_name(i), at, strcspn(at, ",")) && tm_feature_here(i);
+        const char *name;
+        for (size_t i = 0; (name = tm_feature_name(i)) != NULL; i++)
+            found += strlen(name) == length && !strncmp(name, at, length) && tm_feature_here(i);
     }
     return found == needed;
 }
