@@ -14,6 +14,8 @@ from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelErro
 from tritmark.harness.providers import GROUP, Installed, load
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Device, KernelKey, MaxSize, MinSize, MultipleOf, Provider, Tier, Variant
+from tritmark.kernels.cpu import DEVICE as CPU
+from tritmark.kernels.cpu import FORCE, ISAS, Isa
 
 KEY = KernelKey("cpu", "add", "none", "float32")
 AXES = {"n": 96}
@@ -211,6 +213,17 @@ def test_no_choice_is_ambiguous(monkeypatch: pytest.MonkeyPatch, capability: str
         for axes in {tuple(workload.axes.items()) for workload in workloads if workload.op == key.op}:
             found = [each.precedence for each, refusal in here.candidates(key, dict(axes)) if refusal is None]
             assert len(found) == len(set(found)), f"{key} on {axes}"
+
+
+@pytest.mark.parametrize("best", ISAS.values(), ids=lambda isa: isa.name)
+def test_a_product_takes_the_best_instruction_set_that_the_cpu_has(monkeypatch: pytest.MonkeyPatch, best: Isa) -> None:
+    """With all lesser sets, and with those alone that need nothing else."""
+    monkeypatch.delenv(FORCE, raising=False)
+    key, axes = KernelKey("cpu", "ternary_matmul", "tile64", "int32"), {"M": 1, "N": 64, "K": 64}
+    every = frozenset[str]().union(*(isa.features for isa in ISAS.values() if isa.rank <= best.rank))
+    for features in (every, best.features):
+        registry = Registry([replace(CPU, features=_without(features, ()))], load().registry.variants)
+        assert registry.select_best(key, axes).name == best.name
 
 
 def _without(features: frozenset[str], lacking: Iterable[str]) -> Callable[[], frozenset[str]]:
