@@ -10,7 +10,7 @@ cdef extern from "src/absmean_quantize/absmean_quantize.h":
         float *scale
         size_t n
         int32_t stream
-    const tm_kernel tm_absmean_quantize[]
+    const tm_entry tm_absmean_quantize[]
 
 
 cdef class AbsmeanQuantize(NativeCall):

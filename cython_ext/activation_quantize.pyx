@@ -12,7 +12,7 @@ cdef extern from "src/activation_quantize/activation_quantize.h":
         size_t M
         size_t K
         size_t stride
-    const tm_kernel tm_activation_quantize[]
+    const tm_entry tm_activation_quantize[]
 
 
 cdef class ActivationQuantize(NativeCall):

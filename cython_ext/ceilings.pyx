@@ -11,7 +11,7 @@ cdef extern from "src/ceilings/ceilings.h":
         size_t nbytes
         int32_t kind
         uint64_t checksum
-    const tm_kernel tm_probe[]
+    const tm_entry tm_probe[]
     enum: TM_DOTS
 
 KINDS = (

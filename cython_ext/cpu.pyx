@@ -1,10 +1,32 @@
-"""Boundary of the questions to the processor: features, caches, and the compiler that built the native code."""
+"""Boundary of the questions to the native code and the processor: kernels, features, caches, compiler. Loads no OpenMP."""
 
 cdef extern from "src/cpu/cpu.h":
+    ctypedef struct tm_isa:
+        const char *name
+        int rank
+        const char *features
+        const char *tier
+        const char *summary
+    ctypedef struct tm_listed:
+        const char *op
+        tm_isa isa
+    tm_listed tm_listed_at(size_t index)
     const char *tm_feature_name(size_t index)
     int tm_feature_here(size_t index)
     long tm_cache_bytes(int level)
     const char *tm_compiler()
+
+
+def kernels() -> list[tuple[str, tuple[str, int, tuple[str, ...], str, str]]]:
+    """The native kernels: op, and name, rank, features, tier and summary of the instruction set, as isas.h has them."""
+    cdef tm_listed each = tm_listed_at(0)
+    found = []
+    while each.op != NULL:
+        features = tuple(each.isa.features.decode().split(",")) if each.isa.features[0] else ()
+        isa = (each.isa.name.decode(), each.isa.rank, features, each.isa.tier.decode(), each.isa.summary.decode())
+        found.append((each.op.decode(), isa))
+        each = tm_listed_at(<size_t>len(found))
+    return found
 
 
 def features() -> tuple[str, ...]:

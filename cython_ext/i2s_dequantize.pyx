@@ -10,7 +10,7 @@ cdef extern from "src/i2s_dequantize/i2s_dequantize.h":
         size_t n
         float scale
         int32_t stream
-    const tm_kernel tm_i2s_dequantize[]
+    const tm_entry tm_i2s_dequantize[]
 
 
 cdef class I2SDequantize(NativeCall):

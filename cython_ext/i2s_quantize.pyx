@@ -13,7 +13,7 @@ cdef extern from "src/i2s_quantize/i2s_quantize.h":
         tm_steps steps
         int32_t stream
     tm_steps tm_find_steps(float scale)
-    const tm_kernel tm_i2s_quantize[]
+    const tm_entry tm_i2s_quantize[]
 
 
 cdef class I2SQuantize(NativeCall):

@@ -1,5 +1,6 @@
 # Included by every boundary: the C side of isa.h, and the base of its bound calls.
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uintptr_t
+from libc.string cimport strcmp
 
 cdef extern from "src/isa.h":
     ctypedef int (*tm_kernel)(void *args) noexcept nogil
@@ -12,22 +13,31 @@ cdef extern from "src/isa.h":
     ctypedef struct tm_call:
         tm_kernel fn
         void *args
-    enum: TM_ISA_COUNT
-
-ISAS = ("scalar", "sse41", "avx2", "avx512")
+    ctypedef struct tm_isa:
+        const char *name
+        int32_t rank
+    ctypedef struct tm_entry:
+        tm_isa isa
+        tm_kernel fn
 
 
 cdef class NativeCall:
     """A kernel bound to its arguments; a subclass fills in `call` and keeps the arrays alive in `owners`."""
 
     cdef tm_call call
+    cdef const tm_entry *table
     cdef object owners
 
-    cdef int bind(self, const tm_kernel *table, str isa, void *args, int threads, object owners) except -1:
+    cdef int bind(self, const tm_entry *table, str isa, void *args, int threads, object owners) except -1:
         cdef tm_run *run = <tm_run *>args
-        self.call.fn = table[ISAS.index(isa)]
-        if self.call.fn == NULL:
-            raise ValueError(f"{isa} is not compiled in on this architecture")
+        cdef const tm_entry *entry = table
+        cdef bytes name = isa.encode()
+        while entry.fn != NULL and strcmp(entry.isa.name, name):
+            entry += 1
+        if entry.fn == NULL:
+            raise ValueError(f"no kernel for {isa} is compiled in")
+        self.table = table
+        self.call.fn = entry.fn
         self.call.args = args
         self.owners = owners
         run.ran = -1
@@ -44,7 +54,10 @@ cdef class NativeCall:
     def ran(self) -> str:
         """The instruction set whose code ran last, written by that code; "" before the first run."""
         cdef tm_run *run = <tm_run *>self.call.args
-        return ISAS[run.ran] if run.ran >= 0 else ""
+        cdef const tm_entry *entry = self.table
+        while entry.fn != NULL and entry.isa.rank != run.ran:
+            entry += 1
+        return entry.isa.name.decode() if entry.fn != NULL else ""
 
     @property
     def runs(self) -> int:

@@ -16,7 +16,7 @@ cdef extern from "src/ternary_matmul/ternary_matmul.h":
         size_t K
         float weight_scale
         int32_t kind
-    const tm_kernel tm_ternary_matmul[]
+    const tm_entry tm_ternary_matmul[]
 
 
 cdef class TernaryMatmul(NativeCall):

@@ -13,7 +13,7 @@ cdef extern from "src/ternary_quantize/ternary_quantize.h":
         size_t n
         size_t block
         int32_t stream
-    const tm_kernel tm_ternary_quantize[]
+    const tm_entry tm_ternary_quantize[]
 
 
 cdef class TernaryQuantize(NativeCall):

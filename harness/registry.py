@@ -62,30 +62,47 @@ class Registry:
         return any(refusal is None for _, refusal in self.candidates(KernelKey(device, op, format, dtype), axes))
 
     def select_best(self, key: KernelKey, axes: Axes, name: str | None = None) -> Variant:
-        """The fitting variant of the highest tier, or the one called `name` if it fits.
+        """The fitting variant of the highest tier and rank, or the one called `name` if it fits.
+
+        Where the environment forces a step of the device's ladder that the key has no variant for, the best one below that fits the
+        machine is taken, if the machine has what the forced step needs.
 
         Raises NoCompatibleKernelError, which lists every candidate and why it was refused, and AmbiguousKernelError where two
-        variants of the highest tier fit.
+        variants of the highest tier and rank fit.
         """
         device = self._devices.get(key.device)
         if device is None:
             known = ", ".join(self._devices) or "none"
             raise NoCompatibleKernelError(request=str(key), candidates=[(key.device, f"unknown device type; known: {known}")])
-        forced = name if name is not None else device.forced()
         found = self.candidates(key, axes)
+        forced = name if name is not None else _forced(device, {variant.name for variant, _ in found})
         if forced is not None and device.missing() is None:
-            found = [(v, refusal if v.name == forced else f"{forced!r} was asked for") for v, refusal in found]
+            lacking = sorted(device.ladder().get(forced, frozenset()) - device.features())
+            asked = f"{forced!r} was asked for" + (f", and this {device.type}{LACKS}{', '.join(lacking)}" if lacking else "")
+            found = [(v, refusal if v.name == forced else asked) for v, refusal in found]
         fitting = [variant for variant, refusal in found if refusal is None]
         if not fitting:
             shape = ", ".join(f"{axis}={size}" for axis, size in axes.items())
             request = f"{key} with {shape}" + (f", variant {forced!r}" if forced else "")
             raise NoCompatibleKernelError(request=request, candidates=[(v.name, refusal or "") for v, refusal in found])
-        tier = max(variant.tier for variant in fitting)
-        best = [variant for variant in fitting if variant.tier == tier]
+        highest = max(variant.precedence for variant in fitting)
+        best = [variant for variant in fitting if variant.precedence == highest]
         if len(best) > 1:
-            names = ", ".join(variant.name for variant in best)
-            raise AmbiguousKernelError(f"{key}: {names} are all of tier {tier.name}; name one, or mend their tiers")
+            names, (tier, rank) = ", ".join(variant.name for variant in best), highest
+            raise AmbiguousKernelError(f"{key}: {names} are all of tier {tier.name} and rank {rank}; name one, or mend their tiers")
         return best[0]
+
+
+def _forced(device: Device, names: set[str]) -> str | None:
+    """Which of the variants the environment allows: the one that it names, or the best below where there is none for that step."""
+    forced = device.forced()
+    if forced is None or forced in names or device.missing() is not None:
+        return forced
+    ladder, has = device.ladder(), device.features()
+    if forced not in ladder or not ladder[forced] <= has:
+        return forced
+    steps = list(ladder)
+    return next((step for step in reversed(steps[: steps.index(forced)]) if step in names and ladder[step] <= has), forced)
 
 
 def _refusal(variant: Variant, device: Device, features: frozenset[str], axes: Axes | None) -> str | None:

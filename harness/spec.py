@@ -32,7 +32,7 @@ class Family(StrEnum):
 
 
 class Tier(IntEnum):
-    """How much work went into a variant; `select_best` takes the highest that fits."""
+    """How much work went into a variant; `select_best` takes the highest that fits, and the highest rank within it."""
 
     REFERENCE = 0
     BASELINE = 1
@@ -301,6 +301,7 @@ class Variant:
 
     `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format. `alignment` is the alignment in
     bytes that the arrays must have (1 where any will do). `workspace(axes)` is the scratch memory in bytes that a call takes.
+    `rank` decides between variants of one tier.
     `dense` names inputs whose rows it takes only one right after the other, although the contract lets them lie apart.
     `reports_nonfinite`: its launches tell of forbidden elements by themselves (see Launch.bad).
     `code_hash` is the SHA-256 of the file with the code of a candidate; "" where the device or its launcher tells.
@@ -321,6 +322,7 @@ class Variant:
     reports_nonfinite: bool = True
     code_hash: str = ""
     code: Callable[[str, frozenset[str]], Sequence[CodeFile]] = _no_code
+    rank: int = 0
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:
@@ -332,6 +334,11 @@ class Variant:
     def id(self) -> str:
         """The kernel's full name, as records and receipts carry it."""
         return f"{self.key}/{self.name}"
+
+    @property
+    def precedence(self) -> tuple[Tier, int]:
+        """By which one of several that fit is chosen: the highest."""
+        return self.tier, self.rank
 
 
 def _admits_all(axes: Axes) -> str | None:
@@ -460,7 +467,9 @@ class Device:
 
     `ceilings` has probes named "read" and "write" (bytes/s) and "compute" (operations/s), and may have more. Several may share a name:
     the fastest for a footprint and number of threads is the ceiling. `forced()` names the only variant that automatic selection may take,
-    or None. `code_hash(variant id)` is the SHA-256 of the compiled code that holds the variant, `compiler()` what it was compiled with;
+    or None. `ladder()` has the names of variants that stand for steps of the hardware, such as instruction sets, in rising order with the
+    features that each needs: where an op has no variant for the step that is forced, its best one below is taken.
+    `code_hash(variant id)` is the SHA-256 of the compiled code that holds the variant, `compiler()` what it was compiled with;
     both "" where the device cannot tell. `missing()` says why the device cannot be used here and what to do about it, or None.
     `simulated()`: a simulator stands in for it, so nothing on it has a speed. `plain_clock()` times launches handed over one by one
     where `clock()` has them in a graph (and says so by `recorded`, if it does not always), None where there are no graphs. `memory()` is
@@ -484,6 +493,7 @@ class Device:
     plain_clock: Callable[[], Clock] | None = None
     proof: Callable[[Launch], Proof | None] = lambda launch: None
     adopt: Callable[[Any], Sequence[Variant]] | None = None
+    ladder: Callable[[], Mapping[str, frozenset[str]]] = dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from tritmark.harness.measure.lingering import Lingering
@@ -11,15 +11,10 @@ from tritmark.harness.spec import Ceiling, Launch
 from tritmark.kernels import cpu
 
 
-@cache
-def _isa() -> str:
-    """The best instruction set here, whatever TRITMARK_FORCE_ISA says: a ceiling is the machine's, not the kernels'."""
-    return [isa for isa, (_, needed, _) in cpu.ISAS.items() if needed <= cpu.features()][-1]
-
-
 def _bind(kind: str, buffer: Any, threads: int) -> Launch:
     usable = buffer[: buffer.nbytes // 128 * 128] if kind.startswith("copy") else buffer
-    probe: Launch = cpu.native("ceilings").Probe(_isa(), kind, usable, threads)
+    # A ceiling is the machine's, not the kernels': what is forced does not count.
+    probe: Launch = cpu.native("ceilings").Probe(cpu.best("probe"), kind, usable, threads)
     return probe
 
 

@@ -6,54 +6,77 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from tritmark.harness.errors import UsageError
 from tritmark.harness.spec import Arrays, Axes, Ceiling, Clock, CodeFile, Constraint, Device, KernelKey, Launch, Tier, Variant
-
-ISAS: Mapping[str, tuple[Tier, frozenset[str], str]] = {
-    "scalar": (Tier.BASELINE, frozenset(), "plain C"),
-    "sse41": (Tier.OPTIMIZED, frozenset({"sse4.1"}), "SSE4.1, 16-byte vectors"),
-    "avx2": (Tier.HIGHLY_OPTIMIZED, frozenset({"avx2", "f16c"}), "AVX2, 32-byte vectors"),
-    "avx512": (
-        Tier.EXTREMELY_OPTIMIZED,
-        frozenset({"avx2", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"}),
-        "AVX-512 with VNNI, 64-byte vectors",
-    ),
-}
-"""Instruction sets in rising order, as cython_ext/src/isa.h has them: tier, CPU features needed, summary."""
 
 FORCE = "TRITMARK_FORCE_ISA"
 
 
 @cache
 def native(module: str) -> Any:
-    """The extension module of that name, imported at its first use: importing tritmark.kernels loads no native code."""
+    """The extension module of that name, imported at its first use. Importing tritmark.kernels loads none but `cpu`.
+
+    All others bring OpenMP, which reads the environment once, when it is loaded.
+    """
     return import_module(f"tritmark.cython_ext.{module}")
+
+
+class Isa(NamedTuple):
+    """An instruction set, as cython_ext/src/isas.h has it."""
+
+    name: str
+    rank: int
+    """Which of two sets is the better."""
+    features: frozenset[str]
+    """CPU features needed, by CPUID's names."""
+    tier: Tier
+    summary: str
+
+
+def _listed() -> tuple[dict[str, Isa], dict[str, tuple[Isa, ...]]]:
+    sets: dict[str, Isa] = {}
+    kernels: dict[str, list[Isa]] = {}
+    for op, (name, rank, needed, tier, summary) in native("cpu").kernels():
+        isa = sets.setdefault(name, Isa(name, rank, frozenset(needed), Tier[tier], summary))
+        kernels.setdefault(op, []).append(isa)
+    rising = sorted(sets.values(), key=lambda isa: isa.rank)
+    return {isa.name: isa for isa in rising}, {op: tuple(isa for isa in rising if isa in found) for op, found in kernels.items()}
+
+
+ISAS, KERNELS = _listed()
+"""The instruction sets that have kernels, and for which of them each op, and the ceilings' "probe", has one; both in rising order."""
+
+
+def best(op: str) -> str:
+    """The best instruction set that the op has a kernel for and this CPU has, whatever TRITMARK_FORCE_ISA says."""
+    return [isa.name for isa in KERNELS[op] if isa.features <= features()][-1]
 
 
 Bind = Callable[[str, Arrays, Arrays, Axes, int], Launch]
 
 
 def variants(op: str, format: str, dtype: str, bind: Bind, constraints: tuple[Constraint, ...] = ()) -> tuple[Variant, ...]:
-    """One Variant for each instruction set of a native op; `bind` takes the instruction set's name first."""
+    """One Variant for each instruction set that a native op has a kernel for; `bind` takes the instruction set's name first."""
     return tuple(
         Variant(
             key=KernelKey("cpu", op, format, dtype),
-            name=isa,
-            tier=tier,
-            summary=summary,
-            features=features,
+            name=isa.name,
+            tier=isa.tier,
+            rank=isa.rank,
+            summary=isa.summary,
+            features=isa.features,
             constraints=constraints,
-            bind=partial(bind, isa),
-            code=partial(_code, op, isa),
+            bind=partial(bind, isa.name),
+            code=partial(_code, op, isa.name),
         )
-        for isa, (tier, features, summary) in ISAS.items()
+        for isa in KERNELS[op]
     )
 
 
 def _code(op: str, isa: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
-    """The extension module, which is found and not loaded, and the function that isa.h names for the instruction set."""
+    """The extension module, which is found and not loaded, and the function that isas.h names for the instruction set."""
     import platform
     from importlib.util import find_spec
 
@@ -125,6 +148,7 @@ DEVICE = Device(
     ceilings=_ceilings,
     cores=cores,
     forced=forced,
+    ladder=lambda: {isa.name: isa.features for isa in ISAS.values()},
     code_hash=code_hash,
     compiler=lambda: str(native("cpu").compiler()),
 )

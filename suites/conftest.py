@@ -69,13 +69,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif item.path.name in _TIMING:
             item.add_marker("timing")
     isa = os.environ.get(cpu.FORCE)
-    if isa and not cpu.ISAS[isa][1] <= cpu.features():
-        lacking = ", ".join(sorted(cpu.ISAS[isa][1] - cpu.features()))
+    if isa and not cpu.ISAS[isa].features <= cpu.features():
+        lacking = ", ".join(sorted(cpu.ISAS[isa].features - cpu.features()))
         for item in items:
             item.add_marker(pytest.mark.skip(reason=f"{cpu.FORCE}={isa}, and this CPU lacks {lacking}"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`isa`: every instruction set that this CPU has, one test each."""
+    """`isa`: every instruction set that this CPU and the op have, one test each. The op is that of the test's name, or of its file's."""
     if "isa" in metafunc.fixturenames:
-        metafunc.parametrize("isa", [isa for isa, (_, needed, _) in cpu.ISAS.items() if needed <= cpu.features()])
+        names = [name.removeprefix("test_") for name in (metafunc.function.__name__, metafunc.module.__name__.rpartition(".")[2])]
+        (op,) = (name for name in names if name in cpu.KERNELS)
+        metafunc.parametrize("isa", [isa.name for isa in cpu.KERNELS[op] if isa.features <= cpu.features()])

@@ -32,7 +32,7 @@ static inline uint32_t tm_absmax_plain(const float *x, size_t n, uint32_t larges
 }
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_SSE41)
+TM_BEGIN(sse41)
 
 static inline uint32_t tm_highest_sse41(__m128i a_u32x4)
 {
@@ -60,7 +60,7 @@ static inline uint32_t tm_absmax_sse41(const float *x, size_t n)
 }
 
 TM_END
-TM_BEGIN(TM_TARGET_AVX2)
+TM_BEGIN(avx2)
 
 static inline __m256i tm_larger_avx2(__m256i largest_u32x8, const float *x)
 {
@@ -88,7 +88,7 @@ static inline uint32_t tm_absmax_avx2(const float *x, size_t n)
 }
 
 TM_END
-TM_BEGIN(TM_TARGET_AVX512)
+TM_BEGIN(avx512)
 
 /* The first `n` of 16 lanes. */
 static inline __mmask16 tm_lanes16(size_t n) { return n < 16 ? (__mmask16)((1u << n) - 1) : (__mmask16)0xffff; }

@@ -7,7 +7,7 @@ from collections import Counter
 from tritmark.harness.advise.advise import forbidden, measured
 from tritmark.harness.advise.code.ncu import COMMAND
 from tritmark.harness.advise.evidence import Around, Evidence
-from tritmark.harness.advise.rules.better_isa import LADDER
+from tritmark.harness.advise.ladder import has, kernels
 from tritmark.harness.record import HOST, Record, Run
 from tritmark.harness.report.text import quoted
 from tritmark.harness.report.units import counted
@@ -61,14 +61,15 @@ def _forbidden(record: Record, runs: tuple[Run, ...]) -> tuple[str, ...]:
 
 
 def _lesser(record: Record, runs: list[Run]) -> tuple[str, ...]:
-    """Runs with a lesser instruction set than the processor has, without the better one beside them."""
-    features, around = set(record.machine.features), Around(record)
-    has = [name for name, needed in LADDER.items() if features.issuperset(needed)]
-    alone = [
-        run
-        for run in runs
-        if run.variant in has[:-1] and not any(each.variant in has[has.index(run.variant) + 1 :] for each in around.siblings(run))
-    ]
-    ops = sorted({run.op for run in alone})
-    step = " or ".join(f"`tritmark run --op {quoted(op)} --variant {has[-1]}`" for op in ops[:3])
-    return _told(alone, f"the processor has {has[-1]}, which did not run beside them; {step} shows what it brings") if alone else ()
+    """Runs with a lesser instruction set than the op has a kernel for and the processor has, without a better one beside them."""
+    around, alone = Around(record), dict[str, list[Run]]()
+    for run in runs:
+        here = [name for name in kernels(run) if has(record.machine.features, name)]
+        if run.variant in here[:-1] and not any(each.variant in here[here.index(run.variant) + 1 :] for each in around.siblings(run)):
+            alone.setdefault(here[-1], []).append(run)
+    return tuple(told for best, found in alone.items() for told in _told(found, _brings(best, sorted({run.op for run in found}))))
+
+
+def _brings(best: str, ops: list[str]) -> str:
+    step = " or ".join(f"`tritmark run --op {quoted(op)} --variant {best}`" for op in ops[:3])
+    return f"the processor has {best}, which did not run beside them; {step} shows what it brings"

@@ -44,9 +44,9 @@ def test_every_op_has_a_reference(reference_for: Callable[[KernelKey], Peer]):
 
 
 def _best(installed: Installed, key: KernelKey, axes: Axes) -> Variant | None:
-    """The kernel of the highest tier that takes these axes; None where the format or the op takes no such shape."""
+    """The best kernel that takes these axes; None where the format or the op takes no such shape."""
     fitting = [variant for variant, refusal in installed.registry.candidates(key, axes) if refusal is None]
-    return max(fitting, key=lambda variant: variant.tier, default=None)
+    return max(fitting, key=lambda variant: variant.precedence, default=None)
 
 
 def _agree(installed: Installed, key: KernelKey, peer: Peer, compare: Callable[..., PeerComparison]) -> int:

@@ -233,7 +233,7 @@ def _op(op: Op, data: bytes) -> None:
     variant = kernels[numbers.below(len(kernels))]
     axes = {axis: numbers.size((2000, 150, 60)[min(len(op.axes), 3) - 1]) for axis in op.axes}
     family, layout = op.families[numbers.below(len(op.families))], ("aligned", "unaligned")[numbers.below(2)]
-    if dict(registry.candidates(variant.key, axes)).get(variant.name) is not None:
+    if {each.name: refusal for each, refusal in registry.candidates(variant.key, axes)}[variant.name] is not None:
         return
     seed = numbers.take(3)
     try:

@@ -80,11 +80,6 @@ class _NumPy:
         self._call(self._x, out=self._out)
 
 
-def isa() -> str:
-    """The widest instruction set of this machine."""
-    return next(isa for isa, (_, needed, _) in reversed(cpu.ISAS.items()) if needed <= cpu.features())
-
-
 def _weights(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
     weights = rng.integers(0, 256, n * k // 4, dtype=np.uint8)
     weights &= ~((weights & 0x55) & (weights >> 1 & 0x55)) & 0xFF  # no field is 3, which stands for nothing
@@ -98,7 +93,7 @@ def _gemv(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     activations = rng.integers(-127, 128, (1, k), dtype=np.int8)
     scale, out = np.ones(1, np.float32), np.empty(tiles * 64, np.float32)
     kernel = cpu.native("ternary_matmul").TernaryMatmul
-    return [kernel(isa(), activations, weights, n * 64, 1.0, scale, out[: n * 64].reshape(1, -1), 1) for n in sizes]
+    return [kernel(cpu.best("ternary_matmul"), activations, weights, n * 64, 1.0, scale, out[: n * 64].reshape(1, -1), 1) for n in sizes]
 
 
 def _gemm(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
@@ -108,7 +103,7 @@ def _gemm(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     scale, out = np.ones(max(sizes), np.float32), np.empty((max(sizes), n), np.float32)
     kernel = cpu.native("ternary_matmul").TernaryMatmul
     weights = _weights(rng, n, k)
-    return [kernel(isa(), activations[:m], weights, n, 1.0, scale[:m], out[:m], 1) for m in sizes]
+    return [kernel(cpu.best("ternary_matmul"), activations[:m], weights, n, 1.0, scale[:m], out[:m], 1) for m in sizes]
 
 
 def _quantize(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
@@ -116,7 +111,7 @@ def _quantize(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     x = rng.standard_normal(max(sizes) * 64, np.float32)
     q = np.empty(len(x), np.int8)
     kernel = cpu.native("i2s_quantize").I2SQuantize
-    return [kernel(isa(), x[: n * 64], 0.7, q[: n * 64], False, 1) for n in sizes]
+    return [kernel(cpu.best("i2s_quantize"), x[: n * 64], 0.7, q[: n * 64], False, 1) for n in sizes]
 
 
 def _activations(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
@@ -124,7 +119,7 @@ def _activations(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]
     x = rng.standard_normal((max(sizes), 64), np.float32)
     q, scale, total = np.empty(x.shape, np.int8), np.empty(len(x), np.float32), np.empty(len(x), np.int32)
     kernel = cpu.native("activation_quantize").ActivationQuantize
-    return [kernel(isa(), x[:n], q[:n], scale[:n], total[:n], 1) for n in sizes]
+    return [kernel(cpu.best("activation_quantize"), x[:n], q[:n], scale[:n], total[:n], 1) for n in sizes]
 
 
 def _numpy(call: np.ufunc) -> Make:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import expm1
 
 import numpy as np
-from loads import LOADS, Load, Pair, isa
+from loads import LOADS, Load, Pair
 from rich.console import Console
 from rich.table import Table
 
@@ -22,7 +22,7 @@ def _dequantize(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     q = rng.integers(-1, 2, max(sizes), dtype=np.int8)
     x = np.empty(len(q), np.float32)
     kernel = cpu.native("i2s_dequantize").I2SDequantize
-    return [kernel(isa(), q[:n], 0.7, x[:n], False, 1) for n in sizes]
+    return [kernel(cpu.best("i2s_dequantize"), q[:n], 0.7, x[:n], False, 1) for n in sizes]
 
 
 PLACED: Mapping[str, Load] = {

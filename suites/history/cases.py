@@ -8,6 +8,7 @@ devices.
 from __future__ import annotations
 
 import os
+import re
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from asv_runner.benchmarks.mark import SkipNotImplemented, skip_benchmark_if
 
-# Imported once in asv's fork server; native code and drivers are loaded in its children only.
+# Imported once in asv's fork server; OpenMP and drivers are loaded in its children only.
 from tritmark.kernels import PROVIDER
 
 from .machine import refuse_another
@@ -24,7 +25,10 @@ refuse_another()
 # Threads that stay on their cores; read when a child loads OpenMP.
 os.environ.setdefault("OMP_PROC_BIND", "true")
 
-ISAS = ("scalar", "sse41", "avx2", "avx512")
+_LINE = re.compile(r"^#define TM_ISA_(\w+) (\d+),", re.MULTILINE)
+_LIST = (Path(__file__).parents[2] / "cython_ext" / "src" / "isas.h").read_text(encoding="utf-8")
+ISAS = tuple(sorted(ranks := {name: int(rank) for name, rank in _LINE.findall(_LIST)}, key=ranks.__getitem__))
+"""Instruction sets of this checkout, in rising order. Compiled into a commit is that commit's list, and parameters are the same in all."""
 SEED = 20
 
 ONCE = (1, (5, 50, 0.3), 0.05)

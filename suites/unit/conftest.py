@@ -238,7 +238,7 @@ def record_of(runs: list[Run], *, gpus: tuple[Gpu, ...], rates: tuple[CeilingFac
             cpu="Made-up CPU",
             vendor="GenuineIntel",
             architecture="x86_64",
-            features=("avx2", "avx512f"),
+            features=("avx2", "avx512f", "f16c"),
             logical_cores=4,
             physical_cores=2,
             usable_cores=4,

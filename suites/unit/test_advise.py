@@ -204,6 +204,7 @@ def test_better_isa(gpu_record: Record, on_cpu: Run) -> None:
     assert judged("better-isa", gpu_record, slow, fast) == Gain(low=4, high=4)
     assert judged("better-isa", gpu_record, fast, slow) is None
     assert judged("better-isa", gpu_record, slow, fast, features=("sse2",)) is None
+    assert judged("better-isa", gpu_record, slow, fast, features=("avx2",)) is None, "f16c is needed too"
     assert judged("better-isa", gpu_record, slow) is None
 
 
@@ -372,6 +373,8 @@ def test_what_was_missing_is_told_with_the_next_step(gpu_record: Record, on_cpu:
         assert any(words in each for each in told), words
     scalar = shaped(on_cpu, variant="scalar", kernel="scalar")
     assert any("--variant avx2" in each for each in unadvised(only(gpu_record, scalar)))
+    nobodys = scalar.model_copy(update={"op": "nobodys"})
+    assert not any("--variant" in each for each in unadvised(only(gpu_record, nobodys))), "there is no kernel to run"
     assert unadvised(only(gpu_record)) == ("no Run was timed, so no rule can say anything; measure with `tritmark run --suite speed`",)
 
 

@@ -227,6 +227,13 @@ def test_only_what_was_launched_is_read(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(asked) == 1
 
 
+def test_a_prefix_of_the_encoding_is_none_of_the_mnemonic() -> None:
+    found = native.parsed("  718:\t{vex} vpdpbusd ymm7,ymm4,YMMWORD PTR [rax]\n  720:\tvaddss xmm0,xmm0,xmm1\n  724:\tret\n")
+    assert counted(found) == {"vpdpbusd": 1, "vaddss": 1, "ret": 1}
+    assert native.vectors(found) == {256: 1, 0: 1}
+    assert native.loads(found) == {256: 1}
+
+
 def test_native_variants_name_their_code() -> None:
     """Every built-in host variant finds its extension module and its function in it, without loading it."""
     from tritmark.kernels import PROVIDER
@@ -253,6 +260,10 @@ def test_the_code_of_a_native_kernel() -> None:
     assert best.functions[0].loop["vpdpbusd"] >= 8
     assert best.functions[0].vectors[512] > 0.5 * sum(best.functions[0].loop.values())
     assert "vpdpbusd" not in scalar.functions[0].instructions
+    narrow = found["avxvnni"]
+    assert narrow is not None
+    assert sum(each.instructions.get("vpdpbusd", 0) for each in narrow.functions) >= 16
+    assert not any(512 in each.vectors for each in narrow.functions)
 
 
 def test_a_kernel_of_a_user_names_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_native_drivers(tmp_path: Path) -> None:
         (module,) = Path(next(iter(cython_ext.__path__))).glob(f"{op}.*.so")
         driver = tmp_path / f"{op}.so"
         flags = ["-std=gnu11", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
-        subprocess.run(["cc", *flags, "-o", driver, FUZZ / "native" / f"{op}.c"], check=True)
+        subprocess.run(["cc", *flags, "-o", driver, FUZZ / "native" / f"{op}.c", native.SOURCES / "cpu" / "cpu.c"], check=True)
         pairs += [str(driver), str(module)]
     done = subprocess.run([sys.executable, "-c", DRIVE, str(CALLS), *pairs], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

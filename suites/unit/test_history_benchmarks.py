@@ -18,6 +18,7 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 
 from tritmark.harness.providers import load
 from tritmark.kernels import PROVIDER
+from tritmark.kernels.cpu import ISAS
 
 SUITES = Path(__file__).parents[1]
 
@@ -33,6 +34,10 @@ def suite(tmp_path_factory):
         yield {name: importlib.import_module(f"history.{name}") for name in names}
         for name in [name for name in sys.modules if name.split(".")[0] == "history"]:
             del sys.modules[name]
+
+
+def test_the_instruction_sets_are_those_of_this_checkout(suite):
+    assert list(suite["cases"].ISAS) == list(ISAS)
 
 
 def test_every_variant_of_every_op_is_timed(suite):

@@ -7,6 +7,7 @@ import platform
 import subprocess
 from functools import cache
 from pathlib import Path
+from sys import executable
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from tritmark.cython_ext import ceilings, clock
 from tritmark.cython_ext import cpu as native
 from tritmark.harness.machine import cpu, environment, machine_facts, memory, versions
 from tritmark.harness.measure.buffers import empty
+from tritmark.kernels import PROVIDER
 from tritmark.kernels.ceilings import CEILINGS
-from tritmark.kernels.cpu import ISAS
+from tritmark.kernels.cpu import ISAS, KERNELS
 
 # The native questions
 
@@ -48,7 +50,34 @@ def test_features_are_those_that_the_kernel_reports() -> None:
 
 
 def test_every_feature_that_a_kernel_needs_is_looked_for() -> None:
-    assert {feature for _, features, _ in ISAS.values() for feature in features} <= LOOKED_FOR
+    assert {feature for isa in ISAS.values() for feature in isa.features} <= LOOKED_FOR
+
+
+def test_better_instruction_sets_are_in_no_lower_tier() -> None:
+    sets = list(ISAS.values())
+    assert [isa.name for isa in sets] == list(ISAS)
+    assert [isa.rank for isa in sets] == sorted({isa.rank for isa in sets})
+    assert [isa.tier for isa in sets] == sorted(isa.tier for isa in sets)
+    assert sets[0].features == frozenset()
+    assert all(kernels[0] is sets[0] for kernels in KERNELS.values())
+
+
+@pytest.mark.parametrize("op", set(KERNELS) - {"probe"})
+def test_an_op_has_variants_for_the_sets_in_its_table(op: str) -> None:
+    names = {key: [each.name for each in PROVIDER.variants if each.key == key] for key in {each.key for each in PROVIDER.variants}}
+    found = [names[key] for key in names if (key.device, key.op) == ("cpu", op)]
+    assert found
+    assert all(each == [isa.name for isa in KERNELS[op]] for each in found)
+
+
+def test_a_set_without_a_kernel_is_refused_by_the_boundary() -> None:
+    with pytest.raises(ValueError, match="no kernel for neon is compiled in"):
+        ceilings.Probe("neon", "read", empty((64,), np.uint8), 1)
+
+
+def test_importing_kernels_loads_no_openmp() -> None:
+    code = "import tritmark.kernels; print('libgomp' in open('/proc/self/maps').read())"
+    assert subprocess.run([executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_cache_sizes_and_compiler() -> None:
@@ -211,7 +240,7 @@ def test_no_commit_of_somebody_elses_checkout_or_of_none(tmp_path: Path) -> None
 
 # The probes
 
-RUNNABLE = [isa for isa, (_, needed, _) in ISAS.items() if needed <= set(native.features())]
+RUNNABLE = [isa.name for isa in KERNELS["probe"] if isa.features <= set(native.features())]
 SIZES = st.sampled_from([64, 65, 127, 4096, 5000, 65536, 100_003, 262_144, 300_007])
 
 
@@ -273,10 +302,11 @@ def test_copy_probes_copy_the_first_half_to_the_second(nbytes: int, isa: str, ki
     assert np.array_equal(buffer[nbytes // 2 :], first)
 
 
+@pytest.mark.parametrize("kernel", RUNNABLE)
 @pytest.mark.parametrize("nbytes", [64, 100, 4096, 4097])
-def test_compute_probes_do_every_dot_product(isa: str, nbytes: int) -> None:
+def test_compute_probes_do_every_dot_product(kernel: str, nbytes: int) -> None:
     buffer = filled(nbytes, 3)
-    probe = ceilings.Probe(isa, "compute", buffer, 1)
+    probe = ceilings.Probe(kernel, "compute", buffer, 1)
     probe.run()
     left = (buffer[:64] & 127).astype(np.int64)
     dots = nbytes * ceilings.DOT_OPERATIONS // 128

@@ -14,6 +14,8 @@ from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelErro
 from tritmark.harness.providers import GROUP, Installed, load
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Device, KernelKey, MaxSize, MinSize, MultipleOf, Provider, Tier, Variant
+from tritmark.kernels.cpu import DEVICE as CPU
+from tritmark.kernels.cpu import FORCE, ISAS, Isa
 
 KEY = KernelKey("cpu", "add", "none", "float32")
 AXES = {"n": 96}
@@ -94,8 +96,43 @@ def test_a_forced_variant_is_the_only_one() -> None:
 
 def test_two_of_the_same_tier_are_ambiguous() -> None:
     registry = Registry([device()], [variant("a"), variant("b")])
-    with pytest.raises(AmbiguousKernelError, match="a, b are all of tier BASELINE"):
+    with pytest.raises(AmbiguousKernelError, match="a, b are all of tier BASELINE and rank 0"):
         registry.select_best(KEY, AXES)
+
+
+def test_rank_decides_within_a_tier_and_only_there() -> None:
+    variants = [variant("a", rank=2), variant("b", rank=1), variant("c", Tier.REFERENCE, rank=3)]
+    assert Registry([device()], variants).select_best(KEY, AXES).name == "a"
+    with pytest.raises(AmbiguousKernelError, match="a, d are all of tier BASELINE and rank 2"):
+        Registry([device()], [*variants, variant("d", rank=2)]).select_best(KEY, AXES)
+
+
+LADDER = {
+    "plain": frozenset[str](),
+    "slow": frozenset({"fast"}),
+    "odd": frozenset({"fast"}),
+    "quick": frozenset({"faster"}),
+    "high": frozenset({"fast"}),
+}
+
+
+@pytest.mark.parametrize(("forced", "taken"), [("plain", "plain"), ("slow", "slow"), ("odd", "slow"), ("high", "slow"), (None, "slow")])
+def test_a_forced_step_without_a_kernel_leaves_the_best_below(forced: str | None, taken: str) -> None:
+    steps = replace(device(forced=forced), ladder=lambda: LADDER)
+    variants = [variant(name, Tier(rank), features=LADDER[name]) for rank, name in ((3, "quick"), (2, "slow"), (1, "plain"))]
+    assert Registry([steps], variants).select_best(KEY, AXES).name == taken
+    with pytest.raises(NoCompatibleKernelError, match="'odd' was asked for"):
+        Registry([steps], variants).select_best(KEY, AXES, "odd")
+
+
+def test_a_forced_step_that_the_machine_lacks_is_refused() -> None:
+    with pytest.raises(NoCompatibleKernelError, match="'quick' was asked for, and this cpu lacks faster"):
+        Registry([replace(device(forced="quick"), ladder=lambda: LADDER)], [variant("plain")]).select_best(KEY, AXES)
+    only = [variant("quick", features=LADDER["quick"])]
+    with pytest.raises(NoCompatibleKernelError, match="this cpu lacks faster"):
+        Registry([replace(device(forced="quick"), ladder=lambda: LADDER)], only).select_best(KEY, AXES)
+    with pytest.raises(NoCompatibleKernelError, match="'slow' was asked for"):
+        Registry([replace(device(forced="slow"), ladder=lambda: LADDER)], only).select_best(KEY, AXES)
 
 
 def test_duplicates_are_refused() -> None:
@@ -165,7 +202,7 @@ def test_everything_that_is_installed_can_be_registered() -> None:
 
 @pytest.mark.parametrize("capability", ["7.5", "9.0"])
 def test_no_choice_is_ambiguous(monkeypatch: pytest.MonkeyPatch, capability: str) -> None:
-    """Variants of one tier exclude each other on every workload that there is, on an old GPU and a new one."""
+    """Variants of one tier and rank exclude each other on every workload that there is, on an old GPU and a new one."""
     monkeypatch.setenv("TRITMARK_CUDA", "simulator")
     registry = load().registry
     lacking = frozenset() if capability == "9.0" else {f"compute capability {name}" for name in ("8.0", "8.6", "8.9", "9.0")}
@@ -174,8 +211,19 @@ def test_no_choice_is_ambiguous(monkeypatch: pytest.MonkeyPatch, capability: str
     workloads = [item.workload for name in ("full", "gpu") for item in load().suite(name).selected]
     for key in {each.key for each in here.variants}:
         for axes in {tuple(workload.axes.items()) for workload in workloads if workload.op == key.op}:
-            tiers = [each.tier for each, refusal in here.candidates(key, dict(axes)) if refusal is None]
-            assert len(tiers) == len(set(tiers)), f"{key} on {axes}"
+            found = [each.precedence for each, refusal in here.candidates(key, dict(axes)) if refusal is None]
+            assert len(found) == len(set(found)), f"{key} on {axes}"
+
+
+@pytest.mark.parametrize("best", ISAS.values(), ids=lambda isa: isa.name)
+def test_a_product_takes_the_best_instruction_set_that_the_cpu_has(monkeypatch: pytest.MonkeyPatch, best: Isa) -> None:
+    """With all lesser sets, and with those alone that need nothing else."""
+    monkeypatch.delenv(FORCE, raising=False)
+    key, axes = KernelKey("cpu", "ternary_matmul", "tile64", "int32"), {"M": 1, "N": 64, "K": 64}
+    every = frozenset[str]().union(*(isa.features for isa in ISAS.values() if isa.rank <= best.rank))
+    for features in (every, best.features):
+        registry = Registry([replace(CPU, features=_without(features, ()))], load().registry.variants)
+        assert registry.select_best(key, axes).name == best.name
 
 
 def _without(features: frozenset[str], lacking: Iterable[str]) -> Callable[[], frozenset[str]]:

@@ -28,7 +28,7 @@ typedef struct tm_absmean_quantize_args {
     double sums[TM_ABSMEAN_CHUNKS];
 } tm_absmean_quantize_args;
 
-TM_KERNEL(absmean_quantize);
+TM_KERNELS(absmean_quantize);
 
 /* Add the magnitudes of `n` elements, a multiple of 16, to the lanes. */
 typedef void (*tm_absmean_add)(const float *x, size_t n, double *lanes_f64x16);
@@ -71,7 +71,7 @@ static inline __attribute__((always_inline)) void tm_absmean_codes(
     }
 }
 
-static inline int tm_absmean_run(tm_absmean_quantize_args *a, tm_body sums, tm_body codes, enum tm_isa isa)
+static inline int tm_absmean_run(tm_absmean_quantize_args *a, tm_body sums, tm_body codes, int32_t rank)
 {
     const size_t most = (size_t)TM_ABSMEAN_CHUNK * TM_ABSMEAN_CHUNKS;
     a->chunk = TM_ABSMEAN_CHUNK * ((a->n + most - 1) / most);
@@ -81,7 +81,7 @@ static inline int tm_absmean_run(tm_absmean_quantize_args *a, tm_body sums, tm_b
     for (size_t c = 0; c < chunks; c++)
         if (!__builtin_isfinite(a->sums[c])) {
             tm_report_bad(&a->run, tm_first_nonfinite(a->x, c * a->chunk, a->n));
-            return tm_finish(&a->run, isa);
+            return tm_finish(&a->run, rank);
         }
     for (size_t apart = TM_ABSMEAN_CHUNKS / 2, left = chunks; apart; apart /= 2)
         for (; left > apart; left--)
@@ -90,7 +90,7 @@ static inline int tm_absmean_run(tm_absmean_quantize_args *a, tm_body sums, tm_b
     *a->scale = (float)(mean > 1e-5 ? mean : 1e-5);
     a->steps = tm_find_steps(*a->scale);
     tm_parallel(chunks, 1, grain, a->run.threads, codes, a);
-    return tm_finish(&a->run, isa);
+    return tm_finish(&a->run, rank);
 }
 
 #endif

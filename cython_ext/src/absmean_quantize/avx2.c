@@ -2,7 +2,7 @@
 #include "absmean_quantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX2)
+TM_BEGIN(avx2)
 
 #include "../steps/avx2.h"
 
@@ -29,7 +29,7 @@ static inline void code(const float *x, int8_t *q, size_t n, tm_steps steps, int
 static void sums(void *args, size_t begin, size_t end) { tm_absmean_sums(args, begin, end, add); }
 static void codes(void *args, size_t begin, size_t end) { tm_absmean_codes(args, begin, end, code); }
 
-int tm_absmean_quantize_avx2(void *args) { return tm_absmean_run(args, sums, codes, TM_AVX2); }
+int tm_absmean_quantize_avx2(void *args) { return tm_absmean_run(args, sums, codes, TM_RANK(avx2)); }
 
 TM_END
 #endif

@@ -10,7 +10,7 @@
 #include "absmean_quantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX512)
+TM_BEGIN(avx512)
 
 #include "../steps/avx512.h"
 
@@ -33,7 +33,7 @@ static inline void code(const float *x, int8_t *q, size_t n, tm_steps steps, int
 static void sums(void *args, size_t begin, size_t end) { tm_absmean_sums(args, begin, end, add); }
 static void codes(void *args, size_t begin, size_t end) { tm_absmean_codes(args, begin, end, code); }
 
-int tm_absmean_quantize_avx512(void *args) { return tm_absmean_run(args, sums, codes, TM_AVX512); }
+int tm_absmean_quantize_avx512(void *args) { return tm_absmean_run(args, sums, codes, TM_RANK(avx512)); }
 
 TM_END
 #endif

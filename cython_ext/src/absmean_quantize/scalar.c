@@ -17,6 +17,6 @@ static inline void code(const float *x, int8_t *q, size_t n, tm_steps steps, int
 static void sums(void *args, size_t begin, size_t end) { tm_absmean_sums(args, begin, end, add); }
 static void codes(void *args, size_t begin, size_t end) { tm_absmean_codes(args, begin, end, code); }
 
-int tm_absmean_quantize_scalar(void *args) { return tm_absmean_run(args, sums, codes, TM_SCALAR); }
+int tm_absmean_quantize_scalar(void *args) { return tm_absmean_run(args, sums, codes, TM_RANK(scalar)); }
 
 TM_TABLE(absmean_quantize);

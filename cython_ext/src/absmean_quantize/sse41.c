@@ -2,7 +2,7 @@
 #include "absmean_quantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_SSE41)
+TM_BEGIN(sse41)
 
 #include "../steps/sse41.h"
 
@@ -29,7 +29,7 @@ static inline void code(const float *x, int8_t *q, size_t n, tm_steps steps, int
 static void sums(void *args, size_t begin, size_t end) { tm_absmean_sums(args, begin, end, add); }
 static void codes(void *args, size_t begin, size_t end) { tm_absmean_codes(args, begin, end, code); }
 
-int tm_absmean_quantize_sse41(void *args) { return tm_absmean_run(args, sums, codes, TM_SSE41); }
+int tm_absmean_quantize_sse41(void *args) { return tm_absmean_run(args, sums, codes, TM_RANK(sse41)); }
 
 TM_END
 #endif

@@ -22,7 +22,7 @@ typedef struct tm_activation_quantize_args {
     size_t stride; /* elements from one row of x to the next; at least K where there are several */
 } tm_activation_quantize_args;
 
-TM_KERNEL(activation_quantize);
+TM_KERNELS(activation_quantize);
 
 /* 32,768 elements take about 3 us, which pays for a wake-up. */
 enum { TM_ACTIVATION_GRAIN = 32768 };
@@ -79,11 +79,11 @@ tm_activation_rows(tm_activation_quantize_args *args, size_t begin, size_t end, 
     }
 }
 
-static inline int tm_activation_run(tm_activation_quantize_args *a, tm_body body, enum tm_isa isa)
+static inline int tm_activation_run(tm_activation_quantize_args *a, tm_body body, int32_t rank)
 {
     a->run.bad = -1;
     a->run.used = tm_parallel(a->M, 1, (TM_ACTIVATION_GRAIN + a->K - 1) / a->K, a->run.threads, body, a);
-    return tm_finish(&a->run, isa);
+    return tm_finish(&a->run, rank);
 }
 
 #endif

@@ -2,7 +2,7 @@
 #include "activation_quantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX2)
+TM_BEGIN(avx2)
 
 static inline __m256i rounded8(const float *x, __m256 scale_f32x8)
 {
@@ -35,7 +35,7 @@ static const tm_activation_steps steps = {tm_absmax_avx2, codes};
 
 static void body(void *args, size_t begin, size_t end) { tm_activation_rows(args, begin, end, &steps); }
 
-int tm_activation_quantize_avx2(void *args) { return tm_activation_run(args, body, TM_AVX2); }
+int tm_activation_quantize_avx2(void *args) { return tm_activation_run(args, body, TM_RANK(avx2)); }
 
 TM_END
 #endif

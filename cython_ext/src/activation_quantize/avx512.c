@@ -5,7 +5,7 @@
 #include "activation_quantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX512)
+TM_BEGIN(avx512)
 
 static inline __m512i rounded16(__m512 x_f32x16, __m512 scale_f32x16) { return _mm512_cvtps_epi32(_mm512_mul_ps(x_f32x16, scale_f32x16)); }
 
@@ -39,7 +39,7 @@ static const tm_activation_steps steps = {tm_absmax_avx512, codes};
 
 static void body(void *args, size_t begin, size_t end) { tm_activation_rows(args, begin, end, &steps); }
 
-int tm_activation_quantize_avx512(void *args) { return tm_activation_run(args, body, TM_AVX512); }
+int tm_activation_quantize_avx512(void *args) { return tm_activation_run(args, body, TM_RANK(avx512)); }
 
 TM_END
 #endif

@@ -7,6 +7,6 @@ static const tm_activation_steps steps = {absmax, tm_activation_plain};
 
 static void body(void *args, size_t begin, size_t end) { tm_activation_rows(args, begin, end, &steps); }
 
-int tm_activation_quantize_scalar(void *args) { return tm_activation_run(args, body, TM_SCALAR); }
+int tm_activation_quantize_scalar(void *args) { return tm_activation_run(args, body, TM_RANK(scalar)); }
 
 TM_TABLE(activation_quantize);

@@ -2,7 +2,7 @@
 #include "activation_quantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_SSE41)
+TM_BEGIN(sse41)
 
 static inline __m128i rounded4(const float *x, __m128 scale_f32x4) { return _mm_cvtps_epi32(_mm_mul_ps(_mm_loadu_ps(x), scale_f32x4)); }
 
@@ -29,7 +29,7 @@ static const tm_activation_steps steps = {tm_absmax_sse41, codes};
 
 static void body(void *args, size_t begin, size_t end) { tm_activation_rows(args, begin, end, &steps); }
 
-int tm_activation_quantize_sse41(void *args) { return tm_activation_run(args, body, TM_SSE41); }
+int tm_activation_quantize_sse41(void *args) { return tm_activation_run(args, body, TM_RANK(sse41)); }
 
 TM_END
 #endif

@@ -2,7 +2,7 @@
 #include "ceilings.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX512)
+TM_BEGIN(avx512)
 
 #define VEC 64
 typedef __m512i vec;
@@ -31,7 +31,7 @@ static inline vec dot(vec sum_i32x16, vec a_u8x64, vec b_i8x64)
 
 #include "loops.h"
 
-int tm_probe_avx512(void *args) { return tm_probe_run(args, bodies, TM_AVX512); }
+int tm_probe_avx512(void *args) { return tm_probe_run(args, bodies, TM_RANK(avx512)); }
 
 TM_END
 #endif

@@ -24,7 +24,7 @@
  * compute
  *   v1  the vpdpbusd intrinsic, 12 accumulators            470 Gop/s           927: one a cycle, but GCC 12 puts two moves to each
  *   v2  in assembly, without the moves                     470                 927; maddubs and paddw with AVX2 357 before, 377 now
- * Tile units (AMX) and AVX-VNNI without AVX-512 are not asked: no kernel here uses them.
+ * Tile units (AMX) are not asked: no kernel here uses them.
  *
  * Bounds: dot products are kept modulo 2^16, which wraps alike in 16- and 32-bit lanes; maddubs never saturates, as 2 * 127 * 127 fits
  * 15 bits. */
@@ -58,7 +58,7 @@ typedef struct tm_probe_args {
     uint64_t checksum;
 } tm_probe_args;
 
-TM_KERNEL(probe);
+TM_KERNELS(probe);
 
 enum {
     TM_PROBE_UNIT = 4096,      /* threads begin on pages */
@@ -82,7 +82,7 @@ static inline void tm_probe_add(tm_probe_args *a, uint64_t part)
 static inline uint8_t tm_probe_fill(const tm_probe_args *a) { return (uint8_t)(a->run.runs + 1); }
 
 /* Runs the body of the call's kind over the threads. */
-static inline int tm_probe_run(tm_probe_args *a, const tm_body bodies[TM_PROBES], enum tm_isa isa)
+static inline int tm_probe_run(tm_probe_args *a, const tm_body bodies[TM_PROBES], int32_t rank)
 {
     size_t items = a->nbytes, grain = TM_PROBE_GRAIN;
     if (a->kind == TM_COPY || a->kind == TM_COPY_AROUND) {
@@ -95,7 +95,7 @@ static inline int tm_probe_run(tm_probe_args *a, const tm_body bodies[TM_PROBES]
     a->run.used = tm_parallel(items, TM_PROBE_UNIT, grain, a->run.threads, bodies[a->kind], a);
     if (a->kind == TM_COMPUTE)
         a->checksum &= 0xffff;
-    return tm_finish(&a->run, isa);
+    return tm_finish(&a->run, rank);
 }
 
 #endif

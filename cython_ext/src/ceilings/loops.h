@@ -13,7 +13,7 @@ enum {
     ACCUMULATORS = 8,
     LINES = ACCUMULATORS / PER_LINE, /* cache lines a step */
     STEP = 64 * LINES,
-    CHAINS = VEC == 64 ? 12 : 8, /* independent sums: vpdpbusd takes 4 or 5 cycles and two may start in each; the others add in 1 */
+    CHAINS = sizeof(lane) == 4 ? 12 : 8, /* independent sums: vpdpbusd takes 4 or 5 cycles and two may start in each; the others add in 1 */
 };
 
 #define UNROLL TM_PRAGMA(GCC unroll 16)

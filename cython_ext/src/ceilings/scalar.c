@@ -35,6 +35,6 @@ static inline uint64_t fold(vec v) { return v[0] ^ v[1]; }
 
 #include "loops.h"
 
-int tm_probe_scalar(void *args) { return tm_probe_run(args, bodies, TM_SCALAR); }
+int tm_probe_scalar(void *args) { return tm_probe_run(args, bodies, TM_RANK(scalar)); }
 
 TM_TABLE(probe);

@@ -2,7 +2,7 @@
 #include "ceilings.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_SSE41)
+TM_BEGIN(sse41)
 
 #define VEC 16
 typedef __m128i vec;
@@ -30,7 +30,7 @@ static inline vec dot(vec sum_i16x8, vec a_u8x16, vec b_i8x16)
 
 #include "loops.h"
 
-int tm_probe_sse41(void *args) { return tm_probe_run(args, bodies, TM_SSE41); }
+int tm_probe_sse41(void *args) { return tm_probe_run(args, bodies, TM_RANK(sse41)); }
 
 TM_END
 #endif

@@ -3,6 +3,15 @@
 
 #include <unistd.h>
 
+tm_listed tm_listed_at(size_t index)
+{
+#define KERNEL(op, set) {#op, {#set, TM_ISA_##set}},
+#define OP(op) TM_KERNELS_##op(KERNEL, op)
+    static const tm_listed kernels[] = {TM_OPS(OP)};
+    static const tm_listed none = {0};
+    return index < sizeof kernels / sizeof *kernels ? kernels[index] : none;
+}
+
 #if TM_X86
 
 /* __builtin_cpu_supports reads CPUID and, for the wider registers, XGETBV: a feature that the system does not save is not reported.

@@ -2,7 +2,16 @@
 #ifndef TM_CPU_H
 #define TM_CPU_H
 
+#include "../isas.h"
+
 #include <stddef.h>
+
+/* The index-th kernel of isas.h, by its op and its set; `op` is NULL past the last one. */
+typedef struct tm_listed {
+    const char *op;
+    tm_isa isa;
+} tm_listed;
+tm_listed tm_listed_at(size_t index);
 
 /* The name of the index-th feature that is looked for, or NULL past the last one. */
 const char *tm_feature_name(size_t index);

@@ -2,7 +2,7 @@
 #include "i2s_dequantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX2)
+TM_BEGIN(avx2)
 
 static inline __m256 widen(const int8_t *q, __m256 scale_f32x8)
 {
@@ -30,7 +30,7 @@ static void body(void *args, size_t begin, size_t end)
     tm_dequantize_plain(q + i, x + i, end - i, a->scale);
 }
 
-int tm_i2s_dequantize_avx2(void *args) { return tm_i2s_dequantize_run(args, body, TM_AVX2); }
+int tm_i2s_dequantize_avx2(void *args) { return tm_i2s_dequantize_run(args, body, TM_RANK(avx2)); }
 
 TM_END
 #endif

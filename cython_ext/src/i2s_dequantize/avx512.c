@@ -10,7 +10,7 @@
 #include "i2s_dequantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX512)
+TM_BEGIN(avx512)
 
 static inline __m512 widen(const int8_t *q, __m512 scale_f32x16)
 {
@@ -38,7 +38,7 @@ static void body(void *args, size_t begin, size_t end)
     tm_dequantize_plain(q + i, x + i, end - i, a->scale);
 }
 
-int tm_i2s_dequantize_avx512(void *args) { return tm_i2s_dequantize_run(args, body, TM_AVX512); }
+int tm_i2s_dequantize_avx512(void *args) { return tm_i2s_dequantize_run(args, body, TM_RANK(avx512)); }
 
 TM_END
 #endif

@@ -17,7 +17,7 @@ typedef struct tm_i2s_dequantize_args {
     int32_t stream; /* 1: the output is past the caches, so write around them */
 } tm_i2s_dequantize_args;
 
-TM_KERNEL(i2s_dequantize);
+TM_KERNELS(i2s_dequantize);
 
 /* A range starts on a cache line of the output when the output does; 16,384 elements take about 2 us, which pays for a wake-up. */
 enum { TM_DEQUANTIZE_UNIT = 16, TM_DEQUANTIZE_GRAIN = 16384 };
@@ -28,10 +28,10 @@ static inline void tm_dequantize_plain(const int8_t *q, float *x, size_t n, floa
         x[i] = (float)q[i] * scale;
 }
 
-static inline int tm_i2s_dequantize_run(tm_i2s_dequantize_args *a, tm_body body, enum tm_isa isa)
+static inline int tm_i2s_dequantize_run(tm_i2s_dequantize_args *a, tm_body body, int32_t rank)
 {
     a->run.used = tm_parallel(a->n, TM_DEQUANTIZE_UNIT, TM_DEQUANTIZE_GRAIN, a->run.threads, body, a);
-    return tm_finish(&a->run, isa);
+    return tm_finish(&a->run, rank);
 }
 
 #endif

@@ -7,6 +7,6 @@ static void body(void *args, size_t begin, size_t end)
     tm_dequantize_plain(a->q + begin, a->x + begin, end - begin, a->scale);
 }
 
-int tm_i2s_dequantize_scalar(void *args) { return tm_i2s_dequantize_run(args, body, TM_SCALAR); }
+int tm_i2s_dequantize_scalar(void *args) { return tm_i2s_dequantize_run(args, body, TM_RANK(scalar)); }
 
 TM_TABLE(i2s_dequantize);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_SSE41)
+TM_BEGIN(sse41)
 
 static inline __m128 widen(const int8_t *q, __m128 scale_f32x4)
 {
@@ -33,7 +33,7 @@ static void body(void *args, size_t begin, size_t end)
     tm_dequantize_plain(q + i, x + i, end - i, a->scale);
 }
 
-int tm_i2s_dequantize_sse41(void *args) { return tm_i2s_dequantize_run(args, body, TM_SSE41); }
+int tm_i2s_dequantize_sse41(void *args) { return tm_i2s_dequantize_run(args, body, TM_RANK(sse41)); }
 
 TM_END
 #endif

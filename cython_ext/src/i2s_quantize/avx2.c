@@ -2,7 +2,7 @@
 #include "i2s_quantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX2)
+TM_BEGIN(avx2)
 
 #include "../steps/avx2.h"
 
@@ -13,7 +13,7 @@ static void body(void *args, size_t begin, size_t end)
     tm_check_finite(&a->run, a->x, begin, end, largest);
 }
 
-int tm_i2s_quantize_avx2(void *args) { return tm_i2s_quantize_run(args, body, TM_AVX2); }
+int tm_i2s_quantize_avx2(void *args) { return tm_i2s_quantize_run(args, body, TM_RANK(avx2)); }
 
 TM_END
 #endif

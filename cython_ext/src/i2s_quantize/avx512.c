@@ -8,7 +8,7 @@
 #include "i2s_quantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX512)
+TM_BEGIN(avx512)
 
 #include "../steps/avx512.h"
 
@@ -19,7 +19,7 @@ static void body(void *args, size_t begin, size_t end)
     tm_check_finite(&a->run, a->x, begin, end, largest);
 }
 
-int tm_i2s_quantize_avx512(void *args) { return tm_i2s_quantize_run(args, body, TM_AVX512); }
+int tm_i2s_quantize_avx512(void *args) { return tm_i2s_quantize_run(args, body, TM_RANK(avx512)); }
 
 TM_END
 #endif

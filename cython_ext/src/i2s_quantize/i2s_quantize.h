@@ -14,13 +14,13 @@ typedef struct tm_i2s_quantize_args {
     int32_t stream; /* 1: the output is past the caches, so write around them */
 } tm_i2s_quantize_args;
 
-TM_KERNEL(i2s_quantize);
+TM_KERNELS(i2s_quantize);
 
-static inline int tm_i2s_quantize_run(tm_i2s_quantize_args *a, tm_body body, enum tm_isa isa)
+static inline int tm_i2s_quantize_run(tm_i2s_quantize_args *a, tm_body body, int32_t rank)
 {
     a->run.bad = -1;
     a->run.used = tm_parallel(a->n, TM_STEPS_UNIT, TM_STEPS_GRAIN, a->run.threads, body, a);
-    return tm_finish(&a->run, isa);
+    return tm_finish(&a->run, rank);
 }
 
 #endif

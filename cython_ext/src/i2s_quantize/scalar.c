@@ -8,6 +8,6 @@ static void body(void *args, size_t begin, size_t end)
     tm_check_finite(&a->run, a->x, begin, end, largest);
 }
 
-int tm_i2s_quantize_scalar(void *args) { return tm_i2s_quantize_run(args, body, TM_SCALAR); }
+int tm_i2s_quantize_scalar(void *args) { return tm_i2s_quantize_run(args, body, TM_RANK(scalar)); }
 
 TM_TABLE(i2s_quantize);

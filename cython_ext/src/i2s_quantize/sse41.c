@@ -2,7 +2,7 @@
 #include "i2s_quantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_SSE41)
+TM_BEGIN(sse41)
 
 #include "../steps/sse41.h"
 
@@ -13,7 +13,7 @@ static void body(void *args, size_t begin, size_t end)
     tm_check_finite(&a->run, a->x, begin, end, largest);
 }
 
-int tm_i2s_quantize_sse41(void *args) { return tm_i2s_quantize_run(args, body, TM_SSE41); }
+int tm_i2s_quantize_sse41(void *args) { return tm_i2s_quantize_run(args, body, TM_RANK(sse41)); }
 
 TM_END
 #endif

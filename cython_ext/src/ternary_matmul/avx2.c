@@ -5,7 +5,7 @@
 #include "ternary_matmul.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX2)
+TM_BEGIN(avx2)
 
 enum { FLUSH = 64, ROWS = 2 };
 
@@ -78,7 +78,7 @@ static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t ld
 
 static void body(void *args, size_t begin, size_t end) { tm_matmul_tiles(args, begin, end, ROWS, micro); }
 
-int tm_ternary_matmul_avx2(void *args) { return tm_matmul_run(args, body, TM_AVX2); }
+int tm_ternary_matmul_avx2(void *args) { return tm_matmul_run(args, body, TM_RANK(avx2)); }
 
 TM_END
 #endif

@@ -18,7 +18,7 @@
 #include "ternary_matmul.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX512)
+TM_BEGIN(avx512)
 
 static inline __m512i four(const int8_t *a)
 {
@@ -121,7 +121,7 @@ static void body(void *args, size_t begin, size_t end)
     tm_matmul_tiles(args, begin, end, TM_MATMUL_BLOCK, tm_fetches_ahead() ? micro_fetching : micro_plain);
 }
 
-int tm_ternary_matmul_avx512(void *args) { return tm_matmul_run(args, body, TM_AVX512); }
+int tm_ternary_matmul_avx512(void *args) { return tm_matmul_run(args, body, TM_RANK(avx512)); }
 
 TM_END
 #endif

@@ -19,6 +19,6 @@ static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t ld
 
 static void body(void *args, size_t begin, size_t end) { tm_matmul_tiles(args, begin, end, TM_MATMUL_BLOCK, micro); }
 
-int tm_ternary_matmul_scalar(void *args) { return tm_matmul_run(args, body, TM_SCALAR); }
+int tm_ternary_matmul_scalar(void *args) { return tm_matmul_run(args, body, TM_RANK(scalar)); }
 
 TM_TABLE(ternary_matmul);

@@ -2,7 +2,7 @@
 #include "ternary_matmul.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_SSE41)
+TM_BEGIN(sse41)
 
 enum { FLUSH = 64, ROWS = 2 };
 
@@ -63,7 +63,7 @@ static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t ld
 
 static void body(void *args, size_t begin, size_t end) { tm_matmul_tiles(args, begin, end, ROWS, micro); }
 
-int tm_ternary_matmul_sse41(void *args) { return tm_matmul_run(args, body, TM_SSE41); }
+int tm_ternary_matmul_sse41(void *args) { return tm_matmul_run(args, body, TM_RANK(sse41)); }
 
 TM_END
 #endif

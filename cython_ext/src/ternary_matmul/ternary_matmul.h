@@ -36,7 +36,7 @@ typedef struct tm_ternary_matmul_args {
     int32_t kind; /* enum tm_matmul_out */
 } tm_ternary_matmul_args;
 
-TM_KERNEL(ternary_matmul);
+TM_KERNELS(ternary_matmul);
 
 /* sum(code * a) of `groups` groups of one tile and `rows` rows of activations, added to acc[row][64]. */
 typedef void (*tm_micro)(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE]);
@@ -126,13 +126,13 @@ static inline __attribute__((always_inline)) void tm_matmul_tiles(
 }
 
 /* A thread is worth waking for about 8 us of work: 2^19 products on the slowest path that matters. */
-static inline int tm_matmul_run(tm_ternary_matmul_args *args, tm_body body, enum tm_isa isa)
+static inline int tm_matmul_run(tm_ternary_matmul_args *args, tm_body body, int32_t rank)
 {
     size_t tiles = (args->N + TM_TILE - 1) / TM_TILE;
     size_t work = TM_TILE * args->K * args->M;
     size_t grain = ((size_t)1 << 19) / (work ? work : 1);
     args->run.used = tm_parallel(tiles, 1, grain ? grain : 1, args->run.threads, body, args);
-    return tm_finish(&args->run, isa);
+    return tm_finish(&args->run, rank);
 }
 
 #endif

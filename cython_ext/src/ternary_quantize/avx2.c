@@ -2,7 +2,7 @@
 #include "ymm.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX2)
+TM_BEGIN(avx2)
 
 static inline __m256i codes8(const float *x, __m256 half_f32x8, __m256 minus_f32x8)
 {
@@ -36,7 +36,7 @@ static void body(void *args, size_t begin, size_t end)
         _mm_sfence();
 }
 
-int tm_ternary_quantize_avx2(void *args) { return tm_ternary_run(args, body, TM_AVX2); }
+int tm_ternary_quantize_avx2(void *args) { return tm_ternary_run(args, body, TM_RANK(avx2)); }
 
 TM_END
 #endif

@@ -15,7 +15,7 @@
 #include "ymm.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX512)
+TM_BEGIN(avx512)
 
 static inline __m128i codes16(__m512 x_f32x16, __m512 half_f32x16, __m512 minus_f32x16)
 {
@@ -204,7 +204,7 @@ static void body(void *args, size_t begin, size_t end)
         _mm_sfence();
 }
 
-int tm_ternary_quantize_avx512(void *args) { return tm_ternary_run(args, body, TM_AVX512); }
+int tm_ternary_quantize_avx512(void *args) { return tm_ternary_run(args, body, TM_RANK(avx512)); }
 
 TM_END
 #endif

@@ -24,6 +24,6 @@ static void body(void *args, size_t begin, size_t end)
     tm_check_finite(&a->run, a->x, begin, end, tm_ternary_range(a, begin, end, &steps));
 }
 
-int tm_ternary_quantize_scalar(void *args) { return tm_ternary_run(args, body, TM_SCALAR); }
+int tm_ternary_quantize_scalar(void *args) { return tm_ternary_run(args, body, TM_RANK(scalar)); }
 
 TM_TABLE(ternary_quantize);

@@ -2,7 +2,7 @@
 #include "ternary_quantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_SSE41)
+TM_BEGIN(sse41)
 
 static inline void put(void *to, __m128i bytes_u8x16, int stream)
 {
@@ -58,7 +58,7 @@ static void body(void *args, size_t begin, size_t end)
         _mm_sfence();
 }
 
-int tm_ternary_quantize_sse41(void *args) { return tm_ternary_run(args, body, TM_SSE41); }
+int tm_ternary_quantize_sse41(void *args) { return tm_ternary_run(args, body, TM_RANK(sse41)); }
 
 TM_END
 #endif

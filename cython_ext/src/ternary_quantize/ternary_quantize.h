@@ -22,7 +22,7 @@ typedef struct tm_ternary_quantize_args {
     int32_t stream; /* 1: the output is past the caches, so write around them */
 } tm_ternary_quantize_args;
 
-TM_KERNEL(ternary_quantize);
+TM_KERNELS(ternary_quantize);
 
 /* 16,384 elements take about 2 us, which pays for a wake-up. */
 enum { TM_GROUP = 128, TM_GROUP_BYTES = 32, TM_TERNARY_GRAIN = 16384 };
@@ -118,14 +118,14 @@ tm_ternary_range(tm_ternary_quantize_args *a, size_t begin, size_t end, const tm
     return a->codes ? tm_ternary_codes(a, begin, end, steps) : tm_ternary_packed(a, begin, end, steps);
 }
 
-static inline int tm_ternary_run(tm_ternary_quantize_args *a, tm_body body, enum tm_isa isa)
+static inline int tm_ternary_run(tm_ternary_quantize_args *a, tm_body body, int32_t rank)
 {
     /* Threads meet where a block ends and, packed, a group too: at multiples of the least common multiple. */
     size_t twos = a->block & -a->block;
     size_t unit = a->codes || twos >= TM_GROUP ? a->block : a->block * (TM_GROUP / twos);
     a->run.bad = -1;
     a->run.used = tm_parallel(a->n, unit, TM_TERNARY_GRAIN, a->run.threads, body, a);
-    return tm_finish(&a->run, isa);
+    return tm_finish(&a->run, rank);
 }
 
 #endif

@@ -5,7 +5,7 @@
 #include "ternary_quantize.h"
 
 #if TM_X86
-TM_BEGIN(TM_TARGET_AVX2)
+TM_BEGIN(avx2)
 
 static inline void tm_put32(void *to, __m256i bytes_u8x32, int stream)
 {

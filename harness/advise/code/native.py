@@ -19,14 +19,15 @@ _PLACE = re.compile(r"\b(?:0x)?([0-9a-f]+) <")
 DEEPEST = 8
 """Loops around a function that are told apart: functions may call each other in a circle."""
 
-_PREFIXES = {"lock", "rep", "repz", "repnz", "notrack", "bnd", "data16", "cs", "ds", "es", "fs", "gs"}
+_PREFIXES = {"{vex}", "{evex}", "lock", "rep", "repz", "repnz", "notrack", "bnd", "data16", "cs", "ds", "es", "fs", "gs"}
 _MEMORY = re.compile(r"\b(XMMWORD|YMMWORD|ZMMWORD|OWORD|QWORD|DWORD|WORD|BYTE)(?: PTR| BCST)? (?:\w\w:)?\[")
 _BITS = {"ZMMWORD": 512, "YMMWORD": 256, "XMMWORD": 128, "OWORD": 128, "QWORD": 64, "DWORD": 32, "WORD": 16, "BYTE": 8}
 _READS_FIRST = ("cmp", "test", "add", "sub", "and", "or", "xor", "inc", "dec", "neg", "not", "push", "vucomi", "vcomi", "ucomi", "comi")
 """Beginnings of mnemonics that read their first operand too."""
 _FETCHES = ("prefetch", "nop", "lea")
 
-_SCALAR = re.compile(r"^v?\w+(ss|sd)$")
+_SCALAR = re.compile(r"^(?!v?p)v?\w+(ss|sd)$")
+"""One float of a register; integer instructions, which begin with p, have all of it: vpdpbusd."""
 _REGISTER = re.compile(r"\b([xyz])mm\d")
 LANES = {"x": 128, "y": 256, "z": 512}
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 from tritmark.harness.advise import told
 from tritmark.harness.advise.evidence import LEAST_GAIN, Evidence
 from tritmark.harness.advise.interval import over
+from tritmark.harness.advise.ladder import has, ladder
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact
 
-LADDER = {"scalar": (), "sse41": ("sse4_1",), "avx2": ("avx2",), "avx512": ("avx512f", "avx512bw", "avx512_vnni")}
-"""Instruction sets from the least to the best, with what the processor lists where it has them."""
-
 
 def _judge(evidence: Evidence) -> Finding | None:
-    run, hot, features = evidence.run, evidence.run.performance.hot, set(evidence.machine.features)
+    run, hot = evidence.run, evidence.run.performance.hot
     assert hot is not None
-    sets = list(LADDER)
-    if evidence.on_device or run.variant not in LADDER:
+    sets = list(ladder())
+    if evidence.on_device or run.variant not in sets:
         return None
     better = [
         (each.performance.hot, each)
         for each in evidence.siblings
         if each.variant in sets[sets.index(run.variant) + 1 :]
-        and features.issuperset(LADDER[each.variant])
+        and has(evidence.machine.features, each.variant)
         and each.performance.hot is not None
     ]
     if not better:
@@ -35,7 +33,7 @@ def _judge(evidence: Evidence) -> Finding | None:
         evidence=(
             told.warm(evidence),
             told.sibling(sibling),
-            Fact(name="what the processor has", value=", ".join(LADDER[sibling.variant]), source="machine.features"),
+            Fact(name="what the processor has", value=", ".join(sorted(ladder()[sibling.variant])), source="machine.features"),
         ),
         gain=found,
         edit=f"run {sibling.variant} in place of {run.variant}: do not force the lesser set",

@@ -14,22 +14,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int8_t *q = NULL;
     const float *scale = NULL;
     int64_t bad = -1;
-    for (int isa = TM_SCALAR; isa < TM_ISA_COUNT; isa++) {
-        if (!fuzz_here(isa))
+    for (const tm_entry *each = tm_absmean_quantize; each->fn; each++) {
+        if (!fuzz_here(&each->isa))
             continue;
         args.q = fuzz_array(&f, lead, n);
         args.scale = fuzz_array(&f, 0, sizeof *args.scale);
-        tm_absmean_quantize[isa](&args);
-        if (isa == TM_SCALAR) {
+        each->fn(&args);
+        if (each == tm_absmean_quantize) {
             q = args.q;
             scale = args.scale;
             bad = args.run.bad;
         }
-        fuzz_same("bad", isa, &args.run.bad, &bad, sizeof bad);
-        fuzz_same("scale", isa, args.scale, scale, sizeof *scale);
-        fuzz_same("q", isa, args.q, q, n);
+        fuzz_same("bad", each->isa.name, &args.run.bad, &bad, sizeof bad);
+        fuzz_same("scale", each->isa.name, args.scale, scale, sizeof *scale);
+        fuzz_same("q", each->isa.name, args.q, q, n);
     }
-    fuzz_same("x", TM_NONE, args.x, before, n * sizeof *args.x);
+    fuzz_same("x", "afterwards", args.x, before, n * sizeof *args.x);
     fuzz_end(&f);
     return 0;
 }

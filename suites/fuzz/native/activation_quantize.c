@@ -12,23 +12,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t n = (M - 1) * args.stride + K;
     args.x = fuzz_floats(&f, n, fuzz_positive(&f));
     void *before = fuzz_copy(&f, args.x, n * sizeof *args.x);
-    for (int isa = TM_SCALAR; isa < TM_ISA_COUNT; isa++) {
-        if (!fuzz_here(isa))
+    for (const tm_entry *each = tm_activation_quantize; each->fn; each++) {
+        if (!fuzz_here(&each->isa))
             continue;
         args.q = fuzz_array(&f, lead, M * K);
         args.scale = fuzz_array(&f, lead & ~(size_t)3, M * sizeof *args.scale);
         args.sum = fuzz_array(&f, lead & ~(size_t)3, M * sizeof *args.sum);
-        tm_activation_quantize[isa](&args);
-        if (isa == TM_SCALAR)
+        each->fn(&args);
+        if (each == tm_activation_quantize)
             first = args;
-        fuzz_same("bad", isa, &args.run.bad, &first.run.bad, sizeof args.run.bad);
+        fuzz_same("bad", each->isa.name, &args.run.bad, &first.run.bad, sizeof args.run.bad);
         if (args.run.bad < 0) {
-            fuzz_same("q", isa, args.q, first.q, M * K);
-            fuzz_same("scale", isa, args.scale, first.scale, M * sizeof *args.scale);
-            fuzz_same("sum", isa, args.sum, first.sum, M * sizeof *args.sum);
+            fuzz_same("q", each->isa.name, args.q, first.q, M * K);
+            fuzz_same("scale", each->isa.name, args.scale, first.scale, M * sizeof *args.scale);
+            fuzz_same("sum", each->isa.name, args.sum, first.sum, M * sizeof *args.sum);
         }
     }
-    fuzz_same("x", TM_NONE, args.x, before, n * sizeof *args.x);
+    fuzz_same("x", "afterwards", args.x, before, n * sizeof *args.x);
     fuzz_end(&f);
     return 0;
 }

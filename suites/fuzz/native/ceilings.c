@@ -16,8 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *from = fuzz_array(&f, 0, n);
     for (size_t i = 0; i < n; i++)
         from[i] = (uint8_t)(fuzz_random(&f) >> 24);
-    for (int isa = TM_SCALAR; isa < TM_ISA_COUNT; isa++) {
-        if (!fuzz_here(isa))
+    for (const tm_entry *each = tm_probe; each->fn; each++) {
+        if (!fuzz_here(&each->isa))
             continue;
         /* The boundary wants 64 bytes' alignment; malloc gives 16. */
         uint8_t *room = fuzz_array(&f, 0, n + 64);
@@ -25,12 +25,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ASAN_POISON_MEMORY_REGION(room + shift + n, 64 - shift);
         args.data = memcpy(room + shift, from, n);
         args.run.runs = 0;
-        tm_probe[isa](&args);
+        each->fn(&args);
         ASAN_UNPOISON_MEMORY_REGION(room + shift + n, 64 - shift);
-        if (isa == TM_SCALAR)
+        if (each == tm_probe)
             first = args;
-        fuzz_same("checksum", isa, &args.checksum, &first.checksum, sizeof args.checksum);
-        fuzz_same("data", isa, args.data, first.data, n);
+        fuzz_same("checksum", each->isa.name, &args.checksum, &first.checksum, sizeof args.checksum);
+        fuzz_same("data", each->isa.name, args.data, first.data, n);
     }
     fuzz_end(&f);
     return 0;

@@ -5,7 +5,7 @@
 #ifndef TM_FUZZ_H
 #define TM_FUZZ_H
 
-#include "../../../cython_ext/src/isa.h"
+#include "../../../cython_ext/src/cpu/cpu.h"
 
 #include <sanitizer/asan_interface.h>
 #include <stdio.h>
@@ -129,32 +129,26 @@ static inline float fuzz_positive(fuzz *f)
     return value > 0 && value < __builtin_inff() ? value : 1.0f;
 }
 
-static inline int fuzz_here(int isa)
+/* Whether this processor has all that the set needs. */
+static inline int fuzz_here(const tm_isa *isa)
 {
-#if TM_X86
-    __builtin_cpu_init();
-    switch (isa) {
-    case TM_SCALAR:
-        return 1;
-    case TM_SSE41:
-        return __builtin_cpu_supports("sse4.1") != 0;
-    case TM_AVX2:
-        return __builtin_cpu_supports("avx2") != 0;
-    default:
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+    size_t needed = 0, found = 0, length;
+    for (const char *at = isa->features; *at; at += length + (at[length] == ',')) {
+        length = strcspn(at, ",");
+        needed++;
+        const char *name;
+        for (size_t i = 0; (name = tm_feature_name(i)) != NULL; i++)
+            found += strlen(name) == length && !strncmp(name, at, length) && tm_feature_here(i);
     }
-#else
-    return isa == TM_SCALAR;
-#endif
+    return found == needed;
 }
 
-/* Abort with words that say what differs. */
-static inline void fuzz_same(const char *what, int isa, const void *found, const void *wanted, size_t bytes)
+/* Abort with words that say what differs from what the scalar code wrote, or an input from what it was. */
+static inline void fuzz_same(const char *what, const char *whose, const void *found, const void *wanted, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         if (((const uint8_t *)found)[i] != ((const uint8_t *)wanted)[i]) {
-            fprintf(stderr, "%s: isa %d differs from scalar at byte %zu of %zu\n", what, isa, i, bytes);
+            fprintf(stderr, "%s (%s) differs at byte %zu of %zu\n", what, whose, i, bytes);
             abort();
         }
 }

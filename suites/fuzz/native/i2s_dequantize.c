@@ -17,16 +17,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         q[i] = (int8_t)(fuzz_random(&f) >> 24);
     args.q = q;
     void *before = fuzz_copy(&f, q, n);
-    for (int isa = TM_SCALAR; isa < TM_ISA_COUNT; isa++) {
-        if (!fuzz_here(isa))
+    for (const tm_entry *each = tm_i2s_dequantize; each->fn; each++) {
+        if (!fuzz_here(&each->isa))
             continue;
         args.x = fuzz_array(&f, lead_x, n * sizeof *args.x);
-        tm_i2s_dequantize[isa](&args);
-        if (isa == TM_SCALAR)
+        each->fn(&args);
+        if (each == tm_i2s_dequantize)
             first = args;
-        fuzz_same("x", isa, args.x, first.x, n * sizeof *args.x);
+        fuzz_same("x", each->isa.name, args.x, first.x, n * sizeof *args.x);
     }
-    fuzz_same("q", TM_NONE, q, before, n);
+    fuzz_same("q", "afterwards", q, before, n);
     fuzz_end(&f);
     return 0;
 }

@@ -12,18 +12,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     args.x = fuzz_floats(&f, n, scale);
     args.steps = tm_find_steps(scale);
     void *before = fuzz_copy(&f, args.x, n * sizeof *args.x);
-    for (int isa = TM_SCALAR; isa < TM_ISA_COUNT; isa++) {
-        if (!fuzz_here(isa))
+    for (const tm_entry *each = tm_i2s_quantize; each->fn; each++) {
+        if (!fuzz_here(&each->isa))
             continue;
         args.q = fuzz_array(&f, lead, n);
-        tm_i2s_quantize[isa](&args);
-        if (isa == TM_SCALAR)
+        each->fn(&args);
+        if (each == tm_i2s_quantize)
             first = args;
-        fuzz_same("bad", isa, &args.run.bad, &first.run.bad, sizeof args.run.bad);
+        fuzz_same("bad", each->isa.name, &args.run.bad, &first.run.bad, sizeof args.run.bad);
         if (args.run.bad < 0)
-            fuzz_same("q", isa, args.q, first.q, n);
+            fuzz_same("q", each->isa.name, args.q, first.q, n);
     }
-    fuzz_same("x", TM_NONE, args.x, before, n * sizeof *args.x);
+    fuzz_same("x", "afterwards", args.x, before, n * sizeof *args.x);
     fuzz_end(&f);
     return 0;
 }

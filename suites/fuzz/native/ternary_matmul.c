@@ -29,15 +29,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     args.tiles = tiles;
     size_t element = args.kind == TM_OUT_BFLOAT16 ? 2 : 4;
-    for (int isa = TM_SCALAR; isa < TM_ISA_COUNT; isa++) {
-        if (!fuzz_here(isa))
+    for (const tm_entry *each = tm_ternary_matmul; each->fn; each++) {
+        if (!fuzz_here(&each->isa))
             continue;
         args.out = fuzz_array(&f, lead_out, M * N * element);
-        tm_ternary_matmul[isa](&args);
-        if (isa == TM_SCALAR)
+        each->fn(&args);
+        if (each == tm_ternary_matmul)
             first = args;
         if (!reserved)
-            fuzz_same("out", isa, args.out, first.out, M * N * element);
+            fuzz_same("out", each->isa.name, args.out, first.out, M * N * element);
     }
     fuzz_end(&f);
     return 0;

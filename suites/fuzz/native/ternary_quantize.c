@@ -14,23 +14,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     args.x = fuzz_floats(&f, n, 1.0f);
     void *before = fuzz_copy(&f, args.x, n * sizeof *args.x);
     size_t scales = (n + block - 1) / block, bytes = packed ? (n + TM_GROUP - 1) / TM_GROUP * TM_GROUP_BYTES : n;
-    for (int isa = TM_SCALAR; isa < TM_ISA_COUNT; isa++) {
-        if (!fuzz_here(isa))
+    for (const tm_entry *each = tm_ternary_quantize; each->fn; each++) {
+        if (!fuzz_here(&each->isa))
             continue;
         args.scales = fuzz_array(&f, lead_scales, scales * sizeof *args.scales);
         void *codes = fuzz_array(&f, lead, bytes);
         args.packed = packed ? codes : NULL;
         args.codes = packed ? NULL : codes;
-        tm_ternary_quantize[isa](&args);
-        if (isa == TM_SCALAR)
+        each->fn(&args);
+        if (each == tm_ternary_quantize)
             first = args;
-        fuzz_same("bad", isa, &args.run.bad, &first.run.bad, sizeof args.run.bad);
+        fuzz_same("bad", each->isa.name, &args.run.bad, &first.run.bad, sizeof args.run.bad);
         if (args.run.bad < 0) {
-            fuzz_same("scales", isa, args.scales, first.scales, scales * sizeof *args.scales);
-            fuzz_same("codes", isa, codes, packed ? (void *)first.packed : (void *)first.codes, bytes);
+            fuzz_same("scales", each->isa.name, args.scales, first.scales, scales * sizeof *args.scales);
+            fuzz_same("codes", each->isa.name, codes, packed ? (void *)first.packed : (void *)first.codes, bytes);
         }
     }
-    fuzz_same("x", TM_NONE, args.x, before, n * sizeof *args.x);
+    fuzz_same("x", "afterwards", args.x, before, n * sizeof *args.x);
     fuzz_end(&f);
     return 0;
 }

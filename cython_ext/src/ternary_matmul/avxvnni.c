@@ -1,0 +1,102 @@
+/* ternary_matmul with AVX-VNNI, for processors with vpdpbusd and without AVX-512: the nested masks of avx512.c, whose bound on a chunk
+ * holds here too, on halves of a group as in avx2.c: 8 of each 16 rows.
+ *
+ * For each 32 bytes: 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. Its latency of 5 cycles takes 10 sums
+ * to hide where two begin a cycle; the 8 here, with masks, weights and activations, are what 16 registers hold. */
+#include "ternary_matmul.h"
+
+#if TM_X86
+TM_BEGIN(avxvnni)
+
+enum { ROWS = 2 };
+
+/* GCC 12 keeps sums of type __m256i twice, as the lanes of int64 that this is and as those of int32 that vpdpbusd takes, and spills. */
+typedef int32_t lanes_i32x8 __attribute__((vector_size(32)));
+
+static inline __m256i four(const int8_t *a)
+{
+    int32_t word;
+    memcpy(&word, a, sizeof word);
+    return _mm256_set1_epi32(word);
+}
+
+/* Add (u - below) >> shift, `below` being the sum under the next smaller mask. */
+static inline void settle(int32_t *acc, lanes_i32x8 u, lanes_i32x8 below, int shift)
+{
+    const __m256i a_i32x8 = _mm256_srai_epi32(_mm256_sub_epi32((__m256i)u, (__m256i)below), shift);
+    _mm256_store_si256((__m256i *)acc, _mm256_add_epi32(_mm256_load_si256((__m256i *)acc), a_i32x8));
+}
+
+/* `halves` halves of each group from `first` on, for `rows` rows of activations; rows * halves is 2. */
+static inline __attribute__((always_inline)) void halves_by(
+    const int rows, const int halves, int first, const int fetch, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
+    int32_t (*acc)[TM_TILE])
+{
+    const __m256i m[3] = {_mm256_set1_epi8(3), _mm256_set1_epi8(15), _mm256_set1_epi8(63)};
+    const lanes_i32x8 zero = {0};
+    lanes_i32x8 u[ROWS][2][4];
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int h = 0; h < halves; h++)
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++)
+                u[r][h][g] = zero;
+    for (size_t k = 0; k < groups; k++) {
+        const uint8_t *bytes = tile + k * TM_TILE + 32 * first;
+        __m256i a_i8x32[ROWS];
+        tm_ahead(bytes, fetch);
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++)
+            a_i8x32[r] = four(a + (size_t)r * lda + 4 * k);
+#pragma GCC unroll 2
+        for (int h = 0; h < halves; h++) {
+            const __m256i w = _mm256_loadu_si256((const __m256i *)(bytes + 32 * h));
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++) {
+                const __m256i masked = g < 3 ? _mm256_and_si256(w, m[g]) : w;
+#pragma GCC unroll 2
+                for (int r = 0; r < rows; r++)
+                    u[r][h][g] = (lanes_i32x8)_mm256_dpbusd_avx_epi32((__m256i)u[r][h][g], masked, a_i8x32[r]);
+            }
+        }
+    }
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int h = 0; h < halves; h++)
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++)
+                settle(acc[r] + 16 * g + 8 * (first + h), u[r][h][g], g ? u[r][h][g - 1] : zero, 2 * g);
+}
+
+static inline __attribute__((always_inline)) void micro(
+    const int fetch, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+{
+    if (rows == 1) {
+        halves_by(1, 2, 0, fetch, tile, groups, a, lda, acc);
+    } else {
+        halves_by(2, 1, 0, 0, tile, groups, a, lda, acc);
+        halves_by(2, 1, 1, 0, tile, groups, a, lda, acc);
+    }
+}
+
+static void micro_plain(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+{
+    micro(0, tile, groups, a, lda, rows, acc);
+}
+
+static void micro_fetching(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+{
+    micro(1, tile, groups, a, lda, rows, acc);
+}
+
+static void body(void *args, size_t begin, size_t end)
+{
+    tm_matmul_tiles(args, begin, end, ROWS, tm_fetches_ahead() ? micro_fetching : micro_plain);
+}
+
+int tm_ternary_matmul_avxvnni(void *args) { return tm_matmul_run(args, body, TM_RANK(avxvnni)); }
+
+TM_END
+#endif

@@ -1,0 +1,39 @@
+"""The host's instruction sets, as the installed packages bring them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from tritmark.harness.record import HOST, Run
+
+
+@cache
+def ladder() -> Mapping[str, frozenset[str]]:
+    """Names of the sets, from the least to the best, each with the processor's features that it needs."""
+    from tritmark.harness.providers import load
+
+    return load().registry.devices[HOST].ladder()
+
+
+@cache
+def _variants(op: str, format: str, dtype: str) -> frozenset[str]:
+    from tritmark.harness.providers import load
+
+    keyed = (each for each in load().registry.variants if each.key.device == HOST)
+    return frozenset(each.name for each in keyed if (each.key.op, each.key.format, each.key.dtype) == (op, format, dtype))
+
+
+def kernels(run: Run) -> tuple[str, ...]:
+    """Those of the sets that there are kernels for, of the Run's op, format and dtype."""
+    there = _variants(run.op, run.format, run.dtype)
+    return tuple(name for name in ladder() if name in there)
+
+
+def has(features: Iterable[str], isa: str) -> bool:
+    """Whether a processor that lists these features has what the set needs. Linux spells "sse4.1" and "avxvnni" as sse4_1 and avx_vnni."""
+    return {_bare(name) for name in ladder()[isa]} <= {_bare(name) for name in features}
+
+
+def _bare(feature: str) -> str:
+    return feature.replace(".", "").replace("_", "")
