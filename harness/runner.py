@@ -143,7 +143,8 @@ def plan(installed: Installed, request: Request) -> list[Group]:
 def _fastest(installed: Installed, key: KernelKey, item: Selected, variants: tuple[Variant, ...]) -> tuple[Variant, ...]:
     """As many of them as the workload is meant for, of the highest tiers that take its axes, and every kernel of the user's."""
     refused = {variant.id for variant, why in installed.registry.candidates(key, item.workload.axes) if why is not None}
-    fitting = sorted((variant for variant in variants if variant.id not in refused), key=lambda variant: -variant.tier)
+    left = (variant for variant in variants if variant.id not in refused)
+    fitting = sorted(left, key=lambda variant: variant.precedence, reverse=True)
     kept = {variant.id for variant in fitting[: item.fastest]} | (installed.added & {variant.id for variant in variants})
     return tuple(variant for variant in variants if variant.id in kept) or variants[:1]
 

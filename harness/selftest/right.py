@@ -49,7 +49,7 @@ def right(installed: Installed, key: KernelKey) -> Right:
     compute = Remembered(lambda inputs, axes: op.reference(decode(inputs, axes), axes, key))
     fitting = [variant for variant, refusal in installed.registry.candidates(key) if refusal is None]
     if fitting:
-        best: Variant = max(fitting, key=lambda variant: variant.tier)
+        best: Variant = max(fitting, key=lambda variant: variant.precedence)
         return Right(op, key, best.bind, best.constraints, decode, compute)
     limits = tuple(dict.fromkeys(limit for v in installed.registry.variants if _same(v.key, key) for limit in v.constraints))
 
