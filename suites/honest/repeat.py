@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import which
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
@@ -68,11 +70,13 @@ def _busy(wanted: bool) -> Iterator[None]:
 
 
 def _run(further: list[str]) -> dict[str, Any]:
-    tritmark = Path(sysconfig.get_path("scripts")) / "tritmark"
+    tritmark = which("tritmark", path=os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"])))
+    if tritmark is None:
+        raise SystemExit("there is no command tritmark beside this Python or on the PATH: pip install .")
     begun = monotonic()
     with TemporaryDirectory() as folder:
         ended = subprocess.run(
-            [str(tritmark), "run", "--out", folder, *further], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+            [tritmark, "run", "--out", folder, *further], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
         )
         paths = list(Path(folder, "runs").glob("*.json"))
         if not paths:
