@@ -5,18 +5,22 @@ A judge holds the expected values and has workers of its own in which candidates
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
 from tritmark.harness.errors import TritmarkError
-from tritmark.harness.judging import Judgement, Judging, Listed
+from tritmark.harness.judging import NOT_RIGHT, Judgement, Judging, Listed
 from tritmark.harness.machine.cpu import BINDING, affinity
 from tritmark.harness.providers import Installed, load
-from tritmark.harness.record import Accuracy, Status
+from tritmark.harness.record import Accuracy, MemoryUse, Status
 from tritmark.harness.spec import Variant
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.compare import BrokenReferenceError
@@ -26,10 +30,18 @@ from tritmark.harness.worker.process import CONTEXT, importing, prepare
 from tritmark.harness.worker.serve import settle
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess as ParentProcess
+
     from tritmark.harness.candidate import Candidate
 
 MOST = 16
 """Judges, however many cores there are: each has processes of its own beside it."""
+
+_TRIES = 3
+"""Times that work is begun whose judge died: somebody may have ended it, or the system, for want of memory."""
+
+AT_WORK: list[ProcessPoolExecutor] = []
+"""The pools of judges of this process."""
 
 ON_DEVICE, ON_HOST = 1, 6
 """Variants that one judge has at work at a time: each of a device holds a context there, of several hundred MB."""
@@ -74,26 +86,65 @@ def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Itera
     together = _together(installed, split)
     if not together:
         return
+    done: dict[int, list[_Found]] = {}
+    for _ in range(_TRIES):
+        lost: list[tuple[list[int], list[Task]]] = []
+        for numbers, parts, told in _side_by_side(together, limits, jobs):
+            if told is None:
+                lost.append((numbers, parts))
+                continue
+            for number, found in zip(numbers, told, strict=True):
+                done.setdefault(number, []).append(found)
+                if len(done[number]) == len(split[number]):
+                    yield from _told(split[number][0], variants, done.pop(number))
+        together = lost
+        if not lost:
+            return
+    for number in dict.fromkeys(number for numbers, _ in together for number in numbers):
+        reason = f"its judge died {_TRIES} times: somebody ended that process, or the system, for want of memory"
+        died = Accuracy(status=Status.ERROR, reason=reason)
+        for id in split[number][0].variants:
+            yield from _told(split[number][0], variants, [[(id, _without_judge(split[number][0], died))]])
+
+
+def _side_by_side(
+    together: Sequence[tuple[list[int], list[Task]]], limits: Limits, jobs: int
+) -> Iterator[tuple[list[int], list[Task], list[_Found] | None]]:
+    """Each entry with what judges found of it, in the order in which they end; None where a judge died meanwhile, which ends all."""
     prepare()
     address: str = vars(forkserver._forkserver)["_forkserver_address"]
     pool = ProcessPoolExecutor(min(jobs, len(together)), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address))
     try:
-        of: dict[Future[list[_Found]], list[int]] = {}
+        AT_WORK.append(pool)
+        of: dict[Future[list[_Found]], tuple[list[int], list[Task]]] = {}
         for numbers, parts in together:
-            with importing():
-                of[pool.submit(_work, parts, limits)] = numbers
-        done: dict[int, list[_Found]] = {}
+            with importing(), suppress(BrokenProcessPool):
+                of[pool.submit(_work, parts, limits)] = numbers, parts
+        yield from ((*each, None) for each in together if each not in of.values())
         for future in as_completed(of):
-            for number, found in zip(of[future], future.result(), strict=True):
-                done.setdefault(number, []).append(found)
-                if len(done[number]) == len(split[number]):
-                    yield from _told(split[number][0], variants, done.pop(number))
+            found = None
+            with suppress(BrokenProcessPool):
+                found = future.result()
+            yield (*of[future], found)
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.kill()  # what goes on now is for nobody, and its workers end with it
         raise
     finally:
+        AT_WORK.remove(pool)
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def pids() -> frozenset[int]:
+    """Numbers of the judges' processes."""
+    return frozenset(pid for pool in AT_WORK for pid in (pool._processes or {}))
+
+
+def _without_judge(task: Task, accuracy: Accuracy) -> Accuracy | Judgement:
+    if isinstance(task.on, Draw):
+        return accuracy
+    unseen = MemoryUse(status=Status.NOT_RUN, reason=NOT_RIGHT)
+    return Judgement(accuracy, None, unseen, None, NOT_RIGHT, 0.0)
 
 
 def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[Task]]:
@@ -144,6 +195,8 @@ _HERE = _Judge()
 
 def _begin(environment: dict[str, str], cores: frozenset[int], candidates: tuple[Candidate, ...], address: str) -> None:
     """Make this new process a judge."""
+    # A pool's processes wait for each other's pipes, so that the end of the one that began them goes unnoticed.
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     settle(cores)
     os.environ.clear()
     # Threads that wait by spinning take the cores from the others, where there are more of them than cores.
@@ -156,6 +209,12 @@ def _begin(environment: dict[str, str], cores: frozenset[int], candidates: tuple
 
     threadpool_limits(1)
     _HERE.installed = load(candidates)
+
+
+def _end_with(parent: ParentProcess | None) -> None:
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(tasks: Sequence[Task], limits: Limits) -> list[_Found]:

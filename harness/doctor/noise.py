@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 
 from tritmark.harness.doctor.check import Check, State
+from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.measure.alternate import Alternation, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import memory_of
 from tritmark.harness.measure.clocks import clock_for
@@ -25,7 +24,7 @@ def noise(device: Device) -> list[Check]:
     threads = device.cores()
     others = Others()
     found = against_itself(device, threads)
-    return [judged(found), load(others.cores(), threads, os.cpu_count() or 1)]
+    return [judged(found), load(others.cores(), threads, len(affinity()))]
 
 
 def against_itself(device: Device, threads: int) -> Alternation:

@@ -1,15 +1,17 @@
-"""How busy others keep the machine while something is measured."""
+"""How busy others keep the cores that this process may use while something is measured."""
 
 from __future__ import annotations
 
 from time import perf_counter, process_time
+
+from tritmark.harness.machine.cpu import affinity
 
 _SHORTEST_S = 0.2
 """The kernel counts in hundredths of a second; over less time than this that says nothing."""
 
 
 class Others:
-    """Counts, from when it is made, the time that other processes and the hypervisor take from the cores."""
+    """Counts, from when it is made, the time that other processes and the hypervisor take from the cores that this process may use."""
 
     def __init__(self) -> None:
         self._begin = _now()
@@ -26,11 +28,14 @@ def crowded(taken: float | None, threads: int, cores: int, share: float) -> bool
 
 
 def _now() -> tuple[float, float, float]:
-    """Seconds: of the clock, of this process on all cores, and of everybody on all cores, what the hypervisor takes included."""
+    """Seconds: of the clock, of this process, and of everybody on the cores that it may use, what the hypervisor takes included."""
     import psutil
 
-    times = psutil.cpu_times()
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    # Linux counts a guest's time in user, and in nice, already.
-    everybody = sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    allowed = affinity()
+    everybody = 0.0
+    for core, times in enumerate(psutil.cpu_times(percpu=True)):
+        if core in allowed:
+            idle = times.idle + getattr(times, "iowait", 0.0)
+            # Linux counts a guest's time in user, and in nice, already.
+            everybody += sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
     return perf_counter(), process_time(), everybody

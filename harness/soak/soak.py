@@ -203,14 +203,17 @@ class _Saboteur:
 
 
 def _workers() -> list[int]:
-    """Processes of workers that live: the children of this process's children."""
+    """Processes of workers that live: the children of this process's children, less the judges."""
     import psutil
+
+    from tritmark.harness.judges import pids
 
     found = []
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             found += [each.pid for each in child.children() if each.status() != psutil.STATUS_ZOMBIE]
-    return found
+    judges = pids()
+    return [pid for pid in found if pid not in judges]
 
 
 def _resident() -> int:

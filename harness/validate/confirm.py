@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.measure.others import Others, crowded
 from tritmark.harness.record import Performance, Status
 from tritmark.harness.validate.audit import PIECE, Audited, Part
@@ -267,7 +268,7 @@ class Meanwhile:
         busy, now = self._others.cores(), Account.of(self._pid)
         if busy is not None and self._before is not None and now is not None and self._pid != os.getpid():
             busy -= (now.total - self._before.total) / (perf_counter_ns() - self._begun)
-        return self._pid is not None and crowded(busy, threads, os.cpu_count() or 1, _HELD_UP)
+        return self._pid is not None and crowded(busy, threads, len(affinity()), _HELD_UP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import entry_points
-from multiprocessing import reduction
+from multiprocessing import forkserver, reduction
 from multiprocessing.connection import wait
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -49,9 +49,7 @@ def prepare() -> None:
     providers = dict.fromkeys(point.module for point in entry_points(group="tritmark.providers"))
     CONTEXT.set_forkserver_preload([*_PRELOADED, *providers, _PRELOADED_LAST])
     with importing():
-        from multiprocessing.forkserver import ensure_running
-
-        ensure_running()
+        forkserver._forkserver.ensure_running()  # of the object, where a judge has put another one; see harness.judges
 
 
 class WorkerProcess:

@@ -147,8 +147,13 @@ def _activations(inputs: Arrays) -> npt.NDArray[np.float64]:
 
 
 def _encode(inputs: Arrays, axes: Axes) -> Arrays:
+    activations = _activations(inputs)
+    most = float(np.max(np.abs(activations), initial=0.0))
+    if most > float(np.finfo(np.float32).max):
+        legal = "activations that stand for numbers of float32"
+        raise InvalidArgumentError(op="MatMulNBits", argument="act_scale", found=f"activations of {most:.3g}", legal=legal)
     return {
-        "activations": _activations(inputs).astype(np.float32),
+        "activations": activations.astype(np.float32),
         "weights": pack(inputs["weights"]),
         "weight_scale": inputs["weight_scale"],
     }

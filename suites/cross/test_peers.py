@@ -87,6 +87,9 @@ def test_products_agree(peer: Peer, axes: Axes, there: Callable[[Peer], None], c
     there(peer)
     for family in BY_NAME[peer.op].families:
         found = compare(kernel(peer, "cpu", "scalar"), peer, axes, family, seed=3)
+        if family == "scales" and found.status is Status.NOT_RUN:
+            assert "stand for numbers of float32" in found.reason
+            continue
         assert (found.status, found.match, found.peer_wrong) == (Status.PASS, True, False), (family, found)
         assert found.elements == axes["M"] * axes["N"]
 
