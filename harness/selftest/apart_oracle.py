@@ -9,6 +9,7 @@ import numpy as np
 
 from tritmark.harness.errors import CandidateError, WorkerError
 from tritmark.harness.machine.cpu import physical_cores
+from tritmark.harness.measure.buffers import rotation
 from tritmark.harness.record import Performance, Status
 from tritmark.harness.selftest.apart import ApartFault
 from tritmark.harness.selftest.domain import Domain
@@ -39,7 +40,7 @@ _TIMEOUT_S = 60.0
 def judge(installed: Installed, fault: ApartFault, reach: Mapping[str, int], seed: int) -> str:
     """Why the judgement fails a kernel with that fault; "" where it passes."""
     (variant,) = fault.variants(installed)
-    with Workers(installed, [fault], timeout_s=_TIMEOUT_S, memory_bytes=_MEMORY) as workers:
+    with Workers(installed, [fault], timeout_s=_TIMEOUT_S, memory_bytes=_MEMORY + 4 * rotation().nbytes) as workers:
         try:
             return _judge(installed, workers, variant, fault, reach, seed)
         except (CandidateError, WorkerError) as error:

@@ -6,8 +6,8 @@ float32 sums of IEEE products and additions in any order: |error| <= gamma(K, u)
 Algorithms", 3.1). Tensor cores add 4, 8 or 16 products (which are exact) and the sum so far by aligning them to the largest and truncating
 (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021): each addend and the result lose at most 2 u of the
 largest, so 4 products at a time, the worst case, make 6 such losses, 12 u T for every 4 of the K. That covers the IEEE kernels of the same
-inputs. Where a product lies is taken from the exponents of its factors, and that of a zero or a denormal is the least normal's: 1 times 0
-in float16 hides what is below 2^-14 u (seen on an H200), so in T no factor counts less than that.
+inputs. Where a product lies is taken from the exponents of its factors, and that of a denormal is the least normal's: on an H200 sums of
+products with float16's least denormal lost 2^-37, as if each factor were 2^-14. So in T a denormal counts as the least normal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def product_bound(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Floats:
     K = a.shape[1]
     roundings = K if a.dtype == np.float32 else 12 * -(-K // 4)
     least = LEAST_NORMAL.get(str(a.dtype), 0.0)
-    left, right = (np.maximum(np.abs(each.astype(np.float64)), least) for each in (a, b))
+    left, right = (np.where(each != 0, np.maximum(np.abs(each.astype(np.float64)), least), 0.0) for each in (a, b))
     total = left @ right / (1 - gamma(K, U_FLOAT64))
     bound: Floats = (gamma(roundings, U_FLOAT32) + gamma(K, U_FLOAT64)) * total + 2 * K * SMALLEST_NORMAL
     return bound
