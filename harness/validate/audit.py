@@ -2,8 +2,8 @@
 
 - Before each sample pieces of one set's inputs are exchanged for the other data's (see pieces), untimed, and once the sample is over the
   parts of the outputs that follow from them are looked at; sometimes they were poisoned before, sometimes they still hold what was right
-  until then. Of several hot calls it is a call drawn at random that meets the change first, the last one in half of the samples: whoever
-  leaves out every other call is seen there.
+  until then. Before cold samples that is done half a cycle earlier, so that what was written is cold again. Of several hot calls it is a
+  call drawn at random that meets the change first, the last one in half of the samples: whoever leaves out every other call is seen there.
 - At moments drawn at random a whole set gets the other data.
 - The rest of the outputs is compared with what an earlier call left: a window after each hot sample, and all of every set after the last
   cold one.
@@ -38,6 +38,7 @@ MOST_KEPT = 64 << 20
 LARGE = 256 << 20
 """Bytes of a set's arrays from which on there is only the look after the last sample: others would take longer than all the samples."""
 
+_MOST_AHEAD_NS = 30_000_000
 MOST_PARTS = 1024
 """Looks at pieces that are kept: an honest kernel leaves 64 different ones at most."""
 
@@ -139,10 +140,12 @@ class Seen:
 class Auditor:
     """Stands between `alternate` and the launches, from when they have been calibrated.
 
-    `order` tells for each launch which set it is bound to; what it sees goes to `seen`.
+    `order` tells for each launch which set it is bound to; what it sees goes to `seen`. `call_ns`: about how long a call takes.
     """
 
-    def __init__(self, timed: Timed, sets: Sets, order: list[int], rng: np.random.Generator, temperature: str, seen: Seen) -> None:
+    def __init__(
+        self, timed: Timed, sets: Sets, order: list[int], rng: np.random.Generator, temperature: str, seen: Seen, *, call_ns: float
+    ) -> None:
         self.timed, self.seen = timed, seen
         self._sets, self._order, self._rng, self._temperature = sets, order, rng, temperature
         self._before = timed.made
@@ -152,8 +155,33 @@ class Auditor:
         self._watched: int | None = None
         """Position in the cycle that is waited for."""
         self._spent_ns = 0
+        self._ahead: dict[int, tuple[int, list[int]]] = {}
+        """For cold samples that are to come: which of their calls follows a change, and which pieces of its set were exchanged."""
+        half = len(timed.launches) // 2
+        self._cycle = 0 if timed.warm or half * call_ns > _MOST_AHEAD_NS else half
+        """Calls between a change and the cold call that follows it, at least: what is written lies in caches, and has to leave them. Where
+        that takes long, a call is so slow that a part of its inputs in caches changes nothing."""
+        self._ending = False
         self._now: tuple[int, dict[str, npt.NDArray[np.uint8]]] | None = None
         """For the hot set, the data that its inputs hold, and what its outputs should hold now."""
+
+    def change_ahead(self) -> None:
+        """Exchange pieces for the cold samples of the first half of the cycle. They are in caches then, until as much else was touched."""
+        if not self.timed.warm and self._small and self._sets.pieces.each:
+            for sample in range(1 + -(-self._cycle // self.timed.calls)):
+                self._change_for(sample)
+
+    def _change_for(self, sample: int) -> None:
+        calls = self.timed.calls
+        nth = self._nth()
+        index = self._order[(sample * calls + nth) % len(self.timed.launches)]
+        if not self._sets.each[index].awaited:
+            self._ahead[sample] = index, self._change(index)
+
+    def _nth(self) -> int:
+        """A call of a sample: the last half of the time, as nothing after it can make good what it leaves out."""
+        calls = self.timed.calls
+        return calls - 1 if self._rng.random() < 0.5 else int(self._rng.integers(calls))
 
     def clock(self) -> int:
         """Nanoseconds, without those that looking takes."""
@@ -170,7 +198,11 @@ class Auditor:
     def finish(self) -> None:
         """The look after the last sample, which is timed like the others but is in no figure; and one at every set."""
         self._begin((self._at + int(self._rng.integers(self.timed.calls))) % len(self.timed.launches), poison=True)
+        self._ending = True
         self._sample()
+        while self._ahead:
+            self._samples += 1
+            self._sample()
 
     @property
     def _at(self) -> int:
@@ -181,6 +213,9 @@ class Auditor:
         self._watched = position
         begun, index = perf_counter_ns(), self._order[position]
         self._sets.exchange(index)
+        for other, pieces in self._ahead.values():
+            if other == index:
+                pieces.clear()  # they were written over
         if poison or len(self._sets.cases) < 2:
             self._sets.poison(index)
         self._sets.each[index].awaited = True
@@ -191,13 +226,12 @@ class Auditor:
         if timed.warm:
             timed.take(1)
         first, made = self._at, timed.made
-        # The last call half of the time: nothing after it can make good what it leaves out.
-        nth = timed.calls - 1 if self._rng.random() < 0.5 else int(self._rng.integers(timed.calls))
-        changed, index = [], self._order[(first + nth) % count]
         taken, own_clock = 0, self._sets.memory is not HOST
-        if self._small and self._sets.pieces.each and not self._sets.each[index].awaited:
-            # A set is called once in a cold sample, so it may change before; a clock that records its calls cannot be interrupted.
-            if timed.warm and nth and not own_clock:
+        index, changed = self._ahead.pop(self._samples, (0, []))
+        if timed.warm and self._small and self._sets.pieces.each and not self._sets.each[self._order[0]].awaited:
+            nth, index = self._nth(), self._order[0]
+            # A clock that records its calls cannot be interrupted.
+            if nth and not own_clock:
                 taken += timed.take(nth)
             changed = self._change(index)
         taken += timed.take(timed.calls - (timed.made - made))
@@ -211,6 +245,8 @@ class Auditor:
             if self._next is not None:
                 self._next = self._samples + 1 + int(self._rng.integers(1, 2 * self._samples + LEAST_SAMPLES))
         self._spent_ns += perf_counter_ns() - begun
+        if not (timed.warm or self._ending) and self._small and self._sets.pieces.each:
+            self._change_for(self._samples + 1 + -(-self._cycle // timed.calls))
         return taken / timed.calls
 
     def _change(self, index: int) -> list[int]:
@@ -218,7 +254,7 @@ class Auditor:
         begun, sets = perf_counter_ns(), self._sets
         here, pieces = sets.each[index], sets.pieces
         if pieces.together:
-            most = 2 if self.timed.warm else 1  # what is written is no longer cold
+            most = 2 if self.timed.warm else 1
             chosen = [int(piece) for piece in self._rng.choice(len(pieces.each), min(most, len(pieces.each)), replace=False)]
         elif here.case:
             chosen = []

@@ -213,8 +213,12 @@ class Bench:
         roof = limit.roof
         probe = bind(roof.ceiling, self._device, self._field, limit.nbytes, threads=roof.threads, cold=limit.cold, rng=self._rng)
         calibrate(probe)
-        calibrate(timed)
-        auditor = Auditor(timed, self._sets, order, self._rng, temperature, self.seen)
+        call_ns = calibrate(timed)
+        auditor = Auditor(timed, self._sets, order, self._rng, temperature, self.seen, call_ns=call_ns)
+        auditor.change_ahead()
+        if limit.cold:  # the probe's cycle takes out of the caches what was written just now
+            for _ in range(-(-len(probe.launches) // probe.calls)):
+                probe.sample()
         stop = First(
             AtLeast(ENOUGH_SAMPLES, Interval(2 * LAYOUT_NOISE)),
             AtLeast(ENOUGH_SAMPLES, Plateau(LAYOUT_NOISE / 4)),

@@ -30,6 +30,7 @@ from simulated_bench import (
 )
 
 from tritmark.harness.measure.buffers import Rotation
+from tritmark.harness.measure.statistics import LEAST_SAMPLES
 from tritmark.harness.record import Status
 from tritmark.harness.spec import Arrays, Axes, Launch, Tensor, Tier, Variant
 from tritmark.harness.validate.audit import Audited
@@ -38,6 +39,7 @@ from tritmark.harness.validate.confirm import audit_faults, confirm, part_faults
 from tritmark.harness.validate.guard_names import GUARDS, caught_by
 from tritmark.harness.validate.performance import Bench
 from tritmark.harness.validate.pieces import exchangeable
+from tritmark.harness.validate.sets import Sets
 
 
 @pytest.fixture(scope="module")
@@ -319,6 +321,36 @@ def test_of_an_op_whose_outputs_hang_together_stretches_are_exchanged(cases: Cas
         x = MATERIAL.logical[0]["x"].copy()
         x[begin:end] = MATERIAL.logical[1]["x"][begin:end]
         assert expected.values == x.sum()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_exchanged_before_a_cold_call_is_cold_again(cases: Cases, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Half of the sets are called between a change and the call that follows it."""
+    made, changed, between, sets = 0, dict[int, int](), list[int](), set[int]()
+    toggle = Sets.toggle
+
+    def seen(self: Sets, index: int, piece: int) -> None:
+        if made and index:  # the first set is the hot one too
+            changed.setdefault(self.each[index].inputs["x"].ctypes.data, made)
+        toggle(self, index, piece)
+
+    def work(inputs: Arrays, outputs: Arrays, run: int) -> None:
+        nonlocal made
+        honest(inputs, outputs, run)
+        made += 1
+        here = inputs["x"].ctypes.data
+        sets.add(here)
+        if here in changed:
+            between.append(made - 1 - changed.pop(here))
+
+    monkeypatch.setattr(Sets, "toggle", seen)
+    performance, bench = measured(cases, work, seed=seed, cost=200_000)  # so that a sample is one call
+    assert performance.status is Status.PASS, performance.reason
+    assert faults_of(cases, bench) == []
+    # Those that were changed before the first sample wait for the probe's cycle instead.
+    after = between[len(sets) // 2 :]
+    assert len(after) >= LEAST_SAMPLES
+    assert min(after) >= len(sets) // 2
 
 
 # Late outputs and threads
