@@ -162,8 +162,8 @@ def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[
 
 
 def _together(installed: Installed, split: list[list[Task]]) -> list[tuple[list[int], list[Task]]]:
-    """Tasks that one judge does with the same workers, and their places in `split`: all of a device's kernel, since the driver begins one
-    context there after the other, and each takes half a second."""
+    """Tasks that one judge does with the same workers, and their places in `split`: all of a device's kernel, so that its process begins a
+    context there once."""
     found: dict[tuple[object, ...], tuple[list[int], list[Task]]] = {}
     for number, parts in enumerate(split):
         for part, task in enumerate(parts):

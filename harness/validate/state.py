@@ -321,5 +321,5 @@ def _maps(pid: int) -> tuple[frozenset[str], frozenset[str], bool]:
         if access.endswith("s") and int(inode) not in MADE:
             shared.add(f"{name} (inode {inode})")
         if "x" in access:
-            executable.add(f"{name} at {addresses}")  # with its end: the kernel joins what lies side by side
+            executable.add(f"{name} at {addresses}")  # with its end: Linux may join what lies side by side
     return frozenset(shared), frozenset(executable), any(known in told for known in _OPENMP)

@@ -130,8 +130,7 @@ class SharedMemory:
 class DeviceMemory:
     """The memory of a device that the worker works on: see Memory.
 
-    Small buffers lie side by side in one of the worker's, unless they are to be `apart`: what lies so goes there and back in one copy. A
-    device that several processes share takes longer to begin a copy than to make it.
+    Small buffers lie side by side in one of the worker's, unless they are to be `apart`: what lies so goes there and back in one copy.
     """
 
     def __init__(self, worker: Isolated, *, apart: bool) -> None:
