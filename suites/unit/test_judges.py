@@ -1,0 +1,69 @@
+"""Judges that die: their work is begun again, and said to be lost where that does not help."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+
+from tritmark.harness.judges import Limits, Task, judged, pids
+from tritmark.harness.judging import Judgement
+from tritmark.harness.providers import load
+from tritmark.harness.record import Status
+from tritmark.harness.validate.accuracy import Judged
+from tritmark.harness.validate.drawn import Draw
+
+VARIANT = "cpu/i2s_quantize/none/int8/scalar"
+
+
+@contextmanager
+def _hunted(pools: int) -> Iterator[list[int]]:
+    """Every judge of the first `pools` pools of them is killed, one a pool; yields the numbers of those that were."""
+    killed: list[int] = []
+    ended = Event()
+
+    def hunt() -> None:
+        seen: frozenset[int] = frozenset()
+        while not ended.wait(0.02) and len(killed) < pools:
+            fresh = pids() - seen
+            if fresh and not pids() & set(killed):
+                seen |= pids()
+                with suppress(ProcessLookupError):
+                    os.kill(min(fresh), signal.SIGKILL)
+                    killed.append(min(fresh))
+
+    hunter = Thread(target=hunt)
+    hunter.start()
+    try:
+        yield killed
+    finally:
+        ended.set()
+        hunter.join()
+
+
+def _judged(cases: int) -> Judged | Judgement:
+    installed = load()
+    variant = next(each for each in installed.registry.variants if each.id == VARIANT)
+    task = Task((VARIANT,), Draw(variant.key, cases, (), seed=1, cores=1))
+    ((_, _, found),) = judged(installed, [task], Limits((), True, 60.0, 1 << 30))
+    return found
+
+
+def test_work_of_a_judge_that_died_is_begun_again() -> None:
+    with _hunted(pools=1) as killed:
+        found = _judged(40)
+    assert len(killed) == 1
+    assert isinstance(found, Judged)
+    assert found.accuracy.status is Status.PASS
+    assert found.accuracy.cases == _judged(40).accuracy.cases
+
+
+def test_work_whose_judge_dies_each_time_is_an_error() -> None:
+    with _hunted(pools=3) as killed:
+        found = _judged(4000)
+    assert len(killed) == 3
+    assert found.accuracy.status is Status.ERROR
+    assert "its judge died 3 times" in found.accuracy.reason
+    assert not pids()
