@@ -13,6 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
@@ -154,7 +155,8 @@ def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[
         own_memory = installed.registry.devices[task.on.key.device].memory is not None
         step = ON_DEVICE if own_memory else ON_HOST
         chunks += [replace(task, variants=task.variants[start : start + step]) for start in range(0, len(task.variants), step)]
-    parts = max(1, -(-jobs // max(1, len(chunks))))
+    drawn = sum(isinstance(chunk.on, Draw) for chunk in chunks)  # of what the suite lists, each takes a fraction of what these take
+    parts = max(1, -(-jobs // max(1, drawn)))
     return [
         [replace(chunk, on=replace(chunk.on, part=part, parts=parts)) for part in range(parts)] if isinstance(chunk.on, Draw) else [chunk]
         for chunk in chunks
@@ -171,7 +173,15 @@ def _together(installed: Installed, split: list[list[Task]]) -> list[tuple[list[
             numbers, tasks = found.setdefault((task.variants, part) if own_memory else (number, part), ([], []))
             numbers.append(number)
             tasks.append(task)
-    return list(found.values())
+    return sorted(found.values(), key=lambda each: -max(_work_of(installed, task) for task in each[1]))
+
+
+def _work_of(installed: Installed, task: Task) -> float:
+    """By what tasks are begun in the order of their work, so that none is left at the end while other judges have nothing to do."""
+    if isinstance(task.on, Draw):
+        return inf
+    key, workload = task.on.key, task.on.workload
+    return installed.ops[key.op].traffic(workload.axes, key).operations * len(task.variants)
 
 
 def _told(task: Task, variants: dict[str, Variant], parts: Sequence[_Found]) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:

@@ -23,6 +23,7 @@ from types import TracebackType
 
 import numpy as np
 
+from tritmark.harness.measure.statistics import theil_sen
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Layer, Run, Slope, Status
 from tritmark.harness.runner import Request, execute, plan
@@ -226,7 +227,5 @@ def _slope(samples: list[tuple[int, int]]) -> Slope | None:
     calls, resident = (np.array(side, float) for side in zip(*samples, strict=True)) if samples else (np.empty(0), np.empty(0))
     if len(np.unique(calls)) < 3:
         return None
-    from scipy.stats import theilslopes
-
-    median, _, low, high = theilslopes(resident, calls, 0.95)
-    return Slope(median=float(median), low=float(low), high=float(high))
+    median, low, high = theil_sen(resident, calls)
+    return Slope(median=median, low=low, high=high)

@@ -38,6 +38,7 @@ import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.measure.peak import KNOWN, UnreadableError, account, miscount, peak
+from tritmark.harness.measure.statistics import theil_sen
 from tritmark.harness.record import MemoryUse, Slope, Status
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Op, Values, Variant
 from tritmark.harness.validate import memory_tasks as tasks
@@ -60,7 +61,6 @@ OVERHEAD = 2.0
 
 _PEAKS = 3
 _MOST_PEAKS = 12
-_LEVEL = 0.95
 _SERIES = ("heap", "resident", "mapped", "kernel", "device", "descriptors")
 _WORDS = {
     "heap": "leaks {} bytes",
@@ -422,10 +422,8 @@ def _slope(search: Search, name: str) -> Slope | None:
         return None
     if min(readings) == max(readings):
         return Slope(median=0.0, low=0.0, high=0.0)
-    from scipy.stats import theilslopes
-
-    found = theilslopes(np.asarray(readings), np.asarray(search.made), _LEVEL)
-    return Slope(median=float(found[0]), low=float(found[2]), high=float(found[3]))
+    middle, low, high = theil_sen(readings, search.made)
+    return Slope(median=middle, low=low, high=high)
 
 
 def _faults(search: Search) -> float | None:

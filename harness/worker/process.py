@@ -36,7 +36,6 @@ _PRELOADED = (
     "tritmark.harness.judges",
     "tritmark.harness.validate.performance",
     "tritmark.harness.worker.serve",
-    "scipy.stats",
 )
 _PRELOADED_LAST = "tritmark.harness.worker.blas"
 _GRACE_S = 1.0

@@ -14,15 +14,21 @@ void ternary_matmul(const int8_t *activations, int64_t stride, const uint8_t *we
         double factor = (double)weight_scale / (double)act_scale[m];
         for (int64_t tile = 0; 64 * tile < N; tile++) {
             const uint8_t *packed = weights + tile * groups * 64;
-            int32_t sums[64] = {0};
-            for (int64_t k = 0; k < K; k++)
-                for (int r = 0; r < 16; r++) {
-                    int byte = packed[64 * (k / 4) + 4 * r + k % 4];
-                    for (int part = 0; part < 4; part++)
-                        sums[16 * part + r] += row[k] * ((byte >> 2 * part & 3) - 1);
+            int32_t sums[4][64] = {{0}};
+            for (int64_t group = 0; group < groups; group++) {
+                int32_t x[64];
+                for (int byte = 0; byte < 64; byte++) {
+                    int64_t k = 4 * group + byte % 4;
+                    x[byte] = k < K ? row[k] : 0;
                 }
-            for (int64_t n = 0; n < 64 && 64 * tile + n < N; n++)
-                out[m * N + 64 * tile + n] = (float)((double)sums[n] * factor);
+                for (int part = 0; part < 4; part++)
+                    for (int byte = 0; byte < 64; byte++)
+                        sums[part][byte] += x[byte] * ((packed[64 * group + byte] >> 2 * part & 3) - 1);
+            }
+            for (int64_t n = 0; n < 64 && 64 * tile + n < N; n++) {
+                const int32_t *four = &sums[n / 16][n % 16 * 4];
+                out[m * N + 64 * tile + n] = (float)((double)(four[0] + four[1] + four[2] + four[3]) * factor);
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ from tritmark.harness.measure.buffers import ALIGNMENT, HUGE, MOST_SETS, Arena, 
 from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.lingering import Lingering
 from tritmark.harness.measure.others import Others, crowded
-from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, interval, median, order_interval
+from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, interval, median, order_interval, theil_sen
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau, TimeLimit
 from tritmark.harness.measure.survey import BYTES, Field, Survey, survey
 from tritmark.harness.record import Performance, Status
@@ -222,6 +222,18 @@ def test_intervals_cover_the_true_median_as_often_as_they_say(find: Callable[[li
         hits += low <= 0 <= high
     # Four standard deviations of a binomial at 95 %; an interval half as wide covers about 67 %.
     assert hits / 400 > 0.95 - 4 * sqrt(0.95 * 0.05 / 400)
+
+
+POINTS = st.dictionaries(st.integers(0, 80), st.integers(-30, 30), min_size=2, max_size=60)
+
+
+@given(POINTS)
+def test_slopes_and_their_intervals_are_those_of_scipy(points: dict[int, int]) -> None:
+    from scipy.stats import theilslopes
+
+    places, heights = list(points), list(points.values())
+    wanted = theilslopes(heights, places, 0.95)
+    assert theil_sen(heights, places) == pytest.approx((wanted[0], wanted[2], wanted[3]), rel=1e-12, nan_ok=True)
 
 
 def test_order_interval_of_ten_samples_is_the_textbook_one() -> None:
