@@ -271,6 +271,8 @@ class Auditor:
     def _look(self, index: int, changed: list[int]) -> None:
         sets = self._sets
         when = f"{self._temperature}, about call {self.timed.made}"
+        if not sets.pieces.together:  # all of the outputs follow from the one that is exchanged now, by a change for a later call perhaps
+            changed = list(sets.each[index].exchanged) or changed
         for piece in changed:
             self.seen.part_of(sets, index, piece, when)
         if not self.timed.warm or sets.memory is not HOST or not sets.pieces.together:

@@ -13,7 +13,7 @@ from tritmark.harness.record import Performance
 from tritmark.harness.spec import Arrays, Axes, Ceiling, Device, Family, KernelKey, Launch, Op, Tensor, Tier, Traffic, Variant, Workload
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.performance import Bench
-from tritmark.harness.validate.pieces import exchangeable
+from tritmark.harness.validate.pieces import Exchangeable, exchangeable
 
 KEY = KernelKey("simulated", "double", "none", "int32")
 N = 5000
@@ -85,7 +85,15 @@ def honest(inputs: Arrays, outputs: Arrays, run: int) -> None:
 
 
 def measured(
-    cases: Cases, work: Work, *, seed: int = 0, turn: Rotation = TURN, device: Device = DEVICE, cost: float = 20_000
+    cases: Cases,
+    work: Work,
+    *,
+    op: Op = DOUBLE,
+    changes: Exchangeable = CHANGES,
+    seed: int = 0,
+    turn: Rotation = TURN,
+    device: Device = DEVICE,
+    cost: float = 20_000,
 ) -> tuple[Performance, Bench]:
     """The figures of a kernel that does `work(inputs, outputs, which run)` and takes `cost` nanoseconds."""
 
@@ -95,7 +103,7 @@ def measured(
     assert cases.second is not None
     first, second = cases.first.inputs, cases.second.inputs
     bench = Bench(
-        op=DOUBLE,
+        op=op,
         key=KEY,
         inputs=first,
         fresh=second,
@@ -104,7 +112,7 @@ def measured(
         seed=seed,
         budget_s=0.02,
         turn=turn,
-        pieces=CHANGES.pieces,
+        pieces=changes.pieces,
     )  # fmt: skip
     variant = Variant(key=KEY, name="simulated", tier=Tier.BASELINE, summary="", bind=bind)
     return bench.measure(variant, 1), bench

@@ -32,9 +32,9 @@ from simulated_bench import (
 from tritmark.harness.measure.buffers import Rotation
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
 from tritmark.harness.record import Status
-from tritmark.harness.spec import Arrays, Axes, Launch, Tensor, Tier, Variant
+from tritmark.harness.spec import Arrays, Axes, Launch, Tensor, Tier, Variant, Workload
 from tritmark.harness.validate.audit import Audited
-from tritmark.harness.validate.cases import Cases
+from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.confirm import audit_faults, confirm, part_faults
 from tritmark.harness.validate.guard_names import GUARDS, caught_by
 from tritmark.harness.validate.performance import Bench
@@ -305,15 +305,18 @@ def test_a_rare_wrong_output_of_a_hot_call_is_found(cases: Cases) -> None:
     assert performance.status is Status.FAIL or faults_of(cases, bench)
 
 
-def test_of_an_op_whose_outputs_hang_together_stretches_are_exchanged(cases: Cases) -> None:
-    total = replace(
-        DOUBLE,
-        apart=None,
-        outputs=(Tensor("y", (), "int64", ""),),
-        outputs_like=lambda axes, key: {"y": ((), "int64")},
-        reference=lambda inputs, axes, key: {"y": np.asarray(inputs["x"].astype(np.int64).sum())},
-    )
-    found = exchangeable(total, KEY, AXES, MATERIAL.logical, tuple(MATERIAL.encoded("none")), np.random.default_rng(0))
+TOTAL = replace(
+    DOUBLE,
+    apart=None,
+    outputs=(Tensor("y", (), "int64", ""),),
+    outputs_like=lambda axes, key: {"y": ((), "int64")},
+    reference=lambda inputs, axes, key: {"y": np.asarray(inputs["x"].astype(np.int64).sum())},
+)
+"""An op whose outputs hang together."""
+
+
+def test_of_an_op_whose_outputs_hang_together_stretches_are_exchanged() -> None:
+    found = exchangeable(TOTAL, KEY, AXES, MATERIAL.logical, tuple(MATERIAL.encoded("none")), np.random.default_rng(0))
     assert not found.pieces.together
     assert len(found.pieces.each) == len(found.expected[0]) == 3
     for piece, (expected,) in zip(found.pieces.each, found.expected[0], strict=True):
@@ -321,6 +324,24 @@ def test_of_an_op_whose_outputs_hang_together_stretches_are_exchanged(cases: Cas
         x = MATERIAL.logical[0]["x"].copy()
         x[begin:end] = MATERIAL.logical[1]["x"][begin:end]
         assert expected.values == x.sum()
+
+
+@pytest.mark.parametrize("cost", [3_000, 20_000, 200_000])
+@pytest.mark.parametrize("seed", range(4))
+def test_an_honest_kernel_whose_outputs_hang_together_passes_every_audit(seed: int, cost: int) -> None:
+    """Also where one sample calls each set several times, so that a set is changed for a later sample before an earlier one."""
+    material = Material(TOTAL, Workload(op=TOTAL.name, axes=AXES, family="uniform"), 0)
+    totals = material.cases(KEY)
+    assert isinstance(totals, Cases)
+    changes = exchangeable(TOTAL, KEY, AXES, material.logical, tuple(material.encoded("none")), np.random.default_rng(0))
+
+    def work(inputs: Arrays, outputs: Arrays, run: int) -> None:
+        outputs["y"][...] = inputs["x"].astype(np.int64).sum()
+
+    performance, bench = measured(totals, work, op=TOTAL, changes=changes, seed=seed, cost=cost)
+    assert performance.status is Status.PASS, performance.reason
+    assert bench.parts
+    assert [*audit_faults(totals, bench.audited, changes), *part_faults(totals, bench.parts, changes)] == []
 
 
 @pytest.mark.parametrize("seed", range(3))
