@@ -36,6 +36,7 @@ def timed(
 
     `roofs` is what is known of the device's ceilings. Raises what the candidate raises, CandidateError and WorkerError.
     """
+    worker.begin()  # what others take from it is told from what it takes itself
     meanwhile = Meanwhile(worker.pid)
     found: Measured = worker.call(
         "measuring",

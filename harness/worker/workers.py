@@ -40,6 +40,9 @@ class Worker(Protocol):
     def pid(self) -> int | None:
         """Number of the process; None where there is none, and on a device with a memory of its own, which does not work in a process."""
 
+    def begin(self) -> None:
+        """Begin the process where there is none, as the next call would."""
+
     def call(self, what: str, task: Callable[..., Any], *args: Any, timeout_s: float | None = None) -> Any:
         """The result of `task(site, *args)`; `what` says for messages what was being done.
 
@@ -55,6 +58,9 @@ class Local:
         self.variant = variant
         self.device = self._site.device
         self.pid = os.getpid() if self.device.memory is None else None
+
+    def begin(self) -> None:
+        """Nothing has to begin."""
 
     def call(self, what: str, task: Callable[..., Any], *args: Any, timeout_s: float | None = None) -> Any:
         """See Worker; exceptions come as they are, and there is no time limit."""
@@ -98,10 +104,19 @@ class Isolated:
         """The parent needs it no more."""
         self._dropped[1].append(number)
 
+    def begin(self) -> None:
+        """See Worker."""
+        self._begun()
+
     def call(self, what: str, task: Callable[..., Any], *args: Any, timeout_s: float | None = None) -> Any:
         """See Worker."""
-        workers = self._workers
+        process = self._begun()
+        dropped, self._dropped = self._dropped, ([], [])
+        return process.call(what, timeout_s or self._workers.timeout_s, Request(task, args, tuple(dropped[0]), tuple(dropped[1])))
+
+    def _begun(self) -> WorkerProcess:
         if self.process is None or not self.process.alive:
+            workers = self._workers
             own_memory = workers.installed.registry.devices[self._real.key.device].memory is not None
             self.process = WorkerProcess(
                 workers.candidates,
@@ -110,8 +125,7 @@ class Isolated:
                 # A GPU's driver reserves more addresses than any machine has memory.
                 limit_address_space=not own_memory,
             )
-        dropped, self._dropped = self._dropped, ([], [])
-        return self.process.call(what, timeout_s or workers.timeout_s, Request(task, args, tuple(dropped[0]), tuple(dropped[1])))
+        return self.process
 
     def close(self) -> None:
         """End the process."""

@@ -14,9 +14,15 @@ from functools import partial
 import pytest
 from simulated_bench import CHANGES, KEY, MATERIAL, honest, measured
 
+from tritmark.harness.providers import load
 from tritmark.harness.record import Performance, Status
-from tritmark.harness.validate.confirm import Account, confirm, confirmed, lap_faults
+from tritmark.harness.spec import Workload
+from tritmark.harness.validate.cases import Cases, Material
+from tritmark.harness.validate.confirm import Account, Meanwhile, confirm, confirmed, lap_faults
 from tritmark.harness.validate.guard_names import caught_by
+from tritmark.harness.validate.pieces import NOTHING
+from tritmark.harness.validate.timed import timed
+from tritmark.harness.worker import Workers
 
 
 class Alone:
@@ -172,3 +178,25 @@ def test_doubts_make_it_ambiguous_and_faults_make_it_fail(monkeypatch: pytest.Mo
     # Where nothing runs in a process, one clock, and cold beside hot; else clock and threads at work, hot and cold.
     assert judged(performance) == performance.model_copy(update={"tests": performance.tests + 2})
     assert judged(performance, pid=1).tests == performance.tests + 5
+
+
+def test_what_others_take_is_told_from_what_a_worker_that_is_yet_to_begin_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = load()
+    variant = next(each for each in installed.registry.variants if each.id == "cpu/i2s_quantize/none/int8/scalar")
+    material = Material(installed.ops["i2s_quantize"], Workload(op="i2s_quantize", axes={"n": 1000}, family="uniform"), 0)
+    cases = material.cases(variant.key)
+    assert isinstance(cases, Cases)
+    crowds: list[bool] = []
+
+    class Full(Meanwhile):
+        def crowded(self, threads: int) -> bool:
+            monkeypatch.setattr(self._others, "cores", lambda: 64.0)
+            crowds.append(super().crowded(threads))
+            return crowds[-1]
+
+    monkeypatch.setattr("tritmark.harness.validate.timed.Meanwhile", Full)
+    with Workers(installed) as workers:
+        encoded = tuple(material.encoded("none"))
+        axes = {"n": 1000}
+        timed(workers.of(variant), cases, encoded, axes, NOTHING, layout="aligned", seed=0, threads=1, roofs={}, budget_s=0.01)
+    assert crowds == [True]
