@@ -19,13 +19,14 @@ from tritmark.kernels.activation_quantize import cuda as _activation_quantize_cu
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.cuda.device import DEVICE as CUDA
+from tritmark.kernels.dispatch import register
 from tritmark.kernels.float_narrow import cuda as _float_narrow_cuda
 from tritmark.kernels.float_narrow.api import float_narrow
 from tritmark.kernels.float_narrow.spec import OP as FLOAT_NARROW
 from tritmark.kernels.float_widen import cuda as _float_widen_cuda
 from tritmark.kernels.float_widen.api import float_widen
 from tritmark.kernels.float_widen.spec import OP as FLOAT_WIDEN
-from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.formats import BUILT_IN, FORMATS
 from tritmark.kernels.i2s_dequantize import cpu as _i2s_dequantize
 from tritmark.kernels.i2s_dequantize import cuda as _i2s_dequantize_cuda
 from tritmark.kernels.i2s_dequantize.api import i2s_dequantize
@@ -105,7 +106,7 @@ PROVIDER = Provider(
         *_matmul_cuda.VARIANTS,
     ),
     devices=(cpu.DEVICE, CUDA),
-    formats=FORMATS,
+    formats=BUILT_IN,
     workloads="tritmark.workloads",
     study=_study,
     peers=PEERS,
@@ -129,6 +130,7 @@ __all__ = [
     "matmul",
     "pack_codes",
     "pack_weights",
+    "register",
     "ternary_matmul",
     "ternary_quantize",
     "unpack_codes",

@@ -163,6 +163,7 @@ def _variants(key: KernelKey) -> tuple[Variant, ...]:
             partial(_tuned, format),
             constraints=only or (OneOf("block", BLOCKS),),
             alignment=16,
+            rank=1,
         ),
     )
     if only:
