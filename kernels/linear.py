@@ -1,4 +1,4 @@
-"""QuantizedLinear: a linear layer over packed ternary weights (specification 003)."""
+"""QuantizedLinear: a linear layer over packed ternary weights (specification, 6.4)."""
 
 from __future__ import annotations
 

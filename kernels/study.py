@@ -1,7 +1,7 @@
 """One real weight matrix, put through everything: quantized in two ways, packed, unpacked, multiplied, checked and timed.
 
 Two schemes: absmean for the tensor (BitNet b1.58, arXiv:2402.17764) in the kernels' own layout, and absmax for each block of 128 weights
-(specification 001) in fused packed form. Rows are looked at in slabs, so that nothing in float64 is larger than a slab.
+(specification, 2.1) in fused packed form. Rows are looked at in slabs, so that nothing in float64 is larger than a slab.
 """
 
 from __future__ import annotations
