@@ -38,10 +38,13 @@ def register(*variants: Variant) -> None:
 def select(key: KernelKey, axes: Axes, name: str | None) -> Variant:
     """As Registry.select_best, remembered: a layer asks the same at each call."""
     known = registry()
-    device = known.devices.get(key.device)
-    # What is registered, what the environment forces and whether a device is there may change between calls.
-    state = known.version, (device.forced(), device.missing()) if device else None
-    return _select(known, key, tuple(axes.items()), name, state)
+    return _select(known, key, tuple(axes.items()), name, state(known, key.device))
+
+
+def state(known: Registry, device: str) -> object:
+    """What a choice rests on and may change between calls: what is registered, what the environment forces, whether the device is there."""
+    found = known.devices.get(device)
+    return known.version, (found.forced(), found.missing()) if found else None
 
 
 @lru_cache(maxsize=4096)
