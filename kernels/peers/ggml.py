@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
-from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.formats import BUILT_IN, FORMATS
 from tritmark.kernels.peers import libggml, tq2_0
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
 
@@ -81,7 +81,8 @@ def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     return {"out": gamma(2 + blocks + _LANES) * _scale(inputs)[:, np.newaxis] * sums}
 
 
-_FORMATS = frozenset({"tile64", "row16"})
+_FORMATS = frozenset(name for name, format in BUILT_IN.items() if format.scale_per == "tensor")
+"""Of kernels whose weights have one scale: the peer's own are made from the codes."""
 _PRODUCT = "libggml, ggml_mul_mat of TQ2_0 weights and Q8_K activations (ggml_vec_dot_tq2_0_q8_K); from PyPI's pywhispercpp"
 
 PEERS = (

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
+from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.formats.bits import ZERO_BYTE
 from tritmark.kernels.peers.launch import INSTALL, PeerLaunch, gamma, times
 
@@ -188,7 +189,7 @@ PEERS = (
     Peer(
         name="onnxruntime",
         op="ternary_matmul",
-        formats=frozenset({"tile64", "row16"}),
+        formats=frozenset(name for name, format in BUILT_IN.items() if format.scale_per == "tensor"),
         dtypes=frozenset({"float32"}),
         source="ONNX Runtime, com.microsoft.MatMulNBits, bits = 2, blocks of 128, accuracy level 4; from PyPI's onnxruntime",
         version=version,
