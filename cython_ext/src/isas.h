@@ -34,6 +34,7 @@ typedef struct tm_isa {
 #define TM_KERNELS_i2s_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_probe(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)
 #define TM_KERNELS_ternary_matmul(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)
+#define TM_KERNELS_ternary_matmul_i2_s_x86(X, op) X(op, scalar) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_ternary_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 
 #define TM_OPS(X) \
@@ -43,6 +44,7 @@ typedef struct tm_isa {
     X(i2s_quantize) \
     X(probe) \
     X(ternary_matmul) \
+    X(ternary_matmul_i2_s_x86) \
     X(ternary_quantize)
 
 #endif

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tritmark.harness.spec import Arrays, Axes, Constraint, Launch, MaxSize
+from tritmark.harness.spec import Arrays, Axes, Constraint, Launch, MaxSize, MultipleOf
 from tritmark.kernels import cpu
 from tritmark.kernels.ternary_matmul.spec import DTYPES
 
@@ -13,6 +13,7 @@ MAX_K = (1 << 23) - 1
 
 FORMATS: dict[str, tuple[str, tuple[Constraint, ...]]] = {
     "tile64": ("ternary_matmul", ()),
+    "i2_s_x86": ("ternary_matmul_i2_s_x86", (MultipleOf("K", 128),)),
 }
 """For each format its table of kernels in isas.h, and what their shapes must keep to. The first of several that are equally good is the one
 that weights are packed into where nothing else is asked for."""
