@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritmark.harness.advise.code import code_of
-from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
-from tritmark.harness.record import Accuracy, Code, Cross, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.record import Accuracy, Code, Cross, Guarded, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
 from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Variant, Workload
 from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.compare import BrokenReferenceError
+from tritmark.harness.validate.guard_names import guard_of, in_order
 from tritmark.harness.validate.memory import bits_per_weight, confirmed_use, watched
+from tritmark.harness.validate.trial import told
 from tritmark.harness.worker import Workers
 
 if TYPE_CHECKING:
     from tritmark.harness.runner import Request
+
+_Guarded = TypeVar("_Guarded", bound=Guarded)
 
 SIMULATED = "simulated: it has no speed"
 NOT_MEASURED = "the suite asks for accuracy only here"
@@ -168,7 +172,7 @@ class Judging:
                 bits_per_weight=bits_per_weight(self._op, key, axes, inputs),
             )
         except Exception as error:
-            return MemoryUse(status=Status.ERROR, reason=broke(self._workers, variant, error))
+            return broke(MemoryUse, self._workers, variant, error)
 
 
 def run_id(variant: Variant, workload: Workload) -> str:
@@ -187,10 +191,10 @@ def unasked(dimension: str, dimensions: frozenset[str]) -> str | None:
     return None if dimension in dimensions else NOT_ASKED + " ".join(f"--dimension {each}" for each in sorted(dimensions))
 
 
-def broke(workers: Workers, variant: Variant, error: Exception) -> str:
-    """What an exception says; whatever state the candidate's process is in, the next Run has a new one."""
+def broke(kind: type[_Guarded], workers: Workers, variant: Variant, error: Exception) -> _Guarded:
+    """The verdict of what an exception ended; whatever state the candidate's process is in, the next Run has a new one."""
     workers.renew(variant)
-    return str(error) if isinstance(error, CandidateError | WorkerError) else f"{type(error).__name__}: {error}"
+    return kind(status=Status.ERROR, reason=told(error), caught_by=in_order([guard_of(error)]))
 
 
 def refused(device: Device, variant: Variant, refusals: Mapping[str, str | None]) -> str | None:

@@ -128,7 +128,7 @@ class Timing:
                 roofs=self._roofs.get(device, {}),
             )
         except Exception as error:
-            return Performance(status=Status.ERROR, reason=broke(self._workers, variant, error)), receipt, None
+            return broke(Performance, self._workers, variant, error), receipt, None
         if variant.id not in self._workers.installed.added:  # whose process could say of the ceilings what it likes
             self._roofs[device] = found.roofs
         return performance, found.evidence.added_to(receipt) if receipt is not None else None, found

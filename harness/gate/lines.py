@@ -13,7 +13,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Self
 
-from tritmark.harness.errors import TritmarkError, WorkerError
+from tritmark.harness.errors import Failure, TritmarkError, WorkerError
 
 _LOG_TAIL = 2000
 _GRACE_S = 5.0
@@ -68,7 +68,7 @@ class Child:
             ready, _, _ = select.select([end], [], [], max(0.0, deadline - monotonic()))
             if not ready:
                 self.close(at_once=True)
-                raise WorkerError("hang", f"the process did not answer within {timeout_s:g} s and was killed", self._tail())
+                raise WorkerError(Failure.HANG, f"the process did not answer within {timeout_s:g} s and was killed", self._tail())
             data = os.read(end, 1 << 16)
             if not data:
                 raise self._died(what)
@@ -79,8 +79,10 @@ class Child:
     def _died(self, what: str) -> WorkerError:
         self.close()
         code = self._process.returncode
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        return WorkerError("crash", f"the process {how}{f' while it was {self.stage}' if self.stage else ''}", self._tail())
+        kind, how = (
+            (Failure.CRASH, f"was ended by {signal.Signals(-code).name}") if code < 0 else (Failure.EXIT, f"ended with status {code}")
+        )
+        return WorkerError(kind, f"the process {how}{f' while it was {self.stage}' if self.stage else ''}", self._tail())
 
     def _tail(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
