@@ -14,7 +14,7 @@ from tritmark.harness.errors import UsageError, WorkerError
 from tritmark.harness.gate.benchmarks import ABSENT, Wanted
 from tritmark.harness.gate.build import Built, built
 from tritmark.harness.gate.launch import Launch
-from tritmark.harness.gate.lines import ToldError
+from tritmark.harness.gate.lines import Stage, ToldError
 from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.result import Benchmark, Build, GateResult, Launched, Outcome
 from tritmark.harness.gate.task import Task
@@ -22,6 +22,9 @@ from tritmark.harness.gate.verdict import Limits
 
 CONFIRMATIONS = 2
 """Fresh launches that have to say SLOWER as well. Where a launch puts its memory and code moves a kernel for as long as it lives."""
+
+_OF_BASE = frozenset({Stage.RUNNING_BASE, Stage.MEASURING_BASE})
+"""Where a process that ends tells nothing of HEAD."""
 
 
 class Observer(Protocol):
@@ -119,7 +122,7 @@ class _Gate:
         except WorkerError as error:
             if launch is self.launch:
                 self.launch = self._fresh()
-            outcome = Outcome.NOT_RUN if launch.stage.endswith("BASE") else Outcome.ERROR
+            outcome = Outcome.NOT_RUN if launch.stage in _OF_BASE else Outcome.ERROR
             return benchmark(task, outcome, str(error))
 
     def _again(self, task: Task) -> Benchmark:
