@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tritmark.harness.record.code import Code, Function
 from tritmark.harness.record.machine import CeilingFacts, Gpu, Machine
-from tritmark.harness.record.model import Divergence, Model, Ratio, Slope, Status, Verdict
+from tritmark.harness.record.model import Cause, Divergence, Model, Ratio, Slope, Status, Verdict
 from tritmark.harness.record.proposal import Fact, Gain, Proposal
 from tritmark.harness.record.run import DIMENSIONS, Layer, LayerScheme, Run, Scaled, WorkloadFacts
 from tritmark.harness.record.seal import Seal, seal, sealed
@@ -32,6 +32,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "Accuracy",
     "Against",
+    "Cause",
     "CeilingFacts",
     "Code",
     "Cross",
