@@ -151,6 +151,15 @@ def test_reads_beyond_an_array_are_told_with_its_name(workers: Workers, name: st
     assert set(found.caught_by) == {"crash", "pages"}
 
 
+@pytest.mark.parametrize(("name", "told"), [("assigns", "destination is read-only"), ("takes_a_buffer", "buffer is not writable")])
+def test_a_refused_write_to_an_input_is_told_with_its_name_in_whatever_words(workers: Workers, name: str, told: str) -> None:
+    found = judged(workers, name)
+    assert found.status is Status.ERROR
+    assert told in found.reason
+    assert found.reason.endswith("guard inputs: it runs only where it may write the input x")
+    assert set(found.caught_by) == {"error", "inputs"}
+
+
 def test_what_it_printed_last_is_kept(workers: Workers) -> None:
     worker = workers.of(named(workers.installed, "honest"))
     with pytest.raises(WorkerError) as caught:
