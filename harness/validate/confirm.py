@@ -244,8 +244,7 @@ def lap_faults(
         times.append(max(0, taken - asking) / (rounds * turn))
         if spent is not None:
             work.append(max(0, spent.total - asking) / (rounds * turn * threads))
-    faults: list[Complaint] = []
-    doubts: list[str] = []
+    faults, doubts = [], []
     if min(times) > LIE * claimed_ns:
         found = f"{temperature}: {claimed_ns:.0f} ns a call are claimed, and by the harness's own clock it takes {min(times):.0f} ns"
         # What a hypervisor takes meanwhile is in no account but that of the whole machine, and in CPU time.
