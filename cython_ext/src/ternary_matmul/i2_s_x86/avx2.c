@@ -61,6 +61,33 @@ static inline __attribute__((always_inline)) void blocks_by(
             acc[m][r] = sum_of(s_i32x8[m][r]);
 }
 
+static inline int32_t one_row(const uint8_t *row, const int8_t *x, size_t K)
+{
+    const __m256i m3 = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
+    const size_t blocks = K / TM_I2_S_BLOCK;
+    __m256i s_i32x8 = _mm256_setzero_si256();
+    for (size_t begin = 0; begin < blocks; begin += 4 * FLUSH) { /* four sums, of a quarter of the terms each */
+        const size_t end = blocks - begin < 4 * FLUSH ? blocks : begin + 4 * FLUSH;
+        __m256i s_i16x16[4];
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++)
+            s_i16x16[g] = _mm256_setzero_si256();
+        for (size_t k = begin; k < end; k++) {
+            const __m256i w = _mm256_loadu_si256((const __m256i *)(row + k * TM_I2_S_BYTES));
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++) {
+                const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w, 6 - 2 * g), m3);
+                const __m256i a = _mm256_loadu_si256((const __m256i *)(x + k * TM_I2_S_BLOCK + 32 * g));
+                s_i16x16[g] = _mm256_add_epi16(s_i16x16[g], _mm256_maddubs_epi16(c, a));
+            }
+        }
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++)
+            s_i32x8 = _mm256_add_epi32(s_i32x8, _mm256_madd_epi16(s_i16x16[g], ones));
+    }
+    return sum_of(s_i32x8);
+}
+
 static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS])
 {
     if (count == 1)
@@ -69,9 +96,13 @@ static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int c
         blocks_by(2, rows, a, lda, K, acc);
 }
 
-static void body(void *args, size_t begin, size_t end)
+static void body(void *given, size_t begin, size_t end)
 {
-    tm_matmul_rows(args, begin, end, ((const tm_ternary_matmul_args *)args)->K / 4, MOST, micro);
+    const tm_ternary_matmul_args *args = given;
+    if (args->M == 1)
+        tm_matmul_one(args, begin, end, args->K / 4, one_row);
+    else
+        tm_matmul_rows(args, begin, end, args->K / 4, MOST, micro);
 }
 
 int tm_ternary_matmul_i2_s_x86_avx2(void *args) { return tm_matmul_rows_run(args, body, TM_RANK(avx2)); }

@@ -1,14 +1,24 @@
-/* ternary_matmul of i2_s_x86 with AVX-512 VNNI: two blocks at a time, 32 activations of each beside one another; 4 rows of weights share what is
- * loaded of the activations.
+/* ternary_matmul of i2_s_x86 with AVX-512 VNNI.
  *
- * One row of activations: codes stay where they are in their bytes, w & 3, w & 12, w & 48 and w & 192, and the four sums of a row come down by
- * their shifts at the end. For each 64 bytes 1 load, 4 ands and 4 vpdpbusd, and 16 sums, which hide vpdpbusd's latency. A lane's sum of w & 192 is
- * at most 64 * 2 * 128 * 4 in magnitude for each two blocks, so it fits int32 while K < 2^23. Several rows: 3 shifts more for each 64 bytes,
- * since 16 sums are all that fit; they are shared by the rows of activations. */
+ * One row of activations: row after row of the weights, a block at a time in 32-byte vectors. Codes stay where they are in their bytes, w & 3,
+ * w & 12, w & 48 and w & 192, and a row's sums come down by their shifts at the end: for each 32 bytes 4 ands and 4 vpdpbusd. A lane of the sum
+ * of w & 192 grows by 4 * 128 * -128 = -2^16 at most for each block, so it fits int32 over the 2^13 blocks of CHUNK.
+ *
+ * Several rows: two blocks at a time, 32 activations of each beside one another; 4 rows of weights share what is loaded of the activations, and
+ * each row of activations what is shifted out of the weights; 16 sums are all that fit.
+ *
+ * Story (one thread of Zen 4 beside other work, M = 1: 2560 x 2560 in the caches, 61440 x 2560 from memory; tile64 30 us and 1.5 to 2.2 ms):
+ *   v1  4 rows of weights at once, shifted, 64-byte vectors                     54 us    6.6 ms
+ *   v2  v1, the next 4 rows fetched in their order (rows.h)                     54 us    1.8 to 2.1 ms, K = 6912: 2.2 times tile64
+ *   v3  row after row, masks in place, activations arranged for 64 bytes        43 us    2.6 to 3.9 ms
+ *       Why 64-byte loads one row long are slower from memory than 32-byte ones was not found; fetching ahead changes nothing.
+ *   v4  v3 in 32-byte vectors, nothing to arrange, one load in the loop         53 us    1.7 to 2.6 ms */
 #include "i2_s_x86.h"
 
 #if TM_X86
 TM_BEGIN(avx512)
+
+enum { CHUNK = 1 << 20 }; /* weights of a row between two times that the sums come down */
 
 static inline __m512i halves(const int8_t *low, const int8_t *high)
 {
@@ -26,47 +36,34 @@ static inline __m512i loaded(const uint8_t *bytes)
 
 static inline __m512i half(const void *low) { return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)low)); }
 
-static inline void one_row(const uint8_t *const *rows, const int8_t *a, size_t K, int32_t *acc)
+static inline __m256i block(const void *bytes) { return _mm256_loadu_si256((const __m256i *)bytes); }
+
+static inline int32_t one_row(const uint8_t *row, const int8_t *x, size_t K)
 {
-    const size_t blocks = K / TM_I2_S_BLOCK;
-    const __m512i masks[4] = {_mm512_set1_epi8((char)192), _mm512_set1_epi8(48), _mm512_set1_epi8(12), _mm512_set1_epi8(3)};
-    __m512i s_i32x16[TM_ROWS][4];
+    const __m256i masks[4] = {_mm256_set1_epi8((char)192), _mm256_set1_epi8(48), _mm256_set1_epi8(12), _mm256_set1_epi8(3)};
+    __m256i s_i32x8[4];
 #pragma GCC unroll 4
-    for (int r = 0; r < TM_ROWS; r++)
+    for (int g = 0; g < 4; g++)
+        s_i32x8[g] = _mm256_setzero_si256();
+    __m256i sum = _mm256_setzero_si256();
+    for (size_t begin = 0; begin < K; begin += CHUNK) {
+        const size_t end = K - begin < CHUNK ? K : begin + CHUNK;
+        for (size_t k = begin; k < end; k += TM_I2_S_BLOCK) {
+            const __m256i w = block(row + k / 4);
 #pragma GCC unroll 4
-        for (int g = 0; g < 4; g++)
-            s_i32x16[r][g] = _mm512_setzero_si512();
-    size_t k = 0;
-    for (; k + 2 <= blocks; k += 2) {
-        __m512i w[TM_ROWS];
-#pragma GCC unroll 4
-        for (int r = 0; r < TM_ROWS; r++)
-            w[r] = loaded(rows[r] + k * TM_I2_S_BYTES);
-#pragma GCC unroll 4
-        for (int g = 0; g < 4; g++) {
-            const int8_t *at = a + k * TM_I2_S_BLOCK + 32 * g;
-            const __m512i x = halves(at, at + TM_I2_S_BLOCK);
-#pragma GCC unroll 4
-            for (int r = 0; r < TM_ROWS; r++)
-                s_i32x16[r][g] = _mm512_dpbusd_epi32(s_i32x16[r][g], _mm512_and_si512(w[r], masks[g]), x);
-        }
-    }
-    if (k < blocks) /* the last of an odd number, beside zeros */
-#pragma GCC unroll 4
-        for (int g = 0; g < 4; g++) {
-            const __m512i x = half(a + k * TM_I2_S_BLOCK + 32 * g);
-#pragma GCC unroll 4
-            for (int r = 0; r < TM_ROWS; r++)
-                s_i32x16[r][g] = _mm512_dpbusd_epi32(s_i32x16[r][g], _mm512_and_si512(half(rows[r] + k * TM_I2_S_BYTES), masks[g]), x);
+            for (int g = 0; g < 4; g++)
+                s_i32x8[g] = _mm256_dpbusd_epi32(s_i32x8[g], _mm256_and_si256(w, masks[g]), block(x + k + 32 * g));
         }
 #pragma GCC unroll 4
-    for (int r = 0; r < TM_ROWS; r++) {
-        __m512i sum = s_i32x16[r][3];
-#pragma GCC unroll 3
-        for (int g = 0; g < 3; g++)
-            sum = _mm512_add_epi32(sum, _mm512_srai_epi32(s_i32x16[r][g], (unsigned)(6 - 2 * g)));
-        acc[r] = _mm512_reduce_add_epi32(sum);
+        for (int g = 0; g < 4; g++) {
+            sum = _mm256_add_epi32(sum, _mm256_srai_epi32(s_i32x8[g], 6 - 2 * g));
+            s_i32x8[g] = _mm256_setzero_si256();
+        }
     }
+    __m128i quarter = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    quarter = _mm_add_epi32(quarter, _mm_shuffle_epi32(quarter, 0x4e));
+    quarter = _mm_add_epi32(quarter, _mm_shuffle_epi32(quarter, 0xb1));
+    return _mm_cvtsi128_si32(quarter);
 }
 
 /* `count` is a constant at each call, so that the sums stay in registers. */
@@ -123,16 +120,20 @@ static inline __attribute__((always_inline)) void blocks_by(
 static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS])
 {
     switch (count) {
-    case 1: one_row(rows, a, K, acc[0]); break;
+    case 1: blocks_by(1, rows, a, lda, K, acc); break;
     case 2: blocks_by(2, rows, a, lda, K, acc); break;
     case 3: blocks_by(3, rows, a, lda, K, acc); break;
     default: blocks_by(4, rows, a, lda, K, acc); break;
     }
 }
 
-static void body(void *args, size_t begin, size_t end)
+static void body(void *given, size_t begin, size_t end)
 {
-    tm_matmul_rows(args, begin, end, ((const tm_ternary_matmul_args *)args)->K / 4, TM_MATMUL_BLOCK, micro);
+    const tm_ternary_matmul_args *args = given;
+    if (args->M == 1)
+        tm_matmul_one(args, begin, end, args->K / 4, one_row);
+    else
+        tm_matmul_rows(args, begin, end, args->K / 4, TM_MATMUL_BLOCK, micro);
 }
 
 int tm_ternary_matmul_i2_s_x86_avx512(void *args) { return tm_matmul_rows_run(args, body, TM_RANK(avx512)); }
