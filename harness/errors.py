@@ -43,7 +43,7 @@ class AmbiguousKernelError(TritmarkError, LookupError):
 
 
 class UsageError(TritmarkError, ValueError):
-    """A command line, suite file or environment variable that cannot be obeyed (exit status 2)."""
+    """A command line, suite file or environment variable that cannot be obeyed (exit status USAGE)."""
 
 
 class RecordError(TritmarkError, ValueError):

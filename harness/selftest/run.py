@@ -168,7 +168,7 @@ class Observer(Protocol):
     def planned(self, total: int) -> None:
         """So many parts will be done."""
 
-    def finished(self) -> None:
+    def advance(self) -> None:
         """One part is."""
 
 
@@ -206,7 +206,7 @@ def execute(
         else:
             fixed[order[nth - len(drawn)]] = done
         if observer is not None:
-            observer.finished()
+            observer.advance()
     for at in range(len(groups)):
         planted, alarms = fixed[at]
         result.planted += planted

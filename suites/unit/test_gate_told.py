@@ -89,7 +89,7 @@ EVIL = result(
 
 
 def told(found: GateResult, form: Form = Form.TEXT, *, terminal: bool = False) -> str:
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=100, color_system="standard" if terminal else None)
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=200, color_system="standard" if terminal else None)
     tell(found, form, console, {})
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 

@@ -22,7 +22,7 @@ LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are wrong in case 1; 
 def printed(record: Record, monkeypatch: pytest.MonkeyPatch, width: int, *, every: bool = False) -> str:
     out = StringIO()
     console = Console(file=out, width=width, markup=False, emoji=False, highlight=False)
-    monkeypatch.setattr(cli, "_console", lambda stderr=False: console)
+    monkeypatch.setattr(cli, "console", lambda stderr=False: console)
     cli._tell(record, every=every)
     return out.getvalue()
 
