@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import exp
 
 import numpy as np
@@ -288,8 +289,7 @@ def on_the_simulator() -> Record:
     for run in runs:
         if run.device == "cuda":
             assert run.receipt is not None
-            update = {"simulated": True, "uuid": "SIMULATOR", "device_ns": 0.0, "timed_runs": 0}
-            receipt = Receipt(**{**{name: getattr(run.receipt, name) for name in Receipt.__slots__}, **update})
+            receipt = replace(run.receipt, simulated=True, uuid="SIMULATOR", device_ns=0.0, timed_runs=0)
             changed.append(run.model_copy(update={"receipt": receipt, "upload": None, "download": None, "device_memory": None}))
         else:
             changed.append(run)
