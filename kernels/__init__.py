@@ -19,7 +19,7 @@ from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.i2s_dequantize.api import i2s_dequantize
 from tritmark.kernels.i2s_quantize.api import i2s_quantize
 from tritmark.kernels.linear import QuantizedLinear
-from tritmark.kernels.matmul.api import matmul
+from tritmark.kernels.matmul.api import matmul, matmul_batch
 from tritmark.kernels.ops import modules
 from tritmark.kernels.pack_codes.api import pack_codes
 from tritmark.kernels.packed import PackedWeights, pack_weights
@@ -70,6 +70,7 @@ __all__ = [
     "i2s_dequantize",
     "i2s_quantize",
     "matmul",
+    "matmul_batch",
     "pack_codes",
     "pack_weights",
     "ternary_matmul",

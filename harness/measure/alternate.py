@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tritmark.harness.record import Ratio
 
 SHORTEST_NS = 100_000
-LONGEST_NS = 350_000
-"""A sample's length: below, the clock and the first call weigh too much; above, the noise changes between the halves of a pair."""
+"""A sample's length, at least: below, the clock and the first call weigh too much. Above 350,000 the noise changes between the halves of a
+pair."""
 
 _TARGET_NS = 200_000
 _TRIES = 3

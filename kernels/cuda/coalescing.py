@@ -6,7 +6,6 @@ the sectors that they lie in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,14 +35,9 @@ SEQUENTIAL = AccessPattern("sequential", 1)
 RANDOM = AccessPattern("random", 0)
 
 
-def access_pattern(indices: Sequence[int] | npt.NDArray[Any]) -> AccessPattern:
-    """The pattern of a row of indices: sequential where each is one more than the one before (or there is but one), strided where all
-    distances are the same (0: all the same index), else random."""
-    row = np.asarray(indices, np.int64)
-    return _pattern(row[1:] - row[:-1])
-
-
-def _pattern(distances: npt.NDArray[np.int64]) -> AccessPattern:
+def access_pattern(distances: npt.NDArray[np.int64]) -> AccessPattern:
+    """The pattern of accesses that are so far from each other: sequential where each is one further than the one before (or there is but
+    one), strided where all distances are the same (0: all at the same place), else random."""
     if not distances.size or (distances == 1).all():
         return SEQUENTIAL
     return AccessPattern("strided", int(distances[0])) if (distances == distances[0]).all() else RANDOM
@@ -114,7 +108,7 @@ def _site(launch: TracedLaunch, pc: int, size: int, kind: str, records: npt.NDAr
         line=launch.line(pc),
         kind=kind,
         size=size,
-        pattern=_pattern(distances // size),
+        pattern=access_pattern(distances // size),
         instructions=int(begins.sum()),
         accesses=len(records),
         sectors=int(_begins(instruction, address // SECTOR).sum()),
