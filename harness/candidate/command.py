@@ -30,7 +30,7 @@ class Dimension(StrEnum):
     CROSS = "cross"
 
 
-class Kind(StrEnum):
+class TemplateKind(StrEnum):
     """What a template is written in."""
 
     PY = "py"
@@ -138,7 +138,7 @@ def _tell(record: Record, plan: Plan) -> None:
 
 def new(
     op: Annotated[str, typer.Argument(metavar="OP", help="What the kernel computes; `tritmark list ops` has them.")],
-    kind: Annotated[Kind, typer.Option(help="Python, C with its manifest, or CUDA with its manifest.")] = Kind.PY,
+    kind: Annotated[TemplateKind, typer.Option(help="Python, C with its manifest, or CUDA with its manifest.")] = TemplateKind.PY,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where the files go.")] = Path("."),
 ) -> None:
     """Write a simple, right kernel to begin with: `tritmark check` passes it as it is."""

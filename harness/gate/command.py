@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,19 +11,11 @@ import typer
 
 from tritmark.harness import completion, options
 from tritmark.harness.console import console
+from tritmark.harness.gate.form import Form
 from tritmark.harness.status import AMBIGUOUS, INTERRUPTED, UNAVAILABLE
 
 if TYPE_CHECKING:
     from tritmark.harness.gate.result import GateResult
-
-
-class Format(StrEnum):
-    """How a gate's result can be told."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-    JUNIT = "junit"
 
 
 def gate(
@@ -42,7 +33,7 @@ def gate(
     ] = 1.0,
     strict: Annotated[bool, typer.Option("--strict", help=f"Status {AMBIGUOUS} where something could not be told.")] = False,
     apart: Annotated[bool, typer.Option("--apart", help="Each build in a process of its own, by turns.")] = False,
-    form: Annotated[Format, typer.Option("--format", help="How the result is told.")] = Format.TEXT,
+    form: Annotated[Form, typer.Option("--format", help="How the result is told.")] = Form.TEXT,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write it there, and text on standard output.", show_default=False)
     ] = None,
@@ -50,31 +41,30 @@ def gate(
     """Say whether HEAD's kernels are slower than BASE's: both are built, and timed by turns in one process."""
     from tritmark.harness.errors import UsageError
     from tritmark.harness.gate.benchmarks import Wanted
-    from tritmark.harness.gate.progress import Terminal
-    from tritmark.harness.gate.run import Request, run
-    from tritmark.harness.gate.told import Form, tell
-    from tritmark.harness.gate.verdict import Limits
+    from tritmark.harness.gate.progress import GateTerminal
+    from tritmark.harness.gate.run import GateRequest, run
+    from tritmark.harness.gate.told import tell
+    from tritmark.harness.gate.verdict import GateLimits
 
-    request = Request(
+    request = GateRequest(
         base=base,
         head=head,
         wanted=Wanted(suite=_where(suite), op=op, variant=variant, device=device, threads=threads),
-        limits=Limits(seconds=budget),
+        limits=GateLimits(seconds=budget),
         strict=strict,
         apart=apart,
         command=("tritmark", *sys.argv[1:]),
     )
-    with Terminal(console(stderr=True)) as terminal:
+    with GateTerminal(console(stderr=True)) as terminal:
         result = run(request, terminal)
-    form_of = Form(form.value)
     if out is not None:
         try:
             with out.open("w", encoding="utf-8") as file:
-                tell(result, form_of, console(file), os.environ)
+                tell(result, form, console(file), os.environ)
         except OSError as error:
             raise UsageError(f"{out}: cannot be written: {error}") from error
-        form_of = Form.TEXT
-    tell(result, form_of, console(), os.environ)
+        form = Form.TEXT
+    tell(result, form, console(), os.environ)
     raise typer.Exit(_status(result))
 
 

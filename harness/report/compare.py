@@ -53,7 +53,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RecordComparison:
     """Two Records side by side; `refused` says why they are not compared, and there are no pairs then."""
 
     refused: str
@@ -84,10 +84,10 @@ def noise(record: Record) -> tuple[float, float] | None:
     return (median(found), quantiles(found, n=10, method="inclusive")[-1]) if len(found) >= _FEWEST else None
 
 
-def compare(now: Record, before: Record) -> Comparison:
+def compare(now: Record, before: Record) -> RecordComparison:
     """Compare what both Records measured: the same kernel, workload and number of threads, against the same ceiling."""
     if now.machine.id != before.machine.id:
-        return Comparison(
+        return RecordComparison(
             f"the baseline was measured on another machine ({before.machine.cpu}, id {before.machine.id}; here {now.machine.cpu}, id "
             f"{now.machine.id}), and times of two machines do not compare: measure both on one"
         )
@@ -102,7 +102,7 @@ def compare(now: Record, before: Record) -> Comparison:
         found += both
         other += not both
     pairs = tuple(Pair(*each, _change(each[-1])) for each in found)
-    return Comparison("", pairs, len(new.keys() - old.keys()), len(old.keys() - new.keys()), other)
+    return RecordComparison("", pairs, len(new.keys() - old.keys()), len(old.keys() - new.keys()), other)
 
 
 def _key(run: Run) -> tuple[str, str, int]:
@@ -145,7 +145,7 @@ def _beside(record: Record, given: Given) -> dict[str, Any] | None:
     ordered = sorted(found.pairs, key=lambda pair: (worst[pair.change], pair.ratio.median))
     drawn = ordered[:_MOST_ROWS]
     entries = [
-        chart.Entry(
+        chart.ForestEntry(
             pair.change.value,
             f"{label(pair.run.variant, 18)}, {pair.name}",
             pair.ratio,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tritmark.harness.selftest.population import Drawn
+    from tritmark.harness.selftest.population import DrawnFaults
     from tritmark.harness.selftest.run import Result
 
 
@@ -31,12 +31,12 @@ def selftest(
     from secrets import randbelow
 
     from tritmark.harness.machine.cpu import physical_cores
-    from tritmark.harness.progress import Line
+    from tritmark.harness.progress import ProgressLine
     from tritmark.harness.providers import load
     from tritmark.harness.selftest.run import execute
 
     drawn = randbelow(1 << 31) if seed is None else seed
-    with Line(console(stderr=True)) as progress:
+    with ProgressLine(console(stderr=True)) as progress:
         result = execute(load(), suite, op, processes=jobs or physical_cores(), seed=drawn, observer=progress)
     if as_json:
         typer.echo(json.dumps(document(result), indent=1))
@@ -72,7 +72,7 @@ def document(result: Result) -> dict[str, Any]:
     }
 
 
-def _drawn_document(drawn: Drawn) -> dict[str, Any]:
+def _drawn_document(drawn: DrawnFaults) -> dict[str, Any]:
     """Drawn faults. `interval` is the exact one of 95 %; `struck` is how often a survivor's fault did something while it was judged."""
     from tritmark.harness.selftest.population import GOAL, interval
 
@@ -117,7 +117,7 @@ def _show(result: Result) -> None:
     screen.print(f"Kill rate: {_percent(result.share)} at the least of any op, goal {_percent(result.goal)}: {said}")
 
 
-def _show_drawn(screen: Console, drawn: Drawn) -> None:
+def _show_drawn(screen: Console, drawn: DrawnFaults) -> None:
     from tritmark.harness.selftest.population import GOAL, interval
 
     for what in ("kind", "op"):
@@ -137,7 +137,7 @@ def _show_drawn(screen: Console, drawn: Drawn) -> None:
     )
 
 
-def _drawn_table(drawn: Drawn, what: str) -> Table:
+def _drawn_table(drawn: DrawnFaults, what: str) -> Table:
     from tritmark.harness.listings import plain_table
     from tritmark.harness.selftest.population import interval
 
@@ -150,11 +150,11 @@ def _drawn_table(drawn: Drawn, what: str) -> Table:
 
 
 def _harmless(result: Result) -> dict[tuple[str, str], list[str]]:
-    from tritmark.harness.selftest.run import Outcome
+    from tritmark.harness.selftest.run import FaultOutcome
 
     found: dict[tuple[str, str], list[str]] = {}
     for (key, fault), outcome in result.faults().items():
-        if outcome is Outcome.HARMLESS:
+        if outcome is FaultOutcome.HARMLESS:
             faults = found.setdefault((f"{key.op} ({key.format}, {key.dtype})", result.harmless[key, fault]), [])
             faults.append(fault)
     return found
@@ -162,13 +162,15 @@ def _harmless(result: Result) -> dict[tuple[str, str], list[str]]:
 
 def _ops(result: Result) -> Table:
     from tritmark.harness.listings import plain_table
-    from tritmark.harness.selftest.run import Outcome
+    from tritmark.harness.selftest.run import FaultOutcome
 
     columns = ("planted", "killed", "survived", "equivalent", "admitted", "caught", "faults", "caught by the suite", "not applicable")
     table = plain_table(f"Faults planted on the suite {result.suite}", "op", *columns, right=columns)
     for op, (each, whole) in result.ops().items():
-        counts = [each.counts[outcome] for outcome in (Outcome.KILLED, Outcome.SURVIVED, Outcome.EQUIVALENT, Outcome.ADMITTED)]
-        harmless = whole.counts[Outcome.HARMLESS]
+        counts = [
+            each.counts[outcome] for outcome in (FaultOutcome.KILLED, FaultOutcome.SURVIVED, FaultOutcome.EQUIVALENT, FaultOutcome.ADMITTED)
+        ]
+        harmless = whole.counts[FaultOutcome.HARMLESS]
         faults = whole.counts.total() - harmless
         row = [each.counts.total(), *counts, _percent(each.share), faults, _percent(whole.share), harmless]
         table.add_row(op, *map(str, row))
@@ -177,12 +179,15 @@ def _ops(result: Result) -> Table:
 
 def _workloads(result: Result) -> Table:
     from tritmark.harness.listings import plain_table
-    from tritmark.harness.selftest.run import Outcome
+    from tritmark.harness.selftest.run import FaultOutcome
 
     columns = ("killed", "survived", "equivalent", "admitted", "caught")
     table = plain_table("Workloads", "workload", *columns, right=columns)
     for (_, workload), tally in result.workloads().items():
-        counts = [tally.counts[outcome] for outcome in (Outcome.KILLED, Outcome.SURVIVED, Outcome.EQUIVALENT, Outcome.ADMITTED)]
+        counts = [
+            tally.counts[outcome]
+            for outcome in (FaultOutcome.KILLED, FaultOutcome.SURVIVED, FaultOutcome.EQUIVALENT, FaultOutcome.ADMITTED)
+        ]
         table.add_row(workload, *map(str, counts), _percent(tally.share))
     return table
 

@@ -74,7 +74,7 @@ def _threads(count: int) -> str:
 
 
 @dataclass(slots=True)
-class Tally:
+class CoverageTally:
     """What cases reached."""
 
     factors: Mapping[str, tuple[str, ...]]

@@ -10,7 +10,7 @@ from tritmark.harness.spec import Launch, Proof, Receipt, Variant
 
 
 @dataclass(slots=True)
-class Evidence:
+class LaunchEvidence:
     """The runs of several launches of one variant."""
 
     runs: int = 0

@@ -44,7 +44,7 @@ def access_pattern(distances: npt.NDArray[np.int64]) -> AccessPattern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class AccessSite:
     """One load or store instruction of a kernel, over all warps and all times that they came to it."""
 
     kernel: str
@@ -74,12 +74,12 @@ class Site:
         return f"{self.kernel}, {self.line}: {self.kind} of {self.size} bytes a lane, {self.pattern}, {self.percent:.0f} % coalesced"
 
 
-def analyse(trace: Trace) -> tuple[Site, ...]:
+def analyse(trace: Trace) -> tuple[AccessSite, ...]:
     """The sites of all launches of a trace, launch by launch, in the order of the code."""
     return tuple(site for launch in trace.launches for site in _sites(launch))
 
 
-def _sites(launch: TracedLaunch) -> list[Site]:
+def _sites(launch: TracedLaunch) -> list[AccessSite]:
     records = launch.records
     found = []
     for pc, size, kind in np.unique(records[["pc", "size", "kind"]]):
@@ -88,7 +88,7 @@ def _sites(launch: TracedLaunch) -> list[Site]:
     return found
 
 
-def _site(launch: TracedLaunch, pc: int, size: int, kind: str, records: npt.NDArray[Any]) -> Site:
+def _site(launch: TracedLaunch, pc: int, size: int, kind: str, records: npt.NDArray[Any]) -> AccessSite:
     # Which time of its thread each access is: within (block, thread) they stand in order.
     records = records[np.lexsort((records["thread"], records["block"]))]
     position = np.arange(len(records))
@@ -103,7 +103,7 @@ def _site(launch: TracedLaunch, pc: int, size: int, kind: str, records: npt.NDAr
     by_address = np.lexsort((address, instruction))
     instruction, address = instruction[by_address], address[by_address]
     bytes_of_each = np.bincount(instruction[_begins(instruction, address)]) * size
-    return Site(
+    return AccessSite(
         kernel=launch.kernel,
         line=launch.line(pc),
         kind=kind,

@@ -12,7 +12,7 @@ from tritmark.harness.validate.memory import judged, observe
 
 def memory_use(device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes, *, threads: int) -> MemoryUse:
     """`inputs` are encoded for the variant's format. What device or variant raise is passed on."""
-    here = tasks.Here(op, device, variant)
+    here = tasks.LocalPlace(op, device, variant)
     try:
         return judged(observe(lambda task, *args: task(here, *args), os.getpid(), inputs, axes, threads=threads))
     finally:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.kernels.cuda.coalescing import RANDOM, SEQUENTIAL, AccessPattern, Site, access_pattern, analyse
+from tritmark.kernels.cuda.coalescing import RANDOM, SEQUENTIAL, AccessPattern, AccessSite, access_pattern, analyse
 from tritmark.kernels.cuda.kernel import Kernel
 from tritmark.kernels.cuda.simulator import SimulatorBackend
 
@@ -35,7 +35,7 @@ extern "C" __global__ void count(const float *x, float *y, const int *from, int 
 """
 
 
-def traced(folder: Path, name: str, stride: int = 1, begin: int = 0) -> dict[str, Site]:
+def traced(folder: Path, name: str, stride: int = 1, begin: int = 0) -> dict[str, AccessSite]:
     """The sites of a kernel over N floats by the names of what they touch: x, y."""
     backend = SimulatorBackend()
     (folder / "walks.cu").write_text(SOURCE)
