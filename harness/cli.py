@@ -176,6 +176,17 @@ def run(
     raise typer.Exit(_status(record, installed, request, strict=strict))
 
 
+def _tell_problems(installed: Installed, *, traceback: bool) -> None:
+    """What other packages bring and could not be taken; with where it failed, or the command that says that."""
+    from tritmark.harness.report.text import visible
+
+    errors = console(stderr=True)
+    for problem in installed.problems:
+        errors.print(f"tritmark: {visible(str(problem))}", style="red", soft_wrap=True)
+        for line in problem.traceback.splitlines() if traceback else ("`tritmark doctor` says where it failed",):
+            errors.print(f"    {visible(line)}", soft_wrap=True)
+
+
 def _seed(given: int | None, store: Store, resume: str | None) -> int:
     """What was given, or that of the run that is resumed; else another each time, so that no kernel can know the data."""
     if given is not None:
@@ -190,6 +201,7 @@ def _execute(installed: Installed, request: Request, store: Store, resume: str |
     from tritmark.harness.progress import Terminal
     from tritmark.harness.runner import execute
 
+    _tell_problems(installed, traceback=False)
     terminal = Terminal(console(stderr=True))
     try:
         with terminal:
@@ -309,7 +321,9 @@ def list_(what: Annotated[Listing, typer.Argument(help="ops, variants, formats o
     from tritmark.harness import listings
     from tritmark.harness.providers import load
 
-    console().print(getattr(listings, what.value)(load()))
+    installed = load()
+    console().print(getattr(listings, what.value)(installed))
+    _tell_problems(installed, traceback=True)
 
 
 @app.command()

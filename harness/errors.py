@@ -38,8 +38,8 @@ class RegistrationError(TritmarkError, ValueError):
     """A variant could not be registered: a duplicate, or a contradiction in its description."""
 
 
-class AmbiguousKernelError(TritmarkError, LookupError):
-    """Two variants of the same tier fit equally well; the registration has to be mended, or one named."""
+class AmbiguousKernelError(RegistrationError):
+    """Two variants of one key have the same tier and rank, so that nothing decides between them where both fit; one needs another rank."""
 
 
 class UsageError(TritmarkError, ValueError):

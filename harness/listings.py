@@ -51,7 +51,7 @@ def formats(installed: Installed) -> Table:
     """The bit layouts."""
     table = plain_table("Formats", "format", "block", "a scale for each", "what it is", right=("block",))
     for name, format in installed.formats.items():
-        table.add_row(name, str(format.block), format.scale_per, format.summary)
+        table.add_row(name, str(format.block), format.scale_per + f" of {format.group}" * (format.scale_per == "group"), format.summary)
     return table
 
 

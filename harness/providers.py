@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import RegistrationError, UsageError
@@ -17,19 +20,35 @@ if TYPE_CHECKING:
     from tritmark.harness.candidate import Candidate
     from tritmark.harness.suite import Known, Suite
 
+_OWN = "tritmark"
 GROUP = "tritmark.providers"
 VARIANTS = "tritmark.variants"
 """Entry-point group of packages that bring variants for the ops and devices of others: a sequence of Variant, or a callable giving it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An entry point that could not be taken. Everything else goes on without it."""
+
+    name: str
+    group: str
+    value: str
+    """Where it points to: MODULE:OBJECT."""
+    error: str
+    traceback: str
+
+    def __str__(self) -> str:
+        return f"entry point {self.name!r} of {self.group} ({self.value}) is left out: {self.error}"
+
+
 class Installed:
     """Everything that the providers bring, under one roof.
 
-    Raises RegistrationError where two bring the same op, format, device or variant, or a variant is for an op or a device that
-    nobody brings.
+    Raises RegistrationError where two bring the same op, format, device or variant, where nothing decides between two variants, or where
+    a variant is for an op or a device that nobody brings. `selects`: see Registry.
     """
 
-    def __init__(self, providers: Mapping[str, Provider]) -> None:
+    def __init__(self, providers: Mapping[str, Provider], *, selects: bool = True) -> None:
         self.providers = dict(providers)
         self.ops: dict[str, Op] = {}
         self.formats: dict[str, Any] = {}
@@ -46,18 +65,26 @@ class Installed:
         self.registry = Registry(
             (device for provider in everything for device in provider.devices),
             (variant for provider in everything for variant in provider.variants),
+            selects=selects,
         )
         self.added: set[str] = set()
         """Ids of variants that no provider brings."""
         self.peers: tuple[Peer, ...] = tuple(peer for provider in everything for peer in provider.peers)
+        self.problems: tuple[Problem, ...] = ()
+        """What other packages bring and could not be taken."""
         for variant in self.registry.variants:
             self._belongs(variant)
 
-    def add(self, variant: Variant) -> None:
-        """Register one more. Raises RegistrationError for a duplicate, and for an op or device that nobody brings."""
-        self._belongs(variant)
-        self.registry.register(variant)
-        self.added.add(variant.id)
+    def add(self, *variants: Variant) -> None:
+        """Register more of them: all or none.
+
+        Raises RegistrationError for a duplicate, for one that nothing decides between and another, and for an op or device that nobody
+        brings.
+        """
+        for variant in variants:
+            self._belongs(variant)
+        self.registry.register(*variants)
+        self.added |= {variant.id for variant in variants}
 
     def _belongs(self, variant: Variant) -> None:
         if variant.key.op not in self.ops:
@@ -126,47 +153,71 @@ class Installed:
 def load(candidates: Sequence[Candidate] = ()) -> Installed:
     """Load every installed provider, the variants of other packages, and candidates beside them.
 
-    Raises UsageError, with the entry point's name, for a provider or variants that cannot be loaded, and for a candidate that cannot be
-    taken; RegistrationError for variants that clash with others or belong to no op or device.
+    What cannot be loaded, or clashes with what was taken before it, is left out and stands in `Installed.problems`; tritmark's own packages
+    come first. Raises UsageError where no provider is left, and for a candidate that cannot be taken; RegistrationError for candidates that
+    clash with others or belong to no op or device.
     """
-    points = entry_points(group=GROUP)
+    points = _points(GROUP)
     if not points:
         raise UsageError(f"no package brings kernels (entry-point group {GROUP!r}); is tritmark installed? try: pip install tritmark")
-    found: dict[str, Provider] = {}
-    # A source tree beside the installed package shows the same entry point twice.
-    for point in dict.fromkeys(points):
-        if point.name in found:
-            raise UsageError(f"two packages call their provider {point.name!r} (entry-point group {GROUP!r})")
-        found[point.name] = _load(point)
-    installed = Installed(found)
-    for point in dict.fromkeys(entry_points(group=VARIANTS)):
-        for variant in _variants(point):
-            installed.add(variant)
+    problems: list[Problem] = []
+    installed: Installed | None = None
+    for point in points:
+        known = {} if installed is None else installed.providers
+        try:
+            if point.name in known:
+                raise RegistrationError(f"two packages call their provider {point.name!r}")
+            installed = Installed({**known, point.name: _load(point)})
+        except (Exception, SystemExit) as error:  # whatever a package does while it is imported
+            problems.append(_problem(point, error))
+    if installed is None:
+        raise UsageError("; ".join(map(str, problems)))
+    for point in _points(VARIANTS):
+        try:
+            installed.add(*_variants(point))
+        except (Exception, SystemExit) as error:
+            problems.append(_problem(point, error))
     for candidate in candidates:
         for variant in candidate.variants(installed):
             installed.add(variant)
+    installed.problems = tuple(problems)
     return installed
 
 
+_LOCK = RLock()
+_LOADED: list[Installed] = []
+
+
+def installed() -> Installed:
+    """What is installed, loaded once for this process: public functions select from it. Raises UsageError; see load."""
+    with _LOCK:  # two threads must not each have their own
+        if not _LOADED:
+            _LOADED.append(load())
+        return _LOADED[0]
+
+
+def _points(group: str) -> list[EntryPoint]:
+    """The entry points of a group, those of tritmark itself first. A source tree beside the installed package shows the same one twice."""
+    own = [point for point in entry_points(group=group) if point.dist is not None and point.dist.name == _OWN]
+    return list(dict.fromkeys([*own, *entry_points(group=group)]))
+
+
+def _problem(point: EntryPoint, error: BaseException) -> Problem:
+    told = "".join(traceback.format_exception(error))
+    return Problem(point.name, point.group, point.value, f"{type(error).__name__}: {error}", told)
+
+
 def _load(point: EntryPoint) -> Provider:
-    label = f"provider {point.name!r} ({point.value})"
-    try:
-        provider = point.load()
-    except Exception as error:
-        raise UsageError(f"{label} cannot be loaded: {type(error).__name__}: {error}") from error
+    provider = point.load()
     if not isinstance(provider, Provider):
-        raise UsageError(f"{label} is a {type(provider).__name__}; legal: a tritmark.harness.spec.Provider")
+        raise RegistrationError(f"it is a {type(provider).__name__}; legal: a tritmark.harness.spec.Provider")
     return provider
 
 
 def _variants(point: EntryPoint) -> Sequence[Variant]:
-    label = f"entry point {point.name!r} of {VARIANTS} ({point.value})"
-    try:
-        brought = point.load()
-        if callable(brought):
-            brought = brought()
-    except Exception as error:
-        raise UsageError(f"{label} cannot be loaded: {type(error).__name__}: {error}") from error
+    brought = point.load()
+    if callable(brought):
+        brought = brought()
     if not isinstance(brought, Sequence) or not all(isinstance(each, Variant) for each in brought):
-        raise UsageError(f"{label} gives {brought!r:.80}; legal: a sequence of tritmark.harness.spec.Variant, or a callable giving one")
+        raise RegistrationError(f"it gives {brought!r:.80}; legal: a sequence of tritmark.harness.spec.Variant, or a callable giving one")
     return brought

@@ -3,37 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from threading import Lock
 
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError
-from tritmark.harness.spec import Axes, Device, KernelKey, Variant
+from tritmark.harness.spec import Axes, Device, KernelKey, Tier, Variant
+
+_JUDGED = "it is under judgement, and taken only by its name"
 
 LACKS = " lacks "
 """Stands in the refusal of a kernel that needs what this machine has not."""
 
 
 class Registry:
-    """Devices and variants. `register` refuses duplicates, `select_best` refuses ambiguity."""
+    """Devices and variants. What is registered takes effect at once; registering and selecting are safe from many threads at a time.
 
-    def __init__(self, devices: Iterable[Device] = (), variants: Iterable[Variant] = ()) -> None:
-        self._devices: dict[str, Device] = {}
-        self._variants: dict[KernelKey, dict[str, Variant]] = {}
+    `selects`: variants that nothing decides between are refused. Not for packages of other versions, whose variants are only listed.
+    """
+
+    def __init__(self, devices: Iterable[Device] = (), variants: Iterable[Variant] = (), *, selects: bool = True) -> None:
+        self._lock = Lock()
+        self._selects = selects
+        # Whoever reads has one of these mappings as a whole: they are exchanged, never changed.
+        self._devices: Mapping[str, Device] = {}
+        self._variants: Mapping[KernelKey, Mapping[str, Variant]] = {}
+        self.version = 0
+        """Grows with each registration: what was remembered of an older one is no longer true."""
         for device in devices:
             self.register_device(device)
-        for variant in variants:
-            self.register(variant)
+        self.register(*variants)
 
     def register_device(self, device: Device) -> None:
         """Make a device type known. Raises RegistrationError for one that is known already."""
-        if device.type in self._devices:
-            raise RegistrationError(f"device type {device.type!r} is registered already")
-        self._devices[device.type] = device
+        with self._lock:
+            if device.type in self._devices:
+                raise RegistrationError(f"device type {device.type!r} is registered already")
+            self._devices = {**self._devices, device.type: device}
+            self.version += 1
 
-    def register(self, variant: Variant) -> None:
-        """Add a variant. Raises RegistrationError for a duplicate name under the same key."""
-        named = self._variants.setdefault(variant.key, {})
-        if variant.name in named:
-            raise RegistrationError(f"{variant.id} is registered already")
-        named[variant.name] = variant
+    def register(self, *variants: Variant) -> None:
+        """Add variants, all of them or none.
+
+        Raises RegistrationError for a duplicate name under the same key, and AmbiguousKernelError for one of the same tier and rank as
+        another of the key.
+        """
+        with self._lock:
+            made = dict(self._variants)
+            for variant in variants:
+                named = made.get(variant.key, {})
+                if variant.name in named:
+                    raise RegistrationError(f"{variant.id} is registered already")
+                if self._selects and variant.tier is not Tier.CANDIDATE:
+                    for other in named.values():
+                        if other.precedence == variant.precedence:
+                            where = f"tier {variant.tier.name} and rank {variant.rank}"
+                            raise AmbiguousKernelError(f"{variant.id} and {other.name} are both of {where}; give one another rank")
+                made[variant.key] = {**named, variant.name: variant}
+            self._variants = made
+            self.version += 1
 
     @property
     def devices(self) -> Mapping[str, Device]:
@@ -62,19 +88,21 @@ class Registry:
         return any(refusal is None for _, refusal in self.candidates(KernelKey(device, op, format, dtype), axes))
 
     def select_best(self, key: KernelKey, axes: Axes, name: str | None = None) -> Variant:
-        """The fitting variant of the highest tier and rank, or the one called `name` if it fits.
+        """The fitting variant of the highest tier and rank, but candidates; or the one called `name` if it fits, also a candidate.
 
         Where the environment forces a step of the device's ladder that the key has no variant for, the best one below that fits the
         machine is taken, if the machine has what the forced step needs.
 
-        Raises NoCompatibleKernelError, which lists every candidate and why it was refused, and AmbiguousKernelError where two
-        variants of the highest tier and rank fit.
+        Raises NoCompatibleKernelError, which lists every variant of the key and why it was refused.
         """
         device = self._devices.get(key.device)
         if device is None:
             known = ", ".join(self._devices) or "none"
             raise NoCompatibleKernelError(request=str(key), candidates=[(key.device, f"unknown device type; known: {known}")])
-        found = self.candidates(key, axes)
+        found = [
+            (variant, refusal if variant.tier is not Tier.CANDIDATE or variant.name == name else refusal or _JUDGED)
+            for variant, refusal in self.candidates(key, axes)
+        ]
         forced = name if name is not None else _forced(device, {variant.name for variant, _ in found})
         if forced is not None and device.missing() is None:
             lacking = sorted(device.ladder().get(forced, frozenset()) - device.features())
@@ -85,12 +113,7 @@ class Registry:
             shape = ", ".join(f"{axis}={size}" for axis, size in axes.items())
             request = f"{key} with {shape}" + (f", variant {forced!r}" if forced else "")
             raise NoCompatibleKernelError(request=request, candidates=[(v.name, refusal or "") for v, refusal in found])
-        highest = max(variant.precedence for variant in fitting)
-        best = [variant for variant in fitting if variant.precedence == highest]
-        if len(best) > 1:
-            names, (tier, rank) = ", ".join(variant.name for variant in best), highest
-            raise AmbiguousKernelError(f"{key}: {names} are all of tier {tier.name} and rank {rank}; name one, or mend their tiers")
-        return best[0]
+        return max(fitting, key=lambda variant: variant.precedence)
 
 
 def _forced(device: Device, names: set[str]) -> str | None:

@@ -34,6 +34,8 @@ class Family(StrEnum):
 class Tier(IntEnum):
     """How much work went into a variant; `select_best` takes the highest that fits, and the highest rank within it."""
 
+    CANDIDATE = -1
+    """Under judgement: taken only where it is named, and any number of them may stand side by side."""
     REFERENCE = 0
     BASELINE = 1
     OPTIMIZED = 2
@@ -291,7 +293,7 @@ class Variant:
 
     `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format. `alignment` is the alignment in
     bytes that the arrays must have (1 where any will do). `workspace(axes)` is the scratch memory in bytes that a call takes.
-    `rank` decides between variants of one tier.
+    `rank` decides between variants of one tier: no two of a key have both the same tier and the same rank, but candidates.
     `dense` names inputs whose rows it takes only one right after the other, although the contract lets them lie apart.
     `reports_nonfinite`: its launches tell of forbidden elements by themselves (see Launch.bad).
     `code_hash` is the SHA-256 of the file with the code of a candidate; "" where the device or its launcher tells.

@@ -13,9 +13,10 @@ from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.cuda.device import DEVICE as CUDA
+from tritmark.kernels.dispatch import register
 from tritmark.kernels.float_narrow.api import float_narrow
 from tritmark.kernels.float_widen.api import float_widen
-from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.formats import BUILT_IN, FORMATS
 from tritmark.kernels.i2s_dequantize.api import i2s_dequantize
 from tritmark.kernels.i2s_quantize.api import i2s_quantize
 from tritmark.kernels.linear import QuantizedLinear
@@ -48,7 +49,7 @@ PROVIDER = Provider(
     ops=OPS,
     variants=tuple(variant for module in modules("cpu", "cuda") for variant in module.VARIANTS),
     devices=(cpu.DEVICE, CUDA),
-    formats=FORMATS,
+    formats=BUILT_IN,
     workloads="tritmark.workloads",
     study=_study,
     peers=PEERS,
@@ -73,6 +74,7 @@ __all__ = [
     "matmul_batch",
     "pack_codes",
     "pack_weights",
+    "register",
     "ternary_matmul",
     "ternary_quantize",
     "unpack_codes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from tritmark.harness.contract import check_output
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.providers import installed
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Op, Receipt, Values, Variant
 
@@ -19,25 +20,36 @@ if TYPE_CHECKING:
     from tritmark.kernels.cuda.transfer import Streamed
 
 
-@cache
 def registry() -> Registry:
-    """The registry that tritmark's own functions select from."""
-    from tritmark.kernels import PROVIDER
+    """The registry that public functions select from: what is installed, with other packages' variants, and what was registered since."""
+    return installed().registry
 
-    return Registry(PROVIDER.devices, PROVIDER.variants)
+
+def register(*variants: Variant) -> None:
+    """Add variants, all of them or none: from now on every public function selects from them too.
+
+    In this process alone: `tritmark run` finds the variants of packages, by the entry-point group `tritmark.variants`. Safe from any
+    thread. Raises RegistrationError for a name that its key has already and for an op or device that nobody brings, AmbiguousKernelError
+    for the tier and rank of another variant of the key.
+    """
+    installed().add(*variants)
 
 
 def select(key: KernelKey, axes: Axes, name: str | None) -> Variant:
     """As Registry.select_best, remembered: a layer asks the same at each call."""
-    device = registry().devices.get(key.device)
-    # What the environment forces and whether a device is there may change between calls, so they are part of what is remembered.
-    state = (device.forced(), device.missing()) if device else None
-    return _select(key, tuple(axes.items()), name, state)
+    known = registry()
+    return _select(known, key, tuple(axes.items()), name, state(known, key.device))
+
+
+def state(known: Registry, device: str) -> object:
+    """What a choice rests on and may change between calls: what is registered, what the environment forces, whether the device is there."""
+    found = known.devices.get(device)
+    return known.version, (found.forced(), found.missing()) if found else None
 
 
 @lru_cache(maxsize=4096)
-def _select(key: KernelKey, axes: tuple[tuple[str, int], ...], name: str | None, _state: object) -> Variant:
-    return registry().select_best(key, dict(axes), name)
+def _select(known: Registry, key: KernelKey, axes: tuple[tuple[str, int], ...], name: str | None, _state: object) -> Variant:
+    return known.select_best(key, dict(axes), name)
 
 
 def outputs_for(op: Op, axes: Axes, key: KernelKey, given: Mapping[str, Any], inputs: Arrays) -> dict[str, Any]:

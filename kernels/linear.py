@@ -1,4 +1,4 @@
-"""QuantizedLinear: a linear layer over packed ternary weights (specification 003)."""
+"""QuantizedLinear: a linear layer over packed ternary weights (specification, 6.4)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.harness.spec import KernelKey, Receipt
+from tritmark.harness.spec import Receipt
 from tritmark.kernels import dispatch
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.activation_quantize.spec import KEY as ACTIVATION_KEY
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.packed import NATIVE, PackedWeights, pack_weights
+from tritmark.kernels.packed import PackedWeights, pack_weights, preferred_format, product_with
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
@@ -28,10 +28,11 @@ _OP = "QuantizedLinear"
 class QuantizedLinear:
     """y = x @ W.T + bias with ternary weights W (N, K) and int8 activations, float32 in and out.
 
-    `weights` is float (N, K), quantized by the absmean rule of BitNet b1.58 and packed in `format` (the device's own unless told), or
-    PackedWeights. `device` is "cpu" or "cuda"; on a GPU weights stay there, and so do the quantized activations. `bias` is float32
-    (N,). The kernel is picked by shape at each call; `variant` forces one. Where no native kernel can take the weights (a format with
-    block scales), each call computes with dequantized weights in float32, warns through logging at construction, and says so in `receipt`.
+    `weights` is float (N, K), quantized by the absmean rule of BitNet b1.58 and packed in `format` (that of the device's best kernel unless
+    told), or PackedWeights; where no kernel computes from their format, they are repacked once, and `receipt` says so. `device` is "cpu" or
+    "cuda"; on a GPU weights stay there, and so do the quantized activations. `bias` is float32 (N,). The kernel is picked by shape at each
+    call; `variant` forces one. Where no native kernel can take the weights (a format with other scales than any kernel's), each call
+    computes with dequantized weights in float32, warns through logging at construction, and says so in `receipt`.
 
     Raises NoCompatibleKernelError for a device that is not there, InvalidArgumentError for an unknown format, weights or bias that the
     contract refuses.
@@ -56,7 +57,7 @@ class QuantizedLinear:
         missing = registry.devices[device].missing()
         if missing is not None:
             raise NoCompatibleKernelError(request=f"{_OP} on {device!r}", candidates=[(device, missing)])
-        self.weights = weights if isinstance(weights, PackedWeights) else _quantized(weights, format or NATIVE[device])
+        self.weights = weights if isinstance(weights, PackedWeights) else _quantized(weights, format or preferred_format(device))
         self.out_features, self.in_features = self.weights.shape
         self.bias = _checked_bias(bias, self.out_features)
         self.device = device
@@ -66,10 +67,14 @@ class QuantizedLinear:
         """What ran in the last call."""
         self._float: npt.NDArray[np.float32] | None = None
         axes = {"M": 1, "N": self.out_features, "K": self.in_features}
-        self.native = self.weights.repacks and registry.has_kernel_for(device, "ternary_matmul", NATIVE[device], "float32", axes)
+        self.native = True
         """Whether a native kernel computes the product."""
+        try:
+            product = product_with(self.weights, device, "float32", axes, None)
+        except NoCompatibleKernelError:
+            self.native = False
         if self.native:
-            self.weights.native(device)
+            self.weights.packed_as(product.key.format, device)
         else:
             self._note = f"no native kernel takes {self.weights.format} on {device}: computed on the CPU with dequantized float32 weights"
             _LOG.warning("%s (%d x %d): %s", _OP, self.out_features, self.in_features, self._note)
@@ -111,11 +116,10 @@ class QuantizedLinear:
         first.run()
         dispatch.raise_for_bad(ACTIVATION_QUANTIZE, {"x": rows}, first)
         axes = {"M": M, "N": self.out_features, "K": K}
-        key = KernelKey(self.device, TERNARY_MATMUL.name, NATIVE[self.device], "float32")
-        product = dispatch.select(key, axes, self.variant)
+        product = product_with(self.weights, self.device, "float32", axes, self.variant)
         inputs = {
             "activations": quantized["q"],
-            "weights": self.weights.native(self.device),
+            "weights": self.weights.packed_as(product.key.format, self.device),
             "weight_scale": self.weights.scale,
             "act_scale": quantized["scale"],
         }
@@ -123,7 +127,8 @@ class QuantizedLinear:
         second.run()
         y = np.empty((M, self.out_features), np.float32)
         offload.fetch(outputs, {"out": y})
-        self.receipt = offload.joined([offload.receipt(quantize, first), offload.receipt(product, second)])
+        joined = offload.joined([offload.receipt(quantize, first), offload.receipt(product, second)])
+        self.receipt = replace(joined, note=self.weights.repacked_note(product))
         return y
 
     def _dequantized(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -1,20 +1,21 @@
-"""Packed weights as one object: bytes, format, shape and scale."""
+"""Packed weights as one object, and which kernel computes a product from them: from their own format, or from one that holds the same."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.spec import KernelKey
+from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.registry import Registry
+from tritmark.harness.spec import Axes, KernelKey, Variant
 from tritmark.kernels import dispatch
-from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.formats import FORMATS, Format
 
-NATIVE = {"cpu": "tile64", "cuda": "row16"}
-"""The format that each device's kernels read."""
+_PRODUCT = "ternary_matmul"
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,16 +28,16 @@ class PackedWeights:
     shape: tuple[int, int]
     """(N, K): out_features, in_features."""
     scale: Any
-    """float32: what code 1 stands for; one number, or one a block where the format has block scales."""
+    """float32: what code 1 stands for; one number, or as many as the format's `scale_shape` says."""
     variant: str | None = None
     """The variant that products with these weights are forced to, unless the product names one itself."""
-    _kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
-    """The weights in the layouts of devices, on them."""
+    _kept: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
+    """The weights in other formats and on devices, by (format, device)."""
 
     @classmethod
     def from_bytes(cls, data: npt.NDArray[np.uint8], format: str, shape: tuple[int, int]) -> PackedWeights:
         """Take bytes that were packed elsewhere: they are unpacked once, which checks every code and the scale."""
-        _, scale = _format("PackedWeights", format).unpack(data, shape, tail="error")
+        _, scale = known_format("PackedWeights", format).unpack(data, shape, tail="error")
         return cls(data, format, shape, scale)
 
     def unpack(self) -> tuple[npt.NDArray[np.int8], Any]:
@@ -47,63 +48,129 @@ class PackedWeights:
     def dequantize(self) -> npt.NDArray[np.float32]:
         """The weights as float32 (N, K): code times scale, rounded once."""
         codes, scale = self.unpack()
-        if np.ndim(scale):
-            scale = np.repeat(scale, FORMATS[self.format].block, axis=1)
-        return codes.astype(np.float32) * np.asarray(scale, dtype=np.float32)
+        form, scale = FORMATS[self.format], np.asarray(scale, dtype=np.float32)
+        if form.scale_per == "row":
+            scale = scale[:, np.newaxis]
+        elif form.scale_per == "group":
+            scale = np.repeat(scale, form.group, axis=1)
+        values: npt.NDArray[np.float32] = codes.astype(np.float32) * scale
+        return values
 
-    @property
-    def repacks(self) -> bool:
-        """Whether the kernels' own layout can hold these weights: it has one scale for the whole matrix."""
-        return FORMATS[self.format].scale_per == "tensor"
+    def packed_as(self, format: str, device: str = "cpu") -> Any:
+        """The same weights in a format, where that device's kernels read them: repacked and copied at the first use, then kept.
 
-    def native(self, device: str = "cpu") -> Any:
-        """The same weights in the layout of that device's kernels, repacked at the first use and kept.
-
-        uint8, a NumPy array for the CPU, an array on the device otherwise. Raises InvalidArgumentError for a format with block scales,
+        uint8, a NumPy array for the CPU, an array on the device otherwise. Raises InvalidArgumentError for a format that cannot hold them,
         DeviceError where the device cannot take them.
         """
-        found = self._kept.get(device)
+        found = self._kept.get((format, device))
         if found is None:
-            found = self._repacked(NATIVE[device])
+            found = self._repacked(format)
             if device == "cuda":
                 from tritmark.kernels.cuda.transfer import upload
 
                 found = upload(found)
-            self._kept[device] = found
+            self._kept[format, device] = found
         return found
 
     def _repacked(self, format: str) -> npt.NDArray[np.uint8]:
         if self.format == format:
             return self.data
-        if not self.repacks:
+        why = known_format("PackedWeights.packed_as", format).refusal(FORMATS[self.format], self.shape)
+        if why is not None:
             raise InvalidArgumentError(
-                op="PackedWeights.native", argument="format", found=repr(self.format), legal="a format with one scale for the tensor"
+                op="PackedWeights.packed_as", argument="format", found=f"{format!r}: {why}", legal="one that holds them"
             )
-        return FORMATS[format].pack(*self.unpack())
+        return FORMATS[format].pack(*self.unpack(), tail="error")
+
+    def repacked_note(self, variant: Variant) -> str:
+        """For a receipt: from which format the variant computes, where that is not the weights' own."""
+        return "" if variant.key.format == self.format else f"computed from {variant.key.format}, repacked from {self.format}"
 
 
 def pack_weights(
-    codes: npt.NDArray[np.int8], scale: Any, *, format: str = NATIVE["cpu"], variant: str | None = None, device: str = "cpu"
+    codes: npt.NDArray[np.int8], scale: Any, *, format: str | None = None, variant: str | None = None, device: str = "cpu"
 ) -> PackedWeights:
     """Pack ternary codes int8 (N, K) and their scale.
 
-    `scale` is one float32, or one a block (N, K/256) for formats with block scales. `variant` forces the kernel, of `device`, of the
-    products with these weights. Raises InvalidArgumentError for an unknown format, a code outside {-1, 0, 1}, a scale that the format
-    cannot store, and a shape whose tail the format would lose, and NoCompatibleKernelError for a variant that cannot run here or not on
-    that format.
+    `scale` is one float32, or float32 of the format's `scale_shape`. `format` is that of the best kernel of `device` unless told. `variant`
+    forces the kernel, of `device`, of the products with these weights. Raises InvalidArgumentError for an unknown format, a code outside
+    {-1, 0, 1}, a scale that the format cannot store, and a shape whose tail the format would lose, and NoCompatibleKernelError for a
+    variant that cannot run here or not on that format.
     """
-    data = _format("pack_weights", format).pack(codes, scale, tail="error")
+    format = format or preferred_format(device)
+    data = known_format("pack_weights", format).pack(codes, scale, tail="error")
     kept = np.asarray(scale, dtype=np.float32) if np.ndim(scale) else np.float32(scale)
     N, K = codes.shape
+    made = PackedWeights(data, format, (int(N), int(K)), kept, variant)
     if variant is not None:
-        key = KernelKey(
-            device, "ternary_matmul", NATIVE.get(device, format) if FORMATS[format].scale_per == "tensor" else format, "float32"
-        )
-        dispatch.select(key, {"M": 1, "N": int(N), "K": int(K)}, variant)
-    return PackedWeights(data, format, (int(N), int(K)), kept, variant)
+        product_with(made, device, "float32", {"M": 1, "N": int(N), "K": int(K)}, variant)
+    return made
 
 
-def _format(op: str, name: str) -> Any:
+def known_format(op: str, name: str) -> Format:
+    """The format of that name. Raises InvalidArgumentError where there is none."""
     if name not in FORMATS:
         raise InvalidArgumentError(op=op, argument="format", found=repr(name), legal=", ".join(FORMATS))
     return FORMATS[name]
+
+
+def preferred_format(device: str) -> str:
+    """The format from which the best kernel of a device computes a product; of several, the one that was registered first.
+
+    Raises NoCompatibleKernelError for a device that no product runs on.
+    """
+    registry = dispatch.registry()
+    formats = _formats(registry, registry.version, device, "float32")
+    if not formats:
+        known = ", ".join(dict.fromkeys(each.key.device for each in registry.variants if each.key.op == _PRODUCT))
+        raise NoCompatibleKernelError(
+            request=f"{_PRODUCT} on {device!r}", candidates=[(device, f"unknown device; devices with kernels here: {known}")]
+        )
+    return max(formats, key=lambda format: formats[format])
+
+
+def product_with(weights: PackedWeights, device: str, dtype: str, axes: Axes, name: str | None) -> Variant:
+    """The variant that computes a product with these weights: one that reads their own format, or else the best of those whose format holds
+    them without a change. `name` forces one.
+
+    Raises NoCompatibleKernelError, which says for each format and variant why it is refused.
+    """
+    registry = dispatch.registry()
+    key = KernelKey(device, _PRODUCT, weights.format, dtype)
+    return _product(registry, dispatch.state(registry, device), weights.shape, key, tuple(axes.items()), name)
+
+
+@lru_cache(maxsize=4096)
+def _product(
+    registry: Registry, _state: object, shape: tuple[int, int], key: KernelKey, axes: tuple[tuple[str, int], ...], name: str | None
+) -> Variant:
+    own = key.format
+    refused: list[tuple[str, str]] = []
+    found: list[Variant] = []
+    formats = _formats(registry, registry.version, key.device, key.dtype)
+    for format in sorted(formats, key=lambda format: format != own):
+        why = None if format == own else FORMATS[format].refusal(FORMATS[own], shape)
+        if why is not None:
+            refused.append((format, why))
+            continue
+        try:
+            found.append(registry.select_best(KernelKey(key.device, key.op, format, key.dtype), dict(axes), name))
+        except NoCompatibleKernelError as error:
+            refused += ((f"{format}/{variant}", reason) for variant, reason in error.candidates)
+        if found and format == own:
+            return found[0]
+    if not found:
+        told = ", ".join(f"{axis}={size}" for axis, size in axes)
+        request = f"{key} with {told}" + (f", variant {name!r}" if name else "")
+        raise NoCompatibleKernelError(request=request, candidates=refused)
+    return max(found, key=lambda variant: variant.precedence)
+
+
+@lru_cache(maxsize=64)
+def _formats(registry: Registry, version: int, device: str, dtype: str) -> dict[str, Any]:
+    """The formats that a device's products are computed from, in the order of registration, with the precedence of the best of each."""
+    found: dict[str, Any] = {}
+    for each in registry.variants:
+        if (each.key.device, each.key.op, each.key.dtype) == (device, _PRODUCT, dtype):
+            found[each.key.format] = max(found.get(each.key.format, each.precedence), each.precedence)
+    return found

@@ -1,7 +1,7 @@
 """One real weight matrix, put through everything: quantized in two ways, packed, unpacked, multiplied, checked and timed.
 
 Two schemes: absmean for the tensor (BitNet b1.58, arXiv:2402.17764) in the kernels' own layout, and absmax for each block of 128 weights
-(specification 001) in fused packed form. Rows are looked at in slabs, so that nothing in float64 is larger than a slab.
+(specification, 2.1) in fused packed form. Rows are looked at in slabs, so that nothing in float64 is larger than a slab.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
 from tritmark.harness.measure.stopping import AtLeast, TimeLimit
 from tritmark.harness.record import Layer, LayerScheme, Status
-from tritmark.harness.spec import KernelKey
 from tritmark.harness.weights import TensorInfo, WeightSource
 from tritmark.kernels import dispatch
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.activation_quantize.spec import KEY as ACTIVATION_KEY
 from tritmark.kernels.cpu import DEVICE
-from tritmark.kernels.packed import NATIVE, PackedWeights, pack_weights
+from tritmark.kernels.packed import PackedWeights, pack_weights, product_with
 from tritmark.kernels.ternary_matmul.api import with_receipt
-from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 
 BLOCK = 128
@@ -87,7 +85,7 @@ def _absmean(weights: Float32, x: Float32, exact: Float64, threads: int) -> tupl
     packed = pack_weights(codes, scale)
     back, kept = packed.unpack()
     if not np.array_equal(back, codes) or kept != scale:
-        raise _WrongError(f"{NATIVE['cpu']}: unpacking does not give the packed codes and scale back")
+        raise _WrongError(f"{packed.format}: unpacking does not give the packed codes and scale back")
     del back
     quantized = activation_quantize(x, threads=threads)
     y, _ = with_receipt(quantized.q, packed, act_scale=quantized.scale, threads=threads)
@@ -99,7 +97,7 @@ def _absmean(weights: Float32, x: Float32, exact: Float64, threads: int) -> tupl
     noise = _Noise()
     for part, rows in _slabs(weights):
         noise.add(rows.astype(np.float64), codes[part] * np.float64(scale))
-    return _scheme("absmean", NATIVE["cpu"], codes, noise, exact, right, packed.data.nbytes, largest, quantize_ns), packed
+    return _scheme("absmean", packed.format, codes, noise, exact, right, packed.data.nbytes, largest, quantize_ns), packed
 
 
 def _block(weights: Float32, x: Float32, exact: Float64, threads: int) -> LayerScheme:
@@ -241,8 +239,13 @@ def _race(weights: Float32, packed: PackedWeights, x: Float32, seed: int) -> dic
     (N, K), M = packed.shape, x.shape[0]
     axes = {"M": M, "N": N, "K": K}
     act = {"q": np.empty((M, K), np.int8), "scale": np.empty(M, np.float32), "sum": np.empty(M, np.int32)}
-    given = {"activations": act["q"], "weights": packed.native(), "weight_scale": packed.scale, "act_scale": act["scale"]}
-    product = dispatch.select(KernelKey("cpu", TERNARY_MATMUL.name, NATIVE["cpu"], "float32"), axes, None)
+    product = product_with(packed, "cpu", "float32", axes, None)
+    given = {
+        "activations": act["q"],
+        "weights": packed.packed_as(product.key.format),
+        "weight_scale": packed.scale,
+        "act_scale": act["scale"],
+    }
     token = [
         dispatch.select(ACTIVATION_KEY, {"M": M, "K": K}, None).bind({"x": x}, act, {"M": M, "K": K}, 1),
         product.bind(given, {"out": np.empty((M, N), np.float32)}, axes, 1),

@@ -129,7 +129,7 @@ class _Reader:
         return Variant(
             key=key,
             name=name,
-            tier=Tier.REFERENCE,
+            tier=Tier.CANDIDATE,
             summary=f"{self._function.name} of {path.name}, {told['framework']}",
             bind=partial(_bind, source, op, name),
             constraints=self._limits(op),

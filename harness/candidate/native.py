@@ -47,7 +47,7 @@ class NativeFile(WithManifest):
         variant = Variant(
             key=KernelKey(HOST, kernel.op.name, kernel.format, kernel.dtype),
             name=kernel.name,
-            tier=Tier.REFERENCE,
+            tier=Tier.CANDIDATE,
             summary=f"{kernel.function} of {kernel.path.name}",
             bind=partial(_bind, kernel, str(library.resolve()), code),
             constraints=kernel.constraints,

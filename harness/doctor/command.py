@@ -60,6 +60,8 @@ def examined(out: Path) -> Iterator[Check]:
             yield Check("kernels", State.BETTER, "; ".join([found, *forced]), means, "unset it to have the best ones measured too")
         else:
             yield Check("kernels", State.OK, found, means)
+        for problem in installed.problems:
+            yield Check("packages", State.MEND, str(problem), problem.traceback.rstrip(), "mend that package, or remove it")
     yield host.compiler()
     there = gpu.present()
     yield gpu.driver(there)
@@ -88,7 +90,8 @@ def show(checks: list[Check]) -> None:
     for each in checks:
         state = Text(f"{each.state.value:<15}", style=_STYLES[each.state.value])
         screen.print(state + Text(f" {each.name}: {visible(each.found)}"), soft_wrap=True)
-        screen.print(Text(f"{'':15} {visible(each.means)}", style="dim"), soft_wrap=True)
+        for line in each.means.splitlines():
+            screen.print(Text(f"{'':15} {visible(line)}", style="dim"), soft_wrap=True)
         if each.mend:
             screen.print(Text(f"{'':15} -> {visible(each.mend)}"), soft_wrap=True)
     mend = [each.name for each in checks if each.state is State.MEND]

@@ -92,7 +92,7 @@ class Opened:
             for point in providers.values():
                 loaded[point.name] = _provider(point.load())
             point = None
-            installed = Installed(loaded)
+            installed = Installed(loaded, selects=False)
             for point in further:
                 brought = point.load()
                 for variant in brought() if callable(brought) else brought:

@@ -65,7 +65,7 @@ class DeviceInfo(GpuFacts):
 
     @property
     def fp16(self) -> bool:
-        """Half-precision arithmetic (compute capability 6.1 and up, as specification 002 has it)."""
+        """Half-precision arithmetic (compute capability 6.1 and up: specification, 3.2)."""
         return self.capability >= (6, 1)
 
     @property

@@ -103,7 +103,7 @@ class ApartFault:
             launch: Launch = Apart(there.bind(inputs, outputs, axes, threads), inputs, outputs, kept, fires, deed, instead)
             return launch
 
-        return Variant(key=replace(self.key), name=NAME, tier=Tier.REFERENCE, summary=self.text, bind=bind, constraints=there.constraints)
+        return Variant(key=replace(self.key), name=NAME, tier=Tier.CANDIDATE, summary=self.text, bind=bind, constraints=there.constraints)
 
     def _drawn(self) -> tuple[str, Callable[[int], bool], str, Deed, bool]:
         if self.number == HONEST:

@@ -101,4 +101,4 @@ def variant(site: FaultSite, plan: FaultPlan, made: Callable[[int], Outputs] | N
         launch: Launch = StandIn(site, plan, inputs, outputs, threads, everywhere)
         return launch
 
-    return Variant(key=site.key, name=NAME, tier=Tier.REFERENCE, summary=plan.name, bind=bind)
+    return Variant(key=site.key, name=NAME, tier=Tier.CANDIDATE, summary=plan.name, bind=bind)

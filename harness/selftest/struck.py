@@ -92,5 +92,5 @@ def variant(right: Right, fires: Callable[[Situation], bool], effect: Effect | N
         )  # fmt: skip
         return launch
 
-    made = Variant(key=right.key, name=NAME, tier=Tier.REFERENCE, summary="", bind=bind, constraints=right.constraints)
+    made = Variant(key=right.key, name=NAME, tier=Tier.CANDIDATE, summary="", bind=bind, constraints=right.constraints)
     return made, kept

@@ -57,6 +57,9 @@ _TICK_NS = 4_000_000
 like that of a thread that has ended. Of three laps of _LAP_NS a tick of 10 ms is too little a share to count."""
 _CERTAIN = 8.0
 """So many times what was claimed, as CPU time, is not what others can do to it: threads that wait for one without a core spin meanwhile."""
+_LEAST_SHARE = 0.4
+"""Of the time in which its threads could run, what they must have had for CPU time to prove anything: beside one other a core it is a half.
+With less, threads that share their work hardly ever run at the same moment, and spin for longer than any number of times what they do."""
 _CERTAIN_ALONE = 2 * LIE
 """The same of a single thread, which waits for nobody: whoever shares its core with it takes half of that."""
 _HELD_UP = 0.05
@@ -231,19 +234,22 @@ def lap_faults(
     asking = _fastest(here, 0, 1, pid, threads)
     times: list[float] = []
     work: list[float] = []
+    ran = waited = 0
     start = Account.of(pid)
     while len(times) < _LAPS or (perf_counter_ns() - begun < _DOUBT_NS and min(times) > LIE * claimed_ns):
         taken, spent = _timed(here, rounds, turn, pid, threads)
         times.append(max(0, taken - asking) / (rounds * turn))
         if spent is not None:
             work.append(max(0, spent.total - asking) / (rounds * turn * threads))
+            ran, waited = ran + sum(spent.threads.values()), waited + sum(spent.waited.values())
     faults, doubts = [], []
     if min(times) > LIE * claimed_ns:
         found = f"{temperature}: {claimed_ns:.0f} ns a call are claimed, and by the harness's own clock it takes {min(times):.0f} ns"
         # What a hypervisor takes meanwhile is in no account but that of the whole machine, and in CPU time.
         held_up = meanwhile.crowded(threads)
         certain = _CERTAIN_ALONE if threads == 1 else _CERTAIN
-        if held_up and not (work and min(work) > certain * claimed_ns):
+        decided = bool(work) and min(work) > certain * claimed_ns and (threads == 1 or ran >= _LEAST_SHARE * (ran + waited))
+        if held_up and not decided:
             doubts.append(f"{found}; others keep the cores busy")
         else:
             faults.append(f"guard clock: {found}")

@@ -57,7 +57,7 @@ FIRST = 8
 """Launches that one reading of a peak, or of what first calls keep, is about: a kernel that takes memory in its second call, or in each so
 many, is seen too."""
 OVERHEAD = 2.0
-"""Beyond inputs and outputs a call takes less than this times its inputs (specification 001), where these are more than the floor."""
+"""Beyond inputs and outputs a call takes less than this times its inputs (specification, 2.5), where these are more than the floor."""
 
 _PEAKS = 3
 _MOST_PEAKS = 12

@@ -42,7 +42,7 @@ def adopt(described: Described, capabilities: tuple[tuple[int, int], ...]) -> tu
     variant = Variant(
         key=key,
         name=described.name,
-        tier=Tier.REFERENCE,
+        tier=Tier.CANDIDATE,
         summary=f"{described.function} of {described.path.name}",
         bind=partial(_bind, described, kernel, f"{key}/{described.name}"),
         features=frozenset({compute(capability)}),

@@ -1,4 +1,4 @@
-"""Many launches at once: sorted by size, spread over several streams, joined once (specification 002, batch_matmul_i2s)."""
+"""Many launches at once: sorted by size, spread over several streams, joined once (specification, 3.6)."""
 
 from __future__ import annotations
 

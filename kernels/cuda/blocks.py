@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tritmark.kernels.cuda.backend import Allocation
 
 ALIGNMENT = 256
-"""Bytes that every block's address is a multiple of (specification 000, section 1.3)."""
+"""Bytes that every block's address is a multiple of (specification, 4.2)."""
 STEPS = 256
 """Sizes of blocks between a power of two and the next one."""
 

@@ -1,4 +1,4 @@
-"""How a kernel walks through device memory, from the accesses that the simulator traced (specification 002, access pattern optimization).
+"""How a kernel walks through device memory, from the accesses that the simulator traced (specification, 4.4).
 
 A warp's instruction moves whole sectors of 32 bytes. Coalescing, in percent, is the sectors that its bytes would fill at the least, over
 the sectors that they lie in.

@@ -68,6 +68,7 @@ def variant(
     alignment: int = 1,
     workspace: Callable[[Axes], int] | None = None,
     features: frozenset[str] = frozenset(),
+    rank: int = 0,
 ) -> Variant:
     """A Variant on the GPU. `steps(call)` gives its launches in order; `kernels` are all that they may use.
 
@@ -87,6 +88,7 @@ def variant(
         constraints=constraints,
         alignment=alignment,
         code=partial(code_files, kernels),
+        rank=rank,
         **more,
     )
     KERNELS[made.id] = kernels

@@ -58,7 +58,7 @@ def launch_params(
 
 def tile_search(info: DeviceInfo, itemsize: int, least: int = 16, most: int = 32) -> int:
     """Edge of the largest square tile, from `least` by doubling to `most`, of which a block has a thread for each element and keeps two
-    in shared memory (specification 002, calculate_optimal_launch_params)."""
+    in shared memory (specification, 4.1)."""
     edge = least
     while edge < most and (2 * edge) ** 2 <= info.threads_per_block and 2 * (2 * edge) ** 2 * itemsize <= info.shared_per_block:
         edge *= 2

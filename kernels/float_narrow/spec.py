@@ -68,7 +68,7 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
 OP = Op(
     name="float_narrow",
     summary="float32 to float16 or bfloat16, to nearest even",
-    source="specification 000, section 1.2 (mixed precision); IEEE 754-2019, 5.4.2",
+    source="docs/specification.md, section 3.3; IEEE 754-2019, 5.4.2",
     axes=("n",),
     inputs=(Tensor("x", ("n",), "float32", "any values"),),
     outputs=(Tensor("h", ("n",), "key", "the same, rounded"),),

@@ -41,7 +41,7 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
 OP = Op(
     name="float_widen",
     summary="float16 or bfloat16 to float32, exactly",
-    source="specification 000, section 1.2 (mixed precision); IEEE 754-2019, 5.4.2",
+    source="docs/specification.md, section 3.3; IEEE 754-2019, 5.4.2",
     axes=("n",),
     inputs=(Tensor("h", ("n",), "float32", "any values; kernels take them in the key's format"),),
     outputs=(Tensor("x", ("n",), "float32", "the same"),),

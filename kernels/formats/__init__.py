@@ -1,11 +1,12 @@
 """Weight formats, in NumPy: the packers' exact bytes, and the way back.
 
-`FORMATS[name]` has `pack`, `unpack` and `quantize`, see `base.Format`. A new format is one file here and one line below.
+`FORMATS[name]` has `pack`, `unpack` and `quantize`, see `base.Format`. A new format is one file here and one line below, or comes
+with another package's provider.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from tritmark.kernels.formats.base import Format, NonFiniteWarning, TailDroppedWarning
@@ -15,9 +16,9 @@ from tritmark.kernels.formats.tile64 import TILE64
 from tritmark.kernels.formats.tq1_0 import TQ1_0
 from tritmark.kernels.formats.tq2_0 import TQ2_0
 
-__all__ = ["FORMATS", "Format", "NonFiniteWarning", "TailDroppedWarning"]
+__all__ = ["BUILT_IN", "FORMATS", "Format", "NonFiniteWarning", "TailDroppedWarning"]
 
-FORMATS: Mapping[str, Format] = MappingProxyType(
+BUILT_IN: Mapping[str, Format] = MappingProxyType(
     {
         format.name: format
         for format in (
@@ -31,4 +32,27 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         )
     }
 )
-"""Every format by name, in the order in which lists show them."""
+"""The formats of this package, in the order in which lists show them."""
+
+
+class _InstalledFormats(Mapping[str, Format]):
+    """What all providers bring. Others are imported only for a name that is none of this package's, or where all names are wanted."""
+
+    def __getitem__(self, name: str) -> Format:
+        return BUILT_IN[name] if name in BUILT_IN else self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @staticmethod
+    def _all() -> Mapping[str, Format]:
+        from tritmark.harness.providers import installed
+
+        return installed().formats
+
+
+FORMATS: Mapping[str, Format] = _InstalledFormats()
+"""Every format by name, other packages' behind those of this one."""

@@ -44,14 +44,18 @@ class Format(ABC):
     """Key in FORMATS."""
     block: int
     """How many weights the smallest unit of the layout covers."""
-    scale_per: Literal["tensor", "block"]
-    """One float32 for the whole matrix, or one for each `block` weights of a row: shape (N, K/block)."""
+    scale_per: Literal["tensor", "row", "group"]
+    """Whose weights share a scale: the whole matrix's, each row's, or those of each `group`; see `scale_shape`."""
+    group: int = 0
+    """How many consecutive weights of a row share a scale, where each group has one; else 0."""
     summary: str
     """One line for lists."""
     source: str
     """Whose bytes these are."""
     codes: tuple[int, ...] = (-1, 0, 1)
     """The legal codes."""
+    alignment: int = 1
+    """Bytes that the address of packed weights is a multiple of, where the original's kernels ask for it."""
     scale_dtype: Literal["float32", "float16"] = "float32"
     """How scales are stored, little-endian; outside they are always float32."""
     row_multiple: int = 1
@@ -75,6 +79,27 @@ class Format(ABC):
         """Stored bits for each weight of a matrix of this shape, scales and padding included."""
         return 8 * self.packed_bytes(shape) / math.prod(shape)
 
+    def scale_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Shape of the scales of a matrix (N, K): () with one for the tensor, (N,) with one a row, (N, K/group) with one a group."""
+        if self.scale_per == "tensor":
+            return ()
+        return (shape[0],) if self.scale_per == "row" else (shape[0], shape[1] // self.group)
+
+    def refusal(self, other: Format, shape: Shape) -> str | None:
+        """Why weights (N, K) of another format cannot be repacked into this one without a change, or None."""
+        if (self.scale_per, self.group) != (other.scale_per, other.group):
+            return f"{other.name} has {other.scales}, {self.name} {self.scales}"
+        if not set(other.codes) <= set(self.codes):
+            return f"{other.name} has codes that {self.name} cannot store"
+        if shape[0] % self.row_multiple or shape[1] % self.column_multiple or self.dropped(shape):
+            return f"{self.name} has no room for weights of shape {shape}"
+        return None
+
+    @property
+    def scales(self) -> str:
+        """What the scales belong to, in words."""
+        return {"tensor": "one scale", "row": "a scale for each row", "group": f"a scale for each group of {self.group}"}[self.scale_per]
+
     def dropped(self, shape: Shape) -> int:
         """How many weights at the end of a matrix of this shape the layout cannot hold."""
         return math.prod(shape) % self.block if self.drops_tail else 0
@@ -82,8 +107,8 @@ class Format(ABC):
     def pack(self, codes: NDArray[np.int8], scale: float | Scale, *, tail: Tail = "drop") -> NDArray[np.uint8]:
         """Pack int8 codes (N, K) and their scale into the original packer's bytes: uint8, shape `packed_shape((N, K))`.
 
-        `scale` is one finite number >= 0, stored as float32; formats with a scale per block take float32 (N, K/block), or one number
-        for all blocks, of any value but a finite one that would overflow. Bytes that the original never writes are zero.
+        `scale` is one finite number >= 0, stored as float32; formats with more of them take float32 of `scale_shape`, or one
+        number for all, of any value but a finite one that would overflow. Bytes that the original never writes are zero.
 
         `tail` says what to do with weights that the original packer loses (`dropped(shape)` of them): "drop" loses them too, to give
         the same bytes, and warns with TailDroppedWarning; "error" refuses.
@@ -102,7 +127,7 @@ class Format(ABC):
         return self._pack(codes, stored)
 
     def unpack(self, packed: NDArray[np.uint8], shape: Shape, *, tail: Tail = "drop") -> tuple[NDArray[np.int8], Scale]:
-        """Read packed bytes back: int8 codes (N, K), and the scale as np.float32, or float32 (N, K/block) in formats with block scales.
+        """Read packed bytes back: int8 codes (N, K), and the scale as np.float32, or float32 of `scale_shape` in formats with more of them.
 
         `packed` is uint8 of `packed_shape(shape)`, or flat with as many bytes. Weights that the original packer has lost come out as
         -1, with a TailDroppedWarning; tail="error" refuses such a shape.
@@ -191,18 +216,18 @@ class Format(ABC):
             warnings.warn(message, TailDroppedWarning, stacklevel=3)
 
     def check_scale(self, op: str, scale: Any, shape: Shape) -> Scale:
-        """Return the scale as np.float32, or as float32 (N, K/block) in formats with block scales."""
-        blocks = (shape[0], shape[1] // self.block)
-        legal = "one number" if self.scale_per == "tensor" else f"float32 of shape {blocks}, or one number"
+        """Return the scale as np.float32, or as float32 of `scale_shape` in formats with more of them."""
+        several = self.scale_shape(shape)
+        legal = "one number" if self.scale_per == "tensor" else f"float32 of shape {several}, or one number"
         if isinstance(scale, np.ndarray):
             found = f"{scale.dtype} of shape {scale.shape}"
             is_number = scale.ndim == 0 and np.issubdtype(scale.dtype, np.floating)
-            is_blocks = scale.dtype == np.float32 and scale.shape == blocks
+            is_several = scale.dtype == np.float32 and scale.shape == several
         else:
             found = f"a {type(scale).__name__}"
-            is_number, is_blocks = isinstance(scale, Real) and not isinstance(scale, bool), False
+            is_number, is_several = isinstance(scale, Real) and not isinstance(scale, bool), False
         checked: NDArray[np.float32]
-        if self.scale_per == "block" and is_blocks:
+        if self.scale_per != "tensor" and is_several:
             checked = scale
         elif is_number:
             with np.errstate(over="ignore"):
@@ -210,7 +235,7 @@ class Format(ABC):
             if self.scale_per == "tensor":
                 _check_tensor_scale(op, number)
                 return number
-            checked = np.full(blocks, number)
+            checked = np.full(several, number)
         else:
             raise InvalidArgumentError(op=op, argument="scale", found=found, legal=legal)
         overflow = np.isfinite(checked) & ~np.isfinite(self._stored(checked))

@@ -24,7 +24,7 @@ def i2s_dequantize(
     threads: int | None = None,
     device: str = "cpu",
 ) -> npt.NDArray[np.float32]:
-    """float32(q) * scale, elementwise (specification 000, section 1.1).
+    """float32(q) * scale, elementwise (specification, 1.1).
 
     `q` is int8 of any shape, C-contiguous; `scale` is finite and above zero; `out`, if given, is float32 of q's shape. `device` is "cpu" or
     "cuda"; `variant` forces one of its kernels. Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError

@@ -14,7 +14,7 @@ THREADS = 256
 TILE = 8 * THREADS
 """Elements of a block of `VECTOR`."""
 REGISTERS = 32
-"""What specification 000 admits; the compiler is held to it."""
+"""What a kernel of this op may use (specification, 1.2); the compiler is held to it."""
 OPTIONS = (f"-maxrregcount={REGISTERS}",)
 
 V1 = Kernel(file=FILE, name="i2s_gpu_dequantize_v1", threads=THREADS, registers=REGISTERS, shared=16, options=OPTIONS)
@@ -36,6 +36,6 @@ def _vector(call: Call) -> tuple[Step, ...]:
 
 
 VARIANTS = (
-    variant(KEY, "v1", Tier.BASELINE, "specification 000: grid-stride, one element a thread", (V1,), _v1),
+    variant(KEY, "v1", Tier.BASELINE, "specification, 1.2: grid-stride, one element a thread", (V1,), _v1),
     variant(KEY, "vector", Tier.HIGHLY_OPTIMIZED, "two 4-byte loads under way, 16-byte stores", (VECTOR,), _vector, alignment=16),
 )

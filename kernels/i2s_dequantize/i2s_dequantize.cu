@@ -2,7 +2,7 @@
  *
  * 1 byte is read and 4 are written for an element, so memory sets the time.
  *
- * v1      The kernel of specification 000, section 1.1: 256 threads, grid-stride, the scale in shared memory, one element a thread at a time.
+ * v1      The first kernel (specification, 1.2): 256 threads, grid-stride, the scale in shared memory, one element a thread at a time.
  *         A warp reads 32 bytes and writes 128 with an instruction.
  * words   Two 4-byte loads under way in a thread, and a 16-byte store for each: a warp reads 128 bytes and writes 512 with an instruction.
  *         A block has one tile of 2048 elements.

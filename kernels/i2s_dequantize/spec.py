@@ -29,7 +29,7 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
 OP = Op(
     name="i2s_dequantize",
     summary="x = float32(q) * scale",
-    source="specification 000, section 1.1 (i2s_dequantize_kernel)",
+    source="docs/specification.md, section 1.1",
     axes=("n",),
     inputs=(
         Tensor("q", ("n",), "int8", "codes; any int8 is taken"),

@@ -25,7 +25,7 @@ def i2s_quantize(
     threads: int | None = None,
     device: str = "cpu",
 ) -> npt.NDArray[np.int8]:
-    """rint(clamp(x / scale, -2, 1)), elementwise, ties to even (specification 000, section 1.1).
+    """rint(clamp(x / scale, -2, 1)), elementwise, ties to even (specification, 1.1).
 
     `x` is float32 of any shape, C-contiguous; `scale` is finite and above zero, and the division is float32's; `out`, if given, is int8 of
     x's shape. Returns int8 codes from -2 to 1 in x's shape. `device` is "cpu" or "cuda"; `variant` forces one of its kernels.

@@ -2,7 +2,7 @@
  *
  * 4 bytes are read and 1 is written for an element, so memory sets the time: everything else has to fit beside it.
  *
- * v1      The kernel of specification 000, section 1.1: 256 threads, grid-stride, the scale in shared memory, an IEEE division, one element a
+ * v1      The first kernel (specification, 1.2): 256 threads, grid-stride, the scale in shared memory, an IEEE division, one element a
  *         thread at a time. A warp reads 128 bytes and writes 32 with an instruction, and a division is some ten instructions.
  * words   No division: the quotient is a monotone function of x, so the code changes at three values of x that are found once, on the host, by
  *         dividing (steps.py). Two 16-byte loads under way in a thread, and a 4-byte store for each: a warp reads 512 bytes and writes

@@ -35,7 +35,7 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
 OP = Op(
     name="i2s_quantize",
     summary="q = rint(clamp(x / scale, -2, 1)), float32 division, ties to even",
-    source="specification 000, section 1.1 (i2s_quantize_kernel)",
+    source="docs/specification.md, section 1.1",
     axes=("n",),
     inputs=(
         Tensor("x", ("n",), "float32", "values", Values.FINITE),

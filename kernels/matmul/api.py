@@ -33,7 +33,7 @@ class Bound:
 def matmul(
     a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], *, mode: PrecisionMode | str = PrecisionMode.AUTO, variant: str | None = None
 ) -> npt.NDArray[np.float32]:
-    """C = A B on the GPU, float32 (M, K) times float32 (K, N), in mixed precision (specification 002).
+    """C = A B on the GPU, float32 (M, K) times float32 (K, N), in mixed precision (specification, 3.2).
 
     `mode` says what the factors are rounded to, on the device, to nearest even: "fp32", "fp16" (what is past 65504 becomes infinity),
     "bf16", or "auto", the best that the device has. Sums and C are float32. A mode that the device lacks is replaced by fp32; a warning is
@@ -68,7 +68,7 @@ def matmul_batch(
     variant: str | None = None,
 ) -> list[npt.NDArray[np.float32]]:
     """The products C = A B of several pairs (A, B), each as matmul has it, over several streams: the largest goes to the GPU first, and all
-    are waited for once (specification 002). No pairs, no products.
+    are waited for once (specification, 3.6). No pairs, no products.
 
     Raises what matmul does, before anything runs where an argument is outside the contract; a DeviceError names the pair, or all that it
     may be.

@@ -1,4 +1,4 @@
-"""In which precision to multiply: what a device can do, what is best on it, and what each costs (specification 002)."""
+"""In which precision to multiply: what a device can do, what is best on it, and what each costs (specification, 3.2)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def effective_precision(mode: PrecisionMode | str, info: DeviceInfo) -> tuple[Pr
 
 
 def benchmark_precision_modes(shapes: Iterable[tuple[int, int, int]], seed: int = 0) -> list[PrecisionResult]:
-    """Time every mode that the GPU supports on each shape (M, N, K), and compare its product of normal float32 matrices with float64's.
+    """Time every mode that the GPU supports on each shape (M, N, K), and compare its product of normal float32 matrices with float64's
+    (specification, 3.5).
 
     Raises DeviceError in the simulator, which has no speed, and what matmul raises.
     """

@@ -1,7 +1,7 @@
 """The contracts of matmul: one op for each dtype of the inputs; sums and output are float32 in all of them.
 
-Specification 002 lets float16 kernels sum in float16 and return it. A float16 sum of ones stops at 2048, so no bound of use exists; float32
-sums cost nothing on tensor cores.
+No kernel sums in float16 (specification, 8): such a sum of ones stops at 2048, so no bound of use exists; float32 sums cost nothing on
+tensor cores.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _op(dtype: str) -> Op:
     return Op(
         name=NAMES[dtype],
         summary=f"C = A B for {dtype} matrices, sums and output in float32",
-        source="specification 002 (mixed precision); bounds: Higham 2002, Fasi et al. 2021",
+        source="docs/specification.md, section 3.2; bounds: Higham 2002, Fasi et al. 2021",
         axes=("M", "N", "K"),
         inputs=(
             Tensor("a", ("M", "K"), dtype, "left factor; NaN and infinities go through"),

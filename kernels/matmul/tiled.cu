@@ -1,9 +1,9 @@
-/* matmul, C = A B: the shared-memory product of specification 002 (bitnet_matmul_fp16 and its like), for float32, float16 and bfloat16.
+/* matmul, C = A B: the shared-memory product (specification, 3.2), for float32, float16 and bfloat16.
  *
  * The story:
  *   v1, here: a block makes 64 x 64 outputs, a thread 4 x 4 of them; steps of 16 k go to shared memory as float32, so a thread does 16 fmaf for
  *      two 16-byte loads from there; four neighbouring outputs are one 16-byte store where rows allow it. Products of two float16 or two
- *      bfloat16 are exact in float32 (22 and 16 bits), and sums are float32: the specification's half sums would lose everything from
+ *      bfloat16 are exact in float32 (22 and 16 bits), and sums are float32: half sums (specification, 8) would lose everything from
  *      K = 2048 on.
  *   v2 and v3 are wmma.cu, on tensor cores.
  *

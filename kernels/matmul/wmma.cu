@@ -1,4 +1,4 @@
-/* matmul, C = A B, on tensor cores through nvcuda::wmma: float16 or bfloat16 inputs, float32 sums (specification 002).
+/* matmul, C = A B, on tensor cores through nvcuda::wmma: float16 or bfloat16 inputs, float32 sums (specification, 3.4).
  *
  * The story (v1 is tiled.cu):
  *   v2: a block of 4 warps makes 64 x 64 outputs, a warp 32 x 32 of them in 2 x 2 fragments of 16 x 16; steps of 32 k go to shared memory

@@ -11,4 +11,4 @@ from tritmark.kernels.formats import FORMATS
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The format's own packer. `scales` are (N, blocks); a format with one scale for the tensor takes the first."""
     form, scales = FORMATS[key.format], inputs["scales"]
-    return {"packed": form.pack(inputs["codes"], scales if form.scale_per == "block" else scales[0, 0], tail="error")}
+    return {"packed": form.pack(inputs["codes"], scales if form.scale_per != "tensor" else scales[0, 0], tail="error")}

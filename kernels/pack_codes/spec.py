@@ -50,7 +50,7 @@ def generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any
 def scales_like(axes: Axes, format: str) -> tuple[int, int]:
     """Shape of a format's scales: (1, 1) for one that the tensor shares, else (N, blocks of a row)."""
     form = FORMATS[format]
-    return (1, 1) if form.scale_per == "tensor" else (axes["N"], axes["K"] // form.block)
+    return (1, 1) if form.scale_per == "tensor" else (axes["N"], axes["K"] // form.group)
 
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:

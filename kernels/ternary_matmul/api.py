@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.contract import unify
-from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import KernelKey, Receipt
 from tritmark.kernels import dispatch
-from tritmark.kernels.packed import NATIVE, PackedWeights
+from tritmark.kernels.packed import PackedWeights, product_with
 from tritmark.kernels.ternary_matmul.spec import DTYPES, OP
 
 
@@ -28,15 +29,15 @@ def ternary_matmul(
 ) -> npt.NDArray[Any]:
     """activations @ weights.T, exact in int32 (W2A8), then times weight scale / activation scale.
 
-    `activations` is int8 (M, K) or (K,), rows contiguous (they may lie apart). `weights` comes from pack_weights; a format with one
-    scale for the tensor is repacked for the kernels once. `act_scale` is float32, one number or one a row, finite and above zero: what
-    activation_quantize multiplied by. `dtype` is "float32", "bfloat16" or "int32" (the accumulators, unscaled). Returns (M, N) or (N,);
-    `out`, if given, has that shape and dtype.
+    `activations` is int8 (M, K) or (K,), rows contiguous (they may lie apart). `weights` comes from pack_weights; where no kernel computes
+    from its format, it is repacked once into one that holds the same, and the receipt says so. `act_scale` is float32, one number or one a
+    row, finite and above zero: what activation_quantize multiplied by. `dtype` is "float32", "bfloat16" or "int32" (the accumulators,
+    unscaled). Returns (M, N) or (N,); `out`, if given, has that shape and dtype.
 
     `device` is "cpu" or "cuda" (weights are copied there once and kept).
 
-    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (a format with block
-    scales, a device that is not there, an instruction set that this CPU lacks), DeviceError where a GPU fails; `out` is then untouched.
+    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (a format whose scales none
+    takes, a device that is not there, an instruction set that this CPU lacks), DeviceError where a GPU fails; `out` is then untouched.
     """
     result, _ = with_receipt(
         activations, weights, act_scale=act_scale, dtype=dtype, out=out, variant=variant, threads=threads, device=device
@@ -60,29 +61,24 @@ def with_receipt(
         raise InvalidArgumentError(
             op=OP.name, argument="weights", found=f"a {type(weights).__name__}", legal="PackedWeights, as pack_weights makes them"
         )
-    native = NATIVE.get(device, weights.format)
-    if not weights.repacks:
-        request = f"{device}/{OP.name}/{weights.format}/{dtype}"
-        reason = (
-            f"{weights.format} has a scale for each block, {native} one for the tensor; QuantizedLinear falls back to dequantized weights"
-        )
-        raise NoCompatibleKernelError(request=request, candidates=[(native, reason)])
     single = isinstance(activations, np.ndarray) and activations.ndim == 1
     rows = activations[np.newaxis] if single else activations
     scale = np.asarray(act_scale, dtype=np.float32)
     N, K = weights.shape
     if isinstance(rows, np.ndarray) and scale.ndim == 0:
         scale = np.full(rows.shape[:1], scale)
-    inputs = {"activations": rows, "weight_scale": weights.scale, "act_scale": scale}
-    key = KernelKey(device, OP.name, native, _dtype_name(dtype))
+    # Formats with more scales than one have them in their bytes, where kernels find them.
+    one = weights.scale if np.ndim(weights.scale) == 0 else np.float32(1)
+    inputs = {"activations": rows, "weight_scale": one, "act_scale": scale}
+    key = KernelKey(device, OP.name, weights.format, _dtype_name(dtype))
     axes = unify(OP, inputs, {"N": N, "K": K})
     given = out[np.newaxis] if single and isinstance(out, np.ndarray) else out
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
-    chosen = dispatch.select(key, axes, variant or weights.variant)
-    encoded = {**inputs, "weights": weights.native(device)}
+    chosen = product_with(weights, device, key.dtype, axes, variant or weights.variant)
+    encoded = {**inputs, "weights": weights.packed_as(chosen.key.format, device)}
     receipt = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
     result = outputs["out"]
-    return (result[0] if single else result) if out is None else out, receipt
+    return (result[0] if single else result) if out is None else out, replace(receipt, note=weights.repacked_note(chosen))
 
 
 def _dtype_name(dtype: Any) -> str:

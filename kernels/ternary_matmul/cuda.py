@@ -332,7 +332,8 @@ VARIANTS = tuple(
         partial(steps, KINDS[dtype]),
         constraints=(*constraints, MaxSize("K", MAX_K)),
         alignment=alignment,
+        rank=rank,
     )
     for dtype in DTYPES
-    for name, tier, summary, kernels, steps, constraints, alignment in MAKERS
+    for rank, (name, tier, summary, kernels, steps, constraints, alignment) in enumerate(MAKERS)
 )

@@ -46,7 +46,7 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
 OP = Op(
     name="ternary_matmul",
     summary="out = activations @ weights.T in int32; float outputs times weight_scale / act_scale",
-    source="specification 002 (matmul_i2s); W2A8 of microsoft/BitNet; numerics: BitNet b1.58 (arXiv:2402.17764)",
+    source="docs/specification.md, section 3.1; W2A8 of microsoft/BitNet; numerics: BitNet b1.58 (arXiv:2402.17764)",
     axes=("M", "N", "K"),
     inputs=(
         Tensor("activations", ("M", "K"), "int8", "quantized activations", rows_apart=True),

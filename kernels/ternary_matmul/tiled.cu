@@ -1,4 +1,4 @@
-/* ternary_matmul, v1: the tiled matmul_i2s of specification 002, for any M, N, K.
+/* ternary_matmul, v1: the first kernel, in tiles (specification, 3.1), for any M, N, K.
  *
  * Square tiles of TILE x TILE activations and weights, the weights unpacked to a byte each, in shared memory; one output a thread, one pass of
  * the tiles over K. A tile of 2 * TILE^2 bytes serves TILE^3 multiply-adds. Every weight is unpacked once for each TILE rows of activations, and

@@ -94,7 +94,7 @@ def ternary_quantize(
     shorter; None leaves it to the device (128 on the CPU, block_for on the GPU). `packed` packs the codes, four a byte, in the same pass,
     into `format`: "i2_s_x86", or, on the GPU only, "row16" or "tq2_0" (whose block is 256). `out`, if given, is an earlier result of the
     same kind and shape: its arrays are filled again. `device` is "cpu" or "cuda"; `variant` forces one of its kernels. Source:
-    specification 001, with exact comparisons; layouts: kernels/formats.
+    specification, 2.1; layouts: kernels/formats.
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
     `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device, its kernel for `format` or `variant` is not there,

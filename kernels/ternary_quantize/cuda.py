@@ -17,7 +17,7 @@ KEYS = (replace(CODES, device=DEVICE), replace(PACKED, device=DEVICE), ROW16, TQ
 BLOCKS = (32, 64, 128, 256)
 """What the tuned kernels exist for."""
 SPECIFIED: Mapping[tuple[int, int], int] = {(8, 6): 256, (8, 9): 256, (8, 0): 128, (8, 7): 128, (7, 5): 64, (7, 0): 64}
-"""Block by compute capability (specification 001, get_optimal_block_size); 32 for every other."""
+"""Block by compute capability (specification, 2.3); 32 for every other."""
 
 _THREADS = 256
 _TILE = 512
@@ -28,7 +28,7 @@ _SUFFIX = {"none": "int8", "i2_s_x86": "i2s", "row16": "row16", "tq2_0": "tq2_0"
 
 
 def block_for(capability: tuple[int, int], n: int) -> int:
-    """The block for `n` values on a device, where the caller names none, as specification 001 chooses it.
+    """The block for `n` values on a device, where the caller names none, as the specification, 2.3, has it.
 
     Speed gives no reason to deviate from it: on an H200 every block runs at the same rate (tuned.cu), and 32, which the specification
     takes there, costs 2 percent more time than 256, for the scales alone. So what decides is what a caller wants of the codes: a scale
@@ -163,6 +163,7 @@ def _variants(key: KernelKey) -> tuple[Variant, ...]:
             partial(_tuned, format),
             constraints=only or (OneOf("block", BLOCKS),),
             alignment=16,
+            rank=1,
         ),
     )
     if only:

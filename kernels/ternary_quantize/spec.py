@@ -63,7 +63,7 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
 OP = Op(
     name="ternary_quantize",
     summary="per block: scale = max(absmax, 1e-8), q = (x > scale / 2) - (x < -scale / 2)",
-    source="specification 001 (block quantization), with exact comparisons in place of its product with 1 / scale",
+    source="docs/specification.md, section 2.1; comparisons in place of a product with 1 / scale: section 8",
     axes=("n", "block"),
     inputs=(Tensor("x", ("n",), "float32", "values; each `block` consecutive ones share a scale, the last perhaps fewer", Values.FINITE),),
     outputs=(

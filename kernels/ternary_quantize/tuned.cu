@@ -2,7 +2,7 @@
  *
  *     scale = max(absmax, 1e-8f);  q = (x > 0.5f * scale) - (x < -0.5f * scale)
  *
- * v1 (v1.cu)   the algorithm of specification 001: a thread an element, the maximum through shared memory. Eight barriers for 256 elements,
+ * v1 (v1.cu)   the first algorithm (specification, 2.2): a thread an element, the maximum through shared memory. Eight barriers for 256 elements,
  *              4-byte loads, and packed output takes a second pass over x.
  * tuned        a warp takes 512 consecutive floats in a step, four float4 a lane, all loaded before the first is used. Lane l has the
  *              floats 4 * (l % 8) .. + 3 of each quarter (32 floats) of the 128 that its 8 lanes share:

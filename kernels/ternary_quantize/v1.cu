@@ -2,13 +2,13 @@
  *
  *     scale = max(absmax, 1e-8f);  q = (x > 0.5f * scale) - (x < -0.5f * scale)
  *
- * v1           the first kernel of specification 001: the maximum is reduced through shared memory by a tree, barrier by barrier. A thread
- *              block takes as many whole quantization blocks as its 256 threads have elements for, or walks over one larger one. What is
- *              made correct: an element belongs to its block's own threads (there a thread block may cut through a block), the tree
- *              admits blocks that are no power of two, all threads write codes (there one does), and codes come from comparisons, not
+ * v1           the first kernel (specification, 2.2): the maximum is reduced through shared memory by a tree, barrier by barrier. A thread
+ *              block takes as many whole quantization blocks as its 256 threads have elements for, or walks over one larger one. Decided
+ *              otherwise (specification, 8): an element belongs to its block's own threads, no thread block cuts through a block; the tree
+ *              admits blocks that are no power of two; all threads write codes, not one of them; and codes come from comparisons, not
  *              from a product with 1 / scale, which rounds.
- * v1_warp      its second kernel: the maximum by warp shuffles, no barrier for blocks that a warp takes alone (up to 1024), one per 8
- *              warps' maxima for larger ones (there only the first warp's maximum counts).
+ * v1_warp      the second kernel: the maximum by warp shuffles, no barrier for blocks that a warp takes alone (up to 1024), one per 8
+ *              warps' maxima for larger ones, where every warp's maximum counts.
  * split_*      blocks of more than 8192, down to one for the whole tensor: v1 and v1_warp leave each of them to one thread block. Here one
  *              pass takes the maxima of pieces of 8192 and joins them in the scales by atomicMax (a maximum is the same in any order, so
  *              the result is too), a second one, over the same pieces, writes the codes. A third, before both, sets the scales to 1e-8.

@@ -54,4 +54,4 @@ def with_receipt(
     outputs = dispatch.outputs_for(OP, axes, key, {}, {})
     receipt = dispatch.run(OP, dispatch.select(key, axes, variant), {"packed": flat}, outputs, axes, 1)
     scales = outputs["scales"]
-    return outputs["codes"], form.check_scale(OP.name, scales if form.scale_per == "block" else scales[0, 0], (N, K)), receipt
+    return outputs["codes"], form.check_scale(OP.name, scales if form.scale_per != "tensor" else scales[0, 0], (N, K)), receipt

@@ -22,7 +22,7 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
     form, scales = FORMATS[format], inputs["scales"]
-    return {"packed": form.pack(inputs["packed"], scales if form.scale_per == "block" else scales[0, 0], tail="error")}
+    return {"packed": form.pack(inputs["packed"], scales if form.scale_per != "tensor" else scales[0, 0], tail="error")}
 
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:

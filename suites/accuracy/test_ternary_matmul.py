@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tritmark.harness import providers
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.kernels import FORMATS, PackedWeights, cpu, pack_weights, ternary_matmul
+from tritmark.kernels import FORMATS, PROVIDER, PackedWeights, QuantizedLinear, cpu, pack_weights, register, ternary_matmul
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -71,6 +73,55 @@ def test_every_format_with_one_scale_is_taken(format):
     assert np.array_equal(out, _float_rule(activations.astype(np.int64) @ codes.T.astype(np.int64), weight_scale, act_scale))
 
 
+def test_weights_are_repacked_where_no_kernel_reads_their_format_and_the_receipt_says_so():
+    activations, codes, weight_scale, act_scale = _data((3, 64, 256), 3)
+    weights = pack_weights(codes, weight_scale, format="i2_s_arm")
+    _, receipt = with_receipt(activations, weights, act_scale=act_scale)
+    assert receipt.kernel.startswith("cpu/ternary_matmul/tile64/float32/")
+    assert receipt.note == "computed from tile64, repacked from i2_s_arm"
+    assert weights.packed_as("tile64") is weights.packed_as("tile64")
+    assert np.array_equal(weights.packed_as("tile64"), pack_weights(codes, weight_scale, format="tile64").data)
+    assert with_receipt(activations, pack_weights(codes, weight_scale), act_scale=act_scale)[1].note == ""
+
+
+def test_a_kernel_that_reads_the_weights_format_is_taken_before_any_other(monkeypatch):
+    """Also if it is of a lower tier; a forced variant is looked for in each format that holds the same."""
+    monkeypatch.setattr(providers, "_LOADED", [])
+    monkeypatch.delenv(cpu.FORCE, raising=False)
+    activations, codes, weight_scale, act_scale = _data((3, 64, 256), 3)
+    expected = ternary_matmul(activations, pack_weights(codes, weight_scale), act_scale=act_scale)
+
+    def bind(inputs, outputs, axes, threads):
+        codes, scale = FORMATS["i2_s_arm"].unpack(inputs["weights"], (axes["N"], axes["K"]))
+        tiles = FORMATS["tile64"].pack(codes, scale)
+        return scalar.bind({**inputs, "weights": tiles}, outputs, axes, threads)
+
+    scalar = next(each for each in PROVIDER.variants if each.id == "cpu/ternary_matmul/tile64/float32/scalar")
+    register(replace(scalar, key=replace(scalar.key, format="i2_s_arm"), name="mine", bind=bind))
+    weights = pack_weights(codes, weight_scale, format="i2_s_arm")
+    out, receipt = with_receipt(activations, weights, act_scale=act_scale)
+    assert np.array_equal(out, expected)
+    assert (receipt.kernel, receipt.note) == ("cpu/ternary_matmul/i2_s_arm/float32/mine", "")
+    assert (
+        with_receipt(activations, weights, act_scale=act_scale, variant="scalar")[1].note == "computed from tile64, repacked from i2_s_arm"
+    )
+    layer = QuantizedLinear(weights)
+    layer(np.ones(256, np.float32))
+    assert (layer.receipt.kernel, layer.receipt.note) == ("cpu/ternary_matmul/i2_s_arm/float32/mine", "")
+    with pytest.raises(NoCompatibleKernelError) as caught:
+        with_receipt(activations, weights, act_scale=act_scale, variant="neon")
+    assert {name.partition("/")[0] for name, _ in caught.value.candidates} == {"i2_s_arm", "tile64"}
+    assert pack_weights(codes, weight_scale).format == "tile64"
+
+
+def test_a_format_that_cannot_hold_the_weights_is_refused():
+    weights = pack_weights(np.ones((2, 6), np.int8), 1.0)
+    with pytest.raises(InvalidArgumentError, match="i2_s_x86_r4 has no room for weights of shape"):
+        weights.packed_as("i2_s_x86_r4")
+    with pytest.raises(InvalidArgumentError, match="tile64 has one scale, tq2_0 a scale for each group of 256"):
+        weights.packed_as("tq2_0")
+
+
 def test_one_row_may_come_flat_and_out_is_filled():
     activations, codes, weight_scale, _ = _data((1, 70, 130), 4)
     weights = pack_weights(codes, weight_scale)
@@ -93,7 +144,7 @@ def test_weights_refuse_a_variant_that_cannot_take_them(format, variant):
 
 def test_block_scales_are_refused_with_the_reason():
     codes = np.ones((2, 256), np.int8)
-    with pytest.raises(NoCompatibleKernelError, match="scale for each block"):
+    with pytest.raises(NoCompatibleKernelError, match="tq2_0 has a scale for each group of 256, tile64 one scale"):
         ternary_matmul(np.ones((1, 256), np.int8), pack_weights(codes, np.ones((2, 1), np.float32), format="tq2_0"))
 
 
@@ -101,7 +152,7 @@ def test_an_unknown_variant_lists_every_candidate():
     weights = pack_weights(np.ones((2, 8), np.int8), 1.0)
     with pytest.raises(NoCompatibleKernelError) as caught:
         ternary_matmul(np.ones((1, 8), np.int8), weights, variant="neon")
-    assert [name for name, _ in caught.value.candidates] == [isa.name for isa in cpu.KERNELS["ternary_matmul"]]
+    assert [name for name, _ in caught.value.candidates] == [f"tile64/{isa.name}" for isa in cpu.KERNELS["ternary_matmul"]]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tritmark.harness.candidate.check import planned
 from tritmark.harness.candidate.command import check, new
 from tritmark.harness.candidate.new import KINDS, templates, write
 from tritmark.harness.candidate.opening import open_candidate
-from tritmark.harness.errors import RegistrationError, TritmarkError, UsageError
+from tritmark.harness.errors import TritmarkError, UsageError
 from tritmark.harness.providers import VARIANTS, load
 from tritmark.harness.record import Record, Status
 from tritmark.harness.spec import Variant
@@ -203,7 +203,7 @@ def _mine() -> list[Variant]:
     variant = next(each for each in INSTALLED.registry.variants if each.key.device == "cpu")
     from dataclasses import replace
 
-    return [replace(variant, name="of-another-package")]
+    return [replace(variant, name="of-another-package", rank=variant.rank - 1)]
 
 
 LIST = _mine()
@@ -225,22 +225,19 @@ def test_variants_of_other_packages_are_registered(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ("no_such_module:x", "entry point 'p0' of tritmark.variants (no_such_module:x) cannot be loaded: ModuleNotFoundError"),
-        ("json:dumps", "cannot be loaded: TypeError"),
+        ("no_such_module:x", "entry point 'p0' of tritmark.variants (no_such_module:x) is left out: ModuleNotFoundError"),
+        ("json:dumps", "is left out: TypeError"),
         ("json:__name__", "gives 'json'; legal: a sequence of tritmark.harness.spec.Variant"),
+        (f"{__name__}:CLASHING", "is registered already"),
     ],
 )
-def test_variants_that_cannot_be_loaded_are_told(monkeypatch: pytest.MonkeyPatch, value: str, told: str) -> None:
-    _points(monkeypatch, value)
-    with pytest.raises(UsageError) as caught:
-        load()
-    assert told in str(caught.value)
-
-
-def test_variants_that_clash_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    _points(monkeypatch, f"{__name__}:CLASHING")
-    with pytest.raises(RegistrationError, match="is registered already"):
-        load()
+def test_variants_that_cannot_be_taken_are_told_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch, value: str, told: str) -> None:
+    _points(monkeypatch, value, f"{__name__}:LIST")
+    installed = load()
+    (problem,) = installed.problems
+    assert told in str(problem)
+    assert problem.traceback.startswith("Traceback")
+    assert any(variant.name == "of-another-package" for variant in installed.registry.variants)
 
 
 # --- some dimensions, and --strict -------------------------------------------------------------------------------------------------------

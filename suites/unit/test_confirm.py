@@ -108,6 +108,30 @@ def test_work_that_others_do_while_the_process_waits_is_in_the_time(monkeypatch:
     assert "guard clock" in faults[0]
 
 
+@pytest.mark.parametrize(
+    ("threads", "waited", "proof"),
+    [(2, 0, True), (2, 1, True), (2, 2, False), (2, 4, False), (1, 4, True)],
+    ids=["alone", "beside one a core", "beside two", "beside four", "one thread"],
+)
+def test_cpu_time_of_threads_that_wait_for_each_other_proves_nothing_in_a_crowd(
+    monkeypatch: pytest.MonkeyPatch, threads: int, waited: int, proof: bool
+) -> None:
+    """`waited`: how many times as long as they ran they had no core. A thread spins while it waits for another that has none."""
+    call_ns = 1_000_000
+
+    def taken(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1) -> tuple[int, Account]:
+        ran = 10 * rounds * calls * call_ns
+        each = {str(nth): ran for nth in range(threads)}
+        return ran, Account(ran * threads, each, dict.fromkeys(each, ran * waited))
+
+    monkeypatch.setattr("tritmark.harness.validate.confirm._timed", taken)
+    monkeypatch.setattr("tritmark.harness.validate.confirm._DOUBT_NS", 0)
+    monkeypatch.setattr(Meanwhile, "crowded", lambda self, threads: True)
+    faults, doubts = lap_faults(lambda temperature, rounds, calls: None, call_ns, 1, threads, os.getpid())
+    assert bool(faults) is proof
+    assert bool(doubts) is not proof
+
+
 def test_an_absurd_claim_makes_no_lap_of_hours() -> None:
     made = 0
 

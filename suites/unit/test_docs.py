@@ -284,6 +284,69 @@ def test_the_page_on_records_is_what_the_code_says() -> None:
     assert generate.page(text) == text
 
 
+SPECIFICATION = ROOT / "docs" / "specification.md"
+THIS = str(Path(__file__).relative_to(ROOT))
+ROOMS = ("harness", "kernels", "cython_ext", "suites", "docs")
+WRITTEN = {".py", ".pyx", ".pxi", ".c", ".h", ".cpp", ".cu", ".cuh", ".toml", ".md", ".html"}
+_CITED = re.compile(r"\bspecification(?:\.md)?,\s+(?:[*#]\s+)?(?:section\s+)?(\d+(?:\.\d+)?)", re.IGNORECASE)
+_NUMBERED = re.compile(r"\b(?:specification|document|spec)s?\s+(?:[*#]\s+)?\d{2,}", re.IGNORECASE)
+
+
+def cited(text: str) -> list[str]:
+    """The sections of docs/specification.md that the text cites; a comment may break its line within a citation."""
+    return _CITED.findall(text)
+
+
+@pytest.fixture(scope="module")
+def written() -> dict[str, str]:
+    """Every text of the project, by its path."""
+    paths = [*PAGES, *(path for room in ROOMS for path in (ROOT / room).rglob("*") if path.suffix in WRITTEN)]
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def test_cited_sections_exist(written: dict[str, str]) -> None:
+    sections = re.findall(r"^##+ (\d+(?:\.\d+)?) \S", SPECIFICATION.read_text(), re.MULTILINE)
+    assert len(sections) == len(set(sections))
+    missing = {path: found for path, text in written.items() if path != THIS and (found := set(cited(text)) - set(sections))}
+    assert missing == {}
+    assert len([path for path, text in written.items() if cited(text)]) > 20, "citations are written otherwise now, and none is seen"
+
+
+def test_no_numbered_document_from_elsewhere_is_cited(written: dict[str, str]) -> None:
+    """A reader has this repository and what is published."""
+    assert [path for path, text in written.items() if path != THIS and _NUMBERED.search(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sections"),
+    [
+        ("(specification, 4.2)", ["4.2"]),
+        ("as the specification, 2.3, has it", ["2.3"]),
+        ("docs/specification.md, section 3.3; IEEE 754-2019, 5.4.2", ["3.3"]),
+        (" * first (specification,\n * 1.2), then", ["1.2"]),
+        ("technical specifications, 12 of them", []),
+    ],
+)
+def test_citations_are_recognized(text: str, sections: list[str]) -> None:
+    assert cited(text) == sections
+    assert _NUMBERED.search(text) is None
+
+
+@pytest.mark.parametrize("text", ["(specification 001)", "Specification 002 lets", "the specification\n * 000, section 1.1", "document 03"])
+def test_numbered_documents_are_recognized(text: str) -> None:
+    assert _NUMBERED.search(text)
+
+
+def test_the_specification_names_files_that_are_there() -> None:
+    named = [
+        each
+        for each in re.findall(r"`([^`\s]+)`", SPECIFICATION.read_text())
+        if each.startswith(tuple(f"{room}/" for room in (*ROOMS, "results")))
+    ]
+    assert [each for each in named if not (ROOT / each).exists()] == []
+    assert len(named) > 50
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

@@ -37,7 +37,7 @@ def ternary(shape: Shape, seed: int = 0) -> Codes:
 def scale_for(form: Format, shape: Shape, seed: int = 0) -> Any:
     if form.scale_per == "tensor":
         return np.float32(np.random.default_rng(seed).random())
-    exact_in_float16 = np.random.default_rng(seed).integers(-2048, 2048, (shape[0], shape[1] // form.block)) / 64
+    exact_in_float16 = np.random.default_rng(seed).integers(-2048, 2048, form.scale_shape(shape)) / 64
     return exact_in_float16.astype(np.float32)
 
 
@@ -99,13 +99,25 @@ def test_bits_per_weight_count_scales_and_padding() -> None:
     assert FORMATS["row16"].bits_per_weight((3, 65)) == 8 * (3 * 32 + 64) / 195
 
 
+def test_a_format_says_whose_weights_share_a_scale() -> None:
+    tile64, tq2 = FORMATS["tile64"], FORMATS["tq2_0"]
+    assert (tile64.scale_shape((3, 512)), tq2.scale_shape((3, 512))) == ((), (3, 2))
+    assert dataclasses.replace(tile64, scale_per="row").scale_shape((3, 512)) == (3,)
+    assert tile64.refusal(FORMATS["i2_s_x86"], (5, 7)) is None
+    assert FORMATS["i2_s_x86"].refusal(tile64, (5, 7)) == "i2_s_x86 has no room for weights of shape (5, 7)"
+    assert tq2.refusal(tile64, (1, 256)) == "tile64 has one scale, tq2_0 a scale for each group of 256"
+    assert (
+        tile64.refusal(dataclasses.replace(tile64, name="four", codes=(-2, -1, 0, 1)), (1, 1)) == "four has codes that tile64 cannot store"
+    )
+
+
 def test_block_and_scale_of_each_format() -> None:
     assert {name: (form.block, form.scale_per) for name, form in FORMATS.items()} == {
         "i2_s_x86": (128, "tensor"),
         "i2_s_arm": (64, "tensor"),
         "i2_s_x86_r4": (4, "tensor"),
-        "tq1_0": (256, "block"),
-        "tq2_0": (256, "block"),
+        "tq1_0": (256, "group"),
+        "tq2_0": (256, "group"),
         "tile64": (256, "tensor"),
         "row16": (16, "tensor"),
     }

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.metadata import EntryPoint
+from threading import Barrier, Thread
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tritmark import kernels
 from tritmark.harness import providers
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError, UsageError
 from tritmark.harness.providers import GROUP, Installed, load
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import Device, KernelKey, MaxSize, MinSize, MultipleOf, Provider, Tier, Variant
+from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, MaxSize, MinSize, MultipleOf, Provider, Tier, Variant
+from tritmark.kernels import PROVIDER, i2s_quantize
 from tritmark.kernels.cpu import DEVICE as CPU
 from tritmark.kernels.cpu import FORCE, ISAS, Isa
 
@@ -70,7 +74,7 @@ def test_constraints_say_why(constraint: Any, n: int, why: str | None) -> None:
 
 def test_a_refusal_lists_every_candidate_and_why() -> None:
     registry = Registry(
-        [device(features=set())], [variant("a", features=frozenset({"x", "y"})), variant("b", constraints=(MaxSize("n", 5),))]
+        [device(features=set())], [variant("a", features=frozenset({"x", "y"})), variant("b", rank=1, constraints=(MaxSize("n", 5),))]
     )
     with pytest.raises(NoCompatibleKernelError) as caught:
         registry.select_best(KEY, AXES)
@@ -94,17 +98,61 @@ def test_a_forced_variant_is_the_only_one() -> None:
         registry.select_best(KEY, AXES, "none such")
 
 
-def test_two_of_the_same_tier_are_ambiguous() -> None:
-    registry = Registry([device()], [variant("a"), variant("b")])
-    with pytest.raises(AmbiguousKernelError, match="a, b are all of tier BASELINE and rank 0"):
-        registry.select_best(KEY, AXES)
+def test_what_nothing_decides_between_is_refused_when_it_is_registered() -> None:
+    registry = Registry([device()], [variant("a"), variant("b", rank=1)])
+    before = registry.version
+    with pytest.raises(AmbiguousKernelError, match="none/float32/c and a are both of tier BASELINE and rank 0; give one another rank"):
+        registry.register(variant("d", rank=2), variant("c"))
+    assert [each.name for each in registry.variants] == ["a", "b"]  # all or none
+    assert registry.version == before
+    with pytest.raises(AmbiguousKernelError):
+        registry.register(variant("c", rank=2), variant("d", rank=2))
+    listed = Registry([device()], [variant("a"), variant("b")], selects=False)
+    assert [each.name for each in listed.variants] == ["a", "b"]
 
 
 def test_rank_decides_within_a_tier_and_only_there() -> None:
     variants = [variant("a", rank=2), variant("b", rank=1), variant("c", Tier.REFERENCE, rank=3)]
     assert Registry([device()], variants).select_best(KEY, AXES).name == "a"
-    with pytest.raises(AmbiguousKernelError, match="a, d are all of tier BASELINE and rank 2"):
-        Registry([device()], [*variants, variant("d", rank=2)]).select_best(KEY, AXES)
+
+
+def test_a_candidate_is_taken_by_its_name_alone() -> None:
+    registry = Registry([device()], [variant("a", Tier.CANDIDATE), variant("b", Tier.CANDIDATE), variant("plain", Tier.REFERENCE)])
+    assert registry.select_best(KEY, AXES).name == "plain"
+    assert registry.select_best(KEY, AXES, "b").name == "b"
+    with pytest.raises(NoCompatibleKernelError, match="a: it is under judgement, and taken only by its name"):
+        Registry([device()], [variant("a", Tier.CANDIDATE)]).select_best(KEY, AXES)
+
+
+def test_what_is_registered_takes_effect_at_once_from_any_thread() -> None:
+    """16 threads register and select at the same time: each sees its own at once, nothing is lost, and the best is the best of all."""
+    registry = Registry([device()], [variant("first")])
+    each, threads = 50, 16
+    wrong: list[str] = []
+    together = Barrier(threads)
+
+    def work(number: int) -> None:
+        together.wait()
+        for nth in range(each):
+            mine = variant(f"t{number}-{nth}", Tier.OPTIMIZED, rank=number + threads * nth)
+            registry.register(mine)
+            best = registry.select_best(KEY, AXES)
+            if best.rank < mine.rank or registry.select_best(KEY, AXES, mine.name) is not mine:
+                wrong.append(mine.name)
+            try:
+                registry.register(mine)
+                wrong.append(f"{mine.name} twice")
+            except RegistrationError:
+                pass
+
+    workers = [Thread(target=work, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+    assert len(registry.variants) == 1 + each * threads
+    assert registry.select_best(KEY, AXES).rank == threads * each - 1
 
 
 LADDER = {
@@ -168,17 +216,37 @@ def test_what_two_providers_bring_must_not_clash() -> None:
         Installed({"one": provider(devices=(device(),), variants=(variant("a"),))})
 
 
+BROKEN = [
+    (("b", "no_such_module:thing"), "entry point 'b' of tritmark.providers (no_such_module:thing) is left out: ModuleNotFoundError"),
+    (("b", "json:no_such_thing"), "is left out: AttributeError"),
+    (("b", "json:dumps"), "it is a function; legal: a tritmark.harness.spec.Provider"),
+    (("a", "tritmark.kernels:OPS"), "two packages call their provider 'a'"),
+    (("b", "tritmark.kernels:PROVIDER"), "provider b: op 'i2s_quantize' is registered already"),
+]
+
+
+@pytest.mark.parametrize(("point", "told"), BROKEN)
+def test_a_package_that_cannot_be_taken_is_told_and_the_rest_goes_on(
+    monkeypatch: pytest.MonkeyPatch, point: tuple[str, str], told: str
+) -> None:
+    found = [EntryPoint("a", "tritmark.kernels:PROVIDER", GROUP), EntryPoint(*point, GROUP)]
+    monkeypatch.setattr(providers, "entry_points", lambda group: found if group == GROUP else [])
+    installed = load()
+    assert len(installed.registry.variants) == len(PROVIDER.variants)
+    (problem,) = installed.problems
+    assert told in str(problem)
+    assert problem.traceback.startswith("Traceback")
+
+
 @pytest.mark.parametrize(
     ("points", "told"),
     [
         ([], "is tritmark installed"),
-        ([("a", "no_such_module:thing")], "provider 'a' (no_such_module:thing) cannot be loaded: ModuleNotFoundError"),
-        ([("a", "json:no_such_thing")], "cannot be loaded: AttributeError"),
-        ([("a", "json:dumps")], "is a function; legal: a tritmark.harness.spec.Provider"),
-        ([("a", "tritmark.kernels:PROVIDER"), ("a", "tritmark.kernels:OPS")], "two packages call their provider 'a'"),
+        ([("a", "no_such_module:thing"), ("b", "json:dumps")], "ModuleNotFoundError"),
+        ([("b", "json:dumps")], "function"),
     ],
 )
-def test_providers_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, points: list[tuple[str, str]], told: str) -> None:
+def test_without_any_provider_nothing_goes_on(monkeypatch: pytest.MonkeyPatch, points: list[tuple[str, str]], told: str) -> None:
     found = [EntryPoint(name, value, GROUP) for name, value in points]
     monkeypatch.setattr(providers, "entry_points", lambda group: found)
     with pytest.raises(UsageError) as caught:
@@ -237,10 +305,41 @@ def test_a_missing_device_refuses_with_its_own_words_and_is_not_asked_for_anythi
     why = "no npu; next: plug one in"
     npu = replace(device("npu"), features=never, missing=lambda: why, forced=lambda: "small")
     key = replace(KEY, device="npu")
-    registry = Registry([device(), npu], [variant("plain"), variant("small", key=key), variant("large", key=key)])
+    registry = Registry([device(), npu], [variant("plain"), variant("small", key=key), variant("large", key=key, rank=1)])
     assert registry.candidates(key, AXES) == [(registry.variants[1], why), (registry.variants[2], why)]
     assert not registry.has_kernel_for("npu", "add", "none", "float32", AXES)
     with pytest.raises(NoCompatibleKernelError) as caught:
         registry.select_best(key, AXES)
     assert caught.value.candidates == (("small", why), ("large", why))
     assert registry.select_best(KEY, AXES).name == "plain"
+
+
+def test_what_is_registered_is_taken_by_public_functions_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "_LOADED", [])
+    x = np.linspace(-2, 2, 40, dtype=np.float32)
+    expected = i2s_quantize(x, 1.0)  # selected before, and remembered
+    scalar = next(each for each in PROVIDER.variants if each.id == "cpu/i2s_quantize/none/int8/scalar")
+    bound: list[str] = []
+
+    def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+        bound.append("mine")
+        return scalar.bind(inputs, outputs, axes, threads)
+
+    mine = replace(scalar, name="mine", tier=Tier.EXTREMELY_OPTIMIZED, rank=1 << 20, bind=bind)
+    monkeypatch.delenv(FORCE, raising=False)
+    kernels.register(mine)
+    np.testing.assert_array_equal(i2s_quantize(x, 1.0), expected)
+    assert bound == ["mine"]
+    with pytest.raises(RegistrationError, match="no provider brings the op 'dream'"):
+        kernels.register(replace(mine, key=replace(mine.key, op="dream")))
+
+
+def test_formats_of_other_packages_stand_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "_LOADED", [])
+    theirs = replace(kernels.FORMATS["tile64"], name="theirs")
+    found = [EntryPoint("a", "tritmark.kernels:PROVIDER", GROUP), EntryPoint("b", f"{__name__}:BRINGS_A_FORMAT", GROUP)]
+    monkeypatch.setitem(globals(), "BRINGS_A_FORMAT", provider(formats={"theirs": theirs}))
+    monkeypatch.setattr(providers, "entry_points", lambda group: found if group == GROUP else [])
+    assert list(kernels.FORMATS)[-1] == "theirs"
+    codes = np.ones((3, 5), np.int8)
+    assert kernels.pack_weights(codes, 1.0, format="theirs").format == "theirs"
