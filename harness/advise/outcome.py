@@ -42,13 +42,13 @@ def follow_up(earlier: Record, record: Record) -> tuple[LedgerEntry, ...]:
     """What came of the promises of the rule that `record` addresses, as `earlier` held them, for each Run that both have on one machine."""
     if not record.addresses or earlier.machine.id != record.machine.id:
         return ()
-    after = {_place(run): run for run in record.runs if run.performance.hot is not None and run.passed}
+    after = {run.place: run for run in record.runs if run.performance.hot is not None and run.passed}
     before = {run.id: run for run in earlier.runs}
     promised = [each for each in advise(earlier) if each.rule == record.addresses]
     return tuple(
-        later(earlier, proposal, before[proposal.run], record, after[_place(before[proposal.run])])
+        later(earlier, proposal, before[proposal.run], record, after[before[proposal.run].place])
         for proposal in promised
-        if _place(before[proposal.run]) in after
+        if before[proposal.run].place in after
     )
 
 
@@ -92,10 +92,6 @@ def _outcome(record: Record, proposal: Proposal, before: Run, after: str, found:
         measured=found,
         change=change,
     )
-
-
-def _place(run: Run) -> tuple[str, str, int]:
-    return run.kernel, run.workload.id, run.threads
 
 
 def _hot(run: Run) -> Footing:

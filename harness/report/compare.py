@@ -91,8 +91,8 @@ def compare(now: Record, before: Record) -> RecordComparison:
             f"the baseline was measured on another machine ({before.machine.cpu}, id {before.machine.id}; here {now.machine.cpu}, id "
             f"{now.machine.id}), and times of two machines do not compare: measure both on one"
         )
-    old = {_key(run): run for run in groups.sound(before)}
-    new = {_key(run): run for run in groups.sound(now)}
+    old = {run.place: run for run in groups.sound(before)}
+    new = {run.place: run for run in groups.sound(now)}
     found: list[tuple[Run, str, Footing, Footing, Ratio]] = []
     other = 0
     for key, run in new.items():
@@ -103,10 +103,6 @@ def compare(now: Record, before: Record) -> RecordComparison:
         other += not both
     pairs = tuple(Pair(*each, _change(each[-1])) for each in found)
     return RecordComparison("", pairs, len(new.keys() - old.keys()), len(old.keys() - new.keys()), other)
-
-
-def _key(run: Run) -> tuple[str, str, int]:
-    return run.kernel, run.workload.id, run.threads
 
 
 def _device(run: Run) -> str:
