@@ -51,7 +51,7 @@ def layout_offset(layout: str, itemsize: int) -> int:
     return 0 if layout == "aligned" else itemsize
 
 
-class Guarded:
+class GuardedArray:
     """One array between two canary zones.
 
     `shape` and `dtype` are the array's. `offset` is how many bytes past a multiple of `alignment` it begins. `gap` is how many bytes of

@@ -17,7 +17,7 @@ from tritmark.harness.validate.cases import Case, is_array
 from tritmark.harness.validate.compare import Expected, compare, is_float
 from tritmark.harness.validate.evidence import LaunchEvidence
 from tritmark.harness.validate.families import KINDS, forbidden
-from tritmark.harness.validate.guards import ALIGNMENT, Guarded
+from tritmark.harness.validate.guards import ALIGNMENT, GuardedArray
 from tritmark.harness.validate.placement import Placement
 from tritmark.harness.validate.same import same
 from tritmark.harness.worker.remote import RemoteLaunch, RemoteMemory, SharedMemory
@@ -64,7 +64,7 @@ class Tally:
     """For each output the wrong elements that still held their poison in the last case, as flat indices."""
     evidence: LaunchEvidence = field(default_factory=LaunchEvidence)
 
-    def add(self, expected: Expected, guarded: Guarded) -> None:
+    def add(self, expected: Expected, guarded: GuardedArray) -> None:
         result = compare(expected, guarded.array)
         self.elements += guarded.array.size
         self.mismatches += result.wrong.size
@@ -154,7 +154,7 @@ class Trial:
         """What the launch said about the last run."""
         self.refill(case)
 
-    def _guard(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Guarded:
+    def _guard(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> GuardedArray:
         placement, least = self._setting.placement, self._setting.variant.alignment
         offset = placement.offset(name, dtype.itemsize, least)
         gap = placement.gap(name, dtype.itemsize, least) if len(shape) == 2 else 0
@@ -163,7 +163,7 @@ class Trial:
         # What lies flush at a page begins wherever its size has it, and must be a whole number of steps long.
         span = gap * (shape[0] - 1) + math.prod(shape) * dtype.itemsize if shape else dtype.itemsize
         flush = placement.flush and span % max(least, dtype.itemsize) == 0
-        return Guarded(
+        return GuardedArray(
             shape,
             dtype,
             seed=sum(self._seed),

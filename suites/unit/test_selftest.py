@@ -25,7 +25,7 @@ from tritmark.harness.selftest.stand_in import FaultPlan, variant
 from tritmark.harness.spec import Harmless, KernelKey, Workload
 from tritmark.harness.validate.accuracy import Judged, judge
 from tritmark.harness.validate.cases import Material
-from tritmark.harness.validate.guards import Guarded
+from tritmark.harness.validate.guards import GuardedArray
 from tritmark.harness.validate.trial import Tally, Trial
 from tritmark.kernels import OPS
 from tritmark.kernels.faults import FAULTS
@@ -133,7 +133,7 @@ WEAK: dict[str, tuple[Any, dict[tuple[Any, str], Any], set[str]]] = {
     "one set of data": (first_data_only, {}, {"the first result ever, kept", "the result before this one"}),
     "no zones": (
         judge,
-        {(Guarded, "broken"): lambda self: ""},
+        {(GuardedArray, "broken"): lambda self: ""},
         {"output q: one element too many", "output q: one element before the first"},
     ),
     "no NaN": (judge, {(Trial, "run_nonfinite"): lambda *_: None}, {"NaN and infinity not told", "NaN or infinity told one index late"}),
