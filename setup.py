@@ -24,8 +24,8 @@ HEADERS = sorted(str(path) for pattern in ("*.h", "*.pxi") for path in ROOM.rglo
 
 
 def extension(pyx: Path) -> Extension:
-    """The module of one .pyx; its C files lie in src/<name>/."""
-    sources = sorted(str(path) for path in (ROOM / "src" / pyx.stem).glob("*.c"))
+    """The module of one .pyx; its C files lie in src/<name>/ and below."""
+    sources = sorted(str(path) for path in (ROOM / "src" / pyx.stem).rglob("*.c"))
     return Extension(
         f"tritmark.cython_ext.{pyx.stem}",
         [str(pyx), *sources],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 
 class TritmarkError(Exception):
@@ -105,21 +106,49 @@ class InsufficientMemoryError(DeviceError, MemoryError):
         super().__init__(f"{what} needs {required} bytes of device memory and {available} are available", next_step=next_step)
 
 
-class WorkerError(TritmarkError, RuntimeError):
-    """The process in which a candidate ran did not survive, or did not answer. `kind` is "crash", "hang", "memory" or "protocol"; `log` the
-    end of what it printed."""
+class Failure(StrEnum):
+    """What ended a call of a candidate."""
 
-    def __init__(self, kind: str, found: str, log: str = "") -> None:
+    CRASH = "crash"
+    """A signal ended its process."""
+    EXIT = "exit"
+    """Its process ended by itself."""
+    HANG = "hang"
+    """It did not return within its time."""
+    MEMORY = "memory"
+    """It took more memory than allowed, or asked for it."""
+    PROTOCOL = "protocol"
+    """What came back was no reply, or the connection was closed."""
+    DEVICE = "device"
+    """Its kernel broke on the device."""
+    ERROR = "error"
+    """Any other exception."""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Which failure an exception is, where it was raised."""
+    if isinstance(error, WorkerError | CandidateError):
+        return error.kind
+    if isinstance(error, MemoryError):
+        return Failure.MEMORY
+    return Failure.DEVICE if isinstance(error, DeviceFaultError) else Failure.ERROR
+
+
+class WorkerError(TritmarkError, RuntimeError):
+    """The process in which a candidate ran did not survive, or did not answer. `log` is the end of what it printed."""
+
+    def __init__(self, kind: Failure, found: str, log: str = "") -> None:
         self.kind = kind
         self.log = log
         super().__init__(found)
 
 
 class CandidateError(TritmarkError, RuntimeError):
-    """A candidate raised in its worker. `kind` is the exception's type, `trace` where it came from; the text is `kind: text`."""
+    """A candidate raised in its worker. `name` is the exception's type, `trace` where it came from; the text is `name: text`."""
 
-    def __init__(self, kind: str, text: str, trace: str) -> None:
+    def __init__(self, kind: Failure, name: str, text: str, trace: str) -> None:
         self.kind = kind
+        self.name = name
         self.text = text
         self.trace = trace
-        super().__init__(f"{kind}: {text}")
+        super().__init__(f"{name}: {text}")

@@ -144,8 +144,7 @@ def pids() -> frozenset[int]:
 def _without_judge(task: Task, accuracy: Accuracy) -> Accuracy | Judgement:
     if isinstance(task.on, Draw):
         return accuracy
-    unseen = MemoryUse(status=Status.NOT_RUN, reason=NOT_RIGHT)
-    return Judgement(accuracy, None, unseen, None, NOT_RIGHT, 0.0)
+    return Judgement(accuracy, None, NOT_RIGHT.verdict(MemoryUse), None, NOT_RIGHT, 0.0)
 
 
 def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[Task]]:

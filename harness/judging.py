@@ -9,28 +9,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritmark.harness.advise.code import code_of
-from tritmark.harness.errors import CandidateError, InvalidArgumentError, WorkerError
-from tritmark.harness.record import Accuracy, Code, Cross, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.record import Accuracy, Cause, Code, Cross, Guarded, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
 from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Variant, Workload
 from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.compare import BrokenReferenceError
+from tritmark.harness.validate.guard_names import guard_of, in_order
 from tritmark.harness.validate.memory import bits_per_weight, confirmed_use, watched
+from tritmark.harness.validate.trial import told
 from tritmark.harness.worker import Workers
 
 if TYPE_CHECKING:
     from tritmark.harness.runner import Request
 
-SIMULATED = "simulated: it has no speed"
-NOT_MEASURED = "the suite asks for accuracy only here"
-DRAWN = "accuracy is judged here"
+_Guarded = TypeVar("_Guarded", bound=Guarded)
+_Verdict = TypeVar("_Verdict", bound=Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Why something is NOT RUN. Can be pickled."""
+
+    reason: str
+    cause: Cause | None = None
+
+    @property
+    def slow(self) -> bool:
+        """Whether only figures of speed are left out: a simulator has none, and is judged in all that needs no clock."""
+        return self.cause is Cause.SIMULATOR
+
+    def verdict(self, kind: type[_Verdict]) -> _Verdict:
+        """The verdict of a dimension."""
+        return kind(status=Status.NOT_RUN, reason=self.reason, cause=self.cause)
+
+
+SIMULATED = LeftOut("simulated: it has no speed", Cause.SIMULATOR)
+NOT_MEASURED = LeftOut("the suite asks for accuracy only here", Cause.SUITE)
+DRAWN = LeftOut("accuracy is judged here", Cause.SUITE)
 """Why Runs of drawn cases have nothing but accuracy."""
-NOT_ASKED = "not asked for: "
-FORCED = "the environment allows only "
-NOT_RIGHT = "only a kernel that is right is measured"
+NOT_RIGHT = LeftOut("only a kernel that is right is measured")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +105,19 @@ class Judgement:
     receipt: Receipt | None
     memory: MemoryUse
     code: Code | None
-    left_out: str | None
+    left_out: LeftOut | None
     """Why it is not to be measured."""
     seconds: float
 
     @property
     def whole(self) -> bool:
-        """Whether nothing else will be found: a simulator has no speed, and is compared with peers all the same."""
-        return self.left_out not in {None, SIMULATED}
+        """Whether nothing else will be found: what is simulated is compared with peers all the same."""
+        return self.left_out is not None and not self.left_out.slow
 
     @classmethod
-    def refusing(cls, reason: str) -> Judgement:
+    def refusing(cls, refusal: LeftOut) -> Judgement:
         """That of a variant that is not run."""
-        unseen = MemoryUse(status=Status.NOT_RUN, reason=reason)
-        return cls(Accuracy(status=Status.NOT_RUN, reason=reason), None, unseen, None, reason, 0.0)
+        return cls(refusal.verdict(Accuracy), None, refusal.verdict(MemoryUse), None, refusal, 0.0)
 
 
 class Judging:
@@ -117,12 +137,12 @@ class Judging:
         start = perf_counter()
         accuracy, receipt = self._accuracy(variant)
         left_out = self._left_out(accuracy)
-        unwatched = (left_out if left_out != SIMULATED else None) or unasked("memory", self._listed.dimensions)
-        memory = self._memory(variant) if unwatched is None else MemoryUse(status=Status.NOT_RUN, reason=unwatched)
+        unwatched = (None if left_out is None or left_out.slow else left_out) or unasked("memory", self._listed.dimensions)
+        memory = self._memory(variant) if unwatched is None else unwatched.verdict(MemoryUse)
         code = code_of(variant, receipt) if left_out is None and unasked("performance", self._listed.dimensions) is None else None
         return Judgement(accuracy, receipt, memory, code, left_out, perf_counter() - start)
 
-    def _left_out(self, accuracy: Accuracy) -> str | None:
+    def _left_out(self, accuracy: Accuracy) -> LeftOut | None:
         if not self._listed.workload.measure:
             return NOT_MEASURED
         if self._device.simulated():
@@ -168,7 +188,7 @@ class Judging:
                 bits_per_weight=bits_per_weight(self._op, key, axes, inputs),
             )
         except Exception as error:
-            return MemoryUse(status=Status.ERROR, reason=broke(self._workers, variant, error))
+            return broke(MemoryUse, self._workers, variant, error)
 
 
 def run_id(variant: Variant, workload: Workload) -> str:
@@ -182,23 +202,29 @@ def threads_of(device: Device, asked: int | None) -> int:
     return (asked if device.memory is None else None) or device.cores()
 
 
-def unasked(dimension: str, dimensions: frozenset[str]) -> str | None:
+def unasked(dimension: str, dimensions: frozenset[str]) -> LeftOut | None:
     """Why a dimension is not judged, or None where it was asked for."""
-    return None if dimension in dimensions else NOT_ASKED + " ".join(f"--dimension {each}" for each in sorted(dimensions))
+    if dimension in dimensions:
+        return None
+    return LeftOut(f"not asked for: {' '.join(f'--dimension {each}' for each in sorted(dimensions))}", Cause.COMMAND)
 
 
-def broke(workers: Workers, variant: Variant, error: Exception) -> str:
-    """What an exception says; whatever state the candidate's process is in, the next Run has a new one."""
+def broke(kind: type[_Guarded], workers: Workers, variant: Variant, error: Exception) -> _Guarded:
+    """The verdict of what an exception ended; whatever state the candidate's process is in, the next Run has a new one."""
     workers.renew(variant)
-    return str(error) if isinstance(error, CandidateError | WorkerError) else f"{type(error).__name__}: {error}"
+    return kind(status=Status.ERROR, reason=told(error), caught_by=in_order([guard_of(error)]))
 
 
-def refused(device: Device, variant: Variant, refusals: Mapping[str, str | None]) -> str | None:
+def refused(device: Device, variant: Variant, refusals: Mapping[str, str | None]) -> LeftOut | None:
     """Why a variant is not run, or None. `refusals` are those of its key's variants, by id."""
     forced = device.forced()
     if forced is not None and variant.name != forced:
-        return f"{FORCED}{forced} on this {device.type}"
-    return refusals[variant.id]
+        return LeftOut(f"the environment allows only {forced} on this {device.type}", Cause.ENVIRONMENT)
+    refusal = refusals[variant.id]
+    if refusal is None:
+        return None
+    lacking = device.missing() is None and not variant.features <= device.features()
+    return LeftOut(refusal, Cause.MACHINE if lacking else None)
 
 
 def _completed(found: Judged, variant: Variant, device: Device, *, isolated: bool) -> tuple[Accuracy, Receipt | None]:
@@ -226,15 +252,15 @@ def listed_run(group: Group, variant: Variant, listed: Listed, found: Judgement)
 
 
 def _untimed(
-    group: Group, variant: Variant, seed: int, threads: int, accuracy: Accuracy, receipt: Receipt | None, seconds: float, why: str
+    group: Group, variant: Variant, seed: int, threads: int, accuracy: Accuracy, receipt: Receipt | None, seconds: float, why: LeftOut
 ) -> Run:
     return Run(
         **group.identity(variant, seed),
         threads=threads,
         accuracy=accuracy,
-        performance=Performance(status=Status.NOT_RUN, reason=why),
-        memory=MemoryUse(status=Status.NOT_RUN, reason=why),
-        cross=Cross(status=Status.NOT_RUN, reason=why),
+        performance=why.verdict(Performance),
+        memory=why.verdict(MemoryUse),
+        cross=why.verdict(Cross),
         receipt=receipt,
         seconds=seconds,
     )

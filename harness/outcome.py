@@ -6,12 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tritmark.harness import status
-from tritmark.harness.judging import DRAWN, FORCED, NOT_ASKED, NOT_MEASURED, SIMULATED
 from tritmark.harness.record import DIMENSIONS, Record, Run, Status
-from tritmark.harness.registry import LACKS
-
-_CHOSEN = (NOT_ASKED, NOT_MEASURED, SIMULATED, DRAWN, FORCED)
-"""How reasons begin that the user, by the command line, the suite or the environment, decided for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +21,8 @@ class Unjudged:
 def unjudged(runs: Sequence[Run]) -> Iterator[Unjudged]:
     """What a PASS does not cover although nobody left it out on purpose.
 
-    Not counted: what the user chose not to have, kernels that need what this machine lacks, peers that are not installed (they are
-    optional), and what follows from a failure, which has a status of its own.
+    Not counted: what has a cause (the user chose not to have it, or the machine lacks what the kernel needs), peers that are not
+    installed (they are optional), and what follows from a failure, which has a status of its own.
     """
     kernels: dict[str, list[Run]] = {}
     for run in runs:
@@ -39,7 +34,7 @@ def unjudged(runs: Sequence[Run]) -> Iterator[Unjudged]:
             verdicts = [run.verdict(dimension) for run in of]
             if dimension == "cross" or any(verdict.status is not Status.NOT_RUN for verdict in verdicts):
                 continue
-            reasons = [each.reason for each in verdicts if not each.reason.startswith(_CHOSEN) and LACKS not in each.reason]
+            reasons = [each.reason for each in verdicts if each.cause is None]
             if reasons:
                 yield Unjudged(kernel, dimension, reasons[0])
 

@@ -343,7 +343,7 @@ def _untimed(
             if known is not None:
                 yield known
             elif refusal is not None and group.workload.drawn:
-                yield drawn_run(group, variant, Judged(Accuracy(status=Status.NOT_RUN, reason=refusal), None), device, request)
+                yield drawn_run(group, variant, Judged(refusal.verdict(Accuracy), None), device, request)
             elif refusal is not None:
                 yield listed_run(group, variant, on, Judgement.refusing(refusal))
             else:
@@ -434,7 +434,7 @@ def _lanes(installed: Installed, request: Request, runs: Sequence[Run], layers: 
         of_device = [run for run in runs if run.device == name]
         kernels = [run.kernel for run in of_device if run.receipt is not None] + [layer.kernel for layer in layers]
         if any(kernel.startswith(f"{name}/") for kernel in kernels):
-            yield Lane(device=name, ran=True, reason=SIMULATED if device.simulated() else "", simulated=device.simulated())
+            yield Lane(device=name, ran=True, reason=SIMULATED.reason if device.simulated() else "", simulated=device.simulated())
         elif name in absent:
             yield Lane(device=name, ran=False, reason=absent[name])
         else:

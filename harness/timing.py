@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tritmark.harness.judging import NOT_RIGHT, SIMULATED, Group, Judgement, Listed, broke, cases_of, unasked
+from tritmark.harness.judging import NOT_RIGHT, Group, Judgement, Listed, broke, cases_of, unasked
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.record import Cross, MemoryUse, Performance, Run, Status
 from tritmark.harness.spec import Peer, Receipt, Variant
@@ -64,16 +64,16 @@ class GroupTiming:
         left_out = judgement.left_out
         if left_out is None and wrong:
             left_out = NOT_RIGHT
-            memory = memory if memory.status is Status.NOT_RUN else MemoryUse(status=Status.NOT_RUN, reason=NOT_RIGHT)
+            memory = memory if memory.status is Status.NOT_RUN else NOT_RIGHT.verdict(MemoryUse)
         untimed = left_out or unasked("performance", listed.dimensions)
         if untimed is not None:
-            performance = Performance(status=Status.NOT_RUN, reason=untimed)
+            performance = untimed.verdict(Performance)
         else:
             performance, receipt, found = self._measure(variant, receipt)
         used = Usage() if found is None else found.usage
-        uncrossed = (left_out if left_out != SIMULATED else None) or unasked("cross", listed.dimensions)
+        uncrossed = (None if left_out is None or left_out.slow else left_out) or unasked("cross", listed.dimensions)
         timed = performance.status in _SPEEDS
-        cross = self._cross(variant, timed) if uncrossed is None else Cross(status=Status.NOT_RUN, reason=uncrossed)
+        cross = self._cross(variant, timed) if uncrossed is None else uncrossed.verdict(Cross)
         return Run(
             **group.identity(variant, listed.seed),
             threads=listed.threads,
@@ -128,7 +128,7 @@ class GroupTiming:
                 roofs=self._roofs.get(device, {}),
             )
         except Exception as error:
-            return Performance(status=Status.ERROR, reason=broke(self._workers, variant, error)), receipt, None
+            return broke(Performance, self._workers, variant, error), receipt, None
         if variant.id not in self._workers.installed.added:  # whose process could say of the ceilings what it likes
             self._roofs[device] = found.roofs
         return performance, found.evidence.added_to(receipt) if receipt is not None else None, found

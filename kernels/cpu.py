@@ -57,8 +57,11 @@ def best(op: str) -> str:
 Bind = Callable[[str, Arrays, Arrays, Axes, int], Launch]
 
 
-def variants(op: str, format: str, dtype: str, bind: Bind, constraints: tuple[Constraint, ...] = ()) -> tuple[Variant, ...]:
-    """One Variant for each instruction set that a native op has a kernel for; `bind` takes the instruction set's name first."""
+def variants(
+    op: str, format: str, dtype: str, bind: Bind, constraints: tuple[Constraint, ...] = (), *, table: str | None = None
+) -> tuple[Variant, ...]:
+    """One Variant for each instruction set that a native op has a kernel for; `bind` takes the instruction set's name first. `table` is the
+    name of the kernels in isas.h, where that is not the op's."""
     return tuple(
         Variant(
             key=KernelKey("cpu", op, format, dtype),
@@ -69,13 +72,13 @@ def variants(op: str, format: str, dtype: str, bind: Bind, constraints: tuple[Co
             features=isa.features,
             constraints=constraints,
             bind=partial(bind, isa.name),
-            code=partial(_code, op, isa.name),
+            code=partial(_code, op, table or op, isa.name),
         )
-        for isa in KERNELS[op]
+        for isa in KERNELS[table or op]
     )
 
 
-def _code(op: str, isa: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
+def _code(op: str, table: str, isa: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
     """The extension module, which is found and not loaded, and the function that isas.h names for the instruction set."""
     import platform
     from importlib.util import find_spec
@@ -84,7 +87,7 @@ def _code(op: str, isa: str, target: str, binaries: frozenset[str] = frozenset()
     if found is None or not found.origin:
         return ()
     machine = platform.machine().replace("_", "-")
-    return (CodeFile(kind="native", name=f"{op} ({isa})", entries=(f"tm_{op}_{isa}",), target=machine, path=found.origin),)
+    return (CodeFile(kind="native", name=f"{op} ({isa})", entries=(f"tm_{table}_{isa}",), target=machine, path=found.origin),)
 
 
 @cache

@@ -26,16 +26,25 @@ typedef struct tm_isa {
     const char *summary;
 } tm_isa;
 
-/* An op's table a line: the sets that it has a file for, src/<op>/<set>.c, scalar first. The probes are in src/ceilings/. */
+/* A table of kernels a line: the sets that it has a file for, src/<op>/<set>.c, scalar first. ternary_matmul has a table for each format of
+ * weights, in a folder of its own but for tile64's. The probes are in src/ceilings/. */
 #define TM_KERNELS_absmean_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_activation_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_i2s_dequantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_i2s_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_probe(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)
 #define TM_KERNELS_ternary_matmul(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)
+#define TM_KERNELS_ternary_matmul_i2_s_x86(X, op) X(op, scalar) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_ternary_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 
 #define TM_OPS(X) \
-    X(absmean_quantize) X(activation_quantize) X(i2s_dequantize) X(i2s_quantize) X(probe) X(ternary_matmul) X(ternary_quantize)
+    X(absmean_quantize) \
+    X(activation_quantize) \
+    X(i2s_dequantize) \
+    X(i2s_quantize) \
+    X(probe) \
+    X(ternary_matmul) \
+    X(ternary_matmul_i2_s_x86) \
+    X(ternary_quantize)
 
 #endif

@@ -13,9 +13,6 @@ from tritmark.harness.suite import read_suite
 if TYPE_CHECKING:
     from tritmark.harness.gate.opened import Opened
 
-ABSENT = "absent"
-"""What a build says of a kernel that it does not have."""
-
 
 class Wanted(Model):
     """What was asked for."""
@@ -67,22 +64,39 @@ def tasks(build: Opened, wanted: Wanted) -> list[GateTask]:
         return list(found.values())
 
 
-def refusals(build: Opened, asked: Iterable[GateTask]) -> list[str | None]:
-    """For each task why this build does not run it here (ABSENT where it has no such kernel), or None."""
+class Refusal(Model):
+    """Why a build does not run a kernel here."""
+
+    reason: str
+    absent: bool = False
+    """It has no such kernel."""
+
+
+class Planned(Model):
+    """A benchmark, and what keeps either build from running it here."""
+
+    task: GateTask
+    base: Refusal | None
+    head: Refusal | None
+
+
+def refusals(build: Opened, asked: Iterable[GateTask]) -> list[Refusal | None]:
+    """For each task why this build does not run it here, or None."""
     with build.inside():
         return [_refusal(build, task) for task in asked]
 
 
-def _refusal(build: Opened, task: GateTask) -> str | None:
+def _refusal(build: Opened, task: GateTask) -> Refusal | None:
     key = next((variant.key for variant in build.installed.registry.variants if variant.id == task.kernel), None)
     if key is None or set(build.installed.ops[task.op].axes) != set(task.axes):
-        return ABSENT
+        return Refusal(reason="it has no such kernel", absent=True)
     device = build.installed.registry.devices[task.device]
     forced = device.forced()
     if forced is not None and forced != task.variant:
-        return f"the environment allows only {forced} on this {task.device}"
+        return Refusal(reason=f"the environment allows only {forced} on this {task.device}")
     why = {variant.name: refusal for variant, refusal in build.installed.registry.candidates(key, task.axes)}[task.variant]
-    return why or ("a simulated device has no speed" if device.simulated() else None)
+    why = why or ("a simulated device has no speed" if device.simulated() else None)
+    return None if why is None else Refusal(reason=why)
 
 
 def united(head: Sequence[GateTask], base: Sequence[GateTask]) -> list[GateTask]:

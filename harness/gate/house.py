@@ -37,7 +37,7 @@ class House(Protocol):
     def tasks(self, wanted: benchmarks.Wanted) -> list[GateTask]:
         """See benchmarks.tasks."""
 
-    def refusals(self, asked: Sequence[GateTask]) -> list[str | None]:
+    def refusals(self, asked: Sequence[GateTask]) -> list[benchmarks.Refusal | None]:
         """See benchmarks.refusals."""
 
     def sit(self, task: GateTask, beside: Any = None) -> Seat:
@@ -62,7 +62,7 @@ class LocalHouse:
     def tasks(self, wanted: benchmarks.Wanted) -> list[GateTask]:
         return benchmarks.tasks(self.build, wanted)
 
-    def refusals(self, asked: Sequence[GateTask]) -> list[str | None]:
+    def refusals(self, asked: Sequence[GateTask]) -> list[benchmarks.Refusal | None]:
         return benchmarks.refusals(self.build, asked)
 
     def sit(self, task: GateTask, beside: LocalSeat | None = None) -> LocalSeat:
@@ -117,8 +117,9 @@ class RemoteHouse:
     def tasks(self, wanted: benchmarks.Wanted) -> list[GateTask]:
         return [GateTask.model_validate(each) for each in self.ask("tasks", wanted=wanted.model_dump())]
 
-    def refusals(self, asked: Sequence[GateTask]) -> list[str | None]:
-        return list(self.ask("refusals", tasks=[task.model_dump() for task in asked]))
+    def refusals(self, asked: Sequence[GateTask]) -> list[benchmarks.Refusal | None]:
+        told = self.ask("refusals", tasks=[task.model_dump() for task in asked])
+        return [None if each is None else benchmarks.Refusal.model_validate(each) for each in told]
 
     def sit(self, task: GateTask, beside: RemoteSeat | None = None) -> RemoteSeat:
         data = None if beside is None else {"folder": str(beside.folder), "told": beside.told}
@@ -197,7 +198,8 @@ class _Alone:
         return [task.model_dump() for task in self._house.tasks(benchmarks.Wanted.model_validate(wanted))]
 
     def _refusals(self, tasks: Any) -> Any:
-        return self._house.refusals([GateTask.model_validate(each) for each in tasks])
+        found = self._house.refusals([GateTask.model_validate(each) for each in tasks])
+        return [None if each is None else each.model_dump() for each in found]
 
     def _sit(self, task: Any, data: Any, folder: str) -> Any:
         self._seats.clear()

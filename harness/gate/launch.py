@@ -38,9 +38,9 @@ class GateProcess(Child):
         """Whether both builds are in that one process."""
         return bool(self.opened["together"])
 
-    def plan(self, wanted: benchmarks.Wanted) -> list[tuple[GateTask, str | None, str | None]]:
-        """Each benchmark with why BASE and HEAD do not run it here (benchmarks.ABSENT: it has no such kernel), or None."""
-        return [(GateTask.model_validate(task), base, head) for task, base, head in self.ask("plan", _OPEN_S, wanted=wanted.model_dump())]
+    def plan(self, wanted: benchmarks.Wanted) -> list[benchmarks.Planned]:
+        """Each benchmark with what keeps BASE and HEAD from running it here."""
+        return [benchmarks.Planned.model_validate(each) for each in self.ask("plan", _OPEN_S, wanted=wanted.model_dump())]
 
     def gate(self, task: GateTask, limits: dict[str, float], *, trust_code: bool) -> Benchmark:
         """See measuring.gate."""
@@ -97,7 +97,7 @@ class _Both:
             raise problems[0]
         asked = benchmarks.united(*found)
         refused = zip(asked, self._base.refusals(asked), self._head.refusals(asked), strict=True)
-        return [(task.model_dump(), base, head) for task, base, head in refused]
+        return [benchmarks.Planned(task=task, base=base, head=head).model_dump() for task, base, head in refused]
 
 
 if __name__ == "__main__":

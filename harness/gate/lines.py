@@ -10,13 +10,25 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum
 from time import monotonic
 from typing import Any, Self
 
-from tritmark.harness.errors import TritmarkError, WorkerError
+from tritmark.harness.errors import Failure, TritmarkError, WorkerError
 
 _LOG_TAIL = 2000
 _GRACE_S = 5.0
+
+
+class Stage(Enum):
+    """What a process is about to do, as messages say it."""
+
+    RUNNING_BASE = "running BASE"
+    RUNNING_HEAD = "running HEAD"
+    COMPARING = "comparing outputs"
+    MEASURING_BASE = "measuring BASE"
+    MEASURING_HEAD = "measuring HEAD"
+    MEASURING = "measuring both by turns"
 
 
 class Child:
@@ -35,7 +47,7 @@ class Child:
             bufsize=0,
         )
         self._rest = b""
-        self.stage = ""
+        self.stage: Stage | None = None
         """What the process said last that it was about to do."""
 
     @property
@@ -45,7 +57,7 @@ class Child:
     def ask(self, what: str, timeout_s: float, **further: Any) -> Any:
         """The answer. Raises WorkerError where the process died or did not answer in time (it is gone then), UsageError and the like as
         TritmarkError with the words of the process."""
-        self.stage = ""
+        self.stage = None
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"do": what, **further}).encode() + b"\n")
@@ -55,7 +67,7 @@ class Child:
         while True:
             reply = json.loads(self._line(what, deadline, timeout_s))
             if "stage" in reply:
-                self.stage = reply["stage"]
+                self.stage = Stage[reply["stage"]]
                 continue
             if "error" in reply:
                 raise ToldError(reply["error"], reply["kind"])
@@ -68,7 +80,7 @@ class Child:
             ready, _, _ = select.select([end], [], [], max(0.0, deadline - monotonic()))
             if not ready:
                 self.close(at_once=True)
-                raise WorkerError("hang", f"the process did not answer within {timeout_s:g} s and was killed", self._tail())
+                raise WorkerError(Failure.HANG, f"the process did not answer within {timeout_s:g} s and was killed", self._tail())
             data = os.read(end, 1 << 16)
             if not data:
                 raise self._died(what)
@@ -79,8 +91,10 @@ class Child:
     def _died(self, what: str) -> WorkerError:
         self.close()
         code = self._process.returncode
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        return WorkerError("crash", f"the process {how}{f' while it was {self.stage}' if self.stage else ''}", self._tail())
+        kind, how = (
+            (Failure.CRASH, f"was ended by {signal.Signals(-code).name}") if code < 0 else (Failure.EXIT, f"ended with status {code}")
+        )
+        return WorkerError(kind, f"the process {how}{f' while it was {self.stage.value}' if self.stage else ''}", self._tail())
 
     def _tail(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
@@ -117,8 +131,8 @@ class ToldError(TritmarkError, RuntimeError):
         super().__init__(text)
 
 
-def serve(handle: Callable[[str, dict[str, Any], Callable[[str], None]], Any]) -> None:
-    """Answer the parent until it goes: `handle(question, arguments, stage)`; `stage(text)` tells at once what is about to be done.
+def serve(handle: Callable[[str, dict[str, Any], Callable[[Stage], None]], Any]) -> None:
+    """Answer the parent until it goes: `handle(question, arguments, stage)`; `stage(one)` tells at once what is about to be done.
 
     What kernels print goes to the log: the parent's pipe is kept for answers.
     """
@@ -134,7 +148,7 @@ def serve(handle: Callable[[str, dict[str, Any], Callable[[str], None]], Any]) -
             asked = json.loads(line)
             what = asked.pop("do")
             try:
-                answer = handle(what, asked, lambda text: say(stage=text))
+                answer = handle(what, asked, lambda stage: say(stage=stage.name))
             except Exception as error:
                 say(error=str(error) or type(error).__name__, kind=type(error).__name__)
             else:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.gate.house import House
+from tritmark.harness.gate.lines import Stage
 from tritmark.harness.gate.result import Benchmark, Outcome, kept
 from tritmark.harness.gate.seat import Seat
 from tritmark.harness.gate.task import GateTask
@@ -27,7 +28,7 @@ def gate(
     head: House,
     task: GateTask,
     limits: GateLimits,
-    stage: Callable[[str], None],
+    stage: Callable[[Stage], None],
     *,
     trust_code: bool = True,
     twin: House | None = None,
@@ -36,34 +37,34 @@ def gate(
 
     `stage` is told what is about to run, for whoever finds the process dead. `trust_code`: the same machine code is not measured.
     """
-    stage("running BASE")
+    stage(Stage.RUNNING_BASE)
     try:
         first = base.sit(task)
         own = first.outputs()
     except Exception as error:
         return benchmark(task, Outcome.NOT_RUN, f"BASE cannot run it: {_told(error)}")
-    stage("running HEAD")
+    stage(Stage.RUNNING_HEAD)
     try:
         second = head.sit(task, first)
         other = second.outputs()
     except Exception as error:
         return benchmark(task, Outcome.ERROR, f"HEAD cannot run it, and BASE can: {_told(error)}")
     code = {side: seat.code for side, seat in (("base", first), ("head", second)) if seat.code}
-    stage("comparing outputs")
+    stage(Stage.COMPARING)
     wrong, where = base.judge(task, first, own, other)
     if wrong:
         return benchmark(task, Outcome.DIFFERS, f"HEAD: {wrong}", code=code, first=where)
     if trust_code and first.code and first.code == second.code:
         return benchmark(task, Outcome.SAME, "identical machine code", code=code, identical=True)
-    stage("measuring BASE")
+    stage(Stage.MEASURING_BASE)
     call_ns = first.calibrate()
-    stage("measuring HEAD")
+    stage(Stage.MEASURING_HEAD)
     second.calibrate()
     third = first.again() if twin is None else twin.sit(task, first)
     # The same number of calls, or what a sample's beginning costs would weigh differently on the two.
     for seat in (second, third):
         seat.take(first.calls)
-    stage("measuring both by turns")
+    stage(Stage.MEASURING)
     return _measured(task, first, second, third, longer(limits, call_ns), code)
 
 

@@ -11,10 +11,10 @@ from time import perf_counter
 from typing import Protocol
 
 from tritmark.harness.errors import UsageError, WorkerError
-from tritmark.harness.gate.benchmarks import ABSENT, Wanted
+from tritmark.harness.gate.benchmarks import Planned, Wanted
 from tritmark.harness.gate.build import Built, built
 from tritmark.harness.gate.launch import GateProcess
-from tritmark.harness.gate.lines import ToldError
+from tritmark.harness.gate.lines import Stage, ToldError
 from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.result import Benchmark, Build, Confirmation, GateResult, Outcome
 from tritmark.harness.gate.task import GateTask
@@ -22,6 +22,9 @@ from tritmark.harness.gate.verdict import GateLimits
 
 CONFIRMATIONS = 2
 """Fresh launches that have to say SLOWER as well. Where a launch puts its memory and code moves a kernel for as long as it lives."""
+
+_OF_BASE = frozenset({Stage.RUNNING_BASE, Stage.MEASURING_BASE})
+"""Where a process that ends tells nothing of HEAD."""
 
 
 class GateObserver(Protocol):
@@ -94,10 +97,10 @@ class _Gate:
         self._request, self._base, self._head, self._stack = request, base, head, stack
         self.launch = self._fresh()
 
-    def benchmarks(self, planned: Sequence[tuple[GateTask, str | None, str | None]], started: Callable[[str], None]) -> Iterator[Benchmark]:
+    def benchmarks(self, planned: Sequence[Planned], started: Callable[[str], None]) -> Iterator[Benchmark]:
         """Each verdict, alarms confirmed."""
-        for task, base, head in planned:
-            left_out = _left_out(task, base, head)
+        for each in planned:
+            task, left_out = each.task, _left_out(each)
             if left_out is not None:
                 yield left_out
                 continue
@@ -119,7 +122,7 @@ class _Gate:
         except WorkerError as error:
             if launch is self.launch:
                 self.launch = self._fresh()
-            outcome = Outcome.NOT_RUN if launch.stage.endswith("BASE") else Outcome.ERROR
+            outcome = Outcome.NOT_RUN if launch.stage in _OF_BASE else Outcome.ERROR
             return benchmark(task, outcome, str(error))
 
     def _again(self, task: GateTask) -> Benchmark:
@@ -149,16 +152,18 @@ def confirmed(found: Benchmark, again: Sequence[Benchmark]) -> Benchmark:
     return found.model_copy(update={"outcome": Outcome.AMBIGUOUS, "confirmed": launches, "reason": reason})
 
 
-def _left_out(task: GateTask, base: str | None, head: str | None) -> Benchmark | None:
+def _left_out(planned: Planned) -> Benchmark | None:
     """What cannot be compared, and why; None for what can."""
-    if ABSENT in {base, head}:
-        side, other = ("HEAD", Outcome.ADDED) if base == ABSENT else ("BASE", Outcome.REMOVED)
-        return benchmark(task, other, f"only {side} has this kernel")
+    task, base, head = planned.task, planned.base, planned.head
+    if base is not None and base.absent:
+        return benchmark(task, Outcome.ADDED, "only HEAD has this kernel")
+    if head is not None and head.absent:
+        return benchmark(task, Outcome.REMOVED, "only BASE has this kernel")
     if base is None and head is not None:
-        return benchmark(task, Outcome.REMOVED, f"BASE runs it here and HEAD does not: {head}")
+        return benchmark(task, Outcome.REMOVED, f"BASE runs it here and HEAD does not: {head.reason}")
     if base is not None and head is None:
-        return benchmark(task, Outcome.ADDED, f"HEAD runs it here and BASE does not: {base}")
-    return None if base is None else benchmark(task, Outcome.NOT_RUN, base)
+        return benchmark(task, Outcome.ADDED, f"HEAD runs it here and BASE does not: {base.reason}")
+    return None if base is None else benchmark(task, Outcome.NOT_RUN, base.reason)
 
 
 def _result(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tritmark.harness.record.code import Code, Function
 from tritmark.harness.record.machine import CeilingFacts, Gpu, Machine
-from tritmark.harness.record.model import Divergence, Model, Ratio, Slope, Status, Verdict
+from tritmark.harness.record.model import Cause, Divergence, Model, Ratio, Slope, Status, Verdict
 from tritmark.harness.record.proposal import Fact, Gain, Proposal
 from tritmark.harness.record.run import DIMENSIONS, Layer, LayerScheme, Run, Scaled, WorkloadFacts
 from tritmark.harness.record.seal import Seal, seal, sealed
@@ -17,6 +17,7 @@ from tritmark.harness.record.verdicts import (
     Cross,
     DeviceMemory,
     Footing,
+    Guarded,
     MemoryUse,
     PeerComparison,
     Performance,
@@ -31,6 +32,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "Accuracy",
     "Against",
+    "Cause",
     "CeilingFacts",
     "Code",
     "Cross",
@@ -42,6 +44,7 @@ __all__ = [
     "Function",
     "Gain",
     "Gpu",
+    "Guarded",
     "Lane",
     "Layer",
     "LayerScheme",

@@ -21,6 +21,19 @@ class Status(StrEnum):
     """Left out; `reason` says why."""
 
 
+class Cause(StrEnum):
+    """Who wanted it, or what kept this machine from it, where a dimension was NOT RUN and nothing is wrong with that."""
+
+    COMMAND = "command line"
+    SUITE = "suite"
+    ENVIRONMENT = "environment"
+    """A variable allows another kernel only."""
+    SIMULATOR = "simulator"
+    """It has no speed."""
+    MACHINE = "machine"
+    """The kernel needs what it lacks."""
+
+
 class Model(BaseModel):
     """Immutable, and strict about unknown fields."""
 
@@ -32,6 +45,8 @@ class Verdict(Model):
 
     status: Status
     reason: str = ""
+    cause: Cause | None = None
+    """Of a NOT RUN that was wanted or cannot be helped here; None before version 6."""
 
     @property
     def failed(self) -> bool:

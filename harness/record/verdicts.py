@@ -7,7 +7,14 @@ from pydantic import Field
 from tritmark.harness.record.model import Divergence, Model, Ratio, Slope, Verdict
 
 
-class Accuracy(Verdict):
+class Guarded(Verdict):
+    """A verdict with the guards that spoke against the kernel."""
+
+    caught_by: tuple[str, ...] = ()
+    """The names of these guards, in the order in which a kernel meets them; none in a PASS, and none before version 6."""
+
+
+class Accuracy(Guarded):
     """Outputs against the reference, and the guards around them."""
 
     family: str = ""
@@ -93,7 +100,7 @@ class Footing(Model):
     """Bytes that are touched before a buffer comes round again."""
 
 
-class Performance(Verdict):
+class Performance(Guarded):
     """Cold and hot figures, and what the Python call adds."""
 
     cold: Footing | None = None
@@ -140,7 +147,7 @@ class Transfer(Model):
         return self.nbytes * 1e9 / self.ns if self.ns > 0 else None
 
 
-class MemoryUse(Verdict):
+class MemoryUse(Guarded):
     """The memory dimension: what calls take, keep and lose. Bytes; None where this machine or device does not tell."""
 
     inputs: int = 0

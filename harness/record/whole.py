@@ -11,10 +11,10 @@ from tritmark.harness.record.model import Model, Status
 from tritmark.harness.record.proposal import Proposal
 from tritmark.harness.record.run import Layer, Run
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """1: one device, the host. 2: GPUs, receipts of launches, the probe's samples, and a digest. 3: memory and cross-validation. 4: compiled
-code, thread scaling, proposals. 5: drawn cases, what they reached and the rarest fault they would have shown; doubted figures. Files of
-earlier versions are still read."""
+code, thread scaling, proposals. 5: drawn cases, what they reached and the rarest fault they would have shown; doubted figures. 6:
+the guards that spoke, and what caused a NOT RUN. Files of earlier versions are still read."""
 
 
 HOST = "cpu"

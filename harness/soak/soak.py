@@ -30,6 +30,7 @@ from tritmark.harness.runner import Request, execute, plan
 from tritmark.harness.spec import KernelKey, Op, Workload
 from tritmark.harness.store import Partial, Store, read
 from tritmark.harness.suite import Selected, Suite
+from tritmark.harness.validate.guard_names import Guard
 from tritmark.harness.validate.guards import LAYOUTS
 
 BATCH = 25
@@ -44,7 +45,8 @@ FAULTS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal
 
 _ODDS = 0.03
 _LATEST_S = 0.01
-_TOLD = ("was killed by", "did not return from")
+_SHOT = frozenset({Guard.CRASH, Guard.HANG})
+"""The guards that speak of what they bring about."""
 
 
 @dataclass(slots=True)
@@ -149,8 +151,7 @@ def _batch(installed: Installed, items: list[tuple[Op, KernelKey, Workload]], rn
         if run.accuracy.status is Status.FAIL:
             found.wrong.append(f"{run.id} (seed {request.seed}, {request.threads} threads): {run.accuracy.reason}")
         elif run.accuracy.status is Status.ERROR:
-            shot = saboteur.sent and any(words in run.accuracy.reason for words in _TOLD)
-            if shot:
+            if saboteur.sent and not _SHOT.isdisjoint(run.accuracy.caught_by):
                 found.attributed += 1
             else:
                 found.unexplained.append(f"{run.id} (seed {request.seed}, {request.threads} threads): {run.accuracy.reason}")

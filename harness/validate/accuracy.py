@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tritmark.harness.record import Accuracy, Status
+from tritmark.harness.record import Accuracy
 from tritmark.harness.spec import Axes, Device, Op, Receipt, Variant
 from tritmark.harness.validate.cases import Case, Cases, is_array
 from tritmark.harness.validate.families import KINDS
+from tritmark.harness.validate.guard_names import Complaint, Guard
 from tritmark.harness.validate.guards import MEMORY_ALIGNMENT, layout_offset
 from tritmark.harness.validate.placement import named
 from tritmark.harness.validate.state import StateWatch
@@ -86,9 +87,9 @@ def judge(
             trial.run(tally, cases.first)
         trial.run_nonfinite(tally, cases.first, KINDS if _small(cases.first) else NONFINITE_ROUNDS)
         for fault in watch.end():
-            tally.complain(fault)
+            tally.complain(Guard.STATE, fault)
     except BrokenCandidateError as error:
-        verdict = tally.verdict(Status.ERROR, f"{error}{trapped(setting, cases.first, seed, edge, error)}")
+        verdict = tally.verdict(ended(tally, error, trapped(setting, cases.first, seed, edge, error)))
     else:
         verdict = tally.verdict()
     if trial is not None:
@@ -101,21 +102,30 @@ def _small(case: Case) -> bool:
     return bool(sum(value.nbytes for value in case.inputs.values() if is_array(value)) < _SMALL)
 
 
-def trapped(setting: Setting, case: Case, seed: int, edge: Edge, error: BrokenCandidateError) -> str:
-    """If it was a page that traps that ended the candidate's process, or an input that it may only read: which arrays, in words."""
-    told = str(error)
-    if not isinstance(setting.memory, SharedMemory) or not ("SIG" in told or "read-only" in told):
-        return ""
+def ended(tally: Tally, error: BrokenCandidateError, cause: Complaint | None, where: str = "") -> Complaint:
+    """How the candidate ended, with what a page that traps has to say of it; `where` is added to the words."""
+    if cause is not None:
+        tally.spoke.add(cause.guard)
+    return Complaint(error.guard, f"{error}{f'; {cause}' if cause is not None else ''}{where}")
+
+
+def trapped(setting: Setting, case: Case, seed: int, edge: Edge, error: BrokenCandidateError) -> Complaint | None:
+    """If it was a page that traps that ended the candidate's process, or an input that it may only read: which arrays.
+
+    A write that NumPy refuses is an exception like any other, so all are looked at.
+    """
+    if not isinstance(setting.memory, SharedMemory) or error.guard not in {Guard.CRASH, Guard.ERROR}:
+        return None
     if not _survives(setting, case, seed, None, None, ""):
-        return ""
+        return None
     inputs = [name for name, value in case.inputs.items() if is_array(value)]
     written = [name for name in inputs if not _survives(setting, case, seed, None, None, name)]
     if written:
-        return f"; guard inputs: it runs only where it may write the input {' and '.join(written)}"
+        return Complaint(Guard.INPUTS, f"it runs only where it may write the input {' and '.join(written)}")
     names = [*inputs, *(each.name for each in case.expected)]
     found = [name for name in names if not _survives(setting, case, seed, edge, name, "")]
     where = "before the start" if edge == "start" else "past the end"
-    return f"; guard pages: it reads or writes {where} of {' and '.join(found)}" if found else ""
+    return Complaint(Guard.PAGES, f"it reads or writes {where} of {' and '.join(found)}") if found else None
 
 
 def _survives(setting: Setting, case: Case, seed: int, edge: Edge | None, only: str | None, frozen: str | None) -> bool:

@@ -26,6 +26,7 @@ from tritmark.harness.measure.alternate import Timed
 from tritmark.harness.measure.buffers import HOST
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
 from tritmark.harness.spec import Family, Launch
+from tritmark.harness.validate.guard_names import Complaint, Guard
 from tritmark.harness.validate.same import filled, same
 from tritmark.harness.validate.sets import POISON, Sets
 
@@ -81,12 +82,13 @@ class Seen:
     parts: dict[tuple[int, int, bool], Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
     audited: list[Audited] = field(default_factory=list)
     kept: list[AuditedPiece] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    faults: list[Complaint] = field(default_factory=list)
 
-    def fault(self, text: str) -> None:
+    def fault(self, guard: Guard, text: str) -> None:
         """Take notice of a fault, once."""
-        if text not in self.faults:
-            self.faults.append(text)
+        found = Complaint(guard, text)
+        if found not in self.faults:
+            self.faults.append(found)
 
     def whole_of(self, sets: Sets, index: int, when: str, rng: np.random.Generator, *, always: bool = False) -> None:
         """Look at all of one set's outputs, and keep them where such were not seen before (or `always`)."""
@@ -99,9 +101,9 @@ class Seen:
             return
         for name, found in written.items():
             if filled(found, POISON):
-                self.fault(f"guard audit: {when.partition(',')[0]}: a call of the timed loop did not write {name}")
+                self.fault(Guard.AUDIT, f"{when.partition(',')[0]}: a call of the timed loop did not write {name}")
             elif known is not None and sets.op.family is Family.EXACT and not same(known[name], found):
-                self.fault(f"guard audit: {when.partition(',')[0]}: two calls of the timed loop gave different {name} for the same inputs")
+                self.fault(Guard.AUDIT, f"{when.partition(',')[0]}: two calls of the timed loop gave different {name} for the same inputs")
         self.audited.append(audited(when, sets, index, written, rng))
         while len(self.audited) > 1 and sum(_nbytes(each) for each in self.audited) > MOST_KEPT:
             del self.audited[rng.integers(len(self.audited) - 1)]
@@ -297,16 +299,17 @@ class Auditor:
         self._sets.each[index].awaited = False
         when = f"{self._temperature}, about call {self.timed.made}"
         for name in self._sets.changed(index):
-            self.seen.fault(f"guard inputs: {self._temperature}: a call of the timed loop changed {name}")
+            self.seen.fault(Guard.INPUTS, f"{self._temperature}: a call of the timed loop changed {name}")
         self.seen.whole_of(self._sets, index, when, self._rng)
 
 
-def late(launch: Launch, sets: Sets, index: int, rng: np.random.Generator) -> tuple[list[Audited], list[str]]:
+def late(launch: Launch, sets: Sets, index: int, rng: np.random.Generator) -> tuple[list[Audited], list[Complaint]]:
     """Call a launch some times by itself: what it left the moment it returned, and what is wrong if its outputs are written after that.
 
     The outputs are poisoned before the call and once more after it; a thread or a stream that still works shows in either.
     """
-    looks, faults = [], []
+    looks: list[Audited] = []
+    faults: list[Complaint] = []
     end = perf_counter_ns() + _LATE_NS
     for _ in range(_LATE_LOOKS):
         sets.poison(index)
@@ -317,7 +320,7 @@ def late(launch: Launch, sets: Sets, index: int, rng: np.random.Generator) -> tu
         looks.append(audited("a single call", sets, index, written, rng))
         for name, found in sets.written(index).items():
             if not filled(found, POISON):
-                faults.append(f"guard late: {name} was written after the call had returned")
+                faults.append(Complaint(Guard.LATE, f"{name} was written after the call had returned"))
         if faults or perf_counter_ns() > end:
             break
     launch.run()  # leaves outputs as every call does

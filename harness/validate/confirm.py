@@ -28,13 +28,13 @@ from tritmark.harness.record import Performance, Status
 from tritmark.harness.validate.audit import PIECE, Audited, AuditedPiece
 from tritmark.harness.validate.cases import Cases
 from tritmark.harness.validate.compare import Expected, compare
-from tritmark.harness.validate.guard_names import caught_by
+from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
 from tritmark.harness.validate.pieces import NOTHING, Exchangeable, Piece
 
 Lap = Callable[[str, int, int], None]
 """lap("cold" or "hot", rounds, calls) makes `rounds` times `calls` calls of what was timed, back to back, and returns."""
 
-STATISTICAL = frozenset({"clock", "floor", "threads", "late"})
+STATISTICAL = frozenset({Guard.CLOCK, Guard.FLOOR, Guard.THREADS, Guard.LATE})
 """Guards that rest on time, and have to say it twice."""
 
 LIE = 2.0
@@ -100,20 +100,22 @@ def confirm(
         # Its fastest hot sample: others hold up some, and what they hold up all the time they hold up in cold samples too.
         if LIE * cold.high_ns < min(hot.samples_ns) and not held_up:
             found = f"{cold.median_ns:.0f} ns a call are claimed, and hot, in caches, it takes {min(hot.samples_ns):.0f} ns at least"
-            faults.append(f"guard clock: cold: {found}")
+            faults.append(Complaint(Guard.CLOCK, f"cold: {found}"))
     status = performance.status
     if faults and status is not Status.ERROR:
         status = Status.FAIL
     elif doubts and status is Status.PASS:
         status = Status.AMBIGUOUS
-    reason = "; ".join(filter(None, (*dict.fromkeys(faults), *doubts, performance.reason)))
+    reason = "; ".join(filter(None, (*map(str, dict.fromkeys(faults)), *doubts, performance.reason)))
     doubted = performance.doubted or bool(faults or doubts)
-    return performance.model_copy(update={"status": status, "reason": reason, "doubted": doubted, "tests": tests})
+    # What the candidate's process says of itself is added to, and takes nothing from what was found here.
+    spoke = in_order((*performance.caught_by, *(fault.guard for fault in faults)))
+    return performance.model_copy(update={"status": status, "reason": reason, "caught_by": spoke, "doubted": doubted, "tests": tests})
 
 
 def statistical(performance: Performance) -> bool:
     """Whether a performance was doubted by nothing but guards that rest on time."""
-    return performance.doubted and performance.status is not Status.ERROR and caught_by(performance.reason) <= STATISTICAL
+    return performance.doubted and performance.status is not Status.ERROR and STATISTICAL.issuperset(performance.caught_by)
 
 
 def confirmed(first: Performance, again: Callable[[], Performance]) -> Performance:
@@ -123,34 +125,39 @@ def confirmed(first: Performance, again: Callable[[], Performance]) -> Performan
     """
     if not statistical(first):
         return first
-    spoke = caught_by(first.reason)
+    spoke = frozenset(first.caught_by)
     second = again()
     count = {"tests": first.tests + second.tests, "repeated": first.repeated + second.repeated + max(1, len(spoke))}
     if second.status is Status.PASS:
-        what = " and ".join(sorted(spoke)) or "clock"
+        what = " and ".join(sorted(spoke)) or Guard.CLOCK
         remark = f"measured in a fresh process once more, for {what} had spoken up in the first and did not again"
         return second.model_copy(update={**count, "reason": "; ".join(filter(None, (remark, second.reason)))})
-    if second.status is Status.FAIL and statistical(second) and spoke and not spoke & caught_by(second.reason):
+    if second.status is Status.FAIL and statistical(second) and spoke and not spoke & frozenset(second.caught_by):
         reason = f"two processes were doubted for different reasons: {first.reason}; and then {second.reason}"
-        return second.model_copy(update={**count, "status": Status.AMBIGUOUS, "reason": reason})
+        both = in_order((*first.caught_by, *second.caught_by))
+        return second.model_copy(update={**count, "status": Status.AMBIGUOUS, "reason": reason, "caught_by": both})
     return second.model_copy(update=count)
 
 
-def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchangeable = NOTHING) -> list[str]:
+def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchangeable = NOTHING) -> list[Complaint]:
     """What is wrong with the outputs that calls of a timed loop left, one line for each output of each look."""
     known = (cases.first,) if cases.second is None else (cases.first, cases.second)
-    faults: list[str] = []
+    faults: list[Complaint] = []
     for look in audited:
         pieces = exchangeable.expected[look.case] if look.case in (0, 1) else ()
         if look.case not in range(len(known)) or not all(piece in range(len(pieces)) for piece in look.exchanged):
-            faults.append(f"guard audit: {look.when}: there is no data {look.case!r} with {len(look.exchanged)} pieces exchanged")
+            faults.append(
+                Complaint(Guard.AUDIT, f"{look.when}: there is no data {look.case!r} with {len(look.exchanged)} pieces exchanged")
+            )
             continue
         for nth, expected in enumerate(known[look.case].expected):
             name, dtype, size = expected.name, expected.values.dtype, expected.values.size
             found, begin = look.outputs.get(name), look.begin.get(name, 0)
             length = min(size, PIECE // dtype.itemsize)
             if found is None or found.shape != (length,) or found.dtype != dtype or not 0 <= begin <= size - length:
-                faults.append(f"guard audit: {look.when}: what was kept of {name} is no {dtype} array of {length} out of {size} elements")
+                faults.append(
+                    Complaint(Guard.AUDIT, f"{look.when}: what was kept of {name} is no {dtype} array of {length} out of {size} elements")
+                )
                 continue
             now = expected
             for piece in look.exchanged:
@@ -158,18 +165,18 @@ def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchang
             first = compare(_piece(now, begin, length), found).first
             if first is not None:
                 at = ", ".join(str(i) for i in np.unravel_index(begin + first.index[0], expected.values.shape))
-                faults.append(f"guard audit: {look.when}: {name}[{at}] is {first.found}, expected {first.expected}")
+                faults.append(Complaint(Guard.AUDIT, f"{look.when}: {name}[{at}] is {first.found}, expected {first.expected}"))
     return faults
 
 
-def part_faults(cases: Cases, parts: Sequence[AuditedPiece], exchangeable: Exchangeable) -> list[str]:
+def part_faults(cases: Cases, parts: Sequence[AuditedPiece], exchangeable: Exchangeable) -> list[Complaint]:
     """What is wrong with the outputs of pieces that were exchanged, one line for each look."""
     known = (cases.first,) if cases.second is None else (cases.first, cases.second)
     pieces = exchangeable.pieces.each
-    faults: list[str] = []
+    faults: list[Complaint] = []
     for look in parts:
         if look.case not in range(len(known)) or look.piece not in range(len(pieces)) or not exchangeable.expected[look.case]:
-            faults.append(f"guard audit: {look.when}: there is no piece {look.piece!r} of the data {look.case!r}")
+            faults.append(Complaint(Guard.AUDIT, f"{look.when}: there is no piece {look.piece!r} of the data {look.case!r}"))
             continue
         where = pieces[look.piece]
         for nth, whole in enumerate(known[look.case].expected):
@@ -177,12 +184,12 @@ def part_faults(cases: Cases, parts: Sequence[AuditedPiece], exchangeable: Excha
             exchanged = exchangeable.expected[look.case][look.piece][nth]
             expected = exchanged if look.exchanged else _cut(whole, partial(_of, where, whole.name))
             if found is None or found.shape != expected.values.shape or found.dtype != expected.values.dtype:
-                faults.append(f"guard audit: {look.when}: what was kept of a piece of {whole.name} is not an array of its shape")
+                faults.append(Complaint(Guard.AUDIT, f"{look.when}: what was kept of a piece of {whole.name} is not an array of its shape"))
                 continue
             first = compare(expected, found).first
             if first is not None:
                 what = "after a piece of its inputs had been exchanged"
-                faults.append(f"guard audit: {look.when}: {whole.name} is {first.found}, expected {first.expected}, {what}")
+                faults.append(Complaint(Guard.AUDIT, f"{look.when}: {whole.name} is {first.found}, expected {first.expected}, {what}"))
     return faults
 
 
@@ -217,7 +224,7 @@ def _piece(whole: Expected, begin: int, length: int) -> Expected:
 
 def lap_faults(
     lap: Lap, claimed_ns: float, calls: int, threads: int, pid: int | None, temperature: str = "hot"
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[Complaint], list[str]]:
     """Whether this process's clock confirms the claimed time of a call, and the kernel's account of CPU time the number of threads: faults,
     and doubts where others kept the cores busy. `calls` is how many calls a sample had."""
 
@@ -252,13 +259,13 @@ def lap_faults(
         if held_up and not decided:
             doubts.append(f"{found}; others keep the cores busy")
         else:
-            faults.append(f"guard clock: {found}")
+            faults.append(Complaint(Guard.CLOCK, found))
     end = Account.of(pid)
     at_work = 0 if start is None or end is None else end.since(start).at_work
     if at_work > threads:
-        faults.append(f"guard threads: {at_work} threads work in its calls, and {threads} were allowed")
+        faults.append(Complaint(Guard.THREADS, f"{at_work} threads work in its calls, and {threads} were allowed"))
     if pid != os.getpid() and (begotten := children(pid)):
-        faults.append(f"guard threads: it started {begotten} processes that live beside its calls")
+        faults.append(Complaint(Guard.THREADS, f"it started {begotten} processes that live beside its calls"))
     return faults, doubts
 
 

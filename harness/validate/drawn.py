@@ -19,10 +19,11 @@ from time import perf_counter
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.record import Status
 from tritmark.harness.spec import Axes, Device, KernelKey, Op, Variant, Workload
-from tritmark.harness.validate.accuracy import NONFINITE_ROUNDS, Judged, trapped
+from tritmark.harness.validate.accuracy import NONFINITE_ROUNDS, Judged, ended, trapped
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.draw import Drawer, Drawn, edge_of
 from tritmark.harness.validate.evidence import added
+from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
 from tritmark.harness.validate.state import StateWatch
 from tritmark.harness.validate.trial import GUARDS, ISOLATED, BrokenCandidateError, Setting, Tally, Trial
 from tritmark.harness.worker.remote import SharedMemory
@@ -102,7 +103,7 @@ class DrawnJudgement:
         self._watch: StateWatch | None = None
         self._worker = getattr(memory, "worker", None)
         self._first_failed = ""
-        self._broken = ""
+        self._broken: Complaint | None = None
         self._seconds = 0.0
         self._cases: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
@@ -110,7 +111,7 @@ class DrawnJudgement:
     @property
     def ended(self) -> bool:
         """Nothing more is to be learned: it broke, or failed often enough to see what its failures have in common."""
-        return bool(self._broken) or self._failed[""] >= ENOUGH_FAILED
+        return self._broken is not None or self._failed[""] >= ENOUGH_FAILED
 
     @property
     def failed(self) -> bool:
@@ -143,10 +144,10 @@ class DrawnJudgement:
             own_memory = not (self._memory is None or isinstance(self._memory, SharedMemory))
             trial.repeat(tally, last, _repeats(cases, case.axes) // (DEVICE_SHARE if own_memory else 1))
         except BrokenCandidateError as error:
-            self._broken = f"{error}{trapped(setting, cases.first, case.seed, edge, error)}; in {case}"
+            self._broken = ended(tally, error, trapped(setting, cases.first, case.seed, edge, error), f"; in {case}")
         if trial is not None:
             trial.testify(tally)
-        failed = bool(self._broken) or tally.complaints > before
+        failed = self._broken is not None or tally.complaints > before
         if failed:
             self._first_failed = self._first_failed or str(case)
         self._seconds += perf_counter() - begun
@@ -158,12 +159,11 @@ class DrawnJudgement:
         """What it adds up to. `seed` is the invocation's."""
         tally = self._tally
         try:
-            for fault in self._watch.end() if self._watch is not None and not self._broken else ():
-                tally.complain(fault)
+            for fault in self._watch.end() if self._watch is not None and self._broken is None else ():
+                tally.complain(Guard.STATE, fault)
         except BrokenCandidateError as error:
-            self._broken = str(error)
-        verdict = tally.verdict(Status.ERROR, self._broken) if self._broken else tally.verdict()
-        verdict = verdict.model_copy(update={"calls": tally.calls, "seed": seed, "failed_case": self._first_failed})
+            self._broken = ended(tally, error, None)
+        verdict = tally.verdict(self._broken).model_copy(update={"calls": tally.calls, "seed": seed, "failed_case": self._first_failed})
         judged = Judged(verdict, tally.evidence.receipt(self._variant), self._seconds)
         return Part(judged, tuple(drawer.missing), tuple(sorted(drawer.tally.singles)), self._cases, self._failed)
 
@@ -237,6 +237,7 @@ def merged(parts: Sequence[Part]) -> Judged:
             update={
                 "status": status,
                 "reason": reason,
+                "caught_by": in_order(guard for each in found for guard in each.caught_by),
                 "cases": sum(each.cases for each in found),
                 "calls": calls,
                 "elements": sum(each.elements for each in found),

@@ -1,4 +1,4 @@
-"""The guards by name: what each catches, and how the reason of a verdict shows that it did.
+"""The guards by name, and what one of them has to say. A verdict keeps the names of those that spoke, in `caught_by`.
 
 A candidate in the same process as its guards can turn off what lives there: what Bench says of inputs, runs, threads and late outputs, and
 the floor. Values, poison, zones, pages, audited outputs, clock, threads at work and the process's end are seen from outside.
@@ -6,46 +6,81 @@ the floor. Values, poison, zones, pages, audited outputs, clock, threads at work
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
+
+from tritmark.harness.errors import Failure, failure_of
+
+
+class Guard(StrEnum):
+    """In the order in which a candidate meets them."""
+
+    VALUES = "values"
+    """An output that is not what the reference says, judged on fresh data in fresh memory."""
+    POISON = "poison"
+    """Elements that are never written."""
+    ZONES = "zones"
+    """A write next to an array, down to one byte."""
+    PAGES = "pages"
+    """An access next to an array, read or write, at a page that traps."""
+    INPUTS = "inputs"
+    """Inputs that are changed, also within the timed loop."""
+    NONFINITE = "nonfinite"
+    """NaN or infinity that a kernel has to report and does not."""
+    NAME = "name"
+    """A launch that ran something else than what it is called."""
+    RUNS = "runs"
+    """Runs that are not counted, or counted without having been made."""
+    THREADS = "threads"
+    """Threads beyond those allowed, and threads that outlive the call."""
+    CRASH = Failure.CRASH.value
+    """A process that a signal ended."""
+    EXIT = Failure.EXIT.value
+    """A process that ended by itself."""
+    HANG = Failure.HANG.value
+    """A call that does not return within its time."""
+    MEMORY = Failure.MEMORY.value
+    """More memory than allowed."""
+    PROTOCOL = Failure.PROTOCOL.value
+    """A reply that is none, or a connection that was closed."""
+    ERROR = Failure.ERROR.value
+    """An exception."""
+    DEVICE = Failure.DEVICE.value
+    """Races, missing barriers, accesses out of bounds, seen by the simulator; on a GPU what its driver reports."""
+    AUDIT = "audit"
+    """Wrong, stale or missing outputs in the timed loop, after its data was exchanged at random moments."""
+    FLOOR = "floor"
+    """A time under the physical floor."""
+    CLOCK = "clock"
+    """A claimed time that the parent's own clock does not confirm."""
+    STATE = "state"
+    """Settings, signals, timers, files, threads, children that are not as they were found."""
+    LEAK = "leak"
+    """Memory that grows from call to call."""
+    WORKSPACE = "workspace"
+    """Scratch memory beyond what the variant declares, or far beyond what its inputs take."""
+    LATE = "late"
+    """Outputs that are written after the call returned."""
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """One guard. `shows` is a regular expression that its reasons match and no others do."""
+class Complaint:
+    """What a guard says of a kernel."""
 
-    name: str
-    catches: str
-    shows: str
+    guard: Guard
+    text: str
 
-
-GUARDS = (
-    Guard("values", "an output that is not what the reference says, judged on fresh data in fresh memory", r"\bis \S+, expected "),
-    Guard("poison", "elements that are never written", r"elements of \w+ are never written"),
-    Guard("zones", "a write next to an array, down to one byte", r"it wrote outside \w+"),
-    Guard("pages", "an access next to an array, read or write, at a page that traps", r"guard pages:"),
-    Guard("inputs", "inputs that are changed, also within the timed loop", r"the input \w+ was changed|guard inputs:"),
-    Guard("nonfinite", "NaN or infinity that a kernel has to report and does not", r"of \w+ is reported as at|as not finite, and all are"),
-    Guard("name", "a launch that ran something else than what it is called", r"ran in place of"),
-    Guard("runs", "runs that are not counted, or counted without having been made", r"does not count its runs|guard runs:"),
-    Guard("threads", "threads beyond those allowed, and threads that outlive the call", r"and \d+ were allowed|guard threads:"),
-    Guard("crash", "a process that was killed by a signal or ended by itself", r"was killed by SIG|ended with exit status"),
-    Guard("hang", "a call that does not return within its time", r"did not return from"),
-    Guard("memory", "more memory than allowed", r"were allowed, and was killed|MemoryError"),
-    Guard("protocol", "a reply that is none, or a connection that was closed", r"sent something else than|closed its end"),
-    Guard("error", "an exception", r"\b\w*(Error|Exception|Exit|Interrupt): "),
-    Guard("device", "races, missing barriers, accesses out of bounds, seen by the simulator", r"DeviceFaultError: "),
-    Guard("audit", "wrong, stale or missing outputs in the timed loop, after its data was exchanged at random moments", r"guard audit:"),
-    Guard("floor", "a time under the physical floor", r"guard floor:"),
-    Guard("clock", "a claimed time that the parent's own clock does not confirm", r"guard clock:"),
-    Guard("state", "settings, signals, timers, files, threads, children that are not as they were found", r"guard state:"),
-    Guard("leak", "memory that grows from call to call", r"leaks \S+ (bytes|descriptors)|maps \S+ bytes and never gives"),
-    Guard("workspace", "scratch memory beyond what the variant declares", r"memory beyond inputs and outputs and declares"),
-    Guard("late", "outputs that are written after the call returned", r"guard late:"),
-)
-"""In the order in which a candidate meets them."""
+    def __str__(self) -> str:
+        return f"guard {self.guard}: {self.text}"
 
 
-def caught_by(reason: str) -> frozenset[str]:
-    """The names of the guards that a verdict's reason shows."""
-    return frozenset(guard.name for guard in GUARDS if re.search(guard.shows, reason))
+def guard_of(error: BaseException) -> Guard:
+    """Which guard an exception of a candidate, or of its process, is."""
+    return Guard(failure_of(error).value)
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """The guards among those names, each once, as a verdict keeps them."""
+    found = frozenset(names)
+    return tuple(guard.value for guard in Guard if guard in found)

@@ -42,6 +42,7 @@ from tritmark.harness.measure.statistics import theil_sen
 from tritmark.harness.record import MemoryUse, Slope, Status
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Values, Variant
 from tritmark.harness.validate import memory_tasks as tasks
+from tritmark.harness.validate.guard_names import Guard, in_order
 from tritmark.harness.validate.memory_tasks import Kind, Prepared
 from tritmark.harness.worker import Workers
 
@@ -261,6 +262,16 @@ def _kept(ask: Ask, pid: int, prepared: Prepared) -> tuple[int | None, int, tupl
     return max(0, now - before), max(with_threads - begun, abs(before - with_threads)), tuple(sorted(names - known))
 
 
+_GUARDS = {
+    "leak of calls": Guard.LEAK,
+    "leak of launches": Guard.LEAK,
+    "peak": Guard.WORKSPACE,
+    "kept": Guard.WORKSPACE,
+    "overhead": Guard.WORKSPACE,
+}
+"""Which guard each kind of fault is."""
+
+
 def faults(seen: Observed) -> dict[str, str]:
     """What is held against the kernel, in words, by what kind it is."""
     where = "device" if seen.own_memory else "host"
@@ -299,6 +310,7 @@ def judged(seen: Observed, held_against: Mapping[str, str] | None = None, *, bit
     return MemoryUse(
         status=Status.FAIL if found else Status.PASS,
         reason="; ".join([*found.values(), *seen.notes]),
+        caught_by=in_order(_GUARDS[kind] for kind in found),
         inputs=seen.inputs,
         outputs=seen.outputs,
         workspace=seen.workspace,

@@ -24,6 +24,7 @@ from tritmark.harness.record import Against, Footing, Performance, Status, Timin
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant
 from tritmark.harness.validate.audit import Audited, AuditedPiece, Auditor, Seen, late, tasks
 from tritmark.harness.validate.evidence import LaunchEvidence
+from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
 from tritmark.harness.validate.pieces import Pieces
 from tritmark.harness.validate.sets import Sets
 
@@ -128,7 +129,7 @@ class Bench:
         self._sets.restore()
         before = tasks()
         launches = [variant.bind(each.inputs, each.outputs, self._axes, threads) for each in self._sets.each]
-        faults: list[str] = []
+        faults: list[Complaint] = []
         remarks: list[str] = []
         cold = None
         launches[0].run()
@@ -152,13 +153,14 @@ class Bench:
         # The probes keep threads of their own, as many as the kernel was allowed.
         started = max(started, len(tasks() - before) - (threads - 1))
         if self._memory is HOST and started > threads - 1:
-            faults.append(f"guard threads: {started} threads that it started outlive its calls; of {threads} threads one calls")
+            faults.append(Complaint(Guard.THREADS, f"{started} threads that it started outlive its calls; of {threads} threads one calls"))
         overhead = self._overhead(launches[0], hot.timing.median_ns)
         for launch in launches:
             self.evidence.add(launch, launch.runs, self._device.proof(launch))
         return Performance(
             status=Status.FAIL if faults else Status.PASS,
-            reason="; ".join((*faults, *remarks)),
+            reason="; ".join((*map(str, faults), *remarks)),
+            caught_by=in_order(fault.guard for fault in faults),
             cold=cold,
             hot=hot,
             call_overhead_ns=overhead,
@@ -230,7 +232,9 @@ class Bench:
         auditor.finish()
         return limit, probe, found.rounded(DIGITS)
 
-    def _footing(self, timed: Timed, order: list[int], threads: int, temperature: str, faults: list[str], remarks: list[str]) -> Footing:
+    def _footing(
+        self, timed: Timed, order: list[int], threads: int, temperature: str, faults: list[Complaint], remarks: list[str]
+    ) -> Footing:
         launches = timed.launches  # calibrating may leave out some
         before = sum(launch.runs for launch in launches)
         limit, probe, found = self._against(timed, order, threads, temperature)
@@ -243,7 +247,7 @@ class Bench:
         name = limit.roof.ceiling.name
         ran = sum(launch.runs for launch in launches) - before
         if ran != timed.made:
-            faults.append(f"guard runs: {temperature}: {timed.made} calls were made and the code ran {ran} times")
+            faults.append(Complaint(Guard.RUNS, f"{temperature}: {timed.made} calls were made and the code ran {ran} times"))
         if fraction.pairs < LEAST_SAMPLES:
             remarks.append(f"{temperature}: a call takes so long that only {fraction.pairs} pairs of samples were taken")
         lost = limit.outrun(found)
@@ -253,7 +257,7 @@ class Bench:
             floor = limit.need * 1e9 / most
             if took < (1 - TELLING) * floor:
                 why = f"{took:.0f} ns a call is under the physical floor, {floor:.0f} ns of the fastest {name} probe"
-                faults.append(f"guard floor: {temperature}: {why}")
+                faults.append(Complaint(Guard.FLOOR, f"{temperature}: {why}"))
         lost = lost or fraction.low > 1 + TELLING
         # What loads the machine while the probe runs must not make a kernel look good.
         loaded = limit.work * 1e9 / min(found.b_ns) * _LOADED < limit.roof.rate

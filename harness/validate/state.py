@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tritmark.harness.errors import CandidateError, WorkerError
 from tritmark.harness.machine.cpu import BINDING, CPUS
 from tritmark.harness.machine.files import SYS, line
-from tritmark.harness.validate.trial import BrokenCandidateError
+from tritmark.harness.validate.guard_names import Complaint, Guard
+from tritmark.harness.validate.trial import BrokenCandidateError, broken
 from tritmark.harness.worker.floating import USUAL
 from tritmark.harness.worker.inside import Inside, Loaded, inside
 from tritmark.harness.worker.shared import MADE
@@ -126,7 +127,7 @@ class StateWatch:
             faults += _handlers(first_within, within) or masks
             faults += _loaded(within.first_bound or begun_within.loaded, within.loaded)
             faults += self._processes(first, begun, without)
-        return [f"guard state: {fault}" for fault in faults]
+        return [str(Complaint(Guard.STATE, fault)) for fault in faults]
 
     def _processes(self, first: Outside, begun: Outside, now: Outside) -> list[str]:
         faults = []
@@ -173,7 +174,7 @@ class StateWatch:
         try:
             found: Inside = self._worker.call("telling its state", inside)
         except (CandidateError, WorkerError) as error:
-            raise BrokenCandidateError(str(error)) from error
+            raise broken(error) from error
         return found
 
     def _outside(self) -> Outside:
@@ -184,7 +185,7 @@ class StateWatch:
             return Outside.of(self._worker.process.pid)
         except OSError as error:
             self._inside()  # which says what became of it
-            raise BrokenCandidateError(f"the state of the candidate's process cannot be read: {error}") from error
+            raise BrokenCandidateError(f"the state of the candidate's process cannot be read: {error}", Guard.STATE) from error
 
 
 _NOTHING = Inside(), Outside({}, frozenset(), False, 0, (), {}, frozenset(), frozenset())

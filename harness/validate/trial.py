@@ -17,6 +17,7 @@ from tritmark.harness.validate.cases import Case, is_array
 from tritmark.harness.validate.compare import Expected, compare, is_float
 from tritmark.harness.validate.evidence import LaunchEvidence
 from tritmark.harness.validate.families import KINDS, forbidden
+from tritmark.harness.validate.guard_names import Complaint, Guard, guard_of, in_order
 from tritmark.harness.validate.guards import ALIGNMENT, GuardedArray
 from tritmark.harness.validate.placement import Placement
 from tritmark.harness.validate.same import same
@@ -33,12 +34,21 @@ _MOST_KEPT = 32
 
 
 class BrokenCandidateError(Exception):
-    """The candidate raised, or its process died: the exception's type and text."""
+    """The candidate raised, or its process died: the exception's type and text, and the guard that it is."""
+
+    def __init__(self, text: str, guard: Guard) -> None:
+        self.guard = guard
+        super().__init__(text)
 
 
 def told(error: Exception) -> str:
     """What an exception of a candidate says."""
     return str(error) if isinstance(error, CandidateError | WorkerError) else f"{type(error).__name__}: {error}"
+
+
+def broken(error: Exception) -> BrokenCandidateError:
+    """The same as an exception that ends a trial."""
+    return BrokenCandidateError(told(error), guard_of(error))
 
 
 @dataclass
@@ -47,6 +57,8 @@ class Tally:
 
     op: Op
     reasons: list[str] = field(default_factory=list)
+    spoke: set[Guard] = field(default_factory=set)
+    """All guards that found something wrong."""
     complaints: int = 0
     """How often something was wrong; of the reasons only the first are kept."""
     where: str = ""
@@ -74,8 +86,9 @@ class Tally:
         if result.first is not None:
             at = ", ".join(str(i) for i in result.first.index)
             self.complain(
+                Guard.VALUES,
                 f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}; "
-                f"{result.wrong.size} of {guarded.array.size} elements are wrong in {self.where or f'case {self.cases}'}"
+                f"{result.wrong.size} of {guarded.array.size} elements are wrong in {self.where or f'case {self.cases}'}",
             )
         if not result.wrong.size:
             return
@@ -83,20 +96,25 @@ class Tally:
         never = np.intersect1d(still, self.unwritten.get(expected.name, ()))
         self.unwritten[expected.name] = still
         if never.size:
-            self.complain(f"{never.size} elements of {expected.name} are never written, the first at flat index {int(never[0])}")
+            self.complain(
+                Guard.POISON, f"{never.size} elements of {expected.name} are never written, the first at flat index {int(never[0])}"
+            )
 
-    def complain(self, reason: str) -> None:
+    def complain(self, guard: Guard, reason: str) -> None:
         """Take notice of something wrong."""
         self.complaints += 1
+        self.spoke.add(guard)
         if len(self.reasons) < _MOST_KEPT and reason not in self.reasons:
             self.reasons.append(reason)
 
-    def verdict(self, status: Status | None = None, reason: str = "") -> Accuracy:
-        reasons = ([reason] if reason else []) + self.reasons
+    def verdict(self, ended: Complaint | None = None) -> Accuracy:
+        """What it comes to; ERROR where the candidate `ended` so."""
+        reasons = ([ended.text] if ended is not None else []) + self.reasons
         shown = "; ".join(reasons[:_MOST_REASONS]) + (f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else "")
         return Accuracy(
-            status=status or (Status.FAIL if reasons else Status.PASS),
+            status=Status.ERROR if ended is not None else Status.FAIL if reasons else Status.PASS,
             reason=shown,
+            caught_by=in_order(self.spoke | ({ended.guard} if ended is not None else set())),
             family=self.op.family.value,
             cases=self.cases,
             elements=self.elements,
@@ -147,7 +165,7 @@ class Trial:
             self._inputs = {name: self._guard(name, value.shape, value.dtype) for name, value in case.inputs.items() if is_array(value)}
             self._outputs = {e.name: self._guard(e.name, e.values.shape, e.values.dtype) for e in case.expected}
         except (DeviceError, CandidateError, WorkerError) as error:
-            raise BrokenCandidateError(told(error)) from error
+            raise broken(error) from error
         self._launch: Launch | None = None
         self._runs = 0
         self.bad = -1
@@ -207,12 +225,12 @@ class Trial:
             guarded.poison()
         self._run(tally)
         if self.bad >= 0:
-            tally.complain(f"it reports element {self.bad} as not finite, and all are")
+            tally.complain(Guard.NONFINITE, f"it reports element {self.bad} as not finite, and all are")
         for expected in case.expected:
             tally.add(expected, self._outputs[expected.name])
         for name, guarded in self._inputs.items():
             if not same(guarded.array, case.inputs[name]):
-                tally.complain(f"the input {name} was changed")
+                tally.complain(Guard.INPUTS, f"the input {name} was changed")
 
     def run_nonfinite(self, tally: Tally, case: Case, rounds: int) -> None:
         """Put values that are no finite numbers into each input that has to be finite, and see whether the launch tells where.
@@ -240,7 +258,7 @@ class Trial:
                 self._run(tally)
                 tally.calls += 1
                 if self.bad != first:
-                    tally.complain(f"{shown} at index {first} of {tensor.name} is reported as at {self.bad}")
+                    tally.complain(Guard.NONFINITE, f"{shown} at index {first} of {tensor.name} is reported as at {self.bad}")
                 array[...] = case.inputs[tensor.name]
 
     def repeat(self, tally: Tally, case: Case, times: int) -> None:
@@ -266,20 +284,20 @@ class Trial:
             before = launch.runs
             self._around(tally, lambda: self._told(tally, launch.run_many(times, into, poison), before))
         except (DeviceError, CandidateError, WorkerError) as error:
-            raise BrokenCandidateError(told(error)) from error
+            raise broken(error) from error
         tally.calls += times
         for expected in case.expected:
             found = into[expected.name].bytes.view(expected.values.dtype).reshape(times, *expected.values.shape)
             self._judge_many(tally, expected, found)
         for name, guarded in self._inputs.items():
             if not same(guarded.array, case.inputs[name]):
-                tally.complain(f"the input {name} was changed")
+                tally.complain(Guard.INPUTS, f"the input {name} was changed")
 
     def _told(self, tally: Tally, runs: Sequence[Ran], before: int) -> None:
         for nth, ran in enumerate(runs):
             self._look(tally, ran, before + nth)
             if ran.bad >= 0:
-                tally.complain(f"it reports element {ran.bad} as not finite, and all are")
+                tally.complain(Guard.NONFINITE, f"it reports element {ran.bad} as not finite, and all are")
 
     @staticmethod
     def _judge_many(tally: Tally, expected: Expected, found: npt.NDArray[Any]) -> None:
@@ -296,8 +314,9 @@ class Trial:
                 tally.first = tally.first or result.first
                 at = ", ".join(str(i) for i in result.first.index)
                 tally.complain(
+                    Guard.VALUES,
                     f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}, in repeated run {nth + 1} of "
-                    f"{tally.where or 'the same launch'}"
+                    f"{tally.where or 'the same launch'}",
                 )
 
     def _run(self, tally: Tally) -> None:
@@ -320,12 +339,12 @@ class Trial:
                 for guarded in arrays:
                     guarded.pull()
         except Exception as error:
-            raise BrokenCandidateError(told(error)) from error
+            raise broken(error) from error
         for side in (self._inputs, self._outputs):
             for name, guarded in side.items():
-                broken = guarded.broken()
-                if broken:
-                    tally.complain(f"it wrote outside {name}: {broken}")
+                where = guarded.broken()
+                if where:
+                    tally.complain(Guard.ZONES, f"it wrote outside {name}: {where}")
 
     def _call(self, tally: Tally) -> None:
         setting = self._setting
@@ -345,11 +364,11 @@ class Trial:
         if ran.runs > before:
             self._runs += 1
         else:
-            tally.complain("it does not count its runs")
+            tally.complain(Guard.RUNS, "it does not count its runs")
         if ran.ran != setting.variant.name:
-            tally.complain(f"{ran.ran or 'nothing'} ran in place of {setting.variant.name}")
+            tally.complain(Guard.NAME, f"{ran.ran or 'nothing'} ran in place of {setting.variant.name}")
         if not 1 <= ran.threads_used <= setting.threads:
-            tally.complain(f"it used {ran.threads_used} threads, and {setting.threads} were allowed")
+            tally.complain(Guard.THREADS, f"it used {ran.threads_used} threads, and {setting.threads} were allowed")
 
 
 def _set_bits(array: npt.NDArray[Any], at: int, bits: int) -> None:

@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from tritmark.harness.errors import CandidateError, WorkerError
+from tritmark.harness.errors import CandidateError, Failure, WorkerError
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.worker.channel import Channel, GarbledError
 from tritmark.harness.worker.serve import Raised, TaskRequest, serve
@@ -38,6 +38,9 @@ _PRELOADED = (
     "tritmark.harness.worker.serve",
 )
 _PRELOADED_LAST = "tritmark.harness.worker.blas"
+_RAISED = frozenset({Failure.MEMORY, Failure.DEVICE, Failure.ERROR})
+"""What an exception of a candidate can be; the others are seen from here."""
+
 _GRACE_S = 1.0
 _LOOK_S = 0.2
 _LOG_TAIL = 2000
@@ -115,19 +118,21 @@ class WorkerProcess:
         while not connection.poll(0):
             left = deadline - monotonic()
             if left <= 0:
-                raise self._failed("hang", f"did not return from {what} within {timeout_s:g} s and was killed")
+                raise self._failed(Failure.HANG, f"did not return from {what} within {timeout_s:g} s and was killed")
             if self._process.sentinel in wait([connection, self._process.sentinel], min(left, _LOOK_S)) and not connection.poll(0):
                 raise self._died(what)
             if self._memory_bytes and (resident := self._resident()) > self._memory_bytes:
-                raise self._failed("memory", f"held {resident} bytes in {what}, {self._memory_bytes} were allowed, and was killed")
+                raise self._failed(Failure.MEMORY, f"held {resident} bytes in {what}, {self._memory_bytes} were allowed, and was killed")
         try:
             reply = self._channel.receive()
         except (EOFError, ConnectionResetError) as error:
             raise self._died(what) from error
         except (GarbledError, OSError) as error:
-            raise self._failed("protocol", f"sent something else than the result of {what} ({error}), and was killed") from error
+            raise self._failed(Failure.PROTOCOL, f"sent something else than the result of {what} ({error}), and was killed") from error
         if isinstance(reply, Raised):
-            raise CandidateError(reply.kind, reply.text, reply.trace)
+            # Told by the candidate's process, which may forge it: it decides what an ERROR is called, and not that it is one.
+            kind = reply.kind if isinstance(reply.kind, Failure) and reply.kind in _RAISED else Failure.ERROR
+            raise CandidateError(kind, reply.name, reply.text, reply.trace)
         return reply.result
 
     def _resident(self) -> int:
@@ -140,12 +145,12 @@ class WorkerProcess:
         self._process.join(_GRACE_S)
         code = self._process.exitcode
         if code is None:
-            return self._failed("protocol", f"closed its end of the connection in {what}, and was killed")
+            return self._failed(Failure.PROTOCOL, f"closed its end of the connection in {what}, and was killed")
         if code < 0:
-            return self._failed("crash", f"was killed by {_signal(-code)} in {what}")
-        return self._failed("crash", f"ended with exit status {code} in {what}")
+            return self._failed(Failure.CRASH, f"was killed by {_signal(-code)} in {what}")
+        return self._failed(Failure.EXIT, f"ended with exit status {code} in {what}")
 
-    def _failed(self, kind: str, found: str) -> WorkerError:
+    def _failed(self, kind: Failure, found: str) -> WorkerError:
         log = self._tail()
         self._end()
         return WorkerError(kind, f"the candidate's process {found}", log)

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritmark.harness.errors import Failure, failure_of
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.worker.channel import Channel
 from tritmark.harness.worker.site import Site, site
@@ -51,7 +52,8 @@ class Done:
 class Raised:
     """The task raised."""
 
-    kind: str
+    kind: Failure
+    name: str
     """The exception's type."""
     text: str
     trace: str
@@ -137,4 +139,4 @@ def _raised(error: BaseException) -> Raised:
         text = str(error)
     except Exception:  # whose text cannot be had
         text = "(no text)"
-    return Raised(type(error).__name__, text[:_TEXT], "".join(traceback.format_exception(error))[-_TEXT:])
+    return Raised(failure_of(error), type(error).__name__, text[:_TEXT], "".join(traceback.format_exception(error))[-_TEXT:])

@@ -1,18 +1,27 @@
-"""The native variants of ternary_matmul, all over tile64 weights."""
+"""The native variants of ternary_matmul, for each format of weights that there are kernels for."""
 
 from __future__ import annotations
 
-from tritmark.harness.spec import Arrays, Axes, Launch, MaxSize
+from functools import partial
+
+from tritmark.harness.spec import Arrays, Axes, Constraint, Launch, MaxSize, MultipleOf
 from tritmark.kernels import cpu
 from tritmark.kernels.ternary_matmul.spec import DTYPES
 
-FORMAT = "tile64"
 MAX_K = (1 << 23) - 1
 """Past it, 2 * 128 * K no longer fits the int32 accumulators."""
 
+FORMATS: dict[str, tuple[str, tuple[Constraint, ...]]] = {
+    "tile64": ("ternary_matmul", ()),
+    "i2_s_x86": ("ternary_matmul_i2_s_x86", (MultipleOf("K", 128),)),
+}
+"""For each format its table of kernels in isas.h, and what their shapes must keep to. The first of several that are equally good is the one
+that weights are packed into where nothing else is asked for."""
 
-def _bind(isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+
+def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     launch: Launch = cpu.native("ternary_matmul").TernaryMatmul(
+        format,
         isa,
         inputs["activations"],
         inputs["weights"],
@@ -26,5 +35,8 @@ def _bind(isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -
 
 
 VARIANTS = tuple(
-    variant for dtype in DTYPES for variant in cpu.variants("ternary_matmul", FORMAT, dtype, _bind, constraints=(MaxSize("K", MAX_K),))
+    variant
+    for format, (table, constraints) in FORMATS.items()
+    for dtype in DTYPES
+    for variant in cpu.variants("ternary_matmul", format, dtype, partial(_bind, format), (MaxSize("K", MAX_K), *constraints), table=table)
 )

@@ -110,7 +110,7 @@ def test_a_kernel_that_reads_the_weights_format_is_taken_before_any_other(monkey
     assert (layer.receipt.kernel, layer.receipt.note) == ("cpu/ternary_matmul/i2_s_arm/float32/mine", "")
     with pytest.raises(NoCompatibleKernelError) as caught:
         with_receipt(activations, weights, act_scale=act_scale, variant="neon")
-    assert {name.partition("/")[0] for name, _ in caught.value.candidates} == {"i2_s_arm", "tile64"}
+    assert {name.partition("/")[0] for name, _ in caught.value.candidates} >= {"i2_s_arm", "tile64"}
     assert pack_weights(codes, weight_scale).format == "tile64"
 
 
@@ -144,7 +144,7 @@ def test_weights_refuse_a_variant_that_cannot_take_them(format, variant):
 
 def test_block_scales_are_refused_with_the_reason():
     codes = np.ones((2, 256), np.int8)
-    with pytest.raises(NoCompatibleKernelError, match="tq2_0 has a scale for each group of 256, tile64 one scale"):
+    with pytest.raises(NoCompatibleKernelError, match="tile64: tq2_0 has a scale for each group of 256, tile64 one scale"):
         ternary_matmul(np.ones((1, 256), np.int8), pack_weights(codes, np.ones((2, 1), np.float32), format="tq2_0"))
 
 
@@ -152,7 +152,8 @@ def test_an_unknown_variant_lists_every_candidate():
     weights = pack_weights(np.ones((2, 8), np.int8), 1.0)
     with pytest.raises(NoCompatibleKernelError) as caught:
         ternary_matmul(np.ones((1, 8), np.int8), weights, variant="neon")
-    assert [name for name, _ in caught.value.candidates] == [f"tile64/{isa.name}" for isa in cpu.KERNELS["ternary_matmul"]]
+    tried = [name for name, _ in caught.value.candidates if name.startswith("tile64/")]
+    assert tried == [f"tile64/{isa.name}" for isa in cpu.KERNELS["ternary_matmul"]]
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,7 @@ double mean_magnitude(const float *x, int64_t n)
 using Weight = int (*)(const uint8_t *, int64_t row, int64_t column, int64_t K);
 
 int of_tile64(const uint8_t *packed, int64_t row, int64_t column, int64_t K) { return taken(packed, tile64(row, column, K)); }
+int of_i2_s_x86(const uint8_t *packed, int64_t row, int64_t column, int64_t K) { return taken(packed, i2_s_x86(row * K + column)); }
 int of_row16(const uint8_t *packed, int64_t row, int64_t column, int64_t K) { return taken(packed + row * row16_bytes(K), row16(column)); }
 
 template <class Store>
@@ -346,6 +347,7 @@ void unpack_codes_tq2_0(const uint8_t *packed, int8_t *codes, float *scales, int
         });                                                                                                                                 \
     }
 TERNARY_MATMUL(tile64)
+TERNARY_MATMUL(i2_s_x86)
 TERNARY_MATMUL(row16)
 
 void matmul_fp32(const float *a, const float *b, float *c, int64_t M, int64_t N, int64_t K)

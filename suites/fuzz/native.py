@@ -28,7 +28,7 @@ def targets(glob: str = "*") -> list[str]:
 def build(name: str, folder: Path) -> Path:
     """The program of the target, kept in `folder` until a source changes. Raises NotBuiltError."""
     op = name.removeprefix("native.")
-    sources = [HERE / "native" / f"{op}.c", SOURCES / "cpu" / "cpu.c", *sorted((SOURCES / op).glob("*.c"))]
+    sources = [HERE / "native" / f"{op}.c", SOURCES / "cpu" / "cpu.c", *sorted((SOURCES / op).rglob("*.c"))]
     mark = sha256(repr(FLAGS).encode())
     for path in sorted([*sources, *(HERE / "native").glob("*.h"), *SOURCES.rglob("*.h")]):
         mark.update(path.read_bytes())

@@ -93,7 +93,10 @@ def _gemv(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     activations = rng.integers(-127, 128, (1, k), dtype=np.int8)
     scale, out = np.ones(1, np.float32), np.empty(tiles * 64, np.float32)
     kernel = cpu.native("ternary_matmul").TernaryMatmul
-    return [kernel(cpu.best("ternary_matmul"), activations, weights, n * 64, 1.0, scale, out[: n * 64].reshape(1, -1), 1) for n in sizes]
+    return [
+        kernel("tile64", cpu.best("ternary_matmul"), activations, weights, n * 64, 1.0, scale, out[: n * 64].reshape(1, -1), 1)
+        for n in sizes
+    ]
 
 
 def _gemm(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
@@ -103,7 +106,7 @@ def _gemm(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     scale, out = np.ones(max(sizes), np.float32), np.empty((max(sizes), n), np.float32)
     kernel = cpu.native("ternary_matmul").TernaryMatmul
     weights = _weights(rng, n, k)
-    return [kernel(cpu.best("ternary_matmul"), activations[:m], weights, n, 1.0, scale[:m], out[:m], 1) for m in sizes]
+    return [kernel("tile64", cpu.best("ternary_matmul"), activations[:m], weights, n, 1.0, scale[:m], out[:m], 1) for m in sizes]
 
 
 def _quantize(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:

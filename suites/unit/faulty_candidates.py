@@ -126,11 +126,23 @@ def before_the_start(kernel: Kernel) -> None:
     honest(kernel)
 
 
+def assigns(kernel: Kernel) -> None:
+    """Writes to an input what stands there."""
+    kernel.x[0] = kernel.x[0]
+    honest(kernel)
+
+
+def takes_a_buffer(kernel: Kernel) -> None:
+    """The same, as foreign code would."""
+    (ctypes.c_byte * 4).from_buffer(kernel.x)
+    honest(kernel)
+
+
 def _variant(work: Callable[[Kernel], None]) -> Variant:
     def bind(inputs: Arrays, outputs: Arrays, axes: Any, threads: int) -> Any:
         return Kernel(work.__name__, work, inputs, outputs)
 
-    return Variant(key=KEY, name=work.__name__, tier=Tier.BASELINE, summary="", bind=bind)
+    return Variant(key=KEY, name=work.__name__, tier=Tier.CANDIDATE, summary="", bind=bind)
 
 
 WORKS = (
@@ -151,5 +163,7 @@ WORKS = (
     babble,
     past_the_end,
     before_the_start,
+    assigns,
+    takes_a_buffer,
 )
 VARIANTS = tuple(_variant(work) for work in WORKS)

@@ -10,8 +10,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 from simulated_bench import (
     AXES,
     CHANGES,
@@ -29,14 +31,15 @@ from simulated_bench import (
     measured,
 )
 
+from tritmark.harness.errors import CandidateError, DeviceFaultError, Failure, InsufficientMemoryError, WorkerError
 from tritmark.harness.measure.buffers import Rotation
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
-from tritmark.harness.record import Status
+from tritmark.harness.record import Performance, Status
 from tritmark.harness.spec import Arrays, Axes, Launch, Tensor, Tier, Variant, Workload
 from tritmark.harness.validate.audit import Audited
 from tritmark.harness.validate.cases import Cases, Material
-from tritmark.harness.validate.confirm import audit_faults, confirm, part_faults
-from tritmark.harness.validate.guard_names import GUARDS, caught_by
+from tritmark.harness.validate.confirm import STATISTICAL, audit_faults, confirm, part_faults, statistical
+from tritmark.harness.validate.guard_names import Complaint, Guard, guard_of, in_order
 from tritmark.harness.validate.performance import Bench
 from tritmark.harness.validate.pieces import exchangeable
 from tritmark.harness.validate.sets import Sets
@@ -47,7 +50,7 @@ def cases() -> Cases:
     return MATERIAL.cases(KEY)
 
 
-def faults_of(cases: Cases, bench: Bench) -> list[str]:
+def faults_of(cases: Cases, bench: Bench) -> list[Complaint]:
     """What the process with the expected values finds in what a Bench kept."""
     return [*audit_faults(cases, bench.audited, CHANGES), *part_faults(cases, bench.parts, CHANGES)]
 
@@ -55,28 +58,39 @@ def faults_of(cases: Cases, bench: Bench) -> list[str]:
 # Names
 
 
-def test_guards_have_names_of_their_own_and_tell_what_they_catch() -> None:
-    assert len({guard.name for guard in GUARDS}) == len(GUARDS)
-    assert all(guard.catches and re.compile(guard.shows) for guard in GUARDS)
-
-
 @pytest.mark.parametrize(
-    ("reason", "guards"),
+    ("error", "guard"),
     [
-        ("y[3] is 4, expected 5; 1 of 9 elements are wrong in case 1", {"values"}),
-        ("7 elements of y are never written, the first at flat index 2", {"poison"}),
-        ("it wrote outside y: 1 bytes past its end changed, the nearest 1 away from it", {"zones"}),
-        ("the input x was changed; it does not count its runs", {"inputs", "runs"}),
-        ("it used 3 threads, and 2 were allowed", {"threads"}),
-        ("the candidate's process was killed by SIGSEGV (Segmentation fault) in a run; guard pages: it reads x", {"crash", "pages"}),
-        ("the candidate's process held 9 bytes in a run, 8 were allowed, and was killed", {"memory"}),
-        ("guard floor: hot: 1 ns a call is under the physical floor", {"floor"}),
-        ("hot: the write probe lost, at 112 %: others held it up", set()),
-        ("measured in a fresh process once more, for clock had spoken up in the first and did not again", set()),
+        (RuntimeError("killed by SIGSEGV"), Guard.ERROR),
+        (MemoryError("1"), Guard.MEMORY),
+        (InsufficientMemoryError(what="x", required=2, available=1, next_step="less"), Guard.MEMORY),
+        (DeviceFaultError("a race", next_step="a barrier"), Guard.DEVICE),
+        *((WorkerError(kind, "RuntimeError: was killed"), Guard(kind.value)) for kind in Failure),
+        *((CandidateError(kind, "DeviceFaultError", "a race", ""), Guard(kind.value)) for kind in Failure),
     ],
 )
-def test_a_reason_shows_its_guards_and_no_others(reason: str, guards: set[str]) -> None:
-    assert caught_by(reason) == guards
+def test_the_guard_of_an_exception_follows_from_its_class_and_kind(error: Exception, guard: Guard) -> None:
+    assert guard_of(error) is guard
+
+
+@given(st.lists(st.sampled_from(Guard) | st.text()))
+def test_a_verdict_keeps_guards_only_each_once_and_in_order(names: list[str]) -> None:
+    kept = in_order(names)
+    assert set(kept) == set(names) & set(Guard)
+    assert [Guard(name) for name in kept] == [guard for guard in Guard if guard in kept]
+    assert all(type(name) is str for name in kept)
+
+
+@given(st.sets(st.sampled_from(Guard)), st.sets(st.sampled_from(Guard), min_size=1))
+def test_what_a_candidate_says_hides_nothing_that_is_found_here(claimed: set[Guard], found: set[Guard]) -> None:
+    cases = MATERIAL.cases(KEY)
+    told = Performance(status=Status.PASS, caught_by=in_order(claimed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tritmark.harness.validate.confirm.audit_faults", lambda *args: [Complaint(guard, "wrong") for guard in found])
+        judged = confirm(told, [], cases, lambda *args: None, threads=1, pid=None)
+    assert (judged.status, judged.doubted) == (Status.FAIL, True)
+    assert judged.caught_by == in_order(claimed | found)
+    assert statistical(judged) == (claimed | found <= STATISTICAL)
 
 
 # Audits
@@ -141,11 +155,11 @@ def test_results_of_other_data_are_found(cases: Cases) -> None:
     assert performance.status is Status.PASS  # nobody there knows what is right
     faults = audit_faults(cases, bench.audited, CHANGES)
     assert faults
-    assert all(re.fullmatch(r"guard audit: (cold|hot|a single call).*: y\[\d+\] is -?\d+, expected -?\d+", fault) for fault in faults)
+    assert all(re.fullmatch(r"guard audit: (cold|hot|a single call).*: y\[\d+\] is -?\d+, expected -?\d+", str(fault)) for fault in faults)
     told = confirm(performance, bench.audited, cases, bench.lap, threads=1, pid=None, parts=bench.parts, exchangeable=CHANGES)
     assert told.status is Status.FAIL
     assert told.doubted
-    assert "audit" in caught_by(told.reason)
+    assert told.caught_by == ("audit",)
 
 
 @pytest.mark.parametrize("last", [1, 2, 20, 60])
@@ -165,7 +179,7 @@ def test_half_of_the_work_left_out_is_found_by_the_expected_values(cases: Cases)
         np.multiply(inputs["x"][part], 2, out=outputs["y"][part])
 
     _, bench = measured(cases, half, turn=SMALL_TURN)
-    assert any(f"y[{N // 2}] is" in fault for fault in faults_of(cases, bench))
+    assert any(f"y[{N // 2}] is" in fault.text for fault in faults_of(cases, bench))
 
 
 def test_of_large_outputs_a_piece_is_kept(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +193,7 @@ def test_of_large_outputs_a_piece_is_kept(cases: Cases, monkeypatch: pytest.Monk
     look = bench.audited[0]
     look.outputs["y"][7] += 1
     (fault,) = audit_faults(cases, [look])
-    assert f"y[{look.begin['y'] + 7}] is" in fault
+    assert f"y[{look.begin['y'] + 7}] is" in fault.text
 
 
 def test_a_changed_input_is_found(cases: Cases) -> None:
@@ -210,7 +224,7 @@ def test_moments_and_sets_differ_with_the_seed(cases: Cases) -> None:
 )
 def test_what_is_no_output_is_refused(cases: Cases, look: Audited, told: str) -> None:
     (fault,) = audit_faults(cases, [look])
-    assert told in fault
+    assert told in fault.text
 
 
 # Pieces of the inputs that are exchanged before samples
@@ -285,7 +299,7 @@ class ByPart:
 )
 def test_work_that_is_skipped_is_seen_once_pieces_are_exchanged(cases: Cases, make: Callable[[], Work], turn: Rotation, seed: int) -> None:
     _, bench = measured(cases, make(), seed=seed, turn=turn)
-    assert any("guard audit" in fault for fault in faults_of(cases, bench))
+    assert any(fault.guard is Guard.AUDIT for fault in faults_of(cases, bench))
 
 
 def test_a_kernel_that_is_lazy_in_bursts_only_is_seen(cases: Cases) -> None:

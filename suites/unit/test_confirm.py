@@ -19,7 +19,7 @@ from tritmark.harness.record import Performance, Status
 from tritmark.harness.spec import Workload
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.confirm import Account, Meanwhile, confirm, confirmed, lap_faults
-from tritmark.harness.validate.guard_names import caught_by
+from tritmark.harness.validate.guard_names import Complaint, Guard
 from tritmark.harness.validate.pieces import NOTHING
 from tritmark.harness.validate.timed import timed
 from tritmark.harness.worker import Workers
@@ -33,13 +33,13 @@ class Alone:
 # FAIL only where a fresh process says it again
 
 
-def made(reason: str = "", status: Status = Status.PASS) -> Performance:
-    return Performance(status=status, reason=reason, doubted=bool(reason), tests=5)
+def made(reason: str = "", status: Status = Status.PASS, *guards: Guard) -> Performance:
+    return Performance(status=status, reason=reason, caught_by=guards, doubted=bool(reason), tests=5)
 
 
-CLOCK = made("guard clock: hot: 1 ns a call are claimed", Status.FAIL)
-FLOOR = made("guard floor: cold: 1 ns a call is under", Status.FAIL)
-WRONG = made("guard audit: hot: y[3] is 4, expected 5; guard clock: hot: 1 ns a call are claimed", Status.FAIL)
+CLOCK = made("1 ns a call are claimed", Status.FAIL, Guard.CLOCK)
+FLOOR = made("1 ns a call is under", Status.FAIL, Guard.FLOOR)
+WRONG = made("y[3] is 4, expected 5; 1 ns a call are claimed", Status.FAIL, Guard.CLOCK, Guard.AUDIT)
 BUSY = made("hot: 1 ns a call are claimed, and it takes 9 ns; others keep the cores busy", Status.AMBIGUOUS)
 
 
@@ -62,10 +62,11 @@ def test_what_rests_on_time_has_to_be_said_twice(first: Performance, second: Per
     found = confirmed(first, lambda: second)
     assert (found.status, found.doubted) == (status, doubted), found.reason
     assert (found.tests, found.repeated) == (10, 1)
-    assert not caught_by(found.reason) or status is not Status.PASS
+    assert not found.caught_by or status is not Status.PASS
+    assert set(found.caught_by) >= (set(first.caught_by) & set(second.caught_by))
 
 
-@pytest.mark.parametrize("first", [made(), WRONG, made("MemoryError: 1", Status.ERROR)])
+@pytest.mark.parametrize("first", [made(), WRONG, made("MemoryError: 1", Status.ERROR, Guard.MEMORY)])
 def test_what_is_exact_or_not_doubted_is_not_measured_again(first: Performance) -> None:
     def never() -> Performance:
         raise AssertionError
@@ -98,14 +99,14 @@ def test_an_honest_time_is_confirmed(call_ns: float) -> None:
 def test_a_tenth_of_the_time_is_refuted(call_ns: float) -> None:
     faults, _ = lap_faults(spinning(call_ns), call_ns / 10, 1, 1, os.getpid())
     assert len(faults) == 1
-    assert faults[0].startswith(f"guard clock: hot: {call_ns / 10:.0f} ns a call are claimed")
+    assert str(faults[0]).startswith(f"guard clock: hot: {call_ns / 10:.0f} ns a call are claimed")
 
 
 def test_work_that_others_do_while_the_process_waits_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritmark.harness.validate.confirm.Others", Alone)
     faults, _ = lap_faults(lambda temperature, rounds, calls: time.sleep(rounds * calls * 1e-4), 1e4, 1, 1, os.getpid())
     assert len(faults) == 1
-    assert "guard clock" in faults[0]
+    assert faults[0].guard is Guard.CLOCK
 
 
 @pytest.mark.parametrize(
@@ -159,9 +160,9 @@ def test_a_second_thread_is_counted_by_its_work() -> None:
         other.join()
 
     faults, _ = lap_faults(shared, 1e5, 20, 1, os.getpid())
-    assert "guard threads: 2 threads work in its calls, and 1 were allowed" in faults
+    assert "guard threads: 2 threads work in its calls, and 1 were allowed" in map(str, faults)
     faults, _ = lap_faults(shared, 1e5, 20, 2, os.getpid())
-    assert not any("guard threads" in fault for fault in faults)
+    assert not any(fault.guard is Guard.THREADS for fault in faults)
 
 
 @pytest.fixture
@@ -187,17 +188,17 @@ def test_the_account_of_another_process_is_that_of_the_kernel(busy: subprocess.P
 def test_doubts_make_it_ambiguous_and_faults_make_it_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = MATERIAL.cases(KEY)
     performance, bench = measured(cases, honest)
-    told: tuple[list[str], list[str]] = ([], ["others keep the cores busy"])
+    told: tuple[list[Complaint], list[str]] = ([], ["others keep the cores busy"])
     monkeypatch.setattr("tritmark.harness.validate.confirm.lap_faults", lambda *args: told)
     judged = partial(
         confirm, parts=bench.parts, exchangeable=CHANGES, audited=bench.audited, cases=cases, lap=bench.lap, threads=1, pid=None
     )
     assert judged(performance).status is Status.AMBIGUOUS
-    failed = performance.model_copy(update={"status": Status.FAIL, "reason": "guard floor: cold"})
+    failed = performance.model_copy(update={"status": Status.FAIL, "reason": "too fast", "caught_by": (Guard.FLOOR,)})
     assert judged(failed).status is Status.FAIL
-    told = (["guard clock: hot"], [])
+    told = ([Complaint(Guard.CLOCK, "hot")], [])
     assert judged(performance).status is Status.FAIL
-    assert caught_by(judged(failed).reason) == {"clock", "floor"}
+    assert judged(failed).caught_by == ("floor", "clock")
     told = ([], [])
     # Where nothing runs in a process, one clock, and cold beside hot; else clock and threads at work, hot and cold.
     assert judged(performance) == performance.model_copy(update={"tests": performance.tests + 2})

@@ -23,6 +23,7 @@ from tritmark.harness.measure.buffers import empty
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.ceilings import CEILINGS
 from tritmark.kernels.cpu import ISAS, KERNELS
+from tritmark.kernels.ternary_matmul.cpu import FORMATS as PRODUCTS
 
 # The native questions
 
@@ -62,12 +63,14 @@ def test_better_instruction_sets_are_in_no_lower_tier() -> None:
     assert all(kernels[0] is sets[0] for kernels in KERNELS.values())
 
 
-@pytest.mark.parametrize("op", set(KERNELS) - {"probe"})
-def test_an_op_has_variants_for_the_sets_in_its_table(op: str) -> None:
+@pytest.mark.parametrize("table", set(KERNELS) - {"probe"})
+def test_an_op_has_variants_for_the_sets_in_its_table(table: str) -> None:
+    """ternary_matmul has a table for each format."""
     names = {key: [each.name for each in PROVIDER.variants if each.key == key] for key in {each.key for each in PROVIDER.variants}}
-    found = [names[key] for key in names if (key.device, key.op) == ("cpu", op)]
+    tables = {key: PRODUCTS[key.format][0] if key.op == "ternary_matmul" else key.op for key in names if key.device == "cpu"}
+    found = [names[key] for key in tables if tables[key] == table]
     assert found
-    assert all(each == [isa.name for isa in KERNELS[op]] for each in found)
+    assert all(each == [isa.name for isa in KERNELS[table]] for each in found)
 
 
 def test_a_set_without_a_kernel_is_refused_by_the_boundary() -> None:

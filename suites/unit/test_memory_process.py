@@ -149,7 +149,7 @@ def test_only_what_a_fresh_process_shows_too_is_held_against_a_kernel(workers: W
     monkeypatch.setattr(memory, "faults", lambda observed: next(seen))
     found = used(workers, NATIVE[0], 1)
     assert found.status is Status.FAIL
-    assert found.reason == "takes too much"
+    assert (found.reason, found.caught_by) == ("takes too much", ("workspace",))
     assert (found.alarms, found.confirmed) == (2, 1)
     seen = iter([{"leak of calls": "leaks 9 bytes"}, {}])
     found = used(workers, NATIVE[0], 1)

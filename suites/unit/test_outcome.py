@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -9,22 +10,29 @@ import pytest
 from made_up_records import clean_runs, record_of
 
 from tritmark.harness import status
-from tritmark.harness.judging import DRAWN, FORCED, NOT_ASKED, NOT_MEASURED, NOT_RIGHT, SIMULATED
+from tritmark.harness.judging import DRAWN, NOT_MEASURED, NOT_RIGHT, SIMULATED, LeftOut, refused, unasked
 from tritmark.harness.outcome import exit_status, unjudged
-from tritmark.harness.record import Accuracy, Cross, MemoryUse, Performance, Run, Status, Verdict
+from tritmark.harness.providers import load
+from tritmark.harness.record import Accuracy, Cause, Cross, MemoryUse, Performance, Run, Status, Verdict
 from tritmark.harness.report.groups import counted, not_run
 
 FIELDS: dict[str, type[Verdict]] = {"accuracy": Accuracy, "performance": Performance, "memory": MemoryUse, "cross": Cross}
-LACKING = "this cpu lacks avx512vnni"
+LACKING = LeftOut("this cpu lacks avx512vnni", Cause.MACHINE)
+FORCED = LeftOut("the environment allows only scalar on this cpu", Cause.ENVIRONMENT)
+NOT_ASKED = unasked("memory", frozenset({"accuracy"}))
 UNFIT = "it needs arrays aligned to 64 bytes, and x is unaligned"
 
 
-def runs(**reasons: str | Verdict) -> list[Run]:
-    """Two Runs of one kernel, PASS but for what is given: a reason for NOT RUN, or a verdict."""
+Given = str | LeftOut | Verdict | None
+
+
+def runs(**reasons: Given) -> list[Run]:
+    """Two Runs of one kernel, PASS but for what is given: why it is NOT RUN, or a verdict."""
     made = [run for run in clean_runs(Random(1), edges=1, isas=("avx2",)) if run.op == "i2s_quantize"][:2]
     passed = {name: kind(status=Status.PASS) for name, kind in FIELDS.items()}
     given = {
-        name: what if isinstance(what, Verdict) else FIELDS[name](status=Status.NOT_RUN, reason=what) for name, what in reasons.items()
+        name: what if isinstance(what, Verdict) else (what if isinstance(what, LeftOut) else LeftOut(str(what))).verdict(FIELDS[name])
+        for name, what in reasons.items()
     }
     return [run.model_copy(update={**passed, **given}) for run in made]
 
@@ -38,17 +46,37 @@ def ended(found: list[Run], strict: bool = True) -> int:
     [
         {},
         {"performance": NOT_MEASURED, "memory": NOT_MEASURED, "cross": NOT_MEASURED},
-        {"performance": NOT_ASKED + "performance", "memory": NOT_ASKED + "memory"},
+        {"performance": NOT_ASKED, "memory": NOT_ASKED},
         {"performance": SIMULATED},
         {"performance": DRAWN, "memory": DRAWN, "cross": DRAWN},
         {"cross": "no peer has this op in this format and dtype"},
         {"cross": "ggml: is not installed"},
         dict.fromkeys(FIELDS, LACKING),
-        dict.fromkeys(FIELDS, FORCED + "scalar on this cpu"),
+        dict.fromkeys(FIELDS, FORCED),
     ],
 )
-def test_what_was_chosen_or_cannot_be_here_is_let_through(reasons: dict[str, str]) -> None:
+def test_what_was_chosen_or_cannot_be_here_is_let_through(reasons: dict[str, Given]) -> None:
     assert ended(runs(**reasons)) == status.PASSED
+
+
+@pytest.mark.parametrize("words", ["this cpu lacks avx512vnni", "not asked for: --dimension accuracy", "simulated: it has no speed"])
+def test_words_alone_let_nothing_through(words: str) -> None:
+    assert ended(runs(performance=words)) == status.UNJUDGED
+
+
+@pytest.mark.parametrize("forced", [None, "scalar", "avx2"])
+@pytest.mark.parametrize("needs", [frozenset(), frozenset({"nothing has this"})])
+@pytest.mark.parametrize("refusal", [None, "whatever it says"])
+def test_why_a_variant_is_not_run(forced: str | None, needs: frozenset[str], refusal: str | None) -> None:
+    variant = replace(load().registry.variants[0], name="avx2", features=needs)
+    device = replace(load().registry.devices["cpu"], forced=lambda: forced)
+    found = refused(device, variant, {variant.id: refusal})
+    if forced == "scalar":
+        assert found == FORCED
+    elif refusal is None:
+        assert found is None
+    else:
+        assert found == LeftOut(refusal, Cause.MACHINE if needs else None)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +90,7 @@ def test_what_was_chosen_or_cannot_be_here_is_let_through(reasons: dict[str, str
         {"performance": NOT_RIGHT},
     ],
 )
-def test_what_nobody_judged_is_not_let_through(reasons: dict[str, str]) -> None:
+def test_what_nobody_judged_is_not_let_through(reasons: dict[str, Given]) -> None:
     assert ended(runs(**reasons)) == status.UNJUDGED == 5
     assert ended(runs(**reasons), strict=False) == status.PASSED
 

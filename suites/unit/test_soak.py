@@ -15,7 +15,7 @@ import pytest
 
 from tritmark.harness.judges import pids
 from tritmark.harness.providers import load
-from tritmark.harness.record import Record, Status
+from tritmark.harness.record import Accuracy, Record, Status
 from tritmark.harness.soak import soak as room
 from tritmark.harness.soak.soak import Soaked, soak
 from tritmark.harness.store import read
@@ -61,6 +61,21 @@ def test_a_run_that_does_not_pass_is_found(monkeypatch: pytest.MonkeyPatch, stat
     assert len(getattr(found, where)) == 1
     assert "q[3] is 1, expected 0" in getattr(found, where)[0]
     assert not found.passed
+
+
+@pytest.mark.parametrize(("guard", "attributed"), [("crash", 1), ("hang", 1), ("exit", 0), ("error", 0)])
+def test_what_no_shot_brings_about_is_unexplained_whatever_its_words(monkeypatch: pytest.MonkeyPatch, guard: str, attributed: int) -> None:
+    def spoil(record: Record) -> Record:
+        first, *others = record.runs
+        accuracy = Accuracy(status=Status.ERROR, reason="was killed by a signal", caught_by=(guard,))
+        return record.model_copy(update={"runs": (first.model_copy(update={"accuracy": accuracy}), *others)})
+
+    def shot(saboteur: Any, what: str) -> None:
+        saboteur.sent = 1
+
+    monkeypatch.setattr(room._Saboteur, "started", shot)
+    found = once(monkeypatch, spoil)
+    assert (found.attributed, len(found.unexplained)) == (attributed, 1 - attributed)
 
 
 def test_a_crash_of_the_harness_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tritmark.harness.candidate import PythonFile
-from tritmark.harness.errors import CandidateError, UsageError, WorkerError
+from tritmark.harness.errors import CandidateError, Failure, UsageError, WorkerError
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Accuracy, Status
@@ -26,7 +26,7 @@ from tritmark.harness.worker import Workers
 from tritmark.harness.worker.channel import LARGE
 
 sys.path.insert(0, str(Path(__file__).parent))  # workers have the same path, and import what a task is defined in
-from worker_tasks import forged, hoard, identify, its_cores, last_words, summed, threads_of_a_product  # type: ignore[import-not-found]
+from worker_tasks import forged, hoard, identify, its_cores, last_words, raise_as, summed, threads_of_a_product  # type: ignore[import-not-found]
 
 FILE = PythonFile(str(Path(__file__).with_name("faulty_candidates.py")))
 TIMEOUT_S = 0.5
@@ -116,26 +116,28 @@ def test_wrong_values_are_told_as_ever(workers: Workers) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "guard", "told"),
     [
-        ("segfault", "killed by SIGSEGV"),
-        ("abort", "killed by SIGABRT"),
-        ("floating_point", "killed by SIGFPE"),
-        ("endless", f"did not return from a run within {TIMEOUT_S} s"),
-        ("deaf", f"did not return from a run within {TIMEOUT_S} s"),
-        ("thirty_gigabytes", "MemoryError: Unable to allocate 30.0 GiB"),
-        ("leave", "ended with exit status 0 in a run"),
-        ("system_exit", "SystemExit: 4"),
-        ("interrupt", "KeyboardInterrupt: "),
-        ("speechless", "Mute: (no text)"),
-        ("close_all", "in a run"),
-        ("babble", "sent something else than the result of a run"),
+        ("segfault", "crash", "killed by SIGSEGV"),
+        ("abort", "crash", "killed by SIGABRT"),
+        ("floating_point", "crash", "killed by SIGFPE"),
+        ("endless", "hang", f"did not return from a run within {TIMEOUT_S} s"),
+        ("deaf", "hang", f"did not return from a run within {TIMEOUT_S} s"),
+        ("thirty_gigabytes", "memory", "MemoryError: Unable to allocate 30.0 GiB"),
+        ("leave", "exit", "ended with exit status 0 in a run"),
+        ("system_exit", "error", "SystemExit: 4"),
+        ("interrupt", "error", "KeyboardInterrupt: "),
+        ("speechless", "error", "Mute: (no text)"),
+        ("close_all", "exit|protocol", "in a run"),
+        ("babble", "protocol", "sent something else than the result of a run"),
     ],
 )
-def test_what_became_of_it_is_told_and_the_next_run_is_clean(workers: Workers, name: str, told: str) -> None:
+def test_what_became_of_it_is_told_and_the_next_run_is_clean(workers: Workers, name: str, guard: str, told: str) -> None:
     found = judged(workers, name)
     assert found.status is Status.ERROR
     assert told in found.reason
+    (spoke,) = found.caught_by
+    assert spoke in guard.split("|")
     assert "guard pages" not in found.reason
     workers.renew(named(workers.installed, name))
     assert judged(workers, "honest").status is Status.PASS
@@ -146,13 +148,23 @@ def test_reads_beyond_an_array_are_told_with_its_name(workers: Workers, name: st
     found = judged(workers, name, "unaligned" if name == "past_the_end" else "aligned")
     assert found.status is Status.ERROR
     assert found.reason.endswith(f"guard pages: it reads or writes {told}")
+    assert set(found.caught_by) == {"crash", "pages"}
+
+
+@pytest.mark.parametrize(("name", "told"), [("assigns", "destination is read-only"), ("takes_a_buffer", "buffer is not writable")])
+def test_a_refused_write_to_an_input_is_told_with_its_name_in_whatever_words(workers: Workers, name: str, told: str) -> None:
+    found = judged(workers, name)
+    assert found.status is Status.ERROR
+    assert told in found.reason
+    assert found.reason.endswith("guard inputs: it runs only where it may write the input x")
+    assert set(found.caught_by) == {"error", "inputs"}
 
 
 def test_what_it_printed_last_is_kept(workers: Workers) -> None:
     worker = workers.of(named(workers.installed, "honest"))
     with pytest.raises(WorkerError) as caught:
         worker.call("printing", last_words)
-    assert caught.value.kind == "crash"
+    assert caught.value.kind is Failure.CRASH
     assert "my last words" in caught.value.log
 
 
@@ -161,7 +173,7 @@ def test_memory_that_is_really_taken_ends_it(workers: Workers) -> None:
     # Under the limit of addresses, for it lets go of nothing else; the resident limit is what is looked at.
     with pytest.raises((WorkerError, CandidateError)) as caught:
         worker.call("hoarding", hoard, 2 * MEMORY, timeout_s=60)
-    assert "MemoryError" in str(caught.value) or getattr(caught.value, "kind", "") == "memory"
+    assert "MemoryError" in str(caught.value) or caught.value.kind is Failure.MEMORY
 
 
 def test_arrays_go_through_shared_memory_and_are_read_only(workers: Workers) -> None:
@@ -177,7 +189,15 @@ def test_arrays_go_through_shared_memory_and_are_read_only(workers: Workers) -> 
 def test_a_reply_cannot_call_anything(workers: Workers) -> None:
     with pytest.raises(WorkerError, match=r"may not hold posix\.system") as caught:
         workers.of(named(workers.installed, "honest")).call("forging", forged)
-    assert caught.value.kind == "protocol"
+    assert caught.value.kind is Failure.PROTOCOL
+
+
+@pytest.mark.parametrize("kind", [*Failure, "clock", 7, [Failure.MEMORY]], ids=str)
+def test_what_was_raised_cannot_pass_for_what_only_the_parent_sees(workers: Workers, kind: object) -> None:
+    with pytest.raises(CandidateError, match="Forged: whatever") as caught:
+        workers.of(named(workers.installed, "honest")).call("forging", raise_as, kind)
+    right = isinstance(kind, Failure) and kind in {Failure.MEMORY, Failure.DEVICE, Failure.ERROR}
+    assert caught.value.kind is (kind if right else Failure.ERROR)
 
 
 def test_few_processes_wait(installed: Installed) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tritmark.harness.errors import CandidateError
 from tritmark.harness.worker import Site
 from tritmark.harness.worker.tasks import Handle, resolve
 
@@ -45,6 +46,10 @@ def hoard(site: Site, nbytes: int) -> int:
         kept.append(np.ones(1 << 20, np.uint8))
         time.sleep(0.001)
     return len(kept)
+
+
+def raise_as(site: Site, kind: Any) -> None:
+    raise CandidateError(kind, "Forged", "whatever", "")
 
 
 def last_words(site: Site) -> None:

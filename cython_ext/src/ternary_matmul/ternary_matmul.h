@@ -27,7 +27,7 @@ enum {
 typedef struct tm_ternary_matmul_args {
     tm_run run;
     const int8_t *a;
-    const uint8_t *tiles;
+    const uint8_t *weights; /* the bytes of the table's format */
     const float *act_scale; /* one a row of activations; NULL for int32 output */
     void *out;              /* M x N, rows contiguous */
     size_t lda;             /* bytes between rows of a */
@@ -110,7 +110,7 @@ static inline __attribute__((always_inline)) void tm_matmul_tiles(
             memcpy(last[r], a + (size_t)r * args->lda + 4 * whole, rest);
         }
         for (size_t t = begin; t < end; t++) {
-            const uint8_t *tile = args->tiles + t * tile_bytes;
+            const uint8_t *tile = args->weights + t * tile_bytes;
             int32_t acc[TM_MATMUL_BLOCK][TM_TILE] __attribute__((aligned(64))) = {{0}};
             for (size_t k = 0; k < whole; k += TM_MATMUL_CHUNK) {
                 size_t groups = whole - k < TM_MATMUL_CHUNK ? whole - k : TM_MATMUL_CHUNK;

@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             byte &= (uint8_t)~((byte >> 1) & byte & 0x55);
         tiles[i] = byte;
     }
-    args.tiles = tiles;
+    args.weights = tiles;
     size_t element = args.kind == TM_OUT_BFLOAT16 ? 2 : 4;
     for (const tm_entry *each = tm_ternary_matmul; each->fn; each++) {
         if (!fuzz_here(&each->isa))

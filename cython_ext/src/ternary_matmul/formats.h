@@ -1,0 +1,16 @@
+/* The formats of weights that ternary_matmul has kernels for. */
+#ifndef TM_MATMUL_FORMATS_H
+#define TM_MATMUL_FORMATS_H
+
+#include "ternary_matmul.h"
+
+typedef struct tm_matmul_format {
+    const char *name;
+    const tm_entry *kernels;
+    size_t (*bytes)(size_t N, size_t K); /* that the kernels read of weights (N, K); 0 where they do not take such K */
+} tm_matmul_format;
+
+/* Ends where `name` is NULL. */
+extern const tm_matmul_format tm_matmul_formats[];
+
+#endif

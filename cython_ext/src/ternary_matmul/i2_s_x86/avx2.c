@@ -1,0 +1,80 @@
+/* ternary_matmul of i2_s_x86 with AVX2: codes go with their activations through maddubs into int16 sums, as in ../avx2.c.
+ *
+ * A maddubs adds at most 512 in magnitude, so 64 of them, 16 blocks, fit int16; then pmaddwd by 1 moves them to int32. */
+#include "i2_s_x86.h"
+
+#if TM_X86
+TM_BEGIN(avx2)
+
+enum { FLUSH = 16, MOST = 2 };
+
+static inline int32_t sum_of(__m256i v)
+{
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+    return _mm_cvtsi128_si32(s);
+}
+
+static inline __attribute__((always_inline)) void blocks_by(
+    const int count, const uint8_t *const *rows, const int8_t *a, size_t lda, size_t K, int32_t (*acc)[TM_ROWS])
+{
+    const __m256i m3 = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
+    const size_t blocks = K / TM_I2_S_BLOCK;
+    __m256i s_i32x8[MOST][TM_ROWS];
+    for (int m = 0; m < count; m++)
+        for (int r = 0; r < TM_ROWS; r++)
+            s_i32x8[m][r] = _mm256_setzero_si256();
+    for (size_t begin = 0; begin < blocks; begin += FLUSH) {
+        const size_t end = blocks - begin < FLUSH ? blocks : begin + FLUSH;
+        __m256i s_i16x16[MOST][TM_ROWS];
+#pragma GCC unroll 2
+        for (int m = 0; m < count; m++)
+#pragma GCC unroll 4
+            for (int r = 0; r < TM_ROWS; r++)
+                s_i16x16[m][r] = _mm256_setzero_si256();
+        for (size_t k = begin; k < end; k++) {
+            __m256i w[TM_ROWS];
+#pragma GCC unroll 4
+            for (int r = 0; r < TM_ROWS; r++)
+                w[r] = _mm256_loadu_si256((const __m256i *)(rows[r] + k * TM_I2_S_BYTES));
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++)
+#pragma GCC unroll 4
+                for (int r = 0; r < TM_ROWS; r++) {
+                    const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w[r], 6 - 2 * g), m3);
+#pragma GCC unroll 2
+                    for (int m = 0; m < count; m++) {
+                        const __m256i x = _mm256_loadu_si256((const __m256i *)(a + (size_t)m * lda + k * TM_I2_S_BLOCK + 32 * g));
+                        s_i16x16[m][r] = _mm256_add_epi16(s_i16x16[m][r], _mm256_maddubs_epi16(c, x));
+                    }
+                }
+        }
+#pragma GCC unroll 2
+        for (int m = 0; m < count; m++)
+#pragma GCC unroll 4
+            for (int r = 0; r < TM_ROWS; r++)
+                s_i32x8[m][r] = _mm256_add_epi32(s_i32x8[m][r], _mm256_madd_epi16(s_i16x16[m][r], ones));
+    }
+    for (int m = 0; m < count; m++)
+        for (int r = 0; r < TM_ROWS; r++)
+            acc[m][r] = sum_of(s_i32x8[m][r]);
+}
+
+static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS])
+{
+    if (count == 1)
+        blocks_by(1, rows, a, lda, K, acc);
+    else
+        blocks_by(2, rows, a, lda, K, acc);
+}
+
+static void body(void *args, size_t begin, size_t end)
+{
+    tm_matmul_rows(args, begin, end, ((const tm_ternary_matmul_args *)args)->K / 4, MOST, micro);
+}
+
+int tm_ternary_matmul_i2_s_x86_avx2(void *args) { return tm_matmul_rows_run(args, body, TM_RANK(avx2)); }
+
+TM_END
+#endif

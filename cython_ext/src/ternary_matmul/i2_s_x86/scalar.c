@@ -1,0 +1,27 @@
+/* ternary_matmul of i2_s_x86 in plain C: reference for the others, fallback, and baseline. */
+#include "i2_s_x86.h"
+
+static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS])
+{
+    for (int m = 0; m < count; m++)
+        for (int r = 0; r < TM_ROWS; r++) {
+            int32_t sum = 0;
+            for (size_t block = 0; block < K / TM_I2_S_BLOCK; block++) {
+                const uint8_t *bytes = rows[r] + block * TM_I2_S_BYTES;
+                const int8_t *x = a + (size_t)m * lda + block * TM_I2_S_BLOCK;
+                for (int g = 0; g < 4; g++)
+                    for (int b = 0; b < TM_I2_S_BYTES; b++)
+                        sum += (bytes[b] >> (6 - 2 * g) & 3) * x[32 * g + b];
+            }
+            acc[m][r] = sum;
+        }
+}
+
+static void body(void *args, size_t begin, size_t end)
+{
+    tm_matmul_rows(args, begin, end, ((const tm_ternary_matmul_args *)args)->K / 4, TM_MATMUL_BLOCK, micro);
+}
+
+int tm_ternary_matmul_i2_s_x86_scalar(void *args) { return tm_matmul_rows_run(args, body, TM_RANK(scalar)); }
+
+TM_TABLE(ternary_matmul_i2_s_x86);
