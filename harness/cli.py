@@ -5,7 +5,6 @@ The exit statuses are in status.py.
 
 from __future__ import annotations
 
-import os
 import secrets
 import shlex
 import signal
@@ -22,6 +21,7 @@ import typer
 from tritmark.harness import completion, options
 from tritmark.harness.advise.command import advise
 from tritmark.harness.candidate.command import check, new
+from tritmark.harness.console import console
 from tritmark.harness.doctor.command import doctor
 from tritmark.harness.errors import TritmarkError, UsageError
 from tritmark.harness.examples import epilog
@@ -32,7 +32,7 @@ from tritmark.harness.machine.cpu import bind_threads
 from tritmark.harness.report.command import report
 from tritmark.harness.selftest.command import selftest
 from tritmark.harness.soak.command import soak
-from tritmark.harness.status import AMBIGUOUS, FAILED, INTERRUPTED, PASSED, UNAVAILABLE, UNJUDGED, USAGE
+from tritmark.harness.status import FAILED, INTERRUPTED, MEANINGS, PASSED, UNAVAILABLE, USAGE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="tritmark",
     help="Validates and measures BitNet (1.58-bit, ternary) kernels on this machine.",
-    epilog=f"Exit status: {PASSED} all is well; {FAILED} a verdict fails; {USAGE} bad usage or input; {UNAVAILABLE} a device that was "
-    f"asked for is missing; with --strict {AMBIGUOUS} a verdict is AMBIGUOUS, {UNJUDGED} one was not run; {INTERRUPTED} interrupted.",
+    # Typer makes a line of what stands between empty lines.
+    epilog="\n\n".join(["Exit status:", *(f"{status}: {meaning}" for status, meaning in MEANINGS.items())]),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -63,12 +63,12 @@ class Listing(StrEnum):
 
 
 def main() -> None:
-    """Run the command line; a TritmarkError is one message on the error stream and status 2."""
+    """Run the command line; a TritmarkError is one message on the error stream and the status of bad usage."""
     bind_threads()
     try:
         app(prog_name="tritmark")
     except TritmarkError as error:
-        _console(stderr=True).print(f"tritmark: {error}", style="red", soft_wrap=True)
+        console(stderr=True).print(f"tritmark: {error}", style="red", soft_wrap=True)
         sys.exit(USAGE)
 
 
@@ -172,7 +172,7 @@ def run(
         for each in settle(store, record):
             told = "kept" if each.hit else "not kept"
             promised, found = f"{each.predicted.low:.2f} to {each.predicted.high:.2f}", f"{each.measured.median:.2f}"
-            _console(stderr=True).print(f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {told}", soft_wrap=True)
+            console(stderr=True).print(f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {told}", soft_wrap=True)
     raise typer.Exit(_status(record, installed, request, strict=strict))
 
 
@@ -180,11 +180,11 @@ def _tell_problems(installed: Installed, *, traceback: bool) -> None:
     """What other packages bring and could not be taken; with where it failed, or the command that says that."""
     from tritmark.harness.report.text import visible
 
-    console = _console(stderr=True)
+    errors = console(stderr=True)
     for problem in installed.problems:
-        console.print(f"tritmark: {visible(str(problem))}", style="red", markup=False, soft_wrap=True)
+        errors.print(f"tritmark: {visible(str(problem))}", style="red", soft_wrap=True)
         for line in problem.traceback.splitlines() if traceback else ("`tritmark doctor` says where it failed",):
-            console.print(f"    {visible(line)}", markup=False, soft_wrap=True)
+            errors.print(f"    {visible(line)}", soft_wrap=True)
 
 
 def _seed(given: int | None, store: Store, resume: str | None) -> int:
@@ -202,7 +202,7 @@ def _execute(installed: Installed, request: Request, store: Store, resume: str |
     from tritmark.harness.runner import execute
 
     _tell_problems(installed, traceback=False)
-    terminal = Terminal(_console(stderr=True))
+    terminal = Terminal(console(stderr=True))
     try:
         with terminal:
             record, _ = execute(installed, request, store, terminal, resume)
@@ -215,14 +215,14 @@ def _execute(installed: Installed, request: Request, store: Store, resume: str |
 
 
 def _interrupted(request: Request, partial: Partial | None) -> None:
-    console = _console(stderr=True)
+    errors = console(stderr=True)
     if partial is None:
-        console.print("Interrupted before anything was finished.")
+        errors.print("Interrupted before anything was finished.")
         return
     arguments = [word for word in request.command if word not in {"--resume", partial.header.id}]
     command = shlex.join([*arguments, "--resume", partial.header.id])
     done = len(partial.finished_runs()) + len(partial.finished_layers())
-    console.print(f"Interrupted; {done} finished and kept. Go on with:\n  {command}", soft_wrap=True)
+    errors.print(f"Interrupted; {done} finished and kept. Go on with:\n  {command}", soft_wrap=True)
 
 
 def _show(
@@ -235,7 +235,7 @@ def _show(
     seconds: float | None = None,
 ) -> None:
     """`told` tells the Record in place of what `tritmark run` says."""
-    errors = _console(stderr=True)
+    errors = console(stderr=True)
     page: Path | None = None
     try:
         page = _report(record, store)
@@ -250,7 +250,7 @@ def _show(
     if not record.passed:
         errors.print(f"Repeat with --seed {record.environment.seed}")
     # The Record must be alone on standard output, paths then go elsewhere.
-    paths = errors if as_json else _console()
+    paths = errors if as_json else console()
     path = store.path(record.id)
     paths.print(f"Record: {path} ({_size(path)})", soft_wrap=True)
     if page is not None:
@@ -268,27 +268,27 @@ def _tell(record: Record, *, every: bool) -> None:
     """The verdict first, then a line for each op and format; what every variant did at every shape where there is room, or `every`."""
     from tritmark.harness import tables
 
-    console = _console()
-    _paragraphs(console, [tables.verdict(record)], list(tables.failures(record)), tables.best(record, console.width))
+    out = console()
+    _paragraphs(out, [tables.verdict(record)], list(tables.failures(record)), tables.best(record, out.width))
     if record.layers:
-        _paragraphs(console, [tables.layers(record)])
-    if every or console.width >= tables.ROOM_FOR_DETAILS:
-        _paragraphs(console, tables.details(record))
+        _paragraphs(out, [tables.layers(record)])
+    if every or out.width >= tables.ROOM_FOR_DETAILS:
+        _paragraphs(out, tables.details(record))
     elif record.runs:
-        _paragraphs(console, ["Every variant at every shape: --table, a wider terminal, or the report."])
+        _paragraphs(out, ["Every variant at every shape: --table, a wider terminal, or the report."])
     left_out = tables.not_run(record)
-    _paragraphs(console, [left_out] if left_out is not None else [], list(tables.lanes(record)))
+    _paragraphs(out, [left_out] if left_out is not None else [], list(tables.lanes(record)))
 
 
-def _paragraphs(console: Console, *parts: Iterable[Any]) -> None:
+def _paragraphs(out: Console, *parts: Iterable[Any]) -> None:
     """Tables, and lists of lines, with an empty line after each."""
     for part in parts:
         for each in part:
-            console.print(each)
+            out.print(each)
             if not isinstance(part, list):
-                console.print("")
+                out.print("")
         if isinstance(part, list) and part:
-            console.print("")
+            out.print("")
 
 
 def _report(record: Record, store: Store) -> Path:
@@ -307,7 +307,7 @@ def _status(record: Record, installed: Installed, request: Request, *, strict: b
     # By name, or as the only one that had anything to run.
     if request.device in absent or (absent and not record.runs and not record.layers):
         for name, why in absent.items():
-            _console(stderr=True).print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
+            console(stderr=True).print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
         return UNAVAILABLE
     if not record.layers and all(run.accuracy.status is Status.NOT_RUN for run in record.runs):
         reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in record.runs))
@@ -322,7 +322,7 @@ def list_(what: Annotated[Listing, typer.Argument(help="ops, variants, formats o
     from tritmark.harness.providers import load
 
     installed = load()
-    _console().print(getattr(listings, what.value)(installed))
+    console().print(getattr(listings, what.value)(installed))
     _tell_problems(installed, traceback=True)
 
 
@@ -340,9 +340,9 @@ def machine(as_json: Annotated[bool, typer.Option("--json", help="Print the fact
         return
     from tritmark.harness import tables
 
-    console = _console()
-    console.print(tables.facts(found), end="\n\n")
-    console.print(tables.ceilings(found))
+    screen = console()
+    screen.print(tables.facts(found), end="\n\n")
+    screen.print(tables.ceilings(found))
 
 
 @app.command()
@@ -377,10 +377,10 @@ def verify(
     else:
         from tritmark.harness.report.text import visible
 
-        console = _console()
+        screen = console()
         for each in found.checks:
             for line in each.lines:
-                console.print(visible(line), style="bold red" if each.faults else None, soft_wrap=True)
+                screen.print(visible(line), style="bold red" if each.faults else None, soft_wrap=True)
     raise typer.Exit(PASSED if found.passed else FAILED)
 
 
@@ -398,15 +398,6 @@ app.command()(doctor)
 for _each in app.registered_commands:
     assert _each.callback is not None
     _each.epilog = epilog(_each.name or _each.callback.__name__)
-
-
-def _console(stderr: bool = False) -> Console:
-    """Tables that go to a file or a pipe are not folded at 80 columns; text is shown as it is, whatever it looks like."""
-    from rich.console import Console
-
-    stream: Any = sys.stderr if stderr else sys.stdout
-    wide = not stream.isatty() and "COLUMNS" not in os.environ
-    return Console(stderr=stderr, width=200 if wide else None, markup=False, emoji=False, highlight=False)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Names of dtypes, NumPy's and those of ml_dtypes."""
+"""Names of dtypes, NumPy's and those of ml_dtypes, and how elements of their sizes lie."""
 
 from __future__ import annotations
 
@@ -18,3 +18,11 @@ def named_dtype(name: str) -> np.dtype[Any]:
 
         other: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return other
+
+
+def strides_of(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Bytes from element to element along each axis of an array in C order."""
+    strides = [itemsize]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides)) if shape else ()

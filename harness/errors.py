@@ -44,7 +44,7 @@ class AmbiguousKernelError(RegistrationError):
 
 
 class UsageError(TritmarkError, ValueError):
-    """A command line, suite file or environment variable that cannot be obeyed (exit status 2)."""
+    """A command line, suite file or environment variable that cannot be obeyed (exit status USAGE)."""
 
 
 class RecordError(TritmarkError, ValueError):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from tritmark.harness.status import AMBIGUOUS, FAILED, UNJUDGED
+
 EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "run": (
         ("tritmark run", "every kernel on the suite quick, a Record and a report"),
         ("tritmark run --suite smoke --op 'i2s_*'", "a few seconds, some ops only"),
         ("tritmark run --suite speed --variant avx512 --threads 2", "what one instruction set reaches"),
         ("tritmark run --weights model.safetensors", "what quantization does to real weights"),
-        ("tritmark run --strict", "for a CI: status 4 or 5 where a verdict could not be had"),
+        ("tritmark run --strict", f"for a CI: status {AMBIGUOUS} or {UNJUDGED} where a verdict could not be had"),
         ("tritmark run --resume", "go on with what Ctrl-C interrupted"),
     ),
     "check": (
@@ -50,7 +52,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "verify": (("tritmark verify results/baselines/cpu-zen4-2-cores.speed.json", "digest, receipts and figures"),),
     "doctor": (
         ("tritmark doctor", "what of this machine spoils figures, and what to do about it"),
-        ("tritmark doctor --json", "for scripts; exit status 1 where something has to be mended"),
+        ("tritmark doctor --json", f"for scripts; exit status {FAILED} where something has to be mended"),
     ),
     "list": (
         ("tritmark list ops", "the contracts"),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tritmark.harness import completion
+from tritmark.harness.status import AMBIGUOUS, UNJUDGED
 
 Op = Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.ops, help="Only these ops.")]
 Variant = Annotated[
@@ -21,7 +22,9 @@ Device = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)]
 Seed = Annotated[int | None, typer.Option(min=0, help="Repeats the data of an earlier time; drawn unless told.", show_default=False)]
-Strict = Annotated[bool, typer.Option("--strict", help="Status 4 where a verdict is AMBIGUOUS, 5 where one is missing.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help=f"Status {AMBIGUOUS} where a verdict is AMBIGUOUS, {UNJUDGED} where one is missing.")
+]
 Timeout = Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of a kernel may take.")]
 InProcess = Annotated[bool, typer.Option("--in-process", help="For debugging: kernels run in this process, and what crashes, crashes all.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")]

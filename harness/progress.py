@@ -33,7 +33,7 @@ def bar(console: Console) -> Progress:
     )
 
 
-class Line:
+class ProgressLine:
     """One line with what is being done and the time left, while it is entered; what else is told goes above it.
 
     Where the error stream is no terminal that can redraw a line, the line is written once, at the end.
@@ -69,7 +69,7 @@ class Line:
         self._console.print(Text(visible(told), style="red"))
 
 
-class Terminal(Line):
+class Terminal(ProgressLine):
     """An Observer that writes a line for each Run or layer that fails, as soon as it does."""
 
     partial: Partial | None = None

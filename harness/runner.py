@@ -24,7 +24,7 @@ from tritmark.harness.record import DIMENSIONS, Accuracy, Environment, Lane, Lay
 from tritmark.harness.spec import Device, KernelKey, Peer, Variant, Workload
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
 from tritmark.harness.suite import Selected, Suite
-from tritmark.harness.timing import Timing
+from tritmark.harness.timing import GroupTiming
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.collect import known
@@ -303,7 +303,7 @@ def _runs(
         memory_bytes=limits.memory_bytes,
     ) as workers:
         for group in groups:
-            timing: Timing | None = None
+            timing: GroupTiming | None = None
             for variant in group.variants:
                 id = group.run_id(variant)
                 if id not in judgements:
@@ -312,7 +312,7 @@ def _runs(
                 observer.started(id + (" (simulated)" if simulated else ""))
                 if timing is None:
                     on = _listed(installed, group, request)
-                    timing = Timing(workers, group, materials.of(group), on, roofs=roofs, peers=peers, libraries=request.libraries)
+                    timing = GroupTiming(workers, group, materials.of(group), on, roofs=roofs, peers=peers, libraries=request.libraries)
                 run = timing.run(variant, judgements[id], wrong=variant.id in wrong)
                 partial.add(run)
                 observer.finished(run)

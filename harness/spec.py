@@ -118,7 +118,29 @@ class CodeFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Proof:
+    """What a device's launcher collected about launches, as they happened."""
+
+    uuid: str = ""
+    """UUID of the device that ran it, where the device has one."""
+    functions: tuple[str, ...] = ()
+    """Names of the device functions that were launched for it."""
+    launches: int = 0
+    """How many launches the device was given for it."""
+    device_ns: float = 0.0
+    """Nanoseconds that the device itself measured for the runs that it timed; 0 where it timed none."""
+    timed_runs: int = 0
+    """How many of the runs `device_ns` covers."""
+    code_hash: str = ""
+    """SHA-256 of the compiled code, where the device gives it."""
+    simulated: bool = False
+    """True where a simulator stood in for the device."""
+    launched: tuple[Launched, ...] = ()
+    """The different launches on the device, in their order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt(Proof):
     """The part of a Run, or of one call, that proves what ran."""
 
     kernel: str
@@ -131,40 +153,8 @@ class Receipt:
     """Threads that took part in the last run."""
     native: bool = True
     """False where no kernel exists and dequantized computation took its place."""
-    simulated: bool = False
-    """True where a simulator stood in for the device."""
-    code_hash: str = ""
-    """SHA-256 of the compiled code, where the device gives it."""
     note: str = ""
     """Why something other than what was asked for ran."""
-    uuid: str = ""
-    """UUID of the device that ran it, where the device has one."""
-    functions: tuple[str, ...] = ()
-    """Names of the device functions that were launched for it."""
-    launches: int = 0
-    """How many launches the device was given for `runs`."""
-    device_ns: float = 0.0
-    """Nanoseconds that the device itself measured for the runs that it timed; 0 where it timed none."""
-    timed_runs: int = 0
-    """How many of the runs `device_ns` covers."""
-    launched: tuple[Launched, ...] = ()
-    """The different launches on the device, in their order."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """What a launcher on a device with a memory of its own collected about one Launch, as it happened."""
-
-    uuid: str
-    functions: tuple[str, ...]
-    launches: int
-    device_ns: float
-    timed_runs: int
-    code_hash: str
-    """SHA-256 of the binaries of `functions`, in their order."""
-    simulated: bool
-    launched: tuple[Launched, ...] = ()
-    """What a run launches, in its order."""
 
 
 @dataclass(frozen=True, slots=True)

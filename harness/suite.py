@@ -76,7 +76,7 @@ class SuiteFile(_Table):
     workloads: Annotated[list[Entry], Field(min_length=1)]
 
 
-class Model(_Table):
+class ModelShapes(_Table):
     """One model's linear layers, as (N, K) = (out_features, in_features)."""
 
     parameters: str = ""
@@ -148,14 +148,14 @@ def read_suite(path: Path, name: str, known: Known) -> Suite:
     text = _text(path)
     suite = _parse(path, text, SuiteFile)
     digest = sha256(text.encode())
-    models: dict[str, Model] = {}
+    models: dict[str, ModelShapes] = {}
     if suite.models:
         if Path(suite.models).name != suite.models:
             raise UsageError(f"{path}: models is {suite.models!r}; legal: the name of a file in the same folder")
         beside = path.parent / suite.models
         inner = _text(beside)
         digest.update(inner.encode())
-        models = {key: _validated(beside, table, Model, key) for key, table in _toml(beside, inner).items()}
+        models = {key: _validated(beside, table, ModelShapes, key) for key, table in _toml(beside, inner).items()}
     merged: dict[tuple[str, frozenset[str], frozenset[str], frozenset[str]], Selected] = {}
     for index, entry in enumerate(suite.workloads):
         for item in _expand(path, f"workloads[{index}]", entry, suite.shapes, models, known):
@@ -223,7 +223,7 @@ def _where(at: str, loc: Sequence[int | str]) -> str:
 
 
 def _expand(
-    path: Path, at: str, entry: Entry, shapes: Mapping[str, list[dict[str, int]]], models: Mapping[str, Model], known: Known
+    path: Path, at: str, entry: Entry, shapes: Mapping[str, list[dict[str, int]]], models: Mapping[str, ModelShapes], known: Known
 ) -> Iterator[Selected]:
     def refuse(key: str, found: str, offer: str) -> UsageError:
         return UsageError(f"{path}: {at}.{key}: {found}; {offer}")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SPEEDS = frozenset({Status.PASS, Status.AMBIGUOUS})
 
 
-class Timing:
+class GroupTiming:
     """The variants of one group: data and reference are made when the first variant needs them.
 
     `roofs`: what is known of each device's ceilings, added to here. `peers` are all that there are, those of `libraries` among them.

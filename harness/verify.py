@@ -40,7 +40,7 @@ _MOST_FAULTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class RecordCheck:
     """One thing that was looked at. Without faults it passed; `told` says what was found then."""
 
     name: str
@@ -69,7 +69,7 @@ class Verification:
     """Every check of one Record."""
 
     id: str
-    checks: tuple[Check, ...]
+    checks: tuple[RecordCheck, ...]
 
     @property
     def passed(self) -> bool:
@@ -93,13 +93,13 @@ def verify(path: Path, *, allow_simulated: bool = False) -> Verification:
         found = seal(data)
         if found is None or found.whole:
             raise
-        return Verification("", (_digest(found, 0), Check("contents", "", (f"it was a Record: {error.found}",))))
+        return Verification("", (_digest(found, 0), RecordCheck("contents", "", (f"it was a Record: {error.found}",))))
     return Verification(
         record.id, (_digest(seal(data), record.schema_version, record.digest), *check(record, allow_simulated=allow_simulated))
     )
 
 
-def check(record: Record, *, allow_simulated: bool = False) -> tuple[Check, ...]:
+def check(record: Record, *, allow_simulated: bool = False) -> tuple[RecordCheck, ...]:
     """Every check but that of the file's digest."""
     claims = [run for run in record.runs if run.device != HOST and _claims(run)]
     devices = ", ".join(dict.fromkeys(run.device for run in claims)) or "a device other than the host"
@@ -124,17 +124,17 @@ def _bytes(path: Path) -> bytes:
         return b""
 
 
-def _digest(found: Seal | None, version: int, digest: str = "") -> Check:
+def _digest(found: Seal | None, version: int, digest: str = "") -> RecordCheck:
     if found is not None:
         fault = f"the file was changed after it was written: it says {found.claimed}, and has {found.found}"
-        return Check("digest", f"{found.found} is that of the file", () if found.whole else (fault,))
+        return RecordCheck("digest", f"{found.found} is that of the file", () if found.whole else (fault,))
     if version == 1 and not digest:
-        return Check("digest", "no digest, written before version 2", note=True)
-    return Check("digest", "", ("the file does not end with one, and version 2 writes one",))
+        return RecordCheck("digest", "no digest, written before version 2", note=True)
+    return RecordCheck("digest", "", ("the file does not end with one, and version 2 writes one",))
 
 
-def _of(name: str, told: str, faults: Iterable[str]) -> Check:
-    return Check(name, told, tuple(faults))
+def _of(name: str, told: str, faults: Iterable[str]) -> RecordCheck:
+    return RecordCheck(name, told, tuple(faults))
 
 
 def _each(runs: Iterable[Run], rule: Callable[[Run], Iterator[str]]) -> Iterator[str]:
@@ -375,12 +375,12 @@ def _receipt(receipt: Receipt, gpus: dict[str, Gpu], record: Record) -> Iterator
         yield f"{receipt.code_hash or 'nothing'!r} is no SHA-256 of a binary"
 
 
-def _simulated(record: Record, claims: Sequence[Run], allowed: bool) -> Check:
+def _simulated(record: Record, claims: Sequence[Run], allowed: bool) -> RecordCheck:
     """A simulator proves that a kernel is right. It says nothing about time."""
     lanes = {lane.device for lane in record.lanes if lane.simulated}
     simulated = [run for run in claims if run.device in lanes or (run.receipt and (run.receipt.simulated or run.receipt.uuid == SIMULATOR))]
     if not simulated:
-        return Check("simulated", "nothing is")
+        return RecordCheck("simulated", "nothing is")
     faults = []
     for run in simulated:
         if _footings(run) or run.performance.call_overhead_ns is not None:
@@ -392,7 +392,7 @@ def _simulated(record: Record, claims: Sequence[Run], allowed: bool) -> Check:
     told = "SIMULATED: proves correctness, claims no speed"
     if not allowed:
         faults.append(f"{told}; as that it can be taken with --allow-simulated")
-    return Check("simulated", told, tuple(faults), note=True)
+    return RecordCheck("simulated", told, tuple(faults), note=True)
 
 
 # What is possible

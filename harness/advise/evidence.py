@@ -112,18 +112,6 @@ class Evidence:
         """Reading or writing takes the least time's longest part."""
         return self.limit in {"read", "write"}
 
-    @property
-    def BW(self) -> float | None:
-        """Bytes a second of the reading or writing that limits, on the same footprint; None where computing limits."""
-        against = self._hot.against
-        return against.rate if against.ceiling in {"read", "write"} else None
-
-    @property
-    def P(self) -> float | None:
-        """Operations a second, measured beside the kernel where computing limits, else in the machine's survey; None where neither."""
-        against = self._hot.against
-        return against.rate if against.ceiling == "compute" else self.ceiling("compute")
-
     @cached_property
     def L(self) -> float | None:
         """Time of an empty launch as the kernel is launched when it is timed, in a graph where the device has them; None on the host."""

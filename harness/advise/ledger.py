@@ -29,7 +29,7 @@ GOAL = 0.7
 _LEGAL = f"a ledger of version {VERSION}, as `tritmark` writes it"
 
 
-class Measured(Model):
+class MeasuredGain(Model):
     """How many times as fast the kernel was afterwards, with its 95 % interval. Unlike a predicted gain it may be under 1."""
 
     median: float
@@ -37,7 +37,7 @@ class Measured(Model):
     high: float
 
 
-class Outcome(Model):
+class LedgerEntry(Model):
     """One promise and what came of it."""
 
     rule: str
@@ -51,7 +51,7 @@ class Outcome(Model):
     after: str
     """What followed it: the id of a later Record, or the id of the sibling variant in the same Record."""
     predicted: Gain
-    measured: Measured
+    measured: MeasuredGain
     change: str
     """What was done, quoted from the kernel's story, or "addressed" where a later Record says so; "" where nothing that the rule names was
     done: the promise then counts as missed, whatever was measured."""
@@ -97,13 +97,13 @@ class Standing:
 class Ledger:
     """All outcomes, each promise once."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[LedgerEntry, ...] = ()
 
     def __post_init__(self) -> None:
         kept = {outcome.key: outcome for outcome in self.outcomes}
         object.__setattr__(self, "outcomes", tuple(kept[key] for key in sorted(kept)))
 
-    def with_(self, more: Iterable[Outcome]) -> Ledger:
+    def with_(self, more: Iterable[LedgerEntry]) -> Ledger:
         """This ledger and more outcomes; one about the same promise takes the earlier one's place."""
         return Ledger((*self.outcomes, *more))
 
@@ -136,7 +136,7 @@ def read(path: Path) -> Ledger:
         if not isinstance(held, dict) or held.get("version") != VERSION or not isinstance(held.get("outcomes"), list):
             version = held.get("version") if isinstance(held, dict) else None
             raise RecordError(path=str(path), found=f"version {version!r}", legal=_LEGAL)
-        return Ledger(tuple(Outcome.model_validate(each) for each in held["outcomes"]))
+        return Ledger(tuple(LedgerEntry.model_validate(each) for each in held["outcomes"]))
     except (json.JSONDecodeError, ValidationError) as error:
         raise RecordError(path=str(path), found=str(error).splitlines()[0], legal=_LEGAL) from error
 
@@ -149,7 +149,7 @@ def text(ledger: Ledger) -> str:
     )
 
 
-def add(path: Path, outcomes: Iterable[Outcome]) -> Ledger:
+def add(path: Path, outcomes: Iterable[LedgerEntry]) -> Ledger:
     """Put outcomes into the file's ledger and give all of it; others may do so at the same time. Raises RecordError, UsageError; the file
     then stays as it is."""
     aside = path.parent / "runs"  # which is not committed

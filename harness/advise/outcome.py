@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tritmark.harness.advise.advise import advise
 from tritmark.harness.advise.ledger import NAME as LEDGER
-from tritmark.harness.advise.ledger import Ledger, Measured, Outcome, add, read
+from tritmark.harness.advise.ledger import Ledger, LedgerEntry, MeasuredGain, add, read
 from tritmark.harness.errors import UsageError
 from tritmark.harness.record import Footing, Proposal, Record, Run
 from tritmark.harness.store import Store
@@ -15,14 +15,14 @@ from tritmark.harness.store import read as read_record
 ADDRESSED = "addressed"
 
 
-def beside(record: Record, proposal: Proposal, before: Run, after: Run, change: str) -> Outcome:
+def beside(record: Record, proposal: Proposal, before: Run, after: Run, change: str) -> LedgerEntry:
     """Of a promise about a Run, where a sibling on the same workload in the same Record shows what the change brings."""
     old, new = _hot(before).timing, _hot(after).timing
-    found = Measured(median=old.median_ns / new.median_ns, low=old.low_ns / new.high_ns, high=old.high_ns / new.low_ns)
+    found = MeasuredGain(median=old.median_ns / new.median_ns, low=old.low_ns / new.high_ns, high=old.high_ns / new.low_ns)
     return _outcome(record, proposal, before, after.kernel, found, change)
 
 
-def later(earlier: Record, proposal: Proposal, before: Run, after_record: Record, after: Run) -> Outcome:
+def later(earlier: Record, proposal: Proposal, before: Run, after_record: Record, after: Run) -> LedgerEntry:
     """Of a promise that a later Record follows.
 
     Two Records are two sessions, between which a machine's speed changes: where the same ceiling limits both Runs, each was measured by
@@ -31,28 +31,28 @@ def later(earlier: Record, proposal: Proposal, before: Run, after_record: Record
     old, new = _hot(before), _hot(after)
     if (old.against.ceiling, old.against.work, old.footprint) == (new.against.ceiling, new.against.work, new.footprint):
         was, is_ = old.against.fraction, new.against.fraction
-        found = Measured(median=is_.median / was.median, low=is_.low / was.high, high=is_.high / was.low)
+        found = MeasuredGain(median=is_.median / was.median, low=is_.low / was.high, high=is_.high / was.low)
     else:
         a, b = old.timing, new.timing
-        found = Measured(median=a.median_ns / b.median_ns, low=a.low_ns / b.high_ns, high=a.high_ns / b.low_ns)
+        found = MeasuredGain(median=a.median_ns / b.median_ns, low=a.low_ns / b.high_ns, high=a.high_ns / b.low_ns)
     return _outcome(earlier, proposal, before, after_record.id, found, ADDRESSED)
 
 
-def follow_up(earlier: Record, record: Record) -> tuple[Outcome, ...]:
+def follow_up(earlier: Record, record: Record) -> tuple[LedgerEntry, ...]:
     """What came of the promises of the rule that `record` addresses, as `earlier` held them, for each Run that both have on one machine."""
     if not record.addresses or earlier.machine.id != record.machine.id:
         return ()
-    after = {_place(run): run for run in record.runs if run.performance.hot is not None and run.passed}
+    after = {run.place: run for run in record.runs if run.performance.hot is not None and run.passed}
     before = {run.id: run for run in earlier.runs}
     promised = [each for each in advise(earlier) if each.rule == record.addresses]
     return tuple(
-        later(earlier, proposal, before[proposal.run], record, after[_place(before[proposal.run])])
+        later(earlier, proposal, before[proposal.run], record, after[before[proposal.run].place])
         for proposal in promised
-        if _place(before[proposal.run]) in after
+        if before[proposal.run].place in after
     )
 
 
-def settle(store: Store, record: Record) -> tuple[Outcome, ...]:
+def settle(store: Store, record: Record) -> tuple[LedgerEntry, ...]:
     """Put what came of the rule that `record` addresses into the ledger, against the newest earlier Record that promised something there.
 
     Raises UsageError where no earlier Record of this machine did.
@@ -73,14 +73,14 @@ def ledger_of(store: Store) -> Ledger:
     return read(store.out / LEDGER)
 
 
-def inside(outcomes: Iterable[Outcome]) -> float | None:
+def inside(outcomes: Iterable[LedgerEntry]) -> float | None:
     """The share of hits; None of no outcomes."""
     hits = [outcome.hit for outcome in outcomes]
     return sum(hits) / len(hits) if hits else None
 
 
-def _outcome(record: Record, proposal: Proposal, before: Run, after: str, found: Measured, change: str) -> Outcome:
-    return Outcome(
+def _outcome(record: Record, proposal: Proposal, before: Run, after: str, found: MeasuredGain, change: str) -> LedgerEntry:
+    return LedgerEntry(
         rule=proposal.rule,
         kernel=before.kernel,
         workload=before.workload.id,
@@ -92,10 +92,6 @@ def _outcome(record: Record, proposal: Proposal, before: Run, after: str, found:
         measured=found,
         change=change,
     )
-
-
-def _place(run: Run) -> tuple[str, str, int]:
-    return run.kernel, run.workload.id, run.threads
 
 
 def _hot(run: Run) -> Footing:

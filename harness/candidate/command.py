@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tritmark.harness import completion, options
+from tritmark.harness.console import console
 from tritmark.harness.errors import UsageError
 from tritmark.harness.status import UNAVAILABLE
 
@@ -29,7 +30,7 @@ class Dimension(StrEnum):
     CROSS = "cross"
 
 
-class Kind(StrEnum):
+class TemplateKind(StrEnum):
     """What a template is written in."""
 
     PY = "py"
@@ -82,19 +83,19 @@ def check(
     installed = load((candidate,))
     mine = [variant for variant in installed.registry.variants if variant.id not in known]
     dimensions = frozenset(each.value for each in dimension or Dimension)
-    console = cli._console(stderr=True)
+    errors = console(stderr=True)
     said = candidate.warnings(installed) if isinstance(candidate, NativeFile) else ""
     if said:
-        console.print(f"tritmark: the compiler warns:\n{visible(said)}", style="yellow", soft_wrap=True)
+        errors.print(f"tritmark: the compiler warns:\n{visible(said)}", style="yellow", soft_wrap=True)
     plan = planned(installed, mine, installed.suite(suite), op, device, dimensions)
     absent = {each.key.device: why for each in plan.mine if (why := installed.registry.devices[each.key.device].missing())}
     for name, why in absent.items():
-        console.print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
+        errors.print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
     if len(absent) == len({each.key.device for each in plan.mine}):
         raise typer.Exit(UNAVAILABLE)
     if plan.left_out:
         told = f"{plan.left_out} workloads are there to be measured, and a simulator has no speed: they are left out"
-        console.print(f"tritmark: {told}", soft_wrap=True)
+        errors.print(f"tritmark: {told}", soft_wrap=True)
     devices = {each.key.device for each in plan.mine}
     store = Store(out)
     request = Request(
@@ -127,7 +128,7 @@ def _tell(record: Record, plan: Plan) -> None:
     table = checking.times(record, plan)
     left_out = tables.not_run(record)
     cli._paragraphs(
-        cli._console(),
+        console(),
         [tables.verdict(record)],
         list(checking.verdicts(record, plan)),
         list(checking.reasons(record, plan)),
@@ -137,7 +138,7 @@ def _tell(record: Record, plan: Plan) -> None:
 
 def new(
     op: Annotated[str, typer.Argument(metavar="OP", help="What the kernel computes; `tritmark list ops` has them.")],
-    kind: Annotated[Kind, typer.Option(help="Python, C with its manifest, or CUDA with its manifest.")] = Kind.PY,
+    kind: Annotated[TemplateKind, typer.Option(help="Python, C with its manifest, or CUDA with its manifest.")] = TemplateKind.PY,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where the files go.")] = Path("."),
 ) -> None:
     """Write a simple, right kernel to begin with: `tritmark check` passes it as it is."""

@@ -68,7 +68,7 @@ class Manifest(BaseModel):
     """For the compiler, in place of -O3 -march=native."""
 
 
-class Kind(StrEnum):
+class ArgumentKind(StrEnum):
     """What a function's argument is."""
 
     INPUT = "input"
@@ -83,7 +83,7 @@ class Kind(StrEnum):
 class Argument:
     """One argument of the function: `name` of the tensor or axis, `int32` for an axis that is passed as an int."""
 
-    kind: Kind
+    kind: ArgumentKind
     name: str = ""
     int32: bool = False
 
@@ -141,7 +141,7 @@ class Described:
     @property
     def reports_bad(self) -> bool:
         """Whether the function tells itself of inputs that the contract forbids."""
-        return any(argument.kind is Kind.BAD for argument in self.arguments)
+        return any(argument.kind is ArgumentKind.BAD for argument in self.arguments)
 
 
 def variant_name(path: Path, function: str) -> str:
@@ -191,7 +191,7 @@ def read_manifest(source: Path, manifest: Path, text: str, installed: Installed,
     op = check_names(located, at, installed, told.op, told.format, told.dtype)
     arguments = tuple(_argument(located, op, word) for word in told.arguments)
     _complete(located, op, arguments)
-    strides = {argument.name for argument in arguments if argument.kind is Kind.STRIDE}
+    strides = {argument.name for argument in arguments if argument.kind is ArgumentKind.STRIDE}
     apart = [tensor.name for tensor in op.inputs if tensor.rows_apart and tensor.name not in strides]
     if told.alignment & (told.alignment - 1):
         raise located.error(located.find("alignment"), f"alignment is {told.alignment}; legal: a power of two")
@@ -240,17 +240,17 @@ def _needed() -> list[str]:
 
 
 def _argument(located: Located, op: Op, word: str) -> Argument:
-    if word in (Kind.THREADS, Kind.BAD):
-        return Argument(Kind(word))
+    if word in (ArgumentKind.THREADS, ArgumentKind.BAD):
+        return Argument(ArgumentKind(word))
     name, colon, width = word.partition(":")
     if name in op.axes:
         if colon and width not in ("int32", "int64"):
             raise located.error(located.find("arguments", word), f"{word!r}: {nearest(width, ('int32', 'int64'))}")
-        return Argument(Kind.AXIS, name, width == "int32")
+        return Argument(ArgumentKind.AXIS, name, width == "int32")
     if word.endswith(".stride") and word.removesuffix(".stride") in {tensor.name for tensor in op.inputs if tensor.rows_apart}:
-        return Argument(Kind.STRIDE, word.removesuffix(".stride"))
+        return Argument(ArgumentKind.STRIDE, word.removesuffix(".stride"))
     # An op that unpacks has inputs which it gets packed, under the names of its outputs.
-    for kind, tensors in ((Kind.OUTPUT, op.outputs), (Kind.INPUT, op.inputs)):
+    for kind, tensors in ((ArgumentKind.OUTPUT, op.outputs), (ArgumentKind.INPUT, op.inputs)):
         if word in {tensor.name for tensor in tensors}:
             return Argument(kind, word)
     legal = argument_names(op)
@@ -260,11 +260,11 @@ def _argument(located: Located, op: Op, word: str) -> Argument:
 def argument_names(op: Op) -> list[str]:
     """Every word that an op's arguments may be."""
     strides = [f"{tensor.name}.stride" for tensor in op.inputs if tensor.rows_apart]
-    return [*(tensor.name for tensor in (*op.inputs, *op.outputs)), *op.axes, *strides, Kind.THREADS.value, Kind.BAD.value]
+    return [*(tensor.name for tensor in (*op.inputs, *op.outputs)), *op.axes, *strides, ArgumentKind.THREADS.value, ArgumentKind.BAD.value]
 
 
 def _complete(located: Located, op: Op, arguments: Iterable[Argument]) -> None:
-    told = [argument.name for argument in arguments if argument.kind is Kind.OUTPUT]
+    told = [argument.name for argument in arguments if argument.kind is ArgumentKind.OUTPUT]
     for tensor in op.outputs:
         if told.count(tensor.name) != 1:
             how = "missing" if tensor.name not in told else "named twice"

@@ -19,7 +19,7 @@ import numpy as np
 
 from tritmark.harness.candidate import compiling
 from tritmark.harness.candidate.elf import NotALibraryError, exported
-from tritmark.harness.candidate.manifest import Argument, Described, Kind, WithManifest
+from tritmark.harness.candidate.manifest import Argument, ArgumentKind, Described, WithManifest
 from tritmark.harness.candidate.unfit import first_nonfinite
 from tritmark.harness.errors import InvalidArgumentError, UsageError
 from tritmark.harness.record import HOST
@@ -139,7 +139,7 @@ class NativeLaunch:
         self._arguments = tuple(given.value(argument) for argument in kernel.arguments)
         self.ran = ""
         self.runs = 0
-        takes_threads = any(argument.kind is Kind.THREADS for argument in kernel.arguments)
+        takes_threads = any(argument.kind is ArgumentKind.THREADS for argument in kernel.arguments)
         self.threads_used = threads if takes_threads else 1
 
     def run(self) -> None:
@@ -170,16 +170,16 @@ class _Given:
     def value(self, argument: Argument) -> Any:
         """The argument as ctypes passes it."""
         match argument.kind:
-            case Kind.AXIS:
+            case ArgumentKind.AXIS:
                 return (ctypes.c_int32 if argument.int32 else ctypes.c_int64)(self.axes[argument.name])
-            case Kind.THREADS:
+            case ArgumentKind.THREADS:
                 return ctypes.c_int(self.threads)
-            case Kind.BAD:
+            case ArgumentKind.BAD:
                 return ctypes.byref(self.bad)
-            case Kind.STRIDE:
+            case ArgumentKind.STRIDE:
                 array = self._array(argument.name)
                 return ctypes.c_int64(array.strides[0] // array.itemsize)
-        if argument.kind is Kind.INPUT and not self.kernel.tensor(argument.name).axes:
+        if argument.kind is ArgumentKind.INPUT and not self.kernel.tensor(argument.name).axes:
             return _number(self.kernel.tensor(argument.name).dtype, self._array(argument.name))
         return ctypes.c_void_p(self._array(argument.name).ctypes.data)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.cross.description import LOGICAL, Argument, Function, read_description
+from tritmark.harness.cross.description import LOGICAL, LibraryArgument, LibraryFunction, read_description
 from tritmark.harness.errors import InvalidArgumentError, TritmarkError
 from tritmark.harness.spec import Arrays, Axes, Launch, Op, Peer
 from tritmark.harness.validate.compare import expectations, is_float
@@ -84,7 +84,7 @@ class _Call:
             raise BridgeError(f"{self._symbol} returned {returned}, and only 0 is success")
 
 
-def _peer(path: Path, function: Function) -> Peer:
+def _peer(path: Path, function: LibraryFunction) -> Peer:
     key = function.key
     return Peer(
         name=f"{path.name}:{function.symbol}",
@@ -150,11 +150,11 @@ def _version(path: Path) -> str:
     return f"sha256:{sha256(path.read_bytes()).hexdigest()}"
 
 
-def _encode(function: Function, inputs: Arrays, axes: Axes) -> Arrays:
+def _encode(function: LibraryFunction, inputs: Arrays, axes: Axes) -> Arrays:
     return inputs if function.encode == LOGICAL else function.op.encode(inputs, axes, function.encode)
 
 
-def _bind(path: Path, function: Function, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+def _bind(path: Path, function: LibraryFunction, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     why = _missing(path, function.symbol)
     library = _load(path)
     if why is not None or isinstance(library, str):
@@ -175,7 +175,7 @@ def _bind(path: Path, function: Function, inputs: Arrays, outputs: Arrays, axes:
     return _Call(symbol, function.symbol, tuple(passed), tuple(owners), function.status)
 
 
-def _array(function: Function, argument: Argument, arrays: Arrays) -> npt.NDArray[Any]:
+def _array(function: LibraryFunction, argument: LibraryArgument, arrays: Arrays) -> npt.NDArray[Any]:
     def refuse(found: str, legal: str) -> InvalidArgumentError:
         return InvalidArgumentError(op=function.symbol, argument=argument.name, found=found, legal=legal)
 
@@ -190,7 +190,7 @@ def _array(function: Function, argument: Argument, arrays: Arrays) -> npt.NDArra
     return array
 
 
-def _one_ulp(function: Function, inputs: Arrays, axes: Axes) -> dict[str, Any]:
+def _one_ulp(function: LibraryFunction, inputs: Arrays, axes: Axes) -> dict[str, Any]:
     """How far the neighbours of the rounded exact value are from the exact one; nothing at infinity."""
     found = {}
     for expected in expectations(function.op, axes, function.key, function.op.reference(inputs, axes, function.key)):
@@ -206,7 +206,7 @@ def _one_ulp(function: Function, inputs: Arrays, axes: Axes) -> dict[str, Any]:
     return {name: bound for name, bound in found.items() if name in function.outputs}
 
 
-def _own_bound(function: Function, inputs: Arrays, axes: Axes) -> dict[str, Any]:
+def _own_bound(function: LibraryFunction, inputs: Arrays, axes: Axes) -> dict[str, Any]:
     """The bound that the op's reference computes."""
     reference = function.op.reference(inputs, axes, function.key)
     return {name: reference[f"{name}.bound"] for name in function.outputs}

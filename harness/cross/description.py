@@ -64,7 +64,7 @@ Kind = Literal["input", "output", "scalar", "axis", "threads"]
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class LibraryArgument:
     """One parameter of a function: what is passed, and its C type (that of the elements for an array)."""
 
     name: str
@@ -84,14 +84,14 @@ class Argument:
         return f"{self.name} is declared as {self.type} and holds {dtype.name}"
 
 
-class _Table(BaseModel):
+class _DescriptionTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 Names = Annotated[list[str], Field(min_length=1)]
 
 
-class _Entry(_Table):
+class _Entry(_DescriptionTable):
     """One [[functions]] table."""
 
     op: str
@@ -104,19 +104,19 @@ class _Entry(_Table):
     bound: Literal["exact", "rounded", "op"] = "exact"
 
 
-class _File(_Table):
+class _File(_DescriptionTable):
     source: str = ""
     functions: Annotated[list[_Entry], Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class LibraryFunction:
     """A function of the library for one key."""
 
     op: Op
     key: KernelKey
     symbol: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[LibraryArgument, ...]
     encode: str
     """A format, or LOGICAL."""
     status: bool
@@ -129,7 +129,7 @@ class Function:
         return tuple(argument.name for argument in self.arguments if argument.kind == "output")
 
 
-def read_description(path: Path, installed: Installed) -> tuple[Function, ...]:
+def read_description(path: Path, installed: Installed) -> tuple[LibraryFunction, ...]:
     """Every function that the file describes. Raises UsageError, with line and column, for whatever is wrong with it."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -169,7 +169,7 @@ def read_description(path: Path, installed: Installed) -> tuple[Function, ...]:
 Refuse = Callable[..., UsageError]
 
 
-def _functions(entry: _Entry, installed: Installed, source: str, refuse: Refuse) -> list[Function]:
+def _functions(entry: _Entry, installed: Installed, source: str, refuse: Refuse) -> list[LibraryFunction]:
     op = installed.ops.get(entry.op)
     if op is None:
         raise refuse("op", what=f"unknown op {entry.op!r}; {nearest(entry.op, installed.ops)}")
@@ -199,7 +199,9 @@ def _functions(entry: _Entry, installed: Installed, source: str, refuse: Refuse)
                 those = ", ".join(tensor.name for tensor in op.outputs)
                 raise refuse("arguments", what=f"no argument is an output; legal: a pointer that is not const to one of {those}")
             key = KernelKey("cpu", op.name, format, dtype)
-            found.append(Function(op, key, symbol, arguments, entry.encode or format, entry.returns == "status", entry.bound, source))
+            found.append(
+                LibraryFunction(op, key, symbol, arguments, entry.encode or format, entry.returns == "status", entry.bound, source)
+            )
     return found
 
 
@@ -208,7 +210,7 @@ def _within(refuse: Refuse, *place: int | str) -> Refuse:
     return lambda *at, what: refuse(*place, *at, what=what)
 
 
-def _argument(op: Op, dtype: str, text: str, encode: str, refuse: Refuse) -> Argument:
+def _argument(op: Op, dtype: str, text: str, encode: str, refuse: Refuse) -> LibraryArgument:
     """One C declaration, checked against the op."""
     match = _DECLARATION.fullmatch(text)
     if match is None or match[2] not in _TYPES or (match[2] == "void" and not match[3]):
@@ -221,7 +223,7 @@ def _argument(op: Op, dtype: str, text: str, encode: str, refuse: Refuse) -> Arg
         if name not in side:
             what = "input" if const else "output"
             raise refuse(what=f"{op.name} has no {what} {name!r}; {nearest(name, side)} (a pointer to const is an input)")
-        argument = Argument(name, "input" if const else "output", kind_of)
+        argument = LibraryArgument(name, "input" if const else "output", kind_of)
         if not const or encode == LOGICAL:
             wrong = argument.refusal(named_dtype(dtype if side[name].dtype == "key" else side[name].dtype))
             if wrong is not None:
@@ -229,9 +231,9 @@ def _argument(op: Op, dtype: str, text: str, encode: str, refuse: Refuse) -> Arg
         return argument
     numbers = {tensor.name for tensor in op.inputs if not tensor.axes}
     if name in numbers:
-        return Argument(name, "scalar", kind_of)
+        return LibraryArgument(name, "scalar", kind_of)
     if name == THREADS or name in op.axes:
         if kind_of in {"float", "double"}:
             raise refuse(what=f"{name} is declared as {kind_of}; legal: an integer type")
-        return Argument(name, "axis" if name in op.axes else "threads", kind_of)
+        return LibraryArgument(name, "axis" if name in op.axes else "threads", kind_of)
     raise refuse(what=f"{op.name} has nothing called {name!r} that comes by value; {nearest(name, [*op.axes, *sorted(numbers), THREADS])}")

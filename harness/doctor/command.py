@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tritmark.harness.console import console
 from tritmark.harness.status import FAILED, PASSED
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON and nothing else.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records would go.")] = Path("results"),
 ) -> None:
-    """Say whether this machine is fit for measuring, and what to do about what is not; status 1 where something has to be mended."""
+    """Say whether this machine is fit for measuring, and what to do about what is not, and fail where something has to be mended."""
     from tritmark.harness.doctor.check import State
 
     checks = list(examined(out))
@@ -82,17 +83,16 @@ def show(checks: list[Check]) -> None:
     """Each check in a line, with what it means below, and what to do."""
     from rich.text import Text
 
-    from tritmark.harness import cli
     from tritmark.harness.doctor.check import State
     from tritmark.harness.report.text import visible
 
-    console = cli._console()
+    screen = console()
     for each in checks:
         state = Text(f"{each.state.value:<15}", style=_STYLES[each.state.value])
-        console.print(state + Text(f" {each.name}: {visible(each.found)}"), soft_wrap=True)
+        screen.print(state + Text(f" {each.name}: {visible(each.found)}"), soft_wrap=True)
         for line in each.means.splitlines():
-            console.print(Text(f"{'':15} {visible(line)}", style="dim"), soft_wrap=True)
+            screen.print(Text(f"{'':15} {visible(line)}", style="dim"), soft_wrap=True)
         if each.mend:
-            console.print(Text(f"{'':15} -> {visible(each.mend)}"), soft_wrap=True)
+            screen.print(Text(f"{'':15} -> {visible(each.mend)}"), soft_wrap=True)
     mend = [each.name for each in checks if each.state is State.MEND]
-    console.print(f"\nTo be mended: {', '.join(mend)}" if mend else "\nFit for measuring.")
+    screen.print(f"\nTo be mended: {', '.join(mend)}" if mend else "\nFit for measuring.")

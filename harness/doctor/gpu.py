@@ -10,6 +10,7 @@ from tritmark.harness.machine import gpu
 from tritmark.harness.machine.files import SYS, line
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import HOST
+from tritmark.harness.status import UNAVAILABLE
 
 DEV, PROC = Path("/dev"), Path("/proc")
 _NVIDIA = "0x10de"
@@ -34,7 +35,11 @@ def driver(there: bool) -> Check:
     if there:
         return Check("GPU driver", State.MEND, problem.found, f"{means}: the GPU of this machine is left out", problem.next_step)
     return Check(
-        "GPU driver", State.ABSENT, "no GPU", "kernels for the GPU are left out, and `--device cuda` ends with status 3", gpu.SIMULATE
+        "GPU driver",
+        State.ABSENT,
+        "no GPU",
+        f"kernels for the GPU are left out, and `--device cuda` ends with status {UNAVAILABLE}",
+        gpu.SIMULATE,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tritmark.harness import completion
+from tritmark.harness.console import console
 from tritmark.harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,10 +41,8 @@ def frame(
     results: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records are looked for by id.")] = Path("results"),
 ) -> None:
     """Put any number of Records into one table: CSV or Parquet, for pandas and spreadsheets."""
-    from tritmark.harness import cli
-
     if columns:
-        cli._console().print(described())
+        console().print(described())
         return
     if to is To.PARQUET and out is None:
         raise UsageError("--to parquet needs --out FILE: it is no text")
@@ -55,7 +54,7 @@ def frame(
         typer.echo(table.csv(made), nl=False)
         return
     table.write(out, table.csv(made).encode() if to is To.CSV else table.parquet(made))
-    cli._console(stderr=True).print(f"{len(made)} rows, {len(made.columns)} columns: {out}", soft_wrap=True)
+    console(stderr=True).print(f"{len(made)} rows, {len(made.columns)} columns: {out}", soft_wrap=True)
 
 
 def described() -> Table:

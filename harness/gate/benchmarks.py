@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from tritmark.harness.gate.task import Task
+from tritmark.harness.gate.task import GateTask
 from tritmark.harness.record import Model
 from tritmark.harness.suite import read_suite
 
@@ -25,7 +25,7 @@ class Wanted(Model):
     seed: int = 0
 
 
-def tasks(build: Opened, wanted: Wanted) -> list[Task]:
+def tasks(build: Opened, wanted: Wanted) -> list[GateTask]:
     """Every kernel of a build on the measured workloads of the build's own suite of that name, or of the file.
 
     Raises UsageError for a suite that the build does not have, or that names what it lacks.
@@ -35,7 +35,7 @@ def tasks(build: Opened, wanted: Wanted) -> list[Task]:
     # Not inside: what is imported there is the build's, and an older harness reads suites in its own way.
     suite = read_suite(path, wanted.suite, build.installed.known)
     with build.inside():
-        found: dict[str, Task] = {}
+        found: dict[str, GateTask] = {}
         for item in suite.selected:
             if not item.workload.measure or not fnmatchcase(item.workload.op, wanted.op):
                 continue
@@ -47,7 +47,7 @@ def tasks(build: Opened, wanted: Wanted) -> list[Task]:
                 if not item.admits(key.format, key.dtype, key.device):
                     continue
                 own = build.installed.registry.devices[key.device].memory is not None
-                task = Task(
+                task = GateTask(
                     device=key.device,
                     op=key.op,
                     format=key.format,
@@ -75,18 +75,18 @@ class Refusal(Model):
 class Planned(Model):
     """A benchmark, and what keeps either build from running it here."""
 
-    task: Task
+    task: GateTask
     base: Refusal | None
     head: Refusal | None
 
 
-def refusals(build: Opened, asked: Iterable[Task]) -> list[Refusal | None]:
+def refusals(build: Opened, asked: Iterable[GateTask]) -> list[Refusal | None]:
     """For each task why this build does not run it here, or None."""
     with build.inside():
         return [_refusal(build, task) for task in asked]
 
 
-def _refusal(build: Opened, task: Task) -> Refusal | None:
+def _refusal(build: Opened, task: GateTask) -> Refusal | None:
     key = next((variant.key for variant in build.installed.registry.variants if variant.id == task.kernel), None)
     if key is None or set(build.installed.ops[task.op].axes) != set(task.axes):
         return Refusal(reason="it has no such kernel", absent=True)
@@ -99,6 +99,6 @@ def _refusal(build: Opened, task: Task) -> Refusal | None:
     return None if why is None else Refusal(reason=why)
 
 
-def united(head: Sequence[Task], base: Sequence[Task]) -> list[Task]:
+def united(head: Sequence[GateTask], base: Sequence[GateTask]) -> list[GateTask]:
     """HEAD's tasks and what only BASE has beside them, HEAD's order first."""
     return list({task.id: task for task in (*head, *base)}.values())

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tritmark.harness import completion, options
-from tritmark.harness.status import INTERRUPTED, UNAVAILABLE
+from tritmark.harness.console import console
+from tritmark.harness.gate.form import Form
+from tritmark.harness.status import AMBIGUOUS, INTERRUPTED, UNAVAILABLE
 
 if TYPE_CHECKING:
     from tritmark.harness.gate.result import GateResult
-
-
-class Format(StrEnum):
-    """How a gate's result can be told."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-    JUNIT = "junit"
 
 
 def gate(
@@ -39,48 +31,40 @@ def gate(
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="For measuring one benchmark; five times that for calls over 1 ms.")
     ] = 1.0,
-    strict: Annotated[bool, typer.Option("--strict", help="Status 4 where something could not be told.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help=f"Status {AMBIGUOUS} where something could not be told.")] = False,
     apart: Annotated[bool, typer.Option("--apart", help="Each build in a process of its own, by turns.")] = False,
-    form: Annotated[Format, typer.Option("--format", help="How the result is told.")] = Format.TEXT,
+    form: Annotated[Form, typer.Option("--format", help="How the result is told.")] = Form.TEXT,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write it there, and text on standard output.", show_default=False)
     ] = None,
 ) -> None:
-    """Say whether HEAD's kernels are slower than BASE's: both are built, and timed by turns in one process.
-
-    Exit status: 0 nothing slower, 1 slower, wrong or broken, 2 bad usage or no build, 3 no such device, 4 not sure (with --strict).
-
-    Example: tritmark gate main HEAD --op ternary_matmul
-    """
-    from rich.console import Console
-
+    """Say whether HEAD's kernels are slower than BASE's: both are built, and timed by turns in one process."""
     from tritmark.harness.errors import UsageError
     from tritmark.harness.gate.benchmarks import Wanted
-    from tritmark.harness.gate.progress import Terminal
-    from tritmark.harness.gate.run import Request, run
-    from tritmark.harness.gate.told import Form, tell
-    from tritmark.harness.gate.verdict import Limits
+    from tritmark.harness.gate.progress import GateTerminal
+    from tritmark.harness.gate.run import GateRequest, run
+    from tritmark.harness.gate.told import tell
+    from tritmark.harness.gate.verdict import GateLimits
 
-    request = Request(
+    request = GateRequest(
         base=base,
         head=head,
         wanted=Wanted(suite=_where(suite), op=op, variant=variant, device=device, threads=threads),
-        limits=Limits(seconds=budget),
+        limits=GateLimits(seconds=budget),
         strict=strict,
         apart=apart,
         command=("tritmark", *sys.argv[1:]),
     )
-    with Terminal(Console(stderr=True, highlight=False)) as terminal:
+    with GateTerminal(console(stderr=True)) as terminal:
         result = run(request, terminal)
-    form_of = Form(form.value)
     if out is not None:
         try:
             with out.open("w", encoding="utf-8") as file:
-                tell(result, form_of, Console(file=file), os.environ)
+                tell(result, form, console(file), os.environ)
         except OSError as error:
             raise UsageError(f"{out}: cannot be written: {error}") from error
-        form_of = Form.TEXT
-    tell(result, form_of, Console(highlight=False), os.environ)
+        form = Form.TEXT
+    tell(result, form, console(), os.environ)
     raise typer.Exit(_status(result))
 
 

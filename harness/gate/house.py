@@ -15,8 +15,8 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.gate import benchmarks
 from tritmark.harness.gate.lines import Child, serve
 from tritmark.harness.gate.opened import Opened
-from tritmark.harness.gate.seat import Here, Seat, read, save
-from tritmark.harness.gate.task import Task
+from tritmark.harness.gate.seat import LocalSeat, Seat, read, save
+from tritmark.harness.gate.task import GateTask
 from tritmark.harness.record import Divergence
 from tritmark.harness.spec import Family
 from tritmark.harness.validate.compare import BrokenReferenceError, compare, expectations, is_float
@@ -34,20 +34,20 @@ class House(Protocol):
     def facts(self) -> dict[str, Any]:
         """`packages` (versions) and `compiler`."""
 
-    def tasks(self, wanted: benchmarks.Wanted) -> list[Task]:
+    def tasks(self, wanted: benchmarks.Wanted) -> list[GateTask]:
         """See benchmarks.tasks."""
 
-    def refusals(self, asked: Sequence[Task]) -> list[benchmarks.Refusal | None]:
+    def refusals(self, asked: Sequence[GateTask]) -> list[benchmarks.Refusal | None]:
         """See benchmarks.refusals."""
 
-    def sit(self, task: Task, beside: Any = None) -> Seat:
+    def sit(self, task: GateTask, beside: Any = None) -> Seat:
         """Bind a kernel to data; to that of `beside`, a seat of the other build, where there is one."""
 
-    def judge(self, task: Task, seat: Any, own: Outputs, other: Outputs) -> tuple[str, Divergence | None]:
+    def judge(self, task: GateTask, seat: Any, own: Outputs, other: Outputs) -> tuple[str, Divergence | None]:
         """What is wrong with the outputs of another build on the data of `seat`, which gave `own`; "" for nothing."""
 
 
-class Local:
+class LocalHouse:
     """A build in this process."""
 
     def __init__(self, site: Path) -> None:
@@ -59,16 +59,16 @@ class Local:
             compilers = dict.fromkeys(filter(None, (str(device.compiler()) for device in devices)))
         return {"packages": self.build.packages, "compiler": "; ".join(compilers)}
 
-    def tasks(self, wanted: benchmarks.Wanted) -> list[Task]:
+    def tasks(self, wanted: benchmarks.Wanted) -> list[GateTask]:
         return benchmarks.tasks(self.build, wanted)
 
-    def refusals(self, asked: Sequence[Task]) -> list[benchmarks.Refusal | None]:
+    def refusals(self, asked: Sequence[GateTask]) -> list[benchmarks.Refusal | None]:
         return benchmarks.refusals(self.build, asked)
 
-    def sit(self, task: Task, beside: Here | None = None) -> Here:
-        return Here(self.build, task, None if beside is None else beside.logical, beside)
+    def sit(self, task: GateTask, beside: LocalSeat | None = None) -> LocalSeat:
+        return LocalSeat(self.build, task, None if beside is None else beside.logical, beside)
 
-    def judge(self, task: Task, seat: Here, own: Outputs, other: Outputs) -> tuple[str, Divergence | None]:
+    def judge(self, task: GateTask, seat: LocalSeat, own: Outputs, other: Outputs) -> tuple[str, Divergence | None]:
         """The same bits are right where this build's are. Where the family admits more, the reference of this build decides."""
         if own.keys() != other.keys():
             return f"has outputs {', '.join(other)}, not {', '.join(own)}", None
@@ -100,7 +100,7 @@ class Local:
         return "", None
 
 
-class Remote:
+class RemoteHouse:
     """A build alone in a process of its own, which opens it when it is asked for the first time. Raises WorkerError where that dies."""
 
     def __init__(self, site: Path) -> None:
@@ -114,18 +114,18 @@ class Remote:
     def facts(self) -> dict[str, Any]:
         return dict(self.ask("facts"))
 
-    def tasks(self, wanted: benchmarks.Wanted) -> list[Task]:
-        return [Task.model_validate(each) for each in self.ask("tasks", wanted=wanted.model_dump())]
+    def tasks(self, wanted: benchmarks.Wanted) -> list[GateTask]:
+        return [GateTask.model_validate(each) for each in self.ask("tasks", wanted=wanted.model_dump())]
 
-    def refusals(self, asked: Sequence[Task]) -> list[benchmarks.Refusal | None]:
+    def refusals(self, asked: Sequence[GateTask]) -> list[benchmarks.Refusal | None]:
         told = self.ask("refusals", tasks=[task.model_dump() for task in asked])
         return [None if each is None else benchmarks.Refusal.model_validate(each) for each in told]
 
-    def sit(self, task: Task, beside: RemoteSeat | None = None) -> RemoteSeat:
+    def sit(self, task: GateTask, beside: RemoteSeat | None = None) -> RemoteSeat:
         data = None if beside is None else {"folder": str(beside.folder), "told": beside.told}
         return RemoteSeat(self, self.ask("sit", _BIND_S, task=task.model_dump(), data=data, folder=str(self.folder)))
 
-    def judge(self, task: Task, seat: RemoteSeat, own: Outputs, other: Outputs) -> tuple[str, Divergence | None]:
+    def judge(self, task: GateTask, seat: RemoteSeat, own: Outputs, other: Outputs) -> tuple[str, Divergence | None]:
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             folders = [Path(name, side) for side in ("own", "other")]
             for folder in folders:
@@ -147,7 +147,7 @@ class Remote:
 class RemoteSeat:
     """A Seat in the other process."""
 
-    def __init__(self, house: Remote, told: Mapping[str, Any]) -> None:
+    def __init__(self, house: RemoteHouse, told: Mapping[str, Any]) -> None:
         self._house = house
         self.number = told["number"]
         self.clock, self.code = "", str(told["code"])
@@ -175,16 +175,16 @@ class RemoteSeat:
 
 
 class _Alone:
-    """The other end: a Local, and its seats by number. Those of the task before are let go when the next one sits down."""
+    """The other end: a LocalHouse, and its seats by number. Those of the task before are let go when the next one sits down."""
 
     def __init__(self, site: Path) -> None:
         self._site = site
-        self._seats: list[Here] = []
+        self._seats: list[LocalSeat] = []
         self._data: dict[str, Any] = {}
 
     @cached_property
-    def _house(self) -> Local:
-        return Local(self._site)
+    def _house(self) -> LocalHouse:
+        return LocalHouse(self._site)
 
     def handle(self, what: str, asked: dict[str, Any], stage: Any) -> Any:
         if what == "sample":
@@ -198,20 +198,20 @@ class _Alone:
         return [task.model_dump() for task in self._house.tasks(benchmarks.Wanted.model_validate(wanted))]
 
     def _refusals(self, tasks: Any) -> Any:
-        found = self._house.refusals([Task.model_validate(each) for each in tasks])
+        found = self._house.refusals([GateTask.model_validate(each) for each in tasks])
         return [None if each is None else each.model_dump() for each in found]
 
     def _sit(self, task: Any, data: Any, folder: str) -> Any:
         self._seats.clear()
         logical = None if data is None else read(Path(data["folder"]), data["told"])
-        seat = Here(self._house.build, Task.model_validate(task), logical)
+        seat = LocalSeat(self._house.build, GateTask.model_validate(task), logical)
         self._data = save(Path(folder), seat.logical) if data is None else {}
         return self._seated(seat)
 
     def _again(self, seat: int) -> Any:
         return self._seated(self._seats[seat].again())
 
-    def _seated(self, seat: Here) -> Any:
+    def _seated(self, seat: LocalSeat) -> Any:
         self._seats.append(seat)
         return {"number": len(self._seats) - 1, "code": seat.code, "data": self._data}
 
@@ -227,7 +227,7 @@ class _Alone:
 
     def _judge(self, task: Any, seat: int, folders: Any, told: Any) -> Any:
         own, other = (read(Path(folder), each) for folder, each in zip(folders, told, strict=True))
-        why, first = self._house.judge(Task.model_validate(task), self._seats[seat], own, other)
+        why, first = self._house.judge(GateTask.model_validate(task), self._seats[seat], own, other)
         return why, first.model_dump() if first is not None else None
 
 

@@ -12,17 +12,17 @@ from typing import Any
 
 from tritmark.harness.errors import TritmarkError, UsageError
 from tritmark.harness.gate import benchmarks
-from tritmark.harness.gate.house import House, Local, Remote
+from tritmark.harness.gate.house import House, LocalHouse, RemoteHouse
 from tritmark.harness.gate.lines import Child, ToldError, serve
 from tritmark.harness.gate.result import Benchmark
-from tritmark.harness.gate.task import Task
+from tritmark.harness.gate.task import GateTask
 
 ASKED = "--apart was given"
 _OPEN_S = 300.0
 _BENCHMARK_S = 900.0
 
 
-class Launch(Child):
+class GateProcess(Child):
     """The gate's side of one launch. Raises what Child raises."""
 
     def __init__(self, base: Path, head: Path, *, apart: bool) -> None:
@@ -42,7 +42,7 @@ class Launch(Child):
         """Each benchmark with what keeps BASE and HEAD from running it here."""
         return [benchmarks.Planned.model_validate(each) for each in self.ask("plan", _OPEN_S, wanted=wanted.model_dump())]
 
-    def gate(self, task: Task, limits: dict[str, float], *, trust_code: bool) -> Benchmark:
+    def gate(self, task: GateTask, limits: dict[str, float], *, trust_code: bool) -> Benchmark:
         """See measuring.gate."""
         return Benchmark.model_validate(self.ask("gate", _BENCHMARK_S, task=task.model_dump(), limits=limits, trust_code=trust_code))
 
@@ -62,10 +62,10 @@ class _Both:
         if what == "plan":
             return self._plan(benchmarks.Wanted.model_validate(asked["wanted"]))
         from tritmark.harness.gate.measuring import gate
-        from tritmark.harness.gate.verdict import Limits
+        from tritmark.harness.gate.verdict import GateLimits
 
-        task = Task.model_validate(asked["task"])
-        found = gate(self._base, self._head, task, Limits(**asked["limits"]), stage, trust_code=asked["trust_code"], twin=self._twin)
+        task = GateTask.model_validate(asked["task"])
+        found = gate(self._base, self._head, task, GateLimits(**asked["limits"]), stage, trust_code=asked["trust_code"], twin=self._twin)
         return found.model_dump(mode="json")
 
     def close(self) -> None:
@@ -76,16 +76,16 @@ class _Both:
         why = ASKED if apart else ""
         if not apart:
             try:
-                self._base, self._head = Local(Path(base)), Local(Path(head))
+                self._base, self._head = LocalHouse(Path(base)), LocalHouse(Path(head))
             except Exception as error:
                 why = f"one process cannot hold both builds: {error}"
         if why:
             # BASE against itself has to be in two processes too, or its noise would not be that of BASE against HEAD.
-            self._base, self._head, self._twin = (self._stack.enter_context(Remote(Path(site))) for site in (base, head, base))
+            self._base, self._head, self._twin = (self._stack.enter_context(RemoteHouse(Path(site))) for site in (base, head, base))
         return {"together": not why, "why": why, "base": self._base.facts(), "head": self._head.facts()}
 
     def _plan(self, wanted: benchmarks.Wanted) -> Any:
-        found: list[list[Task]] = []
+        found: list[list[GateTask]] = []
         problems: list[TritmarkError] = []
         for house in (self._head, self._base):
             try:

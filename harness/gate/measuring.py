@@ -13,8 +13,8 @@ from tritmark.harness.gate.house import House
 from tritmark.harness.gate.lines import Stage
 from tritmark.harness.gate.result import Benchmark, Outcome, kept
 from tritmark.harness.gate.seat import Seat
-from tritmark.harness.gate.task import Task
-from tritmark.harness.gate.verdict import Limits, decide
+from tritmark.harness.gate.task import GateTask
+from tritmark.harness.gate.verdict import GateLimits, decide
 
 LONG_NS = 1_000_000
 """Calls from here on get LONGER times the time: a sample is one call, and the noise changes within it."""
@@ -26,8 +26,8 @@ _NOISE = 0.25
 def gate(
     base: House,
     head: House,
-    task: Task,
-    limits: Limits,
+    task: GateTask,
+    limits: GateLimits,
     stage: Callable[[Stage], None],
     *,
     trust_code: bool = True,
@@ -68,10 +68,10 @@ def gate(
     return _measured(task, first, second, third, longer(limits, call_ns), code)
 
 
-def _measured(task: Task, base: Seat, head: Seat, again: Seat, limits: Limits, code: dict[str, str]) -> Benchmark:
+def _measured(task: GateTask, base: Seat, head: Seat, again: Seat, limits: GateLimits, code: dict[str, str]) -> Benchmark:
     rng = np.random.default_rng()
     noise = _Turns(base, again, rng)
-    check = decide(noise.pairs, Limits(limits.seconds * _NOISE, limits.dead, limits.false))
+    check = decide(noise.pairs, GateLimits(limits.seconds * _NOISE, limits.dead, limits.false))
     turns = _Turns(base, head, rng)
     found = decide(turns.pairs, limits, noise.logs)
     outcome, reason = found.verdict, found.reason
@@ -120,12 +120,12 @@ class _Turns:
         return self.logs[len(self.logs) - count :]
 
 
-def longer(limits: Limits, call_ns: float) -> Limits:
+def longer(limits: GateLimits, call_ns: float) -> GateLimits:
     """The limits for calls of so many nanoseconds."""
-    return limits if call_ns < LONG_NS else Limits(limits.seconds * LONGER, limits.dead, limits.false)
+    return limits if call_ns < LONG_NS else GateLimits(limits.seconds * LONGER, limits.dead, limits.false)
 
 
-def benchmark(task: Task, outcome: Outcome, reason: str, **further: Any) -> Benchmark:
+def benchmark(task: GateTask, outcome: Outcome, reason: str, **further: Any) -> Benchmark:
     """A Benchmark of the task with what is known of it."""
     names = ("op", "format", "dtype", "device", "variant", "axes", "family", "layout", "threads", "title")
     return Benchmark(id=task.id, **{name: getattr(task, name) for name in names}, outcome=outcome, reason=reason, **further)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tritmark.harness.gate.result import Benchmark
-from tritmark.harness.progress import Line
+from tritmark.harness.progress import ProgressLine
 
 
-class Terminal(Line):
-    """An Observer of harness.gate.run."""
+class GateTerminal(ProgressLine):
+    """See GateObserver."""
 
     def finished(self, found: Benchmark) -> None:
         """One further."""

@@ -54,7 +54,7 @@ class Build(Model):
     """What its native code was built with, as its devices tell."""
 
 
-class Launched(Model):
+class Confirmation(Model):
     """One more launch of a benchmark in a fresh process, asked whether it says the same."""
 
     outcome: Outcome | None
@@ -105,7 +105,7 @@ class Benchmark(Model):
     """Natural logarithm of HEAD over BASE for each adjacent pair, in the order taken, in units of 1e-6."""
     noise: tuple[int, ...] = ()
     """The same of BASE against a second binding of BASE."""
-    confirmed: tuple[Launched, ...] = ()
+    confirmed: tuple[Confirmation, ...] = ()
     """What fresh launches said of an alarm."""
     first: Divergence | None = None
     """The first output element that differs: `expected` is BASE's, `found` HEAD's."""

@@ -13,12 +13,12 @@ from typing import Protocol
 from tritmark.harness.errors import UsageError, WorkerError
 from tritmark.harness.gate.benchmarks import Planned, Wanted
 from tritmark.harness.gate.build import Built, built
-from tritmark.harness.gate.launch import Launch
+from tritmark.harness.gate.launch import GateProcess
 from tritmark.harness.gate.lines import Stage, ToldError
 from tritmark.harness.gate.measuring import benchmark
-from tritmark.harness.gate.result import Benchmark, Build, GateResult, Launched, Outcome
-from tritmark.harness.gate.task import Task
-from tritmark.harness.gate.verdict import Limits
+from tritmark.harness.gate.result import Benchmark, Build, Confirmation, GateResult, Outcome
+from tritmark.harness.gate.task import GateTask
+from tritmark.harness.gate.verdict import GateLimits
 
 CONFIRMATIONS = 2
 """Fresh launches that have to say SLOWER as well. Where a launch puts its memory and code moves a kernel for as long as it lives."""
@@ -27,7 +27,7 @@ _OF_BASE = frozenset({Stage.RUNNING_BASE, Stage.MEASURING_BASE})
 """Where a process that ends tells nothing of HEAD."""
 
 
-class Observer(Protocol):
+class GateObserver(Protocol):
     """Who wants to know how it goes on."""
 
     def planned(self, total: int) -> None:
@@ -41,13 +41,13 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class GateRequest:
     """What was asked for."""
 
     base: str
     head: str
     wanted: Wanted = field(default_factory=Wanted)
-    limits: Limits = field(default_factory=Limits)
+    limits: GateLimits = field(default_factory=GateLimits)
     strict: bool = False
     apart: bool = False
     command: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Request:
     """The repository; None for the current directory."""
 
 
-def run(request: Request, observer: Observer) -> GateResult:
+def run(request: GateRequest, observer: GateObserver) -> GateResult:
     """Everything. An interruption (KeyboardInterrupt) ends it with what is done by then.
 
     Raises UsageError, BuildError; TritmarkError for builds that no process can hold.
@@ -85,7 +85,7 @@ def run(request: Request, observer: Observer) -> GateResult:
         return _result(request, sides, opened, found, created=created, seconds=perf_counter() - begun, complete=complete)
 
 
-def _built(given: str, request: Request, observer: Observer) -> Built:
+def _built(given: str, request: GateRequest, observer: GateObserver) -> Built:
     observer.started(f"finding {given}")
     return built(given, observer.started, request.folder)
 
@@ -93,7 +93,7 @@ def _built(given: str, request: Request, observer: Observer) -> Built:
 class _Gate:
     """The launch at work; a new one takes its place where a kernel ended it."""
 
-    def __init__(self, request: Request, base: Path, head: Path, stack: ExitStack) -> None:
+    def __init__(self, request: GateRequest, base: Path, head: Path, stack: ExitStack) -> None:
         self._request, self._base, self._head, self._stack = request, base, head, stack
         self.launch = self._fresh()
 
@@ -111,10 +111,10 @@ class _Gate:
                 found = confirmed(found, [self._again(task) for _ in range(CONFIRMATIONS)])
             yield found
 
-    def _fresh(self) -> Launch:
-        return self._stack.enter_context(Launch(self._base, self._head, apart=self._request.apart))
+    def _fresh(self) -> GateProcess:
+        return self._stack.enter_context(GateProcess(self._base, self._head, apart=self._request.apart))
 
-    def _one(self, launch: Launch, task: Task) -> Benchmark:
+    def _one(self, launch: GateProcess, task: GateTask) -> Benchmark:
         try:
             return launch.gate(task, asdict(self._request.limits), trust_code=self._request.trust_code)
         except ToldError as error:
@@ -125,8 +125,8 @@ class _Gate:
             outcome = Outcome.NOT_RUN if launch.stage in _OF_BASE else Outcome.ERROR
             return benchmark(task, outcome, str(error))
 
-    def _again(self, task: Task) -> Benchmark:
-        with Launch(self._base, self._head, apart=self._request.apart) as launch:
+    def _again(self, task: GateTask) -> Benchmark:
+        with GateProcess(self._base, self._head, apart=self._request.apart) as launch:
             return self._one(launch, task)
 
 
@@ -134,7 +134,7 @@ def confirmed(found: Benchmark, again: Sequence[Benchmark]) -> Benchmark:
     """An alarm with what fresh launches say of it: SLOWER stays only what all of them call so."""
     speeds = {Outcome.SLOWER, Outcome.FASTER, Outcome.SAME, Outcome.AMBIGUOUS}
     launches = tuple(
-        Launched(
+        Confirmation(
             outcome=each.outcome if each.outcome in speeds else None,
             reason=each.reason,
             ratio=each.ratio,
@@ -167,7 +167,7 @@ def _left_out(planned: Planned) -> Benchmark | None:
 
 
 def _result(
-    request: Request,
+    request: GateRequest,
     sides: Sequence[Built],
     opened: dict[str, dict[str, object]],
     found: Sequence[Benchmark],

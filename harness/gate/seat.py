@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tritmark.harness.gate.identity import code_hash
 from tritmark.harness.gate.opened import Opened
-from tritmark.harness.gate.task import Task
+from tritmark.harness.gate.task import GateTask
 from tritmark.harness.measure.alternate import Timed, calibrate
 from tritmark.harness.measure.buffers import HOST, Rotation, memory_of
 from tritmark.harness.measure.clocks import clock_for
@@ -57,14 +57,14 @@ class Seat(Protocol):
         """The same kernel, bound once more."""
 
 
-class Here:
+class LocalSeat:
     """A Seat in this process.
 
     `beside`: a seat of the other build; where both encode the same, and memory is the host's, its arrays are taken, so that no difference
     comes from where arrays lie. A device's own memory is each build's to manage: arrays are apart there, as those of BASE bound twice are.
     """
 
-    def __init__(self, build: Opened, task: Task, logical: Logical | None = None, beside: Here | None = None) -> None:
+    def __init__(self, build: Opened, task: GateTask, logical: Logical | None = None, beside: LocalSeat | None = None) -> None:
         self._build, self._task = build, task
         with build.inside():
             variant = next(each for each in build.installed.registry.variants if each.id == task.kernel)
@@ -75,7 +75,7 @@ class Here:
             self._bind(variant)
             self.code = code_hash(build, variant, self._launch)
 
-    def _arrays(self, variant: Variant, encoded: Mapping[str, Any], beside: Here | None) -> Sets:
+    def _arrays(self, variant: Variant, encoded: Mapping[str, Any], beside: LocalSeat | None) -> Sets:
         task, memory = self._task, memory_of(self._device)
         if memory is HOST and beside is not None and _same(encoded, beside._sets.cases[0]) and beside._like == self._outputs(variant):
             return beside._sets
@@ -123,8 +123,8 @@ class Here:
         with self._build.inside():
             return self._timed.sample()
 
-    def again(self) -> Here:
-        other = Here.__new__(Here)
+    def again(self) -> LocalSeat:
+        other = LocalSeat.__new__(LocalSeat)
         other._build, other._task, other._device, other.logical, other.code = self._build, self._task, self._device, self.logical, self.code
         with self._build.inside():
             own = self._device.memory is not None
@@ -143,7 +143,7 @@ def ballast() -> list[bytes]:
     return [bytes(size - _HEAD) for size in range(_STEP, _SMALL + 1, _STEP) if size > _HEAD for _ in range(rng.integers(_POOL // size))]
 
 
-def _logical(build: Opened, task: Task) -> dict[str, Any]:
+def _logical(build: Opened, task: GateTask) -> dict[str, Any]:
     """The workload's data, fixed by its seed, from the build's own op."""
     mark = [task.seed, *task.workload.id.encode()]
     return build.installed.ops[task.op].generate(task.axes, task.family, np.random.default_rng(mark))

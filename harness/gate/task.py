@@ -6,7 +6,7 @@ from tritmark.harness.record import Model
 from tritmark.harness.spec import Workload
 
 
-class Task(Model):
+class GateTask(Model):
     """A kernel by its names, and the workload."""
 
     device: str

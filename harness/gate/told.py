@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tritmark.harness.gate.form import Form
 from tritmark.harness.gate.result import Benchmark, Build, GateResult, Outcome
 from tritmark.harness.report.text import visible
 from tritmark.harness.status import AMBIGUOUS, FAILED
@@ -29,16 +29,6 @@ ORDER = (
 """What concerns people most comes first."""
 
 _SHORT_HASH = 12
-
-
-class Form(StrEnum):
-    """How a result is told."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-    """Workflow commands, and a table for the job's summary."""
-    JUNIT = "junit"
 
 
 def tell(result: GateResult, form: Form, console: Console, environ: Mapping[str, str]) -> None:

@@ -21,15 +21,12 @@ _STYLES = {
     Outcome.FASTER: "green",
     Outcome.SAME: "",
 }
-_WIDE = 200
 _EXPLAINED = frozenset({Outcome.SLOWER, Outcome.DIFFERS, Outcome.ERROR, Outcome.AMBIGUOUS})
 """Outcomes whose reasons are written below the table."""
 
 
 def show(result: GateResult, console: Console) -> None:
     """Print a table of the benchmarks, worst first, what is to be said about them, and the conclusion."""
-    if not console.is_terminal:  # nobody's window: rows of a table stay whole
-        console = Console(file=console.file, width=_WIDE, markup=False, emoji=False, highlight=False)
     figures = ("change", "could see", "seconds")
     table = plain_table("", "outcome", "kernel", "shape", *figures, right=figures)
     ordered = sorted_benchmarks(result)

@@ -51,7 +51,7 @@ POWER = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GateLimits:
     """What may be spent, and what is let pass."""
 
     seconds: float = 1.0
@@ -90,7 +90,7 @@ class Decision:
     bounds: tuple[float, float] = (-inf, inf)
     """What the verdict rests on: of the log of the ratio, every look allowed for."""
 
-    def beyond(self, off: float, limits: Limits) -> bool:
+    def beyond(self, off: float, limits: GateLimits) -> bool:
         """Whether SLOWER or FASTER would stand if the dead band were wider by `off`, a log of a ratio."""
         band = log1p(limits.dead) + off
         return self.bounds[0] > band or self.bounds[1] < -band
@@ -117,7 +117,7 @@ def ratio(logs: npt.ArrayLike) -> Ratio:
     return Ratio(median=exp(middle), low=exp(min(low, middle)), high=exp(max(high, middle)), pairs=len(values))
 
 
-def smallest(logs: npt.ArrayLike, limits: Limits, pairs: int, noise: npt.ArrayLike = ()) -> float | None:
+def smallest(logs: npt.ArrayLike, limits: GateLimits, pairs: int, noise: npt.ArrayLike = ()) -> float | None:
     """The smallest slow-down, as a fraction, that `pairs` pairs as noisy as `logs` and `noise` (A/A) show with probability POWER.
 
     The noisier of the two counts, and what A/A is off by adds to it. None where there are too few pairs to tell.
@@ -138,7 +138,7 @@ def _error(logs: npt.ArrayLike, pairs: int) -> float:
     return (high - low) / (2 * -float(ndtri(0.025))) * sqrt(len(np.asarray(logs)) / pairs)
 
 
-def decide(pairs: Pairs, limits: Limits, noise: Sequence[float] = (), now: Callable[[], int] = perf_counter_ns) -> Decision:
+def decide(pairs: Pairs, limits: GateLimits, noise: Sequence[float] = (), now: Callable[[], int] = perf_counter_ns) -> Decision:
     """Ask for pairs until the verdict is sure, or `limits.seconds` have gone by. `noise`: log ratios of BASE against itself.
 
     `now` is a clock in nanoseconds. The time is kept to within one pair as long as all pairs take about as long.
@@ -194,7 +194,7 @@ def _verdict(low: float, high: float, band: float) -> Outcome:
     return Outcome.SAME if -band < low and high < band else Outcome.AMBIGUOUS
 
 
-def _reason(verdict: Outcome, bounds: tuple[float, float], limits: Limits, seconds: float) -> str:
+def _reason(verdict: Outcome, bounds: tuple[float, float], limits: GateLimits, seconds: float) -> str:
     """What the verdict rests on, in a sentence."""
     if bounds[0] == -inf:
         return f"too few pairs in {seconds:.2g} s for any interval"

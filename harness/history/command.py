@@ -19,12 +19,7 @@ def history(
         bool, typer.Option("--register-machine", help="Tell asv what this machine is called, print the name, and end.")
     ] = False,
 ) -> None:
-    """List what became slower over the commits that asv measured.
-
-    Exit status: 0 nothing that stands, 1 regressions that stand, 2 bad usage.
-
-    Example: tritmark history --since main~20
-    """
+    """List what became slower over the commits that asv measured."""
     from tritmark.harness.history.identity import register
 
     if register_machine:

@@ -24,7 +24,7 @@ INSTALL = "pip install 'tritmark[history]'"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LevelChange:
     """A level change between two neighbouring values of a series, as positions in it."""
 
     before: int
@@ -49,7 +49,7 @@ def missing_asv() -> UsageError:
     return UsageError(f"asv is not installed, and it keeps the history; next: {INSTALL}")
 
 
-def rises(values: Sequence[float], threshold: float = THRESHOLD) -> list[Step]:
+def rises(values: Sequence[float], threshold: float = THRESHOLD) -> list[LevelChange]:
     """The upward steps of more than `threshold` in positive values, oldest first. Raises UsageError without asv."""
     try:
         from asv.step_detect import detect_steps
@@ -61,7 +61,7 @@ def rises(values: Sequence[float], threshold: float = THRESHOLD) -> list[Step]:
     levels = [(left, right, level) for left, right, level, _, _ in detect_steps(logs)]
     least = log(1 + threshold)
     steady = [each for each in levels if each[1] - each[0] >= LEAST_LENGTH]
-    found: list[Step] = []
+    found: list[LevelChange] = []
     base = steady[0] if steady else (0, 0, 0.0)
     for last, (start, end, new) in pairwise(steady):
         if new - base[2] <= least:
@@ -72,7 +72,7 @@ def rises(values: Sequence[float], threshold: float = THRESHOLD) -> list[Step]:
         base = (start, end, new)
         back = next((later[0] for later in steady if later[0] >= end and later[2] - old <= least), None)
         sure = _confidence(logs, levels, (left, right), (start, end))
-        found.append(Step(right - 1, start, exp(old), exp(new), sure, back))
+        found.append(LevelChange(right - 1, start, exp(old), exp(new), sure, back))
     return found
 
 

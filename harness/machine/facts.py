@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from tritmark.harness.machine import cpu, memory
@@ -67,7 +68,8 @@ def gpu_facts() -> tuple[Gpu, ...]:
 
 def gpu_record(info: DeviceInfo, health: Health | None = None, *, faked: bool = False) -> Gpu:
     """What a Record keeps of a GPU."""
+    from tritmark.harness.machine.gpu import GpuFacts
     from tritmark.harness.record import Gpu
 
-    kept = {name: getattr(info, name) for name in Gpu.model_fields if hasattr(info, name)}
-    return Gpu(**kept | {"health": health, "faked": faked})
+    kept = {each.name: getattr(info, each.name) for each in fields(GpuFacts)}
+    return Gpu(**kept, peak_bandwidth=info.peak_bandwidth, health=health, faked=faked)

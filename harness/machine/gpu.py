@@ -27,8 +27,8 @@ SIMULATE = "or test without a GPU: TRITMARK_CUDA=simulator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceInfo:
-    """What a GPU is. Sizes in bytes."""
+class GpuFacts:
+    """What a GPU is, as far as a Record keeps it. Sizes in bytes; 0 where the driver does not tell."""
 
     index: int
     name: str
@@ -39,6 +39,18 @@ class DeviceInfo:
     l2: int
     sms: int
     """Multiprocessors."""
+    clock_hz: int
+    """At most."""
+    memory_clock_hz: int
+    memory_bus_bits: int
+    driver: str = ""
+    """Version of the driver, and of CUDA that it supports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo(GpuFacts):
+    """What a GPU is, its limits for a kernel's launch included."""
+
     warp: int
     threads_per_block: int
     threads_per_sm: int
@@ -50,22 +62,11 @@ class DeviceInfo:
     shared_per_block_optin: int
     """With cuFuncSetAttribute."""
     shared_per_sm: int
-    memory_clock_hz: int
-    """0 where the driver does not tell."""
-    memory_bus_bits: int
-    clock_hz: int
-    driver: str
-    """Version of the driver, and of CUDA that it supports."""
 
     @property
     def fp16(self) -> bool:
         """Half-precision arithmetic (compute capability 6.1 and up: specification, 3.2)."""
         return self.capability >= (6, 1)
-
-    @property
-    def tensor_cores(self) -> bool:
-        """From 7.0."""
-        return self.capability >= (7, 0)
 
     @property
     def bf16(self) -> bool:

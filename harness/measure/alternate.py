@@ -19,12 +19,12 @@ from tritmark.harness.measure.statistics import interval
 from tritmark.harness.spec import Clock, Launch
 
 if TYPE_CHECKING:
-    from tritmark.harness.measure.stopping import Rule
+    from tritmark.harness.measure.stopping import StoppingRule
     from tritmark.harness.record import Ratio
 
 SHORTEST_NS = 100_000
-LONGEST_NS = 350_000
-"""A sample's length: below, the clock and the first call weigh too much; above, the noise changes between the halves of a pair."""
+"""A sample's length, at least: below, the clock and the first call weigh too much. Above 350,000 the noise changes between the halves of a
+pair."""
 
 _TARGET_NS = 200_000
 _TRIES = 3
@@ -125,7 +125,7 @@ class Alternation:
         return Ratio(median=float(np.exp(np.median(logs))), low=float(np.exp(low)), high=float(np.exp(high)), pairs=len(logs))
 
 
-def alternate(a: Side, b: Side, rng: np.random.Generator, stop: Rule) -> Alternation:
+def alternate(a: Side, b: Side, rng: np.random.Generator, stop: StoppingRule) -> Alternation:
     """Time `a` and `b` by turns, in an order drawn for each pair, until `stop`, which is told the logarithm of each pair's ratio, says so.
 
     At least two pairs are taken, for one has no interval, and none is dropped. Calibrate both beforehand.

@@ -29,7 +29,7 @@ class UnreadableError(Exception):
     """The high-water mark cannot be set back or read here; the text says why."""
 
 
-class Account(NamedTuple):
+class ProcessMemory(NamedTuple):
     """What a process holds; bytes."""
 
     resident: int
@@ -42,7 +42,7 @@ class Account(NamedTuple):
     """How many are open; no bytes."""
 
 
-def account(pid: int, *, exact: bool) -> Account | None:
+def account(pid: int, *, exact: bool) -> ProcessMemory | None:
     """What the process holds now; None where this system does not tell. `exact`: what is resident is counted page by page, which takes
     milliseconds, and is not off by what `miscount` says."""
     folder = PROC / str(pid)
@@ -53,7 +53,7 @@ def account(pid: int, *, exact: bool) -> Account | None:
     except (OSError, ValueError, IndexError):
         return None
     mapped, tables = (_kibibytes(status, frozenset({name})) for name in (b"VmSize", b"VmPTE"))
-    return Account(resident, mapped, tables + files + _segments(pid), descriptors)
+    return ProcessMemory(resident, mapped, tables + files + _segments(pid), descriptors)
 
 
 def peak(pid: int, work: Callable[[], object]) -> int:

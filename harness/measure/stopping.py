@@ -10,7 +10,7 @@ from typing import Protocol
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median, order_interval
 
 
-class Rule(Protocol):
+class StoppingRule(Protocol):
     """One way to decide that enough has been sampled. Samples are logarithms of times or of ratios, so differences are relative."""
 
     @property
@@ -101,7 +101,7 @@ class TimeLimit:
 class AtLeast:
     """Holds another rule back until `samples` have come."""
 
-    def __init__(self, samples: int, rule: Rule) -> None:
+    def __init__(self, samples: int, rule: StoppingRule) -> None:
         self._left = samples
         self._rule = rule
 
@@ -123,7 +123,7 @@ class AtLeast:
 class First:
     """Whichever of several rules says so first; `reason` is that rule's."""
 
-    def __init__(self, *rules: Rule) -> None:
+    def __init__(self, *rules: StoppingRule) -> None:
         self._rules = rules
         self.reason = ""
 

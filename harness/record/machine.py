@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from tritmark.harness.machine.gpu import GpuFacts
 from tritmark.harness.machine.nvml import Health
 from tritmark.harness.record.model import Model
 
@@ -19,24 +22,14 @@ class CeilingFacts(Model):
     unit: str
 
 
-class Gpu(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu(GpuFacts):
     """A GPU of the machine; 0 and None where the driver does not tell."""
 
-    index: int
-    name: str
-    uuid: str
-    """As nvidia-smi shows it."""
-    capability: tuple[int, int]
-    memory: int
-    l2: int
-    sms: int
-    clock_hz: int
-    """At most."""
-    memory_clock_hz: int
-    memory_bus_bits: int
+    __pydantic_config__ = Model.model_config
+
     peak_bandwidth: float | None = None
     """Bytes a second that the memory's clock and width allow."""
-    driver: str = ""
     health: Health | None = None
     """When the invocation began."""
     faked: bool = False

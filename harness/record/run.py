@@ -68,6 +68,11 @@ class Run(Model):
         return found
 
     @property
+    def place(self) -> tuple[str, str, int]:
+        """What Runs of two Records have to share to be compared: kernel, workload, threads."""
+        return self.kernel, self.workload.id, self.threads
+
+    @property
     def passed(self) -> bool:
         """No dimension failed or broke."""
         return not any(self.verdict(dimension).failed for dimension in DIMENSIONS)

@@ -72,7 +72,7 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ForestEntry:
     """One ratio of a forest plot."""
 
     heading: str
@@ -91,7 +91,7 @@ def kind(ratio: Ratio) -> str:
     return "below" if ratio.high < 1 else "across"
 
 
-def forest(entries: Sequence[Entry], title: str) -> dict[str, Any]:
+def forest(entries: Sequence[ForestEntry], title: str) -> dict[str, Any]:
     """Ratios with their intervals, one under the other, on a logarithmic axis with a line at 1."""
     scale = axis(
         [1.0, *(end for entry in entries for end in (entry.ratio.low, entry.ratio.high) if end > 0)], _LABELS + 6, WIDTH - _FIGURES - 6

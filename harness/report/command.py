@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tritmark.harness.store import Store
 
 
-class Format(StrEnum):
+class ReportFormat(StrEnum):
     """What the report is written in."""
 
     HTML = "html"
@@ -39,7 +39,9 @@ def report(
         ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="A page over all Records, and the report of each that has none.")] = False,
-    format: Annotated[Format, typer.Option("--format", help="html writes a page and prints its path; md prints Markdown.")] = Format.HTML,
+    format: Annotated[
+        ReportFormat, typer.Option("--format", help="html writes a page and prints its path; md prints Markdown.")
+    ] = ReportFormat.HTML,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports are.")] = Path("results"),
 ) -> None:
@@ -47,15 +49,15 @@ def report(
     from tritmark.harness.store import Store
 
     store = Store(out)
-    if every and (record or against or history or format is not Format.HTML):
+    if every and (record or against or history or format is not ReportFormat.HTML):
         raise UsageError("--all makes one page over all Records; legal beside it: --open and --out")
-    if format is Format.MD and show:
+    if format is ReportFormat.MD and show:
         raise UsageError("--format md prints to standard output; legal without --open, or leave out --format")
     if every:
         page = _all(store)
     else:
         path = store.find(record) if record else store.latest()
-        if format is Format.MD:
+        if format is ReportFormat.MD:
             _print_markdown(path, against, history, store)
             return
         page = _one(path, against, history, store)

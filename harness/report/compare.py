@@ -53,7 +53,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RecordComparison:
     """Two Records side by side; `refused` says why they are not compared, and there are no pairs then."""
 
     refused: str
@@ -84,15 +84,15 @@ def noise(record: Record) -> tuple[float, float] | None:
     return (median(found), quantiles(found, n=10, method="inclusive")[-1]) if len(found) >= _FEWEST else None
 
 
-def compare(now: Record, before: Record) -> Comparison:
+def compare(now: Record, before: Record) -> RecordComparison:
     """Compare what both Records measured: the same kernel, workload and number of threads, against the same ceiling."""
     if now.machine.id != before.machine.id:
-        return Comparison(
+        return RecordComparison(
             f"the baseline was measured on another machine ({before.machine.cpu}, id {before.machine.id}; here {now.machine.cpu}, id "
             f"{now.machine.id}), and times of two machines do not compare: measure both on one"
         )
-    old = {_key(run): run for run in groups.sound(before)}
-    new = {_key(run): run for run in groups.sound(now)}
+    old = {run.place: run for run in groups.sound(before)}
+    new = {run.place: run for run in groups.sound(now)}
     found: list[tuple[Run, str, Footing, Footing, Ratio]] = []
     other = 0
     for key, run in new.items():
@@ -102,11 +102,7 @@ def compare(now: Record, before: Record) -> Comparison:
         found += both
         other += not both
     pairs = tuple(Pair(*each, _change(each[-1])) for each in found)
-    return Comparison("", pairs, len(new.keys() - old.keys()), len(old.keys() - new.keys()), other)
-
-
-def _key(run: Run) -> tuple[str, str, int]:
-    return run.kernel, run.workload.id, run.threads
+    return RecordComparison("", pairs, len(new.keys() - old.keys()), len(old.keys() - new.keys()), other)
 
 
 def _device(run: Run) -> str:
@@ -145,7 +141,7 @@ def _beside(record: Record, given: Given) -> dict[str, Any] | None:
     ordered = sorted(found.pairs, key=lambda pair: (worst[pair.change], pair.ratio.median))
     drawn = ordered[:_MOST_ROWS]
     entries = [
-        chart.Entry(
+        chart.ForestEntry(
             pair.change.value,
             f"{label(pair.run.variant, 18)}, {pair.name}",
             pair.ratio,

@@ -42,7 +42,7 @@ def anchor(kernel: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelRuns:
     """All Runs of one kernel, the ones that a reader has to know of first."""
 
     id: str
@@ -64,10 +64,10 @@ class Kernel:
         return worst(map(verdict, self.runs))
 
 
-def kernels(record: Record) -> list[Kernel]:
+def kernels(record: Record) -> list[KernelRuns]:
     """The Runs of each kernel; kernels that fail first, else in the Record's order."""
     found = by_kernel(record.runs)
-    grouped = [Kernel(name, tuple(sorted(runs, key=lambda run: WORST_FIRST.index(verdict(run))))) for name, runs in found.items()]
+    grouped = [KernelRuns(name, tuple(sorted(runs, key=lambda run: WORST_FIRST.index(verdict(run))))) for name, runs in found.items()]
     return sorted(grouped, key=lambda kernel: WORST_FIRST.index(kernel.status))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tritmark.harness.record import Machine, Record
 from tritmark.harness.report import chart
-from tritmark.harness.report.section import Given, History, Line, Section, Step
+from tritmark.harness.report.section import Given, History, HistoryLine, Section, SpeedChange
 
 _MOST_PLOTS = 8
 
@@ -30,9 +30,9 @@ def gathered(results: Path, machine: Machine, told: Callable[[str], None]) -> Hi
     lines = []
     for benchmark, measured in series.items():
         ordered = sorted(measured.values(), key=lambda value: commits[value.commit])
-        lines.append(Line(benchmark, tuple(value.commit for value in ordered), tuple(value.value for value in ordered)))
+        lines.append(HistoryLine(benchmark, tuple(value.commit for value in ordered), tuple(value.value for value in ordered)))
     steps = [
-        Step(
+        SpeedChange(
             " ".join((each.benchmark, *each.parameters)),
             each.good,
             each.bad,

@@ -30,11 +30,11 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-def _entry(run: Run, each: PeerComparison) -> chart.Entry:
+def _entry(run: Run, each: PeerComparison) -> chart.ForestEntry:
     assert each.speedup is not None
     heading = f"{run.op}, {groups.place(run.workload)}"
     name = f"{label(run.variant, max(8, 21 - len(each.peer)))} / {each.peer}"
-    return chart.Entry(heading, name, each.speedup, f"{run.kernel}: {units.times(each.speedup)}")
+    return chart.ForestEntry(heading, name, each.speedup, f"{run.kernel}: {units.times(each.speedup)}")
 
 
 SECTION = Section("peers", "Speed against others", "peers.html", _context)

@@ -10,7 +10,7 @@ from tritmark.harness.record import Record
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SpeedChange:
     """A lasting change of a kernel's speed, as the history of commits shows it."""
 
     benchmark: str
@@ -26,7 +26,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class HistoryLine:
     """A kernel's time at each commit, over that of a pinned build."""
 
     benchmark: str
@@ -39,8 +39,8 @@ class Line:
 class History:
     """What the commits of a project did to its kernels' speed on this machine."""
 
-    lines: tuple[Line, ...]
-    steps: tuple[Step, ...]
+    lines: tuple[HistoryLine, ...]
+    steps: tuple[SpeedChange, ...]
 
 
 @dataclass(frozen=True, slots=True)

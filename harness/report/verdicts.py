@@ -9,7 +9,7 @@ from tritmark.harness.report import answer, groups
 from tritmark.harness.report.section import Section
 
 
-def _row(kernel: groups.Kernel) -> dict[str, Any]:
+def _row(kernel: groups.KernelRuns) -> dict[str, Any]:
     runs = kernel.runs
     cold = [groups.part(run.performance.cold) for run in runs]
     return {

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tritmark.harness import completion
+from tritmark.harness.console import console
 from tritmark.harness.status import FAILED, PASSED
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tritmark.harness.selftest.population import Drawn
+    from tritmark.harness.selftest.population import DrawnFaults
     from tritmark.harness.selftest.run import Result
 
 
@@ -31,11 +31,12 @@ def selftest(
     from secrets import randbelow
 
     from tritmark.harness.machine.cpu import physical_cores
+    from tritmark.harness.progress import ProgressLine
     from tritmark.harness.providers import load
     from tritmark.harness.selftest.run import execute
 
     drawn = randbelow(1 << 31) if seed is None else seed
-    with _Progress() as progress:
+    with ProgressLine(console(stderr=True)) as progress:
         result = execute(load(), suite, op, processes=jobs or physical_cores(), seed=drawn, observer=progress)
     if as_json:
         typer.echo(json.dumps(document(result), indent=1))
@@ -71,7 +72,7 @@ def document(result: Result) -> dict[str, Any]:
     }
 
 
-def _drawn_document(drawn: Drawn) -> dict[str, Any]:
+def _drawn_document(drawn: DrawnFaults) -> dict[str, Any]:
     """Drawn faults. `interval` is the exact one of 95 %; `struck` is how often a survivor's fault did something while it was judged."""
     from tritmark.harness.selftest.population import GOAL, interval
 
@@ -99,42 +100,36 @@ def _counts(tally: Any) -> dict[str, int]:
 
 
 def _show(result: Result) -> None:
-    import os
-    import sys
-
-    from rich.console import Console
-
-    wide = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    console = Console(width=200 if wide else None, markup=False, emoji=False, highlight=False)
-    console.print(_workloads(result), end="\n\n")
-    console.print(_ops(result), end="\n\n")
+    screen = console()
+    screen.print(_workloads(result), end="\n\n")
+    screen.print(_ops(result), end="\n\n")
     for (op, reason), faults in _harmless(result).items():
-        console.print(f"Not applicable to {op}: {', '.join(faults)}: {reason}", soft_wrap=True)
+        screen.print(f"Not applicable to {op}: {', '.join(faults)}: {reason}", soft_wrap=True)
     for line in result.left_out:
-        console.print(f"Left out, too large: {line}", soft_wrap=True)
+        screen.print(f"Left out, too large: {line}", soft_wrap=True)
     for line in result.alarms:
-        console.print(f"False alarm, no fault was planted: {line}", style="bold red", soft_wrap=True)
+        screen.print(f"False alarm, no fault was planted: {line}", style="bold red", soft_wrap=True)
     for each in result.missed():
         where = f"survives {each.where}" if each.where else f"{each.outcome.value} on every workload of the suite"
-        console.print(f"Not caught: {each.key}: {each.fault}: {where}", style="bold red", soft_wrap=True)
-    _show_drawn(console, result.drawn)
+        screen.print(f"Not caught: {each.key}: {each.fault}: {where}", style="bold red", soft_wrap=True)
+    _show_drawn(screen, result.drawn)
     said = "reached" if result.share >= result.goal and not result.alarms else "missed"
-    console.print(f"Kill rate: {_percent(result.share)} at the least of any op, goal {_percent(result.goal)}: {said}")
+    screen.print(f"Kill rate: {_percent(result.share)} at the least of any op, goal {_percent(result.goal)}: {said}")
 
 
-def _show_drawn(console: Console, drawn: Drawn) -> None:
+def _show_drawn(screen: Console, drawn: DrawnFaults) -> None:
     from tritmark.harness.selftest.population import GOAL, interval
 
     for what in ("kind", "op"):
-        console.print(_drawn_table(drawn, what), end="\n\n")
+        screen.print(_drawn_table(drawn, what), end="\n\n")
     for line in drawn.alarms:
-        console.print(f"False alarm, no fault was drawn: {line}", style="bold red", soft_wrap=True)
+        screen.print(f"False alarm, no fault was drawn: {line}", style="bold red", soft_wrap=True)
     for each in drawn.survivors:
         met = "" if each.struck is None else f"; it struck {each.struck} times" if each.struck else "; no case fired it"
-        console.print(f"Survived: {each.key} no. {each.number} ({each.kind}): {each.text}{met}", style="red", soft_wrap=True)
+        screen.print(f"Survived: {each.key} no. {each.number} ({each.kind}): {each.text}{met}", style="red", soft_wrap=True)
     low, high = interval(drawn.killed, len(drawn.fates))
     said = "may be reached" if drawn.passed else "missed"
-    console.print(
+    screen.print(
         f"Drawn faults: {drawn.killed} of {len(drawn.fates)} killed, {_percent(drawn.share)} (95 % interval {_percent(low)} to"
         f" {_percent(high)}), goal {_percent(GOAL)}: {said}; {drawn.equivalent} draws that do no harm are not counted;"
         f" again with --seed {drawn.seed}",
@@ -142,7 +137,7 @@ def _show_drawn(console: Console, drawn: Drawn) -> None:
     )
 
 
-def _drawn_table(drawn: Drawn, what: str) -> Table:
+def _drawn_table(drawn: DrawnFaults, what: str) -> Table:
     from tritmark.harness.listings import plain_table
     from tritmark.harness.selftest.population import interval
 
@@ -154,39 +149,12 @@ def _drawn_table(drawn: Drawn, what: str) -> Table:
     return table
 
 
-class _Progress(AbstractContextManager["_Progress"]):
-    """One line on the error stream: how far it is, and the time left."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        from tritmark.harness.progress import bar
-
-        self._bar = bar(Console(stderr=True))
-        self._task = self._bar.add_task("", total=None)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self._bar.stop()
-
-    def planned(self, total: int) -> None:
-        """The bar has a length now."""
-        self._bar.update(self._task, total=total)
-
-    def finished(self) -> None:
-        """One further."""
-        self._bar.advance(self._task)
-
-
 def _harmless(result: Result) -> dict[tuple[str, str], list[str]]:
-    from tritmark.harness.selftest.run import Outcome
+    from tritmark.harness.selftest.run import FaultOutcome
 
     found: dict[tuple[str, str], list[str]] = {}
     for (key, fault), outcome in result.faults().items():
-        if outcome is Outcome.HARMLESS:
+        if outcome is FaultOutcome.HARMLESS:
             faults = found.setdefault((f"{key.op} ({key.format}, {key.dtype})", result.harmless[key, fault]), [])
             faults.append(fault)
     return found
@@ -194,13 +162,15 @@ def _harmless(result: Result) -> dict[tuple[str, str], list[str]]:
 
 def _ops(result: Result) -> Table:
     from tritmark.harness.listings import plain_table
-    from tritmark.harness.selftest.run import Outcome
+    from tritmark.harness.selftest.run import FaultOutcome
 
     columns = ("planted", "killed", "survived", "equivalent", "admitted", "caught", "faults", "caught by the suite", "not applicable")
     table = plain_table(f"Faults planted on the suite {result.suite}", "op", *columns, right=columns)
     for op, (each, whole) in result.ops().items():
-        counts = [each.counts[outcome] for outcome in (Outcome.KILLED, Outcome.SURVIVED, Outcome.EQUIVALENT, Outcome.ADMITTED)]
-        harmless = whole.counts[Outcome.HARMLESS]
+        counts = [
+            each.counts[outcome] for outcome in (FaultOutcome.KILLED, FaultOutcome.SURVIVED, FaultOutcome.EQUIVALENT, FaultOutcome.ADMITTED)
+        ]
+        harmless = whole.counts[FaultOutcome.HARMLESS]
         faults = whole.counts.total() - harmless
         row = [each.counts.total(), *counts, _percent(each.share), faults, _percent(whole.share), harmless]
         table.add_row(op, *map(str, row))
@@ -209,12 +179,15 @@ def _ops(result: Result) -> Table:
 
 def _workloads(result: Result) -> Table:
     from tritmark.harness.listings import plain_table
-    from tritmark.harness.selftest.run import Outcome
+    from tritmark.harness.selftest.run import FaultOutcome
 
     columns = ("killed", "survived", "equivalent", "admitted", "caught")
     table = plain_table("Workloads", "workload", *columns, right=columns)
     for (_, workload), tally in result.workloads().items():
-        counts = [tally.counts[outcome] for outcome in (Outcome.KILLED, Outcome.SURVIVED, Outcome.EQUIVALENT, Outcome.ADMITTED)]
+        counts = [
+            tally.counts[outcome]
+            for outcome in (FaultOutcome.KILLED, FaultOutcome.SURVIVED, FaultOutcome.EQUIVALENT, FaultOutcome.ADMITTED)
+        ]
         table.add_row(workload, *map(str, counts), _percent(tally.share))
     return table
 

@@ -47,7 +47,7 @@ class NothingAdmittedError(Exception):
 
 
 @dataclass(frozen=True)
-class Case:
+class FaultCase:
     """One case: where `inputs` are encoded, and `offsets` (bytes past a cache line) and `gaps` (elements) are by the arrays' names."""
 
     right: Right
@@ -110,7 +110,7 @@ class Domain:
     def op(self) -> Op:
         return self.right.op
 
-    def draw(self, rng: Rng, kind: str = "", value: ValueClass | None = None, forbidden: Forbidden | None = None) -> Case:
+    def draw(self, rng: Rng, kind: str = "", value: ValueClass | None = None, forbidden: Forbidden | None = None) -> FaultCase:
         """A case; where `kind` is "alignment", "stride" or "threads", one that is not the usual one there. `value` is imposed on it.
 
         Raises NothingAdmittedError where that cannot be had.
@@ -134,10 +134,10 @@ class Domain:
                 return case
             places = forbidden.places(np.asarray(case.inputs[forbidden.tensor]), rng)
             if places:
-                return Case(self.right, axes, case.threads, case.offsets, case.gaps, logical, {forbidden.tensor: places})
+                return FaultCase(self.right, axes, case.threads, case.offsets, case.gaps, logical, {forbidden.tensor: places})
         raise NothingAdmittedError(f"{self.right.key}: {value or forbidden or kind or 'any case'}")
 
-    def _case(self, rng: Rng, kind: str, axes: Mapping[str, int], logical: Arrays) -> Case:
+    def _case(self, rng: Rng, kind: str, axes: Mapping[str, int], logical: Arrays) -> FaultCase:
         op, key = self.op, self.right.key
         encoded = op.encode(logical, axes, key.format)
         sizes = {name: np.asarray(value).itemsize for name, value in encoded.items() if is_array(value)}
@@ -147,7 +147,7 @@ class Domain:
         ragged = kind == "stride" or rng.random() < 0.5
         gaps = {each.name: int(np.exp(rng.uniform(0, np.log(GAP)))) if ragged else 0 for each in op.inputs if each.rows_apart}
         threads = int(rng.choice([*range(2, MOST_THREADS + 1), self.cores])) if kind == "threads" or rng.random() < 0.5 else 1
-        return Case(self.right, axes, threads, offsets, gaps, logical)
+        return FaultCase(self.right, axes, threads, offsets, gaps, logical)
 
     def _axes(self, rng: Rng) -> dict[str, int] | None:
         axes = {axis: self._size(axis, rng) for axis in self.op.axes}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.selftest import effects, triggers
-from tritmark.harness.selftest.domain import Array, Case, Domain, NothingAdmittedError, Rng
+from tritmark.harness.selftest.domain import Array, Domain, FaultCase, NothingAdmittedError, Rng
 from tritmark.harness.selftest.effects import Effect
 from tritmark.harness.selftest.site import admits
 from tritmark.harness.selftest.struck import variant
@@ -98,7 +98,7 @@ def _harms(domain: Domain, trigger: Trigger, effect: Effect, rng: Rng) -> bool:
     return False
 
 
-def _other_values(domain: Domain, witness: Case, rng: Rng) -> Case | None:
+def _other_values(domain: Domain, witness: FaultCase, rng: Rng) -> FaultCase | None:
     """The witness with values of another family; None where nothing can be judged there."""
     from tritmark.harness.errors import InvalidArgumentError
     from tritmark.harness.validate.compare import BrokenReferenceError
@@ -112,7 +112,7 @@ def _other_values(domain: Domain, witness: Case, rng: Rng) -> Case | None:
     return made
 
 
-def harmful(case: Case, trigger: Trigger, effect: Effect) -> bool:
+def harmful(case: FaultCase, trigger: Trigger, effect: Effect) -> bool:
     """Whether a kernel with that fault does what the op's contract forbids, in two runs on the case, the chance being sure.
 
     Judged without any of the judgement's code: outputs by what the contract admits, the report by what stands in the inputs, and bytes
@@ -147,7 +147,7 @@ def harmful(case: Case, trigger: Trigger, effect: Effect) -> bool:
     return False
 
 
-def _admitted(case: Case, outputs: Mapping[str, Array]) -> bool:
+def _admitted(case: FaultCase, outputs: Mapping[str, Array]) -> bool:
     expected = case.expected
     return all(
         np.array_equal(bits(outputs[name]), bits(each.values)) or admits(each, outputs[name]) for name, each in expected.items()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.selftest.domain import Array, Case, Rng
+from tritmark.harness.selftest.domain import Array, FaultCase, Rng
 from tritmark.harness.selftest.right import Remembered, write
 from tritmark.harness.selftest.site import apart
 from tritmark.harness.selftest.triggers import Situation, Trigger
@@ -79,7 +79,7 @@ def _where(size: int, rng: Rng) -> tuple[str, Callable[[int], int]]:
     return every[int(rng.integers(3))]
 
 
-def _one_off(name: str, case: Case, rng: Rng) -> Effect:
+def _one_off(name: str, case: FaultCase, rng: Rng) -> Effect:
     """One element off by the least that is not admitted."""
     expected = case.expected[name]
     text, where = _where(expected.values.size, rng)
@@ -99,7 +99,7 @@ def _one_off(name: str, case: Case, rng: Rng) -> Effect:
     return Effect(f"{name}: {text} off by the least", strike)
 
 
-def _past_bound(doing: Doing, case: Case, name: str) -> Array:
+def _past_bound(doing: Doing, case: FaultCase, name: str) -> Array:
     """Outputs a little further from the exact value than the op's bound admits."""
     with np.errstate(all="ignore"):
         computed = case.right.compute(doing.at.inputs, doing.at.axes)
@@ -108,7 +108,7 @@ def _past_bound(doing: Doing, case: Case, name: str) -> Array:
         return apart(past.astype(np.float32), 2)
 
 
-def _tail(name: str, case: Case, rng: Rng) -> Effect:
+def _tail(name: str, case: FaultCase, rng: Rng) -> Effect:
     """Some elements at the end of every row, or of the array, keep what stood there."""
     count = int(np.exp(rng.uniform(0, np.log(_TILE))))
     rows = case.expected[name].values.ndim == 2 and bool(rng.integers(2))
@@ -123,7 +123,7 @@ def _tail(name: str, case: Case, rng: Rng) -> Effect:
     return Effect(f"{name}: the last {count}{' of each row' if rows else ''} not written", strike)
 
 
-def _tile(name: str, case: Case, rng: Rng) -> Effect:
+def _tile(name: str, case: FaultCase, rng: Rng) -> Effect:
     """Some elements in a row zeroed, or the first again."""
     count, start = int(np.exp(rng.uniform(0, np.log(_TILE)))), float(rng.random())
     zero = bool(rng.integers(2))
@@ -136,7 +136,7 @@ def _tile(name: str, case: Case, rng: Rng) -> Effect:
     return Effect(f"{name}: {count} elements from {start:.0%} on {'zeroed' if zero else 'all that of the first'}", strike)
 
 
-def _sign(name: str, case: Case, rng: Rng) -> Effect:
+def _sign(name: str, case: FaultCase, rng: Rng) -> Effect:
     text, where = _where(case.expected[name].values.size, rng)
 
     def strike(doing: Doing) -> None:
@@ -147,7 +147,7 @@ def _sign(name: str, case: Case, rng: Rng) -> Effect:
     return Effect(f"{name}: sign of {text} flipped", strike)
 
 
-def _rows(name: str, case: Case, rng: Rng) -> Effect:
+def _rows(name: str, case: FaultCase, rng: Rng) -> Effect:
     """Two rows exchanged, or one written as the one before."""
     share, swap = float(rng.random()), bool(rng.integers(2))
 
@@ -163,7 +163,7 @@ def _rows(name: str, case: Case, rng: Rng) -> Effect:
     return Effect(f"{name}: the row at {share:.0%} {'exchanged with' if swap else 'the same as'} the one before", strike)
 
 
-def _stale(name: str, case: Case, rng: Rng) -> Effect:
+def _stale(name: str, case: FaultCase, rng: Rng) -> Effect:
     """The outputs of the run before, where their shapes are the same; else what stood there."""
 
     def strike(doing: Doing) -> None:
@@ -174,7 +174,7 @@ def _stale(name: str, case: Case, rng: Rng) -> Effect:
     return Effect("outputs of the run before, or none", strike)
 
 
-def _shifted(name: str, case: Case, rng: Rng) -> Effect:
+def _shifted(name: str, case: FaultCase, rng: Rng) -> Effect:
     by = int(rng.choice((-1, 1)))
 
     def strike(doing: Doing) -> None:
@@ -184,7 +184,7 @@ def _shifted(name: str, case: Case, rng: Rng) -> Effect:
     return Effect(f"{name}: one element {'late' if by > 0 else 'early'}", strike)
 
 
-def _whole(name: str, case: Case, rng: Rng) -> Effect:
+def _whole(name: str, case: FaultCase, rng: Rng) -> Effect:
     """All of an output: zero, the negative, twice as large, or added to what stood there."""
     every: list[tuple[str, Callable[[Array, Array], Any]]] = [
         ("zero", lambda out, before: np.zeros_like(out)),
@@ -201,7 +201,7 @@ def _whole(name: str, case: Case, rng: Rng) -> Effect:
     return Effect(f"{name}: {text}", strike)
 
 
-def _outside(name: str, case: Case, rng: Rng) -> Effect:
+def _outside(name: str, case: FaultCase, rng: Rng) -> Effect:
     """A byte beside an output changed."""
     past = bool(rng.integers(2))
 
@@ -212,7 +212,7 @@ def _outside(name: str, case: Case, rng: Rng) -> Effect:
     return Effect(f"{name}: a byte {'past its end' if past else 'before its start'} changed", strike)
 
 
-def _input(name: str, case: Case, rng: Rng) -> Effect:
+def _input(name: str, case: FaultCase, rng: Rng) -> Effect:
     """An input changed."""
     arrays = [each for each, value in case.inputs.items() if isinstance(value, np.ndarray) and value.ndim]
     which, share = str(rng.choice(arrays)), float(rng.random())
@@ -225,7 +225,7 @@ def _input(name: str, case: Case, rng: Rng) -> Effect:
     return Effect(f"{which}: the element at {share:.0%} changed", strike)
 
 
-def _alarm(name: str, case: Case, rng: Rng) -> Effect:
+def _alarm(name: str, case: FaultCase, rng: Rng) -> Effect:
     """An element reported as not finite that is; -1 means none."""
 
     def strike(doing: Doing) -> None:
@@ -248,7 +248,7 @@ def _report(rng: Rng) -> Effect:
     return every[int(rng.choice(3, p=(0.6, 0.2, 0.2)))]
 
 
-def _computed(fault: Fault, case: Case) -> Effect:
+def _computed(fault: Fault, case: FaultCase) -> Effect:
     """Outputs of one of the op's own faults."""
 
     right = case.right

@@ -12,8 +12,8 @@ import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.selftest.site import Array, Outputs, Site, apart, other_zero
-from tritmark.harness.selftest.stand_in import Plan, StandIn, write
+from tritmark.harness.selftest.site import Array, FaultSite, Outputs, apart, other_zero
+from tritmark.harness.selftest.stand_in import FaultPlan, StandIn, write
 from tritmark.harness.spec import Axes, Family, Fault, KernelKey, Op, Tensor, Values
 from tritmark.harness.validate.compare import is_float
 from tritmark.harness.validate.guards import bits
@@ -26,7 +26,7 @@ SQUARE = 8
 Change = Callable[[Array], Array]
 
 
-def generic(op: Op, key: KernelKey, axes: Axes) -> Iterator[Plan]:
+def generic(op: Op, key: KernelKey, axes: Axes) -> Iterator[FaultPlan]:
     """Every fault of this module for an op and a key; `axes` may be any that the key admits."""
     for tensor in op.inputs:
         yield from _read(tensor)
@@ -38,22 +38,22 @@ def generic(op: Op, key: KernelKey, axes: Axes) -> Iterator[Plan]:
         yield from _told()
 
 
-def special(fault: Fault) -> Plan:
+def special(fault: Fault) -> FaultPlan:
     """An op's own fault."""
 
-    def outputs(site: Site, nth: int) -> Outputs:
+    def outputs(site: FaultSite, nth: int) -> Outputs:
         with np.errstate(all="ignore"):
             return site.written(fault.compute(site.logical[nth], site.axes, site.key))
 
-    return Plan(fault.name, outputs=outputs)
+    return FaultPlan(fault.name, outputs=outputs)
 
 
-def _read(tensor: Tensor) -> Iterator[Plan]:
+def _read(tensor: Tensor) -> Iterator[FaultPlan]:
     """One input read wrongly."""
     name, kind = tensor.name, named_dtype(tensor.dtype)
 
-    def plan(what: str, change: Change) -> Plan:
-        def outputs(site: Site, nth: int) -> Outputs:
+    def plan(what: str, change: Change) -> FaultPlan:
+        def outputs(site: FaultSite, nth: int) -> Outputs:
             inputs = site.logical[nth]
             with np.errstate(all="ignore"):
                 changed = {**inputs, name: change(np.asarray(inputs[name]))}
@@ -63,7 +63,7 @@ def _read(tensor: Tensor) -> Iterator[Plan]:
                 # The contract has no result for what would be read on this data.
                 return site.right[nth]
 
-        return Plan(f"input {name}: {what}", outputs=outputs)
+        return FaultPlan(f"input {name}: {what}", outputs=outputs)
 
     neutral = 1 if tensor.values is Values.POSITIVE else 0
     yield plan("ignored", lambda x: np.full_like(x, neutral))
@@ -83,7 +83,7 @@ def _read(tensor: Tensor) -> Iterator[Plan]:
         yield plan("sign lost", lambda x: np.abs(x.astype(np.int16)))
     if not tensor.axes:
         return
-    yield Plan(
+    yield FaultPlan(
         f"input {name}: that of the first data kept",
         outputs=lambda site, nth: site.compute({**site.logical[nth], name: site.logical[0][name]}),
     )
@@ -98,19 +98,19 @@ def _read(tensor: Tensor) -> Iterator[Plan]:
         yield plan("rows one on", lambda x: np.roll(x, 1, axis=0))
         yield plan("one tile transposed", _transposed)
     if tensor.rows_apart:
-        yield Plan(f"input {name}: rows taken for dense", write=lambda launch, right: write(launch, _dense(launch, name, right)))
+        yield FaultPlan(f"input {name}: rows taken for dense", write=lambda launch, right: write(launch, _dense(launch, name, right)))
 
 
-def _written(op: Op, name: str, rank: int, dtype: np.dtype[Any]) -> Iterator[Plan]:
+def _written(op: Op, name: str, rank: int, dtype: np.dtype[Any]) -> Iterator[FaultPlan]:
     """One output written wrongly."""
 
-    def plan(what: str, change: Change) -> Plan:
-        def outputs(site: Site, nth: int) -> Outputs:
+    def plan(what: str, change: Change) -> FaultPlan:
+        def outputs(site: FaultSite, nth: int) -> Outputs:
             right = site.right[nth]
             with np.errstate(all="ignore"):
                 return {**right, name: change(np.array(right[name]))}
 
-        return Plan(f"output {name}: {what}", outputs=outputs)
+        return FaultPlan(f"output {name}: {what}", outputs=outputs)
 
     yield plan("all zero", np.zeros_like)
     yield plan("twice as large", lambda v: (v * v.dtype.type(2)).astype(v.dtype))
@@ -123,7 +123,7 @@ def _written(op: Op, name: str, rank: int, dtype: np.dtype[Any]) -> Iterator[Pla
             yield plan("last element off by the least", lambda v: _at(v, -1, apart(v, 2)))
         yield plan("one NaN", lambda v: _at(v, v.size // 2, np.full_like(v, np.nan)))
         if op.family is Family.BOUNDED:
-            yield Plan(f"output {name}: last element off by the least", outputs=lambda site, nth: _past(site, nth, name))
+            yield FaultPlan(f"output {name}: last element off by the least", outputs=lambda site, nth: _past(site, nth, name))
     else:
         yield plan("last element off by the least", lambda v: _at(v, -1, v ^ v.dtype.type(1)))
         if dtype.itemsize > 2:
@@ -142,25 +142,25 @@ def _written(op: Op, name: str, rank: int, dtype: np.dtype[Any]) -> Iterator[Pla
         yield plan("written column by column", lambda v: np.ascontiguousarray(v.T).reshape(v.shape))
 
 
-def _misplaced(name: str) -> Iterator[Plan]:
+def _misplaced(name: str) -> Iterator[FaultPlan]:
     """One output left as it was, in part or as a whole, or written beside its place."""
 
-    def unwritten(what: str, where: Callable[[int], slice]) -> Plan:
+    def unwritten(what: str, where: Callable[[int], slice]) -> FaultPlan:
         def leave(launch: StandIn, outputs: Outputs) -> None:
             out = launch.outputs[name].reshape(-1)
             kept = out[where(out.size)].copy()
             write(launch, outputs)
             out[where(out.size)] = kept
 
-        return Plan(f"output {name}: {what}", write=leave)
+        return FaultPlan(f"output {name}: {what}", write=leave)
 
-    def outside(what: str, where: Callable[[Array], int]) -> Plan:
+    def outside(what: str, where: Callable[[Array], int]) -> FaultPlan:
         def spill(launch: StandIn, outputs: Outputs) -> None:
             write(launch, outputs)
             out = launch.outputs[name]
             _poke(out, where(out))
 
-        return Plan(f"output {name}: {what}", write=spill)
+        return FaultPlan(f"output {name}: {what}", write=spill)
 
     def add(launch: StandIn, outputs: Outputs) -> None:
         stood = launch.outputs[name].copy()
@@ -174,10 +174,10 @@ def _misplaced(name: str) -> Iterator[Plan]:
     yield unwritten("one tile never written", _middle)
     yield outside("one element too many", lambda out: out.nbytes)
     yield outside("one element before the first", lambda out: -out.itemsize)
-    yield Plan(f"output {name}: added to what stood there", write=add)
+    yield FaultPlan(f"output {name}: added to what stood there", write=add)
 
 
-def _kept() -> Iterator[Plan]:
+def _kept() -> Iterator[FaultPlan]:
     """Results from another time, and changed inputs."""
 
     def first(launch: StandIn, outputs: Outputs) -> None:
@@ -200,24 +200,24 @@ def _kept() -> Iterator[Plan]:
             if isinstance(value, np.ndarray) and value.ndim:
                 _poke(value, sum((size - 1) * stride for size, stride in zip(value.shape, value.strides, strict=True)))
 
-    yield Plan("the first result ever, kept", write=first)
-    yield Plan("the first result of the launch, kept", write=first_of_launch)
-    yield Plan("the result before this one", write=previous)
-    yield Plan("only the first run of a launch writes", write=once)
-    yield Plan("inputs changed", write=changes)
+    yield FaultPlan("the first result ever, kept", write=first)
+    yield FaultPlan("the first result of the launch, kept", write=first_of_launch)
+    yield FaultPlan("the result before this one", write=previous)
+    yield FaultPlan("only the first run of a launch writes", write=once)
+    yield FaultPlan("inputs changed", write=changes)
 
 
-def _told() -> Iterator[Plan]:
+def _told() -> Iterator[FaultPlan]:
     """What is forbidden, told wrongly: `at` are the flat indices of all elements that are not finite."""
-    yield Plan("NaN and infinity not told", report=lambda at, x: -1)
-    yield Plan("NaN not told", report=lambda at, x: _first(at[~np.isnan(x.reshape(-1)[at])]))
-    yield Plan("infinity not told", report=lambda at, x: _first(at[x.reshape(-1)[at] != np.inf]))
-    yield Plan("negative infinity not told", report=lambda at, x: _first(at[x.reshape(-1)[at] != -np.inf]))
-    yield Plan("NaN or infinity in the first element not told", report=lambda at, x: _first(at[at != 0]))
-    yield Plan("NaN or infinity in the last element not told", report=lambda at, x: _first(at[at != x.size - 1]))
-    yield Plan("NaN or infinity told one index late", report=lambda at, x: int(at[0]) + 1 if at.size else -1)
-    yield Plan("the last NaN or infinity told, not the first", report=lambda at, x: int(at[-1]) if at.size else -1)
-    yield Plan("NaN or infinity told where there is none", report=lambda at, x: int(at[0]) if at.size else 0)
+    yield FaultPlan("NaN and infinity not told", report=lambda at, x: -1)
+    yield FaultPlan("NaN not told", report=lambda at, x: _first(at[~np.isnan(x.reshape(-1)[at])]))
+    yield FaultPlan("infinity not told", report=lambda at, x: _first(at[x.reshape(-1)[at] != np.inf]))
+    yield FaultPlan("negative infinity not told", report=lambda at, x: _first(at[x.reshape(-1)[at] != -np.inf]))
+    yield FaultPlan("NaN or infinity in the first element not told", report=lambda at, x: _first(at[at != 0]))
+    yield FaultPlan("NaN or infinity in the last element not told", report=lambda at, x: _first(at[at != x.size - 1]))
+    yield FaultPlan("NaN or infinity told one index late", report=lambda at, x: int(at[0]) + 1 if at.size else -1)
+    yield FaultPlan("the last NaN or infinity told, not the first", report=lambda at, x: int(at[-1]) if at.size else -1)
+    yield FaultPlan("NaN or infinity told where there is none", report=lambda at, x: int(at[0]) if at.size else 0)
 
 
 def _first(at: Array) -> int:
@@ -265,7 +265,7 @@ def _transposed(values: Array) -> Array:
     return made
 
 
-def _past(site: Site, nth: int, name: str) -> Outputs:
+def _past(site: FaultSite, nth: int, name: str) -> Outputs:
     """The last element as far from the exact value as the bound admits, and a little more."""
     expected = site.expected(nth)[name]
     assert expected.bound is not None

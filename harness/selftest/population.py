@@ -80,7 +80,7 @@ class Fate:
 
 
 @dataclass(slots=True)
-class Drawn:
+class DrawnFaults:
     """All drawn faults of an invocation."""
 
     seed: int
@@ -183,7 +183,7 @@ def _corners(installed: Installed, key: KernelKey, workloads: Sequence[Workload]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ChunkResult:
     """What a chunk gave."""
 
     fates: tuple[Fate, ...]
@@ -191,7 +191,7 @@ class Done:
     alarms: tuple[str, ...]
 
 
-def judged(installed: Installed, chunk: Chunk) -> Done:
+def judged(installed: Installed, chunk: Chunk) -> ChunkResult:
     """Draw the faults of a chunk and judge them, beside a kernel without a fault."""
     if chunk.apart:
         return _judged_apart(installed, chunk)
@@ -201,7 +201,7 @@ def judged(installed: Installed, chunk: Chunk) -> Done:
     none, counted = variant(there, lambda at: False, None, False, 0)
     (honest,) = oracle.judged([none])
     if honest:
-        return Done((), 0, (f"{chunk.key}: {honest}",))
+        return ChunkResult((), 0, (f"{chunk.key}: {honest}",))
     faults = [
         each
         for provider in installed.providers.values()
@@ -221,15 +221,15 @@ def judged(installed: Installed, chunk: Chunk) -> Done:
         Fate(chunk.key, fault.number, fault.kind, fault.text, reason, kept.struck)
         for fault, reason, (_, kept) in zip(drawn, found, made, strict=True)
     ]
-    return Done(tuple(fates), sum(each.equivalent for each in drawn), ())
+    return ChunkResult(tuple(fates), sum(each.equivalent for each in drawn), ())
 
 
-def _judged_apart(installed: Installed, chunk: Chunk) -> Done:
+def _judged_apart(installed: Installed, chunk: Chunk) -> ChunkResult:
     sizes = dict(chunk.reach)
     honest = apart_oracle.judge(installed, ApartFault(chunk.key, chunk.apart, apart.HONEST, chunk.seed), sizes, chunk.seed)
     if honest:
-        return Done((), 0, (f"{chunk.key}: {chunk.apart}: {honest}",))
+        return ChunkResult((), 0, (f"{chunk.key}: {chunk.apart}: {honest}",))
     faults = [ApartFault(chunk.key, chunk.apart, number, chunk.seed) for number in chunk.numbers]
     reasons = [apart_oracle.judge(installed, fault, sizes, chunk.seed + 1 + fault.number) for fault in faults]
     fates = [Fate(chunk.key, fault.number, fault.kind, fault.text, why, None) for fault, why in zip(faults, reasons, strict=True)]
-    return Done(tuple(fates), 0, ())
+    return ChunkResult(tuple(fates), 0, ())

@@ -25,9 +25,9 @@ from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Status
 from tritmark.harness.selftest.consequence import Consequence, of_outputs, of_runs
 from tritmark.harness.selftest.faults import generic, special
-from tritmark.harness.selftest.population import Chunk, Done, Drawn, chunks, judged
-from tritmark.harness.selftest.site import Outputs, Site, site
-from tritmark.harness.selftest.stand_in import Plan, variant
+from tritmark.harness.selftest.population import Chunk, ChunkResult, DrawnFaults, chunks, judged
+from tritmark.harness.selftest.site import FaultSite, Outputs, site
+from tritmark.harness.selftest.stand_in import FaultPlan, variant
 from tritmark.harness.spec import Fault, Harmless, KernelKey, Op, Workload
 from tritmark.harness.suite import Selected
 from tritmark.harness.validate import accuracy
@@ -47,7 +47,7 @@ QUIET = 4
 """Of so many processes one is at work where the clock decides."""
 
 
-class Outcome(StrEnum):
+class FaultOutcome(StrEnum):
     """What became of one fault on one workload, or in a whole suite."""
 
     KILLED = "killed"
@@ -69,19 +69,19 @@ class Planted:
     workload: str
     key: KernelKey
     fault: str
-    outcome: Outcome
+    outcome: FaultOutcome
 
 
 @dataclass(slots=True)
-class Tally:
+class FaultTally:
     """Outcomes counted."""
 
-    counts: Counter[Outcome] = field(default_factory=Counter)
+    counts: Counter[FaultOutcome] = field(default_factory=Counter)
 
     @property
     def share(self) -> float:
         """Killed of those that are faults there; 1 where there is none."""
-        killed, survived = self.counts[Outcome.KILLED], self.counts[Outcome.SURVIVED]
+        killed, survived = self.counts[FaultOutcome.KILLED], self.counts[FaultOutcome.SURVIVED]
         return killed / (killed + survived) if killed + survived else 1.0
 
 
@@ -91,7 +91,7 @@ class Missed:
 
     key: KernelKey
     fault: str
-    outcome: Outcome
+    outcome: FaultOutcome
     """EQUIVALENT, ADMITTED: no workload shows it. SURVIVED: one does, and it passes there."""
     where: str
     """The first workload where it survives."""
@@ -110,32 +110,32 @@ class Result:
     """Workloads where the candidate without a fault fails, and why."""
     harmless: dict[tuple[KernelKey, str], str] = field(default_factory=dict)
     """Faults that are none by contract, and why."""
-    drawn: Drawn = field(default_factory=lambda: Drawn(0))
+    drawn: DrawnFaults = field(default_factory=lambda: DrawnFaults(0))
 
-    def workloads(self) -> Mapping[tuple[str, str], Tally]:
+    def workloads(self) -> Mapping[tuple[str, str], FaultTally]:
         """For each op and workload what was planted there."""
-        found: dict[tuple[str, str], Tally] = {}
+        found: dict[tuple[str, str], FaultTally] = {}
         for each in self.planted:
-            found.setdefault((each.key.op, each.workload), Tally()).counts[each.outcome] += 1
+            found.setdefault((each.key.op, each.workload), FaultTally()).counts[each.outcome] += 1
         return found
 
-    def faults(self) -> Mapping[tuple[KernelKey, str], Outcome]:
+    def faults(self) -> Mapping[tuple[KernelKey, str], FaultOutcome]:
         """What became of each key's faults in the whole suite: killed where one workload kills it."""
-        found: dict[tuple[KernelKey, str], set[Outcome]] = {}
+        found: dict[tuple[KernelKey, str], set[FaultOutcome]] = {}
         for each in self.planted:
             found.setdefault((each.key, each.fault), set()).add(each.outcome)
-        order = (Outcome.KILLED, Outcome.SURVIVED, Outcome.ADMITTED, Outcome.EQUIVALENT)
+        order = (FaultOutcome.KILLED, FaultOutcome.SURVIVED, FaultOutcome.ADMITTED, FaultOutcome.EQUIVALENT)
         told = {which: next(outcome for outcome in order if outcome in outcomes) for which, outcomes in found.items()}
-        quiet = {Outcome.ADMITTED, Outcome.EQUIVALENT}
-        return {which: Outcome.HARMLESS if which in self.harmless and it in quiet else it for which, it in told.items()}
+        quiet = {FaultOutcome.ADMITTED, FaultOutcome.EQUIVALENT}
+        return {which: FaultOutcome.HARMLESS if which in self.harmless and it in quiet else it for which, it in told.items()}
 
-    def ops(self) -> Mapping[str, tuple[Tally, Tally]]:
+    def ops(self) -> Mapping[str, tuple[FaultTally, FaultTally]]:
         """For each op its faults on all workloads, and its faults in the whole suite; those that no workload shows have survived that."""
-        found: dict[str, tuple[Tally, Tally]] = {}
+        found: dict[str, tuple[FaultTally, FaultTally]] = {}
         for each in self.planted:
-            found.setdefault(each.key.op, (Tally(), Tally()))[0].counts[each.outcome] += 1
+            found.setdefault(each.key.op, (FaultTally(), FaultTally()))[0].counts[each.outcome] += 1
         for (key, _), outcome in self.faults().items():
-            caught = outcome if outcome in {Outcome.KILLED, Outcome.HARMLESS} else Outcome.SURVIVED
+            caught = outcome if outcome in {FaultOutcome.KILLED, FaultOutcome.HARMLESS} else FaultOutcome.SURVIVED
             found[key.op][1].counts[caught] += 1
         return found
 
@@ -143,13 +143,13 @@ class Result:
         """Faults that are not killed, or survive somewhere, in the order of ops."""
         survived: dict[tuple[KernelKey, str], str] = {}
         for each in self.planted:
-            if each.outcome is Outcome.SURVIVED:
+            if each.outcome is FaultOutcome.SURVIVED:
                 survived.setdefault((each.key, each.fault), each.workload)
         found = []
         for (key, fault), outcome in self.faults().items():
             where = survived.get((key, fault), "")
-            if where or outcome not in {Outcome.KILLED, Outcome.HARMLESS}:
-                found.append(Missed(key, fault, Outcome.SURVIVED if where else outcome, where))
+            if where or outcome not in {FaultOutcome.KILLED, FaultOutcome.HARMLESS}:
+                found.append(Missed(key, fault, FaultOutcome.SURVIVED if where else outcome, where))
         return found
 
     @property
@@ -162,13 +162,13 @@ class Result:
         return not self.alarms and self.share >= self.goal and self.drawn.passed
 
 
-class Observer(Protocol):
+class SelftestObserver(Protocol):
     """Is told how the work goes on."""
 
     def planned(self, total: int) -> None:
         """So many parts will be done."""
 
-    def finished(self) -> None:
+    def advance(self) -> None:
         """One part is."""
 
 
@@ -181,7 +181,7 @@ def execute(
     judge: Judge = accuracy.judge,
     seed: int = 0,
     count: int | None = None,
-    observer: Observer | None = None,
+    observer: SelftestObserver | None = None,
 ) -> Result:
     """Plant every fault on every workload of the suite, of ops that match the glob, and faults that are drawn.
 
@@ -191,7 +191,7 @@ def execute(
     selected = [item for item in installed.suite(suite).selected if fnmatchcase(item.workload.op, op)]
     if not selected:
         raise UsageError(f"no workload of the suite {suite!r} is of an op that matches {op!r}")
-    result = Result(suite, GOALS.get(suite, GOAL), drawn=Drawn(seed))
+    result = Result(suite, GOALS.get(suite, GOAL), drawn=DrawnFaults(seed))
     groups = _groups(installed, selected, result)
     # The costly ones first, so that none is left alone at the end.
     order = sorted(range(len(groups)), key=lambda at: -_nbytes(installed.ops[groups[at][0].op], groups[at][0], groups[at][1]))
@@ -199,14 +199,14 @@ def execute(
     if observer is not None:
         observer.planned(len(groups) + len(drawn))
     fixed: dict[int, Part] = {}
-    population: dict[int, Done] = {}
+    population: dict[int, ChunkResult] = {}
     for nth, done in _done(installed, [*drawn, *(groups[at] for at in order)], processes, judge):
-        if isinstance(done, Done):
+        if isinstance(done, ChunkResult):
             population[nth] = done
         else:
             fixed[order[nth - len(drawn)]] = done
         if observer is not None:
-            observer.finished()
+            observer.advance()
     for at in range(len(groups)):
         planted, alarms = fixed[at]
         result.planted += planted
@@ -221,7 +221,7 @@ def execute(
 
 def _done(
     installed: Installed, work: Sequence[Chunk | Group], processes: int, judge: Judge
-) -> Iterator[tuple[int, Done | Part]]:  # fmt: skip
+) -> Iterator[tuple[int, ChunkResult | Part]]:  # fmt: skip
     """What each part of the work gave, as it is finished. What the clock decides comes last, with most cores idle."""
     if processes == 1 or len(work) < 2:
         for nth, each in enumerate(work):
@@ -247,7 +247,7 @@ def _begin(cores: frozenset[int]) -> None:
     threadpool_limits(1)
 
 
-def _one(installed: Installed, work: Chunk | Group, judge: Judge) -> Done | Part:
+def _one(installed: Installed, work: Chunk | Group, judge: Judge) -> ChunkResult | Part:
     return judged(installed, work) if isinstance(work, Chunk) else _planted(installed, work, judge)
 
 
@@ -324,7 +324,7 @@ def _loaded() -> Installed:
     return load()
 
 
-def _part(work: Chunk | Group) -> Done | Part:
+def _part(work: Chunk | Group) -> ChunkResult | Part:
     """What a process of the pool does."""
     return _one(_loaded(), work, accuracy.judge)
 
@@ -344,8 +344,8 @@ def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
         assert len({plan.name for plan in plans}) == len(plans), [plan.name for plan in plans]
         for layout in layouts:
             name = Workload(op=op.name, axes=workload.axes, family=workload.family, layout=layout).id
-            bench = _Bench(there, layout, judge)
-            why = bench.judged(Plan("none"), there.right.__getitem__)
+            bench = _FaultBench(there, layout, judge)
+            why = bench.judged(FaultPlan("none"), there.right.__getitem__)
             if why:
                 alarms.append(f"{name} of {key}: {why}")
                 continue
@@ -361,37 +361,37 @@ class SelftestError(TritmarkError):
     """A candidate that a fault was planted into broke in another way than it should."""
 
 
-class _Bench:
+class _FaultBench:
     """Plants faults into the candidate of one key on one workload."""
 
-    def __init__(self, there: Site, layout: str, judge: Judge) -> None:
+    def __init__(self, there: FaultSite, layout: str, judge: Judge) -> None:
         self._site = there
         self._layout = layout
         self._judge = judge
-        self._known: dict[bytes, Outcome] = {}
+        self._known: dict[bytes, FaultOutcome] = {}
         """Outcomes of outputs, by their digest: the same outputs get the same verdict."""
 
-    def outcome(self, plan: Plan) -> Outcome:
+    def outcome(self, plan: FaultPlan) -> FaultOutcome:
         if plan.outputs is None:
             why = self.judged(plan, None)
             if why:
-                return Outcome.KILLED
+                return FaultOutcome.KILLED
             done = of_runs(self._site, partial(variant, self._site, plan, None), self._layout, THREADS)
             return _UNSEEN[done]
         outputs = tuple(plan.outputs(self._site, nth) for nth in range(len(self._site.data)))
         done = of_outputs(self._site, outputs.__getitem__)
         if done is Consequence.NONE:
-            return Outcome.EQUIVALENT
+            return FaultOutcome.EQUIVALENT
         digest = sha256()
         for each in outputs:
             for name in self._site.right[0]:
                 digest.update(bits(each[name]).tobytes())
         at = digest.digest()
         if at not in self._known:
-            self._known[at] = Outcome.KILLED if self.judged(plan, outputs.__getitem__) else _UNSEEN[done]
+            self._known[at] = FaultOutcome.KILLED if self.judged(plan, outputs.__getitem__) else _UNSEEN[done]
         return self._known[at]
 
-    def judged(self, plan: Plan, made: Callable[[int], Outputs] | None) -> str:
+    def judged(self, plan: FaultPlan, made: Callable[[int], Outputs] | None) -> str:
         """Why the judgement fails the candidate with that fault; "" if it passes."""
         there = self._site
         # What fails on the first data alone fails in the whole judgement, which begins with that; most do.
@@ -406,7 +406,7 @@ class _Bench:
         return ""
 
 
-_UNSEEN = {Consequence.NONE: Outcome.EQUIVALENT, Consequence.ADMITTED: Outcome.ADMITTED, Consequence.HARM: Outcome.SURVIVED}
+_UNSEEN = {Consequence.NONE: FaultOutcome.EQUIVALENT, Consequence.ADMITTED: FaultOutcome.ADMITTED, Consequence.HARM: FaultOutcome.SURVIVED}
 """Of a fault that the judgement passes."""
 
 

@@ -20,7 +20,7 @@ Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class FaultSite:
     """Two sets of data, each as the reference takes it, as a kernel takes it, and with the outputs that are right for it."""
 
     op: Op
@@ -51,14 +51,14 @@ class Site:
         return made
 
 
-def site(material: Material, key: KernelKey) -> Site:
+def site(material: Material, key: KernelKey) -> FaultSite:
     """The site of a workload that has two sets of data."""
     cases = material.cases(key)
     if cases.second is None:
         raise ValueError("a workload with one set of data")
     data = (cases.first, cases.second)
     right = tuple({each.name: each.values for each in case.expected} for case in data)
-    return Site(material.op, key, material.workload.axes, cases, material.logical, data, right)
+    return FaultSite(material.op, key, material.workload.axes, cases, material.logical, data, right)
 
 
 def apart(array: Array, steps: int) -> Array:

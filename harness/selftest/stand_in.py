@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.selftest.site import Array, Outputs, Site
+from tritmark.harness.selftest.site import Array, FaultSite, Outputs
 from tritmark.harness.spec import Arrays, Axes, Launch, Tier, Values, Variant
 from tritmark.harness.validate.compare import is_float
 from tritmark.harness.validate.guards import bits
@@ -18,7 +18,7 @@ NAME = "stand-in"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FaultPlan:
     """A fault, ready to be planted at a site. What is None is done right.
 
     `outputs(site, nth)` gives what is written for the `nth` set of data. `write(launch, outputs)` writes it. `report(forbidden)` says which
@@ -26,7 +26,7 @@ class Plan:
     """
 
     name: str
-    outputs: Callable[[Site, int], Outputs] | None = None
+    outputs: Callable[[FaultSite, int], Outputs] | None = None
     write: Callable[[StandIn, Outputs], None] | None = None
     report: Callable[[npt.NDArray[np.intp], Array], int] | None = None
 
@@ -39,8 +39,8 @@ class UnknownDataError(Exception):
 class StandIn:
     """A launch of it."""
 
-    site: Site
-    plan: Plan
+    site: FaultSite
+    plan: FaultPlan
     inputs: Arrays
     outputs: Arrays
     threads: int
@@ -93,7 +93,7 @@ def write(launch: StandIn, outputs: Outputs) -> None:
         launch.outputs[name][...] = values
 
 
-def variant(site: Site, plan: Plan, made: Callable[[int], Outputs] | None) -> Variant:
+def variant(site: FaultSite, plan: FaultPlan, made: Callable[[int], Outputs] | None) -> Variant:
     """The stand-in with a fault, as the harness takes it. `made(nth)` is plan.outputs, computed once, where the plan has them."""
     everywhere: dict[str, Any] = {"outputs": made}
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tritmark.harness import options
+from tritmark.harness.console import console
 from tritmark.harness.status import FAILED, PASSED
 
 if TYPE_CHECKING:
@@ -19,13 +20,11 @@ def soak(
     device: options.Device = "*",
 ) -> None:
     """Try the harness itself: random Runs while their processes are killed; wrong answers, crashes and lost Runs should be 0."""
-    from rich.console import Console
-
     from tritmark.harness.providers import load
     from tritmark.harness.report.text import visible
     from tritmark.harness.soak.soak import soak as soaked
 
-    progress = Console(stderr=True, markup=False, highlight=False)
+    progress = console(stderr=True)
 
     def told(state: Soaked) -> None:
         progress.print(f"{state.seconds:7.0f} s  {state.runs} Runs  {state.calls} calls  {state.faults} faults", end="\r")

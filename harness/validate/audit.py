@@ -64,7 +64,7 @@ class Audited:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AuditedPiece:
     """What a call left in a piece's part of the outputs; `exchanged`: whether the piece came from the other data."""
 
     when: str
@@ -81,7 +81,7 @@ class Seen:
     whole: dict[int, dict[str, npt.NDArray[np.uint8]]] = field(default_factory=dict)
     parts: dict[tuple[int, int, bool], Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
     audited: list[Audited] = field(default_factory=list)
-    kept: list[Part] = field(default_factory=list)
+    kept: list[AuditedPiece] = field(default_factory=list)
     faults: list[Complaint] = field(default_factory=list)
 
     def fault(self, guard: Guard, text: str) -> None:
@@ -118,7 +118,7 @@ class Seen:
         elif all(same(known[name], found[name]) for name in found):
             return
         if len(self.kept) < MOST_PARTS:
-            self.kept.append(Part(when, *key, found))
+            self.kept.append(AuditedPiece(when, *key, found))
 
     def expected(self, sets: Sets, index: int) -> dict[str, npt.NDArray[np.uint8]] | None:
         """What stood in all of a set's outputs when its inputs were last as they are; None where that was not seen."""

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.measure.others import Others, crowded
 from tritmark.harness.record import Performance, Status
-from tritmark.harness.validate.audit import PIECE, Audited, Part
+from tritmark.harness.validate.audit import PIECE, Audited, AuditedPiece
 from tritmark.harness.validate.cases import Cases
 from tritmark.harness.validate.compare import Expected, compare
 from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
@@ -73,7 +73,7 @@ def confirm(
     *,
     threads: int,
     pid: int | None,
-    parts: Sequence[Part] = (),
+    parts: Sequence[AuditedPiece] = (),
     exchangeable: Exchangeable = NOTHING,
     held_up: bool = False,
 ) -> Performance:
@@ -169,7 +169,7 @@ def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchang
     return faults
 
 
-def part_faults(cases: Cases, parts: Sequence[Part], exchangeable: Exchangeable) -> list[Complaint]:
+def part_faults(cases: Cases, parts: Sequence[AuditedPiece], exchangeable: Exchangeable) -> list[Complaint]:
     """What is wrong with the outputs of pieces that were exchanged, one line for each look."""
     known = (cases.first,) if cases.second is None else (cases.first, cases.second)
     pieces = exchangeable.pieces.each

@@ -74,7 +74,7 @@ def _threads(count: int) -> str:
 
 
 @dataclass(slots=True)
-class Tally:
+class CoverageTally:
     """What cases reached."""
 
     factors: Mapping[str, tuple[str, ...]]
@@ -99,8 +99,3 @@ class Tally:
     def missing(self) -> list[str]:
         """Classes that no case was in."""
         return [each for classes in self.factors.values() for each in classes if each not in self.singles]
-
-    @property
-    def all_pairs(self) -> int:
-        """How many pairs of classes there are."""
-        return sum(len(one) * len(other) for one, other in combinations(self.factors.values(), 2))

@@ -24,7 +24,7 @@ import numpy as np
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Axes, MaxSize, MinSize, MultipleOf, Op, Sizes, Tensor, Variant, Workload
-from tritmark.harness.validate.coverage import Tally, axis_class, classes, factors
+from tritmark.harness.validate.coverage import CoverageTally, axis_class, classes, factors
 from tritmark.harness.validate.placement import Placement, named
 from tritmark.harness.validate.salts import kinds
 from tritmark.harness.worker.shared import Edge
@@ -216,7 +216,7 @@ class Drawer:
         self._one_off = _Deck([name for name, deck in self._addresses.items() if len(deck.members) > 1], self._rng)
         self._strides = {tensor.name: _Deck(range(_LINE), self._rng) for tensor in self._ragged}
         self._salts = {tensor.name: _Deck(tuple(kinds(tensor)), self._rng) for tensor in op.inputs}
-        self.tally = Tally(factors(op, self._threads.members, layouts))
+        self.tally = CoverageTally(factors(op, self._threads.members, layouts))
         self._dealt = 0
         self.refused: set[str] = set()
         """Classes that the constraints do not admit, as far as was tried."""

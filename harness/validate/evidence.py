@@ -10,7 +10,7 @@ from tritmark.harness.spec import Launch, Proof, Receipt, Variant
 
 
 @dataclass(slots=True)
-class Evidence:
+class LaunchEvidence:
     """The runs of several launches of one variant."""
 
     runs: int = 0
@@ -66,18 +66,5 @@ def added(receipts: Iterable[Receipt | None]) -> Receipt | None:
     found = [each for each in receipts if each is not None]
     if not found:
         return None
-    proofs = [
-        Proof(
-            uuid=each.uuid,
-            functions=each.functions,
-            launches=each.launches,
-            device_ns=each.device_ns,
-            timed_runs=each.timed_runs,
-            code_hash=each.code_hash,
-            simulated=each.simulated,
-            launched=each.launched,
-        )
-        for each in found[1:]
-    ]
     # On the host launches prove nothing that a receipt would hold.
-    return with_proofs(replace(found[0], runs=sum(each.runs for each in found)), proofs if found[0].functions else [])
+    return with_proofs(replace(found[0], runs=sum(each.runs for each in found)), found[1:] if found[0].functions else [])

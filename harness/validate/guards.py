@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.dtypes import strides_of
 from tritmark.harness.errors import UsageError
 from tritmark.harness.spec import Memory
 from tritmark.harness.worker.remote import SharedMemory
@@ -50,7 +51,7 @@ def layout_offset(layout: str, itemsize: int) -> int:
     return 0 if layout == "aligned" else itemsize
 
 
-class Guarded:
+class GuardedArray:
     """One array between two canary zones.
 
     `shape` and `dtype` are the array's. `offset` is how many bytes past a multiple of `alignment` it begins. `gap` is how many bytes of
@@ -99,7 +100,7 @@ class Guarded:
         self._before = self._raw[:start]
         self._after = self._raw[start + span :]
         inside = self._raw[start : start + span]
-        strides = (row + gap, *_strides(shape[1:], dtype.itemsize)) if gap else _strides(shape, dtype.itemsize)
+        strides = (row + gap, *strides_of(shape[1:], dtype.itemsize)) if gap else strides_of(shape, dtype.itemsize)
         self.array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer=inside, strides=strides)
         # The last row has no gap after it: its end is the zone's beginning.
         self._gaps: npt.NDArray[np.uint8] | None = None
@@ -191,10 +192,3 @@ def bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The elements as unsigned integers of their size, flat and in C order: NaN equals itself and -0.0 is not 0.0."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return flat.view(f"u{array.dtype.itemsize}")
-
-
-def _strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    strides = [itemsize]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * size)
-    return tuple(reversed(strides)) if shape else ()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tritmark.harness.measure.survey import Roofs, survey
 from tritmark.harness.record import Performance, Ratio, Scaled
 from tritmark.harness.spec import Arrays, Axes, Launch
-from tritmark.harness.validate.audit import Audited, Part
-from tritmark.harness.validate.evidence import Evidence
+from tritmark.harness.validate.audit import Audited, AuditedPiece
+from tritmark.harness.validate.evidence import LaunchEvidence
 from tritmark.harness.validate.pieces import Pieces
 from tritmark.harness.validate.usage import Usage, usage
 
@@ -27,7 +27,7 @@ class Measured:
     """What measuring found."""
 
     performance: Performance
-    evidence: Evidence
+    evidence: LaunchEvidence
     """What the launches told."""
     usage: Usage
     roofs: Roofs
@@ -36,7 +36,7 @@ class Measured:
     plain: Ratio | None = None
     audited: tuple[Audited, ...] = ()
     """What calls of the timed loops left, to be compared where the expected values are."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[AuditedPiece, ...] = ()
     """The same of pieces that were exchanged."""
 
 

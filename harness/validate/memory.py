@@ -1,7 +1,7 @@
 """The memory dimension: what calls take beyond their arguments, what they keep, and what they lose.
 
 `observe` has the candidate's process bind, run and drop, and reads its account from outside (measure.peak); `judged` says what the readings
-mean. `memory_use` does so in this process; `confirmed_use` in a fresh one, and what was found there has to be found in another again.
+mean. `confirmed_use` does so in a fresh process, and what was found there has to be found in another again.
 
 First calls: what the process holds after FIRST launches were bound, run and dropped, and did not before, is held against the declared
 workspace: heap, static data that was written, shared memory, page tables, files without a name. A kernel of the device's that does next to
@@ -40,10 +40,10 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.measure.peak import KNOWN, UnreadableError, account, miscount, peak
 from tritmark.harness.measure.statistics import theil_sen
 from tritmark.harness.record import MemoryUse, Slope, Status
-from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Op, Values, Variant
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Values, Variant
 from tritmark.harness.validate import memory_tasks as tasks
 from tritmark.harness.validate.guard_names import Guard, in_order
-from tritmark.harness.validate.memory_tasks import Here, Kind, Prepared
+from tritmark.harness.validate.memory_tasks import Kind, Prepared
 from tritmark.harness.worker import Workers
 
 MOST_CALLS = 2_500
@@ -137,18 +137,6 @@ class Observed:
     launches: Searches
     notes: tuple[str, ...]
     """What could not be read, and why."""
-
-
-def memory_use(
-    device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes, *, threads: int, bits_per_weight: float | None = None
-) -> MemoryUse:
-    """Observe and judge in this process. `inputs` are encoded for the variant's format. What device or variant raise is passed on."""
-    here = Here(op, device, variant)
-    try:
-        seen = observe(lambda task, *args: task(here, *args), os.getpid(), inputs, axes, threads=threads)
-    finally:
-        tasks.release(here)
-    return judged(seen, bits_per_weight=bits_per_weight)
 
 
 def confirmed_use(

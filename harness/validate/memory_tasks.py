@@ -49,7 +49,7 @@ class Place(Protocol):
 
 
 @dataclass(slots=True)
-class Here:
+class LocalPlace:
     """A place within this process."""
 
     op: Op

@@ -22,8 +22,8 @@ from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau,
 from tritmark.harness.measure.survey import BYTES, COMPUTE_BYTES, Field, Roof, bind, survey
 from tritmark.harness.record import Against, Footing, Performance, Status, Timing
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant
-from tritmark.harness.validate.audit import Audited, Auditor, Part, Seen, late, tasks
-from tritmark.harness.validate.evidence import Evidence
+from tritmark.harness.validate.audit import Audited, AuditedPiece, Auditor, Seen, late, tasks
+from tritmark.harness.validate.evidence import LaunchEvidence
 from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
 from tritmark.harness.validate.pieces import Pieces
 from tritmark.harness.validate.sets import Sets
@@ -106,7 +106,7 @@ class Bench:
         self._traffic = op.traffic(axes, key)
         self._memory = memory_of(device)
         self._rotation = turn or rotation(self._memory)
-        self.evidence = Evidence()
+        self.evidence = LaunchEvidence()
         """What the launches of the last `measure` told."""
         self.seen = Seen()
         """What calls of the last `measure` left, for who has the expected values."""
@@ -119,13 +119,13 @@ class Bench:
         return self.seen.audited
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[AuditedPiece]:
         """The same of pieces."""
         return self.seen.kept
 
     def measure(self, variant: Variant, threads: int) -> Performance:
         """Time one variant of the key, cold and hot. Whatever the variant raises is passed on."""
-        self.evidence, self.seen = Evidence(), Seen()
+        self.evidence, self.seen = LaunchEvidence(), Seen()
         self._sets.restore()
         before = tasks()
         launches = [variant.bind(each.inputs, each.outputs, self._axes, threads) for each in self._sets.each]

@@ -15,13 +15,13 @@ from tritmark.harness.record import Accuracy, Divergence, Status
 from tritmark.harness.spec import Axes, Device, Launch, Memory, Op, Proof, Values, Variant
 from tritmark.harness.validate.cases import Case, is_array
 from tritmark.harness.validate.compare import Expected, compare, is_float
-from tritmark.harness.validate.evidence import Evidence
+from tritmark.harness.validate.evidence import LaunchEvidence
 from tritmark.harness.validate.families import KINDS, forbidden
 from tritmark.harness.validate.guard_names import Complaint, Guard, guard_of, in_order
-from tritmark.harness.validate.guards import ALIGNMENT, Guarded
+from tritmark.harness.validate.guards import ALIGNMENT, GuardedArray
 from tritmark.harness.validate.placement import Placement
 from tritmark.harness.validate.same import same
-from tritmark.harness.worker.remote import DeviceMemory, RemoteLaunch, SharedMemory
+from tritmark.harness.worker.remote import RemoteLaunch, RemoteMemory, SharedMemory
 from tritmark.harness.worker.shared import Edge
 from tritmark.harness.worker.tasks import Ran
 
@@ -74,9 +74,9 @@ class Tally:
     first: Divergence | None = None
     unwritten: dict[str, Any] = field(default_factory=dict)
     """For each output the wrong elements that still held their poison in the last case, as flat indices."""
-    evidence: Evidence = field(default_factory=Evidence)
+    evidence: LaunchEvidence = field(default_factory=LaunchEvidence)
 
-    def add(self, expected: Expected, guarded: Guarded) -> None:
+    def add(self, expected: Expected, guarded: GuardedArray) -> None:
         result = compare(expected, guarded.array)
         self.elements += guarded.array.size
         self.mismatches += result.wrong.size
@@ -172,7 +172,7 @@ class Trial:
         """What the launch said about the last run."""
         self.refill(case)
 
-    def _guard(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Guarded:
+    def _guard(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> GuardedArray:
         placement, least = self._setting.placement, self._setting.variant.alignment
         offset = placement.offset(name, dtype.itemsize, least)
         gap = placement.gap(name, dtype.itemsize, least) if len(shape) == 2 else 0
@@ -181,7 +181,7 @@ class Trial:
         # What lies flush at a page begins wherever its size has it, and must be a whole number of steps long.
         span = gap * (shape[0] - 1) + math.prod(shape) * dtype.itemsize if shape else dtype.itemsize
         flush = placement.flush and span % max(least, dtype.itemsize) == 0
-        return Guarded(
+        return GuardedArray(
             shape,
             dtype,
             seed=sum(self._seed),
@@ -264,7 +264,7 @@ class Trial:
     def repeat(self, tally: Tally, case: Case, times: int) -> None:
         """Run so often on what stands in the inputs, and judge the outputs of every run."""
         launch = self._launch
-        if not isinstance(launch, RemoteLaunch) or not isinstance(self._memory, SharedMemory | DeviceMemory):
+        if not isinstance(launch, RemoteLaunch) or not isinstance(self._memory, SharedMemory | RemoteMemory):
             for _ in range(times):
                 self.run(tally, case)
                 tally.cases -= 1
@@ -328,7 +328,7 @@ class Trial:
         for guarded in arrays:
             guarded.arm()
         try:
-            if isinstance(self._memory, DeviceMemory):
+            if isinstance(self._memory, RemoteMemory):
                 self._memory.write_all([guarded.mirrored for guarded in arrays])
                 call()
                 self._memory.read_all([guarded.mirrored for guarded in arrays])

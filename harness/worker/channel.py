@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.worker.shared import Block
+from tritmark.harness.worker.shared import SharedBlock
 
 LARGE = 1 << 16
 """Bytes from which on an array among the arguments travels through shared memory."""
@@ -44,15 +44,15 @@ class Shipped:
     """Arrays that went through shared memory once, so that they need not be copied there again; for arrays that cannot be written."""
 
     def __init__(self) -> None:
-        self._blocks: dict[int, tuple[weakref.ref[npt.NDArray[Any]], Block]] = {}
+        self._blocks: dict[int, tuple[weakref.ref[npt.NDArray[Any]], SharedBlock]] = {}
 
-    def block(self, array: npt.NDArray[Any]) -> Block:
+    def block(self, array: npt.NDArray[Any]) -> SharedBlock:
         """A block with the array's bytes."""
         known = self._blocks.get(id(array))
         if known is not None and known[0]() is array:
             return known[1]
         self._blocks = {key: (ref, block) for key, (ref, block) in self._blocks.items() if ref() is not None}
-        block = Block(array.nbytes)
+        block = SharedBlock(array.nbytes)
         block.bytes[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if not array.flags.writeable:
             self._blocks[id(array)] = weakref.ref(array), block
@@ -62,11 +62,11 @@ class Shipped:
 class _Packer(pickle.Pickler):
     def __init__(self, file: io.BytesIO, shipped: Shipped | None) -> None:
         super().__init__(file, protocol=5)
-        self.blocks: list[Block] = []
+        self.blocks: list[SharedBlock] = []
         self._shipped = shipped
 
     def persistent_id(self, obj: Any) -> Any:
-        if isinstance(obj, Block):
+        if isinstance(obj, SharedBlock):
             self.blocks.append(obj)
             return "block", len(self.blocks) - 1, obj.nbytes, obj.edge, obj.writable
         if self._shipped is not None and isinstance(obj, np.ndarray) and obj.nbytes >= LARGE:
@@ -87,9 +87,9 @@ class _Unpacker(pickle.Unpickler):
             raise pickle.UnpicklingError("a worker sends no memory")
         if kind == "block":
             edge, writable = rest
-            return Block(nbytes, edge, self._descriptors[index], writable=writable)
+            return SharedBlock(nbytes, edge, self._descriptors[index], writable=writable)
         shape, dtype = rest
-        array = np.ndarray(shape, dtype, buffer=Block(nbytes, "end", self._descriptors[index]).bytes)
+        array = np.ndarray(shape, dtype, buffer=SharedBlock(nbytes, "end", self._descriptors[index]).bytes)
         array.setflags(write=False)
         return array
 

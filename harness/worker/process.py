@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from tritmark.harness.errors import CandidateError, Failure, WorkerError
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.worker.channel import Channel, GarbledError
-from tritmark.harness.worker.serve import Raised, Request, serve
+from tritmark.harness.worker.serve import Raised, TaskRequest, serve
 
 if TYPE_CHECKING:
     from tritmark.harness.candidate import Candidate
@@ -92,7 +92,7 @@ class WorkerProcess:
         """Whether it still answers."""
         return self._log >= 0
 
-    def call(self, what: str, timeout_s: float, request: Request) -> Any:
+    def call(self, what: str, timeout_s: float, request: TaskRequest) -> Any:
         """The task's result; `what` says for messages what was being done.
 
         Raises CandidateError where the task raised, and WorkerError where the process died, took too long or too much memory. In that case

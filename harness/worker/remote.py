@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tritmark.harness.measure.buffers import DEVICE_ALIGNMENT, Uncounted
 from tritmark.harness.spec import Arrays, Axes, Device, Launch, Proof, Variant
 from tritmark.harness.worker import tasks
-from tritmark.harness.worker.shared import PAGE, Block, Edge, pages, view
+from tritmark.harness.worker.shared import PAGE, Edge, SharedBlock, pages, view
 from tritmark.harness.worker.tasks import Handle, Ran
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ class Buffer:
     """
 
     def __init__(
-        self, number: int, nbytes: int, give_back: Callable[[int, Block | None], None], block: Block | None = None, start: int = 0
+        self,
+        number: int,
+        nbytes: int,
+        give_back: Callable[[int, SharedBlock | None], None],
+        block: SharedBlock | None = None,
+        start: int = 0,
     ) -> None:
         self.number = number
         self.nbytes = nbytes
@@ -70,7 +75,7 @@ class SharedMemory:
         self.worker = worker
         self.shared = self
         self._process: WorkerProcess | None = None
-        self._free: dict[tuple[int, Edge, bool], list[tuple[int, Block]]] = {}
+        self._free: dict[tuple[int, Edge, bool], list[tuple[int, SharedBlock]]] = {}
         self._kept = 0
 
     def available(self) -> int:
@@ -91,14 +96,14 @@ class SharedMemory:
             number, block = free.pop()
             self._kept -= capacity
         else:
-            block = Block(capacity, edge, writable=writable)
+            block = SharedBlock(capacity, edge, writable=writable)
             number = self.worker.number()
             self.worker.call("attaching memory", tasks.attach, number, block)
             block.close()
             self._process = self.worker.process
         return Buffer(number, nbytes, partial(self._back, self._process), block, 0 if edge == "start" else capacity - nbytes)
 
-    def _back(self, process: WorkerProcess | None, number: int, block: Block | None) -> None:
+    def _back(self, process: WorkerProcess | None, number: int, block: SharedBlock | None) -> None:
         assert block is not None
         if process is not self.worker.process:
             return
@@ -127,7 +132,7 @@ class SharedMemory:
         return Uncounted()
 
 
-class DeviceMemory:
+class RemoteMemory:
     """The memory of a device that the worker works on: see Memory.
 
     Small buffers lie side by side in one of the worker's, unless they are to be `apart`: what lies so goes there and back in one copy.
@@ -173,7 +178,7 @@ class DeviceMemory:
         self.worker.call("allocating memory", tasks.allocate, buffer.number, nbytes)
         return buffer
 
-    def _back(self, process: WorkerProcess | None, number: int, block: Block | None) -> None:
+    def _back(self, process: WorkerProcess | None, number: int, block: SharedBlock | None) -> None:
         if process is self._process:
             self._alive -= 1
             if not self._alive:
@@ -356,7 +361,7 @@ def device(real: Device, worker: Isolated) -> Device:
     if real.memory is None:
         shared = SharedMemory(worker)
         return replace(real, memory=lambda: shared)
-    memory = DeviceMemory(worker, apart=real.simulated())  # a simulator sees accesses outside of each buffer
+    memory = RemoteMemory(worker, apart=real.simulated())  # a simulator sees accesses outside of each buffer
 
     def proof(launch: Launch) -> Proof | None:
         return launch.proof if isinstance(launch, RemoteLaunch) else None

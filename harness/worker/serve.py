@@ -31,7 +31,7 @@ _TEXT = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TaskRequest:
     """One task."""
 
     task: Callable[..., Any]
@@ -123,7 +123,7 @@ def _let_go_of_the_server() -> None:
             setattr(owner, name, None)
 
 
-def _do(here: Site, request: Request) -> Done | Raised:
+def _do(here: Site, request: TaskRequest) -> Done | Raised:
     for number in request.dropped_launches:
         here.launches.pop(number, None)
     for number in request.dropped_buffers:

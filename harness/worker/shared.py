@@ -26,7 +26,7 @@ MADE: set[int] = set()
 """Inodes of all blocks that this process made, by which they are known among what another process has open."""
 
 
-class Block:
+class SharedBlock:
     """`nbytes` of shared memory as a uint8 array `bytes`, zero at first, flush against the page before it or the page after it.
 
     `writable`: whether the worker may write there; the parent always may.

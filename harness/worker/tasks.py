@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, Proof
 from tritmark.harness.worker.inside import bound, ran
-from tritmark.harness.worker.shared import Block, view
+from tritmark.harness.worker.shared import SharedBlock, view
 from tritmark.harness.worker.site import Site
 
 
@@ -40,7 +40,7 @@ class Ran:
     bad: int
 
 
-def attach(site: Site, number: int, block: Block) -> None:
+def attach(site: Site, number: int, block: SharedBlock) -> None:
     """Take a block of shared memory as the buffer of that number."""
     site.buffers[number] = block.bytes
 

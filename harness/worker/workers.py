@@ -12,7 +12,7 @@ from tritmark.harness.providers import Installed
 from tritmark.harness.spec import Device, Variant
 from tritmark.harness.worker import remote
 from tritmark.harness.worker.process import WorkerProcess
-from tritmark.harness.worker.serve import Request
+from tritmark.harness.worker.serve import TaskRequest
 from tritmark.harness.worker.site import Site
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Isolated:
         """See Worker."""
         process = self._begun()
         dropped, self._dropped = self._dropped, ([], [])
-        return process.call(what, timeout_s or self._workers.timeout_s, Request(task, args, tuple(dropped[0]), tuple(dropped[1])))
+        return process.call(what, timeout_s or self._workers.timeout_s, TaskRequest(task, args, tuple(dropped[0]), tuple(dropped[1])))
 
     def _begun(self) -> WorkerProcess:
         if self.process is None or not self.process.alive:

@@ -13,14 +13,14 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from tritmark.harness.spec import Variant
-from tritmark.kernels.cuda.coalescing import Site, analyse
+from tritmark.kernels.cuda.coalescing import AccessSite, analyse
 
 AXES = {"n": 8192, "block": 64, "M": 64, "N": 128, "K": 256}
 INSTEAD: tuple[dict[str, int], ...] = ({}, {"M": 1}, {"block": 256}, {"n": 65536, "block": 32768})
 """Other sizes for variants whose constraints refuse those."""
 
 
-def sites(variant: Variant) -> tuple[Site, ...]:
+def sites(variant: Variant) -> tuple[AccessSite, ...]:
     """Every load and store of a variant's launches on one call. Raises DeviceError outside the simulator."""
     from tritmark.kernels import OPS
     from tritmark.kernels.cuda import offload
@@ -39,7 +39,7 @@ def sites(variant: Variant) -> tuple[Site, ...]:
     return analyse(trace)
 
 
-def percent(found: tuple[Site, ...]) -> float:
+def percent(found: tuple[AccessSite, ...]) -> float:
     """Coalescing of all sites together."""
     return 100 * sum(site.least for site in found) / sum(site.sectors for site in found)
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from tritmark.harness.candidate.manifest import Argument, Described, Kind
+from tritmark.harness.candidate.manifest import Argument, ArgumentKind, Described
 from tritmark.harness.candidate.unfit import first_nonfinite
 from tritmark.harness.errors import InvalidArgumentError, UsageError
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Tier, Variant
@@ -107,18 +107,18 @@ def _bind(described: Described, kernel: Kernel, variant_id: str, inputs: Arrays,
 
 def _value(described: Described, argument: Argument, call: Call) -> object:
     match argument.kind:
-        case Kind.AXIS:
+        case ArgumentKind.AXIS:
             return (np.int32 if argument.int32 else np.int64)(call.axes[argument.name])
-        case Kind.THREADS:
+        case ArgumentKind.THREADS:
             return np.int32(1)
-        case Kind.BAD:
+        case ArgumentKind.BAD:
             return call.bad
-    values = call.outputs if argument.kind is Kind.OUTPUT else call.inputs
+    values = call.outputs if argument.kind is ArgumentKind.OUTPUT else call.inputs
     if argument.name not in values:
         found = f"not there in {described.format}"
         raise InvalidArgumentError(op=described.op.name, argument=argument.name, found=found, legal=", ".join(values))
     value = values[argument.name]
-    if argument.kind is Kind.STRIDE:
+    if argument.kind is ArgumentKind.STRIDE:
         return np.int64(value.strides[0] // value.dtype.itemsize)
     return value if isinstance(value, DeviceArray) else np.dtype(described.tensor(argument.name).dtype).type(value)
 

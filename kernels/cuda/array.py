@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.dtypes import strides_of
 from tritmark.kernels.cuda.backend import Allocation, Stream
 
 
@@ -43,7 +44,7 @@ class DeviceArray:
         self._offset = pointer - owner.pointer
         self.shape = shape
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self.strides = strides or _strides(shape, self.dtype.itemsize)
+        self.strides = strides or strides_of(shape, self.dtype.itemsize)
 
     @property
     def pointer(self) -> int:
@@ -67,7 +68,7 @@ class DeviceArray:
     @property
     def contiguous(self) -> bool:
         """Whether it is C-contiguous."""
-        return self.strides == _strides(self.shape, self.dtype.itemsize)
+        return self.strides == strides_of(self.shape, self.dtype.itemsize)
 
     def view(
         self, shape: tuple[int, ...], dtype: npt.DTypeLike | None = None, offset: int = 0, strides: tuple[int, ...] | None = None
@@ -108,10 +109,3 @@ class DeviceArray:
         if values.nbytes != self.nbytes or not values.flags.c_contiguous or not self.contiguous:
             raise ValueError(f"{values.nbytes} C-contiguous bytes on the host and {self.nbytes} on the device are needed")
         return values
-
-
-def _strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    strides = [itemsize]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * size)
-    return tuple(reversed(strides)) if shape else ()

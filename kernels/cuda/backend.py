@@ -11,7 +11,7 @@ from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.kernels.cuda.kernel import Dim, Kernel
 
 
-class Function(Protocol):
+class DeviceFunction(Protocol):
     """A kernel, compiled for the device and loaded."""
 
     name: str
@@ -77,13 +77,13 @@ class Backend(Protocol):
     stream: Stream
     """The stream that is used where none is named."""
 
-    def function(self, kernel: Kernel) -> Function:
+    def function(self, kernel: Kernel) -> DeviceFunction:
         """Compile (or take from the cache) and load. Raises CompileError, DeviceUnavailableError for too low a capability."""
 
-    def arguments(self, function: Function, args: Sequence[Any]) -> Any:
+    def arguments(self, function: DeviceFunction, args: Sequence[Any]) -> Any:
         """Arguments (NumPy scalars; pointers as np.uint64), packed once for any number of launches."""
 
-    def enqueue(self, function: Function, grid: Dim, block: Dim, arguments: Any, shared: int, stream: Stream) -> None:
+    def enqueue(self, function: DeviceFunction, grid: Dim, block: Dim, arguments: Any, shared: int, stream: Stream) -> None:
         """Put one launch into a stream. Raises LaunchError where the device refuses it; the simulator runs it at once."""
 
     def new_stream(self) -> Stream: ...

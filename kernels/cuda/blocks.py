@@ -25,7 +25,7 @@ class Block:
     """What gives it back."""
 
 
-class Blocks(Protocol):
+class BlockSource(Protocol):
     """Where blocks come from. One thread at a time, and one that the device's context is current in."""
 
     @property
@@ -64,17 +64,17 @@ class PlainBlocks:
         self.active = 0
 
     def size(self, nbytes: int) -> int:
-        """See Blocks."""
+        """See BlockSource."""
         return nbytes
 
     def take(self, nbytes: int) -> tuple[Block, bool]:
-        """See Blocks."""
+        """See BlockSource."""
         source = self._allocate(nbytes)
         self.active += nbytes
         return Block(source.pointer, nbytes, source), False
 
     def give(self, block: Block) -> None:
-        """See Blocks."""
+        """See BlockSource."""
         self.active -= block.nbytes
         block.source.free()
 
@@ -99,16 +99,16 @@ class KeptBlocks:
 
     @property
     def largest_idle(self) -> int:
-        """See Blocks."""
+        """See BlockSource."""
         return max(self._kept, default=0)
 
     def size(self, nbytes: int) -> int:
-        """See Blocks."""
+        """See BlockSource."""
         step = max(ALIGNMENT, (1 << nbytes.bit_length() - 1) // STEPS)
         return -(-nbytes // step) * step
 
     def take(self, nbytes: int) -> tuple[Block, bool]:
-        """See Blocks."""
+        """See BlockSource."""
         size = self.size(nbytes)
         kept = self._kept.get(size)
         if kept:
@@ -124,7 +124,7 @@ class KeptBlocks:
         return block, kept is not None
 
     def give(self, block: Block) -> None:
-        """See Blocks."""
+        """See BlockSource."""
         self.active -= block.nbytes
         self.idle += block.nbytes
         kept = self._kept.pop(block.nbytes, [])
@@ -134,7 +134,7 @@ class KeptBlocks:
             self._drop()
 
     def release(self) -> None:
-        """See Blocks."""
+        """See BlockSource."""
         while self._kept:
             self._drop()
 

@@ -111,7 +111,7 @@ class OneByOne:
     threads_used = 1
 
 
-class Transfer:
+class CopyProbe:
     """A copy between pinned memory of the host and the device."""
 
     pointer = None
@@ -181,7 +181,7 @@ def _nothing(one_by_one: bool, buffer: DeviceArray, threads: int) -> Launch:
 
 
 def _transfer(up: bool, buffer: DeviceArray, threads: int) -> Launch:
-    return Transfer(buffer, up)
+    return CopyProbe(buffer, up)
 
 
 def _copied(nbytes: int) -> int:

@@ -6,7 +6,6 @@ the sectors that they lie in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,21 +35,16 @@ SEQUENTIAL = AccessPattern("sequential", 1)
 RANDOM = AccessPattern("random", 0)
 
 
-def access_pattern(indices: Sequence[int] | npt.NDArray[Any]) -> AccessPattern:
-    """The pattern of a row of indices: sequential where each is one more than the one before (or there is but one), strided where all
-    distances are the same (0: all the same index), else random."""
-    row = np.asarray(indices, np.int64)
-    return _pattern(row[1:] - row[:-1])
-
-
-def _pattern(distances: npt.NDArray[np.int64]) -> AccessPattern:
+def access_pattern(distances: npt.NDArray[np.int64]) -> AccessPattern:
+    """The pattern of accesses that are so far from each other: sequential where each is one further than the one before (or there is but
+    one), strided where all distances are the same (0: all at the same place), else random."""
     if not distances.size or (distances == 1).all():
         return SEQUENTIAL
     return AccessPattern("strided", int(distances[0])) if (distances == distances[0]).all() else RANDOM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class AccessSite:
     """One load or store instruction of a kernel, over all warps and all times that they came to it."""
 
     kernel: str
@@ -80,12 +74,12 @@ class Site:
         return f"{self.kernel}, {self.line}: {self.kind} of {self.size} bytes a lane, {self.pattern}, {self.percent:.0f} % coalesced"
 
 
-def analyse(trace: Trace) -> tuple[Site, ...]:
+def analyse(trace: Trace) -> tuple[AccessSite, ...]:
     """The sites of all launches of a trace, launch by launch, in the order of the code."""
     return tuple(site for launch in trace.launches for site in _sites(launch))
 
 
-def _sites(launch: TracedLaunch) -> list[Site]:
+def _sites(launch: TracedLaunch) -> list[AccessSite]:
     records = launch.records
     found = []
     for pc, size, kind in np.unique(records[["pc", "size", "kind"]]):
@@ -94,7 +88,7 @@ def _sites(launch: TracedLaunch) -> list[Site]:
     return found
 
 
-def _site(launch: TracedLaunch, pc: int, size: int, kind: str, records: npt.NDArray[Any]) -> Site:
+def _site(launch: TracedLaunch, pc: int, size: int, kind: str, records: npt.NDArray[Any]) -> AccessSite:
     # Which time of its thread each access is: within (block, thread) they stand in order.
     records = records[np.lexsort((records["thread"], records["block"]))]
     position = np.arange(len(records))
@@ -109,12 +103,12 @@ def _site(launch: TracedLaunch, pc: int, size: int, kind: str, records: npt.NDAr
     by_address = np.lexsort((address, instruction))
     instruction, address = instruction[by_address], address[by_address]
     bytes_of_each = np.bincount(instruction[_begins(instruction, address)]) * size
-    return Site(
+    return AccessSite(
         kernel=launch.kernel,
         line=launch.line(pc),
         kind=kind,
         size=size,
-        pattern=_pattern(distances // size),
+        pattern=access_pattern(distances // size),
         instructions=int(begins.sum()),
         accesses=len(records),
         sectors=int(_begins(instruction, address // SECTOR).sum()),

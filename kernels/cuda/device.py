@@ -89,7 +89,7 @@ def proof(launch: Launch) -> Proof | None:
     return launch.proof if isinstance(launch, CudaLaunch) else None
 
 
-class DeviceMemory:
+class CudaMemory:
     """The GPU's memory, for the harness: buffers and arrays are DeviceArrays."""
 
     @property
@@ -124,7 +124,7 @@ class DeviceMemory:
         return room().pool.watch()
 
 
-MEMORY = DeviceMemory()
+MEMORY = CudaMemory()
 
 
 def _memory() -> Memory:

@@ -28,7 +28,7 @@ from tritmark.kernels.cuda import compile as compiler
 from tritmark.kernels.cuda.kernel import Dim, Kernel
 
 if TYPE_CHECKING:
-    from tritmark.kernels.cuda.backend import Event, Function, Stream
+    from tritmark.kernels.cuda.backend import DeviceFunction, Event, Stream
 
 STATIC_LIMIT = 48 * 1024
 """Bytes of shared memory that a block has without asking for more."""
@@ -134,7 +134,7 @@ class DriverBackend:
         self._modules[cubin.hash] = loaded
         return loaded
 
-    def arguments(self, function: Function, args: Sequence[Any]) -> bytes:
+    def arguments(self, function: DeviceFunction, args: Sequence[Any]) -> bytes:
         """Arguments (NumPy scalars; pointers as np.uint64), laid out as the kernel takes them.
 
         Raises TypeError where they are not what the kernel takes, as far as the driver tells (from CUDA 12.4).
@@ -150,7 +150,7 @@ class DriverBackend:
         packed: bytes = self._pack("".join(arg.dtype.char for arg in args), *args)
         return packed
 
-    def enqueue(self, function: Function, grid: Dim, block: Dim, arguments: bytes, shared: int, stream: Stream) -> None:
+    def enqueue(self, function: DeviceFunction, grid: Dim, block: Dim, arguments: bytes, shared: int, stream: Stream) -> None:
         """Put one launch into a stream. Raises LaunchError where the device refuses it."""
         assert isinstance(function, DriverFunction)
         assert isinstance(stream, DriverStream)

@@ -14,7 +14,7 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Arrays, Axes, CodeFile, Constraint, KernelKey, Launch, Launched, Proof, Tier, Variant
 from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.backend import Function, Stream
+from tritmark.kernels.cuda.backend import DeviceFunction, Stream
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.params import LaunchParams, launch_params
 
@@ -43,7 +43,7 @@ class Call:
     """uint64 (1,), NONE_BAD."""
     workspace: DeviceArray | None
     """uint8, as many bytes as the variant's `workspace` says, content undefined; None for none."""
-    function: Callable[[Kernel], Function]
+    function: Callable[[Kernel], DeviceFunction]
 
     def params(self, kernel: Kernel, blocks: int, threads: int | None = None, *, shared: int = 0, waves: int | None = None) -> LaunchParams:
         """See launch_params; `threads` are the kernel's unless told."""
@@ -172,7 +172,7 @@ class CudaLaunch:
         self._name = variant_id.rpartition("/")[2]
         backend = self._room.backend
         self._prepared = []
-        self._functions: list[Function] = []
+        self._functions: list[DeviceFunction] = []
         for step in steps:
             function = self._room.function(step.kernel)
             # Raises before anything is launched.

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tritmark.harness.errors import DeviceError, FreedMemoryError, InsufficientMemoryError
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Backend
-from tritmark.kernels.cuda.blocks import ALIGNMENT, Block, Blocks, PlainBlocks
+from tritmark.kernels.cuda.blocks import ALIGNMENT, Block, BlockSource, PlainBlocks
 from tritmark.kernels.cuda.stats import CountedCopies, PerformanceStats
 
 _HERE = os.path.dirname(__file__) + os.sep
@@ -208,7 +208,7 @@ class Watch:
 class MemoryPool:
     """Hands out device memory, aligned to 256 bytes, and takes it back."""
 
-    def __init__(self, backend: Backend, stats: PerformanceStats, blocks: Blocks | None = None) -> None:
+    def __init__(self, backend: Backend, stats: PerformanceStats, blocks: BlockSource | None = None) -> None:
         self._backend = backend
         self._stats = stats
         self._copies = CountedCopies(backend, stats)
@@ -392,7 +392,7 @@ def _pool() -> MemoryPool:
     return room().pool
 
 
-def _blocks(backend: Backend) -> Blocks:
+def _blocks(backend: Backend) -> BlockSource:
     if backend.simulated:
         return PlainBlocks(backend.allocate)
     from tritmark.kernels.cuda.driver import DriverBackend

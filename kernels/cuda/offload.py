@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -60,14 +60,8 @@ def receipt(variant: Variant, done: Launch) -> Receipt:
         ran=done.ran,
         runs=done.runs,
         threads=done.threads_used,
-        simulated=proof.simulated,
-        code_hash=proof.code_hash,
         note="the simulator ran it, on the CPU" if proof.simulated else "",
-        uuid=proof.uuid,
-        functions=proof.functions,
-        launches=proof.launches,
-        device_ns=proof.device_ns,
-        timed_runs=proof.timed_runs,
+        **{each.name: getattr(proof, each.name) for each in fields(proof)},
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tritmark.harness.errors import LaunchError
 from tritmark.harness.machine.gpu import DeviceInfo
-from tritmark.kernels.cuda.backend import Function
+from tritmark.kernels.cuda.backend import DeviceFunction
 from tritmark.kernels.cuda.kernel import Dim
 
 MOST_BLOCKS = (1 << 31) - 1
@@ -26,7 +26,7 @@ class LaunchParams:
 
 
 def launch_params(
-    function: Function, info: DeviceInfo, blocks: int, threads: int, *, shared: int = 0, waves: int | None = None
+    function: DeviceFunction, info: DeviceInfo, blocks: int, threads: int, *, shared: int = 0, waves: int | None = None
 ) -> LaunchParams:
     """Parameters for `blocks` blocks of `threads` threads; with `waves`, at most so many times what the device holds at a time.
 

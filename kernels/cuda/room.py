@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import UsageError
 from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.backend import Backend, Function
+from tritmark.kernels.cuda.backend import Backend, DeviceFunction
 from tritmark.kernels.cuda.kernel import Kernel
 from tritmark.kernels.cuda.memory import MemoryPool
 from tritmark.kernels.cuda.stats import PerformanceStats
@@ -28,9 +28,9 @@ class Room:
         self.stats = PerformanceStats()
         self.pool = MemoryPool(backend, self.stats)
         self.transfers = Transfers(backend, self.pool, self.stats)
-        self._functions: dict[Kernel, Function] = {}
+        self._functions: dict[Kernel, DeviceFunction] = {}
 
-    def function(self, kernel: Kernel) -> Function:
+    def function(self, kernel: Kernel) -> DeviceFunction:
         """The kernel, compiled and loaded at its first use. Raises CompileError, DeviceUnavailableError."""
         found = self._functions.get(kernel)
         if found is None:

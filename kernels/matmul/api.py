@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +59,35 @@ def with_receipt(
     bound.launch.run()
     receipt = offload.joined([*bound.receipts, offload.receipt(bound.variant, bound.launch)])
     return bound.c.numpy(), replace(receipt, note="; ".join(filter(None, (note, receipt.note))))
+
+
+def matmul_batch(
+    factors: Iterable[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]],
+    *,
+    mode: PrecisionMode | str = PrecisionMode.AUTO,
+    variant: str | None = None,
+) -> list[npt.NDArray[np.float32]]:
+    """The products C = A B of several pairs (A, B), each as matmul has it, over several streams: the largest goes to the GPU first, and all
+    are waited for once (specification, 3.6). No pairs, no products.
+
+    Raises what matmul does, before anything runs where an argument is outside the contract; a DeviceError names the pair, or all that it
+    may be.
+    """
+    from tritmark.kernels.cuda.batch import Batch
+    from tritmark.kernels.cuda.room import room
+
+    pairs = list(factors)
+    for a, b in pairs:
+        unify(OPS["float32"], {"a": a, "b": b})
+    if not pairs:
+        return []
+    effective, _ = effective_precision(mode, room().backend.info)
+    bound = [bind(a, b, effective, variant) for a, b in pairs]
+    batch = Batch()
+    for number, (each, (a, b)) in enumerate(zip(bound, pairs, strict=True)):
+        batch.add(each.launch, 2 * a.size * b.shape[1], f"pair {number}")
+    batch.run()
+    return [each.c.numpy() for each in bound]
 
 
 def bind(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: PrecisionMode, variant: str | None) -> Bound:

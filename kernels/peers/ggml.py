@@ -53,7 +53,7 @@ def _encoded(inputs: Arrays, axes: Axes, scale: Any) -> Arrays:
 
 def _multiply(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     M, N, K = axes["M"], axes["N"], -(-axes["K"] // libggml.BLOCK) * libggml.BLOCK
-    product = libggml.Product("tq2_0", inputs["weights"], N, K, M, threads)
+    product = libggml.GgmlProduct("tq2_0", inputs["weights"], N, K, M, threads)
     activations, out = inputs["activations"], outputs["out"]
     if out.dtype == np.float32:
         return PeerLaunch("ggml_mul_mat", threads, lambda: product.run(activations, out))

@@ -221,7 +221,7 @@ def unpack_q8_K(packed: Bytes) -> tuple[npt.NDArray[np.int8], Floats]:  # noqa: 
     return np.ascontiguousarray(blocks[:, :, 4:260]).view(np.int8).reshape(len(packed), -1), scales
 
 
-class Product:
+class GgmlProduct:
     """A product of ternary weights (N, K), packed, and activations (M, K) in Q8_K, by ggml's own graph on the CPU.
 
     Everything lies in ggml's memory: weights are copied there once, activations by each `run`, and the product (M, N), float32, from there.

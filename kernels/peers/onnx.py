@@ -58,7 +58,7 @@ def pack(codes: npt.NDArray[np.int8], block: int = BLOCK) -> npt.NDArray[np.uint
     return packed
 
 
-class Product:
+class OnnxProduct:
     """A session that multiplies activations (M, K), float32, with weights as `pack` gives them, times a scale."""
 
     def __init__(self, weights: npt.NDArray[np.uint8], scale: float, K: int, *, accuracy: int = INT8, threads: int = 1) -> None:
@@ -138,7 +138,7 @@ def quantizes() -> bool:
     row = np.ones((1, BLOCK), np.float32)
     row[0, 0] = 100
     # 1 * 127 / 100 becomes 1, which stands for 0.79.
-    found = Product(pack(np.eye(16, BLOCK, dtype=np.int8)), 1.0, BLOCK)(row)
+    found = OnnxProduct(pack(np.eye(16, BLOCK, dtype=np.int8)), 1.0, BLOCK)(row)
     return bool((found != row[:, :16]).any())
 
 
@@ -162,7 +162,7 @@ def _encode(inputs: Arrays, axes: Axes) -> Arrays:
 
 
 def _bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-    product = Product(inputs["weights"], float(inputs["weight_scale"]), axes["K"], threads=threads)
+    product = OnnxProduct(inputs["weights"], float(inputs["weight_scale"]), axes["K"], threads=threads)
     return PeerLaunch("MatMulNBits", threads, product.into(inputs["activations"], outputs["out"]))
 
 

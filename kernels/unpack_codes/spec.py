@@ -11,6 +11,7 @@ from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, T
 from tritmark.harness.validate.families import INTEGER_FAMILIES
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.pack_codes import spec as pack_codes
+from tritmark.kernels.pack_codes.reference import packed
 from tritmark.kernels.pack_codes.spec import scales_like
 from tritmark.kernels.unpack_codes.reference import reference
 
@@ -21,8 +22,7 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
 
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
-    form, scales = FORMATS[format], inputs["scales"]
-    return {"packed": form.pack(inputs["packed"], scales if form.scale_per != "tensor" else scales[0, 0], tail="error")}
+    return {"packed": packed(format, inputs["packed"], inputs["scales"])}
 
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:

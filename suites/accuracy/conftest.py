@@ -12,7 +12,7 @@ import pytest
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Arrays, Axes, Launch, Variant
-from tritmark.harness.validate.guards import Guarded, bits
+from tritmark.harness.validate.guards import GuardedArray, bits
 from tritmark.kernels import OPS
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ ZONE = 256
 
 
 @pytest.fixture(scope="session")
-def guarded() -> Callable[[int, npt.DTypeLike, int], Guarded]:
+def guarded() -> Callable[[int, npt.DTypeLike, int], GuardedArray]:
     """guarded(n, dtype, offset): an output array of n elements, `offset` of them past a 64-byte boundary, with guards."""
 
-    def make(n: int, dtype: npt.DTypeLike, offset: int) -> Guarded:
+    def make(n: int, dtype: npt.DTypeLike, offset: int) -> GuardedArray:
         kind = np.dtype(dtype)
-        array = Guarded((n,), kind, seed=n, offset=offset * kind.itemsize)
+        array = GuardedArray((n,), kind, seed=n, offset=offset * kind.itemsize)
         array.poison()
         return array
 

@@ -12,6 +12,7 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import DeviceError, InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.spec import KernelKey
 from tritmark.harness.validate.compare import compare, expectations
+from tritmark.kernels import dispatch
 from tritmark.kernels.matmul import api
 from tritmark.kernels.matmul.cuda import EDGES, VARIANTS
 from tritmark.kernels.matmul.precision import (
@@ -179,6 +180,42 @@ def test_bad_arguments_are_named(cuda, change, argument):
 def test_a_variant_that_is_not_there_is_refused(cuda):
     with pytest.raises(NoCompatibleKernelError):
         api.matmul(*_factors(), mode="fp32", variant="wmma")
+
+
+def test_a_batch_gives_the_products_of_its_pairs(cuda):
+    rng = np.random.default_rng(3)
+    pairs = [(rng.standard_normal((M, K), np.float32), rng.standard_normal((K, N), np.float32)) for M, N, K in SHAPES]
+    for mode in PrecisionMode:
+        for (a, b), c in zip(pairs, api.matmul_batch(iter(pairs), mode=mode), strict=True):
+            np.testing.assert_array_equal(c, api.matmul(a, b, mode=mode))
+
+
+def test_a_batch_of_nothing_asks_for_no_device():
+    assert api.matmul_batch([]) == []
+
+
+def test_a_batch_refuses_a_pair_before_anything_runs(cuda):
+    a, b = _factors()
+    with pytest.raises(InvalidArgumentError):
+        api.matmul_batch([(a, b), (a, b.astype(np.float64))])
+
+
+def test_every_mode_is_timed_and_compared_on_each_shape(simulator, monkeypatch):
+    class Ticks:
+        """A clock for a device that has no speed: every call takes as long."""
+
+        def sample(self, launches, first, calls):
+            launches[first % len(launches)].run()
+            return 1000 * calls
+
+    devices = dispatch.registry().devices
+    monkeypatch.setitem(devices, "cuda", replace(devices["cuda"], clock=Ticks))
+    monkeypatch.setattr(type(simulator.backend), "simulated", False)
+    shapes = [(8, 8, 8), (17, 5, 33)]
+    found = benchmark_precision_modes(shapes)
+    modes = supported_precisions(simulator.backend.info)
+    assert [(each.shape, each.mode) for each in found] == [(shape, mode) for shape in shapes for mode in modes]
+    assert all(0 < each.share_of_bound <= 1 and each.median_ns == 1000 and each.fastest for each in found)
 
 
 def test_no_speed_in_the_simulator(simulator):

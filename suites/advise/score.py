@@ -19,7 +19,7 @@ from made import ROOT, Made, made
 
 from tritmark.harness.advise.advise import measured, of_run
 from tritmark.harness.advise.evidence import Evidence
-from tritmark.harness.advise.ledger import GOAL, NAME, Ledger, Outcome, add
+from tritmark.harness.advise.ledger import GOAL, NAME, Ledger, LedgerEntry, add
 from tritmark.harness.advise.outcome import beside, inside
 from tritmark.harness.advise.rules import RULES
 from tritmark.harness.record import Proposal, Record
@@ -40,7 +40,7 @@ class Near:
         return max((each.gain.high for each in self.proposals), default=1.0)
 
 
-def outcomes(record: Record, changes: Iterable[Made]) -> list[Outcome]:
+def outcomes(record: Record, changes: Iterable[Made]) -> list[LedgerEntry]:
     """What came of every promise for a kernel as it was before."""
     number = {rule.name: rule.number for rule in RULES}
     found = []

@@ -255,7 +255,7 @@ def test_where_nothing_is_installed_the_extra_is_named(monkeypatch: pytest.Monke
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert {peer.missing() for peer in PEERS} == {"not installed: pip install 'tritmark[peers]'"}
     with pytest.raises(DeviceUnavailableError, match="pip install"):
-        onnx.Product(onnx.pack(np.zeros((1, 128), np.int8)), 1.0, 128)
+        onnx.OnnxProduct(onnx.pack(np.zeros((1, 128), np.int8)), 1.0, 128)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_where_nothing_is_installed_the_extra_is_named(monkeypatch: pytest.Monke
         lambda: libggml.quantize_into("tq2_0", np.zeros((1, 256), np.float32), np.zeros(65, np.uint8)),
         lambda: libggml.ggml_vec_dot_tq1_0_q8_K(np.zeros((1, 54), np.uint8), np.zeros((1, 291), np.uint8)),
         lambda: libggml.ggml_vec_dot_tq2_0_q8_K(np.zeros((1, 67), np.uint8), np.zeros((1, 292), np.uint8)),
-        lambda: libggml.Product("tq2_0", np.zeros((1, 54), np.uint8), 1, 256, 1, 1),
+        lambda: libggml.GgmlProduct("tq2_0", np.zeros((1, 54), np.uint8), 1, 256, 1, 1),
     ],
 )
 def test_what_c_would_read_past_is_refused(ggml: None, call: Callable[[], object]):

@@ -160,7 +160,7 @@ def test_graphs_and_dot_products_are_the_same(ggml: None):
     weights = FORMATS["tq2_0"].quantize(rng.standard_normal((33, K), np.float32))
     activations = libggml.quantize_row_q8_K(rng.standard_normal((5, K), np.float32))
     out = np.empty((5, 33), np.float32)
-    libggml.Product("tq2_0", weights, 33, K, 5, 1).run(activations, out)
+    libggml.GgmlProduct("tq2_0", weights, 33, K, 5, 1).run(activations, out)
     np.testing.assert_array_equal(out, libggml.ggml_vec_dot_tq2_0_q8_K(weights, activations), strict=True)
 
 
@@ -185,14 +185,14 @@ def test_ort_is_exact_where_activations_quantize_exactly(M: int, N: int, columns
     exponents = rng.integers(-8, 9, (M, 1))
     activations = np.ldexp(integers.astype(np.float32), exponents)
     exact = np.ldexp(times(integers.astype(np.float64), codes), exponents - 3)
-    found = onnx.Product(onnx.pack(codes), 0.125, columns, accuracy=accuracy)(activations)
+    found = onnx.OnnxProduct(onnx.pack(codes), 0.125, columns, accuracy=accuracy)(activations)
     np.testing.assert_array_equal(found, exact.astype(np.float32), strict=True)
 
 
 def test_ort_codes_are_those_of_the_layout(ort: None):
     """One activation at a time tells each weight."""
     codes = np.random.default_rng(5).integers(-1, 2, (9, 256), np.int8)
-    product = onnx.Product(onnx.pack(codes), 1.0, 256, accuracy=0)
+    product = onnx.OnnxProduct(onnx.pack(codes), 1.0, 256, accuracy=0)
     np.testing.assert_array_equal(product(np.eye(256, dtype=np.float32)).T, codes.astype(np.float32))
     fields = onnx.pack(codes).reshape(9, 64, 1) >> np.array([0, 2, 4, 6], np.uint8) & 3
     np.testing.assert_array_equal(fields.reshape(9, 256), codes + 1)
@@ -204,5 +204,5 @@ def test_ort_with_a_wrong_code_is_not_exact(ort: None):
     packed = onnx.pack(codes)
     packed[1, 1, 5] ^= 1 << 4
     activations = np.full((2, 256), 127, np.float32)
-    found: Any = onnx.Product(packed, 1.0, 256)(activations)
+    found: Any = onnx.OnnxProduct(packed, 1.0, 256)(activations)
     np.testing.assert_array_equal(found, [[0, -127, 0]] * 2)

@@ -20,7 +20,7 @@ from shown import show
 from tritmark.harness.gate.measuring import longer
 from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.run import CONFIRMATIONS
-from tritmark.harness.gate.verdict import Limits, decide
+from tritmark.harness.gate.verdict import GateLimits, decide
 from tritmark.harness.store import write_atomically
 
 EXTRAS = (0.0, 0.02, 0.05)
@@ -38,14 +38,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=_OUT, help=f"where the raw results go, JSON (default {_OUT})")
     parser.add_argument("--trials", type=int, default=300, help="of each slow-down, over the four workloads (default 300)")
-    parser.add_argument("--seconds", type=float, default=Limits().seconds, help="the gate's limit for a benchmark")
+    parser.add_argument("--seconds", type=float, default=GateLimits().seconds, help="the gate's limit for a benchmark")
     parser.add_argument("--block", type=float, default=0.4, help="seconds that pytest-benchmark gets for a side (default 0.4)")
     parser.add_argument("--long", action="store_true", help="calls of a millisecond and more, which the gate gives more time")
     parser.add_argument("--resume", action="store_true", help="go on with what --out holds")
     parser.add_argument("--launch", nargs=2, metavar=("WORKLOAD", "SIZE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.launch:
-        print(_launch(given.launch[0], int(given.launch[1]), Limits(given.seconds)))
+        print(_launch(given.launch[0], int(given.launch[1]), GateLimits(given.seconds)))
         return
     if given.out.exists() and not given.resume:
         parser.error(f"{given.out} is there; --resume goes on with it")
@@ -88,7 +88,7 @@ def _true(name: str, size: int, seconds: float, rng: np.random.Generator) -> tup
     medians, calls = [], []
     for _ in range(_BINDINGS):
         pair = EVERY[name].pair(size, rng)
-        pair.take_for(longer(Limits(seconds), pair.call_ns).seconds / 2)
+        pair.take_for(longer(GateLimits(seconds), pair.call_ns).seconds / 2)
         medians.append(float(np.median(pair.logs())))
         calls.append(pair.call_ns)
     return expm1(float(np.median(medians))), min(calls)
@@ -108,7 +108,7 @@ def _trial(found: dict[str, Any], name: str, extra: float) -> None:
     """One pair of fresh bindings: the gate, then the other tools at once, on the same bindings and the same samples."""
     size = found["loads"][name]["sizes"][EXTRAS.index(extra)]
     pair = EVERY[name].pair(size, np.random.default_rng())
-    decision = decide(pair.take, longer(Limits(found["seconds"]), pair.call_ns))
+    decision = decide(pair.take, longer(GateLimits(found["seconds"]), pair.call_ns))
     pair.take_for(found["block"] - decision.seconds)  # no tool shall have less to go by than pytest-benchmark has of one side
     said = others.interleaved(pair) | others.blocks(pair, found["block"])
     trial = {
@@ -131,7 +131,7 @@ def _trial(found: dict[str, Any], name: str, extra: float) -> None:
         found["noise"][name]["aa"].append([round(value, 6) for value in pair.logs()])
 
 
-def _launch(name: str, size: int, limits: Limits) -> str:
+def _launch(name: str, size: int, limits: GateLimits) -> str:
     pair = EVERY[name].pair(size, np.random.default_rng())
     return decide(pair.take, longer(limits, pair.call_ns)).verdict.value
 

@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 
 from tritmark.harness.gate.measuring import longer
 from tritmark.harness.gate.result import Outcome
-from tritmark.harness.gate.verdict import Limits, decide
+from tritmark.harness.gate.verdict import GateLimits, decide
 
 _GATE = "gate"
 _TARGETS = {0.05: 0.5, 0.02: 1.0}
@@ -90,7 +90,7 @@ def _gate(found: dict[str, Any], extras: Sequence[float]) -> Table:
                 continue
             said = [f"{sum(trial['verdict'] == each for trial in cell)} {each.value}" for each in Outcome]
             seconds = [trial["seconds"] for trial in cell]
-            limit = longer(Limits(_TARGETS[extra]), calls.get(name, min(calls.values()))).seconds if extra in _TARGETS else None
+            limit = longer(GateLimits(_TARGETS[extra]), calls.get(name, min(calls.values()))).seconds if extra in _TARGETS else None
             in_time = sum(_slower(trial) and trial["seconds"] <= limit for trial in cell) if limit else 0
             confirmed = [set(trial["confirmed"]) == {Outcome.SLOWER} for trial in cell if "confirmed" in trial]
             could = [trial["smallest"] for trial in cell if trial["smallest"] is not None]
@@ -109,7 +109,7 @@ def _gate(found: dict[str, Any], extras: Sequence[float]) -> Table:
 
 def at_the_edge(found: dict[str, Any]) -> tuple[int, int]:
     """How many of the A/A trials are called SLOWER where each pair's ratio is made larger by the whole dead band, and of how many."""
-    limits = Limits(found["seconds"])
+    limits = GateLimits(found["seconds"])
     trials = [np.asarray(logs) + log1p(limits.dead) for load in found["noise"].values() for logs in load["aa"]]
     said = [decide(stored.take, limits, now=stored.now).verdict for stored in (Stored(logs, limits.seconds) for logs in trials)]
     return said.count(Outcome.SLOWER), len(said)

@@ -14,7 +14,7 @@ from scipy.signal import lfilter
 from shown import Stored
 
 from tritmark.harness.gate.result import Outcome
-from tritmark.harness.gate.verdict import Decision, Limits, decide
+from tritmark.harness.gate.verdict import Decision, GateLimits, decide
 
 Logs = NDArray[np.float64]
 Noise = Callable[[np.random.Generator], Logs]
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def _decided(noise: Noise, change: float, trials: int, rng: np.random.Generator) -> list[Decision]:
-    limits = Limits()
+    limits = GateLimits()
     streams = (Stored(noise(rng) + log1p(change), limits.seconds) for _ in range(trials))
     return [decide(stream.take, limits, now=stream.now) for stream in streams]
 

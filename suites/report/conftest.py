@@ -12,7 +12,7 @@ import pytest
 from tritmark.harness.record import Code, Cross, Fact, Function, Gain, PeerComparison, Proposal, Ratio, Record, Run, Scaled, Status
 from tritmark.harness.report import build
 from tritmark.harness.report.landing import build_all
-from tritmark.harness.report.section import Given, History, Line, Step
+from tritmark.harness.report.section import Given, History, HistoryLine, SpeedChange
 from tritmark.harness.store import read
 
 if TYPE_CHECKING:
@@ -114,9 +114,12 @@ def history() -> History:
     """A step, a reverted one, and a hostile benchmark."""
     commits = tuple(f"{number:012x}" for number in range(1, 13))
     lines = tuple(
-        Line(name, commits, tuple(1.0 if number < 6 else high for number in range(12))) for name, high in (("matmul", 1.1), (HOSTILE, 1.0))
+        HistoryLine(name, commits, tuple(1.0 if number < 6 else high for number in range(12)))
+        for name, high in (("matmul", 1.1), (HOSTILE, 1.0))
     )
-    return History(lines, (Step("matmul", commits[5], commits[6], 1.1, 0.99), Step(HOSTILE, commits[1], commits[2], 1.3, None, True)))
+    return History(
+        lines, (SpeedChange("matmul", commits[5], commits[6], 1.1, 0.99), SpeedChange(HOSTILE, commits[1], commits[2], 1.3, None, True))
+    )
 
 
 @pytest.fixture(scope="session")

@@ -142,7 +142,7 @@ def _variant(work: Callable[[Kernel], None]) -> Variant:
     def bind(inputs: Arrays, outputs: Arrays, axes: Any, threads: int) -> Any:
         return Kernel(work.__name__, work, inputs, outputs)
 
-    return Variant(key=KEY, name=work.__name__, tier=Tier.BASELINE, summary="", bind=bind)
+    return Variant(key=KEY, name=work.__name__, tier=Tier.CANDIDATE, summary="", bind=bind)
 
 
 WORKS = (

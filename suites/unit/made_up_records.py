@@ -1,17 +1,25 @@
-"""Records for the tests of the report: every section has something to show, and names try to break out of the page."""
+"""Records for tests: of a CPU, with names that try to break out of the page, and of a CPU and a GPU. Figures and GPU are made up."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from dataclasses import replace
+from math import exp
 
+import numpy as np
+
+from tritmark.harness.machine.nvml import Health
 from tritmark.harness.record import (
     Accuracy,
     Against,
     CeilingFacts,
     Cross,
+    DeviceMemory,
     Divergence,
     Environment,
     Footing,
+    Gpu,
     Lane,
     Layer,
     LayerScheme,
@@ -23,13 +31,16 @@ from tritmark.harness.record import (
     Run,
     Status,
     Timing,
+    Transfer,
     WorkloadFacts,
 )
 from tritmark.harness.spec import Receipt
 
 HOSTILE = '</script><script>alert("x")</script><img src=http://evil.example/x onerror=alert(1)>'
 MARKS = "a\u202egnp.exe\u200f \x1b[31mred\x1b[0m \x00 =cmd|' /C calc'!A0 $x^2$ {{ 7*7 }} שלום"
-ISAS = {"scalar": 0.11, "sse41": 0.48, "avx2": 0.83, "avx512": 0.94}
+SPEEDS = {"scalar": 0.11, "sse41": 0.48, "avx2": 0.7, "avx512": 0.95, "grid_stride": 0.61, "block": 0.22, "tiled": 0.2}
+"""Of the ceiling; of all other variants 0.95."""
+ISAS = ("scalar", "sse41", "avx2", "avx512")
 SHAPES = ((2560, 2560), (640, 2560), (6912, 2560), (2560, 6912))
 MACHINE = Machine(
     id="m",
@@ -51,7 +62,15 @@ MACHINE = Machine(
     kernel="k",
 )
 """One of which nothing is known."""
-READ, WRITE, COMPUTE = 38.6e9, 29.9e9, 1.87e12
+UUID = "GPU-00112233-4455-6677-8899-aabbccddeeff"
+RATES = {
+    "cpu": {"read": 38.6e9, "write": 29.9e9, "compute": 1.87e12},
+    "cuda": {"read": 4.2e12, "write": 4.0e12, "compute": 250e12},
+}
+LAUNCH_NS = {"cpu": 2.0, "cuda": 520.0}
+L2 = 50 << 20
+HOT = {"cpu": 2.6, "cuda": 1.7}
+CACHE = {"cpu": 16 << 20, "cuda": L2}
 OPS = (
     ("i2s_quantize", "none", "int8", "n"),
     ("i2s_dequantize", "none", "float32", "n"),
@@ -65,39 +84,58 @@ OPS = (
 )
 
 
+KERNELS = (
+    ("i2s_quantize", "none", "int8", {"cpu": ("scalar", "avx512"), "cuda": ("grid_stride", "vector")}, "i2s_gpu_quantize"),
+    ("ternary_quantize", "none", "int8", {"cpu": ("avx512",), "cuda": ("block", "warp")}, "ternary_gpu_quantize"),
+    ("ternary_matmul", "tile64", "float32", {"cpu": ("avx2", "avx512"), "cuda": ("tiled", "gemv")}, "gemm_i2s"),
+)
+
+
 def ratio(rng: random.Random, middle: float, width: float = 0.012) -> Ratio:
     return Ratio(median=middle, low=middle * (1 - width * rng.random()), high=middle * (1 + width * rng.random()), pairs=64)
 
 
-def footing(rng: random.Random, *, traffic: tuple[int, int, int], speed: float, hot: bool, samples: int) -> Footing:
-    read, written, operations = traffic
-    factor = 2.6 if hot else 1.0
-    least = {"read": read / (READ * factor), "write": written / (WRITE * factor), "compute": operations / COMPUTE}
-    name = max(least, key=lambda key: least[key])
-    reached = speed * rng.uniform(0.93, 1.0) * (0.88 if hot else 1.0)
-    median = least[name] / reached * 1e9
-    drawn = [median * rng.lognormvariate(0, 0.01) for _ in range(samples)]
-    timing = Timing(
-        samples_ns=tuple(drawn),
-        calls_per_sample=4,
-        median_ns=median,
-        q1_ns=median * 0.99,
-        q3_ns=median * 1.01,
-        low_ns=median * 0.995,
-        high_ns=median * 1.005,
-        stopped=rng.choice(("interval", "interval", "plateau", "time")),
-        clock="native loop (clock_gettime, CLOCK_MONOTONIC_RAW)",
-        buffers=1 if hot else 24,
+def footing(rng: random.Random, device: str, moved: tuple[int, int, int], speed: float, *, hot: bool) -> Footing:
+    """A figure as the harness makes it: kernel and probe by turns, everything else from these samples."""
+    needs = dict(zip(("read", "write", "compute"), moved, strict=True))
+    footprint = moved[0] + moved[1]
+    kept = hot and footprint < CACHE[device]
+    rates = {name: rate * (HOT[device] if kept and name != "compute" else 1) for name, rate in RATES[device].items()}
+    name = max(needs, key=lambda key: needs[key] / rates[key])
+    work = needs[name]
+    probe = work / rates[name] * 1e9 + LAUNCH_NS[device]
+    # Reads and writes share the memory.
+    kernel = max(work / rates[name], footprint / rates["read"]) / speed * 1e9 + 2 * LAUNCH_NS[device]
+    a = [kernel * rng.lognormvariate(0, 0.004) for _ in range(30)]
+    b = [probe * rng.lognormvariate(0, 0.004) for _ in range(30)]
+    logs = np.log(b) - np.log(a)
+    low, middle, high = (exp(float(np.quantile(logs, part))) for part in (0.3, 0.5, 0.7))
+    q1, median, q3 = (float(np.quantile(a, part)) for part in (0.25, 0.5, 0.75))
+    return Footing(
+        timing=Timing(
+            samples_ns=tuple(a),
+            calls_per_sample=max(1, round(2e5 / kernel)),
+            median_ns=median,
+            q1_ns=q1,
+            q3_ns=q3,
+            low_ns=float(np.quantile(a, 0.4)),
+            high_ns=float(np.quantile(a, 0.6)),
+            stopped="interval",
+            clock="CUDA graph, events" if device == "cuda" else "native loop",
+            buffers=1 if hot else 40,
+        ),
+        against=Against(
+            ceiling=name,
+            unit="operations/s" if name == "compute" else "bytes/s",
+            rate=work * 1e9 / float(np.median(b)),
+            work=work,
+            fraction=Ratio(median=middle, low=low, high=high, pairs=30),
+            probe_ns=tuple(b),
+            probe_work=work,
+        ),
+        footprint=footprint,
+        rotation=footprint if hot else max(40 * footprint, 8 * L2),
     )
-    work = {"read": read, "write": written, "compute": operations}[name]
-    against = Against(
-        ceiling=name,
-        unit="operations/s" if name == "compute" else "bytes/s",
-        rate=work / least[name],
-        work=work,
-        fraction=ratio(rng, reached),
-    )
-    return Footing(timing=timing, against=against, footprint=read + written, rotation=(read + written) * (1 if hot else 24))
 
 
 def traffic_of(op: str, axes: dict[str, int], dtype: str) -> tuple[int, int, int]:
@@ -112,27 +150,55 @@ def title_of(axes: dict[str, int]) -> str:
     return "2B-4T down" if axes.get("K") == 6912 and axes["M"] == 1 else ""
 
 
+def receipt_of(kernel: str, variant: str, function: str) -> Receipt:
+    functions = (f"{function}_{variant}", *(("gemm_row_sums",) if variant == "tiled" else ()))
+    return Receipt(
+        kernel=kernel,
+        ran=variant,
+        runs=4,
+        threads=1,
+        code_hash=f"{abs(hash_of(kernel)):064x}",
+        uuid=UUID,
+        functions=functions,
+        launches=4 * len(functions),
+        device_ns=9_000_000.0,
+        timed_runs=3,
+    )
+
+
+def hash_of(text: str) -> int:
+    return int.from_bytes(text.encode()[::-1][:31].ljust(31, b"x"), "big")
+
+
 def one_run(
-    rng: random.Random, kernel: tuple[str, str, str, str], *, axes: dict[str, int], family: str, threads: int, measured: bool
+    rng: random.Random,
+    kernel: tuple[str, str, str, str],
+    *,
+    axes: dict[str, int],
+    measured: bool,
+    device: str = "cpu",
+    function: str = "",
+    family: str = "uniform",
+    threads: int = 2,
 ) -> Run:
+    """`function` is what a GPU's functions are called."""
     op, format, dtype, variant = kernel
-    traffic = traffic_of(op, axes, dtype)
-    name = f"cpu/{op}/{format}/{dtype}/{variant}"
-    samples = 10
+    moved = traffic_of(op, axes, dtype)
+    name = f"{device}/{op}/{format}/{dtype}/{variant}"
     performance = Performance(status=Status.NOT_RUN, reason="this workload asks for correctness alone")
+    cuda = device == "cuda"
     if measured:
-        speed = ISAS.get(variant, 0.5)
+        speed = SPEEDS.get(variant, 0.95)
         performance = Performance(
             status=Status.PASS,
-            cold=footing(rng, traffic=traffic, speed=speed, hot=False, samples=samples),
-            hot=footing(rng, traffic=traffic, speed=speed, hot=True, samples=samples),
-            call_overhead_ns=rng.uniform(900, 1900),
-            read=traffic[0],
-            written=traffic[1],
-            operations=traffic[2],
+            cold=footing(rng, device, moved, speed, hot=False),
+            hot=footing(rng, device, moved, speed * 0.85, hot=True),
+            call_overhead_ns=rng.uniform(4100, 4500) if cuda else rng.uniform(350, 400),
+            read=moved[0],
+            written=moved[1],
+            operations=moved[2],
         )
-    cases = rng.randint(1, 6)
-    shape = ",".join(f"{name}={length}" for name, length in axes.items())
+    shape = ",".join(f"{axis}={size}" for axis, size in axes.items())
     workload = WorkloadFacts(
         id=f"{op}[{shape}]/{family}/aligned", axes=axes, family=family, layout="aligned", title=title_of(axes), seed=rng.getrandbits(32)
     )
@@ -140,32 +206,36 @@ def one_run(
     accuracy = Accuracy(
         status=Status.PASS,
         family="exact" if exact else "rounded",
-        cases=cases,
-        elements=cases * traffic[1] // 4 + 1,
+        cases=3,
+        elements=3 * moved[1],
         largest_error=0.0 if exact else rng.uniform(0, 2e-3),
         largest_ulp=0.0 if exact else 0.5,
         guards=("poison", "zones", "inputs"),
     )
+    receipt = Receipt(kernel=name, ran=variant, runs=4, threads=threads, code_hash="ab" * 32)
     return Run(
-        id=f"{name}@{workload.id}@{threads}",
+        id=f"{name} {workload.id}",
         op=op,
         format=format,
         dtype=dtype,
-        device="cpu",
+        device=device,
         variant=variant,
         kernel=name,
         workload=workload,
-        threads=threads,
+        threads=1 if cuda else threads,
         accuracy=accuracy,
         performance=performance,
         memory=MemoryUse(status=Status.NOT_RUN, reason="memory is not measured here"),
         cross=Cross(status=Status.NOT_RUN, reason="no peer is compared here"),
-        receipt=Receipt(kernel=name, ran=variant, runs=cases, threads=threads),
-        seconds=rng.uniform(0.001, 0.3),
+        receipt=receipt_of(name, variant, function) if cuda else receipt,
+        seconds=30.0,
+        device_memory=DeviceMemory(inputs=moved[0], outputs=moved[1], workspace=256, peak=moved[0] + moved[1] + 768) if cuda else None,
+        upload=Transfer(nbytes=moved[0], ns=moved[0] / 48.3 + 9000) if cuda else None,
+        download=Transfer(nbytes=moved[1], ns=moved[1] / 45.1 + 9000) if cuda else None,
     )
 
 
-def clean_runs(rng: random.Random, *, edges: int, isas: tuple[str, ...] = tuple(ISAS), every_measured: bool = False) -> list[Run]:
+def clean_runs(rng: random.Random, *, edges: int, isas: tuple[str, ...] = ISAS, every_measured: bool = False) -> list[Run]:
     runs = []
     for op, format, dtype, first in OPS:
         for isa in isas:
@@ -288,25 +358,81 @@ def zero_scheme() -> LayerScheme:
     )
 
 
-def ceilings() -> tuple[CeilingFacts, ...]:
-    found = []
+def ceilings(*devices: str) -> tuple[CeilingFacts, ...]:
+    return tuple(each for each in (*_of_the_cpu(), *_of_the_gpu()) if each.device in devices)
+
+
+def _of_the_cpu() -> Iterator[CeilingFacts]:
     levels = {"L1": (24 << 10, 6.1), "L2": (768 << 10, 3.2), "L3": (12 << 20, 2.1), "memory": (512 << 20, 1.0)}
     for threads, scale in ((1, 0.62), (2, 1.0)):
         for level, (nbytes, factor) in levels.items():
-            for name, base in (("read", READ), ("write", WRITE), ("copy", WRITE * 0.9)):
+            for name, base in (("read", RATES["cpu"]["read"]), ("write", RATES["cpu"]["write"]), ("copy", RATES["cpu"]["write"] * 0.9)):
                 value = base * factor * scale
-                found.append(CeilingFacts(device="cpu", name=name, level=level, threads=threads, nbytes=nbytes, rate=value, unit="bytes/s"))
-        value = COMPUTE * scale
-        found.append(
-            CeilingFacts(device="cpu", name="compute", level="registers", threads=threads, nbytes=0, rate=value, unit="operations/s")
-        )
-    return tuple(found)
+                yield CeilingFacts(device="cpu", name=name, level=level, threads=threads, nbytes=nbytes, rate=value, unit="bytes/s")
+        value = RATES["cpu"]["compute"] * scale
+        yield CeilingFacts(device="cpu", name="compute", level="registers", threads=threads, nbytes=0, rate=value, unit="operations/s")
 
 
-def record_of(runs: list[Run], layers: tuple[Layer, ...] = (), *, hostile: bool = False) -> Record:
+def _of_the_gpu() -> Iterator[CeilingFacts]:
+    for level, nbytes, factor in (("L2", L2 // 2, 1.8), ("memory", 1 << 30, 1.0)):
+        for name, rate in (("read", 4.2e12), ("write", 4.0e12), ("copy", 4.15e12)):
+            yield CeilingFacts(device="cuda", name=name, level=level, threads=1, nbytes=nbytes, rate=rate * factor, unit="bytes/s")
+    for name, level, rate, unit in (
+        ("launch", "CUDA graph", 1.92e6, "launches/s"),
+        ("Python launch", "stream", 2.4e5, "launches/s"),
+        ("upload", "pinned memory", 54.1e9, "bytes/s"),
+        ("download", "pinned memory", 51.7e9, "bytes/s"),
+    ):
+        yield CeilingFacts(device="cuda", name=name, level=level, threads=1, nbytes=128 << 20, rate=rate, unit=unit)
+    rate = RATES["cuda"]["compute"]
+    yield CeilingFacts(device="cuda", name="compute", level="registers", threads=1, nbytes=0, rate=rate, unit="operations/s")
+
+
+def gpu() -> Gpu:
+    return Gpu(
+        index=0,
+        name="Made-up GPU",
+        uuid=UUID,
+        capability=(9, 0),
+        memory=141 << 30,
+        l2=L2,
+        sms=132,
+        clock_hz=1_980_000_000,
+        memory_clock_hz=3_201_000_000,
+        memory_bus_bits=6144,
+        peak_bandwidth=4.917e12,
+        driver="580.65.06, CUDA 13.0",
+        health=Health(
+            temperature=41,
+            power=124.5,
+            power_limit=700.0,
+            clock_hz=1_980_000_000,
+            clock_max_hz=1_980_000_000,
+            memory_clock_hz=3_201_000_000,
+            memory_clock_max_hz=3_201_000_000,
+            throttle=("gpu_idle",),
+            ecc=True,
+            ecc_uncorrected=0,
+            utilization=0,
+            memory_used=600 << 20,
+        ),
+    )
+
+
+def record_of(
+    runs: list[Run],
+    layers: tuple[Layer, ...] = (),
+    *,
+    hostile: bool = False,
+    gpus: tuple[Gpu, ...] = (),
+    cuda: Lane | None = None,
+) -> Record:
+    """`cuda` is the GPU's lane, where it ran."""
+    simulated = cuda is not None and cuda.simulated
+    variables = {"OMP_PROC_BIND": "close"} if cuda is None else {"TRITMARK_CUDA": "simulator"} if simulated else {}
     return Record(
-        id="20250311T142233Z-quick-4f1c",
-        created="2025-03-11T14:22:33Z",
+        id="20250311T142233Z-00004f1c",
+        created="2025-03-11T14:22:33+00:00",
         suite="quick",
         complete=True,
         environment=Environment(
@@ -314,7 +440,7 @@ def record_of(runs: list[Run], layers: tuple[Layer, ...] = (), *, hostile: bool 
             python="3.11.2 (CPython, GCC 12.2.0)",
             packages={"numpy": "2.2.3", "scipy": "1.15.2", "pydantic": "2.10.6"},
             compiler="gcc 12.2.0: -std=gnu11 -O3 -ffp-contract=off -fopenmp",
-            variables={"TRITMARK_FORCE_ISA": MARKS} if hostile else {"OMP_PROC_BIND": "close"},
+            variables={"TRITMARK_FORCE_ISA": MARKS} if hostile else variables,
             commit="3f9a1c0d52be",
             command=("tritmark", "run", "--suite", "quick", *(("--weights", HOSTILE) if hostile else ())),
             seed=20250311,
@@ -337,11 +463,12 @@ def record_of(runs: list[Run], layers: tuple[Layer, ...] = (), *, hostile: bool 
             numa_nodes=1,
             hypervisor="KVM",
             kernel="Linux 6.1.0-31-cloud-amd64",
-            ceilings=ceilings(),
+            ceilings=ceilings("cpu", *(("cuda",) if gpus else ())),
+            gpus=gpus,
         ),
         lanes=(
             Lane(device="cpu", ran=True),
-            Lane(device="cuda", ran=False, reason="no driver: /dev/nvidiactl is missing. Next: install one"),
+            cuda or Lane(device="cuda", ran=False, reason="no driver: /dev/nvidiactl is missing. Next: install one"),
         ),
         runs=tuple(runs),
         weights_path="/models/minilm/model.safetensors" if layers else "",
@@ -358,3 +485,40 @@ def small_record() -> Record:
     """A Record whose page is quickly made."""
     rng = random.Random(7)
     return record_of(clean_runs(rng, edges=1, isas=("scalar", "avx2"))[:12], some_layers(rng)[:3])
+
+
+def two_devices() -> Record:
+    """An honest Record of a CPU and a GPU."""
+    rng = random.Random(11)
+    runs = []
+    for op, format, dtype, variants, function in KERNELS:
+        product = op == "ternary_matmul"
+        shapes = (
+            ({"M": 1, "N": 2560, "K": 2560}, {"M": 1, "N": 5120, "K": 27648})
+            if product
+            else ({"n": 1 << 16}, {"n": 1 << 24}, {"n": 1 << 28})
+        )
+        for device, names in variants.items():
+            for name in names:
+                for axes in shapes:
+                    runs.append(one_run(rng, (op, format, dtype, name), axes=axes, measured=True, device=device, function=function))
+                small = {"M": 2, "N": 5, "K": 7} if product else {"n": 65}
+                runs.append(one_run(rng, (op, format, dtype, name), axes=small, measured=False, device=device, function=function))
+    return record_of(runs, gpus=(gpu(),), cuda=Lane(device="cuda", ran=True))
+
+
+def on_the_simulator() -> Record:
+    """The same kernels where a simulator stood in for the GPU."""
+    runs = []
+    for run in two_devices().runs:
+        if run.device == "cpu" or run.performance.cold is None:
+            runs.append(run)
+    changed = []
+    for run in runs:
+        if run.device == "cuda":
+            assert run.receipt is not None
+            receipt = replace(run.receipt, simulated=True, uuid="SIMULATOR", device_ns=0.0, timed_runs=0)
+            changed.append(run.model_copy(update={"receipt": receipt, "upload": None, "download": None, "device_memory": None}))
+        else:
+            changed.append(run)
+    return record_of(changed, cuda=Lane(device="cuda", ran=True, simulated=True))

@@ -372,7 +372,7 @@ def test_what_was_missing_is_told_with_the_next_step(gpu_record: Record, on_cpu:
     for words in ("nvidia-cuda-nvdisasm", "ncu --csv", "with a graph", "speed-up over one thread", "page faults"):
         assert any(words in each for each in told), words
     scalar = shaped(on_cpu, variant="scalar", kernel="scalar")
-    assert any("--variant avx2" in each for each in unadvised(only(gpu_record, scalar)))
+    assert any("--variant avx512" in each for each in unadvised(only(gpu_record, scalar)))
     nobodys = scalar.model_copy(update={"op": "nobodys"})
     assert not any("--variant" in each for each in unadvised(only(gpu_record, nobodys))), "there is no kernel to run"
     assert unadvised(only(gpu_record)) == ("no Run was timed, so no rule can say anything; measure with `tritmark run --suite speed`",)

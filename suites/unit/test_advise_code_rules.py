@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +188,7 @@ def test_a_small_launch_beside_a_large_one_is_passed_over(gpu_record: Record) ->
     run = launched(gpu_record, grid=10_000)
     assert run.receipt is not None
     second = Launched(function="gemm_b", binary="ab" * 32, grid=(1, 1, 1), block=(32, 1, 1))
-    receipt = Receipt(**{**{name: getattr(run.receipt, name) for name in Receipt.__slots__}, "launched": (*run.receipt.launched, second)})
+    receipt = replace(run.receipt, launched=(*run.receipt.launched, second))
     both = run.model_copy(update={"receipt": receipt, "code": coded(wide, small)})
     assert judged("narrow-loads", gpu_record, both) is None
     alone = both.model_copy(update={"code": coded(small.model_copy(update={"name": "gemm_a"}))})

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tritmark.harness.advise.advise import advise
-from tritmark.harness.advise.ledger import GOAL, Ledger, Measured, Outcome, add, read, text
+from tritmark.harness.advise.ledger import GOAL, Ledger, LedgerEntry, MeasuredGain, add, read, text
 from tritmark.harness.advise.outcome import follow_up, inside, ledger_of, settle
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.measure.scaling import counts, plain, scaled
@@ -25,8 +25,8 @@ from tritmark.harness.store import Store
 ROOT = Path(__file__).parents[2]
 
 
-def outcome(rule: str = "rule", workload: str = "w", measured: float = 1.5, change: str = "done") -> Outcome:
-    return Outcome(
+def outcome(rule: str = "rule", workload: str = "w", measured: float = 1.5, change: str = "done") -> LedgerEntry:
+    return LedgerEntry(
         rule=rule,
         kernel="cpu/op/none/int8/v1",
         workload=workload,
@@ -35,7 +35,7 @@ def outcome(rule: str = "rule", workload: str = "w", measured: float = 1.5, chan
         before="a",
         after="b",
         predicted=Gain(low=1.2, high=2.0),
-        measured=Measured(median=measured, low=measured, high=measured),
+        measured=MeasuredGain(median=measured, low=measured, high=measured),
         change=change,
     )
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.harness.candidate.manifest import Described, Kind, Manifest, read_manifest, variant_name
+from tritmark.harness.candidate.manifest import ArgumentKind, Described, Manifest, read_manifest, variant_name
 from tritmark.harness.errors import UsageError
 from tritmark.harness.providers import load
 from tritmark.harness.spec import MaxSize, MinSize, MultipleOf
@@ -33,7 +33,13 @@ def test_a_manifest_is_read() -> None:
     )
     assert found.op.name == "i2s_quantize"
     assert (found.format, found.dtype, found.function, found.name) == ("none", "int8", "f", "my.f")
-    assert [argument.kind for argument in found.arguments] == [Kind.INPUT, Kind.INPUT, Kind.OUTPUT, Kind.AXIS, Kind.BAD]
+    assert [argument.kind for argument in found.arguments] == [
+        ArgumentKind.INPUT,
+        ArgumentKind.INPUT,
+        ArgumentKind.OUTPUT,
+        ArgumentKind.AXIS,
+        ArgumentKind.BAD,
+    ]
     assert found.constraints == (MultipleOf("n", 4), MinSize("n", 8), MaxSize("n", 99))
     assert found.capability == (8, 0)
     assert found.geometry is not None
@@ -76,7 +82,7 @@ dtype = "int8"
 function = "f"
 arguments = ["packed", "codes", "scales", "N", "K"]
 """
-    assert [argument.kind for argument in read(text).arguments][:3] == [Kind.INPUT, Kind.OUTPUT, Kind.OUTPUT]
+    assert [argument.kind for argument in read(text).arguments][:3] == [ArgumentKind.INPUT, ArgumentKind.OUTPUT, ArgumentKind.OUTPUT]
 
 
 def test_any_weight_format_is_taken_where_one_is() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tritmark.harness.machine import gpu, measure_ceilings
 from tritmark.kernels.cuda import device
-from tritmark.kernels.cuda.ceilings import DOT_OPERATIONS, DOT_ROUNDS, HALF, PROBES, THREADS, WORD, OneByOne, Probe, Transfer, ceilings
+from tritmark.kernels.cuda.ceilings import DOT_OPERATIONS, DOT_ROUNDS, HALF, PROBES, THREADS, WORD, CopyProbe, OneByOne, Probe, ceilings
 from tritmark.kernels.cuda.launch import REAL
 from tritmark.kernels.cuda.room import Room, room
 
@@ -112,7 +112,7 @@ def test_the_dot_probe_does_every_product(here: Room) -> None:
 
 
 def test_launches_and_transfers(here: Room) -> None:
-    for name, kind in (("launch", Probe), ("Python launch", OneByOne), ("upload", Transfer), ("download", Transfer)):
+    for name, kind in (("launch", Probe), ("Python launch", OneByOne), ("upload", CopyProbe), ("download", CopyProbe)):
         (key,) = named(name)
         launch = ceilings()[key].bind(upload(here, data(5000)), 1)
         assert isinstance(launch, kind)

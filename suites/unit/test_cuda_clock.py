@@ -13,7 +13,7 @@ import pytest
 
 from tritmark.harness.errors import DeviceError, DeviceFaultError, LaunchError
 from tritmark.harness.machine.gpu import DeviceInfo
-from tritmark.harness.measure.alternate import LONGEST_NS, SHORTEST_NS, Timed, calibrate
+from tritmark.harness.measure.alternate import SHORTEST_NS, Timed, calibrate
 from tritmark.harness.measure.scaling import plain
 from tritmark.kernels.cuda import clock as clock_module
 from tritmark.kernels.cuda import device
@@ -243,7 +243,7 @@ def test_calibrated_samples_are_as_long_as_they_should_be_and_few_are_recorded(g
     calibrate(timed)
     before = gpu.driver.instantiated
     for _ in range(3 * sets):
-        assert SHORTEST_NS <= timed.sample() * timed.calls <= LONGEST_NS
+        assert SHORTEST_NS <= timed.sample() * timed.calls <= 350_000
     assert gpu.driver.instantiated - before <= max(1, sets // timed.calls)
     assert sum(launch.runs for launch in timed.launches) <= timed.made
 

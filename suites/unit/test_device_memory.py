@@ -40,7 +40,7 @@ from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.evidence import with_proofs
 from tritmark.harness.validate.families import KINDS
-from tritmark.harness.validate.guards import MEMORY_ALIGNMENT, ZONE, Guarded, layout_offset
+from tritmark.harness.validate.guards import MEMORY_ALIGNMENT, ZONE, GuardedArray, layout_offset
 from tritmark.harness.validate.performance import Bench
 
 HASH = "ab" * 32
@@ -234,7 +234,7 @@ def judged(work: Work = triple, layout: str = "aligned", *, simulated: bool = Fa
 def test_addresses_over_there_are_as_the_layout_says_and_no_better(alignment: int, layout: str, dtype: str) -> None:
     kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     offset = layout_offset(layout, kind.itemsize)
-    guarded = Guarded((7,), kind, seed=1, alignment=alignment, offset=offset, memory=Far())
+    guarded = GuardedArray((7,), kind, seed=1, alignment=alignment, offset=offset, memory=Far())
     assert guarded.handle.address % alignment == offset
     if alignment < MEMORY_ALIGNMENT:
         assert guarded.handle.address % (2 * alignment) == alignment + offset
@@ -242,7 +242,7 @@ def test_addresses_over_there_are_as_the_layout_says_and_no_better(alignment: in
 
 def test_an_alignment_that_the_memory_does_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match="512"):
-        Guarded((7,), np.dtype("int8"), seed=1, alignment=512, memory=Far())
+        GuardedArray((7,), np.dtype("int8"), seed=1, alignment=512, memory=Far())
     far = device(Far())
     why = misfit(variant(alignment=512), {}, "aligned", far)
     assert why is not None
@@ -252,7 +252,7 @@ def test_an_alignment_that_the_memory_does_not_have_is_refused() -> None:
 
 @given(st.integers(1, 300), st.booleans(), st.integers(1, ZONE))
 def test_a_byte_outside_is_noticed_once_it_was_copied_back(n: int, before: bool, away: int) -> None:
-    guarded = Guarded((n,), np.dtype("int8"), seed=n, memory=Far())
+    guarded = GuardedArray((n,), np.dtype("int8"), seed=n, memory=Far())
     guarded.array[...] = 7
     guarded.push()
     assert (guarded.handle.there() == 7).all()
@@ -264,7 +264,7 @@ def test_a_byte_outside_is_noticed_once_it_was_copied_back(n: int, before: bool,
 
 
 def test_rows_apart_are_apart_over_there_too() -> None:
-    guarded = Guarded((3, 5), np.dtype("float32"), seed=3, offset=4, gap=12, memory=Far())
+    guarded = GuardedArray((3, 5), np.dtype("float32"), seed=3, offset=4, gap=12, memory=Far())
     guarded.array[...] = np.arange(15).reshape(3, 5)
     guarded.push()
     assert np.array_equal(guarded.handle.there(), guarded.array)

@@ -15,7 +15,7 @@ from tritmark.harness.selftest.apart import ApartFault
 from tritmark.harness.selftest.domain import Domain
 from tritmark.harness.selftest.drawn_faults import DrawnFault, draw, harmful
 from tritmark.harness.selftest.oracle import Oracle
-from tritmark.harness.selftest.population import Drawn, Fate, chunks, interval, judged
+from tritmark.harness.selftest.population import DrawnFaults, Fate, chunks, interval, judged
 from tritmark.harness.selftest.right import keys, right
 from tritmark.harness.selftest.struck import variant
 from tritmark.harness.selftest.values import classes, forbidden
@@ -129,9 +129,9 @@ def test_the_interval_is_the_exact_one() -> None:
     assert interval(0, 0) == (0.0, 1.0)
 
 
-def fates(killed: int, count: int) -> Drawn:
+def fates(killed: int, count: int) -> DrawnFaults:
     key = KernelKey("cpu", "an_op", "none", "int8")
-    return Drawn(1, [Fate(key, nth, "shape", "a fault", "caught" if nth < killed else "", nth) for nth in range(count)])
+    return DrawnFaults(1, [Fate(key, nth, "shape", "a fault", "caught" if nth < killed else "", nth) for nth in range(count)])
 
 
 def test_the_goal_is_missed_where_the_interval_lies_under_it() -> None:

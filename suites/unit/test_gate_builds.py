@@ -17,14 +17,14 @@ import tritmark.harness
 from tritmark.harness.errors import UsageError
 from tritmark.harness.gate.benchmarks import Wanted
 from tritmark.harness.gate.build import built
-from tritmark.harness.gate.house import Local
+from tritmark.harness.gate.house import LocalHouse
 from tritmark.harness.gate.identity import sections_hash, site_digest
 from tritmark.harness.gate.opened import BuildError, Opened
 from tritmark.harness.gate.result import Outcome
-from tritmark.harness.gate.run import Request, run
-from tritmark.harness.gate.task import Task
+from tritmark.harness.gate.run import GateRequest, run
+from tritmark.harness.gate.task import GateTask
 
-TASK = Task(
+TASK = GateTask(
     device="cpu",
     op="i2s_quantize",
     format="none",
@@ -134,7 +134,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
 
 def test_the_native_modules_of_two_builds_are_two_in_one_process(copies: list[Path]) -> None:
     ours = sys.modules["tritmark.harness.spec"]
-    base, head = (Local(site) for site in copies)
+    base, head = (LocalHouse(site) for site in copies)
     first = base.sit(TASK)
     second = head.sit(TASK, first)
     module = "tritmark.cython_ext.i2s_quantize"
@@ -162,7 +162,7 @@ def test_suites_are_read_by_this_harness_and_not_by_the_builds(copies: list[Path
     suite = site / "tritmark/harness/suite.py"
     suite.write_text(suite.read_text().replace("def read_suite(", "def read_suite_as_it_was("))
     wanted = Wanted(suite="smoke", device="cpu")
-    assert Local(site).tasks(wanted) == Local(copies[0]).tasks(wanted) != []
+    assert LocalHouse(site).tasks(wanted) == LocalHouse(copies[0]).tasks(wanted) != []
 
 
 def test_a_digest_is_of_what_is_installed_and_not_of_how(tmp_path: Path) -> None:
@@ -175,12 +175,12 @@ def test_a_digest_is_of_what_is_installed_and_not_of_how(tmp_path: Path) -> None
 
 @pytest.mark.timing
 def test_this_package_with_a_slowed_kernel_fails_and_what_was_not_touched_is_the_same(copies: list[Path]) -> None:
-    base = Local(copies[0])
+    base = LocalHouse(copies[0])
     with base.build.inside():
         features = base.build.installed.registry.devices["cpu"].features()
     if "avx2" not in features:
         pytest.skip("plain C in place of AVX2 is the slow-down, and this processor has no AVX2")
-    request = Request(base=str(copies[0]), head=str(copies[1]), wanted=Wanted(op="i2s_*quantize", variant="avx2", device="cpu"))
+    request = GateRequest(base=str(copies[0]), head=str(copies[1]), wanted=Wanted(op="i2s_*quantize", variant="avx2", device="cpu"))
     result = run(request, Silent())
     outcomes = {each.op: each.outcome for each in result.benchmarks}
     assert outcomes == {"i2s_quantize": Outcome.SLOWER, "i2s_dequantize": Outcome.SAME}

@@ -14,20 +14,20 @@ from tritmark.harness.gate.benchmarks import Wanted
 from tritmark.harness.gate.command import gate
 from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.result import Benchmark, Build, GateResult, Outcome
-from tritmark.harness.gate.run import Request
+from tritmark.harness.gate.run import GateRequest
 from tritmark.harness.machine import environment, machine_facts
 
-Invoke = Callable[..., tuple[int, str, Request]]
+Invoke = Callable[..., tuple[int, str, GateRequest]]
 
 
 @pytest.fixture
 def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
     facts, around = machine_facts(), environment((), 0)
 
-    def invoked(*arguments: str, outcomes: tuple[Outcome, ...], device: str = "*", complete: bool = True) -> tuple[int, str, Request]:
-        asked: list[Request] = []
+    def invoked(*arguments: str, outcomes: tuple[Outcome, ...], device: str = "*", complete: bool = True) -> tuple[int, str, GateRequest]:
+        asked: list[GateRequest] = []
 
-        def run(request: Request, observer: object) -> GateResult:
+        def run(request: GateRequest, observer: object) -> GateResult:
             asked.append(request)
             found: tuple[Benchmark, ...] = tuple(benchmark(TASK, outcome, "because") for outcome in outcomes)
             side = Build(given="x", packages={}, digest="0")

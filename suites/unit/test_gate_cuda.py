@@ -12,10 +12,10 @@ from test_gate_run import Silent  # type: ignore[import-not-found]
 
 import tritmark.harness
 from tritmark.harness.gate.benchmarks import Wanted
-from tritmark.harness.gate.house import Local
+from tritmark.harness.gate.house import LocalHouse
 from tritmark.harness.gate.result import Outcome
-from tritmark.harness.gate.run import Request, run
-from tritmark.harness.gate.task import Task
+from tritmark.harness.gate.run import GateRequest, run
+from tritmark.harness.gate.task import GateTask
 from tritmark.kernels.cuda.room import Room
 
 pytestmark = pytest.mark.cuda
@@ -40,9 +40,9 @@ def compare(folder: Path) -> None:
     """Both builds' kernels on the same data."""
     from tritmark.kernels.cuda.room import simulated
 
-    base, head = (Local(copy(folder / name)) for name in ("base", "head"))
+    base, head = (LocalHouse(copy(folder / name)) for name in ("base", "head"))
     tasks = [
-        Task(
+        GateTask(
             device="cuda",
             op="i2s_quantize",
             format="none",
@@ -82,7 +82,7 @@ def test_graphs_of_two_builds_take_turns_on_a_gpu(tmp_path: Path) -> None:
     # The plain kernel under the name of the quick one.
     source.write_text(text.replace("(VECTOR,),\n        _vector,", "(V1,),\n        _v1,"))
     wanted = Wanted(suite=str(suite(tmp_path)), device="cuda", variant="v*")
-    result = run(Request(base=str(base), head=str(head), wanted=wanted, trust_code=False), Silent())
+    result = run(GateRequest(base=str(base), head=str(head), wanted=wanted, trust_code=False), Silent())
     found = {each.variant: each for each in result.benchmarks}
     assert result.together
     fresh = [(each.reason, each.ratio) for each in found["vector"].confirmed]

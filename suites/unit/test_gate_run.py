@@ -8,16 +8,16 @@ import gate_sites  # type: ignore[import-not-found]
 import pytest
 
 from tritmark.harness.gate.benchmarks import Wanted
-from tritmark.harness.gate.house import Local
+from tritmark.harness.gate.house import LocalHouse
 from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.measuring import gate as measure
 from tritmark.harness.gate.result import Benchmark, GateResult, Outcome
-from tritmark.harness.gate.run import Request, confirmed, run
+from tritmark.harness.gate.run import GateRequest, confirmed, run
 from tritmark.harness.gate.seat import ballast
-from tritmark.harness.gate.task import Task
-from tritmark.harness.gate.verdict import Limits
+from tritmark.harness.gate.task import GateTask
+from tritmark.harness.gate.verdict import GateLimits
 
-TASK = Task(
+TASK = GateTask(
     device="plain", op="double", format="none", dtype="float32", variant="v", axes={"n": 1}, family="normal", layout="aligned", threads=1
 )
 
@@ -31,7 +31,7 @@ class Silent:
 def gate(tmp_path: Path, base: str, head: str, *, apart: bool = False) -> GateResult:
     sites = [gate_sites.site(tmp_path / name, text) for name, text in (("base", base), ("head", head))]
     wanted = Wanted(suite=gate_sites.suite(tmp_path))
-    request = Request(base=str(sites[0]), head=str(sites[1]), wanted=wanted, limits=Limits(seconds=0.5), apart=apart)
+    request = GateRequest(base=str(sites[0]), head=str(sites[1]), wanted=wanted, limits=GateLimits(seconds=0.5), apart=apart)
     return run(request, Silent())
 
 
@@ -80,10 +80,10 @@ def test_builds_apart_take_turns(tmp_path: Path) -> None:
 
 def judged(tmp_path: Path, base: str, head: str) -> Benchmark:
     """One benchmark, both builds in this process."""
-    houses = [Local(gate_sites.site(tmp_path / name, text)) for name, text in (("base", base), ("head", head))]
+    houses = [LocalHouse(gate_sites.site(tmp_path / name, text)) for name, text in (("base", base), ("head", head))]
     task = TASK.model_copy(update={"axes": {"n": 100}})
     assert [house.refusals([task]) for house in houses] == [[None], [None]]
-    return measure(*houses, task, Limits(seconds=0.5), lambda stage: None)
+    return measure(*houses, task, GateLimits(seconds=0.5), lambda stage: None)
 
 
 def test_the_same_build_twice_is_the_same_without_measuring(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from made_up_records import MACHINE  # type: ignore[import-not-found]
 from rich.console import Console
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.gate.result import Benchmark, Build, GateResult, Launched, Outcome
-from tritmark.harness.gate.told import ORDER, Form, sorted_benchmarks, tell
+from tritmark.harness.gate.form import Form
+from tritmark.harness.gate.result import Benchmark, Build, Confirmation, GateResult, Outcome
+from tritmark.harness.gate.told import ORDER, sorted_benchmarks, tell
 from tritmark.harness.gate.told_github import SUMMARY, commands, markdown, summary
 from tritmark.harness.gate.told_junit import junit
 from tritmark.harness.record import Divergence, Environment, Ratio
@@ -89,7 +90,7 @@ EVIL = result(
 
 
 def told(found: GateResult, form: Form = Form.TEXT, *, terminal: bool = False) -> str:
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=100, color_system="standard" if terminal else None)
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=200, color_system="standard" if terminal else None)
     tell(found, form, console, {})
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
@@ -103,7 +104,7 @@ def test_text_says_what_changed_by_how_much_and_why() -> None:
     found = result(
         benchmark(Outcome.SAME),
         benchmark(Outcome.SAME, "sse41", identical=True, ratio=None, smallest=None),
-        benchmark(Outcome.SLOWER, confirmed=(Launched(outcome=Outcome.SLOWER), Launched(outcome=None, reason="it crashed"))),
+        benchmark(Outcome.SLOWER, confirmed=(Confirmation(outcome=Outcome.SLOWER), Confirmation(outcome=None, reason="it crashed"))),
         benchmark(Outcome.DIFFERS, first=Divergence(output="q", index=(3, 4), expected="1", found="2")),
     )
     text = told(found)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tritmark.harness.errors import UsageError
 from tritmark.harness.gate.measuring import _measured
 from tritmark.harness.gate.result import Outcome
-from tritmark.harness.gate.task import Task
-from tritmark.harness.gate.verdict import FIRST, Decision, Limits, decide, interval, ratio, smallest
+from tritmark.harness.gate.task import GateTask
+from tritmark.harness.gate.verdict import FIRST, Decision, GateLimits, decide, interval, ratio, smallest
 from tritmark.harness.measure.statistics import dependence
 
 PAIR_NS = 400_000
@@ -45,7 +45,7 @@ class Stream:
 
 def judged(logs: NDArray[np.float64], **limits: float) -> Decision:
     stream = Stream(logs)
-    return decide(stream.take, Limits(**limits), now=stream.now)
+    return decide(stream.take, GateLimits(**limits), now=stream.now)
 
 
 def heavy(rng: np.random.Generator) -> NDArray[np.float64]:
@@ -128,7 +128,7 @@ def test_hopeless_noise_is_ambiguous_at_the_time_limit() -> None:
 
 def test_slow_calls_end_in_time_and_too_few_of_them_claim_nothing() -> None:
     stream = Stream(np.full(100, 1.0), pair_ns=200_000_000)
-    decision = decide(stream.take, Limits(), now=stream.now)
+    decision = decide(stream.take, GateLimits(), now=stream.now)
     assert decision.verdict is Outcome.AMBIGUOUS
     assert decision.pairs == 5
     assert decision.seconds == pytest.approx(1)
@@ -138,14 +138,14 @@ def test_slow_calls_end_in_time_and_too_few_of_them_claim_nothing() -> None:
 
 def test_no_pair_is_begun_that_would_end_too_late() -> None:
     stream = Stream(np.full(100, 1.0), pair_ns=300_000_000)
-    decision = decide(stream.take, Limits(), now=stream.now)
+    decision = decide(stream.take, GateLimits(), now=stream.now)
     assert decision.pairs == 3
     assert decision.seconds == pytest.approx(0.9)
 
 
 def test_a_longer_time_is_used() -> None:
     stream = Stream(np.random.default_rng(6).normal(log1p(0.012), 0.05, 5 * COUNT))
-    assert decide(stream.take, Limits(seconds=5), now=stream.now).verdict is Outcome.SLOWER
+    assert decide(stream.take, GateLimits(seconds=5), now=stream.now).verdict is Outcome.SLOWER
     assert stream.given > COUNT
 
 
@@ -181,7 +181,7 @@ def test_intervals_are_ordered_nested_and_move_along(logs: list[float], move: fl
 
 @pytest.mark.parametrize("noise", [heavy, bimodal, autocorrelated])
 def test_the_smallest_effect_is_seen(noise: Noise) -> None:
-    rng, limits = np.random.default_rng(9), Limits()
+    rng, limits = np.random.default_rng(9), GateLimits()
     promised = np.median([smallest(noise(rng), limits, COUNT) or inf for _ in range(10)])
     assert 0.01 < promised < 0.02
     seen = [judged(noise(rng) + log1p(promised)).verdict is Outcome.SLOWER for _ in range(60)]
@@ -189,7 +189,7 @@ def test_the_smallest_effect_is_seen(noise: Noise) -> None:
 
 
 def test_what_base_differs_from_itself_by_adds_to_the_smallest_effect() -> None:
-    rng, limits = np.random.default_rng(10), Limits()
+    rng, limits = np.random.default_rng(10), GateLimits()
     logs = rng.normal(0, 0.02, 1000)
     alone = smallest(logs, limits, 1000)
     assert smallest(logs, limits, 1000, logs + log1p(0.03)) == pytest.approx(expm1(log1p(alone) + log1p(0.03)), abs=0.003)
@@ -201,7 +201,7 @@ def test_what_base_differs_from_itself_by_adds_to_the_smallest_effect() -> None:
 @pytest.mark.parametrize("limits", [{"seconds": 0}, {"seconds": inf}, {"dead": 0}, {"dead": 1}, {"false": 0}, {"false": 0.5}])
 def test_limits_are_checked(limits: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(limits))}.*legal"):
-        Limits(**limits)
+        GateLimits(**limits)
 
 
 class Steady:
@@ -228,9 +228,9 @@ class Steady:
 )
 def test_only_what_goes_beyond_what_base_differs_from_itself_by_is_claimed(head: float, again: float, expected: Outcome) -> None:
     seats: list[Any] = [Steady(1000 * times, seed) for seed, times in enumerate((1.0, head, again))]
-    task = Task(
+    task = GateTask(
         device="cpu", op="op", format="none", dtype="int8", variant="v1", axes={"n": 1}, family="normal", layout="aligned", threads=1
     )
-    found = _measured(task, *seats, Limits(seconds=0.05), {})
+    found = _measured(task, *seats, GateLimits(seconds=0.05), {})
     assert found.outcome is expected, found.reason
     assert ("BASE against itself" in found.reason) == (again != 1.0)

@@ -274,7 +274,7 @@ def test_device_info(monkeypatch: pytest.MonkeyPatch) -> None:
     assert info.name == "NVIDIA H200"
     assert info.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
     assert (info.capability, info.arch) == ((9, 0), "sm_90")
-    assert (info.fp16, info.tensor_cores, info.bf16) == (True, True, True)
+    assert (info.fp16, info.bf16) == (True, True)
     assert (info.memory, info.l2, info.sms, info.warp) == (150_000_000_000, 60 << 20, 132, 32)
     assert (info.threads_per_block, info.threads_per_sm, info.blocks_per_sm) == (1024, 2048, 32)
     assert (info.registers_per_block, info.registers_per_sm) == (65536, 65536)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
@@ -11,7 +12,7 @@ from tritmark.harness.errors import DeviceUnavailableError
 from tritmark.harness.machine import gpu, machine_facts
 from tritmark.harness.machine.facts import gpu_facts
 from tritmark.harness.machine.gpu import DeviceInfo, Health
-from tritmark.harness.record import Record
+from tritmark.harness.record import Machine, Record
 
 HEALTH = Health(temperature=41, power=99.5, throttle=(), note="made up")
 
@@ -19,7 +20,7 @@ HEALTH = Health(temperature=41, power=99.5, throttle=(), note="made up")
 def info(index: int) -> DeviceInfo:
     sizes = {
         name: 1
-        for name in DeviceInfo.__slots__
+        for name in DeviceInfo.__dataclass_fields__
         if name not in {"index", "name", "uuid", "capability", "driver", "memory_clock_hz", "memory_bus_bits"}
     }
     return DeviceInfo(
@@ -96,3 +97,11 @@ def test_what_is_simulated_is_told(simulated_record: Record, gpu_record: Record)
     assert "cuda (simulated)" in simulated
     assert "simulated" not in honest
     assert "cuda" in honest
+
+
+def test_a_record_takes_no_unknown_fact_of_a_gpu(gpu_record: Record) -> None:
+    document = gpu_record.machine.model_dump()
+    assert Machine.model_validate(document) == gpu_record.machine
+    document["gpus"][0]["colour"] = "green"
+    with pytest.raises(ValidationError, match="colour"):
+        Machine.model_validate(document)

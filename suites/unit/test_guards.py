@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.validate.guards import ALIGNMENT, ZONE, Guarded, layout_offset
+from tritmark.harness.validate.guards import ALIGNMENT, ZONE, GuardedArray, layout_offset
 
 DTYPES = [np.dtype(name) for name in ("int8", "int32", "float32", "float64")] + [np.dtype(ml_dtypes.bfloat16)]
 shapes = st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple)
 
 
-def write_byte(guarded: Guarded, at: int) -> None:
+def write_byte(guarded: GuardedArray, at: int) -> None:
     """Change one byte, counted from the array's first."""
     address = ctypes.cast(guarded.array.ctypes.data + at, ctypes.POINTER(ctypes.c_ubyte))
     address[0] ^= 0xFF
@@ -26,7 +26,7 @@ def write_byte(guarded: Guarded, at: int) -> None:
 
 @given(shapes, st.sampled_from(DTYPES), st.sampled_from(["aligned", "unaligned"]))
 def test_arrays_stand_where_the_layout_says(shape: tuple[int, ...], dtype: np.dtype[Any], layout: str) -> None:
-    guarded = Guarded(shape, dtype, seed=1, offset=layout_offset(layout, dtype.itemsize))
+    guarded = GuardedArray(shape, dtype, seed=1, offset=layout_offset(layout, dtype.itemsize))
     assert guarded.array.shape == shape
     assert guarded.array.dtype == dtype
     assert guarded.array.flags.c_contiguous
@@ -35,7 +35,7 @@ def test_arrays_stand_where_the_layout_says(shape: tuple[int, ...], dtype: np.dt
 
 @pytest.mark.parametrize("alignment", [64, 128, 4096])
 def test_a_variant_gets_the_alignment_that_it_needs(alignment: int) -> None:
-    guarded = Guarded((3,), np.dtype("int8"), seed=1, alignment=alignment)
+    guarded = GuardedArray((3,), np.dtype("int8"), seed=1, alignment=alignment)
     assert guarded.array.ctypes.data % alignment == 0
 
 
@@ -46,7 +46,7 @@ def test_unknown_layout_is_refused() -> None:
 
 @given(st.integers(1, 300), st.sampled_from(DTYPES), st.sampled_from([0, 1]), st.data())
 def test_one_byte_outside_is_noticed(n: int, dtype: np.dtype[Any], past: int, data: st.DataObject) -> None:
-    guarded = Guarded((n,), dtype, seed=n, offset=past * dtype.itemsize)
+    guarded = GuardedArray((n,), dtype, seed=n, offset=past * dtype.itemsize)
     guarded.poison()
     assert guarded.broken() == ""
     away = data.draw(st.integers(1, ZONE))
@@ -59,13 +59,13 @@ def test_one_byte_outside_is_noticed(n: int, dtype: np.dtype[Any], past: int, da
 
 @given(st.integers(1, 300), st.sampled_from(DTYPES), st.integers(0, 10_000))
 def test_writes_inside_are_nobody_elses_business(n: int, dtype: np.dtype[Any], at: int) -> None:
-    guarded = Guarded((n,), dtype, seed=n)
+    guarded = GuardedArray((n,), dtype, seed=n)
     write_byte(guarded, at % guarded.array.nbytes)
     assert guarded.broken() == ""
 
 
 def test_rows_apart_have_canaries_between_them() -> None:
-    guarded = Guarded((3, 5), np.dtype("float32"), seed=3, offset=4, gap=12)
+    guarded = GuardedArray((3, 5), np.dtype("float32"), seed=3, offset=4, gap=12)
     assert guarded.array.strides == (32, 4)
     guarded.array[...] = 1.0
     assert guarded.broken() == ""
@@ -75,7 +75,7 @@ def test_rows_apart_have_canaries_between_them() -> None:
 
 def test_a_constant_cannot_pass_for_the_canary_twice() -> None:
     """A write of what happens to stand there is not seen, but the next run has the inverse there."""
-    guarded = Guarded((4,), np.dtype("int8"), seed=5)
+    guarded = GuardedArray((4,), np.dtype("int8"), seed=5)
     past = ctypes.cast(guarded.array.ctypes.data + 4, ctypes.POINTER(ctypes.c_ubyte))
     there = past[0]
     past[0] = there
@@ -87,7 +87,7 @@ def test_a_constant_cannot_pass_for_the_canary_twice() -> None:
 
 @given(st.integers(1, 500), st.sampled_from(DTYPES), st.data())
 def test_poison_tells_what_was_not_written(n: int, dtype: np.dtype[Any], data: st.DataObject) -> None:
-    guarded = Guarded((n,), dtype, seed=n)
+    guarded = GuardedArray((n,), dtype, seed=n)
     left_out = np.zeros(n, bool)
     left_out[data.draw(st.lists(st.integers(0, n - 1), max_size=5))] = True
     never = np.ones(n, bool)
@@ -101,4 +101,4 @@ def test_poison_tells_what_was_not_written(n: int, dtype: np.dtype[Any], data: s
 
 def test_poison_has_to_come_first() -> None:
     with pytest.raises(ValueError, match="never poisoned"):
-        Guarded((4,), np.dtype("int8"), seed=1).unwritten()
+        GuardedArray((4,), np.dtype("int8"), seed=1).unwritten()

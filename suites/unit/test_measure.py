@@ -17,7 +17,7 @@ from tritmark.harness.errors import UsageError
 from tritmark.harness.machine import cpu, measure_ceilings, memory
 from tritmark.harness.measure import buffers
 from tritmark.harness.measure import survey as survey_module
-from tritmark.harness.measure.alternate import LONGEST_NS, SHORTEST_NS, Timed, alternate, calibrate
+from tritmark.harness.measure.alternate import SHORTEST_NS, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import ALIGNMENT, HUGE, MOST_SETS, Arena, Rotation, empty, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.lingering import Lingering
@@ -156,7 +156,7 @@ def test_scale_brings_a_probe_to_the_work_of_the_kernel() -> None:
 def test_calibrated_samples_are_short_but_not_too_short(cost: int) -> None:
     side = timed(cost, SimulatedClock())
     calibrate(side)
-    assert SHORTEST_NS <= side.calls * cost <= LONGEST_NS
+    assert SHORTEST_NS <= side.calls * cost <= 350_000
 
 
 def test_a_slow_call_is_a_sample_by_itself() -> None:

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from memory_here import memory_use  # type: ignore[import-not-found]
 
 from tritmark.harness.measure import heap, peak
 from tritmark.harness.record import MemoryUse, Status
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Variant
 from tritmark.harness.validate import memory, memory_tasks
-from tritmark.harness.validate.memory import bits_per_weight, memory_use
+from tritmark.harness.validate.memory import bits_per_weight
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.cpu import DEVICE, features
 from tritmark.kernels.formats import FORMATS

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from memory_here import memory_use  # type: ignore[import-not-found]
 
 from tritmark.harness.record import MemoryUse, Status
 from tritmark.harness.spec import Arrays, Axes, Variant
 from tritmark.harness.validate import memory
-from tritmark.harness.validate.memory import memory_use
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.cuda.device import DEVICE
 from tritmark.kernels.cuda.room import Room

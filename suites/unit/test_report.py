@@ -192,7 +192,7 @@ def test_what_is_simulated_cannot_be_overlooked(simulated_record: Record) -> Non
 
 def test_a_gpu_s_names_are_inert(gpu_record: Record) -> None:
     (gpu,) = gpu_record.machine.gpus
-    gpus = (gpu.model_copy(update={"name": HOSTILE, "uuid": MARKS, "driver": HOSTILE}),)
+    gpus = (replace(gpu, name=HOSTILE, uuid=MARKS, driver=HOSTILE),)
     runs = []
     for run in gpu_record.runs:
         if run.receipt is not None and run.device == "cuda":

@@ -41,7 +41,7 @@ from tritmark.harness.report.landing import build_all, landing, row
 from tritmark.harness.report.markdown import code, markdown
 from tritmark.harness.report.page import LIMIT, SECTIONS, _templates, render
 from tritmark.harness.report.samples import cell, count, table
-from tritmark.harness.report.section import NOTHING, Given, History, Line, Step
+from tritmark.harness.report.section import NOTHING, Given, History, HistoryLine, SpeedChange
 from tritmark.harness.report.text import visible
 from tritmark.harness.report.units import times
 
@@ -227,7 +227,9 @@ def test_new_parts_of_a_run_are_shown(gpu_record: Record) -> None:
 
 def test_history_names_its_commits(gpu_record: Record) -> None:
     commits = tuple(f"{number:040x}" for number in range(9, 14))
-    history = History((Line("matmul", commits, (1.0, 1.0, 1.2, 1.2, 1.2)),), (Step("matmul", commits[1], commits[2], 1.2, 0.99),))
+    history = History(
+        (HistoryLine("matmul", commits, (1.0, 1.0, 1.2, 1.2, 1.2)),), (SpeedChange("matmul", commits[1], commits[2], 1.2, 0.99),)
+    )
     section = body(gpu_record, "history", Given(history=history))
     assert f"{commits[1][:12]}..{commits[2][:12]}" in words(section)
     assert "SLOWER" in section
@@ -376,7 +378,7 @@ def test_hostile_names_are_inert_in_every_section(gpu_record: Record) -> None:
     record = gpu_record.model_copy(
         update={"runs": (*gpu_record.runs, bad), "proposals": (proposal(bad, title=HOSTILE, rule=HOSTILE, reproduce=HOSTILE),)}
     )
-    history = History((Line(HOSTILE, ("a", "b"), (1.0, 1.1)),), (Step(HOSTILE, HOSTILE, "b", 1.1),))
+    history = History((HistoryLine(HOSTILE, ("a", "b"), (1.0, 1.1)),), (SpeedChange(HOSTILE, HOSTILE, "b", 1.1),))
     page = render(record, Given(baseline=quicker(record, 1.2), history=history, rules={HOSTILE: HOSTILE}))
     assert "<img" not in page
     assert page.count("</script>") == page.count("<script>") == 1

@@ -19,13 +19,13 @@ from tritmark.harness.selftest.command import document, selftest
 from tritmark.harness.selftest.consequence import Consequence, of_outputs, of_runs
 from tritmark.harness.selftest.faults import generic
 from tritmark.harness.selftest.population import COUNT
-from tritmark.harness.selftest.run import Missed, Outcome, Planted, Result, execute
-from tritmark.harness.selftest.site import Site, site
-from tritmark.harness.selftest.stand_in import Plan, variant
+from tritmark.harness.selftest.run import FaultOutcome, Missed, Planted, Result, execute
+from tritmark.harness.selftest.site import FaultSite, site
+from tritmark.harness.selftest.stand_in import FaultPlan, variant
 from tritmark.harness.spec import Harmless, KernelKey, Workload
 from tritmark.harness.validate.accuracy import Judged, judge
 from tritmark.harness.validate.cases import Material
-from tritmark.harness.validate.guards import Guarded
+from tritmark.harness.validate.guards import GuardedArray
 from tritmark.harness.validate.trial import Tally, Trial
 from tritmark.kernels import OPS
 from tritmark.kernels.faults import FAULTS
@@ -64,25 +64,25 @@ def result(installed: Installed, suite: str) -> Result:
     return execute(installed, suite, count=0)
 
 
-def at(op: str, axes: dict[str, int], family: str = "normal", dtype: str = "", format: str = "none") -> Site:
+def at(op: str, axes: dict[str, int], family: str = "normal", dtype: str = "", format: str = "none") -> FaultSite:
     found = next(each for each in OPS if each.name == op)
     material = Material(found, Workload(op=op, axes=axes, family=family), 0)
     return site(material, KernelKey("cpu", op, format, dtype))
 
 
-def outcomes(result: Result, fault: str, workload: str = "") -> set[Outcome]:
+def outcomes(result: Result, fault: str, workload: str = "") -> set[FaultOutcome]:
     return {each.outcome for each in result.planted if each.fault == fault and each.workload.startswith(workload)}
 
 
 def survivors(result: Result) -> set[str]:
-    return {each.fault for each in result.planted if each.outcome is Outcome.SURVIVED}
+    return {each.fault for each in result.planted if each.outcome is FaultOutcome.SURVIVED}
 
 
 def test_the_judgement_kills_every_fault_that_does_harm(result: Result) -> None:
     assert not survivors(result)
     assert not result.alarms
     assert {op: each.share for op, (each, _) in result.ops().items()} == {"i2s_quantize": 1.0, "ternary_matmul": 1.0}
-    assert sum(each.outcome is Outcome.KILLED for each in result.planted) > 200
+    assert sum(each.outcome is FaultOutcome.KILLED for each in result.planted) > 200
 
 
 def test_a_small_suite_misses_what_its_data_does_not_show(result: Result) -> None:
@@ -96,26 +96,26 @@ def test_a_small_suite_misses_what_its_data_does_not_show(result: Result) -> Non
 @pytest.mark.parametrize(
     ("fault", "workload", "outcome"),
     [
-        ("input x: read one element early", "i2s_quantize[n=1]", Outcome.EQUIVALENT),
-        ("input x: read one element early", "i2s_quantize[n=133]", Outcome.KILLED),
-        ("output q: tail never written", "i2s_quantize[n=128]", Outcome.EQUIVALENT),
-        ("output q: tail never written", "i2s_quantize[n=133]", Outcome.KILLED),
-        ("the first result ever, kept", "i2s_quantize[n=133]", Outcome.KILLED),
-        ("inputs changed", "i2s_quantize[n=1]", Outcome.KILLED),
-        ("output q: one element too many", "i2s_quantize[n=1]", Outcome.KILLED),
-        ("the last NaN or infinity told, not the first", "i2s_quantize[n=1]", Outcome.EQUIVALENT),
-        ("the last NaN or infinity told, not the first", "i2s_quantize[n=133]", Outcome.KILLED),
-        ("input activations: rows taken for dense", "ternary_matmul", Outcome.KILLED),
+        ("input x: read one element early", "i2s_quantize[n=1]", FaultOutcome.EQUIVALENT),
+        ("input x: read one element early", "i2s_quantize[n=133]", FaultOutcome.KILLED),
+        ("output q: tail never written", "i2s_quantize[n=128]", FaultOutcome.EQUIVALENT),
+        ("output q: tail never written", "i2s_quantize[n=133]", FaultOutcome.KILLED),
+        ("the first result ever, kept", "i2s_quantize[n=133]", FaultOutcome.KILLED),
+        ("inputs changed", "i2s_quantize[n=1]", FaultOutcome.KILLED),
+        ("output q: one element too many", "i2s_quantize[n=1]", FaultOutcome.KILLED),
+        ("the last NaN or infinity told, not the first", "i2s_quantize[n=1]", FaultOutcome.EQUIVALENT),
+        ("the last NaN or infinity told, not the first", "i2s_quantize[n=133]", FaultOutcome.KILLED),
+        ("input activations: rows taken for dense", "ternary_matmul", FaultOutcome.KILLED),
     ],
 )
-def test_what_becomes_of_a_fault_depends_on_the_data(result: Result, fault: str, workload: str, outcome: Outcome) -> None:
+def test_what_becomes_of_a_fault_depends_on_the_data(result: Result, fault: str, workload: str, outcome: FaultOutcome) -> None:
     assert outcomes(result, fault, workload) == {outcome}
 
 
 def test_one_unit_of_float32_is_admitted_in_bfloat16(result: Result) -> None:
     fault = "input weight_scale: one unit of the last place larger"
     whole = {key.dtype: outcome for (key, name), outcome in result.faults().items() if name == fault}
-    assert whole == {"float32": Outcome.KILLED, "bfloat16": Outcome.HARMLESS}
+    assert whole == {"float32": FaultOutcome.KILLED, "bfloat16": FaultOutcome.HARMLESS}
 
 
 def first_data_only(*args: Any, **options: Any) -> Judged:
@@ -133,7 +133,7 @@ WEAK: dict[str, tuple[Any, dict[tuple[Any, str], Any], set[str]]] = {
     "one set of data": (first_data_only, {}, {"the first result ever, kept", "the result before this one"}),
     "no zones": (
         judge,
-        {(Guarded, "broken"): lambda self: ""},
+        {(GuardedArray, "broken"): lambda self: ""},
         {"output q: one element too many", "output q: one element before the first"},
     ),
     "no NaN": (judge, {(Trial, "run_nonfinite"): lambda *_: None}, {"NaN and infinity not told", "NaN or infinity told one index late"}),
@@ -174,7 +174,7 @@ def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(installed: Installed,
 def test_a_look_at_the_first_data_agrees_with_the_whole_judgement(installed: Installed) -> None:
     """Faults are first judged on less; what that fails, the whole judgement fails."""
     there = at("ternary_quantize", {"n": 133, "block": 32}, dtype="int8")
-    bench = run._Bench(there, "unaligned", judge)
+    bench = run._FaultBench(there, "unaligned", judge)
     for plan in generic(there.op, there.key, there.axes):
         outputs = None if plan.outputs is None else tuple(plan.outputs(there, nth) for nth in (0, 1)).__getitem__
         brief = bench.judged(plan, outputs)
@@ -188,7 +188,7 @@ class TestConsequence:
         for layout in ("aligned", "unaligned"):
             there = at("activation_quantize", {"M": 3, "K": 7}, dtype="int8")
             made = there.right.__getitem__
-            assert of_runs(there, lambda: variant(there, Plan("none"), made), layout, 1) is Consequence.NONE  # noqa: B023
+            assert of_runs(there, lambda: variant(there, FaultPlan("none"), made), layout, 1) is Consequence.NONE  # noqa: B023
             assert of_outputs(there, made) is Consequence.NONE
 
     def test_each_fault_of_effect_is_seen(self) -> None:
@@ -222,28 +222,28 @@ class TestConsequence:
 KEY = KernelKey("cpu", "an_op", "none", "int8")
 
 
-def made_of(*planted: tuple[str, str, Outcome], **options: Any) -> Result:
+def made_of(*planted: tuple[str, str, FaultOutcome], **options: Any) -> Result:
     return Result("x", 0.98, [Planted(workload, KEY, fault, outcome) for workload, fault, outcome in planted], **options)
 
 
 def test_a_fault_that_no_workload_shows_is_not_caught() -> None:
-    found = made_of(("a", "f", Outcome.KILLED), ("a", "g", Outcome.EQUIVALENT), ("b", "g", Outcome.ADMITTED))
+    found = made_of(("a", "f", FaultOutcome.KILLED), ("a", "g", FaultOutcome.EQUIVALENT), ("b", "g", FaultOutcome.ADMITTED))
     assert found.share == 0.5
-    assert found.missed() == [Missed(KEY, "g", Outcome.ADMITTED, "")]
+    assert found.missed() == [Missed(KEY, "g", FaultOutcome.ADMITTED, "")]
 
 
 def test_what_survives_anywhere_is_told_though_it_is_killed_elsewhere() -> None:
-    found = made_of(("a", "f", Outcome.KILLED), ("b", "f", Outcome.SURVIVED))
+    found = made_of(("a", "f", FaultOutcome.KILLED), ("b", "f", FaultOutcome.SURVIVED))
     assert found.workloads()["an_op", "b"].share == 0
     assert found.share == 0.5
-    assert found.missed() == [Missed(KEY, "f", Outcome.SURVIVED, "b")]
+    assert found.missed() == [Missed(KEY, "f", FaultOutcome.SURVIVED, "b")]
 
 
 def test_harmless_excuses_no_survivor() -> None:
-    quiet = made_of(("a", "f", Outcome.EQUIVALENT), ("a", "g", Outcome.KILLED), harmless={(KEY, "f"): "why"})
+    quiet = made_of(("a", "f", FaultOutcome.EQUIVALENT), ("a", "g", FaultOutcome.KILLED), harmless={(KEY, "f"): "why"})
     assert quiet.passed
     assert not quiet.missed()
-    loud = made_of(("a", "f", Outcome.SURVIVED), ("a", "g", Outcome.KILLED), harmless={(KEY, "f"): "why"})
+    loud = made_of(("a", "f", FaultOutcome.SURVIVED), ("a", "g", FaultOutcome.KILLED), harmless={(KEY, "f"): "why"})
     assert not loud.passed
     assert loud.missed()
 

@@ -22,7 +22,7 @@ LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are wrong in case 1; 
 def printed(record: Record, monkeypatch: pytest.MonkeyPatch, width: int, *, every: bool = False) -> str:
     out = StringIO()
     console = Console(file=out, width=width, markup=False, emoji=False, highlight=False)
-    monkeypatch.setattr(cli, "_console", lambda stderr=False: console)
+    monkeypatch.setattr(cli, "console", lambda stderr=False: console)
     cli._tell(record, every=every)
     return out.getvalue()
 
@@ -60,7 +60,7 @@ def test_the_verdict_comes_first_and_details_where_there_is_room(monkeypatch: py
     assert "scalar" not in narrow
     assert "scalar" in wide
     assert "scalar" in printed(record, monkeypatch, 80, every=True)
-    assert "±0.5%" in narrow
+    assert re.search(r"±\d\.\d%", narrow)
 
 
 def test_an_op_and_format_is_one_line_where_names_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_a_probe_that_was_no_ceiling_gives_no_share(monkeypatch: pytest.MonkeyPa
     performance = run.performance.model_copy(update={name: lost(getattr(run.performance, name)) for name in ("cold", "hot")})
     told = printed(record_of([run.model_copy(update={"performance": performance})]), monkeypatch, 120)
     assert told.count("±") >= 4, "times are times"
-    assert not re.search(r"\d%  ? *\d", told.replace("±0.5%", ""))
+    assert not re.search(r"\d%  ? *\d", re.sub(r"±\d\.\d%", "", told))
 
 
 def test_doubts_and_causes_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:

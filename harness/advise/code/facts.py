@@ -32,7 +32,7 @@ _DIM = "{} x {} x {}"
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class LaunchedFunction:
     """A function that was launched, and how."""
 
     function: Function
@@ -70,12 +70,12 @@ def functions(evidence: Evidence) -> tuple[Function, ...]:
     return tuple(each for each in evidence.code.functions if threads.get(each.name, most) >= SMALL * most)
 
 
-def ran(evidence: Evidence) -> Iterator[Ran]:
+def ran(evidence: Evidence) -> Iterator[LaunchedFunction]:
     """Each launch with its function."""
     receipt = evidence.run.receipt
     known = {function.name: function for function in (evidence.code.functions if evidence.code is not None else ())}
     for launch in receipt.launched if receipt is not None else ():
-        yield Ran(known.get(launch.function, Function(name=launch.function, target="")), launch)
+        yield LaunchedFunction(known.get(launch.function, Function(name=launch.function, target="")), launch)
 
 
 def gpu(evidence: Evidence) -> Gpu | None:

@@ -1,4 +1,4 @@
-"""Rule 18: atomics in the epilogue."""
+"""Atomics in the epilogue."""
 
 from __future__ import annotations
 

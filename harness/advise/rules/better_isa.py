@@ -1,4 +1,4 @@
-"""Rule 22: the processor has a better instruction set than ran."""
+"""The processor has a better instruction set than ran."""
 
 from __future__ import annotations
 

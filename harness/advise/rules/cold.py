@@ -1,4 +1,4 @@
-"""Rule 21: cold calls wait for memory that a cache could have held."""
+"""Cold calls wait for memory that a cache could have held."""
 
 from __future__ import annotations
 

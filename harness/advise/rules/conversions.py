@@ -1,4 +1,4 @@
-"""Rule 17: conversions between integers and floats in a loop."""
+"""Conversions between integers and floats in a loop."""
 
 from __future__ import annotations
 

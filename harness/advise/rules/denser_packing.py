@@ -1,4 +1,4 @@
-"""Rule 3: where memory sets the time, fewer bits a weight."""
+"""Where memory sets the time, fewer bits a weight."""
 
 from __future__ import annotations
 

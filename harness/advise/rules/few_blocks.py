@@ -1,4 +1,4 @@
-"""Rule 7: fewer blocks than multiprocessors."""
+"""Fewer blocks than multiprocessors."""
 
 from __future__ import annotations
 

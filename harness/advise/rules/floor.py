@@ -1,4 +1,4 @@
-"""Rule 2: a time under the physical floor is an invalid result, not a fast one."""
+"""A time under the physical floor is an invalid result, not a fast one."""
 
 from __future__ import annotations
 

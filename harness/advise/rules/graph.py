@@ -1,4 +1,4 @@
-"""Rule 6: launches one by one take longer than in a graph."""
+"""Launches one by one take longer than in a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 8: a partial last wave of blocks."""
+"""A partial last wave of blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 4: far from every ceiling: latency or the issue of instructions sets the time."""
+"""Far from every ceiling: latency or the issue of instructions sets the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 5: launching takes a fifth of the time."""
+"""Launching takes a fifth of the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 12: an array in local memory."""
+"""An array in local memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 26: each pass of the loop waits for the one before."""
+"""Each pass of the loop waits for the one before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 10: few resident threads."""
+"""Few resident threads."""
 
 from __future__ import annotations
 

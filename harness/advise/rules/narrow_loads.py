@@ -1,4 +1,4 @@
-"""Rule 13: narrow loads."""
+"""Narrow loads."""
 
 from __future__ import annotations
 

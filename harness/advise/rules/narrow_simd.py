@@ -1,4 +1,4 @@
-"""Rule 23: scalar or narrow vector code."""
+"""Scalar or narrow vector code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 37: bank conflicts."""
+"""Bank conflicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 39: unfused floating-point operations."""
+"""Unfused floating-point operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 38: uneven multiprocessors or L2 slices."""
+"""Uneven multiprocessors or L2 slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 30: schedulers that do not issue."""
+"""Schedulers that do not issue."""
 
 from __future__ import annotations
 

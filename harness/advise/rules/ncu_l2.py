@@ -1,4 +1,4 @@
-"""Rule 36: excessive sectors in L2."""
+"""Excessive sectors in L2."""
 
 from __future__ import annotations
 

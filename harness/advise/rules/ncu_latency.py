@@ -1,4 +1,4 @@
-"""Rule 29: both speeds of light are low."""
+"""Both speeds of light are low."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 40: local memory in L2."""
+"""Local memory in L2."""
 
 from __future__ import annotations
 

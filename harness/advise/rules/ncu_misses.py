@@ -1,4 +1,4 @@
-"""Rule 35: memory is read again."""
+"""Memory is read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 33: achieved under theoretical occupancy."""
+"""Achieved under theoretical occupancy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 32: few warps fit."""
+"""Few warps fit."""
 
 from __future__ import annotations
 

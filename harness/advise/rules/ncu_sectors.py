@@ -1,4 +1,4 @@
-"""Rule 34: few bytes of each sector are used."""
+"""Few bytes of each sector are used."""
 
 from __future__ import annotations
 

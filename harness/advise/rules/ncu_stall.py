@@ -1,4 +1,4 @@
-"""Rule 31: one reason for most stalls."""
+"""One reason for most stalls."""
 
 from __future__ import annotations
 

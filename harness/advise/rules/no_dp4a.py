@@ -1,4 +1,4 @@
-"""Rule 14: integer products without dot-product instructions."""
+"""Integer products without dot-product instructions."""
 
 from __future__ import annotations
 

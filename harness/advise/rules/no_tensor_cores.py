@@ -1,4 +1,4 @@
-"""Rule 15: a matrix product without tensor cores."""
+"""A matrix product without tensor cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 1: a gain that the noise would hide is not promised."""
+"""A gain that the noise would hide is not promised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 28: each call touches fresh pages."""
+"""Each call touches fresh pages."""
 
 from __future__ import annotations
 

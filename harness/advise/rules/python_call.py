@@ -1,4 +1,4 @@
-"""Rule 27: Python and dispatch take a tenth of the time."""
+"""Python and dispatch take a tenth of the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 19: a larger shape is faster."""
+"""A larger shape is faster."""
 
 from __future__ import annotations
 

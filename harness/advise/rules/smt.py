@@ -1,4 +1,4 @@
-"""Rule 25: a second thread on a core makes it slower."""
+"""A second thread on a core makes it slower."""
 
 from __future__ import annotations
 

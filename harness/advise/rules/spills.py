@@ -1,4 +1,4 @@
-"""Rule 11: registers spilled to memory."""
+"""Registers spilled to memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 24: several threads bring little."""
+"""Several threads bring little."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 20: the way to the device and back takes longer than the kernel."""
+"""The way to the device and back takes longer than the kernel."""
 
 from __future__ import annotations
 

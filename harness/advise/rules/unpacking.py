@@ -1,4 +1,4 @@
-"""Rule 16: unpacking for each dot product."""
+"""Unpacking for each dot product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 9: blocks of no whole number of warps."""
+"""Blocks of no whole number of warps."""
 
 from __future__ import annotations
 

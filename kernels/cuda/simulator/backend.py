@@ -207,7 +207,7 @@ class SimulatorEvent:
 class SimulatorAllocation:
     """Device memory: host memory between gaps that no kernel may touch."""
 
-    def __init__(self, arena: Arena, pointer: int, nbytes: int) -> None:
+    def __init__(self, arena: SimulatedMemory, pointer: int, nbytes: int) -> None:
         self.pointer = pointer
         self.nbytes = nbytes
         self._give_back = finalize(self, arena.free, pointer)
@@ -218,7 +218,7 @@ class SimulatorAllocation:
         self._give_back()
 
 
-class Arena:
+class SimulatedMemory:
     """The device's memory. Addresses go round in an area that is larger, so that freed memory is not soon used again."""
 
     def __init__(self) -> None:
@@ -333,7 +333,7 @@ class SimulatorBackend:
             )
         return SimulatorFunction(kernel, self.info)
 
-    def arguments(self, function: backend.Function, args: Sequence[Any]) -> Arguments:
+    def arguments(self, function: backend.DeviceFunction, args: Sequence[Any]) -> Arguments:
         """Packed, and compared with the parameters of the source. Raises LaunchError where their number, kinds or sizes differ."""
         assert isinstance(function, SimulatorFunction)
         made = Arguments(args)
@@ -349,11 +349,11 @@ class SimulatorBackend:
                 )
         return made
 
-    def enqueue(self, function: backend.Function, grid: Dim, block: Dim, arguments: Any, shared: int, stream: backend.Stream) -> None:
+    def enqueue(self, function: backend.DeviceFunction, grid: Dim, block: Dim, arguments: Any, shared: int, stream: backend.Stream) -> None:
         """Run it now. Raises LaunchError, DeviceFaultError."""
         assert isinstance(function, SimulatorFunction)
         self._admit(function, grid, block, shared)
-        fault = toolchain.Fault()
+        fault = toolchain.FaultStruct()
         request = function.request(grid, block, arguments, shared, self.seed)
         with _LOCK:
             _runtime().tritmark_trace(self._trace is not None, _MOST_RECORDS)
@@ -379,7 +379,7 @@ class SimulatorBackend:
         if refusal:
             raise LaunchError(f"{function.name}: {refusal}", next_step="change the launch parameters")
 
-    def _told(self, function: SimulatorFunction, arguments: Arguments, fault: toolchain.Fault) -> str:
+    def _told(self, function: SimulatorFunction, arguments: Arguments, fault: toolchain.FaultStruct) -> str:
         said = f"simulated: {function.name}: {fault.text.decode()}"
         line = toolchain.source_line(function.module, fault.pc)
         near = self._arena.near(fault.address) if fault.address else None
@@ -469,8 +469,8 @@ def _runtime() -> Any:
 
 
 @cache
-def _arena() -> Arena:
-    return Arena()
+def _arena() -> SimulatedMemory:
+    return SimulatedMemory()
 
 
 def _records() -> npt.NDArray[Any]:

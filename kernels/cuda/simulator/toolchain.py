@@ -214,7 +214,7 @@ def source_line(built: Path, pc: int) -> str:
     return ", called at ".join(f"{Path(file).name}:{line}" for file, _, line in (place.rpartition(":") for place in places))
 
 
-class Fault(ctypes.Structure):
+class FaultStruct(ctypes.Structure):
     """As runtime.cpp has it."""
 
     _fields_ = (
