@@ -521,6 +521,7 @@ class Provider:
     `workloads` is the package whose TOML files are the named suites. `study` examines one weight matrix (see harness.weights).
     `templates` is the package with the kernels that `tritmark new` writes. `peers` are
     implementations of others to cross-validate with. `faults` are those that can be planted into the ops, imported when asked for.
+    `functions`: how the names begin of what its kernels launch on devices, now or in any version before; a receipt with others is doubted.
     """
 
     ops: tuple[Op, ...]
@@ -532,3 +533,4 @@ class Provider:
     templates: str = ""
     peers: tuple[Peer, ...] = ()
     faults: Callable[[], Sequence[Fault | Harmless | Decoding]] = tuple
+    functions: tuple[str, ...] = ()

@@ -18,14 +18,12 @@ import numpy as np
 
 from tritmark.harness.errors import RecordError
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
+from tritmark.harness.providers import load
 from tritmark.harness.record import HOST, Footing, Gpu, Ratio, Record, Run, Seal, Status, Timing, seal
 from tritmark.harness.report.groups import counted
 from tritmark.harness.spec import Receipt
 from tritmark.harness.store import read
 from tritmark.harness.validate.performance import TELLING
-
-FUNCTIONS = ("i2s_gpu_", "ternary_gpu_", "gemm_", "wmma_", "convert_gpu_")
-"""How the names of functions on a GPU begin."""
 
 SIMULATOR = "SIMULATOR"
 """What stands for the uuid of a simulated GPU."""
@@ -331,20 +329,21 @@ def _kernels(run: Run) -> Iterator[str]:
 
 def _receipts(record: Record, claims: Sequence[Run]) -> Iterator[str]:
     gpus = {gpu.uuid: gpu for gpu in record.machine.gpus}
+    functions = tuple(prefix for provider in load().providers.values() for prefix in provider.functions) if claims else ()
     if claims and record.schema_version < 2:
         yield "a Record of version 1 has no receipts of launches, so it can claim the host alone"
     for run in claims:
         if run.receipt is None:
             yield f"{run.id}: claims {run.device} without a receipt"
         else:
-            yield from (f"{run.id}: {fault}" for fault in _receipt(run.receipt, gpus, record))
+            yield from (f"{run.id}: {fault}" for fault in _receipt(run.receipt, gpus, record, functions))
     for layer in record.layers:
         device = layer.kernel.partition("/")[0]
         if device not in {"", HOST}:
             yield f"layer {layer.name}: claims {device}, and layers have no receipts"
 
 
-def _receipt(receipt: Receipt, gpus: dict[str, Gpu], record: Record) -> Iterator[str]:
+def _receipt(receipt: Receipt, gpus: dict[str, Gpu], record: Record, functions: tuple[str, ...]) -> Iterator[str]:
     """What is wrong with the proof that a device ran a kernel."""
     gpu = gpus.get(receipt.uuid)
     asked = record.environment.variables.get("TRITMARK_CUDA", "").strip().lower() == "simulator"
@@ -363,9 +362,9 @@ def _receipt(receipt: Receipt, gpus: dict[str, Gpu], record: Record) -> Iterator
         yield f"{receipt.uuid} is none of the GPUs of this machine: {', '.join(gpus) or 'it has none'}"
     elif gpu.faked:
         yield f"{gpu.name}: an environment variable for tests decided that it can be used"
-    strange = [name for name in receipt.functions if not name.startswith(FUNCTIONS) and not receipt.ran.endswith(f".{name}")]
+    strange = [name for name in receipt.functions if not name.startswith(functions) and not receipt.ran.endswith(f".{name}")]
     if strange or not receipt.functions:
-        yield f"it launched {', '.join(strange) or 'no function'}; functions of a GPU begin with {', '.join(FUNCTIONS)}"
+        yield f"it launched {', '.join(strange) or 'no function'}; functions of a GPU begin with {', '.join(functions)}"
     yield from (f"{name} stands in for a kernel" for name in (receipt.kernel, receipt.ran, *receipt.functions) if _STAND_IN.search(name))
     if receipt.launches < max(1, receipt.runs):
         yield f"{receipt.launches} launches for {receipt.runs} runs"

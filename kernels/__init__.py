@@ -55,6 +55,7 @@ PROVIDER = Provider(
     peers=PEERS,
     templates="tritmark.kernels.templates",
     faults=_faults,
+    functions=("i2s_gpu_", "ternary_gpu_", "gemm_", "wmma_", "convert_gpu_"),
 )
 """What tritmark's own kernels bring to the harness."""
 

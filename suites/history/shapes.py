@@ -15,7 +15,14 @@ VECTOR_OPS = (
 SIZES = (1 << 16, 1 << 21)
 """Values: as many as the caches keep, and more."""
 
-PRODUCT_OPS = ("ternary_matmul/tile64/int32", "ternary_matmul/tile64/float32", "ternary_matmul/tile64/bfloat16")
+PRODUCT_OPS = (
+    "ternary_matmul/tile64/int32",
+    "ternary_matmul/tile64/float32",
+    "ternary_matmul/tile64/bfloat16",
+    "ternary_matmul/i2_s_x86/int32",
+    "ternary_matmul/i2_s_x86/float32",
+    "ternary_matmul/i2_s_x86/bfloat16",
+)
 LAYERS = ("M=1 N=2560 K=6912", "M=32 N=2560 K=2560")
 """Of bitnet-b1.58-2B-4T: one token, and a batch."""
 
@@ -57,8 +64,8 @@ CUDA_PRODUCT = tuple(f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "
 PARAMETERS = ("op", "variant", "shape")
 
 SMALL_VECTOR = 100_003
-SMALL_PRODUCT = "M=3 N=130 K=257"
-"""Multiples of nothing: where kernels go wrong first, and where the reference is quick."""
+_SMALL_PRODUCT, _SMALL_BLOCKS = "M=3 N=130 K=257", "M=3 N=130 K=384"
+"""Multiples of nothing: where kernels go wrong first, and where the reference is quick. Rows of i2_s_x86 begin at blocks of 128."""
 
 
 def vector_shape(op: str, n: int) -> str:
@@ -69,3 +76,8 @@ def vector_shape(op: str, n: int) -> str:
     if name in {"pack_codes", "unpack_codes"}:
         return f"N={max(1, n // 2560)} K=2560"
     return f"n={n} block=128" if name == "ternary_quantize" else f"n={n}"
+
+
+def small_product(op: str) -> str:
+    """The axes of a small product."""
+    return _SMALL_BLOCKS if "/i2_s_x86/" in op else _SMALL_PRODUCT

@@ -60,7 +60,7 @@ class ExactnessOfMatmul:
     unit = "mismatching elements"
 
     def track_mismatches(self, op: str, variant: str) -> int:
-        return Bound(op, variant, shapes.SMALL_PRODUCT).mismatches()
+        return Bound(op, variant, shapes.small_product(op)).mismatches()
 
 
 class ExactnessOnCuda:
@@ -84,7 +84,7 @@ class ProductsOnCuda:
 
     @on_gpu
     def track_mismatches(self, op: str, variant: str) -> int:
-        return Bound(op, variant, shapes.SMALL_PRODUCT).mismatches()
+        return Bound(op, variant, shapes.small_product(op)).mismatches()
 
 
 class Weights:
