@@ -34,7 +34,7 @@ op = "i2s_quantize"
 shapes = [{ n = 65 }, { n = 3 }]
 [[workloads]]
 op = "ternary_matmul"
-axes = { M = 2, N = 5, K = 7 }
+axes = { M = 2, N = 5, K = 128 }
 dtypes = ["float32"]
 """
 
@@ -71,7 +71,7 @@ def tritmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 RUN = ("run", "--suite", "suite.toml")
-COUNT = 2 * len(KERNELS["i2s_quantize"]) + len(KERNELS["ternary_matmul"])
+COUNT = 2 * len(KERNELS["i2s_quantize"]) + len(KERNELS["ternary_matmul"]) + len(KERNELS["ternary_matmul_i2_s_x86"])
 """Its Runs."""
 SETS = ", ".join(isa.name for isa in KERNELS["i2s_quantize"])
 

@@ -233,6 +233,7 @@ def test_a_fallback_that_the_harness_ran_is_found(ran: Callable[..., Path], monk
     variants = tuple(posing(each) for each in PROVIDER.variants if each.key.device == "cpu" and each.name == "scalar")
     provider = replace(PROVIDER, devices=(replace(DEVICE, type="cuda"),), variants=variants)
     monkeypatch.setattr(providers, "load", lambda candidates=(): Installed({"builtin": provider}))
+    monkeypatch.delenv("TRITMARK_CUDA", raising=False)  # else the simulator would be what was asked for
     path = ran("--device", "cuda", "--in-process")  # no other process knows that provider
     (run,) = read(path).runs
     assert run.accuracy.status is Status.PASS
