@@ -14,19 +14,22 @@ cdef extern from "src/ternary_matmul/formats.h":
         size_t M
         size_t N
         size_t K
+        int32_t *act_sums
         float weight_scale
         int32_t kind
     ctypedef struct tm_matmul_format:
         const char *name
         const tm_entry *kernels
         size_t (*bytes)(size_t N, size_t K) noexcept nogil
+        size_t group
     const tm_matmul_format tm_matmul_formats[]
 
 
 cdef class TernaryMatmul(NativeCall):
     """out (M, N) from activations int8 (M, K), rows contiguous but maybe apart, and `weights`, an (N, K) matrix in the bytes of `format`.
 
-    `out` is int32, float32, or bfloat16 seen as uint16, and contiguous; `act_scale` float32 (M,) is not looked at for int32.
+    `out` is int32, float32, or bfloat16 seen as uint16, and contiguous; `act_scale` float32 (M,) is not looked at for int32, which formats
+    with a scale for each group do not have.
     """
 
     cdef tm_ternary_matmul_args args
@@ -39,6 +42,7 @@ cdef class TernaryMatmul(NativeCall):
         cdef int32_t[:, ::1] out_int32
         cdef float[:, ::1] out_float32
         cdef uint16_t[:, ::1] out_bfloat16
+        cdef uint8_t[::1] room
         cdef bytes name = format.encode()
         cdef const tm_matmul_format *known = tm_matmul_formats
         cdef size_t needed
@@ -53,6 +57,13 @@ cdef class TernaryMatmul(NativeCall):
             raise ValueError(
                 f"{weights.shape[0]} bytes of {format}, output {out.shape}, {act_scale.shape[0]} scales for M, N, K = {M, N, K}"
             )
+        sums = None
+        if known.group:
+            if out.dtype.kind == "i":
+                raise ValueError(f"{format} has a scale for each group, so there are no int32 sums of its rows")
+            sums = bytearray(4 * M * (K // known.group))
+            room = sums
+            self.args.act_sums = <int32_t *>&room[0]
         if out.dtype.kind == "i":
             out_int32 = out
             self.args.kind = TM_OUT_INT32
@@ -71,4 +82,4 @@ cdef class TernaryMatmul(NativeCall):
         self.args.act_scale = &act_scale[0]
         self.args.weight_scale = weight_scale
         self.args.M, self.args.N, self.args.K = M, N, K
-        self.bind(known.kernels, isa, &self.args, threads, (activations, weights, act_scale, out))
+        self.bind(known.kernels, isa, &self.args, threads, (activations, weights, act_scale, out, sums))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tritmark.harness.errors import RegistrationError, UsageError
+from tritmark.harness.nearest import nearest
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import KernelKey, Op, Peer, Provider, Variant
 
 if TYPE_CHECKING:
-    from tritmark.harness.candidate import Candidate
     from tritmark.harness.suite import Known, Suite
 
 _OWN = "tritmark"
@@ -39,6 +39,20 @@ class Problem:
 
     def __str__(self) -> str:
         return f"entry point {self.name!r} of {self.group} ({self.value}) is left out: {self.error}"
+
+
+class Candidate(Protocol):
+    """A user's kernel that no installed package brings. Pickled to the process in which it runs."""
+
+    def variants(self, installed: Installed) -> Sequence[Variant]:
+        """Its variants, for ops and devices that are installed. Raises UsageError for a file that cannot be taken."""
+
+
+class PeerLibrary(Protocol):
+    """A library whose functions a user names as peers. Pickled to the process in which they run."""
+
+    def peers(self, installed: Installed) -> Sequence[Peer]:
+        """Its peers, for ops that are installed. Raises UsageError for a description that cannot be obeyed."""
 
 
 class Installed:
@@ -69,7 +83,7 @@ class Installed:
         )
         self.added: set[str] = set()
         """Ids of variants that no provider brings."""
-        self.peers: tuple[Peer, ...] = tuple(peer for provider in everything for peer in provider.peers)
+        self.peers: tuple[Peer, ...] = tuple(self._peer(peer) for provider in everything for peer in provider.peers)
         self.problems: tuple[Problem, ...] = ()
         """What other packages bring and could not be taken."""
         for variant in self.registry.variants:
@@ -88,10 +102,15 @@ class Installed:
 
     def _belongs(self, variant: Variant) -> None:
         if variant.key.op not in self.ops:
-            raise RegistrationError(f"{variant.id}: no provider brings the op {variant.key.op!r}; there are: {', '.join(self.ops)}")
+            raise RegistrationError(f"{variant.id}: no provider brings the op {variant.key.op!r}; {nearest(variant.key.op, self.ops)}")
         if variant.key.device not in self.registry.devices:
-            there = ", ".join(self.registry.devices)
-            raise RegistrationError(f"{variant.id}: no provider brings the device {variant.key.device!r}; there are: {there}")
+            offer = nearest(variant.key.device, self.registry.devices)
+            raise RegistrationError(f"{variant.id}: no provider brings the device {variant.key.device!r}; {offer}")
+
+    def _peer(self, peer: Peer) -> Peer:
+        """With the formats of other packages that it takes."""
+        taken = {name for name, format in self.formats.items() if peer.takes(format)}
+        return replace(peer, formats=peer.formats | taken) if taken else peer
 
     def keys(self, op: str) -> list[KernelKey]:
         """Every key for which a variant of the op exists, in the order of registration."""
@@ -140,8 +159,6 @@ class Installed:
 
     def suite_file(self, name: str) -> Path:
         """Where the suite of that name is, or that file. Raises UsageError where there is none."""
-        from tritmark.harness.suite import nearest
-
         if name.endswith(".toml"):
             return Path(name)
         named = self.suites()
@@ -198,8 +215,7 @@ def installed() -> Installed:
 
 def _points(group: str) -> list[EntryPoint]:
     """The entry points of a group, those of tritmark itself first. A source tree beside the installed package shows the same one twice."""
-    own = [point for point in entry_points(group=group) if point.dist is not None and point.dist.name == _OWN]
-    return list(dict.fromkeys([*own, *entry_points(group=group)]))
+    return list(dict.fromkeys(sorted(entry_points(group=group), key=lambda point: point.dist is None or point.dist.name != _OWN)))
 
 
 def _problem(point: EntryPoint, error: BaseException) -> Problem:

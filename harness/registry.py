@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from threading import Lock
 
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError
+from tritmark.harness.nearest import misspelt, nearest
 from tritmark.harness.spec import Axes, Device, KernelKey, Tier, Variant
 
 _JUDGED = "it is under judgement, and taken only by its name"
@@ -83,6 +84,13 @@ class Registry:
         features = device.features()
         return [(variant, _refusal(variant, device, features, axes)) for variant in variants]
 
+    def device(self, type: str, request: str) -> Device:
+        """The device of that type. Raises NoCompatibleKernelError for `request`, with the nearest, where there is none."""
+        if type not in self._devices:
+            why = f"unknown device type; {nearest(type, self._devices)}"
+            raise NoCompatibleKernelError(request=request, candidates=[(type, why)])
+        return self._devices[type]
+
     def has_kernel_for(self, device: str, op: str, format: str, dtype: str, axes: Axes | None = None) -> bool:
         """Whether some variant runs on this machine for that key and, where given, those axes."""
         return any(refusal is None for _, refusal in self.candidates(KernelKey(device, op, format, dtype), axes))
@@ -93,12 +101,10 @@ class Registry:
         Where the environment forces a step of the device's ladder that the key has no variant for, the best one below that fits the
         machine is taken, if the machine has what the forced step needs.
 
-        Raises NoCompatibleKernelError, which lists every variant of the key and why it was refused.
+        Raises NoCompatibleKernelError, which lists every variant of the key and why it was refused, and names what is nearest to a device
+        or a name that does not exist.
         """
-        device = self._devices.get(key.device)
-        if device is None:
-            known = ", ".join(self._devices) or "none"
-            raise NoCompatibleKernelError(request=str(key), candidates=[(key.device, f"unknown device type; known: {known}")])
+        device = self.device(key.device, str(key))
         found = [
             (variant, refusal if variant.tier is not Tier.CANDIDATE or variant.name == name else refusal or _JUDGED)
             for variant, refusal in self.candidates(key, axes)
@@ -111,7 +117,11 @@ class Registry:
         fitting = [variant for variant, refusal in found if refusal is None]
         if not fitting:
             shape = ", ".join(f"{axis}={size}" for axis, size in axes.items())
-            request = f"{key} with {shape}" + (f", variant {forced!r}" if forced else "")
+            request = f"{key} with {shape}"
+            if forced is not None:
+                # What the environment names does exist, if not for this key.
+                asked = repr(forced) if name is None else misspelt(name, [variant.name for variant, _ in found])
+                request += f", variant {asked}"
             raise NoCompatibleKernelError(request=request, candidates=[(v.name, refusal or "") for v, refusal in found])
         return max(fitting, key=lambda variant: variant.precedence)
 

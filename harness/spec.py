@@ -26,7 +26,7 @@ class Family(StrEnum):
     EXACT = "exact"
     """The same bits."""
     ROUNDED = "rounded"
-    """Within 1 ulp of the exact value rounded to the output's dtype."""
+    """Within 1 ulp of the exact value rounded to the output's dtype; or as BOUNDED where the reference gives a `NAME.bound`."""
     BOUNDED = "bounded"
     """Within the error bound that the reference computes beforehand and returns as `NAME.bound`."""
 
@@ -190,7 +190,10 @@ class Launch(Protocol):
 
     @property
     def pointer(self) -> int | None:
-        """Address of the native call for the device's clock, or None where only Python can call it."""
+        """Address of the native call for the device's clock, or None where only Python can call it.
+
+        On the host two pointers lie there, which stay as long as the launch: `int (*function)(void *)`, and the argument to call it with.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +282,8 @@ class MultipleOf:
         return f"{self.axis} = {axes[self.axis]} is no multiple of {self.factor}" if axes[self.axis] % self.factor else None
 
 
-def _no_workspace(axes: Axes) -> int:
+def no_workspace(axes: Axes) -> int:
+    """That of a variant that needs none."""
     return 0
 
 
@@ -309,7 +313,7 @@ class Variant:
     features: frozenset[str] = frozenset()
     constraints: tuple[Constraint, ...] = ()
     alignment: int = 1
-    workspace: Callable[[Axes], int] = _no_workspace
+    workspace: Callable[[Axes], int] = no_workspace
     dense: frozenset[str] = frozenset()
     reports_nonfinite: bool = True
     code_hash: str = ""
@@ -335,6 +339,10 @@ class Variant:
 
 def _admits_all(axes: Axes) -> str | None:
     return None
+
+
+def _takes_none(format: Any) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,13 +371,15 @@ class Peer:
     outputs: tuple[str, ...]
     refusal: Callable[[Axes], str | None] = _admits_all
     bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
+    takes: Callable[[Any], bool] = _takes_none
+    """Which formats (not their names) it is compared with beyond these, whatever package brings them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Mutant:
     """A wrong way to compute an op's outputs: planted into a candidate, it has to be failed (see harness.selftest).
 
-    `compute(inputs, axes, key)` takes logical inputs and gives outputs, as `Op.reference` does. `only(key)`: for which keys it is a fault.
+    `compute(inputs, axes, key)` takes logical inputs and gives outputs, as `Op.reference` does. `only(key)`: for which keys it is a mutant.
     `drawn`: it shows on few values, and so is left to cases that are drawn; a suite's own data need not show it.
     """
 
@@ -381,11 +391,11 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Harmless:
-    """A fault that any op can have and that is none for this one, by its contract. `fault` is a glob over names of faults."""
+class EquivalentMutants:
+    """A mutant that any op can have and that is none for this one, by its contract. `mutant` is a glob over names of mutants."""
 
     op: str
-    fault: str
+    mutant: str
     reason: str
     only: Callable[[KernelKey], bool] = lambda key: True
     """For which keys that holds."""
@@ -393,8 +403,8 @@ class Harmless:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """The reverse of `Op.encode`, for faults that are drawn into kernels: `decode(inputs, axes, key)` gives logical inputs of what a kernel
-    takes. An op whose `encode` changes nothing needs none.
+    """The reverse of `Op.encode`, for drawn mutants: `decode(inputs, axes, key)` gives logical inputs of what a kernel takes. An op
+    whose `encode` changes nothing needs none.
     """
 
     op: str
@@ -412,7 +422,8 @@ class Memory(Protocol):
         """Bytes that can still be allocated."""
 
     def allocate(self, nbytes: int) -> Any:
-        """A flat uint8 array of undefined content, aligned to at least 256 bytes; its memory goes back when the last view of it is gone."""
+        """A flat uint8 array of undefined content, aligned to at least 256 bytes; its memory goes back when the last view of it is gone.
+        On a device it is no NumPy array."""
 
     def view(self, buffer: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None) -> Any:
         """An array within `buffer`, from byte `offset`; C-contiguous unless `strides` (bytes) are given."""
@@ -426,6 +437,36 @@ class Memory(Protocol):
     def watch(self) -> Any:
         """A context manager whose `peak` tells, once it was left, the most bytes that were allocated within it beyond what was before, and
         whose `held` tells within it what is allocated beyond that now; None where that is not counted."""
+
+
+class Pipelined(Protocol):
+    """What DeviceTransfers.pipelined did."""
+
+    @property
+    def launches(self) -> Sequence[Launch]:
+        """Those that ran, each perhaps for many chunks."""
+
+    @property
+    def bad(self) -> int:
+        """As Launch.bad, over all chunks."""
+
+
+class DeviceTransfers(Protocol):
+    """How the public functions bring NumPy arrays to a device's own memory and results back."""
+
+    def ensure(self, what: str, sizes: Sequence[int]) -> None:
+        """Before work, which allocates nothing: raise InsufficientMemoryError, which names `what`, where arrays of so many bytes each do
+        not all fit."""
+
+    def upload(self, values: Any) -> Any:
+        """A C-contiguous copy of a NumPy array, of any strides, on the device; complete on return."""
+
+    def download(self, array: Any, into: Any) -> Any:
+        """Copy an array of the device into a NumPy array of its shape and dtype, and of any strides, which is returned."""
+
+    def pipelined(self, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes) -> Pipelined | None:
+        """Run a variant over NumPy arrays in chunks, one computed while others are copied; None, and nothing was done, where that is not
+        worth it."""
 
 
 class Clock(Protocol):
@@ -455,35 +496,40 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A kind of device that variants run on: what it can do, how it is timed, what its ceilings are.
+    """A kind of device that variants run on: what it can do, how arrays get there, how it is timed, what its ceilings are, and how it
+    proves what ran.
 
-    `ceilings` has probes named "read" and "write" (bytes/s) and "compute" (operations/s), and may have more. Several may share a name:
-    the fastest for a footprint and number of threads is the ceiling. `forced()` names the only variant that automatic selection may take,
-    or None. `ladder()` has the names of variants that stand for steps of the hardware, such as instruction sets, in rising order with the
-    features that each needs: where an op has no variant for the step that is forced, its best one below is taken.
-    `code_hash(variant id)` is the SHA-256 of the compiled code that holds the variant, `compiler()` what it was compiled with;
-    both "" where the device cannot tell. `missing()` says why the device cannot be used here and what to do about it, or None.
-    `simulated()`: a simulator stands in for it, so nothing on it has a speed. `plain_clock()` times launches handed over one by one
-    where `clock()` has them in a graph (and says so by `recorded`, if it does not always), None where there are no graphs. `memory()` is
-    the device's own memory, None where kernels work on the host's. `proof(launch)` is what the launcher collected, None where the launch
-    tells all there is. `adopt(manifest)` makes variants of a user's file that only this device understands (see harness.candidate), None
-    where it takes no files.
+    `clock()` times launches; without one, None, nothing on the device is timed. `ceilings` has probes named "read" and "write" (bytes/s)
+    and "compute" (operations/s), and may have more. Several may share a name: the fastest for a footprint and number of threads is the
+    ceiling. `forced()` names the only variant that automatic selection may take, or None. `ladder()` has the names of variants that stand
+    for steps of the hardware, such as instruction sets, in rising order with the features that each needs: where an op has no variant for
+    the step that is forced, its best one below is taken. `code_hash(variant id)` is the SHA-256 of the compiled code that holds the
+    variant, `compiler()` what it was compiled with; both "" where the device cannot tell. `missing()` says why the device cannot be used
+    here and what to do about it, or None. `simulated()`: a simulator stands in for it, so nothing on it has a speed. `plain_clock()` times
+    launches handed over one by one where `clock()` has them in a graph (and says so by `recorded`, if it does not always), None where there
+    are no graphs. `memory()` is the device's own memory, None where kernels work on the host's. `transfers()` is how the public functions
+    copy arrays there and back, None where they take `memory()` alone for it. `proof(launch)` is what the launcher collected, None where the
+    launch tells all there is. `units()` names each unit of this kind in the machine, as a proof has it in `uuid`; () where these are the
+    GPUs that the driver tells of, and for the host. `adopt(manifest)` makes variants of a user's file that only this device understands
+    (see harness.candidate), None where it takes no files.
     """
 
     type: str
     summary: str
     features: Callable[[], frozenset[str]]
-    clock: Callable[[], Clock]
-    ceilings: Callable[[], Mapping[str, Ceiling]]
     cores: Callable[[], int]
+    clock: Callable[[], Clock] | None = None
+    ceilings: Callable[[], Mapping[str, Ceiling]] = dict
     forced: Callable[[], str | None] = lambda: None
     code_hash: Callable[[str], str] = lambda variant_id: ""
     compiler: Callable[[], str] = lambda: ""
     missing: Callable[[], str | None] = lambda: None
     simulated: Callable[[], bool] = lambda: False
     memory: Callable[[], Memory] | None = None
+    transfers: Callable[[], DeviceTransfers] | None = None
     plain_clock: Callable[[], Clock] | None = None
     proof: Callable[[Launch], Proof | None] = lambda launch: None
+    units: Callable[[], Sequence[str]] = tuple
     adopt: Callable[[Any], Sequence[Variant]] | None = None
     ladder: Callable[[], Mapping[str, frozenset[str]]] = dict
 
@@ -518,9 +564,9 @@ class Workload:
 class Provider:
     """What a package brings to the harness through the entry-point group `tritmark.providers`.
 
-    `workloads` is the package whose TOML files are the named suites. `study` examines one weight matrix (see harness.weights).
+    `workloads` is the package whose TOML files are the named suites. `evaluate_matrix` examines one weight matrix (see harness.weights).
     `templates` is the package with the kernels that `tritmark new` writes. `peers` are
-    implementations of others to cross-validate with. `faults` are those that can be planted into the ops, imported when asked for.
+    implementations of others to cross-validate with. `mutants` are those that can be planted into the ops, imported when asked for.
     `functions`: how the names begin of what its kernels launch on devices, now or in any version before; a receipt with others is doubted.
     """
 
@@ -529,8 +575,8 @@ class Provider:
     devices: tuple[Device, ...]
     formats: Mapping[str, Any] = field(default_factory=dict)
     workloads: str = ""
-    study: Callable[..., Any] | None = None
+    evaluate_matrix: Callable[..., Any] | None = None
     templates: str = ""
     peers: tuple[Peer, ...] = ()
-    faults: Callable[[], Sequence[Fault | Harmless | Decoding]] = tuple
+    mutants: Callable[[], Sequence[Mutant | EquivalentMutants | Decoding]] = tuple
     functions: tuple[str, ...] = ()

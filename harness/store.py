@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tritmark.harness.errors import RecordError, UsageError
-from tritmark.harness.record import DIMENSIONS, SCHEMA_VERSION, Environment, Layer, Machine, Record, Run, sealed
+from tritmark.harness.record import DIMENSIONS, SCHEMA_VERSION, Environment, Layer, Machine, Record, Run, with_digest
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _WRITER = re.compile(r"\.([0-9]+)\.[0-9a-f]{8}\.tmp$")
@@ -237,7 +237,7 @@ class Partial:
         path = self.store.path(record.id)
         if path.exists():
             raise UsageError(f"{path}: exists already, and Records are never written twice")
-        write_atomically(path, sealed(record))
+        write_atomically(path, with_digest(record))
         shutil.rmtree(self.folder, ignore_errors=True)
         return path
 

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from itertools import product
@@ -39,6 +38,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import Op, Workload
 
 Size = Annotated[int, Field(ge=1, strict=True)]
@@ -163,14 +163,6 @@ def read_suite(path: Path, name: str, known: Known) -> Suite:
             if key not in merged or (item.workload.measure and not merged[key].workload.measure):
                 merged[key] = item
     return Suite(name, suite.title, digest.hexdigest(), tuple(merged.values()))
-
-
-def nearest(name: str, legal: Iterable[str]) -> str:
-    """What to offer for a name that does not exist: the nearest that does, and all of them."""
-    names = list(legal)
-    close = get_close_matches(name, names, n=1, cutoff=0.5)
-    every = ", ".join(names) or "none"
-    return (f"did you mean {close[0]!r}? " if close else "") + f"legal: {every}"
 
 
 def _text(path: Path) -> str:

@@ -19,10 +19,10 @@ import numpy as np
 from tritmark.harness.errors import RecordError
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
 from tritmark.harness.providers import load
-from tritmark.harness.record import HOST, Footing, Gpu, Ratio, Record, Run, Seal, Status, Timing, seal
-from tritmark.harness.report.groups import counted
+from tritmark.harness.record import HOST, FileDigest, Footing, Gpu, Ratio, Record, Run, Status, Timing, read_digest
 from tritmark.harness.spec import Receipt
 from tritmark.harness.store import read
+from tritmark.harness.text.groups import counted
 from tritmark.harness.validate.performance import TELLING
 
 SIMULATOR = "SIMULATOR"
@@ -88,12 +88,12 @@ def verify(path: Path, *, allow_simulated: bool = False) -> Verification:
         raise RecordError(path=str(path), found=error.strerror or str(error), legal="a file that can be read") from error
     except RecordError as error:
         data = data or _bytes(path)
-        found = seal(data)
-        if found is None or found.whole:
+        found = read_digest(data)
+        if found is None or found.unchanged:
             raise
         return Verification("", (_digest(found, 0), RecordCheck("contents", "", (f"it was a Record: {error.found}",))))
     return Verification(
-        record.id, (_digest(seal(data), record.schema_version, record.digest), *check(record, allow_simulated=allow_simulated))
+        record.id, (_digest(read_digest(data), record.schema_version, record.digest), *check(record, allow_simulated=allow_simulated))
     )
 
 
@@ -122,10 +122,10 @@ def _bytes(path: Path) -> bytes:
         return b""
 
 
-def _digest(found: Seal | None, version: int, digest: str = "") -> RecordCheck:
+def _digest(found: FileDigest | None, version: int, digest: str = "") -> RecordCheck:
     if found is not None:
         fault = f"the file was changed after it was written: it says {found.claimed}, and has {found.found}"
-        return RecordCheck("digest", f"{found.found} is that of the file", () if found.whole else (fault,))
+        return RecordCheck("digest", f"{found.found} is that of the file", () if found.unchanged else (fault,))
     if version == 1 and not digest:
         return RecordCheck("digest", "no digest, written before version 2", note=True)
     return RecordCheck("digest", "", ("the file does not end with one, and version 2 writes one",))
@@ -328,7 +328,7 @@ def _kernels(run: Run) -> Iterator[str]:
 
 
 def _receipts(record: Record, claims: Sequence[Run]) -> Iterator[str]:
-    gpus = {gpu.uuid: gpu for gpu in record.machine.gpus}
+    units = {lane.device: lane.units for lane in record.lanes}
     functions = tuple(prefix for provider in load().providers.values() for prefix in provider.functions) if claims else ()
     if claims and record.schema_version < 2:
         yield "a Record of version 1 has no receipts of launches, so it can claim the host alone"
@@ -336,24 +336,35 @@ def _receipts(record: Record, claims: Sequence[Run]) -> Iterator[str]:
         if run.receipt is None:
             yield f"{run.id}: claims {run.device} without a receipt"
         else:
-            yield from (f"{run.id}: {fault}" for fault in _receipt(run.receipt, gpus, record, functions))
+            there = units.get(run.device, ())
+            wrong = _unit(run.receipt, run.device, there) if there else _gpu(run.receipt, record)
+            yield from (f"{run.id}: {fault}" for fault in (*wrong, *_receipt(run.receipt, run.device, functions)))
     for layer in record.layers:
         device = layer.kernel.partition("/")[0]
         if device not in {"", HOST}:
             yield f"layer {layer.name}: claims {device}, and layers have no receipts"
 
 
-def _receipt(receipt: Receipt, gpus: dict[str, Gpu], record: Record, functions: tuple[str, ...]) -> Iterator[str]:
-    """What is wrong with the proof that a device ran a kernel."""
+def _unit(receipt: Receipt, device: str, units: tuple[str, ...]) -> Iterator[str]:
+    """What is wrong with where a kernel ran, on a device that names its units itself."""
+    if receipt.simulated or receipt.uuid == SIMULATOR:
+        yield from _posing(receipt)
+    elif receipt.uuid not in units:
+        yield f"{receipt.uuid or 'nothing'!r} is none of the units of {device} in this machine: {', '.join(units)}"
+
+
+def _posing(receipt: Receipt) -> Iterator[str]:
+    if not (receipt.simulated and receipt.uuid == SIMULATOR):
+        yield f"uuid {receipt.uuid or 'none'}, and simulated is {receipt.simulated}: one of them is wrong"
+
+
+def _gpu(receipt: Receipt, record: Record) -> Iterator[str]:
+    """What is wrong with where a kernel ran, on a device whose units are the machine's GPUs."""
+    gpus = {gpu.uuid: gpu for gpu in record.machine.gpus}
     gpu = gpus.get(receipt.uuid)
     asked = record.environment.variables.get("TRITMARK_CUDA", "").strip().lower() == "simulator"
-    if not receipt.native:
-        yield "no kernel ran: dequantized computation took its place"
-    if receipt.kernel.startswith(f"{HOST}/"):
-        yield f"{receipt.kernel} is a kernel of the host"
     if receipt.simulated or receipt.uuid == SIMULATOR:
-        if not (receipt.simulated and receipt.uuid == SIMULATOR):
-            yield f"uuid {receipt.uuid or 'none'}, and simulated is {receipt.simulated}: one of them is wrong"
+        yield from _posing(receipt)
     elif asked:
         yield "it claims a real device, and TRITMARK_CUDA asked for the simulator"
     elif not _UUID.fullmatch(receipt.uuid):
@@ -362,9 +373,17 @@ def _receipt(receipt: Receipt, gpus: dict[str, Gpu], record: Record, functions: 
         yield f"{receipt.uuid} is none of the GPUs of this machine: {', '.join(gpus) or 'it has none'}"
     elif gpu.faked:
         yield f"{gpu.name}: an environment variable for tests decided that it can be used"
+
+
+def _receipt(receipt: Receipt, device: str, functions: tuple[str, ...]) -> Iterator[str]:
+    """What is wrong with the proof that a device ran a kernel."""
+    if not receipt.native:
+        yield "no kernel ran: dequantized computation took its place"
+    if receipt.kernel.startswith(f"{HOST}/"):
+        yield f"{receipt.kernel} is a kernel of the host"
     strange = [name for name in receipt.functions if not name.startswith(functions) and not receipt.ran.endswith(f".{name}")]
     if strange or not receipt.functions:
-        yield f"it launched {', '.join(strange) or 'no function'}; functions of a GPU begin with {', '.join(functions)}"
+        yield f"it launched {', '.join(strange) or 'no function'}; functions of {device} begin with {', '.join(functions)}"
     yield from (f"{name} stands in for a kernel" for name in (receipt.kernel, receipt.ran, *receipt.functions) if _STAND_IN.search(name))
     if receipt.launches < max(1, receipt.runs):
         yield f"{receipt.launches} launches for {receipt.runs} runs"
@@ -401,8 +420,9 @@ def _speeds(record: Record, claims: Sequence[Run]) -> Iterator[str]:
     gpus = {gpu.uuid: gpu for gpu in record.machine.gpus}
     yield from _each((run for run in record.runs if run.performance.status is Status.PASS), _outrun)
     peaks = [gpu.peak_bandwidth for gpu in gpus.values() if gpu.peak_bandwidth]
+    others = {HOST, *(lane.device for lane in record.lanes if lane.units)}
     for each in record.machine.ceilings:
-        if each.device != HOST and each.level == "memory" and each.unit == "bytes/s" and peaks and each.rate > max(peaks):
+        if each.device not in others and each.level == "memory" and each.unit == "bytes/s" and peaks and each.rate > max(peaks):
             yield f"ceiling {each.device} {each.name}: {each.rate:.4g} bytes/s, and the memory's clock and width allow {max(peaks):.4g}"
     for run in claims:
         gpu = gpus.get(run.receipt.uuid) if run.receipt else None

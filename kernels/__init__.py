@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tritmark.harness.spec import Decoding, Fault, Harmless, Op, Provider
+from tritmark.harness.spec import Decoding, EquivalentMutants, Mutant, Op, Provider
 from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
@@ -33,16 +33,16 @@ OPS: tuple[Op, ...] = tuple(op for spec in modules("spec") for op in ((spec.OP,)
 """Every op, in the order in which reports show them."""
 
 
-def _study(*args: Any, **kwargs: Any) -> Any:
-    from tritmark.kernels.study import study
+def _evaluate_matrix(*args: Any, **kwargs: Any) -> Any:
+    from tritmark.kernels.evaluate_matrix import evaluate_matrix
 
-    return study(*args, **kwargs)
+    return evaluate_matrix(*args, **kwargs)
 
 
-def _faults() -> Sequence[Fault | Harmless | Decoding]:
-    from tritmark.kernels.faults import FAULTS
+def _mutants() -> Sequence[Mutant | EquivalentMutants | Decoding]:
+    from tritmark.kernels.mutants import MUTANTS
 
-    return FAULTS
+    return MUTANTS
 
 
 PROVIDER = Provider(
@@ -51,10 +51,10 @@ PROVIDER = Provider(
     devices=(cpu.DEVICE, CUDA),
     formats=BUILT_IN,
     workloads="tritmark.workloads",
-    study=_study,
+    evaluate_matrix=_evaluate_matrix,
     peers=PEERS,
     templates="tritmark.kernels.templates",
-    faults=_faults,
+    mutants=_mutants,
     functions=("i2s_gpu_", "ternary_gpu_", "gemm_", "wmma_", "convert_gpu_"),
 )
 """What tritmark's own kernels bring to the harness."""

@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.spec import Arrays, Axes, Ceiling, Clock, CodeFile, Constraint, Device, KernelKey, Launch, Tier, Variant
+from tritmark.harness.nearest import nearest
+from tritmark.harness.spec import Arrays, Axes, Ceiling, Clock, CodeFile, Constraint, Device, KernelKey, Launch, Tier, Variant, no_workspace
 
 FORCE = "TRITMARK_FORCE_ISA"
 
@@ -54,15 +55,25 @@ def best(op: str) -> str:
     return [isa.name for isa in KERNELS[op] if isa.features <= features()][-1]
 
 
+_OWN: set[str] = set()
+"""Ids of this package's variants: another's may have the name of an instruction set too."""
+
 Bind = Callable[[str, Arrays, Arrays, Axes, int], Launch]
 
 
 def variants(
-    op: str, format: str, dtype: str, bind: Bind, constraints: tuple[Constraint, ...] = (), *, table: str | None = None
+    op: str,
+    format: str,
+    dtype: str,
+    bind: Bind,
+    constraints: tuple[Constraint, ...] = (),
+    *,
+    table: str | None = None,
+    workspace: Callable[[Axes], int] = no_workspace,
 ) -> tuple[Variant, ...]:
     """One Variant for each instruction set that a native op has a kernel for; `bind` takes the instruction set's name first. `table` is the
-    name of the kernels in isas.h, where that is not the op's."""
-    return tuple(
+    name of the kernels in isas.h, where that is not the op's; `workspace` is a Variant's."""
+    made = tuple(
         Variant(
             key=KernelKey("cpu", op, format, dtype),
             name=isa.name,
@@ -71,11 +82,14 @@ def variants(
             summary=isa.summary,
             features=isa.features,
             constraints=constraints,
+            workspace=workspace,
             bind=partial(bind, isa.name),
             code=partial(_code, op, table or op, isa.name),
         )
         for isa in KERNELS[table or op]
     )
+    _OWN.update(variant.id for variant in made)
+    return made
 
 
 def _code(op: str, table: str, isa: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
@@ -102,7 +116,7 @@ def forced() -> str | None:
     if not isa:
         return None
     if isa not in ISAS:
-        raise UsageError(f"{FORCE} is {isa!r}; legal: {', '.join(ISAS)}")
+        raise UsageError(f"{FORCE} is {isa!r}; {nearest(isa, ISAS)}")
     return isa
 
 
@@ -123,7 +137,7 @@ def l2_bytes() -> int:
 @cache
 def code_hash(variant_id: str) -> str:
     """SHA-256 of the extension module that holds the variant's code; "" for a variant that is none of this package's."""
-    if variant_id.rpartition("/")[2] not in ISAS:
+    if variant_id not in _OWN:
         return ""
     import hashlib
     from pathlib import Path
@@ -137,10 +151,11 @@ def _clock() -> Clock:
     return clock
 
 
+@cache
 def _ceilings() -> Mapping[str, Ceiling]:
-    from tritmark.kernels.ceilings import CEILINGS
+    from tritmark.kernels.ceilings import ceilings
 
-    return CEILINGS
+    return ceilings(native("ceilings"), best("probe"))
 
 
 DEVICE = Device(

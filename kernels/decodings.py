@@ -11,7 +11,9 @@ from tritmark.kernels.formats import FORMATS
 
 
 def _product(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    return {**inputs, "weights": FORMATS[key.format].unpack(inputs["weights"], (axes["N"], axes["K"]))[0]}
+    codes, scales = FORMATS[key.format].unpack(inputs["weights"], (axes["N"], axes["K"]))
+    # One scale is beside the weights, where mutants may have changed it.
+    return {**inputs, "weights": codes} if np.ndim(scales) == 0 else {**inputs, "weights": codes, "weight_scale": scales}
 
 
 def _unpacked(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,8 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.providers import installed
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Op, Receipt, Values, Variant
-
-if TYPE_CHECKING:
-    from tritmark.kernels.cuda.transfer import Streamed
+from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Pipelined, Receipt, Values, Variant
+from tritmark.kernels import offload
 
 
 def registry() -> Registry:
@@ -83,30 +81,28 @@ def run(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, t
     (a device's outputs are then untouched, but for large arrays, which are run in chunks: whoever was given them looks beforehand), and
     a DeviceError where the device cannot do it.
     """
-    if registry().devices[variant.key.device].memory is not None:
-        return _offload(op, variant, inputs, outputs, axes, flat)
+    device = registry().devices[variant.key.device]
+    if device.memory is not None:
+        return _offloaded(device, op, variant, inputs, outputs, axes, flat)
     launch = variant.bind(inputs, outputs, axes, threads)
     launch.run()
     raise_for_bad(op, inputs, launch, flat, axes)
-    return Receipt(kernel=variant.id, ran=launch.ran, runs=launch.runs, threads=launch.threads_used)
+    return offload.receipt(device, variant, launch)
 
 
-def _offload(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool) -> Receipt:
-    from tritmark.kernels.cuda import offload
-
-    axis = offload.chunked(op, inputs)
-    if axis is not None:
-        done, receipt = offload.stream(op, variant, inputs, outputs, axes, axis)
+def _offloaded(device: Device, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool) -> Receipt:
+    done = offload.transfers(device).pipelined(op, variant, inputs, outputs, axes)
+    if done is not None:
         raise_for_bad(op, inputs, done, flat, axes)
-        return receipt
-    launch, there = offload.launch(op, variant, inputs, axes)
+        return offload.joined([offload.receipt(device, variant, launch) for launch in done.launches])
+    launch, there = offload.launch(device, op, variant, inputs, axes)
     launch.run()
     raise_for_bad(op, inputs, launch, flat, axes)
-    offload.fetch(there, outputs)
-    return offload.receipt(variant, launch)
+    offload.fetch(device, there, outputs)
+    return offload.receipt(device, variant, launch)
 
 
-def raise_for_bad(op: Op, inputs: Arrays, launch: Launch | Streamed, flat: bool = False, axes: Axes | None = None) -> None:
+def raise_for_bad(op: Op, inputs: Arrays, launch: Launch | Pipelined, flat: bool = False, axes: Axes | None = None) -> None:
     """Raise InvalidArgumentError for the element that a kernel found on its way and that the contract forbids.
 
     Its index is that of the flat array where `flat` or where there is but one axis. `axes` are needed where codes are packed.

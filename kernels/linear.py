@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.harness.spec import Receipt
-from tritmark.kernels import dispatch
+from tritmark.harness.spec import Device, Receipt
+from tritmark.kernels import dispatch, offload
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.activation_quantize.spec import KEY as ACTIVATION_KEY
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
-from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.packed import PackedWeights, pack_weights, preferred_format, product_with
+from tritmark.kernels.packed import PackedWeights, known_format, pack_weights, preferred_format, product_with
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
@@ -29,10 +28,11 @@ class QuantizedLinear:
     """y = x @ W.T + bias with ternary weights W (N, K) and int8 activations, float32 in and out.
 
     `weights` is float (N, K), quantized by the absmean rule of BitNet b1.58 and packed in `format` (that of the device's best kernel unless
-    told), or PackedWeights; where no kernel computes from their format, they are repacked once, and `receipt` says so. `device` is "cpu" or
-    "cuda"; on a GPU weights stay there, and so do the quantized activations. `bias` is float32 (N,). The kernel is picked by shape at each
-    call; `variant` forces one. Where no native kernel can take the weights (a format with other scales than any kernel's), each call
-    computes with dequantized weights in float32, warns through logging at construction, and says so in `receipt`.
+    told), or PackedWeights; where no kernel computes from their format, they are repacked once, and `receipt` says so. `device` is "cpu",
+    "cuda" or a package's; where it has a memory of its own, weights and quantized activations stay there. `bias` is float32 (N,).
+    The kernel is picked by shape at each call; `variant` forces one. Where no native kernel can take the weights (a format with other
+    scales than any kernel's), each call computes with dequantized weights in float32, warns through logging at construction, and says so
+    in `receipt`.
 
     Raises NoCompatibleKernelError for a device that is not there, InvalidArgumentError for an unknown format, weights or bias that the
     contract refuses.
@@ -49,12 +49,7 @@ class QuantizedLinear:
         threads: int | None = None,
     ) -> None:
         registry = dispatch.registry()
-        if device not in registry.devices:
-            known = ", ".join(registry.devices)
-            raise NoCompatibleKernelError(
-                request=f"{_OP} on {device!r}", candidates=[(device, f"unknown device; devices with kernels here: {known}")]
-            )
-        missing = registry.devices[device].missing()
+        missing = registry.device(device, f"{_OP} on {device!r}").missing()
         if missing is not None:
             raise NoCompatibleKernelError(request=f"{_OP} on {device!r}", candidates=[(device, missing)])
         self.weights = weights if isinstance(weights, PackedWeights) else _quantized(weights, format or preferred_format(device))
@@ -101,18 +96,20 @@ class QuantizedLinear:
     __call__ = forward
 
     def _native(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        if self.device != "cpu":
-            return self._offloaded(rows)
-        quantized = activation_quantize(rows, threads=self.threads)
-        y, self.receipt = with_receipt(quantized.q, self.weights, act_scale=quantized.scale, variant=self.variant, threads=self.threads)
+        device = dispatch.registry().devices[self.device]
+        if device.memory is not None:
+            return self._offloaded(device, rows)
+        quantized = activation_quantize(rows, threads=self.threads, device=self.device)
+        y, self.receipt = with_receipt(
+            quantized.q, self.weights, act_scale=quantized.scale, variant=self.variant, threads=self.threads, device=self.device
+        )
         return y
 
-    def _offloaded(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        from tritmark.kernels.cuda import offload
-
+    def _offloaded(self, device: Device, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Weights stay on the device, and so do the quantized activations."""
         M, K = rows.shape
         quantize = dispatch.select(replace(ACTIVATION_KEY, device=self.device), {"M": M, "K": K}, None)
-        first, quantized = offload.launch(ACTIVATION_QUANTIZE, quantize, {"x": rows}, {"M": M, "K": K})
+        first, quantized = offload.launch(device, ACTIVATION_QUANTIZE, quantize, {"x": rows}, {"M": M, "K": K})
         first.run()
         dispatch.raise_for_bad(ACTIVATION_QUANTIZE, {"x": rows}, first)
         axes = {"M": M, "N": self.out_features, "K": K}
@@ -120,14 +117,14 @@ class QuantizedLinear:
         inputs = {
             "activations": quantized["q"],
             "weights": self.weights.packed_as(product.key.format, self.device),
-            "weight_scale": self.weights.scale,
+            "weight_scale": self.weights.weight_scale,
             "act_scale": quantized["scale"],
         }
-        second, outputs = offload.launch(TERNARY_MATMUL, product, inputs, axes)
+        second, outputs = offload.launch(device, TERNARY_MATMUL, product, inputs, axes)
         second.run()
         y = np.empty((M, self.out_features), np.float32)
-        offload.fetch(outputs, {"out": y})
-        joined = offload.joined([offload.receipt(quantize, first), offload.receipt(product, second)])
+        offload.fetch(device, outputs, {"out": y})
+        joined = offload.joined([offload.receipt(device, quantize, first), offload.receipt(device, product, second)])
         self.receipt = replace(joined, note=self.weights.repacked_note(product))
         return y
 
@@ -140,8 +137,7 @@ class QuantizedLinear:
 
 
 def _quantized(weights: Any, format: str) -> PackedWeights:
-    if format not in FORMATS:
-        raise InvalidArgumentError(op=_OP, argument="format", found=repr(format), legal=", ".join(FORMATS))
+    known_format(_OP, format)
     if not isinstance(weights, np.ndarray) or weights.ndim != 2 or not np.issubdtype(weights.dtype, np.floating) or not weights.size:
         found = f"{weights.dtype} of shape {weights.shape}" if isinstance(weights, np.ndarray) else f"a {type(weights).__name__}"
         raise InvalidArgumentError(op=_OP, argument="weights", found=found, legal="floating point (N, K), not empty, or PackedWeights")

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.nearest import misspelt
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import Axes, KernelKey, Variant
-from tritmark.kernels import dispatch
+from tritmark.harness.spec import Axes, Device, KernelKey, Variant
+from tritmark.kernels import dispatch, offload
 from tritmark.kernels.formats import FORMATS, Format
 
 _PRODUCT = "ternary_matmul"
@@ -20,7 +21,7 @@ _PRODUCT = "ternary_matmul"
 
 @dataclass(frozen=True, eq=False)
 class PackedWeights:
-    """A ternary (N, K) matrix in a format's bytes. Raises InvalidArgumentError for bytes that the format refuses."""
+    """A ternary (N, K) matrix in a format's bytes. Raises InvalidArgumentError for a format that does not exist."""
 
     data: npt.NDArray[np.uint8]
     """The bytes, as FORMATS[format].pack gives them."""
@@ -28,17 +29,28 @@ class PackedWeights:
     shape: tuple[int, int]
     """(N, K): out_features, in_features."""
     scale: Any
-    """float32: what code 1 stands for; one number, or as many as the format's `scale_shape` says."""
+    """float32, as the format stores it: what code 1 stands for; one number, or as many as the format's `scale_shape` says."""
     variant: str | None = None
     """The variant that products with these weights are forced to, unless the product names one itself."""
     _kept: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
     """The weights in other formats and on devices, by (format, device)."""
 
+    def __post_init__(self) -> None:
+        known_format("PackedWeights", self.format)
+
     @classmethod
     def from_bytes(cls, data: npt.NDArray[np.uint8], format: str, shape: tuple[int, int]) -> PackedWeights:
-        """Take bytes that were packed elsewhere: they are unpacked once, which checks every code and the scale."""
+        """Take bytes that were packed elsewhere: they are unpacked once, which checks every code and the scale.
+
+        Raises InvalidArgumentError for a format that does not exist, and for bytes that it refuses.
+        """
         _, scale = known_format("PackedWeights", format).unpack(data, shape, tail="error")
         return cls(data, format, shape, scale)
+
+    @property
+    def weight_scale(self) -> np.float32:
+        """What kernels take as `weight_scale`: the scale, or 1 where rows or groups have theirs, which they find in the bytes."""
+        return np.float32(self.scale if FORMATS[self.format].scale_per == "tensor" else 1)
 
     def unpack(self) -> tuple[npt.NDArray[np.int8], Any]:
         """Codes int8 (N, K) and the scale."""
@@ -59,16 +71,15 @@ class PackedWeights:
     def packed_as(self, format: str, device: str = "cpu") -> Any:
         """The same weights in a format, where that device's kernels read them: repacked and copied at the first use, then kept.
 
-        uint8, a NumPy array for the CPU, an array on the device otherwise. Raises InvalidArgumentError for a format that cannot hold them,
-        DeviceError where the device cannot take them.
+        uint8, a NumPy array, or an array there if the device has a memory of its own. Raises InvalidArgumentError for a format that cannot
+        hold them and for an unknown device, DeviceError where the device cannot take them.
         """
         found = self._kept.get((format, device))
         if found is None:
+            where = _known_device(device)
             found = self._repacked(format)
-            if device == "cuda":
-                from tritmark.kernels.cuda.transfer import upload
-
-                found = upload(found)
+            if where.memory is not None:
+                found = offload.transfers(where).upload(found)
             self._kept[format, device] = found
         return found
 
@@ -92,16 +103,17 @@ def pack_weights(
 ) -> PackedWeights:
     """Pack ternary codes int8 (N, K) and their scale.
 
-    `scale` is one float32, or float32 of the format's `scale_shape`. `format` is that of the best kernel of `device` unless told. `variant`
-    forces the kernel, of `device`, of the products with these weights. Raises InvalidArgumentError for an unknown format, a code outside
-    {-1, 0, 1}, a scale that the format cannot store, and a shape whose tail the format would lose, and NoCompatibleKernelError for a
-    variant that cannot run here or not on that format.
+    `scale` is one float32, or, where rows or groups have scales, float32 of the format's `scale_shape`. `format` is that of the best kernel
+    of `device` unless told. `variant` forces the kernel, of `device`, of the products with these weights. Raises InvalidArgumentError for
+    an unknown format, a code outside {-1, 0, 1}, a scale that the format cannot store, and a shape whose tail the format would lose, and
+    NoCompatibleKernelError for a variant that cannot run here or not on that format.
     """
     format = format or preferred_format(device)
-    data = known_format("pack_weights", format).pack(codes, scale, tail="error")
-    kept = np.asarray(scale, dtype=np.float32) if np.ndim(scale) else np.float32(scale)
+    form = known_format("pack_weights", format)
+    data = form.pack(codes, scale, tail="error")
     N, K = codes.shape
-    made = PackedWeights(data, format, (int(N), int(K)), kept, variant)
+    kept = form.check_scale("pack_weights", scale, (int(N), int(K)))
+    made = PackedWeights(data, format, (int(N), int(K)), kept.astype(form.scale_dtype).astype(np.float32), variant)
     if variant is not None:
         product_with(made, device, "float32", {"M": 1, "N": int(N), "K": int(K)}, variant)
     return made
@@ -110,22 +122,27 @@ def pack_weights(
 def known_format(op: str, name: str) -> Format:
     """The format of that name. Raises InvalidArgumentError where there is none."""
     if name not in FORMATS:
-        raise InvalidArgumentError(op=op, argument="format", found=repr(name), legal=", ".join(FORMATS))
+        raise InvalidArgumentError(op=op, argument="format", found=misspelt(name, FORMATS), legal=", ".join(FORMATS))
     return FORMATS[name]
 
 
+def _known_device(name: str) -> Device:
+    devices = dispatch.registry().devices
+    if name not in devices:
+        raise InvalidArgumentError(op="PackedWeights.packed_as", argument="device", found=repr(name), legal=", ".join(devices))
+    return devices[name]
+
+
 def preferred_format(device: str) -> str:
-    """The format from which the best kernel of a device computes a product; of several, the one that was registered first.
+    """The format from which the best kernel of a device computes a product with one scale; of several, the one that was registered first.
 
     Raises NoCompatibleKernelError for a device that no product runs on.
     """
     registry = dispatch.registry()
-    formats = _formats(registry, registry.version, device, "float32")
+    found = _formats(registry, registry.version, device, "float32")
+    formats = {format: precedence for format, precedence in found.items() if FORMATS[format].scale_per == "tensor"}
     if not formats:
-        known = ", ".join(dict.fromkeys(each.key.device for each in registry.variants if each.key.op == _PRODUCT))
-        raise NoCompatibleKernelError(
-            request=f"{_PRODUCT} on {device!r}", candidates=[(device, f"unknown device; devices with kernels here: {known}")]
-        )
+        registry.select_best(KernelKey(device, _PRODUCT, "any", "float32"), {})  # which says why there is none
     return max(formats, key=lambda format: formats[format])
 
 
@@ -144,6 +161,7 @@ def product_with(weights: PackedWeights, device: str, dtype: str, axes: Axes, na
 def _product(
     registry: Registry, _state: object, shape: tuple[int, int], key: KernelKey, axes: tuple[tuple[str, int], ...], name: str | None
 ) -> Variant:
+    registry.device(key.device, str(key))
     own = key.format
     refused: list[tuple[str, str]] = []
     found: list[Variant] = []
@@ -161,7 +179,8 @@ def _product(
             return found[0]
     if not found:
         told = ", ".join(f"{axis}={size}" for axis, size in axes)
-        request = f"{key} with {told}" + (f", variant {name!r}" if name else "")
+        there = [variant.name for variant in registry.variants if (variant.key.device, variant.key.op) == (key.device, key.op)]
+        request = f"{key} with {told}" + (f", variant {misspelt(name, there)}" if name else "")
         raise NoCompatibleKernelError(request=request, candidates=refused)
     return max(found, key=lambda variant: variant.precedence)
 

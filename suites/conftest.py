@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,62 +12,42 @@ from tritmark.harness.machine import gpu
 from tritmark.kernels import cpu
 
 if TYPE_CHECKING:
-    from tritmark.kernels.cuda.room import Room
+    from tritmark.kernels.cuda.context import CudaContext
 
-_TIMING = frozenset(
-    f"test_{name}.py"
-    for name in (
-        "bench_guards",
-        "calls",
-        "cli",
-        "confirm",
-        "exploits",
-        "isolation",
-        "machine",
-        "measure",
-        "memory_use",
-        "planted_faults",
-        "study",
-        "verify",
-        "worker",
-    )
-)
 # Deadlines measure the machine, not the code; the numbers of examples are per property.
-_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+_COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("quick", max_examples=60, **_COMMON)
 settings.register_profile("full", max_examples=300, **_COMMON)
 settings.load_profile("quick")
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Room:
-    """The CUDA room: the GPU where there is one, or else the simulator."""
-    from tritmark.kernels.cuda.room import SELECT, room
+def cuda(monkeypatch: pytest.MonkeyPatch) -> CudaContext:
+    """The CUDA context: the GPU where there is one, or else the simulator."""
+    from tritmark.kernels.cuda.context import SELECT, cuda_context
 
     if gpu.why_not() is not None:
         monkeypatch.setenv(SELECT, "simulator")
-    return room()
+    return cuda_context()
 
 
 @pytest.fixture
-def simulator(monkeypatch: pytest.MonkeyPatch) -> Room:
-    """The CUDA room in the simulator, whatever there is."""
-    from tritmark.kernels.cuda.room import SELECT, room
+def simulator(monkeypatch: pytest.MonkeyPatch) -> CudaContext:
+    """The CUDA context in the simulator, whatever there is."""
+    from tritmark.kernels.cuda.context import SELECT, cuda_context
 
     monkeypatch.setenv(SELECT, "simulator")
-    return room()
+    return cuda_context()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what concerns CUDA, and what takes times: that needs the cores for itself.
+    """Mark what concerns CUDA.
 
     Where TRITMARK_FORCE_ISA names an instruction set that this CPU lacks, nothing can be tested; say so.
     """
     for item in items:
         if item.path.name.startswith(("test_cuda", "test_simulator")):
             item.add_marker("cuda")
-        elif item.path.name in _TIMING:
-            item.add_marker("timing")
     isa = os.environ.get(cpu.FORCE)
     if isa and not cpu.ISAS[isa].features <= cpu.features():
         lacking = ", ".join(sorted(cpu.ISAS[isa].features - cpu.features()))

@@ -14,8 +14,8 @@
 #define TM_ISA_sse41 10, "sse4.1", "OPTIMIZED", "SSE4.1, 16-byte vectors"
 #define TM_ISA_avx2 20, "avx2,f16c", "HIGHLY_OPTIMIZED", "AVX2, 32-byte vectors"
 #define TM_ISA_avxvnni 30, "avx2,f16c,avxvnni", "HIGHLY_OPTIMIZED", "AVX2 with AVX-VNNI, 32-byte vectors"
-#define TM_ISA_avx512 40, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", "EXTREMELY_OPTIMIZED", \
-    "AVX-512 with VNNI, 64-byte vectors"
+#define TM_ISA_avx512 \
+    40, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", "EXTREMELY_OPTIMIZED", "AVX-512 with VNNI, 64-byte vectors"
 
 /* A set, as {"avx2", TM_ISA_avx2} makes it. */
 typedef struct tm_isa {

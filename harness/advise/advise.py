@@ -12,8 +12,8 @@ from tritmark.harness.advise.interval import capped
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.advise.rules import RULES
 from tritmark.harness.record import Fact, Gain, Proposal, Record, Run
-from tritmark.harness.report import commands, units
-from tritmark.harness.report.text import quoted
+from tritmark.harness.text import commands, units
+from tritmark.harness.text.visible import quoted
 
 
 def advise(record: Record, weights: Mapping[str, float] | None = None, rules: Iterable[Rule] = RULES) -> tuple[Proposal, ...]:

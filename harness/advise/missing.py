@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from tritmark.harness.advise.advise import forbidden, measured
-from tritmark.harness.advise.code.ncu import COMMAND
 from tritmark.harness.advise.evidence import Around, Evidence
 from tritmark.harness.advise.ladder import has, kernels
+from tritmark.harness.disassembly.ncu import COMMAND
 from tritmark.harness.record import HOST, Record, Run
-from tritmark.harness.report.text import quoted
-from tritmark.harness.report.units import counted
+from tritmark.harness.text.units import counted
+from tritmark.harness.text.visible import quoted
 
 
 def unadvised(record: Record) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tritmark.harness.candidate.base import Candidate
 from tritmark.harness.candidate.decorator import kernel
 from tritmark.harness.candidate.python_file import PythonFile
+from tritmark.harness.providers import Candidate
 
 __all__ = ["Candidate", "PythonFile", "kernel"]

@@ -83,7 +83,7 @@ def _check(node: ast.expr, names: frozenset[str], shift: int) -> None:
             raise ExpressionError(f"{node.value!r}, which is no whole number", at)
     elif isinstance(node, ast.Name):
         if node.id not in names:
-            from tritmark.harness.suite import nearest
+            from tritmark.harness.nearest import nearest
 
             raise ExpressionError(f"unknown name {node.id!r}", at, nearest(node.id, [*sorted(names), *_FUNCTIONS]))
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

@@ -19,10 +19,10 @@ from tritmark.harness.candidate.expression import Expression, ExpressionError, p
 from tritmark.harness.candidate.frameworks import FRAMEWORKS, Framework
 from tritmark.harness.candidate.located import Located, must_be_as_opened, read_text
 from tritmark.harness.candidate.manifest import check_names, variant_name
-from tritmark.harness.candidate.unfit import first_nonfinite
+from tritmark.harness.candidate.nonfinite import first_nonfinite
 from tritmark.harness.errors import InvalidArgumentError, UsageError
+from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, MaxSize, MinSize, MultipleOf, Op, Tier, Variant
-from tritmark.harness.suite import nearest
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import Installed

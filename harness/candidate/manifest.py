@@ -30,8 +30,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tritmark.harness.candidate.expression import Expression, ExpressionError, parse
 from tritmark.harness.candidate.located import Located, must_be_as_opened, read_text
 from tritmark.harness.errors import UsageError
+from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import Axes, Constraint, MaxSize, MinSize, MultipleOf, Op, Tensor
-from tritmark.harness.suite import nearest
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import Installed

@@ -20,11 +20,11 @@ import numpy as np
 from tritmark.harness.candidate import compiling
 from tritmark.harness.candidate.elf import NotALibraryError, exported
 from tritmark.harness.candidate.manifest import Argument, ArgumentKind, Described, WithManifest
-from tritmark.harness.candidate.unfit import first_nonfinite
+from tritmark.harness.candidate.nonfinite import first_nonfinite
 from tritmark.harness.errors import InvalidArgumentError, UsageError
+from tritmark.harness.nearest import nearest
 from tritmark.harness.record import HOST
 from tritmark.harness.spec import Arrays, Axes, CodeFile, KernelKey, Launch, Tier, Variant
-from tritmark.harness.suite import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

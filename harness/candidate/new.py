@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.suite import nearest
+from tritmark.harness.nearest import nearest
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

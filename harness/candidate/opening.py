@@ -7,12 +7,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from tritmark.harness.candidate import device_file, native
-from tritmark.harness.candidate.base import Candidate
 from tritmark.harness.candidate.functions import PythonFunctions, decorated, parsed
 from tritmark.harness.candidate.located import Located, read_text
 from tritmark.harness.candidate.python_file import PythonFile
 from tritmark.harness.errors import UsageError
-from tritmark.harness.suite import nearest
+from tritmark.harness.nearest import nearest
+from tritmark.harness.providers import Candidate
 
 SUFFIXES = (*device_file.SUFFIXES, *native.SUFFIXES, ".py")
 

@@ -33,8 +33,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tritmark.harness.cross.position import position
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import UsageError
+from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import KernelKey, Op
-from tritmark.harness.suite import nearest
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import Installed

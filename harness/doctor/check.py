@@ -28,3 +28,5 @@ class Check:
     means: str
     mend: str = ""
     """What to do about it; "" where there is nothing to do."""
+    traceback: str = ""
+    """Where it failed, of what another package brings."""

@@ -1,4 +1,4 @@
-"""The GPU: whether there is one, its driver, PyCUDA, the compiler for it, and who may read its counters."""
+"""NVIDIA's GPU: whether there is one, its driver, PyCUDA, who may read its counters; and what compiles kernels for any device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tritmark.harness.machine import gpu
 from tritmark.harness.machine.files import SYS, line
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import HOST
-from tritmark.harness.status import UNAVAILABLE
 
 DEV, PROC = Path("/dev"), Path("/proc")
 _NVIDIA = "0x10de"
@@ -38,7 +37,7 @@ def driver(there: bool) -> Check:
         "GPU driver",
         State.ABSENT,
         "no GPU",
-        f"kernels for the GPU are left out, and `--device cuda` ends with status {UNAVAILABLE}",
+        "kernels for the GPU are left out, and `--device cuda` fails",
         gpu.SIMULATE,
     )
 
@@ -57,7 +56,7 @@ def packages(there: bool) -> Check:
 
 
 def toolkits(installed: Installed, there: bool) -> list[Check]:
-    """What compiles kernels for each device that is not the host."""
+    """What compiles kernels for each device that is not the host and has something that does."""
     found = []
     for device in installed.registry.devices.values():
         if device.type == HOST:
@@ -70,7 +69,8 @@ def toolkits(installed: Installed, there: bool) -> list[Check]:
         except TritmarkError as error:
             found.append(Check(name, State.MEND, str(error), means, "mend what it says"))
         else:
-            found.append(Check(name, State.OK, f"{said} (simulator)" if device.simulated() else said, means))
+            if said:
+                found.append(Check(name, State.OK, f"{said} (simulator)" if device.simulated() else said, means))
     return found
 
 

@@ -79,8 +79,8 @@ def compiler() -> Check:
 
 def disk(out: Path) -> Check:
     """Whether results can be written."""
-    from tritmark.harness.report.units import size
     from tritmark.harness.store import _LARGEST
+    from tritmark.harness.text.units import size
 
     means = f"Records and reports go to {out}"
     nearest = next(each for each in (out.absolute(), *out.absolute().parents) if each.exists())

@@ -9,9 +9,9 @@ from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.measure.alternate import Alternation, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import memory_of
 from tritmark.harness.measure.clocks import clock_for
-from tritmark.harness.measure.others import Others, crowded
 from tritmark.harness.measure.stopping import AtLeast, TimeLimit
 from tritmark.harness.measure.survey import COMPUTE_BYTES
+from tritmark.harness.measure.system_load import SystemLoad, crowded
 from tritmark.harness.spec import Device
 from tritmark.harness.validate.performance import LAYOUT_NOISE, TELLING
 
@@ -22,7 +22,7 @@ _LEAST_PAIRS = 30
 def noise(device: Device) -> list[Check]:
     """Noise of a comparison, spread of single times, and what others take meanwhile. Takes about a second and a half."""
     threads = device.cores()
-    others = Others()
+    others = SystemLoad()
     found = against_itself(device, threads)
     return [judged(found), load(others.cores(), threads, len(affinity()))]
 

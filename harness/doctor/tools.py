@@ -47,7 +47,7 @@ def _on_path(tool: Tool) -> Check:
 
 def _reader(name: str, use: str) -> Check:
     """One that advice looks for in more places than PATH."""
-    from tritmark.harness.advise.code.tools import NEXT, ToolError, find
+    from tritmark.harness.disassembly.tools import NEXT, ToolError, find
 
     path: Path | None
     try:

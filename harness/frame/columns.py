@@ -162,7 +162,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("operations", "integer", "", "least arithmetic operations", lambda record, run: run.performance.operations or None),
     *_ratio(
         "plain_over_graph",
-        "launches handed over one by one over the same in a CUDA graph",
+        "launches handed over one by one over the same in a graph",
         lambda run: run.plain,
     ),
     Column("scaling_threads", "integer", "", "most that it was timed on", lambda record, run: getattr(_widest(run), "threads", None)),

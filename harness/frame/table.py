@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tritmark.harness.errors import UsageError
 from tritmark.harness.frame.columns import AXES, COLUMNS, SAMPLES, Kind
 from tritmark.harness.record import Run
-from tritmark.harness.report.text import visible
 from tritmark.harness.store import Store, read
+from tritmark.harness.text.visible import visible
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,8 +1,15 @@
-"""The forms that a result can be told in."""
+"""The forms that a result can be written in, and the way to each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tritmark.harness.gate.result import GateResult
 
 
 class Form(StrEnum):
@@ -13,3 +20,28 @@ class Form(StrEnum):
     GITHUB = "github"
     """Workflow commands, and a table for the job's summary."""
     JUNIT = "junit"
+
+
+def tell(result: GateResult, form: Form, console: Console, environ: Mapping[str, str]) -> None:
+    """Write the result to the console's stream; on GitHub also append it to the file that GITHUB_STEP_SUMMARY of `environ` names.
+
+    Machine-readable forms are written as they are: neither wrapped nor coloured.
+    """
+    if form is Form.TEXT:
+        from tritmark.harness.gate.render_text import show
+
+        show(result, console)
+        return
+    if form is Form.JSON:
+        text = result.model_dump_json(indent=1) + "\n"
+    elif form is Form.JUNIT:
+        from tritmark.harness.gate.render_junit import junit
+
+        text = junit(result)
+    else:
+        from tritmark.harness.gate.render_github import commands, summarise
+
+        text = commands(result)
+        summarise(result, environ)
+    console.file.write(text)
+    console.file.flush()

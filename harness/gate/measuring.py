@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import log
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from tritmark.harness.gate.house import House
-from tritmark.harness.gate.lines import Stage
+from tritmark.harness.gate.bound_kernel import BoundKernel
+from tritmark.harness.gate.build_host import BuildHost
+from tritmark.harness.gate.json_rpc import Stage
 from tritmark.harness.gate.result import Benchmark, Outcome, kept
-from tritmark.harness.gate.seat import Seat
 from tritmark.harness.gate.task import GateTask
 from tritmark.harness.gate.verdict import GateLimits, decide
+from tritmark.harness.measure.alternate import Turns
 
 LONG_NS = 1_000_000
 """Calls from here on get LONGER times the time: a sample is one call, and the noise changes within it."""
@@ -24,14 +25,14 @@ _NOISE = 0.25
 
 
 def gate(
-    base: House,
-    head: House,
+    base: BuildHost,
+    head: BuildHost,
     task: GateTask,
     limits: GateLimits,
     stage: Callable[[Stage], None],
     *,
     trust_code: bool = True,
-    twin: House | None = None,
+    twin: BuildHost | None = None,
 ) -> Benchmark:
     """The verdict on one benchmark that both builds have. `twin`: BASE in one more process, where each build has its own.
 
@@ -39,17 +40,17 @@ def gate(
     """
     stage(Stage.RUNNING_BASE)
     try:
-        first = base.sit(task)
+        first = base.bind(task)
         own = first.outputs()
     except Exception as error:
         return benchmark(task, Outcome.NOT_RUN, f"BASE cannot run it: {_told(error)}")
     stage(Stage.RUNNING_HEAD)
     try:
-        second = head.sit(task, first)
+        second = head.bind(task, first)
         other = second.outputs()
     except Exception as error:
         return benchmark(task, Outcome.ERROR, f"HEAD cannot run it, and BASE can: {_told(error)}")
-    code = {side: seat.code for side, seat in (("base", first), ("head", second)) if seat.code}
+    code = {side: kernel.code for side, kernel in (("base", first), ("head", second)) if kernel.code}
     stage(Stage.COMPARING)
     wrong, where = base.judge(task, first, own, other)
     if wrong:
@@ -60,19 +61,21 @@ def gate(
     call_ns = first.calibrate()
     stage(Stage.MEASURING_HEAD)
     second.calibrate()
-    third = first.again() if twin is None else twin.sit(task, first)
+    third = first.again() if twin is None else twin.bind(task, first)
     # The same number of calls, or what a sample's beginning costs would weigh differently on the two.
-    for seat in (second, third):
-        seat.take(first.calls)
+    for kernel in (second, third):
+        kernel.take(first.calls)
     stage(Stage.MEASURING)
     return _measured(task, first, second, third, longer(limits, call_ns), code)
 
 
-def _measured(task: GateTask, base: Seat, head: Seat, again: Seat, limits: GateLimits, code: dict[str, str]) -> Benchmark:
+def _measured(
+    task: GateTask, base: BoundKernel, head: BoundKernel, again: BoundKernel, limits: GateLimits, code: dict[str, str]
+) -> Benchmark:
     rng = np.random.default_rng()
-    noise = _Turns(base, again, rng)
+    noise = Turns(base, again, rng)
     check = decide(noise.pairs, GateLimits(limits.seconds * _NOISE, limits.dead, limits.false))
-    turns = _Turns(base, head, rng)
+    turns = Turns(base, head, rng)
     found = decide(turns.pairs, limits, noise.logs)
     outcome, reason = found.verdict, found.reason
     if outcome in {Outcome.SLOWER, Outcome.FASTER} and check.verdict in {Outcome.SLOWER, Outcome.FASTER}:
@@ -96,28 +99,6 @@ def _measured(task: GateTask, base: Seat, head: Seat, again: Seat, limits: GateL
         logs=kept(turns.logs),
         noise=kept(noise.logs),
     )
-
-
-class _Turns:
-    """Two seats by turns, in an order drawn for each pair."""
-
-    def __init__(self, a: Seat, b: Seat, rng: np.random.Generator) -> None:
-        self._a, self._b, self._rng = a, b, rng
-        self.a_ns: list[float] = []
-        self.b_ns: list[float] = []
-        self.logs: list[float] = []
-
-    def pairs(self, count: int) -> Sequence[float]:
-        """So many further pairs: log(b/a) of each."""
-        for _ in range(count):
-            if self._rng.random() < 0.5:
-                self.a_ns.append(self._a.sample())
-                self.b_ns.append(self._b.sample())
-            else:
-                self.b_ns.append(self._b.sample())
-                self.a_ns.append(self._a.sample())
-            self.logs.append(log(self.b_ns[-1] / self.a_ns[-1]))
-        return self.logs[len(self.logs) - count :]
 
 
 def longer(limits: GateLimits, call_ns: float) -> GateLimits:

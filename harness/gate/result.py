@@ -7,8 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from tritmark.harness.record import Divergence, Environment, Machine, Model, Ratio
-from tritmark.harness.status import AMBIGUOUS, FAILED, PASSED
+from tritmark.harness.record import Divergence, Environment, Machine, Model, Ratio, Status
 
 GATE_VERSION = 1
 """Of the document; files of a later version are refused."""
@@ -24,7 +23,7 @@ class Outcome(StrEnum):
     FASTER = "FASTER"
     SAME = "SAME"
     AMBIGUOUS = "AMBIGUOUS"
-    """Too noisy to say, or an alarm that fresh launches did not confirm; `reason` says which."""
+    """Too noisy to say, or an alarm that fresh processes did not confirm; `reason` says which."""
     DIFFERS = "DIFFERS"
     """HEAD's output is not BASE's, beyond what the op's family admits: it was not measured, for a wrong kernel is no fast one."""
     ERROR = "ERROR"
@@ -106,7 +105,7 @@ class Benchmark(Model):
     noise: tuple[int, ...] = ()
     """The same of BASE against a second binding of BASE."""
     confirmed: tuple[Confirmation, ...] = ()
-    """What fresh launches said of an alarm."""
+    """What fresh processes said of an alarm."""
     first: Divergence | None = None
     """The first output element that differs: `expected` is BASE's, `found` HEAD's."""
 
@@ -153,13 +152,13 @@ class GateResult(Model):
         return sum(each.outcome is outcome for each in self.benchmarks)
 
     @property
-    def status(self) -> int:
-        """The exit status: FAILED, AMBIGUOUS (only where strict) or PASSED."""
+    def status(self) -> Status:
+        """FAIL, AMBIGUOUS (only where strict) or PASS."""
         if any(each.failed for each in self.benchmarks):
-            return FAILED
+            return Status.FAIL
         if self.strict and self.count(Outcome.AMBIGUOUS):
-            return AMBIGUOUS
-        return PASSED
+            return Status.AMBIGUOUS
+        return Status.PASS
 
 
 def kept(logs: object) -> tuple[int, ...]:

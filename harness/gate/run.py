@@ -1,4 +1,4 @@
-"""The whole gate: builds, the benchmarks one after the other, alarms confirmed by fresh launches."""
+"""The whole gate: builds, the benchmarks one after the other, alarms confirmed by fresh processes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Protocol
 from tritmark.harness.errors import UsageError, WorkerError
 from tritmark.harness.gate.benchmarks import Planned, Wanted
 from tritmark.harness.gate.build import Built, built
-from tritmark.harness.gate.launch import GateProcess
-from tritmark.harness.gate.lines import Stage, ToldError
+from tritmark.harness.gate.json_rpc import Stage, ToldError
 from tritmark.harness.gate.measuring import benchmark
+from tritmark.harness.gate.process import GateProcess
 from tritmark.harness.gate.result import Benchmark, Build, Confirmation, GateResult, Outcome
 from tritmark.harness.gate.task import GateTask
 from tritmark.harness.gate.verdict import GateLimits
@@ -131,7 +131,7 @@ class _Gate:
 
 
 def confirmed(found: Benchmark, again: Sequence[Benchmark]) -> Benchmark:
-    """An alarm with what fresh launches say of it: SLOWER stays only what all of them call so."""
+    """An alarm with what fresh processes say of it: SLOWER stays only what all of them call so."""
     speeds = {Outcome.SLOWER, Outcome.FASTER, Outcome.SAME, Outcome.AMBIGUOUS}
     launches = tuple(
         Confirmation(
@@ -146,9 +146,9 @@ def confirmed(found: Benchmark, again: Sequence[Benchmark]) -> Benchmark:
     )
     agreed = sum(each.outcome is Outcome.SLOWER for each in launches)
     if agreed == len(launches):
-        return found.model_copy(update={"confirmed": launches, "reason": f"{found.reason}; {agreed} fresh launches say so too"})
+        return found.model_copy(update={"confirmed": launches, "reason": f"{found.reason}; {agreed} fresh processes say so too"})
     said = "; ".join(each.outcome.value if each.outcome else f"none ({each.reason})" for each in launches)
-    reason = f"the first launch says SLOWER ({found.reason}), and {agreed} of {len(launches)} fresh launches confirm it: {said}"
+    reason = f"the first process says SLOWER ({found.reason}), and {agreed} of {len(launches)} fresh processes confirm it: {said}"
     return found.model_copy(update={"outcome": Outcome.AMBIGUOUS, "confirmed": launches, "reason": reason})
 
 
@@ -176,7 +176,8 @@ def _result(
     seconds: float,
     complete: bool,
 ) -> GateResult:
-    from tritmark.harness.machine import environment, machine_facts
+    from tritmark.harness.record.facts import machine_facts
+    from tritmark.harness.record.versions import environment
 
     base, head = (
         Build.model_validate({"given": side.given, "commit": side.commit, "subject": side.subject, "digest": side.digest(), **opened[name]})

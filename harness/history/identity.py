@@ -14,7 +14,7 @@ _MARKS = re.compile(r"\((?:r|tm|c)\)|\b(?:cpu|processor|core)\b|@.*|\d+-core", r
 
 def machine_name() -> str:
     """The CPU in a few letters and the id of Records' machines, such as "amd-epyc-9r14-2-cores-0123456789ab"."""
-    from tritmark.harness.machine import machine_facts
+    from tritmark.harness.record.facts import machine_facts
 
     facts = machine_facts()
     cpu = "-".join(re.findall(r"[a-z0-9]+", _MARKS.sub(" ", facts.cpu).lower()))

@@ -1,7 +1,1 @@
-"""The machine room: what the host is, what runs on it, and what it can do at most. Importing it is cheap."""
-
-from tritmark.harness.machine.ceilings import measure_ceilings
-from tritmark.harness.machine.facts import machine_facts
-from tritmark.harness.machine.versions import environment
-
-__all__ = ["environment", "machine_facts", "measure_ceilings"]
+"""The machine: what the host and its GPUs are, as the system tells it. Importing it is cheap."""

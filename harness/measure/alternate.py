@@ -125,20 +125,39 @@ class Alternation:
         return Ratio(median=float(np.exp(np.median(logs))), low=float(np.exp(low)), high=float(np.exp(high)), pairs=len(logs))
 
 
+class Turns:
+    """Two things by turns, in an order drawn for each pair; every sample is kept. Calibrate both beforehand."""
+
+    def __init__(self, a: Side, b: Side, rng: np.random.Generator) -> None:
+        self._a, self._b, self._rng = a, b, rng
+        self.a_ns: list[float] = []
+        self.b_ns: list[float] = []
+        self.logs: list[float] = []
+        """log(b/a) of each pair."""
+
+    def pair(self) -> float:
+        """One further pair: log(b/a)."""
+        if self._rng.random() < 0.5:
+            self.a_ns.append(self._a.sample())
+            self.b_ns.append(self._b.sample())
+        else:
+            self.b_ns.append(self._b.sample())
+            self.a_ns.append(self._a.sample())
+        self.logs.append(log(self.b_ns[-1] / self.a_ns[-1]))
+        return self.logs[-1]
+
+    def pairs(self, count: int) -> list[float]:
+        """So many further pairs: log(b/a) of each."""
+        return [self.pair() for _ in range(count)]
+
+
 def alternate(a: Side, b: Side, rng: np.random.Generator, stop: StoppingRule) -> Alternation:
-    """Time `a` and `b` by turns, in an order drawn for each pair, until `stop`, which is told the logarithm of each pair's ratio, says so.
+    """Time `a` and `b` by turns until `stop`, which is told the logarithm of each pair's ratio, says so.
 
     At least two pairs are taken, for one has no interval, and none is dropped. Calibrate both beforehand.
     """
-    a_ns: list[float] = []
-    b_ns: list[float] = []
+    turns = Turns(a, b, rng)
     while True:
-        if rng.random() < 0.5:
-            a_ns.append(a.sample())
-            b_ns.append(b.sample())
-        else:
-            b_ns.append(b.sample())
-            a_ns.append(a.sample())
-        stop.add(log(b_ns[-1] / a_ns[-1]))
-        if stop.done() and len(a_ns) > 1:
-            return Alternation(tuple(a_ns), tuple(b_ns), stop.reason)
+        stop.add(turns.pair())
+        if stop.done() and len(turns.logs) > 1:
+            return Alternation(tuple(turns.a_ns), tuple(turns.b_ns), stop.reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import perf_counter_ns
 
+from tritmark.harness.errors import UsageError
 from tritmark.harness.spec import Clock, Device, Launch
 
 
@@ -27,6 +28,13 @@ class PythonClock:
 
 
 def clock_for(device: Device, launches: Sequence[Launch]) -> Clock:
-    """The device's clock if every launch has a native call, or else Python's."""
+    """The device's clock if every launch has a native call, or else Python's. Raises UsageError where the device has none."""
     native = all(launch.pointer is not None for launch in launches)
-    return device.clock() if native else PythonClock()
+    return own_clock(device) if native else PythonClock()
+
+
+def own_clock(device: Device) -> Clock:
+    """The device's clock. Raises UsageError where it has none."""
+    if device.clock is None:
+        raise UsageError(f"device {device.type!r} brings no clock, so nothing on it can be timed; legal: a Device with `clock`")
+    return device.clock()

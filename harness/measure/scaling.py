@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from tritmark.harness.measure.alternate import Timed, alternate, calibrate
-from tritmark.harness.measure.clocks import clock_for
+from tritmark.harness.measure.clocks import clock_for, own_clock
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimit
 from tritmark.harness.record import Ratio, Scaled
@@ -45,7 +45,7 @@ def plain(launch: Launch, device: Device, rng: np.random.Generator) -> Ratio | N
     """The time of launches put one by one over that in a graph; None for a device that has no graphs, and for calls that need none."""
     if device.plain_clock is None:
         return None
-    graph = _timed(launch, device.clock())
+    graph = _timed(launch, own_clock(device))
     if not getattr(graph.clock, "recorded", True):
         return None
     return _ratio(graph, _timed(launch, device.plain_clock()), rng)

@@ -18,8 +18,8 @@ from tritmark.harness.errors import UsageError
 from tritmark.harness.measure.alternate import Timed, calibrate
 from tritmark.harness.measure.buffers import ALIGNMENT, HOST, MOST_SETS, Rotation, alignment, fill, memory_of, rotation
 from tritmark.harness.measure.clocks import clock_for
-from tritmark.harness.measure.lingering import Lingering
 from tritmark.harness.measure.statistics import LEAST_SAMPLES, median
+from tritmark.harness.measure.write_back import WriteBackCeiling
 from tritmark.harness.spec import Ceiling, Device, Memory
 
 BYTES = "bytes/s"
@@ -169,7 +169,7 @@ class Survey:
         while len(times[left[0]]) < LEAST_SAMPLES or perf_counter_ns() - begun < each_ns * len(left):
             for index in rng.permutation(left):
                 ceiling, _, timed = sides[index]
-                if isinstance(ceiling, Lingering) and not stays:
+                if isinstance(ceiling, WriteBackCeiling) and not stays:
                     fastest[index] = min(fastest[index], _fill(timed, _FULL * (last or 0) // nbytes))
                 times[index].append(timed.sample())
                 fastest[index] = min(fastest[index], times[index][-1])

@@ -6,11 +6,12 @@ A Run that could not be judged has a status that says so; contradictory states a
 from __future__ import annotations
 
 from tritmark.harness.record.code import Code, Function
+from tritmark.harness.record.digest import FileDigest, read_digest, with_digest
 from tritmark.harness.record.machine import CeilingFacts, Gpu, Machine
 from tritmark.harness.record.model import Cause, Divergence, Model, Ratio, Slope, Status, Verdict
 from tritmark.harness.record.proposal import Fact, Gain, Proposal
+from tritmark.harness.record.record import HOST, SCHEMA_VERSION, Environment, Lane, Record
 from tritmark.harness.record.run import DIMENSIONS, Layer, LayerScheme, Run, Scaled, WorkloadFacts
-from tritmark.harness.record.seal import Seal, seal, sealed
 from tritmark.harness.record.verdicts import (
     Accuracy,
     Against,
@@ -24,7 +25,6 @@ from tritmark.harness.record.verdicts import (
     Timing,
     Transfer,
 )
-from tritmark.harness.record.whole import HOST, SCHEMA_VERSION, Environment, Lane, Record
 
 __all__ = [
     "DIMENSIONS",
@@ -40,6 +40,7 @@ __all__ = [
     "Divergence",
     "Environment",
     "Fact",
+    "FileDigest",
     "Footing",
     "Function",
     "Gain",
@@ -58,13 +59,12 @@ __all__ = [
     "Record",
     "Run",
     "Scaled",
-    "Seal",
     "Slope",
     "Status",
     "Timing",
     "Transfer",
     "Verdict",
     "WorkloadFacts",
-    "seal",
-    "sealed",
+    "read_digest",
+    "with_digest",
 ]

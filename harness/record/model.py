@@ -32,6 +32,8 @@ class Cause(StrEnum):
     """It has no speed."""
     MACHINE = "machine"
     """The kernel needs what it lacks."""
+    DEVICE = "device"
+    """It brings no clock."""
 
 
 class Model(BaseModel):

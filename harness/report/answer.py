@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tritmark.harness.record import DIMENSIONS, Record, Run, Status
-from tritmark.harness.report import groups, units
-from tritmark.harness.report.text import sentence
+from tritmark.harness.text import groups, units
+from tritmark.harness.text.visible import sentence
 
 _FIGURE = re.compile(r"\d[\d.,]*")
 _MOST_CLASSES = 6

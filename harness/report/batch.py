@@ -7,8 +7,9 @@ from math import exp, log
 from typing import Any
 
 from tritmark.harness.record import Footing, Record, Run, Timing
-from tritmark.harness.report import chart, groups, units
+from tritmark.harness.report import chart
 from tritmark.harness.report.section import Section
+from tritmark.harness.text import groups, units
 
 _MOST_PLOTS = 8
 _MOST_LINES = 8

@@ -8,8 +8,8 @@ from math import ceil, floor, log, log10
 from typing import Any
 
 from tritmark.harness.record import Ratio
-from tritmark.harness.report import units
-from tritmark.harness.report.text import label
+from tritmark.harness.text import units
+from tritmark.harness.text.visible import label
 
 WIDTH = 360
 """Of every plot, in its own units; the page shows it 340 to 620 pixels wide, and its text is 9 units high."""

@@ -12,9 +12,10 @@ from statistics import median, quantiles
 from typing import Any
 
 from tritmark.harness.record import HOST, Footing, Ratio, Record, Run, Status
-from tritmark.harness.report import chart, groups, units
+from tritmark.harness.report import chart
 from tritmark.harness.report.section import Given, Section
-from tritmark.harness.report.text import label
+from tritmark.harness.text import groups, units
+from tritmark.harness.text.visible import label
 
 _MOST_ROWS = 60
 _MOST_TABLE = 200

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tritmark.harness.record import PeerComparison, Record, Run, Status
-from tritmark.harness.report import groups
 from tritmark.harness.report.section import Section
+from tritmark.harness.text import groups
 
 DIFFERS, BROKE, NOISY, PEER_WRONG, MATCH, ABSENT = "differs", "broke", "ambiguous", "peer wrong", "match", "not there"
 _WORST_FIRST = (DIFFERS, BROKE, NOISY, PEER_WRONG, MATCH, ABSENT)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import Record, Run, Status
-from tritmark.harness.report import groups
-from tritmark.harness.report.heat import level
+from tritmark.harness.report.heatmap import level
 from tritmark.harness.report.section import Section
+from tritmark.harness.text import groups
 
 _BINS: tuple[tuple[str, float], ...] = (
     ("same bits", 0.0),

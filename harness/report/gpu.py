@@ -1,4 +1,5 @@
-"""What ran on GPUs: which they are and how they were, bandwidth, the cost of a launch, copies, memory, and the receipts."""
+"""What ran on devices other than the host, such as GPUs: which they are and how they were, bandwidth, the cost of a launch, copies, memory,
+and the receipts."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import Any
 
 from tritmark.harness.machine.nvml import Health
 from tritmark.harness.record import HOST, CeilingFacts, Footing, Gpu, Record, Run
-from tritmark.harness.report import groups, units
 from tritmark.harness.report.section import Section
+from tritmark.harness.text import groups, units
 
 _MOST_ROWS = 60
 _BYTES = "bytes/s"
@@ -191,11 +192,13 @@ def _context(record: Record) -> dict[str, Any] | None:
     measured = [run for run in groups.sound(record) if run.device != HOST]
     bandwidth = _bandwidth(record, groups.fastest(measured) if len(measured) > _MOST_ROWS else measured)
     ran = {run.receipt.uuid for run in runs if run.receipt is not None}
-    gpus = [gpu for gpu in record.machine.gpus if gpu.uuid in ran] or list(record.machine.gpus)
     devices = {run.device for run in runs}
+    units = {lane.device: lane.units for lane in record.lanes if lane.device in devices and lane.units}
+    gpus = [gpu for gpu in record.machine.gpus if gpu.uuid in ran] or (list(record.machine.gpus) if devices - units.keys() else [])
     links = [each for each in record.machine.ceilings if each.device in devices and each.name in {"upload", "download"}]
     return {
         "gpus": [facts(gpu) for gpu in gpus],
+        "units": units,
         "simulated": groups.simulated(record),
         "bandwidth": bandwidth[:_MOST_ROWS],
         "more": max(0, len(bandwidth) - _MOST_ROWS),
@@ -210,4 +213,4 @@ def _context(record: Record) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section("gpu", "GPU", "gpu.html", _context)
+SECTION = Section("gpu", "Devices", "gpu.html", _context)

@@ -1,12 +1,13 @@
-"""A GPU's launches handed over one by one against the same in a CUDA graph, by turns."""
+"""A device's launches handed over one by one against the same in a graph, by turns."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tritmark.harness.record import Record
-from tritmark.harness.report import chart, groups, units
+from tritmark.harness.report import chart
 from tritmark.harness.report.section import Section
+from tritmark.harness.text import groups, units
 
 _MOST_ROWS = 60
 _MOST_TABLE = 200

@@ -9,7 +9,8 @@ from typing import Any
 
 from tritmark.harness.errors import RecordError
 from tritmark.harness.record import Record, Status
-from tritmark.harness.report import chart, groups, machine, summary, units
+from tritmark.harness.report import chart, machine, summary
+from tritmark.harness.text import groups, units
 
 _MOST_PLOTS = 12
 NAME = "index.html"

@@ -6,8 +6,8 @@ from math import fsum
 from typing import Any
 
 from tritmark.harness.record import Layer, Record, Status
-from tritmark.harness.report import groups
 from tritmark.harness.report.section import Section
+from tritmark.harness.text import groups
 
 
 def _totals(layers: tuple[Layer, ...]) -> dict[str, Any]:

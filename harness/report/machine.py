@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import CeilingFacts, Record
-from tritmark.harness.report import units
 from tritmark.harness.report.section import Section
+from tritmark.harness.text import units
 
 
 def one_line(record: Record) -> str:

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tritmark.harness.record import Record, Status
-from tritmark.harness.report import answer, compare, groups, machine, summary, units, verdicts
+from tritmark.harness.report import answer, compare, machine, summary, verdicts
 from tritmark.harness.report.section import NOTHING, Given
-from tritmark.harness.report.text import visible
+from tritmark.harness.text import groups, units
+from tritmark.harness.text.visible import visible
 
 _MOST_FAILURES = 10
 _MOST_CHANGES = 15

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tritmark.harness.record import MemoryUse, Record, Run, Slope, Status
-from tritmark.harness.report import groups, units
 from tritmark.harness.report.section import Section
+from tritmark.harness.text import groups, units
 
 _MOST_ROWS = 200
 _TELLING = {Status.FAIL, Status.ERROR, Status.AMBIGUOUS}

@@ -19,8 +19,7 @@ from tritmark.harness.report import (
     errors,
     gpu,
     graph,
-    groups,
-    heat,
+    heatmap,
     layers,
     machine,
     memory,
@@ -37,6 +36,7 @@ from tritmark.harness.report import (
     verdicts,
 )
 from tritmark.harness.report.section import NOTHING, Given, Section
+from tritmark.harness.text import groups
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -54,7 +54,7 @@ SECTIONS: tuple[Section, ...] = (
     gpu.SECTION,
     graph.SECTION,
     roofline.SECTION,
-    heat.SECTION,
+    heatmap.SECTION,
     temperature.SECTION,
     scaling.SECTION,
     batch.SECTION,
@@ -145,10 +145,10 @@ def _templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    from tritmark.harness.report import commands, text, units
+    from tritmark.harness.text import commands, units, visible
 
     def harmless(value: Any) -> Any:
-        return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        return visible.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     templates = Environment(
         loader=PackageLoader("tritmark.harness.report"),
@@ -159,7 +159,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters.update({name: getattr(units, name) for name in units.FILTERS})
-    templates.filters.update(iso=text.isolated, breakable=text.breakable, long=text.long, part=groups.part, shell=text.quoted)
+    templates.filters.update(iso=visible.isolated, breakable=visible.breakable, long=visible.long, part=groups.part, shell=visible.quoted)
     templates.globals.update(groups=groups, commands=commands, dash=units.NONE)
     return templates
 

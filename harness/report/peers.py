@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import PeerComparison, Record, Run
-from tritmark.harness.report import chart, groups, units
+from tritmark.harness.report import chart
 from tritmark.harness.report.section import Section
-from tritmark.harness.report.text import label
+from tritmark.harness.text import groups, units
+from tritmark.harness.text.visible import label
 
 _MOST_ROWS = 48
 _MOST_TABLE = 200

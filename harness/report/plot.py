@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from tritmark.harness.report.text import visible
+from tritmark.harness.text.visible import visible
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import Record, Run
-from tritmark.harness.report import commands, groups
 from tritmark.harness.report.section import Section
+from tritmark.harness.text import commands, groups
 
 
 def _by_command(record: Record) -> list[dict[str, Any]]:

@@ -7,10 +7,10 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.record import HOST, CeilingFacts, Record, Run
-from tritmark.harness.report import groups, units
 from tritmark.harness.report.plot import GRID, INK, MARKERS, MUTED, PAPER, SERIES, svg
 from tritmark.harness.report.section import Section
-from tritmark.harness.report.text import label
+from tritmark.harness.text import groups, units
+from tritmark.harness.text.visible import label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

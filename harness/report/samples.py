@@ -10,9 +10,9 @@ from io import StringIO
 from typing import Any
 
 from tritmark.harness.record import Record, Run
-from tritmark.harness.report import groups
 from tritmark.harness.report.section import Given, Section
-from tritmark.harness.report.text import visible
+from tritmark.harness.text import groups
+from tritmark.harness.text.visible import visible
 
 COLUMNS = ("run", "kernel", "workload", "threads", "data", "of", "sample", "ns")
 _MOST_BYTES = 700_000

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import Record, Run
-from tritmark.harness.report import chart, groups, units
+from tritmark.harness.report import chart
 from tritmark.harness.report.section import Section
+from tritmark.harness.text import groups, units
 
 _MOST_PLOTS = 8
 _MOST_LINES = 8

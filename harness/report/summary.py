@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import Record, Run, Status, Verdict
-from tritmark.harness.report import answer, compare, groups, machine, units, verdicts
+from tritmark.harness.report import answer, compare, machine, verdicts
 from tritmark.harness.report.section import Given, Section
+from tritmark.harness.text import groups, units
 
 _DIMENSIONS = (("accuracy", "Accuracy"), ("performance", "Performance"), ("memory", "Memory"), ("cross", "Cross-validation"))
 _MOST_FAILURES = 20

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tritmark.harness.record import Record, Run, Status
-from tritmark.harness.report import answer, groups
+from tritmark.harness.report import answer
 from tritmark.harness.report.section import Section
+from tritmark.harness.text import groups
 
 
 def _row(kernel: groups.KernelRuns) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Drawn faults that outputs do not show: what a kernel leaves behind, memory that it keeps or hides, work that it skips.
+"""Drawn mutants that outputs do not show: what a kernel leaves behind, memory that it keeps or hides, work that it skips.
 
 They are judged in a process of their own, and the skipped work while the clock runs, so there are fewer of them than of the others. Each is
 a trigger by call number and a deed; none is drawn that the guards' own documentation says nobody sees.
@@ -76,8 +76,8 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class ApartFault:
-    """One fault. As a candidate, its number and seed draw it again in the process where it runs."""
+class ApartMutant:
+    """One mutant. As a candidate, its number and seed draw it again in the process where it runs."""
 
     key: KernelKey
     kind: str
@@ -85,7 +85,7 @@ class ApartFault:
     seed: int
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
-        """The kernel with the fault."""
+        """The kernel with the mutant."""
         return [self.variant(right(installed, self.key))]
 
     @property
@@ -95,7 +95,7 @@ class ApartFault:
         return f"{when}: {what}"
 
     def variant(self, there: Right) -> Variant:
-        """The kernel with the fault, new."""
+        """The kernel with the mutant, new."""
         _, fires, _, deed, instead = self._drawn()
         kept: dict[str, Any] = {}
 

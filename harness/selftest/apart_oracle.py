@@ -1,4 +1,4 @@
-"""How faults that outputs do not show are judged: in a process of their own, by the guards that look there."""
+"""How mutants that outputs do not show are judged: in a process of their own, by the guards that look there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tritmark.harness.errors import CandidateError, WorkerError
 from tritmark.harness.machine.cpu import physical_cores
 from tritmark.harness.measure.buffers import rotation
 from tritmark.harness.record import Performance, Status
-from tritmark.harness.selftest.apart import ApartFault
+from tritmark.harness.selftest.apart import ApartMutant
 from tritmark.harness.selftest.domain import Domain
 from tritmark.harness.selftest.right import right
 from tritmark.harness.spec import Op, Variant, Workload
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tritmark.harness.providers import Installed
 
 CASES = 8
-"""Drawn cases that come before what is watched: a fault that the outputs show is killed there, and all of them make some hundred calls."""
+"""Drawn cases that come before what is watched: a mutant that the outputs show is killed there, and all of them make some hundred calls."""
 _DRAWS = 32
 """Shapes of which the largest is taken: a short call is over before its time says anything."""
 BUDGET_S = 0.05
@@ -37,30 +37,30 @@ _MEMORY = 1 << 30
 _TIMEOUT_S = 60.0
 
 
-def judge(installed: Installed, fault: ApartFault, reach: Mapping[str, int], seed: int) -> str:
-    """Why the judgement fails a kernel with that fault; "" where it passes."""
-    (variant,) = fault.variants(installed)
-    with Workers(installed, [fault], timeout_s=_TIMEOUT_S, memory_bytes=_MEMORY + 4 * rotation().nbytes) as workers:
+def judge(installed: Installed, mutant: ApartMutant, reach: Mapping[str, int], seed: int) -> str:
+    """Why the judgement fails a kernel with that mutant; "" where it passes."""
+    (variant,) = mutant.variants(installed)
+    with Workers(installed, [mutant], timeout_s=_TIMEOUT_S, memory_bytes=_MEMORY + 4 * rotation().nbytes) as workers:
         try:
-            return _judge(installed, workers, variant, fault, reach, seed)
+            return _judge(installed, workers, variant, mutant, reach, seed)
         except (CandidateError, WorkerError) as error:
             return f"{type(error).__name__}: {error}"
 
 
-def _judge(installed: Installed, workers: Workers, variant: Variant, fault: ApartFault, reach: Mapping[str, int], seed: int) -> str:
-    op, key, worker = installed.ops[fault.key.op], fault.key, workers.of(variant)
+def _judge(installed: Installed, workers: Workers, variant: Variant, mutant: ApartMutant, reach: Mapping[str, int], seed: int) -> str:
+    op, key, worker = installed.ops[mutant.key.op], mutant.key, workers.of(variant)
     accuracy = judge_drawn(
         op, worker.variant, key, corners=(), count=CASES, seed=seed, cores=physical_cores(), device=worker.device
     ).accuracy  # fmt: skip
-    if accuracy.failed or fault.kind == "state":
+    if accuracy.failed or mutant.kind == "state":
         return accuracy.reason if accuracy.failed else ""
-    material = Material(op, _workload(installed, op, fault, reach, seed), seed)
+    material = Material(op, _workload(installed, op, mutant, reach, seed), seed)
     axes, cases = dict(material.workload.axes), material.cases(key)
     encoded = tuple(material.encoded(key.format))
-    if fault.kind == "memory":
+    if mutant.kind == "memory":
         use = confirmed_use(lambda again: watched(workers, variant, again), encoded[0], axes, threads=1)
         return use.reason if use.failed else ""
-    rng = np.random.default_rng([seed, fault.number + 1])
+    rng = np.random.default_rng([seed, mutant.number + 1])
     changes = exchangeable(op, key, axes, material.logical, encoded, rng) if cases.in_place else NOTHING
 
     def measured() -> Performance:
@@ -77,9 +77,9 @@ def _judge(installed: Installed, workers: Workers, variant: Variant, fault: Apar
     return performance.reason if performance.status in {Status.FAIL, Status.ERROR} else ""
 
 
-def _workload(installed: Installed, op: Op, fault: ApartFault, reach: Mapping[str, int], seed: int) -> Workload:
+def _workload(installed: Installed, op: Op, mutant: ApartMutant, reach: Mapping[str, int], seed: int) -> Workload:
     """One on which memory and time are looked at."""
-    domain, rng = Domain(right(installed, fault.key), reach, physical_cores()), np.random.default_rng([seed, fault.number + 1])
+    domain, rng = Domain(right(installed, mutant.key), reach, physical_cores()), np.random.default_rng([seed, mutant.number + 1])
     drawn = [domain.draw(rng).axes for _ in range(_DRAWS)]
     largest = max(drawn, key=lambda axes: sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in op.inputs))
     return Workload(op=op.name, axes=largest, family=op.families[0])

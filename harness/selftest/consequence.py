@@ -1,8 +1,8 @@
-"""What a fault does on a workload's data, found by running it apart from the judgement: nothing, no more than is admitted, or harm.
+"""What a mutant does on a workload's data, found by running it apart from the judgement: nothing, no more than is admitted, or harm.
 
 The stand-in runs in memory of this module's own, as often and on as many sets of data as the judgement promises to run a kernel, and what
 it left is compared with what is right, bit for bit: outputs over two opposite fillings, inputs, bytes around and between, and the index of
-forbidden elements, wherever they are. Nothing of the judgement's code takes part, so a judgement that looks less closely loses faults.
+forbidden elements, wherever they are. Nothing of the judgement's code takes part, so a judgement that looks less closely loses mutants.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.selftest.site import Array, FaultSite, Outputs, admits
+from tritmark.harness.selftest.site import Array, MutantSite, Outputs, admits
 from tritmark.harness.spec import Launch, Values, Variant
 from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.compare import is_float
@@ -33,17 +33,17 @@ class Consequence(IntEnum):
     HARM = 2
 
 
-def of_outputs(site: FaultSite, outputs: Callable[[int], Outputs]) -> Consequence:
+def of_outputs(site: MutantSite, outputs: Callable[[int], Outputs]) -> Consequence:
     """Of other outputs than the right ones, on the worst of the sets of data."""
     return max(_compared(site, nth, outputs(nth)) for nth in range(len(site.data)))
 
 
-def of_runs(site: FaultSite, variant: Callable[[], Variant], layout: str, threads: int) -> Consequence:
+def of_runs(site: MutantSite, variant: Callable[[], Variant], layout: str, threads: int) -> Consequence:
     """Of whatever a variant does; `variant()` makes a new one, that has kept nothing."""
     return max(found for filling in (0x5A, 0xA5) for found in _runs(site, variant(), site.axes, layout, threads, filling))
 
 
-def _runs(site: FaultSite, variant: Variant, axes: Any, layout: str, threads: int, filling: int) -> Iterator[Consequence]:
+def _runs(site: MutantSite, variant: Variant, axes: Any, layout: str, threads: int, filling: int) -> Iterator[Consequence]:
     for nths in ((0, 1), (0,)) if site.cases.in_place else ((0,), (1,), (0,)):
         memory = _Memory(site, layout)
         launch = variant.bind(memory.inputs | memory.scalars(nths[0]), memory.outputs, axes, threads)
@@ -52,7 +52,7 @@ def _runs(site: FaultSite, variant: Variant, axes: Any, layout: str, threads: in
     yield memory.run_forbidden(launch)
 
 
-def _compared(site: FaultSite, nth: int, outputs: Outputs) -> Consequence:
+def _compared(site: MutantSite, nth: int, outputs: Outputs) -> Consequence:
     right = site.right[nth]
     if all(np.array_equal(bits(outputs[name]), bits(values)) for name, values in right.items()):
         return Consequence.NONE
@@ -63,7 +63,7 @@ def _compared(site: FaultSite, nth: int, outputs: Outputs) -> Consequence:
 class _Memory:
     """The arrays of a launch, with margins."""
 
-    def __init__(self, site: FaultSite, layout: str) -> None:
+    def __init__(self, site: MutantSite, layout: str) -> None:
         self._site = site
         self._raws: list[Array] = []
         case = site.data[0]

@@ -1,7 +1,7 @@
 """What an op's contract admits, drawn at random: shapes, threads, where the arrays lie, and values.
 
-Drawn here and not by the judgement, whose draws are what is tested: a class of cases that the judgement never draws shows as faults that
-survive. Every draw is a case on which a fault can be built so that it fires there, see triggers.
+Drawn here and not by the judgement, whose draws are what is tested: a class of cases that the judgement never draws shows as mutants that
+survive. Every draw is a case on which a mutant can be built so that it fires there, see triggers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NothingAdmittedError(Exception):
 
 
 @dataclass(frozen=True)
-class FaultCase:
+class MutantCase:
     """One case: where `inputs` are encoded, and `offsets` (bytes past a cache line) and `gaps` (elements) are by the arrays' names."""
 
     right: Right
@@ -88,7 +88,7 @@ class FaultCase:
     def _lay(self, name: str, values: Array) -> Array:
         gap = self.gaps.get(name, 0) if values.ndim == 2 else 0
         shape = (*values.shape[:-1], values.shape[-1] + gap) if values.ndim else ()
-        # A line at either end that belongs to nobody: faults write there.
+        # A line at either end that belongs to nobody: mutants write there.
         raw = np.empty(4 * LINE + prod(shape) * values.itemsize, np.uint8)
         start = LINE + -raw.ctypes.data % LINE + self.offsets.get(name, 0)
         whole: Array = np.ndarray(shape, values.dtype, raw, start)
@@ -110,7 +110,7 @@ class Domain:
     def op(self) -> Op:
         return self.right.op
 
-    def draw(self, rng: Rng, kind: str = "", value: ValueClass | None = None, forbidden: Forbidden | None = None) -> FaultCase:
+    def draw(self, rng: Rng, kind: str = "", value: ValueClass | None = None, forbidden: Forbidden | None = None) -> MutantCase:
         """A case; where `kind` is "alignment", "stride" or "threads", one that is not the usual one there. `value` is imposed on it.
 
         Raises NothingAdmittedError where that cannot be had.
@@ -128,16 +128,17 @@ class Domain:
                 _ = case.inputs, case.expected
             except (InvalidArgumentError, BrokenReferenceError):
                 continue
-            if value is not None and not value.holds(np.asarray(logical[value.tensor])):
+            # As the trigger will see it: a layout may keep less than was drawn.
+            if value is not None and not value.holds(np.asarray(self.right.decode(case.inputs, axes)[value.tensor])):
                 continue
             if forbidden is None:
                 return case
             places = forbidden.places(np.asarray(case.inputs[forbidden.tensor]), rng)
             if places:
-                return FaultCase(self.right, axes, case.threads, case.offsets, case.gaps, logical, {forbidden.tensor: places})
+                return MutantCase(self.right, axes, case.threads, case.offsets, case.gaps, logical, {forbidden.tensor: places})
         raise NothingAdmittedError(f"{self.right.key}: {value or forbidden or kind or 'any case'}")
 
-    def _case(self, rng: Rng, kind: str, axes: Mapping[str, int], logical: Arrays) -> FaultCase:
+    def _case(self, rng: Rng, kind: str, axes: Mapping[str, int], logical: Arrays) -> MutantCase:
         op, key = self.op, self.right.key
         encoded = op.encode(logical, axes, key.format)
         sizes = {name: np.asarray(value).itemsize for name, value in encoded.items() if is_array(value)}
@@ -147,7 +148,7 @@ class Domain:
         ragged = kind == "stride" or rng.random() < 0.5
         gaps = {each.name: int(np.exp(rng.uniform(0, np.log(GAP)))) if ragged else 0 for each in op.inputs if each.rows_apart}
         threads = int(rng.choice([*range(2, MOST_THREADS + 1), self.cores])) if kind == "threads" or rng.random() < 0.5 else 1
-        return FaultCase(self.right, axes, threads, offsets, gaps, logical)
+        return MutantCase(self.right, axes, threads, offsets, gaps, logical)
 
     def _axes(self, rng: Rng) -> dict[str, int] | None:
         axes = {axis: self._size(axis, rng) for axis in self.op.axes}

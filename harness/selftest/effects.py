@@ -1,4 +1,4 @@
-"""What a drawn fault does to a run that was right: outputs changed, left or confused, wrong reports, memory touched that is not its own."""
+"""What a drawn mutant does to a right run: outputs changed, left or confused, wrong reports, memory touched that is not its own."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.selftest.domain import Array, FaultCase, Rng
+from tritmark.harness.selftest.domain import Array, MutantCase, Rng
 from tritmark.harness.selftest.right import Remembered, write
 from tritmark.harness.selftest.site import apart
 from tritmark.harness.selftest.triggers import Situation, Trigger
-from tritmark.harness.spec import Family, Fault, Op
-from tritmark.harness.validate.compare import is_float
+from tritmark.harness.spec import Family, Mutant, Op
+from tritmark.harness.validate.compare import is_float, rounded
 
 
 @dataclass
 class Doing:
-    """A run in which a fault strikes, after the right kernel has run."""
+    """A run in which a mutant strikes, after the right kernel has run."""
 
     at: Situation
     before: Mapping[str, Array]
@@ -44,12 +44,12 @@ off in the other direction. Where errors are bounded, the bound decides."""
 _TILE = 64
 
 
-def draw(op: Op, trigger: Trigger, faults: Sequence[Fault], rng: Rng) -> Effect:
-    """An effect that the outputs of the trigger's witness have room for. `faults` are the op's own: other ways to compute."""
+def draw(op: Op, trigger: Trigger, mutants: Sequence[Mutant], rng: Rng) -> Effect:
+    """An effect that the outputs of the trigger's witness have room for. `mutants` are the op's own: other ways to compute."""
     if trigger.reports:
         return _report(rng)
-    if faults and trigger.sure is None and (trigger.kind == "always" or rng.random() < 0.2):
-        return _computed(faults[int(rng.integers(len(faults)))], trigger.witness)
+    if mutants and trigger.sure is None and (trigger.kind == "always" or rng.random() < 0.2):
+        return _computed(mutants[int(rng.integers(len(mutants)))], trigger.witness)
     # What strikes by number or by chance shows whenever it does, whatever the data: so the share of calls is the one that the trigger says.
     sure = trigger.sure is not None
     expected = trigger.witness.expected
@@ -79,11 +79,11 @@ def _where(size: int, rng: Rng) -> tuple[str, Callable[[int], int]]:
     return every[int(rng.integers(3))]
 
 
-def _one_off(name: str, case: FaultCase, rng: Rng) -> Effect:
+def _one_off(name: str, case: MutantCase, rng: Rng) -> Effect:
     """One element off by the least that is not admitted."""
     expected = case.expected[name]
     text, where = _where(expected.values.size, rng)
-    steps = STEPS.get(case.right.op.family, 0)
+    steps = STEPS.get(expected.family, 0)
 
     def strike(doing: Doing) -> None:
         out = doing.at.outputs[name]
@@ -99,16 +99,16 @@ def _one_off(name: str, case: FaultCase, rng: Rng) -> Effect:
     return Effect(f"{name}: {text} off by the least", strike)
 
 
-def _past_bound(doing: Doing, case: FaultCase, name: str) -> Array:
+def _past_bound(doing: Doing, case: MutantCase, name: str) -> Array:
     """Outputs a little further from the exact value than the op's bound admits."""
     with np.errstate(all="ignore"):
         computed = case.right.compute(doing.at.inputs, doing.at.axes)
         exact = np.asarray(computed[name], np.float64)
         past = exact + np.copysign(np.broadcast_to(computed[f"{name}.bound"], exact.shape), exact)
-        return apart(past.astype(np.float32), 2)
+        return apart(rounded(past, doing.at.outputs[name].dtype), 2)
 
 
-def _tail(name: str, case: FaultCase, rng: Rng) -> Effect:
+def _tail(name: str, case: MutantCase, rng: Rng) -> Effect:
     """Some elements at the end of every row, or of the array, keep what stood there."""
     count = int(np.exp(rng.uniform(0, np.log(_TILE))))
     rows = case.expected[name].values.ndim == 2 and bool(rng.integers(2))
@@ -123,7 +123,7 @@ def _tail(name: str, case: FaultCase, rng: Rng) -> Effect:
     return Effect(f"{name}: the last {count}{' of each row' if rows else ''} not written", strike)
 
 
-def _tile(name: str, case: FaultCase, rng: Rng) -> Effect:
+def _tile(name: str, case: MutantCase, rng: Rng) -> Effect:
     """Some elements in a row zeroed, or the first again."""
     count, start = int(np.exp(rng.uniform(0, np.log(_TILE)))), float(rng.random())
     zero = bool(rng.integers(2))
@@ -136,7 +136,7 @@ def _tile(name: str, case: FaultCase, rng: Rng) -> Effect:
     return Effect(f"{name}: {count} elements from {start:.0%} on {'zeroed' if zero else 'all that of the first'}", strike)
 
 
-def _sign(name: str, case: FaultCase, rng: Rng) -> Effect:
+def _sign(name: str, case: MutantCase, rng: Rng) -> Effect:
     text, where = _where(case.expected[name].values.size, rng)
 
     def strike(doing: Doing) -> None:
@@ -147,7 +147,7 @@ def _sign(name: str, case: FaultCase, rng: Rng) -> Effect:
     return Effect(f"{name}: sign of {text} flipped", strike)
 
 
-def _rows(name: str, case: FaultCase, rng: Rng) -> Effect:
+def _rows(name: str, case: MutantCase, rng: Rng) -> Effect:
     """Two rows exchanged, or one written as the one before."""
     share, swap = float(rng.random()), bool(rng.integers(2))
 
@@ -163,7 +163,7 @@ def _rows(name: str, case: FaultCase, rng: Rng) -> Effect:
     return Effect(f"{name}: the row at {share:.0%} {'exchanged with' if swap else 'the same as'} the one before", strike)
 
 
-def _stale(name: str, case: FaultCase, rng: Rng) -> Effect:
+def _stale(name: str, case: MutantCase, rng: Rng) -> Effect:
     """The outputs of the run before, where their shapes are the same; else what stood there."""
 
     def strike(doing: Doing) -> None:
@@ -174,7 +174,7 @@ def _stale(name: str, case: FaultCase, rng: Rng) -> Effect:
     return Effect("outputs of the run before, or none", strike)
 
 
-def _shifted(name: str, case: FaultCase, rng: Rng) -> Effect:
+def _shifted(name: str, case: MutantCase, rng: Rng) -> Effect:
     by = int(rng.choice((-1, 1)))
 
     def strike(doing: Doing) -> None:
@@ -184,7 +184,7 @@ def _shifted(name: str, case: FaultCase, rng: Rng) -> Effect:
     return Effect(f"{name}: one element {'late' if by > 0 else 'early'}", strike)
 
 
-def _whole(name: str, case: FaultCase, rng: Rng) -> Effect:
+def _whole(name: str, case: MutantCase, rng: Rng) -> Effect:
     """All of an output: zero, the negative, twice as large, or added to what stood there."""
     every: list[tuple[str, Callable[[Array, Array], Any]]] = [
         ("zero", lambda out, before: np.zeros_like(out)),
@@ -201,7 +201,7 @@ def _whole(name: str, case: FaultCase, rng: Rng) -> Effect:
     return Effect(f"{name}: {text}", strike)
 
 
-def _outside(name: str, case: FaultCase, rng: Rng) -> Effect:
+def _outside(name: str, case: MutantCase, rng: Rng) -> Effect:
     """A byte beside an output changed."""
     past = bool(rng.integers(2))
 
@@ -212,7 +212,7 @@ def _outside(name: str, case: FaultCase, rng: Rng) -> Effect:
     return Effect(f"{name}: a byte {'past its end' if past else 'before its start'} changed", strike)
 
 
-def _input(name: str, case: FaultCase, rng: Rng) -> Effect:
+def _input(name: str, case: MutantCase, rng: Rng) -> Effect:
     """An input changed."""
     arrays = [each for each, value in case.inputs.items() if isinstance(value, np.ndarray) and value.ndim]
     which, share = str(rng.choice(arrays)), float(rng.random())
@@ -225,7 +225,7 @@ def _input(name: str, case: FaultCase, rng: Rng) -> Effect:
     return Effect(f"{which}: the element at {share:.0%} changed", strike)
 
 
-def _alarm(name: str, case: FaultCase, rng: Rng) -> Effect:
+def _alarm(name: str, case: MutantCase, rng: Rng) -> Effect:
     """An element reported as not finite that is; -1 means none."""
 
     def strike(doing: Doing) -> None:
@@ -248,17 +248,17 @@ def _report(rng: Rng) -> Effect:
     return every[int(rng.choice(3, p=(0.6, 0.2, 0.2)))]
 
 
-def _computed(fault: Fault, case: FaultCase) -> Effect:
-    """Outputs of one of the op's own faults."""
+def _computed(mutant: Mutant, case: MutantCase) -> Effect:
+    """Outputs of one of the op's own mutants."""
 
     right = case.right
-    compute = Remembered(lambda inputs, axes: fault.compute(right.decode(inputs, axes), axes, right.key))
+    compute = Remembered(lambda inputs, axes: mutant.compute(right.decode(inputs, axes), axes, right.key))
 
     def strike(doing: Doing) -> None:
         with np.errstate(all="ignore"):
             write(doing.at.outputs, compute(doing.at.inputs, doing.at.axes), right.op, doing.at.axes, right.key)
 
-    return Effect(fault.name, strike)
+    return Effect(mutant.name, strike)
 
 
 def _poke(array: Array, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""How drawn faults are judged: as `tritmark run` and `tritmark check` judge, in this process, until the first case that fails."""
+"""How drawn mutants are judged: as `tritmark run` and `tritmark check` judge, in this process, until the first case that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws faults for every op, has each judged, and says which share of them is killed, with its interval."""
+"""Draws mutants for every op, has each judged, and says which share of them is killed, with its interval."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tritmark.harness.machine.cpu import physical_cores
-from tritmark.harness.selftest import apart, apart_oracle, drawn_faults
-from tritmark.harness.selftest.apart import ApartFault
+from tritmark.harness.selftest import apart, apart_oracle, drawn_mutants
+from tritmark.harness.selftest.apart import ApartMutant
 from tritmark.harness.selftest.domain import Domain, NothingAdmittedError, reach
 from tritmark.harness.selftest.oracle import Oracle
 from tritmark.harness.selftest.right import keys, right
 from tritmark.harness.selftest.struck import variant
-from tritmark.harness.spec import Fault, KernelKey, Workload
+from tritmark.harness.spec import KernelKey, Mutant, Workload
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import Installed
 
 GOAL = 0.98
-"""The share of drawn faults that has to be killed."""
+"""The share of drawn mutants that has to be killed."""
 CONFIDENCE = 0.95
 COUNTS = {"full": 500}
-"""How many faults are drawn for each op, by suite."""
+"""How many mutants are drawn for each op, by suite."""
 COUNT = 24
 """That of every other suite."""
 APART = {"full": 12}
-"""How many faults are drawn of each kind that outputs do not show (see apart), for each op that has a kernel here, by suite."""
+"""How many mutants are drawn of each kind that outputs do not show (see apart), for each op that has a kernel here, by suite."""
 FEW_APART = 2
 """That of every other suite, and of one of the kinds, by turns: each takes about a second."""
 CORNERS = {"full": "quick"}
@@ -38,13 +38,13 @@ CORNERS = {"full": "quick"}
 CASES = 120
 """How many cases are drawn where the suite does not say."""
 CHUNK = 50
-"""Faults that are judged on the same cases, whose data and expected outputs are made once; each chunk's are drawn anew, so what one draw of
-cases lacks is met by few."""
+"""Mutants that are judged on the same cases, whose data and expected outputs are made once; each chunk's are drawn anew, so what one draw
+of cases lacks is met by few."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Faults of one key, by number, that are judged together."""
+    """Mutants of one key, by number, that are judged together."""
 
     key: KernelKey
     numbers: tuple[int, ...]
@@ -53,7 +53,7 @@ class Chunk:
     corners: tuple[Workload, ...]
     reach: tuple[tuple[str, int], ...]
     apart: str = ""
-    """The kind of faults that outputs do not show; "" for the others."""
+    """The kind of mutants that outputs do not show; "" for the others."""
 
     @property
     def timed(self) -> bool:
@@ -63,16 +63,16 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of one drawn fault."""
+    """What became of one drawn mutant."""
 
     key: KernelKey
     number: int
     kind: str
     text: str
     reason: str
-    """Why the judgement fails the kernel; "" where it passes it: the fault survives."""
+    """Why the judgement fails the kernel; "" where it passes it: the mutant survives."""
     struck: int | None
-    """How often the fault did what it does while it was judged; 0: no case that was judged fires it. None where that is not counted."""
+    """How often the mutant did what it does while it was judged; 0: no case that was judged fires it. None where that is not counted."""
 
     @property
     def killed(self) -> bool:
@@ -80,15 +80,15 @@ class Fate:
 
 
 @dataclass(slots=True)
-class DrawnFaults:
-    """All drawn faults of an invocation."""
+class DrawnMutants:
+    """All drawn mutants of an invocation."""
 
     seed: int
     fates: list[Fate] = field(default_factory=list)
     equivalent: int = 0
     """Draws that do no harm, which are not counted."""
     alarms: list[str] = field(default_factory=list)
-    """Kernels without a fault that fail, and why."""
+    """Kernels without a mutant that fail, and why."""
 
     def by(self, what: str) -> Mapping[str, tuple[int, int]]:
         """Killed and all, by "op" or "kind"."""
@@ -129,10 +129,10 @@ def interval(killed: int, count: int) -> tuple[float, float]:
 
 
 def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | None = None) -> list[Chunk]:
-    """The work: `count` faults for each op that matches the glob and that the suite has.
+    """The work: `count` mutants for each op that matches the glob and that the suite has.
 
     They go over the op's keys by turns, but where they are few: then all are of one key, which is drawn, because a key's cases cost more
-    than further faults that are judged on them.
+    than further mutants that are judged on them.
     """
     wanted = COUNTS.get(suite, COUNT) if count is None else count
     by_op: dict[str, list[Workload]] = {}
@@ -192,44 +192,44 @@ class ChunkResult:
 
 
 def judged(installed: Installed, chunk: Chunk) -> ChunkResult:
-    """Draw the faults of a chunk and judge them, beside a kernel without a fault."""
+    """Draw the mutants of a chunk and judge them, beside a kernel without a mutant."""
     if chunk.apart:
         return _judged_apart(installed, chunk)
     there = right(installed, chunk.key)
-    seed = int(np.random.SeedSequence([chunk.seed, drawn_faults.mark(chunk.key), chunk.numbers[0]]).generate_state(1)[0])
+    seed = int(np.random.SeedSequence([chunk.seed, drawn_mutants.mark(chunk.key), chunk.numbers[0]]).generate_state(1)[0])
     oracle = Oracle(there, chunk.cases, chunk.corners, seed, physical_cores())
     none, counted = variant(there, lambda at: False, None, False, 0)
     (honest,) = oracle.judged([none])
     if honest:
         return ChunkResult((), 0, (f"{chunk.key}: {honest}",))
-    faults = [
+    mutants = [
         each
         for provider in installed.providers.values()
-        for each in provider.faults()
-        if isinstance(each, Fault) and each.op == chunk.key.op and each.only(chunk.key)
+        for each in provider.mutants()
+        if isinstance(each, Mutant) and each.op == chunk.key.op and each.only(chunk.key)
     ]
     domain = Domain(there, dict(chunk.reach), physical_cores())
     drawn = []
     for number in chunk.numbers:
         try:
-            drawn.append(drawn_faults.draw(domain, faults, counted.calls, chunk.seed, number))
+            drawn.append(drawn_mutants.draw(domain, mutants, counted.calls, chunk.seed, number))
         except NothingAdmittedError:
             continue
     made = [variant(there, each.trigger.fires, each.effect, each.trigger.reports, [chunk.seed, each.number]) for each in drawn]
     found = oracle.judged([candidate for candidate, _ in made])
     fates = [
-        Fate(chunk.key, fault.number, fault.kind, fault.text, reason, kept.struck)
-        for fault, reason, (_, kept) in zip(drawn, found, made, strict=True)
+        Fate(chunk.key, mutant.number, mutant.kind, mutant.text, reason, kept.struck)
+        for mutant, reason, (_, kept) in zip(drawn, found, made, strict=True)
     ]
     return ChunkResult(tuple(fates), sum(each.equivalent for each in drawn), ())
 
 
 def _judged_apart(installed: Installed, chunk: Chunk) -> ChunkResult:
     sizes = dict(chunk.reach)
-    honest = apart_oracle.judge(installed, ApartFault(chunk.key, chunk.apart, apart.HONEST, chunk.seed), sizes, chunk.seed)
+    honest = apart_oracle.judge(installed, ApartMutant(chunk.key, chunk.apart, apart.HONEST, chunk.seed), sizes, chunk.seed)
     if honest:
         return ChunkResult((), 0, (f"{chunk.key}: {chunk.apart}: {honest}",))
-    faults = [ApartFault(chunk.key, chunk.apart, number, chunk.seed) for number in chunk.numbers]
-    reasons = [apart_oracle.judge(installed, fault, sizes, chunk.seed + 1 + fault.number) for fault in faults]
-    fates = [Fate(chunk.key, fault.number, fault.kind, fault.text, why, None) for fault, why in zip(faults, reasons, strict=True)]
+    mutants = [ApartMutant(chunk.key, chunk.apart, number, chunk.seed) for number in chunk.numbers]
+    reasons = [apart_oracle.judge(installed, mutant, sizes, chunk.seed + 1 + mutant.number) for mutant in mutants]
+    fates = [Fate(chunk.key, mutant.number, mutant.kind, mutant.text, why, None) for mutant, why in zip(mutants, reasons, strict=True)]
     return ChunkResult(tuple(fates), 0, ())

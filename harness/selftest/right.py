@@ -1,4 +1,4 @@
-"""The right kernel that a drawn fault is planted into: the fastest that runs on this CPU, or the reference where there is none."""
+"""The right kernel that a drawn mutant is planted into: the fastest that runs on this CPU, or the reference where there is none."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.providers import Installed
 from tritmark.harness.spec import Arrays, Axes, Constraint, Decoding, KernelKey, Launch, Op, Variant
+from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.compare import is_float, rounded
-from tritmark.harness.validate.same import same
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Right:
 
 
 def keys(installed: Installed, op: str) -> list[KernelKey]:
-    """The keys of an op that faults are drawn for: those of the CPU, or where it has none, those of other devices as the CPU's."""
+    """The keys of an op that mutants are drawn for: those of the CPU, or where it has none, those of other devices as the CPU's."""
     every = installed.keys(op)
     own = [key for key in every if key.device == "cpu"]
     return own or list(dict.fromkeys(replace(key, device="cpu") for key in every))
@@ -41,7 +41,7 @@ def keys(installed: Installed, op: str) -> list[KernelKey]:
 def right(installed: Installed, key: KernelKey) -> Right:
     """The right kernel of a key."""
     op = installed.ops[key.op]
-    said = [each for provider in installed.providers.values() for each in provider.faults() if isinstance(each, Decoding)]
+    said = [each for provider in installed.providers.values() for each in provider.mutants() if isinstance(each, Decoding)]
     decoding = next((each for each in said if each.op == key.op), None)
 
     decode = Remembered(lambda inputs, axes: inputs if decoding is None else decoding.decode(inputs, axes, key))

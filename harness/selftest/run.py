@@ -1,6 +1,6 @@
-"""Plants every fault into the candidate of every key on every workload of a suite, has each judged, and counts.
+"""Plants every mutant into the candidate of every key on every workload of a suite, has each judged, and counts.
 
-Beside these fixed faults there are drawn ones, see population.
+Beside these fixed mutants there are drawn ones, see population.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from typing import Protocol
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import TritmarkError, UsageError
 from tritmark.harness.machine.cpu import BINDING, affinity
+from tritmark.harness.nearest import nearest
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Status
 from tritmark.harness.selftest.consequence import Consequence, of_outputs, of_runs
-from tritmark.harness.selftest.faults import generic, special
-from tritmark.harness.selftest.population import Chunk, ChunkResult, DrawnFaults, chunks, judged
-from tritmark.harness.selftest.site import FaultSite, Outputs, site
-from tritmark.harness.selftest.stand_in import FaultPlan, variant
-from tritmark.harness.spec import Fault, Harmless, KernelKey, Op, Workload
+from tritmark.harness.selftest.mutants import generic, special
+from tritmark.harness.selftest.population import Chunk, ChunkResult, DrawnMutants, chunks, judged
+from tritmark.harness.selftest.site import MutantSite, Outputs, site
+from tritmark.harness.selftest.stand_in import MutantPlan, variant
+from tritmark.harness.spec import EquivalentMutants, KernelKey, Mutant, Op, Workload
 from tritmark.harness.suite import Selected
 from tritmark.harness.validate import accuracy
 from tritmark.harness.validate.accuracy import Judged
@@ -37,7 +38,7 @@ from tritmark.harness.validate.draw import Drawer
 from tritmark.harness.validate.guards import bits
 
 LARGEST = 1 << 20
-"""Bytes of all arrays together past which a workload is left out, for time; faults that only such a size shows are not planted."""
+"""Bytes of all arrays together past which a workload is left out, for time; mutants that only such a size shows are not planted."""
 GOALS = {"full": 1.0}
 """The share that has to be killed, by suite."""
 GOAL = 0.98
@@ -47,8 +48,8 @@ QUIET = 4
 """Of so many processes one is at work where the clock decides."""
 
 
-class FaultOutcome(StrEnum):
-    """What became of one fault on one workload, or in a whole suite."""
+class MutantOutcome(StrEnum):
+    """What became of one mutant on one workload, or in a whole suite."""
 
     KILLED = "killed"
     SURVIVED = "survived"
@@ -56,7 +57,7 @@ class FaultOutcome(StrEnum):
     ADMITTED = "admitted"
     """The outputs differ by no more than the op's contract admits."""
     HARMLESS = "harmless"
-    """Of a whole suite: no fault by the op's contract."""
+    """Of a whole suite: no mutant by the op's contract."""
 
 
 Judge = Callable[..., Judged]
@@ -64,34 +65,34 @@ Judge = Callable[..., Judged]
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """One fault in one workload's candidate."""
+    """One mutant in one workload's candidate."""
 
     workload: str
     key: KernelKey
-    fault: str
-    outcome: FaultOutcome
+    mutant: str
+    outcome: MutantOutcome
 
 
 @dataclass(slots=True)
-class FaultTally:
+class MutantTally:
     """Outcomes counted."""
 
-    counts: Counter[FaultOutcome] = field(default_factory=Counter)
+    counts: Counter[MutantOutcome] = field(default_factory=Counter)
 
     @property
     def share(self) -> float:
-        """Killed of those that are faults there; 1 where there is none."""
-        killed, survived = self.counts[FaultOutcome.KILLED], self.counts[FaultOutcome.SURVIVED]
+        """Killed of those that are mutants there; 1 where there is none."""
+        killed, survived = self.counts[MutantOutcome.KILLED], self.counts[MutantOutcome.SURVIVED]
         return killed / (killed + survived) if killed + survived else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A fault that the suite does not kill, or not everywhere where it does harm."""
+    """A mutant that the suite does not kill, or not everywhere where it does harm."""
 
     key: KernelKey
-    fault: str
-    outcome: FaultOutcome
+    mutant: str
+    outcome: MutantOutcome
     """EQUIVALENT, ADMITTED: no workload shows it. SURVIVED: one does, and it passes there."""
     where: str
     """The first workload where it survives."""
@@ -107,54 +108,54 @@ class Result:
     left_out: list[str] = field(default_factory=list)
     """Workloads that are too large."""
     alarms: list[str] = field(default_factory=list)
-    """Workloads where the candidate without a fault fails, and why."""
+    """Workloads where the candidate without a mutant fails, and why."""
     harmless: dict[tuple[KernelKey, str], str] = field(default_factory=dict)
-    """Faults that are none by contract, and why."""
-    drawn: DrawnFaults = field(default_factory=lambda: DrawnFaults(0))
+    """Mutants that are none by contract, and why."""
+    drawn: DrawnMutants = field(default_factory=lambda: DrawnMutants(0))
 
-    def workloads(self) -> Mapping[tuple[str, str], FaultTally]:
+    def workloads(self) -> Mapping[tuple[str, str], MutantTally]:
         """For each op and workload what was planted there."""
-        found: dict[tuple[str, str], FaultTally] = {}
+        found: dict[tuple[str, str], MutantTally] = {}
         for each in self.planted:
-            found.setdefault((each.key.op, each.workload), FaultTally()).counts[each.outcome] += 1
+            found.setdefault((each.key.op, each.workload), MutantTally()).counts[each.outcome] += 1
         return found
 
-    def faults(self) -> Mapping[tuple[KernelKey, str], FaultOutcome]:
-        """What became of each key's faults in the whole suite: killed where one workload kills it."""
-        found: dict[tuple[KernelKey, str], set[FaultOutcome]] = {}
+    def mutants(self) -> Mapping[tuple[KernelKey, str], MutantOutcome]:
+        """What became of each key's mutants in the whole suite: killed where one workload kills it."""
+        found: dict[tuple[KernelKey, str], set[MutantOutcome]] = {}
         for each in self.planted:
-            found.setdefault((each.key, each.fault), set()).add(each.outcome)
-        order = (FaultOutcome.KILLED, FaultOutcome.SURVIVED, FaultOutcome.ADMITTED, FaultOutcome.EQUIVALENT)
+            found.setdefault((each.key, each.mutant), set()).add(each.outcome)
+        order = (MutantOutcome.KILLED, MutantOutcome.SURVIVED, MutantOutcome.ADMITTED, MutantOutcome.EQUIVALENT)
         told = {which: next(outcome for outcome in order if outcome in outcomes) for which, outcomes in found.items()}
-        quiet = {FaultOutcome.ADMITTED, FaultOutcome.EQUIVALENT}
-        return {which: FaultOutcome.HARMLESS if which in self.harmless and it in quiet else it for which, it in told.items()}
+        quiet = {MutantOutcome.ADMITTED, MutantOutcome.EQUIVALENT}
+        return {which: MutantOutcome.HARMLESS if which in self.harmless and it in quiet else it for which, it in told.items()}
 
-    def ops(self) -> Mapping[str, tuple[FaultTally, FaultTally]]:
-        """For each op its faults on all workloads, and its faults in the whole suite; those that no workload shows have survived that."""
-        found: dict[str, tuple[FaultTally, FaultTally]] = {}
+    def ops(self) -> Mapping[str, tuple[MutantTally, MutantTally]]:
+        """For each op its mutants on all workloads, and its mutants in the whole suite; those that no workload shows have survived that."""
+        found: dict[str, tuple[MutantTally, MutantTally]] = {}
         for each in self.planted:
-            found.setdefault(each.key.op, (FaultTally(), FaultTally()))[0].counts[each.outcome] += 1
-        for (key, _), outcome in self.faults().items():
-            caught = outcome if outcome in {FaultOutcome.KILLED, FaultOutcome.HARMLESS} else FaultOutcome.SURVIVED
+            found.setdefault(each.key.op, (MutantTally(), MutantTally()))[0].counts[each.outcome] += 1
+        for (key, _), outcome in self.mutants().items():
+            caught = outcome if outcome in {MutantOutcome.KILLED, MutantOutcome.HARMLESS} else MutantOutcome.SURVIVED
             found[key.op][1].counts[caught] += 1
         return found
 
     def missed(self) -> list[Missed]:
-        """Faults that are not killed, or survive somewhere, in the order of ops."""
+        """Mutants that are not killed, or survive somewhere, in the order of ops."""
         survived: dict[tuple[KernelKey, str], str] = {}
         for each in self.planted:
-            if each.outcome is FaultOutcome.SURVIVED:
-                survived.setdefault((each.key, each.fault), each.workload)
+            if each.outcome is MutantOutcome.SURVIVED:
+                survived.setdefault((each.key, each.mutant), each.workload)
         found = []
-        for (key, fault), outcome in self.faults().items():
-            where = survived.get((key, fault), "")
-            if where or outcome not in {FaultOutcome.KILLED, FaultOutcome.HARMLESS}:
-                found.append(Missed(key, fault, FaultOutcome.SURVIVED if where else outcome, where))
+        for (key, mutant), outcome in self.mutants().items():
+            where = survived.get((key, mutant), "")
+            if where or outcome not in {MutantOutcome.KILLED, MutantOutcome.HARMLESS}:
+                found.append(Missed(key, mutant, MutantOutcome.SURVIVED if where else outcome, where))
         return found
 
     @property
     def share(self) -> float:
-        """The smallest share of any op: of its faults on all workloads, and of its faults in the suite."""
+        """The smallest share of any op: of its mutants on all workloads, and of its mutants in the suite."""
         return min((tally.share for tallies in self.ops().values() for tally in tallies), default=1.0)
 
     @property
@@ -183,15 +184,15 @@ def execute(
     count: int | None = None,
     observer: SelftestObserver | None = None,
 ) -> Result:
-    """Plant every fault on every workload of the suite, of ops that match the glob, and faults that are drawn.
+    """Plant every mutant on every workload of the suite, of ops that match the glob, and mutants that are drawn.
 
     `seed` draws them and the cases that they are judged on, `count` is how many for each op (None: as many as the suite has). With more
     than one of `processes` each has part of the work, and the judgement is the harness's own. Raises UsageError where nothing matches.
     """
     selected = [item for item in installed.suite(suite).selected if fnmatchcase(item.workload.op, op)]
     if not selected:
-        raise UsageError(f"no workload of the suite {suite!r} is of an op that matches {op!r}")
-    result = Result(suite, GOALS.get(suite, GOAL), drawn=DrawnFaults(seed))
+        raise UsageError(f"no workload of the suite {suite!r} is of an op that matches {op!r}; {nearest(op, installed.ops)}")
+    result = Result(suite, GOALS.get(suite, GOAL), drawn=DrawnMutants(seed))
     groups = _groups(installed, selected, result)
     # The costly ones first, so that none is left alone at the end.
     order = sorted(range(len(groups)), key=lambda at: -_nbytes(installed.ops[groups[at][0].op], groups[at][0], groups[at][1]))
@@ -257,7 +258,7 @@ Part = tuple[list[Planted], list[str]]
 
 
 DRAWN = 24
-"""Workloads that a suite's drawn cases give for fixed faults. They are the same each time, as the faults are."""
+"""Workloads that a suite's drawn cases give for fixed mutants. They are the same each time, as the mutants are."""
 
 
 def _workloads(installed: Installed, item: Selected) -> Iterator[Selected]:
@@ -330,7 +331,7 @@ def _part(work: Chunk | Group) -> ChunkResult | Part:
 
 
 def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
-    """All faults on the workloads of a group."""
+    """All mutants on the workloads of a group."""
     workload, keys, layouts = group
     op = installed.ops[workload.op]
     material = Material(op, workload, 0)
@@ -339,13 +340,13 @@ def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
     for key in keys:
         there = site(material, key)
         plans = [*generic(op, key, workload.axes)]
-        plans += [special(each) for each in _faults(installed, Fault) if each.op == op.name and each.only(key) and not each.drawn]
-        # Same names would be counted as one fault.
+        plans += [special(each) for each in _mutants(installed, Mutant) if each.op == op.name and each.only(key) and not each.drawn]
+        # Same names would be counted as one mutant.
         assert len({plan.name for plan in plans}) == len(plans), [plan.name for plan in plans]
         for layout in layouts:
             name = Workload(op=op.name, axes=workload.axes, family=workload.family, layout=layout).id
-            bench = _FaultBench(there, layout, judge)
-            why = bench.judged(FaultPlan("none"), there.right.__getitem__)
+            bench = _MutantBench(there, layout, judge)
+            why = bench.judged(MutantPlan("none"), there.right.__getitem__)
             if why:
                 alarms.append(f"{name} of {key}: {why}")
                 continue
@@ -353,46 +354,46 @@ def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
     return planted, alarms
 
 
-def _faults(installed: Installed, kind: type) -> Iterator:  # type: ignore[type-arg]
-    return (each for provider in installed.providers.values() for each in provider.faults() if isinstance(each, kind))
+def _mutants(installed: Installed, kind: type) -> Iterator:  # type: ignore[type-arg]
+    return (each for provider in installed.providers.values() for each in provider.mutants() if isinstance(each, kind))
 
 
 class SelftestError(TritmarkError):
-    """A candidate that a fault was planted into broke in another way than it should."""
+    """A candidate that a mutant was planted into broke in another way than it should."""
 
 
-class _FaultBench:
-    """Plants faults into the candidate of one key on one workload."""
+class _MutantBench:
+    """Plants mutants into the candidate of one key on one workload."""
 
-    def __init__(self, there: FaultSite, layout: str, judge: Judge) -> None:
+    def __init__(self, there: MutantSite, layout: str, judge: Judge) -> None:
         self._site = there
         self._layout = layout
         self._judge = judge
-        self._known: dict[bytes, FaultOutcome] = {}
+        self._known: dict[bytes, MutantOutcome] = {}
         """Outcomes of outputs, by their digest: the same outputs get the same verdict."""
 
-    def outcome(self, plan: FaultPlan) -> FaultOutcome:
+    def outcome(self, plan: MutantPlan) -> MutantOutcome:
         if plan.outputs is None:
             why = self.judged(plan, None)
             if why:
-                return FaultOutcome.KILLED
+                return MutantOutcome.KILLED
             done = of_runs(self._site, partial(variant, self._site, plan, None), self._layout, THREADS)
             return _UNSEEN[done]
         outputs = tuple(plan.outputs(self._site, nth) for nth in range(len(self._site.data)))
         done = of_outputs(self._site, outputs.__getitem__)
         if done is Consequence.NONE:
-            return FaultOutcome.EQUIVALENT
+            return MutantOutcome.EQUIVALENT
         digest = sha256()
         for each in outputs:
             for name in self._site.right[0]:
                 digest.update(bits(each[name]).tobytes())
         at = digest.digest()
         if at not in self._known:
-            self._known[at] = FaultOutcome.KILLED if self.judged(plan, outputs.__getitem__) else _UNSEEN[done]
+            self._known[at] = MutantOutcome.KILLED if self.judged(plan, outputs.__getitem__) else _UNSEEN[done]
         return self._known[at]
 
-    def judged(self, plan: FaultPlan, made: Callable[[int], Outputs] | None) -> str:
-        """Why the judgement fails the candidate with that fault; "" if it passes."""
+    def judged(self, plan: MutantPlan, made: Callable[[int], Outputs] | None) -> str:
+        """Why the judgement fails the candidate with that mutant; "" if it passes."""
         there = self._site
         # What fails on the first data alone fails in the whole judgement, which begins with that; most do.
         for cases in (replace(there.cases, second=None, in_place=False), there.cases):
@@ -406,15 +407,19 @@ class _FaultBench:
         return ""
 
 
-_UNSEEN = {Consequence.NONE: FaultOutcome.EQUIVALENT, Consequence.ADMITTED: FaultOutcome.ADMITTED, Consequence.HARM: FaultOutcome.SURVIVED}
-"""Of a fault that the judgement passes."""
+_UNSEEN = {
+    Consequence.NONE: MutantOutcome.EQUIVALENT,
+    Consequence.ADMITTED: MutantOutcome.ADMITTED,
+    Consequence.HARM: MutantOutcome.SURVIVED,
+}
+"""Of a mutant that the judgement passes."""
 
 
 def _excuse(installed: Installed, result: Result) -> None:
-    """Note which faults are none by contract: those that providers say, and the sign of a zero that an integer has not."""
-    rules: list[Harmless] = list(_faults(installed, Harmless))
-    for key, fault in dict.fromkeys((each.key, each.fault) for each in result.planted):
+    """Note which mutants are none by contract: those that providers say, and the sign of a zero that an integer has not."""
+    rules: list[EquivalentMutants] = list(_mutants(installed, EquivalentMutants))
+    for key, mutant in dict.fromkeys((each.key, each.mutant) for each in result.planted):
         for rule in rules:
-            if rule.op == key.op and fnmatchcase(fault, rule.fault) and rule.only(key):
-                result.harmless[key, fault] = rule.reason
+            if rule.op == key.op and fnmatchcase(mutant, rule.mutant) and rule.only(key):
+                result.harmless[key, mutant] = rule.reason
                 break

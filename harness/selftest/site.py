@@ -1,4 +1,4 @@
-"""Where faults are planted: the data of one workload for one key, and what is right for it."""
+"""Where mutants are planted: the data of one workload for one key, and what is right for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
-class FaultSite:
+class MutantSite:
     """Two sets of data, each as the reference takes it, as a kernel takes it, and with the outputs that are right for it."""
 
     op: Op
@@ -51,14 +51,14 @@ class FaultSite:
         return made
 
 
-def site(material: Material, key: KernelKey) -> FaultSite:
+def site(material: Material, key: KernelKey) -> MutantSite:
     """The site of a workload that has two sets of data."""
     cases = material.cases(key)
     if cases.second is None:
         raise ValueError("a workload with one set of data")
     data = (cases.first, cases.second)
     right = tuple({each.name: each.values for each in case.expected} for case in data)
-    return FaultSite(material.op, key, material.workload.axes, cases, material.logical, data, right)
+    return MutantSite(material.op, key, material.workload.axes, cases, material.logical, data, right)
 
 
 def apart(array: Array, steps: int) -> Array:
@@ -94,5 +94,7 @@ def admits(expected: Expected, found: Array) -> bool:
         return bool(near.all())
     assert expected.bound is not None
     with np.errstate(all="ignore"):
-        error = np.abs(found.astype(np.float64) - expected.exact.astype(np.float64))
-    return bool((error <= expected.bound).all())
+        exact = expected.exact.astype(np.float64)
+        error = np.abs(found.astype(np.float64) - exact)
+        overflow = (rounded(exact + np.copysign(expected.bound, exact), found.dtype) == found) & np.isinf(found)
+    return bool(((error <= expected.bound) | overflow).all())

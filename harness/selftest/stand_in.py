@@ -1,4 +1,4 @@
-"""The candidate that faults are planted into: a right kernel, but for the one thing that its fault does."""
+"""The candidate that mutants are planted into: a right kernel, but for the one thing that its mutant does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.selftest.site import Array, FaultSite, Outputs
+from tritmark.harness.selftest.site import Array, MutantSite, Outputs
 from tritmark.harness.spec import Arrays, Axes, Launch, Tier, Values, Variant
 from tritmark.harness.validate.compare import is_float
 from tritmark.harness.validate.guards import bits
@@ -18,15 +18,15 @@ NAME = "stand-in"
 
 
 @dataclass(frozen=True, slots=True)
-class FaultPlan:
-    """A fault, ready to be planted at a site. What is None is done right.
+class MutantPlan:
+    """A mutant, ready to be planted at a site. What is None is done right.
 
     `outputs(site, nth)` gives what is written for the `nth` set of data. `write(launch, outputs)` writes it. `report(forbidden)` says which
     index is told as the first that the contract forbids, of all that are, -1 for none.
     """
 
     name: str
-    outputs: Callable[[FaultSite, int], Outputs] | None = None
+    outputs: Callable[[MutantSite, int], Outputs] | None = None
     write: Callable[[StandIn, Outputs], None] | None = None
     report: Callable[[npt.NDArray[np.intp], Array], int] | None = None
 
@@ -39,8 +39,8 @@ class UnknownDataError(Exception):
 class StandIn:
     """A launch of it."""
 
-    site: FaultSite
-    plan: FaultPlan
+    site: MutantSite
+    plan: MutantPlan
     inputs: Arrays
     outputs: Arrays
     threads: int
@@ -93,8 +93,8 @@ def write(launch: StandIn, outputs: Outputs) -> None:
         launch.outputs[name][...] = values
 
 
-def variant(site: FaultSite, plan: FaultPlan, made: Callable[[int], Outputs] | None) -> Variant:
-    """The stand-in with a fault, as the harness takes it. `made(nth)` is plan.outputs, computed once, where the plan has them."""
+def variant(site: MutantSite, plan: MutantPlan, made: Callable[[int], Outputs] | None) -> Variant:
+    """The stand-in with a mutant, as the harness takes it. `made(nth)` is plan.outputs, computed once, where the plan has them."""
     everywhere: dict[str, Any] = {"outputs": made}
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:

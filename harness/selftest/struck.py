@@ -1,4 +1,4 @@
-"""A right kernel with a drawn fault in it, as a variant: it runs the right one, then does what its fault does where its trigger fires."""
+"""A right kernel with a drawn mutant in it, as a variant: it runs the right one, then does what its mutant does where its trigger fires."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritmark.harness.selftest.right import Right
 from tritmark.harness.selftest.triggers import Situation
 from tritmark.harness.spec import Arrays, Axes, Launch, Tier, Values, Variant
 
-NAME = "drawn-fault"
+NAME = "drawn-mutant"
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Kept:
     rng: np.random.Generator
     calls: int = 0
     struck: int = 0
-    """How often the fault did something."""
+    """How often the mutant did something."""
     last: Mapping[str, Array] | None = None
 
 
@@ -59,11 +59,11 @@ class Struck:
         before = {name: np.array(value) for name, value in self.outputs.items()} if self.effect is not None else {}
         self.inner.run()
         self.ran, self.threads_used, self.bad = NAME, self.inner.threads_used, self.inner.bad
-        # Calls that had something to report are counted by nobody: there is nothing in them that a fault in outputs could change.
+        # Calls that had something to report are counted by nobody: there is nothing in them that a mutant in outputs could change.
         self.kept.calls += self.bad < 0
         if self.effect is None:
             return
-        # Outputs mean nothing where something is reported, and reports are not what the other faults get wrong.
+        # Outputs mean nothing where something is reported, and reports are not what the other mutants get wrong.
         if self.reports == (self.bad >= 0):
             self._strike(self.effect, before)
         self.kept.last = {name: np.array(value) for name, value in self.outputs.items()}

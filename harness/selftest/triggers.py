@@ -1,4 +1,4 @@
-"""When a drawn fault strikes: triggers, drawn so that they fire on a case that the contract admits.
+"""When a drawn mutant strikes: triggers, drawn so that they fire on a case that the contract admits.
 
 A trigger is made from a case (its witness): one of the case's own properties, taken more or less widely. So none can be drawn that no case
 of the contract fires. How narrow triggers are decides what a judgement can promise; the limits are here, and docs/method.md names them.
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.selftest.domain import Array, Domain, FaultCase, NothingAdmittedError, Rng
+from tritmark.harness.selftest.domain import Array, Domain, MutantCase, NothingAdmittedError, Rng
 from tritmark.harness.selftest.values import ValueClass, forbidden, value_class
 from tritmark.harness.spec import Arrays, Axes
 from tritmark.harness.validate.cases import is_array
@@ -51,7 +51,7 @@ class Trigger:
     kind: str
     text: str
     fires: Callable[[Situation], bool]
-    witness: FaultCase
+    witness: MutantCase
     sure: Callable[[Situation], bool] | None = None
     reports: bool = False
     """It is about elements that have to be reported: what is wrong is the report, not the outputs."""
@@ -87,7 +87,7 @@ def draw(domain: Domain, kind: str, calls: int, rng: Rng) -> Trigger | None:
         return None
 
 
-def _of(kind: str, witness: FaultCase, rng: Rng, narrow: bool) -> Trigger | None:
+def _of(kind: str, witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
     """A trigger of a kind that a case has by itself. `narrow`: it may be as rare as a case in 128."""
     return {
         "shape": _shape,
@@ -100,12 +100,12 @@ def _of(kind: str, witness: FaultCase, rng: Rng, narrow: bool) -> Trigger | None
     }[kind](witness, rng, narrow)
 
 
-def _axis(witness: FaultCase, rng: Rng) -> tuple[str, int]:
+def _axis(witness: MutantCase, rng: Rng) -> tuple[str, int]:
     axis = str(rng.choice(list(witness.axes)))
     return axis, witness.axes[axis]
 
 
-def _shape(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger | None:
+def _shape(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
     """A class of shapes that kernels have paths of their own for."""
     axis, size = _axis(witness, rng)
     width = int(rng.choice(_POWERS))
@@ -131,7 +131,7 @@ def _shape(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger | None:
     return Trigger("shape", text, lambda at: test(at.axes), witness)
 
 
-def _residue(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger:
+def _residue(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger:
     axis, size = _axis(witness, rng)
     modulus = int(rng.choice(_POWERS if rng.random() < 0.75 else _OTHERS)) if narrow else int(rng.choice((2, 3, 4, 5, 7, 8)))
     rest = size % modulus
@@ -143,7 +143,7 @@ def _residue(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger:
     return Trigger("residue", text, lambda at: low <= at.axes[axis] % modulus <= high, witness)
 
 
-def _range(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger:
+def _range(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger:
     """From a size on, up to one, or between two of which the upper is half as much again, or that many sizes apart where they are few."""
     axis, size = _axis(witness, rng)
     how = rng.random()
@@ -160,7 +160,7 @@ def _range(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger:
     return Trigger("range", f"{low} <= {axis} <= {high}", lambda at: low <= at.axes[axis] <= high, witness)
 
 
-def _relation(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger | None:
+def _relation(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
     """Of two axes, or of one and the number of threads."""
     names = list(witness.axes)
     if len(names) < 2 or rng.random() < 0.25:
@@ -180,7 +180,7 @@ def _relation(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger | None:
     return None
 
 
-def _stride(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger | None:
+def _stride(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
     names = [name for name in witness.gaps if witness.gaps[name]]
     if not names:
         return None
@@ -217,7 +217,7 @@ def _address(at: Situation, name: str) -> int:
     return int(at.arrays()[name].ctypes.data)
 
 
-def _alignment(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger | None:
+def _alignment(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
     """Of one array, or of one and not the other."""
     names = list(witness.offsets)
     a = str(rng.choice(names))
@@ -244,7 +244,7 @@ def _alignment(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger | None:
     return Trigger("alignment", f"{a} == {one} modulo {modulus}", lambda at: _address(at, a) % modulus == one, witness)
 
 
-def _threads(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger:
+def _threads(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger:
     threads = witness.threads
     if threads == 1:
         return Trigger("threads", "threads == 1", lambda at: at.threads == 1, witness)
@@ -257,7 +257,7 @@ def _threads(witness: FaultCase, rng: Rng, narrow: bool) -> Trigger:
     return Trigger("threads", f"threads > 1 and {'odd' if odd else 'even'}", lambda at: at.threads > 1 and at.threads % 2 == odd, witness)
 
 
-def _values(value: ValueClass, witness: FaultCase) -> Trigger:
+def _values(value: ValueClass, witness: MutantCase) -> Trigger:
     return Trigger("values", value.text, lambda at: value.holds(at.logical(value.tensor)), witness)
 
 
@@ -292,7 +292,7 @@ def _report(domain: Domain, rng: Rng) -> Trigger | None:
     return Trigger("report", what.text, fires, witness, reports=True)
 
 
-def _call(witness: FaultCase, calls: int, rng: Rng) -> Trigger:
+def _call(witness: MutantCase, calls: int, rng: Rng) -> Trigger:
     """One call only, each so many, or all from one on; counted in the process, as a static variable would."""
     how = rng.random()
     if how < 0.4:
@@ -310,7 +310,7 @@ def _call(witness: FaultCase, calls: int, rng: Rng) -> Trigger:
     return Trigger("call", text, lambda at: (at.run > 1) == again, witness, lambda at: True)
 
 
-def _rare(witness: FaultCase, calls: int, rng: Rng) -> Trigger:
+def _rare(witness: MutantCase, calls: int, rng: Rng) -> Trigger:
     """By chance, down to what so many calls show with 95 %."""
     share = float(np.exp(rng.uniform(np.log(1 - 0.05 ** (1 / calls)), np.log(0.5))))
     return Trigger("rare", f"one call in {1 / share:.0f}", lambda at: bool(at.rng.random() < share), witness, lambda at: True)

@@ -1,4 +1,4 @@
-"""Classes of values that a fault may depend on: what the elements of one input have in common, and what may stand where it is forbidden."""
+"""Classes of values that a mutant may depend on: what elements of one input have in common, and what may stand where it is forbidden."""
 
 from __future__ import annotations
 

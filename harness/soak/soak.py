@@ -23,10 +23,11 @@ from types import TracebackType
 
 import numpy as np
 
+from tritmark.harness.judge.request import Request
+from tritmark.harness.judge.runner import execute, plan
 from tritmark.harness.measure.statistics import theil_sen
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Layer, Run, Slope, Status
-from tritmark.harness.runner import Request, execute, plan
 from tritmark.harness.spec import KernelKey, Op, Workload
 from tritmark.harness.store import Partial, Store, read
 from tritmark.harness.suite import Selected, Suite
@@ -208,7 +209,7 @@ def _workers() -> list[int]:
     """Processes of workers that live: the children of this process's children, less the judges."""
     import psutil
 
-    from tritmark.harness.judges import pids
+    from tritmark.harness.judge.judges import pids
 
     found = []
     for child in psutil.Process().children():

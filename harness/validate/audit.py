@@ -26,8 +26,8 @@ from tritmark.harness.measure.alternate import Timed
 from tritmark.harness.measure.buffers import HOST
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
 from tritmark.harness.spec import Family, Launch
+from tritmark.harness.validate.bitwise import filled, same
 from tritmark.harness.validate.guard_names import Complaint, Guard
-from tritmark.harness.validate.same import filled, same
 from tritmark.harness.validate.sets import POISON, Sets
 
 PIECE = 16 << 20

@@ -26,8 +26,7 @@ from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.performance import LAYOUT_NOISE
 
 if TYPE_CHECKING:
-    from tritmark.harness.cross import CppLibrary
-    from tritmark.harness.providers import Installed
+    from tritmark.harness.providers import Installed, PeerLibrary
     from tritmark.harness.worker.site import Site
 
 BUDGET_S = 0.15
@@ -151,7 +150,7 @@ def _enough(budget_s: float) -> First:
 def collect_task(
     site: Site,
     peer: str,
-    libraries: Sequence[CppLibrary],
+    libraries: Sequence[PeerLibrary],
     logical: Arrays,
     encoded: Arrays,
     axes: Axes,
@@ -168,7 +167,7 @@ def collect_task(
     return collect(site.device, site.op, site.variant, found[peer], logical, encoded, axes, threads=threads, seed=seed, measure=measure)
 
 
-def known(installed: Installed, libraries: Sequence[CppLibrary] = ()) -> tuple[Peer, ...]:
+def known(installed: Installed, libraries: Sequence[PeerLibrary] = ()) -> tuple[Peer, ...]:
     """Every peer: those that the providers bring, and the functions of the libraries that the user names.
 
     Raises UsageError for a library's description that cannot be obeyed, and for two peers of one name for the same kernels.

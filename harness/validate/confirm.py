@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.machine.cpu import affinity
-from tritmark.harness.measure.others import Others, crowded
+from tritmark.harness.measure.system_load import SystemLoad, crowded
 from tritmark.harness.record import Performance, Status
 from tritmark.harness.validate.audit import PIECE, Audited, AuditedPiece
 from tritmark.harness.validate.cases import Cases
@@ -58,8 +58,8 @@ like that of a thread that has ended. Of three laps of _LAP_NS a tick of 10 ms i
 _CERTAIN = 8.0
 """So many times what was claimed, as CPU time, is not what others can do to it: threads that wait for one without a core spin meanwhile."""
 _LEAST_SHARE = 0.4
-"""Of the time in which its threads could run, what they must have had for CPU time to prove anything: beside one other a core it is a half.
-With less, threads that share their work hardly ever run at the same moment, and spin for longer than any number of times what they do."""
+"""Of the time in which its threads could run, what they must have had for CPU time to prove anything. Beside one other a core it is a half,
+beside two a third. With less, threads that share their work seldom run at the same moment, and spin while they wait for each other."""
 _CERTAIN_ALONE = 2 * LIE
 """The same of a single thread, which waits for nobody: whoever shares its core with it takes half of that."""
 _HELD_UP = 0.05
@@ -274,7 +274,7 @@ class Meanwhile:
 
     def __init__(self, pid: int | None) -> None:
         self._pid = pid
-        self._others, self._begun, self._before = Others(), perf_counter_ns(), Account.of(pid)
+        self._others, self._begun, self._before = SystemLoad(), perf_counter_ns(), Account.of(pid)
 
     def crowded(self, threads: int) -> bool:
         """Whether they took so much of the cores that so many threads of the process were held up; never where there is no process."""

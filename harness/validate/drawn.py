@@ -191,11 +191,15 @@ class Draw:
 def judge_parts(op: Op, variants: Sequence[tuple[Variant, Device | None]], draw: Draw) -> list[Part]:
     """Judge variants of one key, side by side on the same data. Raises BrokenReferenceError where nothing can be judged against."""
     data = Data(op, draw.key)
+    drawn: dict[tuple[object, ...], tuple[Drawer, list[Drawn]]] = {}
     at_work = []
     for variant, device in variants:
         threaded = device is None or isinstance(device.memory and device.memory(), SharedMemory)
-        drawer = Drawer(op, variant, cores=draw.cores, threaded=threaded, seed=draw.seed)
-        at_work.append((DrawnJudgement(op, variant, device=device), drawer, drawer.draw(draw.count, draw.corners)))
+        same = (variant.constraints, variant.dense, variant.alignment, threaded)
+        if same not in drawn:
+            drawer = Drawer(op, variant, cores=draw.cores, threaded=threaded, seed=draw.seed)
+            drawn[same] = drawer, drawer.draw(draw.count, draw.corners)
+        at_work.append((DrawnJudgement(op, variant, device=device), *drawn[same]))
     for number in range(max((len(cases) for _, _, cases in at_work), default=0)):
         for judgement, drawer, cases in at_work:
             if number % draw.parts == draw.part and number < len(cases) and not judgement.ended:

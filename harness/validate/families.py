@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import Sizes
 
 FLOAT_FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "extremes", "one_nonzero")
@@ -56,7 +57,7 @@ def floats(family: str, shape: tuple[int, ...], rng: np.random.Generator, step: 
         return rng.choice(pool, shape)
     if family == "one_nonzero":
         return _one_nonzero(shape, np.float32(-0.625), np.float32, rng)
-    raise UsageError(f"unknown input family {family!r} for floats; known: {', '.join(FLOAT_FAMILIES)}")
+    raise UsageError(f"unknown input family {family!r} for floats; {nearest(family, FLOAT_FAMILIES)}")
 
 
 def integers(family: str, shape: tuple[int, ...], low: int, high: int, rng: np.random.Generator) -> npt.NDArray[np.int8]:
@@ -77,7 +78,7 @@ def integers(family: str, shape: tuple[int, ...], low: int, high: int, rng: np.r
         return rng.choice(np.array([low, high], np.int8), shape)
     if family == "one_nonzero":
         return _one_nonzero(shape, np.int8(low), np.int8, rng)
-    raise UsageError(f"unknown input family {family!r} for integers; known: {', '.join(INTEGER_FAMILIES)}")
+    raise UsageError(f"unknown input family {family!r} for integers; {nearest(family, INTEGER_FAMILIES)}")
 
 
 def scales(family: str, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.float32]:

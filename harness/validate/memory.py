@@ -1,6 +1,6 @@
 """The memory dimension: what calls take beyond their arguments, what they keep, and what they lose.
 
-`observe` has the candidate's process bind, run and drop, and reads its account from outside (measure.peak); `judged` says what the readings
+`observe` has the candidate's process bind, run and drop, and reads its account from outside (worker.peak); `judged` says what the readings
 mean. `confirmed_use` does so in a fresh process, and what was found there has to be found in another again.
 
 First calls: what the process holds after FIRST launches were bound, run and dropped, and did not before, is held against the declared
@@ -37,7 +37,6 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.measure.peak import KNOWN, UnreadableError, account, miscount, peak
 from tritmark.harness.measure.statistics import theil_sen
 from tritmark.harness.record import MemoryUse, Slope, Status
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Values, Variant
@@ -45,6 +44,7 @@ from tritmark.harness.validate import memory_tasks as tasks
 from tritmark.harness.validate.guard_names import Guard, in_order
 from tritmark.harness.validate.memory_tasks import Kind, Prepared
 from tritmark.harness.worker import Workers
+from tritmark.harness.worker.peak import KNOWN, UnreadableError, account, miscount, peak
 
 MOST_CALLS = 2_500
 STEPS = 10

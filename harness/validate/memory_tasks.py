@@ -18,10 +18,10 @@ import numpy.typing as npt
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.measure.buffers import HOST, empty, memory_of
 from tritmark.harness.measure.heap import allocated, faults, held, settle, trim
-from tritmark.harness.measure.peak import small_pages, touch
 from tritmark.harness.spec import Arrays, Axes, Device, Launch, Op, Variant
 from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.guards import ALIGNMENT
+from tritmark.harness.worker.peak import small_pages, touch
 
 Kind = Literal["call", "launch", "nothing", "touch", "workspace"]
 """A run of one launch; a launch that is bound, run and dropped; no kernel at all; KNOWN bytes of memory; what the variant declares."""

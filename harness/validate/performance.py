@@ -16,7 +16,7 @@ import numpy as np
 
 from tritmark.harness.measure.alternate import SHORTEST_NS, Alternation, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import ALIGNMENT, HOST, Rotation, memory_of, rotation
-from tritmark.harness.measure.clocks import PythonClock, clock_for
+from tritmark.harness.measure.clocks import PythonClock, clock_for, own_clock
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, interval, median
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau, TimeLimit
 from tritmark.harness.measure.survey import BYTES, COMPUTE_BYTES, Field, Roof, bind, survey
@@ -293,7 +293,7 @@ class Bench:
         """What the call through Python adds; None for a launch that only Python can call, or whose time would hide it."""
         if launch.pointer is None or native_ns > SHORTEST_NS:
             return None
-        through, native = Timed([launch], PythonClock(), warm=True), Timed([launch], self._device.clock(), warm=True)
+        through, native = Timed([launch], PythonClock(), warm=True), Timed([launch], own_clock(self._device), warm=True)
         calibrate(through)
         calibrate(native)
         found = alternate(through, native, self._rng, AtLeast(LEAST_SAMPLES, TimeLimit(_OVERHEAD_S)))

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.measure.buffers import HOST, Arena, Rotation, fill, on_all_cores, room_for
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Memory, Op
+from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.guards import layout_offset
 from tritmark.harness.validate.pieces import Pieces
-from tritmark.harness.validate.same import same
 
 POISON = 0xA5
 """What every byte of an output is before a call that is looked at."""

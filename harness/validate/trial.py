@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import CandidateError, DeviceError, WorkerError
 from tritmark.harness.record import Accuracy, Divergence, Status
-from tritmark.harness.spec import Axes, Device, Launch, Memory, Op, Proof, Values, Variant
+from tritmark.harness.spec import Axes, Device, Family, Launch, Memory, Op, Proof, Values, Variant
+from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.cases import Case, is_array
 from tritmark.harness.validate.compare import Expected, compare, is_float
 from tritmark.harness.validate.evidence import LaunchEvidence
@@ -20,7 +21,6 @@ from tritmark.harness.validate.families import KINDS, forbidden
 from tritmark.harness.validate.guard_names import Complaint, Guard, guard_of, in_order
 from tritmark.harness.validate.guards import ALIGNMENT, GuardedArray
 from tritmark.harness.validate.placement import Placement
-from tritmark.harness.validate.same import same
 from tritmark.harness.worker.remote import RemoteLaunch, RemoteMemory, SharedMemory
 from tritmark.harness.worker.shared import Edge
 from tritmark.harness.worker.tasks import Ran
@@ -72,12 +72,15 @@ class Tally:
     largest_error: float = 0.0
     largest_ulp: float = 0.0
     first: Divergence | None = None
+    bounded: bool = False
+    """Whether outputs were judged by a bound."""
     unwritten: dict[str, Any] = field(default_factory=dict)
     """For each output the wrong elements that still held their poison in the last case, as flat indices."""
     evidence: LaunchEvidence = field(default_factory=LaunchEvidence)
 
     def add(self, expected: Expected, guarded: GuardedArray) -> None:
         result = compare(expected, guarded.array)
+        self.bounded |= expected.family is Family.BOUNDED
         self.elements += guarded.array.size
         self.mismatches += result.wrong.size
         self.largest_error = max(self.largest_error, result.largest_error)
@@ -115,7 +118,7 @@ class Tally:
             status=Status.ERROR if ended is not None else Status.FAIL if reasons else Status.PASS,
             reason=shown,
             caught_by=in_order(self.spoke | ({ended.guard} if ended is not None else set())),
-            family=self.op.family.value,
+            family=(Family.BOUNDED if self.bounded else self.op.family).value,
             cases=self.cases,
             elements=self.elements,
             mismatches=self.mismatches,

@@ -13,7 +13,6 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import entry_points
 from multiprocessing import forkserver, reduction
 from multiprocessing.connection import wait
 from time import monotonic
@@ -25,19 +24,19 @@ from tritmark.harness.worker.channel import Channel, GarbledError
 from tritmark.harness.worker.serve import Raised, TaskRequest, serve
 
 if TYPE_CHECKING:
-    from tritmark.harness.candidate import Candidate
+    from tritmark.harness.providers import Candidate
 
 START_S = 60.0
 """Seconds that a worker may take to import a candidate."""
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = (
-    "tritmark.harness.cli",
-    "tritmark.harness.judges",
+    "tritmark.harness.judge.judges",
     "tritmark.harness.validate.performance",
     "tritmark.harness.worker.serve",
+    "tritmark.harness.worker.packages",
+    "tritmark.harness.worker.blas",  # looks at what is loaded by then
 )
-_PRELOADED_LAST = "tritmark.harness.worker.blas"
 _RAISED = frozenset({Failure.MEMORY, Failure.DEVICE, Failure.ERROR})
 """What an exception of a candidate can be; the others are seen from here."""
 
@@ -48,10 +47,9 @@ _LOG_TAIL = 2000
 
 def prepare() -> None:
     """Start the server that workers are forked from, if it does not run yet."""
-    providers = dict.fromkeys(point.module for point in entry_points(group="tritmark.providers"))
-    CONTEXT.set_forkserver_preload([*_PRELOADED, *providers, _PRELOADED_LAST])
+    CONTEXT.set_forkserver_preload(list(_PRELOADED))
     with importing():
-        forkserver._forkserver.ensure_running()  # of the object, where a judge has put another one; see harness.judges
+        forkserver._forkserver.ensure_running()  # of the object, where a judge has put another one; see judge.judges
 
 
 class WorkerProcess:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ from tritmark.harness.worker.tasks import Handle, Ran
 
 if TYPE_CHECKING:
     from tritmark.harness.worker.process import WorkerProcess
-    from tritmark.harness.worker.workers import Isolated
 
 _MOST_POOLED = 64 << 20
 """Bytes of blocks that wait for the next buffers: all of a small trial's, and none of the largest arrays."""
@@ -26,6 +25,30 @@ _MOST_POOLED = 64 << 20
 
 _COMMON = 8 << 20
 """Bytes of a device's memory in which small buffers lie side by side."""
+
+
+class Caller(Protocol):
+    """Whom the stand-ins ask: a worker with a process of its own; see workers.Isolated."""
+
+    @property
+    def process(self) -> WorkerProcess | None:
+        """The present one."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is one."""
+
+    def number(self) -> int:
+        """A number that no buffer and no launch has yet."""
+
+    def drop_buffer(self, number: int) -> None:
+        """The parent needs it no more."""
+
+    def drop_launch(self, number: int) -> None:
+        """The parent needs it no more."""
+
+    def call(self, what: str, task: Callable[..., Any], *args: Any) -> Any:
+        """See workers.Worker."""
 
 
 class Buffer:
@@ -71,7 +94,7 @@ class SharedMemory:
 
     cache: int | None = None
 
-    def __init__(self, worker: Isolated) -> None:
+    def __init__(self, worker: Caller) -> None:
         self.worker = worker
         self.shared = self
         self._process: WorkerProcess | None = None
@@ -138,7 +161,7 @@ class RemoteMemory:
     Small buffers lie side by side in one of the worker's, unless they are to be `apart`: what lies so goes there and back in one copy.
     """
 
-    def __init__(self, worker: Isolated, *, apart: bool) -> None:
+    def __init__(self, worker: Caller, *, apart: bool) -> None:
         self.worker = worker
         self._apart = apart
         self.shared = SharedMemory(worker)
@@ -283,7 +306,7 @@ class RemoteLaunch:
 
     pointer: int | None = None
 
-    def __init__(self, worker: Isolated, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> None:
+    def __init__(self, worker: Caller, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> None:
         self._worker = worker
         self._number = worker.number()
         self._arrays = inputs, outputs
@@ -347,7 +370,7 @@ class RemoteLaunch:
         self._worker.drop_launch(self._number)
 
 
-def variant(real: Variant, worker: Isolated) -> Variant:
+def variant(real: Variant, worker: Caller) -> Variant:
     """The variant, bound and run in the worker."""
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
@@ -356,7 +379,7 @@ def variant(real: Variant, worker: Isolated) -> Variant:
     return replace(real, bind=bind)
 
 
-def device(real: Device, worker: Isolated) -> Device:
+def device(real: Device, worker: Caller) -> Device:
     """The device, its memory and proofs those of the worker."""
     if real.memory is None:
         shared = SharedMemory(worker)

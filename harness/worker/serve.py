@@ -23,7 +23,7 @@ from tritmark.harness.worker.channel import Channel
 from tritmark.harness.worker.site import Site, site
 
 if TYPE_CHECKING:
-    from tritmark.harness.candidate import Candidate
+    from tritmark.harness.providers import Candidate
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

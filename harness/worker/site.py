@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tritmark.harness.spec import Device, Launch, Op, Variant
 
 if TYPE_CHECKING:
-    from tritmark.harness.candidate import Candidate
-    from tritmark.harness.providers import Installed
+    from tritmark.harness.providers import Candidate, Installed
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from tritmark.harness.worker.serve import TaskRequest
 from tritmark.harness.worker.site import Site
 
 if TYPE_CHECKING:
-    from tritmark.harness.candidate import Candidate
+    from tritmark.harness.providers import Candidate
 
 MOST = 8
 """Processes that wait for further Runs of their variants."""

@@ -24,9 +24,7 @@
  * first one's index. All indices have 64 bits. */
 
 #define LANES 16
-#define MOST_CHUNKS 1024
-#define THREADS 256 /* of all kernels but `ahead`'s sums and the scale */
-#define WARP 32
+/* Macros: threads of a block, MOST_CHUNKS for the scale, WARP for `ahead`'s sums, THREADS for all others. */
 
 #define ROWS 32 /* elements of a lane in a stage */
 #define STAGES 4

@@ -15,12 +15,13 @@ THREADS = 256
 TILE = 8 * THREADS
 """Elements of a block of `CODES`."""
 WARP = 32
+DEFINES = (("THREADS", str(THREADS)), ("MOST_CHUNKS", str(CHUNKS)), ("WARP", str(WARP)))
 
-SUMS_V1 = Kernel(file=FILE, name="ternary_gpu_absmean_sums_v1", threads=THREADS, registers=32)
-CODES_V1 = Kernel(file=FILE, name="ternary_gpu_absmean_codes_v1", threads=THREADS, registers=32, shared=16)
-SCALE = Kernel(file=FILE, name="ternary_gpu_absmean_scale", threads=CHUNKS, registers=32, shared=8 * CHUNKS)
-SUMS = Kernel(file=FILE, name="ternary_gpu_absmean_sums_ahead", threads=WARP, registers=96, shared=16 << 10)
-CODES = Kernel(file=FILE, name="ternary_gpu_absmean_codes_words", threads=THREADS, registers=32)
+SUMS_V1 = Kernel(file=FILE, name="ternary_gpu_absmean_sums_v1", threads=THREADS, registers=32, defines=DEFINES)
+CODES_V1 = Kernel(file=FILE, name="ternary_gpu_absmean_codes_v1", threads=THREADS, registers=32, shared=16, defines=DEFINES)
+SCALE = Kernel(file=FILE, name="ternary_gpu_absmean_scale", threads=CHUNKS, registers=32, shared=8 * CHUNKS, defines=DEFINES)
+SUMS = Kernel(file=FILE, name="ternary_gpu_absmean_sums_ahead", threads=WARP, registers=96, shared=16 << 10, defines=DEFINES)
+CODES = Kernel(file=FILE, name="ternary_gpu_absmean_codes_words", threads=THREADS, registers=32, defines=DEFINES)
 
 
 def _chunks(n: int) -> tuple[int, int]:

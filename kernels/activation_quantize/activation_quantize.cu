@@ -36,9 +36,8 @@
  * |x * s| is at most 127 * (1 + 2^-23), which rounds to 127, so for finite rows the clamp has nothing to do. NaN and infinity have
  * the largest absolute bits, so the maximum tells of them; `bad` is then lowered to the index, in the (M, K) array, of the row's first. */
 
-#define THREADS_V1 256
+/* Macros: threads of a block, THREADS_V1 of `v1`, MOST_THREADS of the others at most. */
 #define LOADS 4
-#define MOST_THREADS 1024
 #define ROUNDER 12582912.0f /* 1.5 * 2^23 */
 
 __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }

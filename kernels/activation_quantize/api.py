@@ -38,8 +38,8 @@ def activation_quantize(
     """int8 activations by row: scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), ties to even, and the sum of q.
 
     `x` is float32 (..., K), K at most 16,777,215; rows are contiguous and may lie apart, at one distance. Quotient and product are
-    float32's. `out`, if given, is an earlier result of the same shape: its arrays are filled again. `device` is "cpu" or
-    "cuda"; `variant` forces one of its kernels.
+    float32's. `out`, if given, is an earlier result of the same shape: its arrays are filled again. `device` is "cpu",
+    "cuda" or a package's; `variant` forces one of its kernels.
     Source: BitNet b1.58 (arXiv:2402.17764).
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from tritmark.harness.providers import installed
 from tritmark.harness.spec import Variant
 from tritmark.kernels.cuda.coalescing import AccessSite, analyse
 
@@ -22,17 +23,17 @@ INSTEAD: tuple[dict[str, int], ...] = ({}, {"M": 1}, {"block": 256}, {"n": 65536
 
 def sites(variant: Variant) -> tuple[AccessSite, ...]:
     """Every load and store of a variant's launches on one call. Raises DeviceError outside the simulator."""
-    from tritmark.kernels import OPS
-    from tritmark.kernels.cuda import offload
-    from tritmark.kernels.cuda.room import room
+    from tritmark.kernels import offload
+    from tritmark.kernels.cuda.context import cuda_context
+    from tritmark.kernels.cuda.device import DEVICE
     from tritmark.kernels.cuda.simulator import SimulatorBackend
 
-    op = next(op for op in OPS if op.name == variant.key.op)
+    op = installed().ops[variant.key.op]
     sizes = ({axis: (AXES | other)[axis] for axis in op.axes} for other in INSTEAD)
     axes = next(each for each in sizes if all(limit.refusal(each) is None for limit in variant.constraints))
     logical = op.generate(axes, op.families[0], np.random.default_rng(1))
-    launch, _ = offload.launch(op, variant, op.encode(logical, axes, variant.key.format), axes)
-    backend = room().backend
+    launch, _ = offload.launch(DEVICE, op, variant, op.encode(logical, axes, variant.key.format), axes)
+    backend = cuda_context().backend
     assert isinstance(backend, SimulatorBackend)
     with backend.trace() as trace:
         launch.run()
@@ -45,10 +46,8 @@ def percent(found: tuple[AccessSite, ...]) -> float:
 
 
 def cuda_variants(glob: str = "*") -> Iterator[Variant]:
-    """The CUDA variants whose id matches."""
-    from tritmark.kernels import PROVIDER
-
-    yield from (each for each in PROVIDER.variants if each.key.device == "cuda" and fnmatchcase(each.id, glob))
+    """The CUDA variants whose id matches, of every package."""
+    yield from (each for each in installed().registry.variants if each.key.device == "cuda" and fnmatchcase(each.id, glob))
 
 
 def main() -> None:

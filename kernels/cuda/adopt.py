@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 
 from tritmark.harness.candidate.manifest import Argument, ArgumentKind, Described
-from tritmark.harness.candidate.unfit import first_nonfinite
+from tritmark.harness.candidate.nonfinite import first_nonfinite
 from tritmark.harness.errors import InvalidArgumentError, UsageError
+from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Tier, Variant
-from tritmark.harness.suite import nearest
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.compile import compile_kernel, local_sources
 from tritmark.kernels.cuda.kernel import Kernel, Step
@@ -22,8 +22,8 @@ _KERNEL = re.compile(r"__global__\s+(?:__\w+__\s*\([^)]*\)\s*)?void\s+(?:__\w+__
 _MOST_THREADS, _MOST_REGISTERS = 1024, 255
 
 
-def adopt(described: Described, capabilities: tuple[tuple[int, int], ...]) -> tuple[Variant, ...]:
-    """The variant of a manifest. Raises UsageError, and, where the device is there, CompileError with the compiler's words."""
+def adopt(described: Described, capabilities: tuple[tuple[int, int], ...], *, compiled: bool) -> tuple[Variant, ...]:
+    """The variant of a manifest, `compiled` where the device is there. Raises UsageError, and CompileError with the compiler's words."""
     _must_have(described)
     capability = described.capability or capabilities[0]
     if capability not in capabilities:
@@ -52,21 +52,19 @@ def adopt(described: Described, capabilities: tuple[tuple[int, int], ...]) -> tu
         reports_nonfinite=described.reports_bad,
         code=partial(code_files, (kernel,)),
     )
-    _must_compile(kernel)
+    if compiled:
+        _must_compile(kernel)
     return (variant,)
 
 
 def _must_compile(kernel: Kernel) -> None:
-    """Compile it where it could run, without a context on the device: what is loaded, a worker loads."""
-    from tritmark.kernels.cuda.device import missing
-    from tritmark.kernels.cuda.room import room, simulated
+    """Compile it, without a context on the device: what is loaded, a worker loads."""
+    from tritmark.kernels.cuda.context import cuda_context, simulated
 
-    if missing() is not None:
-        return
     if simulated():
         from tritmark.kernels.cuda.simulator.toolchain import module
 
-        module(kernel, room().backend.info.capability)
+        module(kernel, cuda_context().backend.info.capability)
         return
     from tritmark.harness.machine.gpu import device_info
 
@@ -88,9 +86,9 @@ def _must_have(described: Described) -> None:
 
 
 def _bind(described: Described, kernel: Kernel, variant_id: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-    from tritmark.kernels.cuda.room import room
+    from tritmark.kernels.cuda.context import cuda_context
 
-    here = room()
+    here = cuda_context()
     for name, array in (*inputs.items(), *outputs.items()):
         if isinstance(array, DeviceArray) and array.pointer % described.alignment:
             found, legal = f"at address {array.pointer:#x}", f"a multiple of {described.alignment} bytes"

@@ -13,7 +13,7 @@ from tritmark.kernels.cuda.backend import Allocation, Stream
 
 
 class Copies(Protocol):
-    """What copies between host and device: a backend, or the counted copies of a room."""
+    """What copies between host and device: a backend, or the counted copies of a context."""
 
     def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
         """See Backend."""

@@ -70,7 +70,7 @@ class Allocation(Protocol):
 
 
 class Backend(Protocol):
-    """A device that is ready. Made by kernels.cuda.room, one in a process."""
+    """A device that is ready. Made by kernels.cuda.context, one in a process."""
 
     simulated: bool
     info: DeviceInfo

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from tritmark.harness.errors import DeviceFaultError, LaunchError
 from tritmark.kernels.cuda.backend import Event, Stream
+from tritmark.kernels.cuda.context import CudaContext, cuda_context
 from tritmark.kernels.cuda.launch import CudaLaunch
-from tritmark.kernels.cuda.room import Room, room
 
 BLOCKING = "CUDA_LAUNCH_BLOCKING"
 """Environment variable of CUDA: with 1, a launch returns when the kernel is done, and tells what became of it."""
@@ -56,7 +56,7 @@ class Batch:
         """
         if not self.items:
             return
-        here = room()
+        here = cuda_context()
         timed = not self._order
         order = self._order = self._order or self.order()
         while len(self._streams) < min(self._most, len(order)):
@@ -96,7 +96,7 @@ class Batch:
             launch.timed(1, after.since(before))
 
 
-def _timed(here: Room, launch: CudaLaunch, stream: Stream) -> tuple[CudaLaunch, Event, Event]:
+def _timed(here: CudaContext, launch: CudaLaunch, stream: Stream) -> tuple[CudaLaunch, Event, Event]:
     before, after = here.backend.new_event(), here.backend.new_event()
     before.record(stream)
     launch.enqueue(stream)
@@ -104,7 +104,7 @@ def _timed(here: Room, launch: CudaLaunch, stream: Stream) -> tuple[CudaLaunch, 
     return launch, before, after
 
 
-def _fault(here: Room, given: Sequence[Item], problem: DeviceFaultError) -> DeviceFaultError:
+def _fault(here: CudaContext, given: Sequence[Item], problem: DeviceFaultError) -> DeviceFaultError:
     """Which of the items that the device was given it was: the last where each is waited for, or else one of all."""
     if here.backend.simulated or os.environ.get(BLOCKING) == "1":
         return DeviceFaultError(f"{given[-1].label}: {problem.found}", next_step=problem.next_step)

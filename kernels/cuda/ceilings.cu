@@ -16,7 +16,9 @@
    (8192 operations each) on the tensor cores, from compute capability 8.0. wgmma of 9.0 goes further; no kernel here uses it.
 
    Every function works on any number of bytes: what is left over 16 goes byte by byte through the first block. Sums wrap at 2^32 and
-   are left in sums[block], so what was read can be checked, and no compiler can leave it out. Sizes are 64-bit. */
+   are left in sums[block], so what was read can be checked, and no compiler can leave it out. Sizes are 64-bit.
+
+   Macro: THREADS, of a block. */
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -42,7 +44,8 @@ __device__ __forceinline__ void leave_sum(u32 sum, u32 *warps, u32 *sums)
     }
 }
 
-template <int UNROLL, bool ONCE> __device__ __forceinline__ u32 read_all(const unsigned char *data, u64 nbytes)
+template <int UNROLL
+, bool ONCE > __device__ __forceinline__ u32 read_all(const unsigned char *data, u64 nbytes)
 {
     const uint4 *vectors = reinterpret_cast<const uint4 *>(data);
     const u64 count = nbytes / 16, tile = (u64)blockDim.x * UNROLL;
@@ -66,7 +69,8 @@ template <int UNROLL, bool ONCE> __device__ __forceinline__ u32 read_all(const u
     return sum;
 }
 
-template <int UNROLL, bool ONCE> __device__ __forceinline__ void write_all(unsigned char *data, u64 nbytes, u32 word)
+template <int UNROLL
+, bool ONCE > __device__ __forceinline__ void write_all(unsigned char *data, u64 nbytes, u32 word)
 {
     uint4 *vectors = reinterpret_cast<uint4 *>(data);
     const u64 count = nbytes / 16, tile = (u64)blockDim.x * UNROLL;
@@ -88,7 +92,8 @@ template <int UNROLL, bool ONCE> __device__ __forceinline__ void write_all(unsig
 }
 
 /* nbytes is a multiple of 16: the halves of a buffer that the launcher cut. */
-template <int UNROLL, bool ONCE> __device__ __forceinline__ void copy_all(const unsigned char *from, unsigned char *to, u64 nbytes)
+template <int UNROLL
+, bool ONCE > __device__ __forceinline__ void copy_all(const unsigned char *from, unsigned char *to, u64 nbytes)
 {
     const uint4 *source = reinterpret_cast<const uint4 *>(from);
     uint4 *target = reinterpret_cast<uint4 *>(to);
@@ -113,62 +118,62 @@ template <int UNROLL, bool ONCE> __device__ __forceinline__ void copy_all(const 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_read_1(const unsigned char *data, u64 nbytes, u32 *sums)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_read_1(const unsigned char *data, u64 nbytes, u32 *sums)
 {
     __shared__ u32 warps[32];
     leave_sum(read_all<1, false>(data, nbytes), warps, sums);
 }
 
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_read_4(const unsigned char *data, u64 nbytes, u32 *sums)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_read_4(const unsigned char *data, u64 nbytes, u32 *sums)
 {
     __shared__ u32 warps[32];
     leave_sum(read_all<4, false>(data, nbytes), warps, sums);
 }
 
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_read_8(const unsigned char *data, u64 nbytes, u32 *sums)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_read_8(const unsigned char *data, u64 nbytes, u32 *sums)
 {
     __shared__ u32 warps[32];
     leave_sum(read_all<8, false>(data, nbytes), warps, sums);
 }
 
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_read_stream_4(const unsigned char *data, u64 nbytes, u32 *sums)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_read_stream_4(const unsigned char *data, u64 nbytes, u32 *sums)
 {
     __shared__ u32 warps[32];
     leave_sum(read_all<4, true>(data, nbytes), warps, sums);
 }
 
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_write_1(unsigned char *data, u64 nbytes, u32 word)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_write_1(unsigned char *data, u64 nbytes, u32 word)
 {
     write_all<1, false>(data, nbytes, word);
 }
 
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_write_4(unsigned char *data, u64 nbytes, u32 word)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_write_4(unsigned char *data, u64 nbytes, u32 word)
 {
     write_all<4, false>(data, nbytes, word);
 }
 
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_write_stream_4(unsigned char *data, u64 nbytes, u32 word)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_write_stream_4(unsigned char *data, u64 nbytes, u32 word)
 {
     write_all<4, true>(data, nbytes, word);
 }
 
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_copy_1(const unsigned char *from, unsigned char *to, u64 nbytes)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_copy_1(const unsigned char *from, unsigned char *to, u64 nbytes)
 {
     copy_all<1, false>(from, to, nbytes);
 }
 
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_copy_4(const unsigned char *from, unsigned char *to, u64 nbytes)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_copy_4(const unsigned char *from, unsigned char *to, u64 nbytes)
 {
     copy_all<4, false>(from, to, nbytes);
 }
 
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_copy_stream_4(const unsigned char *from, unsigned char *to, u64 nbytes)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_copy_stream_4(const unsigned char *from, unsigned char *to, u64 nbytes)
 {
     copy_all<4, true>(from, to, nbytes);
 }
 
 /* So many rounds over all threads, 32 dp4a each. */
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_dot(u64 rounds, u32 *sums)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_dot(u64 rounds, u32 *sums)
 {
     __shared__ u32 warps[32];
     const u64 threads = (u64)gridDim.x * blockDim.x, first = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -192,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(256) probe_gpu_dot(u64 rounds, u32 
 
 /* So many rounds over all warps, 8 products of 16x32 by 32x8 each. The simulator has no such instruction. */
 #ifndef TRITMARK_SIMULATOR
-extern "C" __global__ void __launch_bounds__(256) probe_gpu_matrix(u64 rounds, u32 *sums)
+extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_matrix(u64 rounds, u32 *sums)
 {
     __shared__ u32 warps[32];
     u32 sum = 0;

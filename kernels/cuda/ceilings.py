@@ -11,11 +11,12 @@ import numpy as np
 
 from tritmark.harness.spec import Ceiling, Launch
 from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.context import CudaContext, cuda_context
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import NONE_BAD, Call, CudaLaunch
-from tritmark.kernels.cuda.room import Room, room
 
 THREADS = 256
+DEFINES = (("THREADS", str(THREADS)),)
 MOST_BLOCKS = 1 << 16
 """Larger grids go over their bytes in strides."""
 
@@ -33,7 +34,7 @@ WORD = 0x5A5A5A5A
 
 
 def _kernel(name: str, registers: int, **more: Any) -> Kernel:
-    return Kernel(file="cuda/ceilings.cu", name=f"probe_gpu_{name}", threads=THREADS, registers=registers, **more)
+    return Kernel(file="cuda/ceilings.cu", name=f"probe_gpu_{name}", threads=THREADS, registers=registers, defines=DEFINES, **more)
 
 
 READ = {
@@ -56,22 +57,22 @@ PROBES = (*READ.values(), *WRITE.values(), *COPY.values(), DOT, MATRIX, NOTHING,
 
 
 class Sink:
-    """What the probes of a room leave their sums in; shared, so that it costs a cold probe nothing."""
+    """What the probes of a context leave their sums in; shared, so that it costs a cold probe nothing."""
 
-    def __init__(self, here: Room) -> None:
+    def __init__(self, here: CudaContext) -> None:
         self.sums = here.array((MOST_BLOCKS,), np.uint32)
         self.bad = here.array((1,), np.uint64)
         self.bad.write(np.full(1, NONE_BAD))
 
 
-_sinks: WeakValueDictionary[Room, Sink] = WeakValueDictionary()
+_sinks: WeakValueDictionary[CudaContext, Sink] = WeakValueDictionary()
 
 
 class Probe(CudaLaunch):
     """A launch of a probe. `buffer` is kept alive, and the sink."""
 
     def __init__(self, kernel: Kernel, blocks: int, args: tuple[Any, ...], buffer: DeviceArray, sink: Sink) -> None:
-        here = room()
+        here = cuda_context()
         self.sink = sink
         call = Call(
             inputs={"buffer": buffer}, outputs={}, axes={}, info=here.backend.info, bad=sink.bad, workspace=None, function=here.function
@@ -94,7 +95,7 @@ class OneByOne:
 
     def __init__(self, launch: CudaLaunch) -> None:
         self._launch = launch
-        self._stream = room().backend.stream
+        self._stream = cuda_context().backend.stream
 
     def run(self) -> None:
         """Put it into the stream, and do not wait."""
@@ -119,7 +120,7 @@ class CopyProbe:
     threads_used = 1
 
     def __init__(self, buffer: DeviceArray, up: bool) -> None:
-        backend = room().backend
+        backend = cuda_context().backend
         self._buffer = buffer
         self._pinned = backend.pinned(buffer.nbytes)
         self._copy = backend.write if up else backend.read
@@ -135,7 +136,7 @@ class CopyProbe:
 
 
 def _sink() -> Sink:
-    here = room()
+    here = cuda_context()
     found = _sinks.get(here)
     if found is None:
         found = _sinks[here] = Sink(here)
@@ -144,7 +145,7 @@ def _sink() -> Sink:
 
 def _resident(kernel: Kernel) -> int:
     """Blocks that the device holds at a time."""
-    here = room()
+    here = cuda_context()
     return max(1, min(MOST_BLOCKS, here.function(kernel).blocks_per_sm(kernel.threads) * here.backend.info.sms))
 
 
@@ -212,7 +213,7 @@ def _moving(name: str, kernels: Mapping[int, Kernel], bind: Callable[..., Launch
 
 def ceilings() -> Mapping[str, Ceiling]:
     """Probes by what they do, those that this device can run."""
-    backend = room().backend
+    backend = cuda_context().backend
     return _ceilings(backend.info.capability, backend.simulated)
 
 

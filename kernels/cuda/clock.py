@@ -19,8 +19,8 @@ from typing import Any, cast
 from tritmark.harness.errors import DeviceError, DeviceFaultError, LaunchError
 from tritmark.harness.spec import Launch
 from tritmark.kernels.cuda.backend import Stream
+from tritmark.kernels.cuda.context import CudaContext, cuda_context
 from tritmark.kernels.cuda.launch import CudaLaunch
-from tritmark.kernels.cuda.room import Room, room
 
 PLAIN_NS = 50_000
 """A call that takes longer needs no graph: launches one by one leave about a microsecond between calls."""
@@ -33,9 +33,9 @@ MOST_WAIT_NS = 2_000_000
 _REMEMBERED = 9
 
 
-def timeable() -> Room:
-    """The room, if its device has a speed. Raises DeviceError in the simulator."""
-    here = room()
+def timeable() -> CudaContext:
+    """The context, if its device has a speed. Raises DeviceError in the simulator."""
+    here = cuda_context()
     if here.backend.simulated:
         raise DeviceError("a simulated device has no speed", next_step="unset TRITMARK_CUDA on a machine with a GPU")
     return here
@@ -88,7 +88,7 @@ class GraphClock:
         count(turn, calls, taken)
         return round(taken)
 
-    def _between_events(self, here: Room, turn: list[CudaLaunch], calls: int, graph: Graph | None) -> float:
+    def _between_events(self, here: CudaContext, turn: list[CudaLaunch], calls: int, graph: Graph | None) -> float:
         if self._gate is None:
             self._gate = Gate(here)
         stream, gate = here.backend.stream, self._gate
@@ -107,7 +107,7 @@ class GraphClock:
         stream.synchronize()
         return gate.end.since(gate.begin)
 
-    def _graph(self, here: Room, turn: list[CudaLaunch], first: int, calls: int) -> Graph:
+    def _graph(self, here: CudaContext, turn: list[CudaLaunch], first: int, calls: int) -> Graph:
         key = first, calls
         known = self._graphs.get(key)
         if known is None:
@@ -121,7 +121,7 @@ class GraphClock:
 class Gate:
     """A kernel that keeps the stream waiting, and the two events behind it."""
 
-    def __init__(self, here: Room) -> None:
+    def __init__(self, here: CudaContext) -> None:
         import numpy as np
 
         from tritmark.kernels.cuda.ceilings import WAIT
@@ -140,7 +140,7 @@ class Gate:
 class Graph:
     """Launches that were recorded from a stream, one after the other, and can be replayed. Keeps what it launches alive."""
 
-    def __init__(self, here: Room, launches: Sequence[CudaLaunch]) -> None:
+    def __init__(self, here: CudaContext, launches: Sequence[CudaLaunch]) -> None:
         from cuda.bindings import driver
 
         self._driver = driver

@@ -268,7 +268,7 @@ def _compile(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -
         with TemporaryDirectory(prefix="tritmark-") as scratch:
             return _compile_in(Path(scratch), nvcc, sources, options)
     except OSError as why:
-        raise CompileError(f"no scratch folder for the compiler ({why})", next_step="make room there, or set TMPDIR") from None
+        raise CompileError(f"no scratch folder for the compiler ({why})", next_step="make context there, or set TMPDIR") from None
 
 
 def _compile_in(folder: Path, nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -> Cubin:

@@ -1,6 +1,6 @@
 """The GPU as a device of the harness: whether it is there, what it can do, where its memory is, and what its launcher can prove.
 
-Nothing here asks for more than the question needs: only what runs something makes the room, and with it a context.
+Nothing here asks for more than the question needs: only what runs something makes the context, and with it a context.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceError, UsageError
+from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import Ceiling, Clock, Device, Launch, Memory, Proof, Variant
 from tritmark.kernels.cuda import launch as launches
 from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.context import cuda_context, simulated
 from tritmark.kernels.cuda.launch import CudaLaunch, compute
 from tritmark.kernels.cuda.memory import Watch
-from tritmark.kernels.cuda.room import room, simulated
 
 if TYPE_CHECKING:
     from tritmark.harness.candidate.manifest import Described
@@ -32,7 +33,7 @@ CAPABILITIES = ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0))
 
 def features() -> frozenset[str]:
     """Every capability up to the device's own, and that it is real where no simulator stands in for it."""
-    backend = room().backend
+    backend = cuda_context().backend
     found = {compute(each) for each in CAPABILITIES if each <= backend.info.capability}
     return frozenset(found if backend.simulated else found | {launches.REAL})
 
@@ -63,14 +64,14 @@ def forced() -> str | None:
         return None
     legal = dict.fromkeys(variant.rpartition("/")[2] for variant in launches.KERNELS)
     if name not in legal:
-        raise UsageError(f"{FORCE} is {name!r}; legal: {', '.join(legal) or 'none'}")
+        raise UsageError(f"{FORCE} is {name!r}; {nearest(name, legal)}")
     return name
 
 
 def code_hash(variant_id: str) -> str:
     """SHA-256 over those of the binaries that hold the variant's kernels, which are compiled for it; "" for what is no CUDA variant."""
     kernels = launches.KERNELS.get(variant_id, ())
-    return sha256("".join(room().function(kernel).code_hash for kernel in kernels).encode()).hexdigest() if kernels else ""
+    return sha256("".join(cuda_context().function(kernel).code_hash for kernel in kernels).encode()).hexdigest() if kernels else ""
 
 
 def compiler() -> str:
@@ -95,15 +96,15 @@ class CudaMemory:
     @property
     def cache(self) -> int | None:
         """Bytes of L2; None where the driver does not tell."""
-        return room().backend.info.l2 or None
+        return cuda_context().backend.info.l2 or None
 
     def available(self) -> int:
         """Bytes that are free, what the pool keeps for the next request included."""
-        return room().pool.available()
+        return cuda_context().pool.available()
 
     def allocate(self, nbytes: int) -> DeviceArray:
         """A flat uint8 array from the pool, content undefined. Raises InsufficientMemoryError."""
-        return room().array((max(1, nbytes),), "uint8")
+        return cuda_context().array((max(1, nbytes),), "uint8")
 
     def view(
         self, buffer: DeviceArray, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
@@ -121,7 +122,7 @@ class CudaMemory:
 
     def watch(self) -> Watch:
         """See kernels.cuda.memory."""
-        return room().pool.watch()
+        return cuda_context().pool.watch()
 
 
 MEMORY = CudaMemory()
@@ -152,7 +153,7 @@ def _ceilings() -> Mapping[str, Ceiling]:
 def _adopt(described: Described) -> tuple[Variant, ...]:
     from tritmark.kernels.cuda.adopt import adopt
 
-    return adopt(described, CAPABILITIES)
+    return adopt(described, CAPABILITIES, compiled=missing() is None)
 
 
 DEVICE = Device(
@@ -169,6 +170,7 @@ DEVICE = Device(
     missing=missing,
     simulated=simulated,
     memory=_memory,
+    transfers=lambda: cuda_context().transfers,
     proof=proof,
     adopt=_adopt,
 )

@@ -17,11 +17,11 @@ class Kernel:
     """One `extern "C" __global__` function and its budget, which the static checks hold it to for every architecture."""
 
     file: str
-    """Source, relative to kernels/, such as "i2s_quantize/vector.cu"."""
+    """Source, relative to kernels/, such as "i2s_quantize/vector.cu"; the whole path for one of another package."""
     name: str
-    """The function. Names begin with i2s_gpu_, ternary_gpu_, gemm_, wmma_ or convert_gpu_: receipts show them."""
+    """The function. Names begin with one of the provider's `functions`: receipts show them."""
     threads: int
-    """Threads of a block, at most."""
+    """Threads of a block, at most. Sources have no number of their own: they get this one as a macro, see `defines`."""
     registers: int
     """Registers a thread may use."""
     shared: int = 0

@@ -103,8 +103,8 @@ def code_files(kernels: tuple[Kernel, ...], target: str, binaries: frozenset[str
     """
     from tritmark.harness.machine.gpu import device_info
     from tritmark.kernels.cuda.compile import compile_kernel, compiled_before
+    from tritmark.kernels.cuda.context import simulated
     from tritmark.kernels.cuda.resources import parse, runs_on
-    from tritmark.kernels.cuda.room import simulated
 
     if not target and simulated():
         return ()
@@ -137,7 +137,7 @@ def _bind(
     axes: Axes,
     threads: int,
 ) -> Launch:
-    from tritmark.kernels.cuda.room import room
+    from tritmark.kernels.cuda.context import cuda_context
 
     for name, array in (*inputs.items(), *outputs.items()):
         if isinstance(array, DeviceArray) and array.pointer % alignment:
@@ -145,7 +145,7 @@ def _bind(
             raise InvalidArgumentError(
                 op=op, argument=name, found=f"at address {array.pointer:#x}", legal=f"a multiple of {alignment} bytes"
             )
-    here = room()
+    here = cuda_context()
     scratch = workspace(axes) if workspace else 0
     bad = here.array((1,), np.uint64)
     bad.write(np.full(1, NONE_BAD))
@@ -165,16 +165,16 @@ class CudaLaunch:
     """A variant bound to arrays on the device. Counts its launches, and times its first run with events."""
 
     def __init__(self, variant_id: str, call: Call, steps: tuple[Step, ...]) -> None:
-        from tritmark.kernels.cuda.room import room
+        from tritmark.kernels.cuda.context import cuda_context
 
-        self._room = room()
+        self._context = cuda_context()
         self._call = call  # keeps the arrays alive
         self._name = variant_id.rpartition("/")[2]
-        backend = self._room.backend
+        backend = self._context.backend
         self._prepared = []
         self._functions: list[DeviceFunction] = []
         for step in steps:
-            function = self._room.function(step.kernel)
+            function = self._context.function(step.kernel)
             # Raises before anything is launched.
             threads = step.block[0] * step.block[1] * step.block[2]
             launch_params(function, backend.info, 1, threads, shared=step.shared)
@@ -192,12 +192,12 @@ class CudaLaunch:
 
     def run(self) -> None:
         """Run once and wait. Raises LaunchError or DeviceFaultError."""
-        stream = self._room.backend.stream
+        stream = self._context.backend.stream
         if self._timed:
             self.enqueue(stream)
             stream.synchronize()
             return
-        begin, end = self._room.backend.new_event(), self._room.backend.new_event()
+        begin, end = self._context.backend.new_event(), self._context.backend.new_event()
         begin.record(stream)
         self.enqueue(stream)
         end.record(stream)
@@ -211,7 +211,7 @@ class CudaLaunch:
 
     def put(self, stream: Stream) -> None:
         """Put all steps into a stream that captures: nothing runs, nothing is counted."""
-        enqueue = self._room.backend.enqueue
+        enqueue = self._context.backend.enqueue
         for function, grid, block, arguments, shared in self._prepared:
             enqueue(function, grid, block, arguments, shared, stream)
 
@@ -219,14 +219,14 @@ class CudaLaunch:
         """So many runs were given to the device, by `enqueue` or by replaying what `put` had captured."""
         self.runs += runs
         self._launches += runs * len(self._prepared)
-        self._room.stats.launches += runs * len(self._prepared)
+        self._context.stats.launches += runs * len(self._prepared)
         self.ran = self._name
 
     def timed(self, runs: int, device_ns: float) -> None:
         """The device measured so many of the runs with its events."""
         self._timed += runs
         self._device_ns += device_ns
-        self._room.stats.kernel_ns += device_ns
+        self._context.stats.kernel_ns += device_ns
 
     @property
     def bad(self) -> int:
@@ -252,13 +252,13 @@ class CudaLaunch:
         """What is known about the runs so far."""
         functions = dict.fromkeys((function.name, function.code_hash) for function in self._functions)
         return Proof(
-            uuid=self._room.backend.info.uuid,
+            uuid=self._context.backend.info.uuid,
             functions=tuple(name for name, _ in functions),
             launches=self._launches,
             device_ns=self._device_ns,
             timed_runs=self._timed,
             code_hash=sha256("".join(code for _, code in functions).encode()).hexdigest(),
-            simulated=self._room.backend.simulated,
+            simulated=self._context.backend.simulated,
             launched=tuple(
                 Launched(
                     function=function.name,
@@ -266,7 +266,7 @@ class CudaLaunch:
                     grid=grid,
                     block=block,
                     shared=shared,
-                    resident=None if self._room.backend.simulated else function.blocks_per_sm(block[0] * block[1] * block[2], shared),
+                    resident=None if self._context.backend.simulated else function.blocks_per_sm(block[0] * block[1] * block[2], shared),
                 )
                 for function, grid, block, _, shared in self._prepared
             ),

@@ -368,28 +368,11 @@ class MemoryPool:
         )
 
 
-def required_bytes(sizes: Iterable[int]) -> int:
-    """Bytes of the device's memory that arrays of so many bytes each take together. Raises DeviceUnavailableError."""
-    return _pool().required_bytes(sizes)
-
-
-def ensure_ready(what: str, required: int) -> None:
-    """Before work: is there a device, and has it so many bytes? Allocates nothing.
-
-    Raises DeviceUnavailableError, InsufficientMemoryError.
-    """
-    _pool().ensure_ready(what, required)
-
-
 def check_memory_health(older_than_s: float | None = None) -> MemoryHealth:
     """See MemoryPool. Raises DeviceUnavailableError where there is no GPU."""
-    return _pool().check_memory_health(older_than_s)
+    from tritmark.kernels.cuda.context import cuda_context
 
-
-def _pool() -> MemoryPool:
-    from tritmark.kernels.cuda.room import room
-
-    return room().pool
+    return cuda_context().pool.check_memory_health(older_than_s)
 
 
 def _blocks(backend: Backend) -> BlockSource:

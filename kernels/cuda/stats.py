@@ -12,7 +12,7 @@ from tritmark.kernels.cuda.backend import Backend, Stream
 
 @dataclass(slots=True)
 class PerformanceStats:
-    """Counts of one room since it was made or reset (specification, 4.5)."""
+    """Counts of one context since it was made or reset (specification, 4.5)."""
 
     launches: int = 0
     kernel_ns: float = 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.machine.cpu import affinity, usable_cores
-from tritmark.harness.spec import Arrays, Axes, Variant
+from tritmark.harness.spec import Arrays, Axes, Op, Variant
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Backend, Event, Stream
 from tritmark.kernels.cuda.blocks import ALIGNMENT
@@ -34,6 +34,8 @@ COPIERS = 4
 """Threads that copy between ordinary and pinned memory, at most: one alone is slower than the bus."""
 WORTH_SPLITTING = 1 << 20
 """Bytes from which a host copy is shared among them."""
+PIPELINED = 64 << 20
+"""Bytes of input from which copying there, computing and copying back overlap, chunk by chunk."""
 SLOTS = 3
 """Chunks that `through` has under way: one uploads, one is computed, one downloads."""
 
@@ -74,7 +76,7 @@ class _Stage:
 
 
 class Transfers:
-    """The copies of a room."""
+    """The copies of a context."""
 
     def __init__(self, backend: Backend, pool: MemoryPool, stats: PerformanceStats, chunk: int = CHUNK) -> None:
         self._backend = backend
@@ -86,6 +88,10 @@ class Transfers:
         self._streams = cache(lambda: (backend.new_stream(), backend.new_stream(), backend.new_stream()))
         self._arena: Array = np.empty(0, np.uint8)
         self._lock = Lock()  # the staging buffers are shared
+
+    def ensure(self, what: str, sizes: Sequence[int]) -> None:
+        """Raise InsufficientMemoryError where arrays of so many bytes each do not all fit; allocates nothing."""
+        self._pool.ensure_ready(what, self._pool.required_bytes(sizes))
 
     def upload(self, values: Array, label: str = "") -> DeviceArray:
         """A C-contiguous copy of a NumPy array, of any strides, on the device; complete on return. Raises InsufficientMemoryError."""
@@ -166,6 +172,16 @@ class Transfers:
         plan = _Plan(variant, inputs, outputs, axes, axis, split, units)
         with self._lock:
             return _Through(self._backend, self._pool, self._copies, plan, self._streams()).run(self._pinned)
+
+    def pipelined(self, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes) -> Streamed | None:
+        """`through`, where each array has an element for each of the op's one axis and the inputs are PIPELINED bytes at least; or None."""
+        (axis, *more) = op.axes
+        split = {tensor.name: Split() for tensor in (*op.inputs, *op.outputs) if tensor.axes}
+        if more or any(tensor.axes != (axis,) for tensor in (*op.inputs, *op.outputs) if tensor.axes or tensor in op.outputs):
+            return None
+        if sum(value.nbytes for value in inputs.values() if isinstance(value, np.ndarray)) < PIPELINED:
+            return None
+        return self.through(variant, inputs, outputs, axes, axis, split)
 
     def _pinned(self, nbytes: int) -> Array:
         """Pinned memory, kept from call to call: to pin it takes longer than to copy it."""
@@ -403,19 +419,3 @@ def _copiers() -> ThreadPoolExecutor | None:
 def _unbind() -> None:
     """OpenMP may have bound the thread that made this one to a core, and this one with it."""
     os.sched_setaffinity(0, affinity())
-
-
-def upload(values: Array, label: str = "") -> DeviceArray:
-    """See Transfers.upload. Raises DeviceUnavailableError where there is no GPU."""
-    return _transfers().upload(values, label)
-
-
-def download(array: DeviceArray, into: Array | None = None) -> Array:
-    """See Transfers.download."""
-    return _transfers().download(array, into)
-
-
-def _transfers() -> Transfers:
-    from tritmark.kernels.cuda.room import room
-
-    return room().transfers

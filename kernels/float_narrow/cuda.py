@@ -13,6 +13,7 @@ from tritmark.kernels.float_narrow.spec import DTYPES
 
 FILE = "float_narrow/float_narrow.cu"
 THREADS = 256
+DEFINES = (("THREADS", str(THREADS)),)
 TILE = 16 * THREADS
 """Elements of a block of the vector kernel."""
 
@@ -26,8 +27,8 @@ def _steps(kernel: Kernel, elements: int, waves: int | None, call: Call) -> tupl
 
 def _variants(dtype: str) -> tuple[Variant, ...]:
     key = KernelKey(DEVICE, "float_narrow", "none", dtype)
-    v1 = Kernel(file=FILE, name=f"convert_gpu_narrow_{dtype}_v1", threads=THREADS, registers=32)
-    vector = Kernel(file=FILE, name=f"convert_gpu_narrow_{dtype}_words", threads=THREADS, registers=40)
+    v1 = Kernel(file=FILE, name=f"convert_gpu_narrow_{dtype}_v1", threads=THREADS, registers=32, defines=DEFINES)
+    vector = Kernel(file=FILE, name=f"convert_gpu_narrow_{dtype}_words", threads=THREADS, registers=40, defines=DEFINES)
     wide = "16-byte loads, four under way, 8-byte stores"
     return (
         variant(key, "v1", Tier.BASELINE, "grid-stride, one element a thread", (v1,), partial(_steps, v1, THREADS, 1)),

@@ -21,7 +21,7 @@
  * All indices are size_t. */
 #include <cuda_fp16.h>
 
-#define THREADS 256
+/* Macro: THREADS, of a block. */
 
 struct Float16 {
     static __device__ __forceinline__ unsigned bits(float x)

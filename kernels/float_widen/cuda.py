@@ -13,6 +13,7 @@ from tritmark.kernels.float_widen.spec import FORMATS
 
 FILE = "float_widen/float_widen.cu"
 THREADS = 256
+DEFINES = (("THREADS", str(THREADS)),)
 TILE = 16 * THREADS
 """Elements of a block of the vector kernel."""
 
@@ -26,8 +27,8 @@ def _steps(kernel: Kernel, elements: int, waves: int | None, call: Call) -> tupl
 
 def _variants(format: str) -> tuple[Variant, ...]:
     key = KernelKey(DEVICE, "float_widen", format, "float32")
-    v1 = Kernel(file=FILE, name=f"convert_gpu_widen_{format}_v1", threads=THREADS, registers=32)
-    vector = Kernel(file=FILE, name=f"convert_gpu_widen_{format}_pairs", threads=THREADS, registers=40)
+    v1 = Kernel(file=FILE, name=f"convert_gpu_widen_{format}_v1", threads=THREADS, registers=32, defines=DEFINES)
+    vector = Kernel(file=FILE, name=f"convert_gpu_widen_{format}_pairs", threads=THREADS, registers=40, defines=DEFINES)
     wide = "16-byte loads and stores, next to each other in a warp"
     return (
         variant(key, "v1", Tier.BASELINE, "grid-stride, one element a thread", (v1,), partial(_steps, v1, THREADS, 1)),

@@ -22,7 +22,7 @@
  * All indices are size_t. */
 #include <cuda_fp16.h>
 
-#define THREADS 256
+/* Macro: THREADS, of a block. */
 
 /* `bits` holds 16 bits. */
 struct Float16 {

@@ -54,8 +54,6 @@ class Format(ABC):
     """Whose bytes these are."""
     codes: tuple[int, ...] = (-1, 0, 1)
     """The legal codes."""
-    alignment: int = 1
-    """Bytes that the address of packed weights is a multiple of, where the original's kernels ask for it."""
     scale_dtype: Literal["float32", "float16"] = "float32"
     """How scales are stored, little-endian; outside they are always float32."""
     row_multiple: int = 1
@@ -89,6 +87,8 @@ class Format(ABC):
         """Why weights (N, K) of another format cannot be repacked into this one without a change, or None."""
         if (self.scale_per, self.group) != (other.scale_per, other.group):
             return f"{other.name} has {other.scales}, {self.name} {self.scales}"
+        if np.promote_types(self.scale_dtype, other.scale_dtype) != self.scale_dtype:
+            return f"{other.name} has scales of {other.scale_dtype}, {self.name} of {self.scale_dtype}"
         if not set(other.codes) <= set(self.codes):
             return f"{other.name} has codes that {self.name} cannot store"
         if shape[0] % self.row_multiple or shape[1] % self.column_multiple or self.dropped(shape):

@@ -11,14 +11,15 @@ from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 KEY = KernelKey(DEVICE, "i2s_dequantize", "none", "float32")
 FILE = "i2s_dequantize/i2s_dequantize.cu"
 THREADS = 256
+DEFINES = (("THREADS", str(THREADS)),)
 TILE = 8 * THREADS
 """Elements of a block of `VECTOR`."""
 REGISTERS = 32
 """What a kernel of this op may use (specification, 1.2); the compiler is held to it."""
 OPTIONS = (f"-maxrregcount={REGISTERS}",)
 
-V1 = Kernel(file=FILE, name="i2s_gpu_dequantize_v1", threads=THREADS, registers=REGISTERS, shared=16, options=OPTIONS)
-VECTOR = Kernel(file=FILE, name="i2s_gpu_dequantize_words", threads=THREADS, registers=REGISTERS, options=OPTIONS)
+V1 = Kernel(file=FILE, name="i2s_gpu_dequantize_v1", threads=THREADS, registers=REGISTERS, shared=16, defines=DEFINES, options=OPTIONS)
+VECTOR = Kernel(file=FILE, name="i2s_gpu_dequantize_words", threads=THREADS, registers=REGISTERS, defines=DEFINES, options=OPTIONS)
 
 
 def _step(call: Call, kernel: Kernel, blocks: int, waves: int | None) -> tuple[Step, ...]:

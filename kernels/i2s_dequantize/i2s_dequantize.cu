@@ -22,7 +22,7 @@
  *
  * All indices are size_t. At most 32 registers a thread: cuda.py holds the compiler to that, which launch bounds would overrule. */
 
-#define THREADS 256
+/* Macro: THREADS, of a block. */
 
 extern "C" __global__ void i2s_gpu_dequantize_v1(const signed char *__restrict__ q, float *__restrict__ x, float scale, size_t n)
 {

@@ -12,14 +12,15 @@ from tritmark.kernels.i2s_quantize.steps import find_steps
 KEY = KernelKey(DEVICE, "i2s_quantize", "none", "int8")
 FILE = "i2s_quantize/i2s_quantize.cu"
 THREADS = 256
+DEFINES = (("THREADS", str(THREADS)),)
 TILE = 8 * THREADS
 """Elements of a block of `VECTOR`."""
 REGISTERS = 32
 """What a kernel of this op may use (specification, 1.2); the compiler is held to it."""
 OPTIONS = (f"-maxrregcount={REGISTERS}",)
 
-V1 = Kernel(file=FILE, name="i2s_gpu_quantize_v1", threads=THREADS, registers=REGISTERS, shared=16, options=OPTIONS)
-VECTOR = Kernel(file=FILE, name="i2s_gpu_quantize_words", threads=THREADS, registers=REGISTERS, options=OPTIONS)
+V1 = Kernel(file=FILE, name="i2s_gpu_quantize_v1", threads=THREADS, registers=REGISTERS, shared=16, defines=DEFINES, options=OPTIONS)
+VECTOR = Kernel(file=FILE, name="i2s_gpu_quantize_words", threads=THREADS, registers=REGISTERS, defines=DEFINES, options=OPTIONS)
 
 
 def _v1(call: Call) -> tuple[Step, ...]:

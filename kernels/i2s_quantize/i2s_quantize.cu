@@ -26,7 +26,7 @@
  *
  * All indices are size_t. At most 32 registers a thread: cuda.py holds the compiler to that, which launch bounds would overrule. */
 
-#define THREADS 256
+/* Macro: THREADS, of a block. */
 
 __device__ __forceinline__ bool nonfinite(float x) { return (__float_as_uint(x) & 0x7fffffffu) >= 0x7f800000u; }
 
@@ -47,10 +47,7 @@ extern "C" __global__ void i2s_gpu_quantize_v1(
 }
 
 /* `one` is the largest x of code 0, `two` the largest magnitude of code -1. */
-__device__ __forceinline__ unsigned code(float x, float one, float two)
-{
-    return x > one ? 1u : x < -two ? 0xfeu : x < -one ? 0xffu : 0u;
-}
+__device__ __forceinline__ unsigned code(float x, float one, float two) { return x > one ? 1u : x < -two ? 0xfeu : x < -one ? 0xffu : 0u; }
 
 __device__ __forceinline__ unsigned codes(float4 x, float one, float two)
 {

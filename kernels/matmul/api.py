@@ -1,4 +1,4 @@
-"""The public function matmul."""
+"""The public function matmul. It runs on the GPU alone: precisions are those of its tensor cores, and batches take its streams."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.contract import unify
-from tritmark.harness.spec import KernelKey, Receipt, Variant
-from tritmark.kernels import dispatch
+from tritmark.harness.spec import Device, KernelKey, Receipt, Variant
+from tritmark.kernels import dispatch, offload
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.launch import DEVICE, CudaLaunch
 from tritmark.kernels.float_narrow.spec import OP as NARROW
@@ -50,14 +50,13 @@ def with_receipt(
     a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], *, mode: PrecisionMode | str = PrecisionMode.AUTO, variant: str | None = None
 ) -> tuple[npt.NDArray[np.float32], Receipt]:
     """As matmul, with the receipt of what ran: the conversions and the product."""
-    from tritmark.kernels.cuda import offload
-    from tritmark.kernels.cuda.room import room
+    from tritmark.kernels.cuda.context import cuda_context
 
     unify(OPS["float32"], {"a": a, "b": b})
-    effective, note = effective_precision(mode, room().backend.info)
+    effective, note = effective_precision(mode, cuda_context().backend.info)
     bound = bind(a, b, effective, variant)
     bound.launch.run()
-    receipt = offload.joined([*bound.receipts, offload.receipt(bound.variant, bound.launch)])
+    receipt = offload.joined([*bound.receipts, offload.receipt(_device(), bound.variant, bound.launch)])
     return bound.c.numpy(), replace(receipt, note="; ".join(filter(None, (note, receipt.note))))
 
 
@@ -74,14 +73,14 @@ def matmul_batch(
     may be.
     """
     from tritmark.kernels.cuda.batch import Batch
-    from tritmark.kernels.cuda.room import room
+    from tritmark.kernels.cuda.context import cuda_context
 
     pairs = list(factors)
     for a, b in pairs:
         unify(OPS["float32"], {"a": a, "b": b})
     if not pairs:
         return []
-    effective, _ = effective_precision(mode, room().backend.info)
+    effective, _ = effective_precision(mode, cuda_context().backend.info)
     bound = [bind(a, b, effective, variant) for a, b in pairs]
     batch = Batch()
     for number, (each, (a, b)) in enumerate(zip(bound, pairs, strict=True)):
@@ -92,8 +91,6 @@ def matmul_batch(
 
 def bind(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: PrecisionMode, variant: str | None) -> Bound:
     """The product in a mode that the device supports; converts the factors, and does not run the product."""
-    from tritmark.kernels.cuda import offload
-
     op = OPS[mode.dtype]
     axes = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1]}
     chosen = dispatch.select(KernelKey(DEVICE, op.name, "none", "float32"), axes, variant)
@@ -103,16 +100,20 @@ def bind(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: Precision
         for name, array in factors.items():
             factors[name], receipt = _narrowed(array, mode.dtype)
             receipts.append(receipt)
-    launch, outputs = offload.launch(op, chosen, factors, axes)
+    launch, outputs = offload.launch(_device(), op, chosen, factors, axes)
+    assert isinstance(launch, CudaLaunch)
     return Bound(chosen, launch, outputs["c"], receipts)
 
 
 def _narrowed(array: npt.NDArray[np.float32], dtype: str) -> tuple[DeviceArray, Receipt]:
     """The matrix on the device in `dtype`."""
-    from tritmark.kernels.cuda import offload
-
     axes = {"n": array.size}
     chosen = dispatch.select(KernelKey(DEVICE, NARROW.name, "none", dtype), axes, None)
-    launch, outputs = offload.launch(NARROW, chosen, {"x": array.reshape(-1)}, axes)
+    device = _device()
+    launch, outputs = offload.launch(device, NARROW, chosen, {"x": array.reshape(-1)}, axes)
     launch.run()
-    return outputs["h"].view(array.shape), offload.receipt(chosen, launch)
+    return outputs["h"].view(array.shape), offload.receipt(device, chosen, launch)
+
+
+def _device() -> Device:
+    return dispatch.registry().devices[DEVICE]

@@ -12,17 +12,19 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, Steps, variant
 from tritmark.kernels.matmul.spec import MAX_K, NAMES
 
+THREADS = 256
+"""Of a block of `tiled`."""
 EDGE = 64
 """Rows and columns of the outputs of a block of `tiled`."""
 TILED = {
     dtype: Kernel(
         file="matmul/tiled.cu",
         name=name,
-        threads=256,
+        threads=THREADS,
         registers=80,
         shared=2 * 16 * 68 * 4,
         capability=capability,
-        defines=(("INPUT", bits), ("NAME", name)),
+        defines=(("INPUT", bits), ("THREADS", str(THREADS)), ("NAME", name)),
     )
     for dtype, name, bits, capability in (
         ("float32", "gemm_fp32", "32", (6, 1)),
@@ -44,7 +46,14 @@ def _wmma(name: str, bits: str, capability: tuple[int, int], edge: int) -> Kerne
         registers=registers,
         shared=2 * (edge * (depth + 8) + depth * (edge + 8)) * 2,
         capability=capability,
-        defines=(("INPUT", bits), ("EDGE", str(edge)), ("DEPTH", str(depth)), ("WARP_N", str(warp_n)), ("NAME", function)),
+        defines=(
+            ("INPUT", bits),
+            ("EDGE", str(edge)),
+            ("DEPTH", str(depth)),
+            ("WARP_N", str(warp_n)),
+            ("THREADS", str(threads)),
+            ("NAME", function),
+        ),
     )
 
 

@@ -7,7 +7,8 @@
  *      K = 2048 on.
  *   v2 and v3 are wmma.cu, on tensor cores.
  *
- * Macros: INPUT, 32 (float), 16 (__half) or 8 (__nv_bfloat16: as many bits of significand), and NAME, the function's name. */
+ * Macros: INPUT, 32 (float), 16 (__half) or 8 (__nv_bfloat16: as many bits of significand); THREADS, of a block; and NAME, the function's
+ * name. */
 #if INPUT == 16
 #include <cuda_fp16.h>
 typedef __half input;
@@ -25,8 +26,8 @@ __device__ __forceinline__ float wide(input x) { return x; }
 #define DEPTH 16 /* k of a step */
 #define PITCH 68 /* floats between two k in shared memory: 16-byte aligned, and a column's writes spread over the banks */
 
-/* a (M, K), b (K, N), c (M, N), all row-major; grid: any number of blocks; block: 256 threads. Indexes in 64 bits. */
-extern "C" __global__ void __launch_bounds__(256)
+/* a (M, K), b (K, N), c (M, N), all row-major; grid: any number of blocks; block: THREADS threads. Indexes in 64 bits. */
+extern "C" __global__ void __launch_bounds__(THREADS)
     NAME(const input *__restrict__ a, const input *__restrict__ b, float *__restrict__ c, int M, int N, int K)
 {
     __shared__ __align__(16) float left[DEPTH * PITCH];  /* [k][m] */

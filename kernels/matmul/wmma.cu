@@ -15,7 +15,7 @@
  * What lies beyond M, N or K is 0 in shared memory, so every shape is whole fragments.
  *
  * Macros: INPUT, 16 (__half) or 8 (__nv_bfloat16); EDGE, rows and columns of a block's outputs; DEPTH, k of a step; WARP_N, columns of a warp's
- * outputs (its rows are 32); and NAME, the function's name. */
+ * outputs (its rows are 32); THREADS, of a block; and NAME, the function's name. */
 #include <mma.h>
 #if INPUT == 16
 #include <cuda_fp16.h>
@@ -27,13 +27,14 @@ typedef __nv_bfloat16 input;
 
 #define WARP_M 32
 #define ACROSS (EDGE / WARP_N)                     /* warps side by side */
-#define THREADS (32 * ACROSS * (EDGE / WARP_M))
-#define LEFT_PITCH (DEPTH + 8)                     /* elements between rows in shared memory: eight rows' 16 bytes lie in different banks */
+#define LEFT_PITCH (DEPTH + 8) /* elements between rows in shared memory: eight rows' 16 bytes lie in different banks */
 #define RIGHT_PITCH (EDGE + 8)
-#define LEFT (EDGE * LEFT_PITCH)                   /* elements of a buffer */
+#define LEFT (EDGE * LEFT_PITCH) /* elements of a buffer */
 #define RIGHT (DEPTH * RIGHT_PITCH)
-#define LOADS (EDGE * DEPTH / 8 / THREADS)         /* 16-byte loads of a thread, of each factor, in a step */
-#define PATCH 20                                   /* floats between rows of a fragment of outputs in shared memory */
+#define LOADS (EDGE * DEPTH / 8 / THREADS) /* 16-byte loads of a thread, of each factor, in a step */
+#define PATCH 20 /* floats between rows of a fragment of outputs in shared memory */
+
+static_assert(THREADS == 32 * ACROSS * (EDGE / WARP_M), "a warp for each part of the outputs");
 
 /* Elements column to column + 7 of a row, zeros beyond its end. `fast`: row and its length are multiples of 16 bytes. */
 __device__ __forceinline__ uint4 eight(const input *row, int column, int columns, bool fast)
@@ -52,8 +53,9 @@ __device__ __forceinline__ uint4 eight(const input *row, int column, int columns
 }
 
 /* What this thread brings of a step: chunks of rows of A along k, and of rows of B along n. */
-__device__ __forceinline__ void fetch(uint4 (&l)[LOADS], uint4 (&r)[LOADS], const input *a, const input *b, int m0, int n0, int k0, int M, int N,
-                                      int K, bool fast_a, bool fast_b)
+__device__ __forceinline__ void fetch(
+    uint4 (&l)[LOADS], uint4 (&r)[LOADS], const input *a, const input *b, int m0, int n0, int k0, int M, int N, int K, bool fast_a,
+    bool fast_b)
 {
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.nearest import misspelt
 from tritmark.harness.spec import KernelKey, Receipt
 from tritmark.kernels import dispatch
 from tritmark.kernels.formats import FORMATS, Format
@@ -50,5 +51,5 @@ def with_receipt(
 def device_format(op: str, name: str) -> Format:
     """One of the formats that the device packs into and unpacks from. Raises InvalidArgumentError for any other."""
     if name not in PACKED_FORMATS:
-        raise InvalidArgumentError(op=op, argument="format", found=repr(name), legal=", ".join(PACKED_FORMATS))
+        raise InvalidArgumentError(op=op, argument="format", found=misspelt(name, PACKED_FORMATS), legal=", ".join(PACKED_FORMATS))
     return FORMATS[name]

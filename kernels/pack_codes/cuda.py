@@ -12,6 +12,7 @@ from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.pack_codes.spec import OP, PACKED_FORMATS, Fits
 
 _THREADS = 256
+_DEFINES = (("THREADS", str(_THREADS)),)
 _CODES = 16
 """Codes of a thread."""
 
@@ -33,7 +34,7 @@ def variants(op: Op, dtype: str, file: str, verb: str, arguments: tuple[str, ...
     """
     made = []
     for format, suffix in zip(PACKED_FORMATS, ("i2s", "row16", "tq2_0"), strict=True):
-        kernel = Kernel(file=file, name=f"ternary_gpu_{verb}_{suffix}", threads=_THREADS, registers=48)
+        kernel = Kernel(file=file, name=f"ternary_gpu_{verb}_{suffix}", threads=_THREADS, registers=48, defines=_DEFINES)
         key, steps = KernelKey(DEVICE, op.name, format, dtype), partial(_steps, kernel, format, arguments)
         made.append(variant(key, "v1", Tier.BASELINE, summary, (kernel,), steps, constraints=(Fits(format),), alignment=16))
     return tuple(made)

@@ -7,7 +7,9 @@
  * Bytes a code: 1 read, 1/4 written. A code outside -1..1 lowers *bad to its index; the bytes are then without meaning.
  *
  * `codes` and `packed` are aligned to 16 bytes; indices are of 64 bits. In row16 with K no multiple of 16 rows lie at any address, so their
- * codes are loaded one by one. */
+ * codes are loaded one by one.
+ *
+ * Macro: THREADS, of a block. */
 #include <cuda_fp16.h>
 
 namespace ternary_pack {
@@ -32,13 +34,15 @@ __device__ __forceinline__ void report(uint4 v, u64 at, u64 *bad)
 #pragma unroll
     for (int e = 15; e >= 0; e--) {
         const signed char code = (signed char)(words[e / 4] >> 8 * (e % 4));
-        if (code < -1 || code > 1) atomicMin(bad, at + e);
+        if (code < -1 || code > 1)
+            atomicMin(bad, at + e);
     }
 }
 
 __device__ __forceinline__ void check(uint4 v, u64 at, u64 *bad)
 {
-    if (wrong(v.x) | wrong(v.y) | wrong(v.z) | wrong(v.w)) report(v, at, bad);
+    if (wrong(v.x) | wrong(v.y) | wrong(v.z) | wrong(v.w))
+        report(v, at, bad);
 }
 
 /* Lane l has the codes 16 * l .. + 15 of 512: field g of the bytes 16 * h .. + 15 of a group's 32, g = l / 2 % 4, h = l % 2. It gets the
@@ -61,14 +65,15 @@ __device__ __forceinline__ unsigned half_of(float scale)
 
 __device__ __forceinline__ void trailer(unsigned *to, const float *scale, int words)
 {
-    if (blockIdx.x == 0 && threadIdx.x < words) to[threadIdx.x] = threadIdx.x ? 0u : __float_as_uint(*scale);
+    if (blockIdx.x == 0 && threadIdx.x < words)
+        to[threadIdx.x] = threadIdx.x ? 0u : __float_as_uint(*scale);
 }
 
 } // namespace ternary_pack
 
 /* I2_S x86; n = N * K, a multiple of 128. */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_pack_i2s(const signed char *codes, const float *scale, unsigned *packed, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_pack_i2s(const signed char *codes, const float *scale, unsigned *packed, unsigned long long *bad, unsigned long long n)
 {
     using namespace ternary_pack;
     const int lane = threadIdx.x & 31;
@@ -76,17 +81,19 @@ ternary_gpu_pack_i2s(const signed char *codes, const float *scale, unsigned *pac
     for (u64 step = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32 * 512; step < n; step += warps * 512) {
         const u64 at = step + 16 * lane;
         uint4 v = make_uint4(0, 0, 0, 0);
-        if (at < n) v = *(const uint4 *)(codes + at);
+        if (at < n)
+            v = *(const uint4 *)(codes + at);
         check(v, at, bad);
         const unsigned word = exchanged(v, lane, 6, -2);
-        if (at < n) packed[step / 16 + (lane & ~7) + 4 * (lane & 1) + (lane >> 1 & 3)] = word;
+        if (at < n)
+            packed[step / 16 + (lane & ~7) + 4 * (lane & 1) + (lane >> 1 & 3)] = word;
     }
     trailer(packed + n / 16, scale, 8);
 }
 
 /* TQ2_0; n = N * K, K a multiple of 256, `scales` one for each 256 codes. */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_pack_tq2_0(const signed char *codes, const float *scales, unsigned char *packed, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_pack_tq2_0(
+    const signed char *codes, const float *scales, unsigned char *packed, unsigned long long *bad, unsigned long long n)
 {
     using namespace ternary_pack;
     const int lane = threadIdx.x & 31;
@@ -94,7 +101,8 @@ ternary_gpu_pack_tq2_0(const signed char *codes, const float *scales, unsigned c
     for (u64 step = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32 * 512; step < n; step += warps * 512) {
         const u64 at = step + 16 * lane, block = at / 256;
         uint4 v = make_uint4(0, 0, 0, 0);
-        if (at < n) v = *(const uint4 *)(codes + at);
+        if (at < n)
+            v = *(const uint4 *)(codes + at);
         check(v, at, bad);
         /* In the order of the bytes: lane 8 * G + 4 * h + g. */
         const unsigned word = __shfl_sync(ALL, exchanged(v, lane, 0, 2), (lane & ~7) | (lane & 3) << 1 | (lane >> 2 & 1));
@@ -108,13 +116,13 @@ ternary_gpu_pack_tq2_0(const signed char *codes, const float *scales, unsigned c
             to[lane] = __byte_perm(lane == 16 ? first_d << 16 : before, word, 0x5432);
         else if (lane == 16) /* there is no second block */
             *(unsigned short *)(to + 16) = (unsigned short)first_d;
-        if (lane == 31 && at < n) to[32] = __byte_perm(word, d, 0x5432);
+        if (lane == 31 && at < n)
+            to[32] = __byte_perm(word, d, 0x5432);
     }
 }
 
 /* row16. */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_pack_row16(
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_pack_row16(
     const signed char *codes, const float *scale, unsigned *packed, unsigned long long *bad, unsigned long long N, unsigned long long K)
 {
     using namespace ternary_pack;
@@ -123,7 +131,8 @@ ternary_gpu_pack_row16(
         const u64 row = w / of_row, column = (w - row * of_row) * 16, at = row * K + column;
         uint4 v = make_uint4(0, 0, 0, 0);
         if (K % 16 == 0) {
-            if (column < K) v = *(const uint4 *)(codes + at);
+            if (column < K)
+                v = *(const uint4 *)(codes + at);
         } else {
             unsigned fours[4];
 #pragma unroll
@@ -131,7 +140,8 @@ ternary_gpu_pack_row16(
                 fours[i] = 0;
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    if (column + 4 * i + j < K) fours[i] |= (unsigned)(unsigned char)codes[at + 4 * i + j] << 8 * j;
+                    if (column + 4 * i + j < K)
+                        fours[i] |= (unsigned)(unsigned char)codes[at + 4 * i + j] << 8 * j;
             }
             v = make_uint4(fours[0], fours[1], fours[2], fours[3]);
         }

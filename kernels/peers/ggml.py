@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
-from tritmark.kernels.formats import BUILT_IN, FORMATS
+from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.peers import libggml, tq2_0
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
-from tritmark.kernels.ternary_matmul.formats import PRODUCTS
+from tritmark.kernels.ternary_matmul.formats import PRODUCTS, one_scale
 
 _LANES = 16
 """Sums that a dot product of a row keeps side by side, at most: float32 in a 512-bit register."""
+_LEAST = 2.0**-149
+"""The least float32 above zero."""
 _EXACT = 1 << 24
 """Up to here float32 holds every integer."""
 
@@ -82,8 +84,6 @@ def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     return {"out": gamma(2 + blocks + _LANES) * _scale(inputs)[:, np.newaxis] * sums}
 
 
-_FORMATS = frozenset(name for name in PRODUCTS if BUILT_IN[name].scale_per == "tensor")
-"""Of kernels whose weights have one scale: the peer's own are made from the codes."""
 _PRODUCT = "libggml, ggml_mul_mat of TQ2_0 weights and Q8_K activations (ggml_vec_dot_tq2_0_q8_K); from PyPI's pywhispercpp"
 
 PEERS = (
@@ -104,7 +104,8 @@ PEERS = (
     Peer(
         name="ggml",
         op="ternary_matmul",
-        formats=_FORMATS,
+        formats=PRODUCTS,
+        takes=one_scale,
         dtypes=frozenset({"int32"}),
         source=_PRODUCT,
         version=libggml.version,
@@ -117,7 +118,8 @@ PEERS = (
     Peer(
         name="ggml",
         op="ternary_matmul",
-        formats=_FORMATS,
+        formats=PRODUCTS,
+        takes=one_scale,
         dtypes=frozenset({"float32"}),
         source=_PRODUCT,
         version=libggml.version,

@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
-from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.formats.bits import ZERO_BYTE
 from tritmark.kernels.peers.launch import INSTALL, PeerLaunch, gamma, times
-from tritmark.kernels.ternary_matmul.formats import PRODUCTS
+from tritmark.kernels.ternary_matmul.formats import PRODUCTS, one_scale
 
 BLOCK = 128
 """Columns that share a scale: the largest block for which ONNX Runtime has an int8 path with 2-bit weights."""
@@ -190,7 +189,8 @@ PEERS = (
     Peer(
         name="onnxruntime",
         op="ternary_matmul",
-        formats=frozenset(name for name in PRODUCTS if BUILT_IN[name].scale_per == "tensor"),
+        formats=PRODUCTS,
+        takes=one_scale,
         dtypes=frozenset({"float32"}),
         source="ONNX Runtime, com.microsoft.MatMulNBits, bits = 2, blocks of 128, accuracy level 4; from PyPI's onnxruntime",
         version=version,

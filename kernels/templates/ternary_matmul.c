@@ -5,8 +5,9 @@
 #include <stdint.h>
 
 /* `stride`: elements from one row of activations to the next. */
-void ternary_matmul(const int8_t *activations, int64_t stride, const uint8_t *weights, float weight_scale, const float *act_scale, float *out,
-                    int64_t M, int64_t N, int64_t K)
+void ternary_matmul(
+    const int8_t *activations, int64_t stride, const uint8_t *weights, float weight_scale, const float *act_scale, float *out, int64_t M,
+    int64_t N, int64_t K)
 {
     int64_t groups = (K + 3) / 4;
     for (int64_t m = 0; m < M; m++) {

@@ -12,8 +12,9 @@ from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import KernelKey, Receipt
 from tritmark.kernels import dispatch
+from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.packed import PackedWeights, product_with
-from tritmark.kernels.ternary_matmul.spec import DTYPES, OP
+from tritmark.kernels.ternary_matmul.spec import DTYPES, OP, dtypes
 
 
 def ternary_matmul(
@@ -34,7 +35,10 @@ def ternary_matmul(
     row, finite and above zero: what activation_quantize multiplied by. `dtype` is "float32", "bfloat16" or "int32" (the accumulators,
     unscaled). Returns (M, N) or (N,); `out`, if given, has that shape and dtype.
 
-    `device` is "cpu" or "cuda" (weights are copied there once and kept).
+    Where each group of a row's weights has a scale (tq2_0), the int32 sum of each group is exact, and the sum of these times their scales
+    is within a bound that is known beforehand (kernels/ternary_matmul/reference.py); there is no "int32" of such weights.
+
+    `device` is "cpu", "cuda" or a package's (weights are copied there once and kept).
 
     Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (a format whose scales none
     takes, a device that is not there, an instruction set that this CPU lacks), DeviceError where a GPU fails; `out` is then untouched.
@@ -67,10 +71,8 @@ def with_receipt(
     N, K = weights.shape
     if isinstance(rows, np.ndarray) and scale.ndim == 0:
         scale = np.full(rows.shape[:1], scale)
-    # Formats with more scales than one have them in their bytes, where kernels find them.
-    one = weights.scale if np.ndim(weights.scale) == 0 else np.float32(1)
-    inputs = {"activations": rows, "weight_scale": one, "act_scale": scale}
-    key = KernelKey(device, OP.name, weights.format, _dtype_name(dtype))
+    inputs = {"activations": rows, "weight_scale": weights.weight_scale, "act_scale": scale}
+    key = KernelKey(device, OP.name, weights.format, _dtype_name(dtype, weights.format))
     axes = unify(OP, inputs, {"N": N, "K": K})
     given = out[np.newaxis] if single and isinstance(out, np.ndarray) else out
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
@@ -81,8 +83,9 @@ def with_receipt(
     return (result[0] if single else result) if out is None else out, replace(receipt, note=weights.repacked_note(chosen))
 
 
-def _dtype_name(dtype: Any) -> str:
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
-    if name not in DTYPES:
-        raise InvalidArgumentError(op=OP.name, argument="dtype", found=repr(name), legal=", ".join(DTYPES))
+def _dtype_name(dtype: Any, format: str) -> str:
+    name, legal = dtype if isinstance(dtype, str) else np.dtype(dtype).name, dtypes(format)
+    if name not in legal:
+        found = f"{name!r} for {format}, which has {FORMATS[format].scales}" if name in DTYPES else repr(name)
+        raise InvalidArgumentError(op=OP.name, argument="dtype", found=found, legal=", ".join(legal))
     return str(name)

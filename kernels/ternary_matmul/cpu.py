@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
-from tritmark.harness.spec import Arrays, Axes, Constraint, Launch, MaxSize, MultipleOf
+from tritmark.harness.spec import Arrays, Axes, Constraint, Launch, MaxSize, MultipleOf, Variant, no_workspace
 from tritmark.kernels import cpu
-from tritmark.kernels.ternary_matmul.spec import DTYPES
+from tritmark.kernels.ternary_matmul.scales import grouped
+from tritmark.kernels.ternary_matmul.spec import dtypes
 
 MAX_K = (1 << 23) - 1
 """Past it, 2 * 128 * K no longer fits the int32 accumulators."""
@@ -24,7 +26,7 @@ def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, th
         format,
         isa,
         inputs["activations"],
-        inputs["weights"],
+        inputs["weights"].reshape(-1),
         axes["N"],
         inputs["weight_scale"],
         inputs["act_scale"],
@@ -34,9 +36,16 @@ def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, th
     return launch
 
 
-VARIANTS = tuple(
-    variant
-    for format, (table, constraints) in FORMATS.items()
-    for dtype in DTYPES
-    for variant in cpu.variants("ternary_matmul", format, dtype, partial(_bind, format), (MaxSize("K", MAX_K), *constraints), table=table)
-)
+def _group_sums(group: int, axes: Axes) -> int:
+    """Bytes of the sums of the activations, one for each row and group."""
+    return 4 * axes["M"] * (axes["K"] // group)
+
+
+def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> Iterator[Variant]:
+    form, limits = grouped(format), (MaxSize("K", MAX_K), *constraints)
+    workspace = no_workspace if form is None else partial(_group_sums, form.group)
+    for dtype in dtypes(format):
+        yield from cpu.variants("ternary_matmul", format, dtype, partial(_bind, format), limits, table=table, workspace=workspace)
+
+
+VARIANTS = tuple(variant for format, row in FORMATS.items() for variant in _variants(format, *row))

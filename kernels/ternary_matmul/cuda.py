@@ -34,7 +34,7 @@ TILED = {
         threads=edge * edge,
         registers=64,
         shared=edge * (2 * edge + 4),
-        defines=(("TILE", str(edge)),),
+        defines=(("TILE", str(edge)), ("THREADS", str(edge * edge))),
     )
     for edge in (16, 32)
 }
@@ -50,7 +50,16 @@ def _tiled(kind: int, call: Call) -> tuple[Step, ...]:
 
 # --- dp4a: a register-tiled product ------------------------------------------------------------------------------------------------------
 
-GEMM = Kernel(file="ternary_matmul/gemm.cu", name="gemm_i2s_dp4a", threads=256, registers=72, shared=2 * 16 * 68 * 4 + 64 * 8)
+THREADS = 256
+"""Of a block here, and of one of gemv_dp4a at most."""
+GEMM = Kernel(
+    file="ternary_matmul/gemm.cu",
+    name="gemm_i2s_dp4a",
+    threads=THREADS,
+    registers=72,
+    shared=2 * 16 * 68 * 4 + 64 * 8,
+    defines=(("THREADS", str(THREADS)),),
+)
 EDGE = 64
 """Rows and columns of the outputs of a block."""
 
@@ -74,10 +83,10 @@ GEMV_DP4A = {
     staged: Kernel(
         file="ternary_matmul/gemv_dp4a.cu",
         name="gemm_gemv_dp4a",
-        threads=256,
+        threads=THREADS,
         registers=64,
         shared=SHARED,
-        defines=(("LANES", str(LANES)), ("ROWS", str(ROWS)), ("STEPS", "1"), ("THREADS", "256"), ("STAGED", str(int(staged)))),
+        defines=(("LANES", str(LANES)), ("ROWS", str(ROWS)), ("STEPS", "1"), ("THREADS", str(THREADS)), ("STAGED", str(int(staged)))),
     )
     for staged in (False, True)
 }
@@ -91,7 +100,7 @@ def dp4a_shape(N: int, K: int, sms: int) -> tuple[bool, int, int]:
     while split < MOST_SPLIT and LANES * split < chunks and N * LANES * split < 4 * sms * threads * ROWS:
         split *= 2
     if split == MOST_SPLIT and chunks <= LANES * split:
-        threads = 256
+        threads = THREADS
     return K < LONG_K, threads, split
 
 

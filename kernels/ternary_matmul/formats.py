@@ -1,8 +1,16 @@
-"""The formats of weights that there are kernels of ternary_matmul for, on any device."""
+"""The formats of weights that products are compared in with those of others."""
 
 from __future__ import annotations
 
+from tritmark.kernels.formats import BUILT_IN, Format
 from tritmark.kernels.ternary_matmul import cpu, cuda
 
-PRODUCTS = tuple(dict.fromkeys(variant.key.format for variant in (*cpu.VARIANTS, *cuda.VARIANTS)))
-"""In the order in which they are registered."""
+
+def one_scale(format: Format) -> bool:
+    """Whether the matrix has one scale: a peer makes its own weights from the codes, and takes the scale beside them."""
+    return format.scale_per == "tensor"
+
+
+_READ = dict.fromkeys(variant.key.format for variant in (*cpu.VARIANTS, *cuda.VARIANTS))
+PRODUCTS = frozenset(name for name in _READ if one_scale(BUILT_IN[name]))
+"""Those of this package with one scale that it has kernels for, on any device."""

@@ -6,21 +6,23 @@
  *      (64 multiply-adds). Weights are unpacked once for 64 rows of activations.
  *
  * Unpacked weights are signed, so no sum of activations is needed: ((c | 0x80) - 1) ^ 0x80 takes one off each byte without a borrow between them.
- * Padding holds w = 0 and activations beyond K are read as 0. Bound: 128 * K fits int32 for K < 2^24. */
+ * Padding holds w = 0 and activations beyond K are read as 0. Bound: 128 * K fits int32 for K < 2^24.
+ *
+ * Macro: THREADS, of a block. */
 #include "common.cuh"
 
 #define EDGE 64      /* rows and columns of a block's outputs, and k of a step */
 #define WORDS 16     /* words of 4 k in a step */
-#define PITCH 68     /* words between two k in shared memory: rows of 16 bytes, and the 4 words that a thread writes lie in different banks */
+#define PITCH 68 /* words between two k in shared memory: rows of 16 bytes, and the 4 words that a thread writes lie in different banks */
 
-/* grid: any number of blocks; block: 256 threads. w: row16, `words` 32-bit words a row; lda: bytes between rows of activations. */
-extern "C" __global__ void __launch_bounds__(256)
-    gemm_i2s_dp4a(const signed char *__restrict__ a, const unsigned *__restrict__ w, const float *__restrict__ act_scale, void *__restrict__ out,
-                  long long lda, long long words, float weight_scale, int M, int N, int K, int kind)
+/* grid: any number of blocks; block: THREADS threads. w: row16, `words` 32-bit words a row; lda: bytes between rows of activations. */
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_i2s_dp4a(
+    const signed char *__restrict__ a, const unsigned *__restrict__ w, const float *__restrict__ act_scale, void *__restrict__ out,
+    long long lda, long long words, float weight_scale, int M, int N, int K, int kind)
 {
     __shared__ __align__(16) int activations[WORDS * PITCH]; /* [k / 4][m] */
-    __shared__ __align__(16) int weights[WORDS * PITCH];     /* [k / 4][n] */
-    __shared__ double factors[EDGE];                         /* of the tile's rows of activations */
+    __shared__ __align__(16) int weights[WORDS * PITCH]; /* [k / 4][n] */
+    __shared__ double factors[EDGE]; /* of the tile's rows of activations */
     const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     const int row = threadIdx.x / 4, quarter = threadIdx.x % 4; /* what a thread fetches: 16 k of one row of each */
     const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
@@ -40,7 +42,8 @@ extern "C" __global__ void __launch_bounds__(256)
             activations[(4 * quarter + 3) * PITCH + row] = four.w;
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                weights[(4 * quarter + i) * PITCH + row] = (int)((((word >> 2 * i & 0x03030303u) | 0x80808080u) - 0x01010101u) ^ 0x80808080u);
+                weights[(4 * quarter + i) * PITCH + row] =
+                    (int)((((word >> 2 * i & 0x03030303u) | 0x80808080u) - 0x01010101u) ^ 0x80808080u);
             __syncthreads();
             /* Once a row and tile; between two barriers: the tile before is done with them, and this one needs them after the next. */
             if (kind && k0 == 0 && threadIdx.x < EDGE && m0 + threadIdx.x < M)

@@ -25,8 +25,8 @@
 
 /* grid: any number of blocks; block: groups * split * LANES threads, groups >= 1 (a divisor where split > 1). Dynamic shared memory:
  * STAGED * STEPS * split * LANES * 64 bytes, then groups * ROWS * split * 4. Indexes the bytes of weights in 64 bits. */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    gemm_gemv_dp4a(const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind, int split)
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_dp4a(
+    const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind, int split)
 {
     extern __shared__ __align__(16) unsigned char gemv_shared[];
     const int lane = threadIdx.x % LANES, part = threadIdx.x / LANES % split, group = threadIdx.x / (LANES * split);
@@ -52,7 +52,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
                     const int chunk = from + s * wide + mine;
-                    now[s][r] = row + r < N && chunk < chunks ? weights16(w + (long long)(row + r) * chunks + chunk) : make_uint4(0, 0, 0, 0);
+                    now[s][r] =
+                        row + r < N && chunk < chunks ? weights16(w + (long long)(row + r) * chunks + chunk) : make_uint4(0, 0, 0, 0);
                 }
             /* The factor is made while the first weights are on their way. */
             const bool first = kind && tile == (int)blockIdx.x && from == 0;

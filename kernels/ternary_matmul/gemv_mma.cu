@@ -72,8 +72,9 @@ __device__ __forceinline__ void activations64(int (&to)[16], const signed char *
 /* grid: any number of blocks; block: whole warps, at least TILE * M threads, and K / 2^19 warps; with FLOW 1 or 2,
  * 256 * STEPS * warps >= K. Dynamic shared memory: 2 * warps * M * TILE * 4 bytes.
  * lda: bytes between rows of activations. Indexes N * chunks * 16 bytes of weights and M * N outputs in 64 bits. */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    gemm_gemv_mma(const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M, int N, int K, int kind)
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
+    const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M, int N, int K,
+    int kind)
 {
     extern __shared__ __align__(16) unsigned char gemv_shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -126,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
 #if ACTIVATIONS == 1
-                const int(&b)[16] = act[s];
+                const int (&b)[16] = act[s];
 #else
                 int b[16] = {};
                 const int chunk = from + 4 * s;
@@ -165,11 +166,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             const int m = 2 * t + j;
-            const int ones = SPARE ? acc[PAIRS - 1][0][2 + j] + acc[PAIRS - 1][1][2 + j] + acc[PAIRS - 1][2][2 + j] + acc[PAIRS - 1][3][2 + j] : act_sum[j];
+            const int ones = SPARE
+                                 ? acc[PAIRS - 1][0][2 + j] + acc[PAIRS - 1][1][2 + j] + acc[PAIRS - 1][2][2 + j] + acc[PAIRS - 1][3][2 + j]
+                                 : act_sum[j];
             if (m < M)
 #pragma unroll
                 for (int r = 0; r < ROWS8; r++) {
-                    const int(&of)[4][4] = acc[r / 2];
+                    const int (&of)[4][4] = acc[r / 2];
                     const int e = r % 2 * 2 + j;
                     mine[m * TILE + 8 * r + g] = of[0][e] + (of[1][e] >> 2) + (of[2][e] >> 4) + (of[3][e] >> 6) - ones;
                 }

@@ -49,8 +49,8 @@
 /* grid: N / each blocks, rounded up; block: whole warps; with LOOP 0, TILE * warps >= each and 64 * WIDE * STEPS >= K. Dynamic shared memory: 64
  * bytes for each chunk of K up to a multiple of WIDE * STEPS, then 4 bytes a warp. a: aligned to 16 bytes. N + each and N + TILE * warps < 2^31;
  * indexes the bytes of weights in 64 bits. */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    gemm_gemv_rows(const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind, int each)
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
+    const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind, int each)
 {
     extern __shared__ __align__(16) unsigned char gemv_shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -70,8 +70,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     const int down = (2 * p + h) * PER;
-                    to[s][p][h] = first + down + of_row < row_end && from + s * WIDE + mine < chunks ? weights16(at + (down * chunks + s * WIDE))
-                                                                                                     : make_uint4(0, 0, 0, 0);
+                    to[s][p][h] = first + down + of_row < row_end && from + s * WIDE + mine < chunks
+                                      ? weights16(at + (down * chunks + s * WIDE))
+                                      : make_uint4(0, 0, 0, 0);
                 }
     };
     load(now, row, 0);
@@ -104,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #endif
 
     /* What element (g, g) of both fragments of C adds up to over the lanes of a row. */
-    const auto row_sum = [&](const int(&acc)[4][4], int h) {
+    const auto row_sum = [&](const int (&acc)[4][4], int h) {
         int of[2];
 #pragma unroll
         for (int j = 0; j < 2; j++)
@@ -119,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #endif
         return x;
     };
-    const auto step = [&](int(&acc)[4][4], const uint4(&both)[2], int from) {
+    const auto step = [&](int (&acc)[4][4], const uint4(&both)[2], int from) {
         const uint4 low = both[0], high = both[1];
         int4 b[4];
 #pragma unroll
@@ -127,11 +128,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             b[j] = staged[4 * from + j * WIDE + mine];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int x[4] = {b[2 * h].x, b[2 * h].y, b[2 * h].z, b[2 * h].w}, y[4] = {b[2 * h + 1].x, b[2 * h + 1].y, b[2 * h + 1].z, b[2 * h + 1].w};
+            const int x[4] = {b[2 * h].x, b[2 * h].y, b[2 * h].z, b[2 * h].w},
+                      y[4] = {b[2 * h + 1].x, b[2 * h + 1].y, b[2 * h + 1].z, b[2 * h + 1].w};
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const unsigned mask = 0x03030303u << 2 * i;
-                mma(acc[i], (h ? low.z : low.x) & mask, (h ? high.z : high.x) & mask, (h ? low.w : low.y) & mask, (h ? high.w : high.y) & mask, x[i], y[i]);
+                mma(acc[i], (h ? low.z : low.x) & mask, (h ? high.z : high.x) & mask, (h ? low.w : low.y) & mask,
+                    (h ? high.w : high.y) & mask, x[i], y[i]);
             }
         }
     };

@@ -22,15 +22,16 @@ __device__ __forceinline__ void mma(int (&c)[4], unsigned a0, unsigned a1, unsig
         const unsigned low[2] = {__shfl_sync(0xffffffffu, a0, 4 * g + i), __shfl_sync(0xffffffffu, a2, 4 * g + i)};
         const unsigned high[2] = {__shfl_sync(0xffffffffu, a1, 4 * g + i), __shfl_sync(0xffffffffu, a3, 4 * g + i)};
         for (int j = 0; j < 2; j++) {
-            const unsigned right[2] = {__shfl_sync(0xffffffffu, b0, 4 * (2 * t + j) + i), __shfl_sync(0xffffffffu, b1, 4 * (2 * t + j) + i)};
+            const unsigned right[2] = {
+                __shfl_sync(0xffffffffu, b0, 4 * (2 * t + j) + i), __shfl_sync(0xffffffffu, b1, 4 * (2 * t + j) + i)};
             c[j] += dot4_u8s8(low[0], right[0]) + dot4_u8s8(low[1], right[1]);
             c[2 + j] += dot4_u8s8(high[0], right[0]) + dot4_u8s8(high[1], right[1]);
         }
     }
 #else
     asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 #endif
 }
 

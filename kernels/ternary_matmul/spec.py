@@ -11,9 +11,15 @@ from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, T
 from tritmark.harness.validate.families import INTEGER_FAMILIES, ROWS, integers, scales, scales_apart
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.ternary_matmul.reference import reference
+from tritmark.kernels.ternary_matmul.scales import grouped, weight_scales
 
 DTYPES = ("int32", "float32", "bfloat16")
 """Output dtypes; int32 is the accumulators themselves."""
+
+
+def dtypes(format: str) -> tuple[str, ...]:
+    """The output dtypes of products with weights of a format: the int32 sum of a row has no meaning where its groups have scales."""
+    return DTYPES if grouped(format) is None else tuple(dtype for dtype in DTYPES if dtype != "int32")
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
@@ -29,7 +35,10 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
 
 
 def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
-    return {**inputs, "weights": FORMATS[format].pack(inputs["weights"], inputs["weight_scale"], tail="error")}
+    scales = weight_scales(inputs, axes, format)
+    # More scales than one are in the bytes, and nowhere else.
+    one = inputs["weight_scale"] if scales.ndim == 0 else np.float32(1)
+    return {**inputs, "weights": FORMATS[format].pack(inputs["weights"], scales, tail="error"), "weight_scale": one}
 
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
@@ -45,13 +54,13 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
 
 OP = Op(
     name="ternary_matmul",
-    summary="out = activations @ weights.T in int32; float outputs times weight_scale / act_scale",
+    summary="out = activations @ weights.T in int32, for each group with a scale; float outputs times weight_scale / act_scale",
     source="docs/specification.md, section 3.1; W2A8 of microsoft/BitNet; numerics: BitNet b1.58 (arXiv:2402.17764)",
     axes=("M", "N", "K"),
     inputs=(
         Tensor("activations", ("M", "K"), "int8", "quantized activations", rows_apart=True),
         Tensor("weights", ("N", "K"), "int8", "ternary codes; kernels take them packed in the key's format", Values.TERNARY),
-        Tensor("weight_scale", (), "float32", "what weight code 1 stands for", Values.POSITIVE),
+        Tensor("weight_scale", (), "float32", "what code 1 stands for; kernels get 1 where weights hold several scales", Values.POSITIVE),
         Tensor("act_scale", ("M",), "float32", "activations were multiplied by it, so the output is divided by it", Values.POSITIVE),
     ),
     outputs=(Tensor("out", ("M", "N"), "key", "the product"),),

@@ -6,13 +6,15 @@
  *
  * Weights are read byte by byte, so nothing needs an alignment. Bound: 128 * K fits int32 for K < 2^24.
  *
- * Macro: TILE, 16 or 32. */
+ * Macros: TILE, 16 or 32; THREADS, of a block, its square. */
 #include "common.cuh"
 
-/* grid: any number of blocks; block: TILE * TILE threads. w: row16, `row_bytes` a row; lda: bytes between rows of activations. Indexes in 64 bits. */
-extern "C" __global__ void __launch_bounds__(TILE *TILE)
-    gemm_i2s_tiled(const signed char *__restrict__ a, const unsigned char *__restrict__ w, const float *__restrict__ act_scale, void *__restrict__ out,
-                   long long lda, long long row_bytes, float weight_scale, int M, int N, int K, int kind)
+static_assert(THREADS == TILE * TILE, "a thread an output");
+
+/* grid: any number of blocks; block: THREADS threads. w: row16, `row_bytes` a row; lda: bytes between rows of activations. Indexes in 64 bits. */
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_i2s_tiled(
+    const signed char *__restrict__ a, const unsigned char *__restrict__ w, const float *__restrict__ act_scale, void *__restrict__ out,
+    long long lda, long long row_bytes, float weight_scale, int M, int N, int K, int kind)
 {
     __shared__ signed char activations[TILE * TILE];     /* [m][k] */
     __shared__ signed char weights[TILE * (TILE + 4)];   /* [n][k], a word more a row, so that a column's bytes lie in different banks */

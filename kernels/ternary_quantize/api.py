@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.nearest import misspelt
 from tritmark.harness.spec import KernelKey
 from tritmark.kernels import dispatch, elementwise
 from tritmark.kernels.ternary_quantize.reference import GROUPS, unpack
@@ -93,7 +94,7 @@ def ternary_quantize(
     `x` is float32 of any shape, C-contiguous; `block` consecutive elements of the flat array share a scale, and the last block may be
     shorter; None leaves it to the device (128 on the CPU, block_for on the GPU). `packed` packs the codes, four a byte, in the same pass,
     into `format`: "i2_s_x86", or, on the GPU only, "row16" or "tq2_0" (whose block is 256). `out`, if given, is an earlier result of the
-    same kind and shape: its arrays are filled again. `device` is "cpu" or "cuda"; `variant` forces one of its kernels. Source:
+    same kind and shape: its arrays are filled again. `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels. Source:
     specification, 2.1; layouts: kernels/formats.
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
@@ -101,7 +102,7 @@ def ternary_quantize(
     DeviceError where a GPU fails; `out` is then untouched.
     """
     if format not in GROUPS:
-        raise InvalidArgumentError(op=OP.name, argument="format", found=repr(format), legal=", ".join(GROUPS))
+        raise InvalidArgumentError(op=OP.name, argument="format", found=misspelt(format, GROUPS), legal=", ".join(GROUPS))
     if not packed and format != PACKED.format:
         raise InvalidArgumentError(
             op=OP.name, argument="format", found=f"{format!r} for codes that are not packed", legal="packed=True with it"
@@ -139,10 +140,9 @@ def _chosen(key: KernelKey, n: int) -> int:
         return GROUPS[key.format][0]
     # Where the device is missing, the choice of a kernel will say why.
     if key.device == TQ2_0.device and n and dispatch.registry().devices[key.device].missing() is None:
-        from tritmark.kernels.cuda.room import room
-        from tritmark.kernels.ternary_quantize.cuda import block_for
+        from tritmark.kernels.ternary_quantize.cuda import block_here
 
-        return block_for(room().backend.info.capability, n)
+        return block_here(n)
     return 128
 
 

@@ -20,6 +20,7 @@ SPECIFIED: Mapping[tuple[int, int], int] = {(8, 6): 256, (8, 9): 256, (8, 0): 12
 """Block by compute capability (specification, 2.3); 32 for every other."""
 
 _THREADS = 256
+_DEFINES = (("THREADS", str(_THREADS)),)
 _TILE = 512
 """Floats that a warp of the tuned kernels takes at a time."""
 _PIECE = 8192
@@ -36,6 +37,13 @@ def block_for(capability: tuple[int, int], n: int) -> int:
     """
     block = SPECIFIED.get(capability, 32)
     return min(block, n) if n < 1024 else block
+
+
+def block_here(n: int) -> int:
+    """block_for the GPU of this process. Raises DeviceUnavailableError where there is none."""
+    from tritmark.kernels.cuda.context import cuda_context
+
+    return block_for(cuda_context().backend.info.capability, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,8 @@ class SeveralPieces:
 
 
 def _kernel(file: str, name: str, registers: int, shared: int = 0) -> Kernel:
-    return Kernel(file=f"ternary_quantize/{file}.cu", name=f"ternary_gpu_{name}", threads=_THREADS, registers=registers, shared=shared)
+    file, name = f"ternary_quantize/{file}.cu", f"ternary_gpu_{name}"
+    return Kernel(file=file, name=name, threads=_THREADS, registers=registers, shared=shared, defines=_DEFINES)
 
 
 V1 = _kernel("v1", "v1", 32, 4 * _THREADS)

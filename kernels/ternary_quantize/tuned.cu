@@ -53,7 +53,7 @@
  * the maximum; the lanes of such a block then look for theirs and lower *bad to its index.
  *
  * All addresses are multiples of 16 bytes. Any n from 1 on that memory holds (64-bit indices). A last, partial step reads what there is
- * and takes the rest for 0, which is also what fills packed output up. */
+ * and takes the rest for 0, which is also what fills packed output up. Macro: THREADS, of a block. */
 #include <cuda_fp16.h>
 
 namespace ternary_tuned {
@@ -165,8 +165,8 @@ __device__ __forceinline__ unsigned merged(const unsigned (&p)[4], int lane)
 /* A step of a warp, which is in its lanes' registers; `step` is the index in x of its first float. WHOLE: all of it lies below n; else x
  * has its first `left` floats. What is written is not read soon, so stores say so to the caches. */
 template <int BLOCK, int OUT, bool WHOLE>
-__device__ __forceinline__ void
-finish(const float4 (&v)[4], const float *x, void *codes, float *scales, u64 *bad, u64 n, u64 step, int left, int lane)
+__device__ __forceinline__ void finish(
+    const float4 (&v)[4], const float *x, void *codes, float *scales, u64 *bad, u64 n, u64 step, int left, int lane)
 {
     const int G = lane >> 3, s = lane & 7;
     const int SAME = BLOCK >= 128 ? 4 : BLOCK / 32; /* quarters of the same block */
@@ -180,24 +180,30 @@ finish(const float4 (&v)[4], const float *x, void *codes, float *scales, u64 *ba
     for (int b = 0; b < BLOCKS; b++) {
         unsigned most = largest(v[b * SAME]);
 #pragma unroll
-        for (int g = 1; g < SAME; g++) most = max(most, largest(v[b * SAME + g]));
+        for (int g = 1; g < SAME; g++)
+            most = max(most, largest(v[b * SAME + g]));
 #pragma unroll
-        for (int away = 1; away < LANES; away *= 2) most = max(most, __shfl_xor_sync(ALL, most, away));
+        for (int away = 1; away < LANES; away *= 2)
+            most = max(most, __shfl_xor_sync(ALL, most, away));
         any = max(any, most);
         const float of_block = __uint_as_float(max(most, __float_as_uint(1e-8f)));
         half[b] = 0.5f * of_block;
         /* Lane b of those that share the blocks keeps the scale of the b-th, so that one store takes all. */
-        if (mine == b) scale = of_block;
+        if (mine == b)
+            scale = of_block;
     }
-    if (any >= INFINITE) report(x, step + 128 * G + 4 * s, n, bad);
+    if (any >= INFINITE)
+        report(x, step + 128 * G + 4 * s, n, bad);
     if (mine < BLOCKS) {
         const int at = lane / LANES * BLOCKS + mine;
-        if (WHOLE || at * BLOCK < left) __stcs(scales + step / BLOCK + at, scale);
+        if (WHOLE || at * BLOCK < left)
+            __stcs(scales + step / BLOCK + at, scale);
     }
     if (OUT == INT8) {
         unsigned q[4];
 #pragma unroll
-        for (int g = 0; g < 4; g++) q[g] = int8_codes(compared(v[g], half[g / SAME]));
+        for (int g = 0; g < 4; g++)
+            q[g] = int8_codes(compared(v[g], half[g / SAME]));
         signed char *to = (signed char *)codes + step;
         if (WHOLE) {
             __stcs((uint4 *)(to + 128 * G + 32 * (s & 3) + 16 * (s >> 2)), transposed(q, lane));
@@ -207,24 +213,30 @@ finish(const float4 (&v)[4], const float *x, void *codes, float *scales, u64 *ba
             for (int g = 0; g < 4; g++)
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    if (at + 32 * g + j < left) to[at + 32 * g + j] = (signed char)(q[g] >> 8 * j);
+                    if (at + 32 * g + j < left)
+                        to[at + 32 * g + j] = (signed char)(q[g] >> 8 * j);
         }
     } else if (OUT == ROW16) {
         unsigned p[4];
 #pragma unroll
-        for (int g = 0; g < 4; g++) p[g] = fields(compared(v[g], half[g / SAME]), 0x01010101u << (2 * (s & 3)));
+        for (int g = 0; g < 4; g++)
+            p[g] = fields(compared(v[g], half[g / SAME]), 0x01010101u << (2 * (s & 3)));
         const int at = 8 * G + 2 * (s & 3) + (s >> 2);
         const unsigned word = merged(p, lane);
-        if (WHOLE || at / 4 * 64 < left) __stcs((unsigned *)codes + step / 16 + at, word);
+        if (WHOLE || at / 4 * 64 < left)
+            __stcs((unsigned *)codes + step / 16 + at, word);
     } else if (OUT == I2S) {
         unsigned word = 0;
 #pragma unroll
-        for (int g = 0; g < 4; g++) word |= fields(compared(v[g], half[g / SAME]), 0x01010101u << (6 - 2 * g));
-        if (WHOLE || 128 * G < left) __stcs((unsigned *)codes + step / 16 + lane, word);
+        for (int g = 0; g < 4; g++)
+            word |= fields(compared(v[g], half[g / SAME]), 0x01010101u << (6 - 2 * g));
+        if (WHOLE || 128 * G < left)
+            __stcs((unsigned *)codes + step / 16 + lane, word);
     } else {
         unsigned word = 0;
 #pragma unroll
-        for (int g = 0; g < 4; g++) word |= fields(compared(v[g], half[g / SAME]), 0x01010101u << (2 * g));
+        for (int g = 0; g < 4; g++)
+            word |= fields(compared(v[g], half[g / SAME]), 0x01010101u << (2 * g));
         const unsigned d = __half_as_ushort(__float2half_rn(2.0f * half[0]));
         unsigned char *to = (unsigned char *)codes + step / 256 * 66;
         if (WHOLE) {
@@ -233,12 +245,14 @@ finish(const float4 (&v)[4], const float *x, void *codes, float *scales, u64 *ba
             const unsigned before = __shfl_up_sync(ALL, word, 1);
             const unsigned late = __byte_perm(lane == 16 ? first_d : before, word, 0x5432);
             __stcs((unsigned *)to + lane, lane < 16 ? word : late);
-            if (lane == 31) __stcs((unsigned *)to + 32, __byte_perm(word, d, 0x5432));
+            if (lane == 31)
+                __stcs((unsigned *)to + 32, __byte_perm(word, d, 0x5432));
         } else if ((lane & 16) * 16 < left) {
             unsigned short *block = (unsigned short *)(to + (lane >> 4) * 66);
             block[2 * (lane & 15)] = (unsigned short)word;
             block[2 * (lane & 15) + 1] = (unsigned short)(word >> 16);
-            if ((lane & 15) == 0) block[32] = (unsigned short)d;
+            if ((lane & 15) == 0)
+                block[32] = (unsigned short)d;
         }
     }
 }
@@ -253,93 +267,95 @@ template <int BLOCK, int OUT> __device__ __forceinline__ void run(const float *x
     float4 v[4];
     for (; step + STEP <= n; step += warps * STEP) {
 #pragma unroll
-        for (int g = 0; g < 4; g++) v[g] = __ldcs((const float4 *)(x + step + offset + 32 * g));
+        for (int g = 0; g < 4; g++)
+            v[g] = __ldcs((const float4 *)(x + step + offset + 32 * g));
         finish<BLOCK, OUT, true>(v, x, codes, scales, bad, n, step, 0, lane);
     }
     if (step < n) {
         const int left = (int)(n - step);
 #pragma unroll
-        for (int g = 0; g < 4; g++) v[g] = load_part(x + step + offset + 32 * g, left - offset - 32 * g);
+        for (int g = 0; g < 4; g++)
+            v[g] = load_part(x + step + offset + 32 * g, left - offset - 32 * g);
         finish<BLOCK, OUT, false>(v, x, codes, scales, bad, n, step, left, lane);
     }
 }
 
 } // namespace ternary_tuned
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_int8_32(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_int8_32(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<32, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_int8_64(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_int8_64(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<64, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_int8_128(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_int8_128(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<128, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_int8_256(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_int8_256(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_i2s_32(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_i2s_32(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<32, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_i2s_64(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_i2s_64(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<64, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_i2s_128(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_i2s_128(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<128, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_i2s_256(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_i2s_256(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_row16_32(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_row16_32(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<32, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_row16_64(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_row16_64(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<64, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_row16_128(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_row16_128(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<128, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_row16_256(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_row16_256(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_tq2_0_256(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_tq2_0_256(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::TQ2>(x, codes, scales, bad, n);
 }

@@ -22,7 +22,7 @@
  * Exact: the maximum is one of integers (bits without the sign), half of a float of at least 1e-8 does not round. An integer maximum from
  * 0x7f800000 on means NaN or infinity in the block: its threads then lower *bad to the index of theirs.
  *
- * Any n and block from 1 on (64-bit indices); addresses aligned to their elements. */
+ * Any n and block from 1 on (64-bit indices); addresses aligned to their elements. Macro: THREADS, of a block. */
 #include <cuda_fp16.h>
 
 namespace ternary_v1 {
@@ -31,7 +31,6 @@ typedef unsigned long long u64;
 
 const unsigned ALL = 0xffffffffu;
 const unsigned INFINITE = 0x7f800000u;
-const int THREADS = 256;
 const u64 PIECE = 8192; /* floats of a quantization block that a thread block of the split kernels takes at a time */
 
 __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
@@ -46,7 +45,8 @@ __device__ __forceinline__ unsigned walk(const float *x, u64 begin, u64 end, int
     unsigned most = 0;
     for (u64 i = begin; i < end; i += stride) {
         const unsigned bits = magnitude(x[i]);
-        if (bits >= INFINITE) atomicMin(bad, i);
+        if (bits >= INFINITE)
+            atomicMin(bad, i);
         most = max(most, bits);
     }
     return most;
@@ -54,7 +54,8 @@ __device__ __forceinline__ unsigned walk(const float *x, u64 begin, u64 end, int
 
 __device__ __forceinline__ void write_codes(const float *x, signed char *codes, u64 begin, u64 end, int stride, float half)
 {
-    for (u64 i = begin; i < end; i += stride) codes[i] = code(x[i], half);
+    for (u64 i = begin; i < end; i += stride)
+        codes[i] = code(x[i], half);
 }
 
 /* The p-th piece of all quantization blocks, of `pieces` each; empty behind the last element. */
@@ -75,19 +76,20 @@ __device__ __forceinline__ unsigned field(const float *x, const float *scales, u
 }
 
 /* The fields of the elements at, at + apart, at + 2 * apart and at + 3 * apart, the first at bit `shift`, the next at shift + step. */
-__device__ __forceinline__ unsigned char
-byte_of(const float *x, const float *scales, u64 at, int apart, int shift, int step, u64 n, u64 block)
+__device__ __forceinline__ unsigned char byte_of(
+    const float *x, const float *scales, u64 at, int apart, int shift, int step, u64 n, u64 block)
 {
     unsigned byte = 0;
-    for (int g = 0; g < 4; g++) byte |= field(x, scales, at + apart * g, n, block) << (shift + step * g);
+    for (int g = 0; g < 4; g++)
+        byte |= field(x, scales, at + apart * g, n, block) << (shift + step * g);
     return (unsigned char)byte;
 }
 
 } // namespace ternary_v1
 
 /* `codes` may be null: scales only. */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_v1(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n, unsigned long long block)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_v1(
+    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n, unsigned long long block)
 {
     using namespace ternary_v1;
     __shared__ unsigned most[256];
@@ -96,7 +98,8 @@ ternary_gpu_v1(const float *x, signed char *codes, float *scales, unsigned long 
     const int mine = threadIdx.x / width, place = threadIdx.x % width;
     const u64 blocks = (n + block - 1) / block;
     int tree = 1;
-    while (tree < width) tree *= 2;
+    while (tree < width)
+        tree *= 2;
     for (u64 first = (u64)blockIdx.x * each; first < blocks; first += (u64)gridDim.x * each) {
         const u64 b = first + mine;
         const bool busy = mine < each && b < blocks;
@@ -104,21 +107,23 @@ ternary_gpu_v1(const float *x, signed char *codes, float *scales, unsigned long 
         most[threadIdx.x] = busy ? walk(x, begin, end, width, bad) : 0;
         __syncthreads();
         for (int away = tree / 2; away > 0; away /= 2) {
-            if (busy && place < away && place + away < width) most[threadIdx.x] = max(most[threadIdx.x], most[threadIdx.x + away]);
+            if (busy && place < away && place + away < width)
+                most[threadIdx.x] = max(most[threadIdx.x], most[threadIdx.x + away]);
             __syncthreads();
         }
         if (busy) {
             const float scale = scale_of(most[threadIdx.x - place]);
-            if (place == 0) scales[b] = scale;
-            if (codes) write_codes(x, codes, begin, end, width, 0.5f * scale);
+            if (place == 0)
+                scales[b] = scale;
+            if (codes)
+                write_codes(x, codes, begin, end, width, 0.5f * scale);
         }
         __syncthreads();
     }
 }
 
 /* `codes` may be null: scales only. */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_v1_warp(
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_v1_warp(
     const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n, unsigned long long block)
 {
     using namespace ternary_v1;
@@ -130,28 +135,33 @@ ternary_gpu_v1_warp(
     for (u64 b = (u64)blockIdx.x * each + threadIdx.x / width; b < blocks; b += (u64)gridDim.x * each) {
         const u64 begin = b * block + place, last = (b + 1) * block, end = last < n ? last : n;
         unsigned most = walk(x, begin, end, width, bad);
-        for (int away = 16; away > 0; away /= 2) most = max(most, __shfl_xor_sync(ALL, most, away));
+        for (int away = 16; away > 0; away /= 2)
+            most = max(most, __shfl_xor_sync(ALL, most, away));
         if (!alone) {
-            if (lane == 0) of_warp[threadIdx.x / 32] = most;
+            if (lane == 0)
+                of_warp[threadIdx.x / 32] = most;
             __syncthreads();
-            for (int w = 0; w < 8; w++) most = max(most, of_warp[w]);
+            for (int w = 0; w < 8; w++)
+                most = max(most, of_warp[w]);
             __syncthreads();
         }
         const float scale = scale_of(most);
-        if (place == 0) scales[b] = scale;
-        if (codes) write_codes(x, codes, begin, end, width, 0.5f * scale);
+        if (place == 0)
+            scales[b] = scale;
+        if (codes)
+            write_codes(x, codes, begin, end, width, 0.5f * scale);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) ternary_gpu_split_begin(float *scales, unsigned long long blocks)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_split_begin(float *scales, unsigned long long blocks)
 {
     using namespace ternary_v1;
-    for (u64 b = (u64)blockIdx.x * blockDim.x + threadIdx.x; b < blocks; b += (u64)gridDim.x * blockDim.x) scales[b] = scale_of(0);
+    for (u64 b = (u64)blockIdx.x * blockDim.x + threadIdx.x; b < blocks; b += (u64)gridDim.x * blockDim.x)
+        scales[b] = scale_of(0);
 }
 
 /* Raises the scales, which split_begin has set, to the largest magnitude of their blocks. */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_split_scales(
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_split_scales(
     const float *__restrict__ x, float *scales, unsigned long long *bad, unsigned long long n, unsigned long long block)
 {
     using namespace ternary_v1;
@@ -161,25 +171,26 @@ ternary_gpu_split_scales(
         const Piece here = piece(p, pieces, n, block);
         unsigned most = 0;
 #pragma unroll 8
-        for (u64 i = here.begin + threadIdx.x; i < here.end; i += THREADS) most = max(most, magnitude(x[i]));
-        if (most >= INFINITE) walk(x, here.begin + threadIdx.x, here.end, THREADS, bad);
-        for (int away = 16; away > 0; away /= 2) most = max(most, __shfl_xor_sync(ALL, most, away));
-        if ((threadIdx.x & 31) == 0) of_warp[threadIdx.x / 32] = most;
+        for (u64 i = here.begin + threadIdx.x; i < here.end; i += THREADS)
+            most = max(most, magnitude(x[i]));
+        if (most >= INFINITE)
+            walk(x, here.begin + threadIdx.x, here.end, THREADS, bad);
+        for (int away = 16; away > 0; away /= 2)
+            most = max(most, __shfl_xor_sync(ALL, most, away));
+        if ((threadIdx.x & 31) == 0)
+            of_warp[threadIdx.x / 32] = most;
         __syncthreads();
         if (threadIdx.x == 0) {
-            for (int w = 1; w < 8; w++) most = max(most, of_warp[w]);
+            for (int w = 1; w < 8; w++)
+                most = max(most, of_warp[w]);
             atomicMax((unsigned *)scales + here.block, most);
         }
         __syncthreads();
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_split_codes(
-    const float *__restrict__ x,
-    const float *__restrict__ scales,
-    signed char *__restrict__ codes,
-    unsigned long long n,
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_split_codes(
+    const float *__restrict__ x, const float *__restrict__ scales, signed char *__restrict__ codes, unsigned long long n,
     unsigned long long block)
 {
     using namespace ternary_v1;
@@ -188,13 +199,14 @@ ternary_gpu_split_codes(
         const Piece here = piece(p, pieces, n, block);
         const float half = 0.5f * scales[here.block];
 #pragma unroll 8
-        for (u64 i = here.begin + threadIdx.x; i < here.end; i += THREADS) codes[i] = code(x[i], half);
+        for (u64 i = here.begin + threadIdx.x; i < here.end; i += THREADS)
+            codes[i] = code(x[i], half);
     }
 }
 
 /* I2_S x86: byte j % 32 of a group of 128 has element j at shift 6 - 2 * (j / 32). */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_v1_pack_i2s(const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_v1_pack_i2s(const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
 {
     using namespace ternary_v1;
     const u64 bytes = (n + 127) / 128 * 32;
@@ -203,8 +215,8 @@ ternary_gpu_v1_pack_i2s(const float *x, const float *scales, unsigned char *pack
 }
 
 /* row16: element e of 16 in byte e % 4 of a word, at shift 2 * (e / 4), filled up to 64 elements. */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_v1_pack_row16(const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_v1_pack_row16(const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
 {
     using namespace ternary_v1;
     const u64 bytes = (n + 63) / 64 * 16;
@@ -213,8 +225,8 @@ ternary_gpu_v1_pack_row16(const float *x, const float *scales, unsigned char *pa
 }
 
 /* TQ2_0: 64 bytes of 256 elements, element e in byte 32 * (e / 128) + e % 32 at shift 2 * (e % 128 / 32), then the scale as half. */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_v1_pack_tq2_0(const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_v1_pack_tq2_0(const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
 {
     using namespace ternary_v1;
     const u64 bytes = (n + 255) / 256 * 66;

@@ -8,7 +8,9 @@
  * N * K + row, which lies behind every code.
  *
  * `packed` and `codes` are aligned to 16 bytes; indices are of 64 bits. In row16 with K no multiple of 16 rows lie at any address, so their
- * codes are stored one by one. */
+ * codes are stored one by one.
+ *
+ * Macro: THREADS, of a block. */
 #include <cuda_fp16.h>
 
 namespace ternary_unpack {
@@ -26,7 +28,8 @@ __device__ __forceinline__ void report(uint4 f, u64 at, u64 *bad)
     const unsigned words[4] = {f.x, f.y, f.z, f.w};
 #pragma unroll
     for (int e = 15; e >= 0; e--)
-        if ((words[e / 4] >> 8 * (e % 4) & 3) == 3) atomicMin(bad, at + e);
+        if ((words[e / 4] >> 8 * (e % 4) & 3) == 3)
+            atomicMin(bad, at + e);
 }
 
 /* A float16 scale as float32, exactly; a NaN stays the quiet one of its sign and payload, which the GPU's own instruction forgets. */
@@ -45,15 +48,16 @@ __device__ __forceinline__ uint4 field(uint4 v, int shift)
 /* Check 16 fields, and store them as the codes from index `at`. */
 __device__ __forceinline__ void put(uint4 f, signed char *codes, u64 at, u64 *bad)
 {
-    if (wrong(f.x) | wrong(f.y) | wrong(f.z) | wrong(f.w)) report(f, at, bad);
+    if (wrong(f.x) | wrong(f.y) | wrong(f.z) | wrong(f.w))
+        report(f, at, bad);
     *(uint4 *)(codes + at) = make_uint4(codes_of(f.x), codes_of(f.y), codes_of(f.z), codes_of(f.w));
 }
 
 } // namespace ternary_unpack
 
 /* I2_S x86; n = N * K, a multiple of 128. */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_unpack_i2s(const unsigned char *packed, signed char *codes, float *scale, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_unpack_i2s(const unsigned char *packed, signed char *codes, float *scale, unsigned long long *bad, unsigned long long n)
 {
     using namespace ternary_unpack;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n / 16; i += (u64)gridDim.x * blockDim.x) {
@@ -61,12 +65,13 @@ ternary_gpu_unpack_i2s(const unsigned char *packed, signed char *codes, float *s
         const uint4 v = *(const uint4 *)(packed + i / 8 * 32 + 16 * (t & 1));
         put(field(v, 6 - 2 * (t >> 1)), codes, i * 16, bad);
     }
-    if (blockIdx.x == 0 && threadIdx.x == 0) *scale = *(const float *)(packed + n / 4);
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *scale = *(const float *)(packed + n / 4);
 }
 
 /* TQ2_0; n = N * K, K a multiple of 256. */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_unpack_tq2_0(const unsigned char *packed, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ternary_gpu_unpack_tq2_0(const unsigned char *packed, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     using namespace ternary_unpack;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n / 16; i += (u64)gridDim.x * blockDim.x) {
@@ -76,19 +81,17 @@ ternary_gpu_unpack_tq2_0(const unsigned char *packed, signed char *codes, float 
         uint4 v = make_uint4(words[0], words[1], words[2], words[3]);
         if (from & 2) {
             v = make_uint4(
-                __byte_perm(v.x, v.y, 0x5432),
-                __byte_perm(v.y, v.z, 0x5432),
-                __byte_perm(v.z, v.w, 0x5432),
+                __byte_perm(v.x, v.y, 0x5432), __byte_perm(v.y, v.z, 0x5432), __byte_perm(v.z, v.w, 0x5432),
                 __byte_perm(v.w, words[4], 0x5432));
         }
         put(field(v, 2 * (u >> 1 & 3)), codes, i * 16, bad);
-        if (u == 0) scales[block] = scale_of(*(const unsigned short *)(packed + block * 66 + 64));
+        if (u == 0)
+            scales[block] = scale_of(*(const unsigned short *)(packed + block * 66 + 64));
     }
 }
 
 /* row16. */
-extern "C" __global__ void __launch_bounds__(256)
-ternary_gpu_unpack_row16(
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_unpack_row16(
     const unsigned *packed, signed char *codes, float *scale, unsigned long long *bad, unsigned long long N, unsigned long long K)
 {
     using namespace ternary_unpack;
@@ -104,11 +107,13 @@ ternary_gpu_unpack_row16(
             const unsigned field = word >> (8 * (e % 4) + 2 * (e / 4)) & 3;
             if (column + e < K) {
                 codes[at + e] = (signed char)((int)field - 1);
-                if (field == 3) atomicMin(bad, at + e);
+                if (field == 3)
+                    atomicMin(bad, at + e);
             } else if (field != 1) {
                 atomicMin(bad, N * K + row);
             }
         }
     }
-    if (blockIdx.x == 0 && threadIdx.x == 0) *scale = __uint_as_float(packed[words]);
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *scale = __uint_as_float(packed[words]);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +18,17 @@ from tritmark.kernels import OPS
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.array import DeviceArray
-    from tritmark.kernels.cuda.room import Room
+    from tritmark.kernels.cuda.context import CudaContext
 
 ZONE = 256
 """Bytes before and after each array on the device that no kernel may change."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all of this folder: another interpreter may bring another NumPy."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker("interpreter")
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +45,7 @@ def guarded() -> Callable[[int, npt.DTypeLike, int], GuardedArray]:
 
 
 @pytest.fixture(scope="session")
-def at_offset(guarded) -> Callable[[np.ndarray, int], np.ndarray]:
+def at_offset(guarded: Callable[[int, npt.DTypeLike, int], GuardedArray]) -> Callable[[np.ndarray, int], np.ndarray]:
     """at_offset(values, offset): a copy that begins `offset` elements past a 64-byte boundary."""
 
     def copy(values: np.ndarray, offset: int) -> np.ndarray:
@@ -51,14 +59,14 @@ def at_offset(guarded) -> Callable[[np.ndarray, int], np.ndarray]:
 class Placed:
     """An array on the device, `offset` elements past an aligned address, `gap` elements between its rows, zones on both sides."""
 
-    def __init__(self, room: Room, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0, gap: int = 0) -> None:
+    def __init__(self, context: CudaContext, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0, gap: int = 0) -> None:
         item = dtype.itemsize
         self._start = ZONE + offset * item
         row = (shape[-1] + gap) * item if shape else item
         self._strides = (row, item) if len(shape) == 2 else None
         span = (shape[0] - 1) * row + shape[1] * item if len(shape) == 2 else int(np.prod(shape)) * item
         self._before = np.random.default_rng(span).integers(0, 256, self._start + span + ZONE, dtype=np.uint8)
-        self._raw = room.upload(self._before)
+        self._raw = context.upload(self._before)
         self._here: np.ndarray[Any, Any] = np.ndarray(shape, dtype, self._before, self._start, self._strides)
         self.handle: DeviceArray = self._raw.view(shape, dtype, self._start, self._strides)
 
@@ -79,10 +87,10 @@ class Placed:
 class Bound:
     """A variant bound to placed arrays; `inputs` are encoded for it."""
 
-    def __init__(self, room: Room, variant: Variant, inputs: Arrays, axes: Axes, offset: int = 0, gap: int = 0) -> None:
+    def __init__(self, context: CudaContext, variant: Variant, inputs: Arrays, axes: Axes, offset: int = 0, gap: int = 0) -> None:
         like = _op(variant).outputs_like(axes, variant.key)
-        self.inputs = {name: Placed(room, value.shape, value.dtype, offset, gap) for name, value in inputs.items() if np.ndim(value)}
-        self.outputs = {name: Placed(room, shape, named_dtype(dtype), offset) for name, (shape, dtype) in like.items()}
+        self.inputs = {name: Placed(context, value.shape, value.dtype, offset, gap) for name, value in inputs.items() if np.ndim(value)}
+        self.outputs = {name: Placed(context, shape, named_dtype(dtype), offset) for name, (shape, dtype) in like.items()}
         handles = {name: placed.handle for name, placed in self.inputs.items()}
         self.launch: Launch = variant.bind({**inputs, **handles}, {name: placed.handle for name, placed in self.outputs.items()}, axes, 1)
 
@@ -101,7 +109,7 @@ def _op(variant: Variant) -> Any:
 
 
 @pytest.fixture
-def bound(cuda: Room) -> Callable[..., Bound]:
+def bound(cuda: CudaContext) -> Callable[..., Bound]:
     """bound(variant, inputs, axes, offset=0, gap=0): see Bound."""
     return partial(Bound, cuda)
 

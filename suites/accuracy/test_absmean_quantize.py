@@ -142,7 +142,7 @@ def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, n, wro
     out = np.full(n, 77, np.int8)
     for given_ in ({}, {"out": out}):
         with pytest.raises(InvalidArgumentError, match=rf"at index {first}; legal: finite") as caught:
-            absmean_quantize(x, variant=isa, threads=4, **given_)
+            absmean_quantize(x, variant=isa, threads=4, **given_)  # type: ignore[arg-type]
         assert (caught.value.op, caught.value.argument) == ("absmean_quantize", "x")
     assert np.all(out == 77)
     assert _same(absmean_quantize(x, variant=isa, threads=4, nonfinite="zero"), np.where(np.isfinite(x), x, np.float32(0)))

@@ -134,7 +134,7 @@ def test_the_shape_is_kept_and_out_is_filled(shape):
     assert isinstance(result, ActivationQuantized)
     assert (result.q.shape, result.scale.shape, result.sum.shape) == (shape, shape[:-1], shape[:-1])
     rows = _expected(x.reshape(-1, shape[-1]))
-    assert all(np.array_equal(found.reshape(-1), wanted.reshape(-1)) for found, wanted in zip(result, rows, strict=True))
+    assert all(np.array_equal(found.reshape(-1), wanted.reshape(-1)) for found, wanted in zip(result, rows, strict=True))  # type: ignore[attr-defined]
     out = ActivationQuantized(np.full(shape, 77, np.int8), np.full(shape[:-1], 77, np.float32), np.full(shape[:-1], 77, np.int32))
     again = activation_quantize(x, out=out)
     assert _same(out, result)
@@ -180,7 +180,7 @@ def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, at_off
         array.fill(77)
     for given_ in ({}, {"out": out}):
         with pytest.raises(InvalidArgumentError, match=rf"at index {first}; legal: finite") as caught:
-            activation_quantize(x, variant=isa, threads=4, **given_)
+            activation_quantize(x, variant=isa, threads=4, **given_)  # type: ignore[arg-type]
         assert (caught.value.op, caught.value.argument) == ("activation_quantize", "x")
     assert all(np.all(array == 77) for array in out)
     assert _same(activation_quantize(x, variant=isa, threads=4, nonfinite="zero"), _expected(zeroed))

@@ -19,7 +19,7 @@ from tritmark.kernels import (
     ternary_matmul,
     ternary_quantize,
 )
-from tritmark.kernels.cuda.room import Room
+from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.transfer import Transfers
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
@@ -28,11 +28,11 @@ X = RNG.standard_normal((7, 1029)).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
-def _room(cuda: Room) -> Room:
+def _context(cuda: CudaContext) -> CudaContext:
     return cuda
 
 
-def test_elementwise_functions_give_the_cpus_bits():
+def test_elementwise_functions_give_the_cpus_bits() -> None:
     assert np.array_equal(i2s_quantize(X, 0.7, device="cuda"), i2s_quantize(X, 0.7))
     q = i2s_quantize(X, 0.7)
     assert np.array_equal(i2s_dequantize(q, 0.7, device="cuda"), i2s_dequantize(q, 0.7))
@@ -42,17 +42,17 @@ def test_elementwise_functions_give_the_cpus_bits():
         assert np.array_equal(here[1], there[1])
 
 
-def test_weights_and_activations_give_the_cpus_bits():
+def test_weights_and_activations_give_the_cpus_bits() -> None:
     here, there = absmean_quantize(X), absmean_quantize(X, device="cuda")
     assert here.scale == there.scale
     assert np.array_equal(here.codes, there.codes)
     for mine, theirs in zip(activation_quantize(X), activation_quantize(X, device="cuda"), strict=True):
-        assert np.array_equal(mine, theirs)
+        assert np.array_equal(mine, theirs)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("M", [1, 3])
 @pytest.mark.parametrize("dtype", ["int32", "float32", "bfloat16"])
-def test_products_give_the_cpus_bits(cuda: Room, M: int, dtype: str):
+def test_products_give_the_cpus_bits(cuda: CudaContext, M: int, dtype: str) -> None:
     activations = RNG.integers(-128, 128, (M, 321), dtype=np.int8)
     weights = pack_weights(RNG.integers(-1, 2, (65, 321), dtype=np.int8), 0.3)
     out, receipt = with_receipt(activations, weights, act_scale=3.0, dtype=dtype, device="cuda")
@@ -65,7 +65,7 @@ def test_products_give_the_cpus_bits(cuda: Room, M: int, dtype: str):
     assert (receipt.device_ns > 0) != cuda.backend.simulated
 
 
-def test_a_layer_keeps_its_weights_on_the_device(cuda: Room):
+def test_a_layer_keeps_its_weights_on_the_device(cuda: CudaContext) -> None:
     W = RNG.standard_normal((96, 130)).astype(np.float32)
     here, there = QuantizedLinear(W), QuantizedLinear(W, device="cuda")
     x = RNG.standard_normal((2, 3, 130)).astype(np.float32)
@@ -78,7 +78,7 @@ def test_a_layer_keeps_its_weights_on_the_device(cuda: Room):
     assert cuda.stats.bytes_uploaded - sent < 2 * x.nbytes, "the weights were copied again"
 
 
-def test_what_no_kernel_of_the_device_takes_is_not_claimed_for_it():
+def test_what_no_kernel_of_the_device_takes_is_not_claimed_for_it() -> None:
     layer = QuantizedLinear(np.ones((4, 256), np.float32), format="tq2_0", device="cuda")
     layer(np.ones((1, 256), np.float32))
     assert layer.receipt is not None
@@ -88,7 +88,7 @@ def test_what_no_kernel_of_the_device_takes_is_not_claimed_for_it():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_named_and_nothing_is_written(value: float):
+def test_what_is_not_finite_is_named_and_nothing_is_written(value: float) -> None:
     bad = X.copy()
     bad[3, 5] = value
     out = np.full(X.shape, 9, np.int8)
@@ -100,8 +100,8 @@ def test_what_is_not_finite_is_named_and_nothing_is_written(value: float):
     assert np.array_equal(i2s_quantize(bad, 0.7, nonfinite="zero", device="cuda"), i2s_quantize(bad, 0.7, nonfinite="zero"))
 
 
-def test_large_arrays_go_through_in_chunks(cuda: Room, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tritmark.kernels.cuda.offload.PIPELINED", 4096)
+def test_large_arrays_go_through_in_chunks(cuda: CudaContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritmark.kernels.cuda.transfer.PIPELINED", 4096)
     monkeypatch.setattr(cuda, "transfers", Transfers(cuda.backend, cuda.pool, cuda.stats, chunk=4096))
     asked = cuda.stats.launches
     q = i2s_quantize(X, 0.7, device="cuda")
@@ -120,7 +120,7 @@ def test_large_arrays_go_through_in_chunks(cuda: Room, monkeypatch: pytest.Monke
     assert absmean_quantize(X, device="cuda").scale == absmean_quantize(X).scale
 
 
-def test_too_much_is_refused_before_anything_is_allocated(cuda: Room, monkeypatch: pytest.MonkeyPatch):
+def test_too_much_is_refused_before_anything_is_allocated(cuda: CudaContext, monkeypatch: pytest.MonkeyPatch) -> None:
     cuda.pool.release()  # what it keeps could serve the call
     monkeypatch.setattr(cuda.backend, "memory", lambda: (1000, 1 << 30))
     with pytest.raises(InsufficientMemoryError) as caught:
@@ -128,7 +128,7 @@ def test_too_much_is_refused_before_anything_is_allocated(cuda: Room, monkeypatc
     assert caught.value.available <= 1000 < 5 << 20 <= caught.value.required
 
 
-def test_a_device_that_is_not_there_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch):
+def test_a_device_that_is_not_there_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITMARK_CUDA", "driver")
     monkeypatch.setenv("TRITMARK_GPU_FAKE", "none")
     why = gpu.why_not()

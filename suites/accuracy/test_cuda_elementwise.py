@@ -158,7 +158,7 @@ def test_the_order_of_the_sum_is_the_stated_one(bound, variant: Variant):
     found = there.run({"x": x})
     assert np.array_equal(bits(found["scale"]), bits(absmean_reference.reference({"x": x}, axes, variant.key)["scale"]))
     # float32 hides the difference, so look at what the chunks' sums were.
-    call = there.launch._call  # type: ignore[attr-defined]
+    call = there.launch._call
     sums = call.workspace.view((4,), np.float64).numpy()
     expected = [absmean_reference.mean_magnitude(x[i : i + 4096]) * min(4096, x.size - i) for i in range(0, x.size, 4096)]
     assert sums.tolist() == expected
@@ -242,7 +242,7 @@ def test_the_functions_convert_there_and_back(dtype: str):
     assert (h.shape, h.dtype) == (x.shape, named_dtype(dtype))
     assert np.array_equal(bits(h), bits(narrowed(x, dtype)))
     back = float_widen(h)
-    assert (back.shape, back.dtype) == (x.shape, np.float32)
+    assert (back.shape, back.dtype) == (x.shape, np.float32)  # type: ignore[comparison-overlap]
     assert np.array_equal(back, h.astype(np.float32))
     assert np.array_equal(bits(float_narrow(back, dtype, variant="v1")), bits(h))
 
@@ -251,7 +251,7 @@ def test_what_cannot_be_converted_is_refused():
     with pytest.raises(InvalidArgumentError, match="float16 or bfloat16"):
         float_narrow(np.ones(3, np.float32), "float64")
     with pytest.raises(InvalidArgumentError, match="x is of dtype float64"):
-        float_narrow(np.ones(3))
+        float_narrow(np.ones(3))  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="h is of dtype float32"):
         float_widen(np.ones(3, np.float32))
     with pytest.raises(InvalidArgumentError, match="h is empty"):

@@ -14,10 +14,10 @@ from tritmark.harness.spec import KernelKey
 from tritmark.harness.validate.compare import compare, expectations
 from tritmark.kernels import dispatch
 from tritmark.kernels.matmul import api
+from tritmark.kernels.matmul.benchmark import benchmark_precision_modes
 from tritmark.kernels.matmul.cuda import EDGES, VARIANTS
 from tritmark.kernels.matmul.precision import (
     PrecisionMode,
-    benchmark_precision_modes,
     detect_best_precision,
     effective_precision,
     supported_precisions,
@@ -32,11 +32,11 @@ def _op(variant):
     return next(op for op in OPS.values() if op.name == variant.key.op)
 
 
-def _compared(room, variant, shape, family):
+def _compared(context, variant, shape, family):
     op, axes = _op(variant), dict(zip("MNK", shape, strict=True))
     inputs = op.generate(axes, family, np.random.default_rng(5))
-    c = room.array(shape[:2], np.float32)
-    launch = variant.bind({name: room.upload(values) for name, values in inputs.items()}, {"c": c}, axes, 1)
+    c = context.array(shape[:2], np.float32)
+    launch = variant.bind({name: context.upload(values) for name, values in inputs.items()}, {"c": c}, axes, 1)
     launch.run()
     (expected,) = expectations(op, axes, variant.key, op.reference(inputs, axes, variant.key))
     return compare(expected, c.numpy()), launch
@@ -141,7 +141,7 @@ def test_a_mode_runs_its_kernels_and_the_receipt_says_so(cuda, mode, function):
 def test_a_mode_that_the_device_lacks_becomes_fp32_and_is_recorded(cuda, monkeypatch, caplog, mode, capability):
     monkeypatch.setattr(cuda.backend, "info", replace(cuda.backend.info, capability=capability))
     a, b = _factors()
-    monkeypatch.setattr(api.dispatch, "select", lambda key, axes, name: next(v for v in VARIANTS if v.key == key and v.name == "tiled"))
+    monkeypatch.setattr(api.dispatch, "select", lambda key, axes, name: next(v for v in VARIANTS if v.key == key and v.name == "tiled"))  # type: ignore[attr-defined]
     with caplog.at_level(logging.WARNING):
         c, receipt = api.with_receipt(a, b, mode=mode)
     assert receipt.functions == ("gemm_fp32",)
@@ -209,7 +209,7 @@ def test_every_mode_is_timed_and_compared_on_each_shape(simulator, monkeypatch):
             return 1000 * calls
 
     devices = dispatch.registry().devices
-    monkeypatch.setitem(devices, "cuda", replace(devices["cuda"], clock=Ticks))
+    monkeypatch.setitem(devices, "cuda", replace(devices["cuda"], clock=Ticks))  # type: ignore[arg-type]
     monkeypatch.setattr(type(simulator.backend), "simulated", False)
     shapes = [(8, 8, 8), (17, 5, 33)]
     found = benchmark_precision_modes(shapes)

@@ -13,7 +13,7 @@ from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelErro
 from tritmark.harness.spec import Axes, Op, Variant
 from tritmark.kernels import pack_codes, unpack_codes
 from tritmark.kernels.cuda import launch
-from tritmark.kernels.cuda.room import Room
+from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.pack_codes import cuda as pack_cuda
 from tritmark.kernels.pack_codes.api import with_receipt as pack_with_receipt
@@ -62,7 +62,7 @@ def test_every_family(judge: Callable[..., None], variant: Variant):
 
 @every_variant
 def test_a_grid_smaller_than_the_work_goes_round(judge: Callable[..., None], variant: Variant, monkeypatch: pytest.MonkeyPatch):
-    whole = launch.launch_params
+    whole = launch.launch_params  # type: ignore[attr-defined]
     monkeypatch.setattr(launch, "launch_params", lambda *a, **k: replace(whole(*a, **k), grid=(2, 1, 1)))
     judge(variant, {"N": 37, "K": 768}, "uniform")
 
@@ -196,7 +196,7 @@ def _outcome(call: Callable[..., Any], *arguments: Any) -> Any:
 
 @pytest.mark.parametrize("scale", [0.375, np.float32(0), np.float64(1) / 3, 65504.0])
 @every_format
-def test_functions_give_the_formats_bytes_and_codes(cuda: Room, format: str, scale: Any):
+def test_functions_give_the_formats_bytes_and_codes(cuda: CudaContext, format: str, scale: Any):
     form, codes = FORMATS[format], _matrix()
     for layout in (codes, np.asfortranarray(codes), np.repeat(codes, 2, axis=1)[:, ::2]):
         packed, receipt = pack_with_receipt(layout, scale, format)
@@ -211,7 +211,7 @@ def test_functions_give_the_formats_bytes_and_codes(cuda: Room, format: str, sca
 
 
 @pytest.mark.parametrize("bits", [1, 0x3FF, 0x3C00, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0xFE01, 0x7FFF])
-def test_block_scales_are_those_of_tq2_0_whatever_they_hold(cuda: Room, bits: int):
+def test_block_scales_are_those_of_tq2_0_whatever_they_hold(cuda: CudaContext, bits: int):
     codes, form = _matrix(3, 1024), FORMATS["tq2_0"]
     scales = np.resize(np.concatenate([NANS, np.array([np.inf, -np.inf, -1, 65519.996, 1e-8, 2.0**-25], np.float32)]), (3, 4))
     packed = pack_codes(codes, scales, "tq2_0")
@@ -224,7 +224,7 @@ def test_block_scales_are_those_of_tq2_0_whatever_they_hold(cuda: Room, bits: in
 
 @pytest.mark.parametrize("code", [2, -2, 127, -128])
 @every_format
-def test_a_code_that_is_none_is_refused_as_the_format_does(cuda: Room, format: str, code: int):
+def test_a_code_that_is_none_is_refused_as_the_format_does(cuda: CudaContext, format: str, code: int):
     codes = _matrix()
     codes[1, 77] = codes[2, 3] = code
     refusal = _refused(pack_codes, codes, 1.0, format)
@@ -235,18 +235,18 @@ def test_a_code_that_is_none_is_refused_as_the_format_does(cuda: Room, format: s
     "scale", [-1.0, np.nan, np.inf, 1e39, 65520.0, "1", None, np.ones((4, 2), np.float32), np.full((4, 2), 7e4, np.float32), np.ones(3)]
 )
 @every_format
-def test_scales_are_refused_as_the_format_does(cuda: Room, format: str, scale: Any):
+def test_scales_are_refused_as_the_format_does(cuda: CudaContext, format: str, scale: Any):
     assert _outcome(pack_codes, _matrix(), scale, format) == _outcome(FORMATS[format].pack, _matrix(), scale)
 
 
-def test_a_scale_that_float16_cannot_hold_is_named(cuda: Room):
+def test_a_scale_that_float16_cannot_hold_is_named(cuda: CudaContext):
     scales = np.ones((4, 2), np.float32)
     scales[2, 1] = 65520
     assert _refused(pack_codes, _matrix(), scales, "tq2_0") == ("scale", "65520.0 at (2, 1)", "finite as float16")
 
 
 @every_format
-def test_field_3_is_refused_as_the_format_does(cuda: Room, format: str):
+def test_field_3_is_refused_as_the_format_does(cuda: CudaContext, format: str):
     packed = FORMATS[format].pack(_matrix(), 1.0)
     for row, k in ((2, 401), (1, 500)):
         byte, shift = _field(format, k, row, 512)
@@ -258,7 +258,7 @@ def test_field_3_is_refused_as_the_format_does(cuda: Room, format: str):
 
 @pytest.mark.parametrize("scale", [-1.0, np.nan, -np.inf, -0.0])
 @pytest.mark.parametrize("format", ["i2_s_x86", "row16"])
-def test_a_tensors_scale_is_read_back_as_the_format_does(cuda: Room, format: str, scale: float):
+def test_a_tensors_scale_is_read_back_as_the_format_does(cuda: CudaContext, format: str, scale: float):
     packed = FORMATS[format].pack(_matrix(), 1.0)
     packed[4 * 512 // 4 :][:4] = np.array([scale], np.float32).view(np.uint8)
     if scale == 0:
@@ -267,7 +267,7 @@ def test_a_tensors_scale_is_read_back_as_the_format_does(cuda: Room, format: str
         assert _refused(unpack_codes, packed, (4, 512), format) == _refused(FORMATS[format].unpack, packed, (4, 512))
 
 
-def test_padding_is_refused_as_the_format_does(cuda: Room):
+def test_padding_is_refused_as_the_format_does(cuda: CudaContext):
     packed = FORMATS["row16"].pack(_matrix(5, 77), 1.0)
     for row in (4, 3):
         packed[row * 32 + 31] ^= 1 << 6
@@ -276,7 +276,7 @@ def test_padding_is_refused_as_the_format_does(cuda: Room):
     assert refusal == ("packed", "with weights other than 0 in the padded columns of row 3", "0 in the padding")
 
 
-def test_shapes_are_refused_as_the_formats_do(cuda: Room):
+def test_shapes_are_refused_as_the_formats_do(cuda: CudaContext):
     codes = _matrix(3, 64)
     for format in ("i2_s_x86", "tq2_0"):
         form = FORMATS[format]
@@ -291,7 +291,7 @@ def test_shapes_are_refused_as_the_formats_do(cuda: Room):
         assert _refused(pack_codes, wrong, 1.0)[:2] == _refused(form.pack, wrong, 1.0)[:2]
 
 
-def test_other_formats_and_devices_are_refused(cuda: Room):
+def test_other_formats_and_devices_are_refused(cuda: CudaContext):
     for call in (
         lambda **named: pack_codes(_matrix(), 1.0, **named),
         lambda **named: unpack_codes(np.zeros(576, np.uint8), (4, 512), **named),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -33,7 +35,7 @@ TARGETS = (
 )
 
 
-def _data(M, N, K, seed=0):
+def _data(M, N, K, seed=0) -> tuple[Any, Any, Any, Any]:
     rng = np.random.default_rng(seed)
     activations = rng.integers(-128, 128, (M, K), dtype=np.int8)
     codes = rng.integers(-1, 2, (N, K), dtype=np.int8)
@@ -48,16 +50,16 @@ def _expected(activations, codes, weight_scale, act_scale, dtype):
     return scaled.astype(np.float32).astype(DTYPES[dtype])
 
 
-def _run(room, variant, activations, codes, weight_scale, act_scale):
+def _run(context, variant, activations, codes, weight_scale, act_scale):
     """`activations` in NumPy or on the device."""
-    M, N, K = len(act_scale), *codes.shape
+    M, (N, K) = len(act_scale), codes.shape
     packed = FORMATS["row16"].pack(codes, weight_scale)
-    out = room.array((M, N), DTYPES[variant.key.dtype])
+    out = context.array((M, N), DTYPES[variant.key.dtype])
     inputs = {
-        "activations": room.upload(activations) if isinstance(activations, np.ndarray) else activations,
-        "weights": room.upload(packed),
+        "activations": context.upload(activations) if isinstance(activations, np.ndarray) else activations,
+        "weights": context.upload(packed),
         "weight_scale": weight_scale,
-        "act_scale": room.upload(act_scale),
+        "act_scale": context.upload(act_scale),
     }
     launch = variant.bind(inputs, {"out": out}, {"M": M, "N": N, "K": K}, 1)
     launch.run()
@@ -96,12 +98,12 @@ def test_any_shape_is_exact(room_for_properties, M, N, K, seed):
 def room_for_properties():
     """As `cuda`, for tests that hypothesis runs many times."""
     from tritmark.harness.machine import gpu
-    from tritmark.kernels.cuda.room import SELECT, room
+    from tritmark.kernels.cuda.context import SELECT, cuda_context
 
     with pytest.MonkeyPatch.context() as patch:
         if gpu.why_not() is not None:
             patch.setenv(SELECT, "simulator")
-        yield room()
+        yield cuda_context()
 
 
 @pytest.mark.parametrize("gap", [1, 16, 61])
@@ -112,13 +114,13 @@ def test_rows_of_activations_may_lie_apart(cuda, name, gap):
     apart = np.full((M, K + gap), 99, np.int8)
     apart[:, :K] = activations
     there = cuda.upload(apart).view((M, K), strides=(K + gap, 1))
-    _same(_run(cuda, VARIANTS[name, "int32"], there, *rest), _expected(activations, *rest, "int32"))
+    _same(_run(cuda, VARIANTS[name, "int32"], there, *rest), _expected(activations, *rest, "int32"))  # type: ignore[call-arg]
 
 
 def test_activations_at_any_address(cuda):
     activations, *rest = _data(2, 9, 77)
     there = cuda.upload(np.concatenate([np.zeros(3, np.int8), activations.reshape(-1)])).view((2, 77), offset=3)
-    _same(_run(cuda, VARIANTS["tiled", "int32"], there, *rest), _expected(activations, *rest, "int32"))
+    _same(_run(cuda, VARIANTS["tiled", "int32"], there, *rest), _expected(activations, *rest, "int32"))  # type: ignore[call-arg]
     for name in ("dp4a", "gemv"):
         with pytest.raises(InvalidArgumentError, match="activations is at address"):
             _run(cuda, VARIANTS[name, "int32"], there, *rest)
@@ -140,7 +142,7 @@ def test_every_instance_of_the_gemv_is_exact(cuda, monkeypatch, shape, M):
     monkeypatch.setattr(kernels, "gemv_shape", lambda *asked: shape)
     N, K = 8 * 30 + 3, 1100
     if shape.ahead:
-        monkeypatch.setattr(kernels.Call, "params", _at_most(2, kernels.Call.params))
+        monkeypatch.setattr(kernels.Call, "params", _at_most(2, kernels.Call.params))  # type: ignore[attr-defined]
     data = _data(M, N, K)
     assert shape.takes(M, K)
     _same(_run(cuda, VARIANTS["gemv", "int32"], *data), _expected(*data, "int32"))
@@ -249,7 +251,7 @@ def test_a_chosen_configuration_of_dp4a_fits_its_block(N, K, sms):
 )
 def test_one_row_takes_what_was_measured_fastest(target, chosen):
     """On the 132 multiprocessors of the H200: the instance, warps and rows of a block, or staging, threads and split of dp4a."""
-    assert (kernels.rows_shape(*target, 132) or kernels.dp4a_shape(*target, 132)) == chosen
+    assert (kernels.rows_shape(*target, 132) or kernels.dp4a_shape(*target, 132)) == chosen  # type: ignore[call-arg]
     assert target in TARGETS
 
 

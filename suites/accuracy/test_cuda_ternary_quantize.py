@@ -13,7 +13,7 @@ from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelErro
 from tritmark.harness.spec import KernelKey, Variant
 from tritmark.kernels import dispatch, ternary_quantize
 from tritmark.kernels.cuda import launch
-from tritmark.kernels.cuda.room import Room
+from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.ternary_quantize import cuda as kernels
 from tritmark.kernels.ternary_quantize.reference import GROUPS, LEAST, pack, unpack
@@ -60,7 +60,7 @@ def test_every_family(judge: Callable[..., None], variant: Variant, family: str)
 
 @every_variant
 def test_a_grid_smaller_than_the_work_goes_round(judge: Callable[..., None], variant: Variant, monkeypatch: pytest.MonkeyPatch):
-    whole = launch.launch_params
+    whole = launch.launch_params  # type: ignore[attr-defined]
     monkeypatch.setattr(launch, "launch_params", lambda *a, **k: replace(whole(*a, **k), grid=(2, 1, 1)))
     for block in _blocks(variant, (7, 32, 64, 128, 256, 1100)):
         judge(variant, {"n": 30_001, "block": block}, "ties")
@@ -101,7 +101,7 @@ def test_large_blocks_of_every_family_at_every_alignment_in_a_smaller_grid(
         judge(variant, {"n": 9500, "block": 9000}, family)
     for offset in (1, 2, 3, 5):
         judge(variant, {"n": 9500, "block": 9000}, "normal", offset)
-    whole = launch.launch_params
+    whole = launch.launch_params  # type: ignore[attr-defined]
     monkeypatch.setattr(launch, "launch_params", lambda *a, **k: replace(whole(*a, **k), grid=(2, 1, 1)))
     judge(variant, {"n": 42_001, "block": 9000}, "ties")
 
@@ -200,7 +200,7 @@ def test_every_key_has_the_same_variants_in_rising_tiers():
 
 
 @pytest.mark.parametrize("key", kernels.KEYS, ids=lambda key: key.format)
-def test_there_is_one_best_variant_for_every_block(cuda: Room, key: KernelKey):
+def test_there_is_one_best_variant_for_every_block(cuda: CudaContext, key: KernelKey):
     for block in (256,) if key == TQ2_0 else (1, 31, 32, 100, 256, 8192, 8193, 1 << 20, 1 << 40):
         for n in (1, 8192, 8193, 1 << 30):
             chosen = dispatch.select(key, {"n": n, "block": block}, None).name
@@ -214,7 +214,7 @@ FORMAT_BLOCKS = [("i2_s_x86", 32), ("i2_s_x86", 1000), ("row16", 128), ("row16",
 
 @pytest.mark.parametrize(("format", "block"), FORMAT_BLOCKS)
 @pytest.mark.parametrize("shape", [(1,), (3, 341), (40, 256)])
-def test_packed_results_hold_the_cpus_codes(cuda: Room, shape: tuple[int, ...], format: str, block: int):
+def test_packed_results_hold_the_cpus_codes(cuda: CudaContext, shape: tuple[int, ...], format: str, block: int):
     x = np.random.default_rng(block).standard_normal(shape, np.float32)
     codes, scales = ternary_quantize(x, block)
     found = ternary_quantize(x, block, packed=True, format=format, device="cuda")
@@ -241,14 +241,14 @@ def test_packed_results_hold_the_cpus_codes(cuda: Room, shape: tuple[int, ...], 
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_formats_and_blocks_that_there_are_not(cuda: Room, device: str, asked: dict[str, Any], argument: str, words: str):
+def test_formats_and_blocks_that_there_are_not(cuda: CudaContext, device: str, asked: dict[str, Any], argument: str, words: str):
     with pytest.raises(InvalidArgumentError) as caught:
         ternary_quantize(np.ones(300, np.float32), device=device, **asked)
     assert caught.value.argument == argument
     assert words in caught.value.legal
 
 
-def test_an_output_of_another_format_is_refused(cuda: Room):
+def test_an_output_of_another_format_is_refused(cuda: CudaContext):
     x = np.ones(512, np.float32)
     out = ternary_quantize(x, packed=True, device="cuda")
     with pytest.raises(InvalidArgumentError, match="packed as i2_s_x86"):
@@ -261,7 +261,7 @@ def test_the_cpu_has_no_kernels_for_the_gpus_formats(format: str, block: int | N
         ternary_quantize(np.ones(300, np.float32), block, packed=True, format=format)
 
 
-def test_the_device_chooses_the_block(cuda: Room):
+def test_the_device_chooses_the_block(cuda: CudaContext):
     x = np.random.default_rng(0).standard_normal(2000, np.float32)
     chosen = kernels.block_for(cuda.backend.info.capability, x.size)
     assert ternary_quantize(x, None, packed=True, device="cuda").block == chosen

@@ -40,7 +40,7 @@ def test_the_bits_are_the_products(isa, guarded, at_offset, n, family, seed, off
     assert launch.threads_used == max(1, min(threads, n // 16_384))
 
 
-@given(scale=st.floats(F32.smallest_subnormal, F32.max, width=32))
+@given(scale=st.floats(F32.smallest_subnormal, F32.max, width=32))  # type: ignore[arg-type]
 def test_every_int8_times_every_scale(isa, scale):
     q = np.arange(-128, 128).astype(np.int8)
     assert _same(i2s_dequantize(q, scale, variant=isa), _expected(q, np.float32(scale)))

@@ -36,7 +36,7 @@ def test_the_bits_are_the_divisions(isa, guarded, at_offset, n, family, seed, of
     assert launch.threads_used == max(1, min(threads, n // 16_384))
 
 
-@given(scale=st.floats(F32.smallest_subnormal, F32.max, width=32), seed=st.integers(0, 2**32))
+@given(scale=st.floats(F32.smallest_subnormal, F32.max, width=32), seed=st.integers(0, 2**32))  # type: ignore[arg-type]
 @example(scale=float(F32.smallest_subnormal), seed=0)
 @example(scale=3 * float(F32.smallest_subnormal), seed=0)
 @example(scale=float(F32.tiny), seed=0)
@@ -97,7 +97,7 @@ def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, n, wro
     out = np.full(n, 77, np.int8)
     for given_ in ({}, {"out": out}):
         with pytest.raises(InvalidArgumentError, match=rf"at index {first}; legal: finite") as caught:
-            i2s_quantize(x, 0.7, variant=isa, threads=4, **given_)
+            i2s_quantize(x, 0.7, variant=isa, threads=4, **given_)  # type: ignore[arg-type]
         assert (caught.value.op, caught.value.argument) == ("i2s_quantize", "x")
     assert np.all(out == 77)
     q = i2s_quantize(x, 0.7, variant=isa, threads=4, nonfinite="zero")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import pytest
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.kernels import QuantizedLinear, absmean_quantize, activation_quantize, pack_weights
+from tritmark.kernels import QuantizedLinear, absmean_quantize, activation_quantize
 
 RNG = np.random.default_rng(11)
 WEIGHTS = RNG.standard_normal((70, 130), dtype=np.float32)
 BIAS = RNG.standard_normal(70, dtype=np.float32)
 
 
-def _expected(x: np.ndarray, codes: np.ndarray, scale: float) -> np.ndarray:
+def _expected(x: np.ndarray, codes: np.ndarray, scale: np.float32) -> np.ndarray:
     q = activation_quantize(x)
     acc = q.q.astype(np.int64) @ codes.astype(np.int64).T
     return (acc * (np.float64(scale) / q.scale.astype(np.float64)[..., np.newaxis])).astype(np.float32)
@@ -29,30 +27,14 @@ def test_forward_of_float_weights(leading, format):
     x = RNG.standard_normal((*leading, weights.shape[1]), dtype=np.float32)
     codes, scale = absmean_quantize(np.ascontiguousarray(weights))
     assert np.array_equal(layer(x), _expected(x, codes, scale) + bias)
-    assert layer.receipt.native
-    assert layer.receipt.kernel.startswith("cpu/ternary_matmul/tile64/float32/")
-
-
-@pytest.mark.parametrize("format", ["tq1_0", "tq2_0"])
-def test_a_format_with_block_scales_falls_back_and_says_so(format, caplog):
-    codes = RNG.integers(-1, 2, (4, 256), dtype=np.int8)
-    scales = np.array([[0.5], [0.25], [2.0], [1.0]], np.float32)
-    with caplog.at_level(logging.WARNING):
-        layer = QuantizedLinear(pack_weights(codes, scales, format=format))
-    assert f"no native kernel takes {format}" in caplog.text
-    x = RNG.standard_normal((3, 256), dtype=np.float32)
-    y = layer(x)
-    exact = x.astype(np.float64) @ (codes * scales.astype(np.float64)).T
-    bound = 256 * 2.0**-24 / (1 - 256 * 2.0**-24) * (np.abs(x).astype(np.float64) @ np.abs(codes * scales.astype(np.float64)).T)
-    assert np.all(np.abs(y - exact) <= bound)
-    assert not layer.receipt.native
-    assert "dequantized" in layer.receipt.note
+    assert layer.receipt.native  # type: ignore[union-attr]
+    assert layer.receipt.kernel.startswith("cpu/ternary_matmul/tile64/float32/")  # type: ignore[union-attr]
 
 
 def test_the_variant_is_forced():
     layer = QuantizedLinear(WEIGHTS, variant="scalar", threads=1)
     layer(np.ones(130, np.float32))
-    assert layer.receipt.ran == "scalar"
+    assert layer.receipt.ran == "scalar"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("device", ["cuda:0", "metal", ""])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import code_of
+from tritmark.harness.disassembly import code_of
 from tritmark.harness.providers import load
 from tritmark.harness.record import HOST, Code, Record, Run
 

@@ -52,7 +52,7 @@ def outcomes(record: Record, changes: Iterable[Made]) -> list[LedgerEntry]:
             ]
             if not change.concerns(run) or not tuned:
                 continue
-            after = min(tuned, key=lambda each: each.performance.hot.timing.median_ns)
+            after = min(tuned, key=lambda each: each.performance.hot.timing.median_ns)  # type: ignore[union-attr]
             found += [beside(record, proposal, run, after, change.rules.get(number[proposal.rule], "")) for proposal in of_run(evidence)]
     return found
 

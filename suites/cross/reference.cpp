@@ -327,24 +327,26 @@ void unpack_codes_tq2_0(const uint8_t *packed, int8_t *codes, float *scales, int
     }
 }
 
-#define TERNARY_MATMUL(format)                                                                                                              \
-    void ternary_matmul_##format##_int32(const int8_t *activations, const uint8_t *weights, int32_t *out, int64_t M, int64_t N, int64_t K)  \
-    {                                                                                                                                       \
-        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { out[m * N + n] = int32_t(sum); });     \
-    }                                                                                                                                       \
-    void ternary_matmul_##format##_float32(const int8_t *activations, const uint8_t *weights, float weight_scale, const float *act_scale,   \
-                                           float *out, int64_t M, int64_t N, int64_t K)                                                     \
-    {                                                                                                                                       \
-        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) {                                        \
-            out[m * N + n] = float(double(sum) * double(weight_scale) / double(act_scale[m]));                                              \
-        });                                                                                                                                 \
-    }                                                                                                                                       \
-    void ternary_matmul_##format##_bfloat16(const int8_t *activations, const uint8_t *weights, float weight_scale, const float *act_scale,  \
-                                            uint16_t *out, int64_t M, int64_t N, int64_t K)                                                 \
-    {                                                                                                                                       \
-        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) {                                        \
-            out[m * N + n] = narrowed(double(sum) * double(weight_scale) / double(act_scale[m]), kBrain);                                   \
-        });                                                                                                                                 \
+#define TERNARY_MATMUL(format) \
+    void ternary_matmul_##format##_int32(const int8_t *activations, const uint8_t *weights, int32_t *out, int64_t M, int64_t N, int64_t K) \
+    { \
+        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { out[m * N + n] = int32_t(sum); }); \
+    } \
+    void ternary_matmul_##format##_float32( \
+        const int8_t *activations, const uint8_t *weights, float weight_scale, const float *act_scale, float *out, int64_t M, int64_t N, \
+        int64_t K) \
+    { \
+        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { \
+            out[m * N + n] = float(double(sum) * double(weight_scale) / double(act_scale[m])); \
+        }); \
+    } \
+    void ternary_matmul_##format##_bfloat16( \
+        const int8_t *activations, const uint8_t *weights, float weight_scale, const float *act_scale, uint16_t *out, int64_t M, \
+        int64_t N, int64_t K) \
+    { \
+        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { \
+            out[m * N + n] = narrowed(double(sum) * double(weight_scale) / double(act_scale[m]), kBrain); \
+        }); \
     }
 TERNARY_MATMUL(tile64)
 TERNARY_MATMUL(i2_s_x86)
@@ -357,12 +359,14 @@ void matmul_fp32(const float *a, const float *b, float *c, int64_t M, int64_t N,
 
 void matmul_fp16(const uint16_t *a, const uint16_t *b, float *c, int64_t M, int64_t N, int64_t K)
 {
-    float_product(c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(widened(a[m * K + k], kHalf)) * widened(b[k * N + n], kHalf); });
+    float_product(
+        c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(widened(a[m * K + k], kHalf)) * widened(b[k * N + n], kHalf); });
 }
 
 void matmul_bf16(const uint16_t *a, const uint16_t *b, float *c, int64_t M, int64_t N, int64_t K)
 {
-    float_product(c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(widened(a[m * K + k], kBrain)) * widened(b[k * N + n], kBrain); });
+    float_product(
+        c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(widened(a[m * K + k], kBrain)) * widened(b[k * N + n], kBrain); });
 }
 
 }  // extern "C"

@@ -41,7 +41,7 @@ def _product(activations: np.ndarray, weights: np.ndarray) -> tuple[Axes, dict[s
 
 
 @pytest.mark.parametrize("vector", ["mm_i2s_k2176", "mm_i2s_rand", "mm_i2s_float"])
-def test_the_planted_overflow_is_the_originals(vector: str, faults: Mapping[str, Peer]):
+def test_the_planted_overflow_is_the_originals(vector: str, faults: Mapping[str, Peer]) -> None:
     """What microsoft/BitNet's own AVX2 build gave back for these inputs, wrong values included."""
     with np.load(GOLDEN / f"{vector}.npz") as golden:
         axes, logical = _product(golden["acts"], golden["weights"])
@@ -52,7 +52,7 @@ def test_the_planted_overflow_is_the_originals(vector: str, faults: Mapping[str,
         assert bool((out != golden["raw_exact"]).any()) is bool(golden["x86_overflow"])
 
 
-def test_the_int16_overflow_is_the_peers_fault(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]):
+def test_the_int16_overflow_is_the_peers_fault(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
     axes, logical = _product(np.full((2, 2176), 127, np.int8), np.ones((3, 2176), np.int8))
     found = compare(best(INT32, axes), faults["bitnet_matmul"], axes, logical=logical)
     assert (found.status, found.match, found.peer_wrong, found.mismatches) == (Status.PASS, False, True, 6)
@@ -67,13 +67,13 @@ def test_the_int16_overflow_is_the_peers_fault(faults: Mapping[str, Peer], compa
     assert "276352 exactly" in found.reason
 
 
-def test_below_the_overflow_the_same_function_is_right(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]):
+def test_below_the_overflow_the_same_function_is_right(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
     axes, logical = _product(np.full((2, 2048), 127, np.int8), np.ones((3, 2048), np.int8))
     found = compare(best(INT32, axes), faults["bitnet_matmul"], axes, logical=logical)
     assert (found.status, found.match, found.peer_wrong, found.mismatches, found.exact) == (Status.PASS, True, False, 0, "")
 
 
-def test_a_wrong_rounding_is_found_with_its_element(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]):
+def test_a_wrong_rounding_is_found_with_its_element(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
     x = np.zeros(1000, np.float32)
     x[[700, 901]] = -0.25, 0.25
     logical = {"x": x, "scale": np.asarray(0.5, np.float32)}
@@ -85,7 +85,7 @@ def test_a_wrong_rounding_is_found_with_its_element(faults: Mapping[str, Peer], 
     assert found.mismatches == 2
 
 
-def test_what_a_peer_leaves_unwritten_is_no_match(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]):
+def test_what_a_peer_leaves_unwritten_is_no_match(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
     variant = best(DEQUANTIZE, {"n": 64})
     short = compare(variant, faults["dequantize_short"], {"n": 64})
     assert (short.peer_wrong, short.mismatches) == (True, 1)
@@ -96,14 +96,14 @@ def test_what_a_peer_leaves_unwritten_is_no_match(faults: Mapping[str, Peer], co
     assert "the peer did not write x" in nothing.reason
 
 
-def test_a_status_is_looked_at(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]):
+def test_a_status_is_looked_at(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
     found = compare(best(DEQUANTIZE, {"n": 64}), faults["dequantize_refused"], {"n": 64})
     assert found.status is Status.ERROR
     assert "dequantize_refused returned 3" in found.reason
     assert found.match is None
 
 
-def test_a_missing_symbol_is_not_built(faults: Mapping[str, Peer], compiled: Path, compare: Compare, best: Callable[..., Variant]):
+def test_a_missing_symbol_is_not_built(faults: Mapping[str, Peer], compiled: Path, compare: Compare, best: Callable[..., Variant]) -> None:
     peer = faults["dequantize_float32"]
     found = compare(best(DEQUANTIZE, {"n": 64}), peer, {"n": 64})
     assert (found.status, found.match) == (Status.NOT_RUN, None)
@@ -128,7 +128,9 @@ def _spoiled(variant: Variant, spoil: Callable[[Arrays], None]) -> Variant:
     return replace(variant, bind=bind)
 
 
-def test_a_wrong_kernel_fails_beside_a_right_peer(reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]):
+def test_a_wrong_kernel_fails_beside_a_right_peer(
+    reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]
+) -> None:
     axes = {"M": 2, "N": 5, "K": 130}
 
     def spoil(outputs: Arrays) -> None:
@@ -144,7 +146,7 @@ def test_a_wrong_kernel_fails_beside_a_right_peer(reference_for: Callable[..., P
     assert "it differs" in found.migration_reason
 
 
-def test_both_wrong_is_a_failure_at_the_kernels_element(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]):
+def test_both_wrong_is_a_failure_at_the_kernels_element(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
     def spoil(outputs: Arrays) -> None:
         outputs["x"][40] = 7.25
 
@@ -155,7 +157,7 @@ def test_both_wrong_is_a_failure_at_the_kernels_element(faults: Mapping[str, Pee
     assert (found.first.index, found.first.found) == ((40,), "7.25")
 
 
-def test_the_same_wrong_value_twice_is_told(reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]):
+def test_the_same_wrong_value_twice_is_told(reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]) -> None:
     """Agreement proves nothing where the exact value is another; accuracy fails such a kernel, this says what it met."""
     axes = {"n": 10}
     variant, peer = best(DEQUANTIZE, axes), reference_for(DEQUANTIZE)
@@ -173,7 +175,7 @@ def test_the_same_wrong_value_twice_is_told(reference_for: Callable[..., Peer], 
 
 
 @pytest.mark.timing
-def test_times_by_turns(reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]):
+def test_times_by_turns(reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]) -> None:
     """The kernel against one element at a time: so much faster that no machine hides it."""
     axes = {"M": 1, "N": 256, "K": 1024}
     found = compare(best(INT32, axes), reference_for(INT32), axes, measure=True)
@@ -186,7 +188,7 @@ def test_times_by_turns(reference_for: Callable[..., Peer], compare: Compare, be
     assert found.migration_reason.startswith("yes: both are right, and it is ")
 
 
-def test_a_time_is_one_of_work_that_was_done(reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]):
+def test_a_time_is_one_of_work_that_was_done(reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]) -> None:
     """A kernel that leaves what is there already is quick and wrong."""
     variant = best(DEQUANTIZE, {"n": 4096})
 
@@ -209,7 +211,9 @@ def test_a_time_is_one_of_work_that_was_done(reference_for: Callable[..., Peer],
     assert (found.status, found.mismatches, found.migration_recommended) == (Status.FAIL, 4096, False)
 
 
-def test_what_takes_too_long_is_compared_and_not_timed(compare: Compare, reference_for: Callable[..., Peer], best: Callable[..., Variant]):
+def test_what_takes_too_long_is_compared_and_not_timed(
+    compare: Compare, reference_for: Callable[..., Peer], best: Callable[..., Variant]
+) -> None:
     peer = reference_for(DEQUANTIZE)
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
@@ -232,7 +236,7 @@ def test_what_takes_too_long_is_compared_and_not_timed(compare: Compare, referen
 @pytest.mark.timing
 def test_a_call_s_own_cost_is_nobody_s_time(
     faults: Mapping[str, Peer], reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]
-):
+) -> None:
     """ctypes takes some hundred nanoseconds: next to that, nothing done would look like slow work."""
     axes = {"n": 16}
     tries = [compare(best(DEQUANTIZE, axes), faults["dequantize_nothing"], axes, measure=True).peer_ns for _ in range(5)]
@@ -257,7 +261,7 @@ def _ratio(low: float, high: float, pairs: int = 30) -> Ratio:
         (None, False, "no: not timed (not asked for)"),
     ],
 )
-def test_migration(installed: Installed, reference_for: Callable[..., Peer], speedup: Ratio | None, recommended: bool, why: str):
+def test_migration(installed: Installed, reference_for: Callable[..., Peer], speedup: Ratio | None, recommended: bool, why: str) -> None:
     op, axes = installed.ops[DEQUANTIZE.op], {"n": 4}
     logical = op.generate(axes, "uniform", np.random.default_rng(0))
     expected = expectations(op, axes, DEQUANTIZE, op.reference(logical, axes, DEQUANTIZE))
@@ -270,7 +274,7 @@ def test_migration(installed: Installed, reference_for: Callable[..., Peer], spe
 
 def test_a_run_is_as_good_as_its_worst_comparison(
     faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant], installed: Installed
-):
+) -> None:
     op, variant = installed.ops[DEQUANTIZE.op], best(DEQUANTIZE, {"n": 64})
     by_name = {name: compare(variant, peer, {"n": 64}) for name, peer in faults.items() if peer.op == DEQUANTIZE.op}
     absent, refused, wrong = by_name["dequantize_float32"], by_name["dequantize_refused"], by_name["dequantize_nothing"]
@@ -286,7 +290,7 @@ def test_a_run_is_as_good_as_its_worst_comparison(
     assert cross(op, [refused, failed]).status is Status.FAIL
 
 
-def test_every_peer_that_suits_is_asked(installed: Installed, faults: Mapping[str, Peer], best: Callable[..., Variant]):
+def test_every_peer_that_suits_is_asked(installed: Installed, faults: Mapping[str, Peer], best: Callable[..., Variant]) -> None:
     op, axes = installed.ops[DEQUANTIZE.op], {"n": 64}
     variant, device = best(DEQUANTIZE, axes), installed.registry.devices["cpu"]
     logical = op.generate(axes, "uniform", np.random.default_rng(0))
@@ -313,7 +317,7 @@ def test_every_peer_that_suits_is_asked(installed: Installed, faults: Mapping[st
     assert suited(faults.values(), QUANTIZE) == [faults["quantize_halves"]]
 
 
-def test_a_library_that_is_not_there(tmp_path: Path, installed: Installed, compare: Compare, best: Callable[..., Variant]):
+def test_a_library_that_is_not_there(tmp_path: Path, installed: Installed, compare: Compare, best: Callable[..., Variant]) -> None:
     library = tmp_path / "libnowhere.so"
     described = CppLibrary(str(library), str(Path(__file__).parent / "faults.toml")).peers(installed)
     for peer in (*suited(described, DEQUANTIZE), *suited(CppLibrary(str(library)).peers(installed), DEQUANTIZE)):
@@ -321,14 +325,14 @@ def test_a_library_that_is_not_there(tmp_path: Path, installed: Installed, compa
         assert (found.status, found.reason, found.match) == (Status.NOT_RUN, f"not found: {library}", None)
 
 
-def test_a_library_that_cannot_be_loaded(tmp_path: Path, installed: Installed):
+def test_a_library_that_cannot_be_loaded(tmp_path: Path, installed: Installed) -> None:
     library = tmp_path / "libtext.so"
     library.write_text("no ELF file")
     peers = CppLibrary(str(library), str(Path(__file__).parent / "faults.toml")).peers(installed)
     assert all((peer.missing() or "").startswith("cannot be loaded: ") and str(library) in (peer.missing() or "") for peer in peers)
 
 
-def test_version_and_pickling(compiled: Path, installed: Installed, faults: Mapping[str, Peer]):
+def test_version_and_pickling(compiled: Path, installed: Installed, faults: Mapping[str, Peer]) -> None:
     library = CppLibrary(str(compiled), str(Path(__file__).parent / "faults.toml"))
     again = pickle.loads(pickle.dumps(library))
     assert [peer.name for peer in again.peers(installed)] == [peer.name for peer in faults.values()]

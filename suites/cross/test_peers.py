@@ -17,6 +17,7 @@ from tritmark.harness.machine import gpu
 from tritmark.harness.record import PeerComparison, Status
 from tritmark.harness.spec import Axes, Peer, Variant
 from tritmark.kernels import OPS, PROVIDER
+from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.peers import PEERS, libggml, onnx
 
 BY_NAME = {op.name: op for op in OPS}
@@ -25,7 +26,7 @@ QUANTIZERS = [peer for peer in PEERS if peer.op == "ternary_quantize"]
 
 
 def label(peer: Peer) -> str:
-    return f"{peer.name}-{peer.op}-{'-'.join(sorted(peer.dtypes))}"
+    return f"{peer.name}-{peer.op}-{min(peer.formats)}-{'-'.join(sorted(peer.dtypes))}"
 
 
 each_product = pytest.mark.parametrize("peer", PRODUCTS, ids=label)
@@ -59,13 +60,13 @@ def ran(peer: Peer, axes: Axes, inputs: Mapping[str, Any], threads: int = 1) -> 
     return out
 
 
-def test_importing_the_peers_loads_none_of_them():
+def test_importing_the_peers_loads_none_of_them() -> None:
     code = "import sys, json, tritmark.kernels.peers; print(json.dumps(list(sys.modules)))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     assert not {"onnxruntime", "onnx", "gguf", "pywhispercpp", "llama_cpp"} & set(loaded)
 
 
-def test_each_peer_is_described_once():
+def test_each_peer_is_described_once() -> None:
     taken = [(peer.name, peer.op, format, dtype) for peer in PEERS for format in peer.formats for dtype in peer.dtypes]
     assert len(set(taken)) == len(taken)
     keys = {(variant.key.op, variant.key.format, variant.key.dtype) for variant in PROVIDER.variants}
@@ -73,7 +74,7 @@ def test_each_peer_is_described_once():
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=label)
-def test_versions_name_the_package(peer: Peer, there: Callable[[Peer], None]):
+def test_versions_name_the_package(peer: Peer, there: Callable[[Peer], None]) -> None:
     there(peer)
     assert any(part.isdigit() for part in peer.version().replace(".", " ").split())
 
@@ -83,19 +84,22 @@ SHAPES = ({"M": 1, "N": 1, "K": 1}, {"M": 3, "N": 67, "K": 133}, {"M": 2, "N": 1
 
 @each_product
 @pytest.mark.parametrize("axes", SHAPES, ids=str)
-def test_products_agree(peer: Peer, axes: Axes, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]):
+def test_products_agree(peer: Peer, axes: Axes, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]) -> None:
     there(peer)
+    # Rows of tq2_0 are whole blocks.
+    block = max(FORMATS[name].column_multiple for name in peer.formats)
+    axes = {**axes, "K": -(-axes["K"] // block) * block}
     for family in BY_NAME[peer.op].families:
         found = compare(kernel(peer, "cpu", "scalar"), peer, axes, family, seed=3)
         if family == "scales" and found.status is Status.NOT_RUN:
-            assert "stand for numbers of float32" in found.reason
+            assert "numbers of float32" in found.reason
             continue
         assert (found.status, found.match, found.peer_wrong) == (Status.PASS, True, False), (family, found)
         assert found.elements == axes["M"] * axes["N"]
 
 
 @each_product
-def test_a_wrong_weight_shows(peer: Peer, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]):
+def test_a_wrong_weight_shows(peer: Peer, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]) -> None:
     """The bounds are narrow enough to see one wrong code among thousands, where activations are all of one size."""
     there(peer)
     axes = {"M": 2, "N": 16, "K": 2560}
@@ -118,7 +122,9 @@ def test_a_wrong_weight_shows(peer: Peer, there: Callable[[Peer], None], compare
 
 
 @each_product
-def test_both_ends_of_int8_and_the_longest_exact_sum(peer: Peer, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]):
+def test_both_ends_of_int8_and_the_longest_exact_sum(
+    peer: Peer, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]
+) -> None:
     there(peer)
     for value in (-128, 127):
         axes = {"M": 1, "N": 4, "K": 16128}
@@ -128,14 +134,14 @@ def test_both_ends_of_int8_and_the_longest_exact_sum(peer: Peer, there: Callable
         assert (found.status, found.match) == (Status.PASS, True), found
 
 
-def test_ggml_refuses_sums_that_need_not_be_exact():
+def test_ggml_refuses_sums_that_need_not_be_exact() -> None:
     peer = next(peer for peer in PRODUCTS if peer.dtypes == {"int32"})
     assert peer.refusal({"M": 1, "N": 1, "K": 43690}) is None
     assert "over 43690" in str(peer.refusal({"M": 1, "N": 1, "K": 43691}))
 
 
 @each_product
-def test_two_threads_give_the_same_bits(peer: Peer, there: Callable[[Peer], None]):
+def test_two_threads_give_the_same_bits(peer: Peer, there: Callable[[Peer], None]) -> None:
     there(peer)
     axes = {"M": 4, "N": 96, "K": 1024}
     inputs = BY_NAME[peer.op].generate(axes, "uniform", np.random.default_rng(2))
@@ -144,7 +150,7 @@ def test_two_threads_give_the_same_bits(peer: Peer, there: Callable[[Peer], None
 
 
 @each_product
-def test_a_run_reads_the_activations_that_are_there_then(peer: Peer, there: Callable[[Peer], None]):
+def test_a_run_reads_the_activations_that_are_there_then(peer: Peer, there: Callable[[Peer], None]) -> None:
     there(peer)
     axes = {"M": 2, "N": 5, "K": 256}
     first, second = (BY_NAME[peer.op].generate(axes, "uniform", np.random.default_rng(seed)) for seed in (0, 1))
@@ -162,14 +168,14 @@ def test_a_run_reads_the_activations_that_are_there_then(peer: Peer, there: Call
 
 @each_quantizer
 @pytest.mark.parametrize("n", [1, 256, 1537, 20000])
-def test_quantizers_give_the_ops_bytes_but_where_the_rules_part(peer: Peer, n: int, there: Callable[[Peer], None]):
+def test_quantizers_give_the_ops_bytes_but_where_the_rules_part(peer: Peer, n: int, there: Callable[[Peer], None]) -> None:
     there(peer)
     axes = {"n": n, "block": 256}
     op, key = BY_NAME[peer.op], kernel(peer, "cuda", _QUANTIZER).key
     for family in op.families:
         inputs = op.generate(axes, family, np.random.default_rng(n))
         off = np.abs(ran(peer, axes, inputs).astype(int) - op.reference(inputs, axes, key)["codes"])
-        admitted = peer.bound(inputs, axes)["codes"]
+        admitted = peer.bound(inputs, axes)["codes"]  # type: ignore[misc]
         assert (off <= admitted).all(), family
         if family not in ("ties", "denormals", "extremes"):
             assert not admitted.any(), f"the bound of {family} excuses {np.count_nonzero(admitted)} bytes"
@@ -184,7 +190,7 @@ _QUANTIZER = next(variant.name for variant in PROVIDER.variants if variant.key.o
 @each_quantizer
 def test_quantizers_agree_with_a_kernel(
     peer: Peer, there: Callable[[Peer], None], compare: Callable[..., PeerComparison], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     there(peer)
     if gpu.why_not() is not None:
         monkeypatch.setenv("TRITMARK_CUDA", "simulator")
@@ -194,12 +200,12 @@ def test_quantizers_agree_with_a_kernel(
 
 
 @each_quantizer
-def test_quantizers_refuse_other_blocks(peer: Peer):
+def test_quantizers_refuse_other_blocks(peer: Peer) -> None:
     assert peer.refusal({"n": 1000, "block": 256}) is None
     assert "block = 128" in str(peer.refusal({"n": 1000, "block": 128}))
 
 
-def test_a_folder_without_ggml_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_without_ggml_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(libggml.FOLDER, str(tmp_path))
     for peer in PEERS:
         if peer.name == "ggml":
@@ -211,7 +217,7 @@ def test_a_folder_without_ggml_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     assert "cannot be used" in str(libggml.missing())
 
 
-def test_a_folder_with_ggml_is_taken(tmp_path: Path, ggml: None, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_with_ggml_is_taken(tmp_path: Path, ggml: None, monkeypatch: pytest.MonkeyPatch) -> None:
     found = libggml.find()
     assert isinstance(found, libggml.Found)
     monkeypatch.setenv(libggml.FOLDER, str(found.paths[0].parent))
@@ -219,7 +225,7 @@ def test_a_folder_with_ggml_is_taken(tmp_path: Path, ggml: None, monkeypatch: py
     assert "SHA-256" in libggml.version()
 
 
-def test_a_library_for_another_processor_is_not_called(ggml: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_library_for_another_processor_is_not_called(ggml: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = libggml.find()
     assert isinstance(found, libggml.Found)
     for path in found.paths:
@@ -230,7 +236,7 @@ def test_a_library_for_another_processor_is_not_called(ggml: None, tmp_path: Pat
     assert "compiled for avx2, which this CPU lacks" in str(libggml.missing())
 
 
-def test_ggml_of_another_package_is_found(ggml: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_ggml_of_another_package_is_found(ggml: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """llama-cpp-python has the libraries in llama_cpp/lib, under their plain names."""
     found = libggml.find()
     assert isinstance(found, libggml.Found)
@@ -249,7 +255,7 @@ def test_ggml_of_another_package_is_found(ggml: None, tmp_path: Path, monkeypatc
     assert libggml.version().endswith("of llama-cpp-python 0.3.99")
 
 
-def test_where_nothing_is_installed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_where_nothing_is_installed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(libggml.FOLDER, raising=False)
     monkeypatch.setattr(libggml, "_PACKAGES", ())
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -271,6 +277,6 @@ def test_where_nothing_is_installed_the_extra_is_named(monkeypatch: pytest.Monke
         lambda: libggml.GgmlProduct("tq2_0", np.zeros((1, 54), np.uint8), 1, 256, 1, 1),
     ],
 )
-def test_what_c_would_read_past_is_refused(ggml: None, call: Callable[[], object]):
+def test_what_c_would_read_past_is_refused(ggml: None, call: Callable[[], object]) -> None:
     with pytest.raises(InvalidArgumentError):
         call()

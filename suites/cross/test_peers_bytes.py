@@ -45,7 +45,7 @@ def thirds(shape: tuple[int, int], rng: np.random.Generator) -> Floats:
     steps = rng.integers(-4, 5, (len(largest), 256)).astype(np.int32)
     blocks = (np.broadcast_to(largest * np.float32(0.5), steps.shape).copy().view(np.int32) + steps).view(np.float32)
     blocks[:, :1] = largest
-    return (blocks * rng.choice(np.array([-1, 1], np.float32), blocks.shape)).reshape(shape)
+    return (blocks * rng.choice(np.array([-1, 1], np.float32), blocks.shape)).reshape(shape)  # type: ignore[no-any-return]
 
 
 def single(shape: tuple[int, int], rng: np.random.Generator) -> Floats:
@@ -89,7 +89,7 @@ FAMILIES: dict[str, Callable[[tuple[int, int], np.random.Generator], Floats]] = 
 
 @each_format
 @pytest.mark.parametrize("family", FAMILIES)
-def test_bytes_are_those_of_libggml_and_gguf(name: str, family: str, ggml: None):
+def test_bytes_are_those_of_libggml_and_gguf(name: str, family: str, ggml: None) -> None:
     """10^7 weights of all families together, for each format."""
     rows = -(-WEIGHTS // len(FAMILIES) // K)
     x = FAMILIES[family]((rows, K), np.random.default_rng([len(family), rows]))
@@ -104,7 +104,7 @@ def test_bytes_are_those_of_libggml_and_gguf(name: str, family: str, ggml: None)
 
 
 @each_format
-def test_nan_and_infinity_give_libggmls_bytes(name: str, ggml: None):
+def test_nan_and_infinity_give_libggmls_bytes(name: str, ggml: None) -> None:
     """A NaN makes libggml forget the magnitudes before it; gguf gives the scale NaN, as libggml does only for a NaN at the end."""
     rng = np.random.default_rng(0)
     x = scaled(rng.standard_normal((400, K), np.float32), rng, -20, 20)
@@ -121,7 +121,7 @@ def test_nan_and_infinity_give_libggmls_bytes(name: str, ggml: None):
 
 
 @each_format
-def test_dot_products_are_within_float32_summation(name: str, ggml: None):
+def test_dot_products_are_within_float32_summation(name: str, ggml: None) -> None:
     """Of what the unpacked blocks stand for: in each block integers, exactly; then one product and one addition a block and lane."""
     rng = np.random.default_rng(1)
     weights = FORMATS[name].quantize(rng.standard_normal((24, K), np.float32))
@@ -144,7 +144,7 @@ def test_dot_products_are_within_float32_summation(name: str, ggml: None):
 
 
 @each_format
-def test_dot_products_of_integers_are_exact(name: str, ggml: None):
+def test_dot_products_of_integers_are_exact(name: str, ggml: None) -> None:
     rng = np.random.default_rng(2)
     codes, activations = rng.integers(-1, 2, (16, K), np.int8), rng.integers(-128, 128, (5, K), np.int8)
     packed = libggml.pack_q8_K(activations, np.ones(5, np.float32))
@@ -155,7 +155,7 @@ def test_dot_products_of_integers_are_exact(name: str, ggml: None):
     np.testing.assert_array_equal(DOTS[name](FORMATS[name].pack(codes, 1.0), packed), exact.astype(np.float32), strict=True)
 
 
-def test_graphs_and_dot_products_are_the_same(ggml: None):
+def test_graphs_and_dot_products_are_the_same(ggml: None) -> None:
     rng = np.random.default_rng(3)
     weights = FORMATS["tq2_0"].quantize(rng.standard_normal((33, K), np.float32))
     activations = libggml.quantize_row_q8_K(rng.standard_normal((5, K), np.float32))
@@ -164,7 +164,7 @@ def test_graphs_and_dot_products_are_the_same(ggml: None):
     np.testing.assert_array_equal(out, libggml.ggml_vec_dot_tq2_0_q8_K(weights, activations), strict=True)
 
 
-def test_q8_k_keeps_codes_that_are_exact(ggml: None):
+def test_q8_k_keeps_codes_that_are_exact(ggml: None) -> None:
     """Where -127 is in each block its scale is 1, and the codes are the values."""
     codes = np.random.default_rng(4).integers(-127, 128, (6, K), np.int8)
     codes[:, ::256] = -127
@@ -176,7 +176,7 @@ SHAPES = [(1, 1, 128), (1, 16, 300), (3, 67, 2600), (8, 130, 2560), (2, 5, 7)]
 
 @pytest.mark.parametrize("accuracy", [0, onnx.INT8])
 @pytest.mark.parametrize(("M", "N", "columns"), SHAPES)
-def test_ort_is_exact_where_activations_quantize_exactly(M: int, N: int, columns: int, accuracy: int, ort: None):
+def test_ort_is_exact_where_activations_quantize_exactly(M: int, N: int, columns: int, accuracy: int, ort: None) -> None:
     """Integers times a power of two, 127 or -127 of them in each block of 128: the scale is that power, and nothing is lost."""
     rng = np.random.default_rng([M, N, columns])
     codes = rng.integers(-1, 2, (N, columns), np.int8)
@@ -189,7 +189,7 @@ def test_ort_is_exact_where_activations_quantize_exactly(M: int, N: int, columns
     np.testing.assert_array_equal(found, exact.astype(np.float32), strict=True)
 
 
-def test_ort_codes_are_those_of_the_layout(ort: None):
+def test_ort_codes_are_those_of_the_layout(ort: None) -> None:
     """One activation at a time tells each weight."""
     codes = np.random.default_rng(5).integers(-1, 2, (9, 256), np.int8)
     product = onnx.OnnxProduct(onnx.pack(codes), 1.0, 256, accuracy=0)
@@ -198,7 +198,7 @@ def test_ort_codes_are_those_of_the_layout(ort: None):
     np.testing.assert_array_equal(fields.reshape(9, 256), codes + 1)
 
 
-def test_ort_with_a_wrong_code_is_not_exact(ort: None):
+def test_ort_with_a_wrong_code_is_not_exact(ort: None) -> None:
     """The test above can fail."""
     codes = np.zeros((3, 256), np.int8)
     packed = onnx.pack(codes)

@@ -38,7 +38,7 @@ HERE = [key for key in KEYS if key.device == "cpu"]
 THERE = [key for key in KEYS if key.device != "cpu"]
 
 
-def test_every_op_has_a_reference(reference_for: Callable[[KernelKey], Peer]):
+def test_every_op_has_a_reference(reference_for: Callable[[KernelKey], Peer]) -> None:
     assert {key.op for key in KEYS} == {op.name for op in OPS}
     assert all(reference_for(key).missing() is None for key in KEYS)
 
@@ -64,7 +64,9 @@ def _agree(installed: Installed, key: KernelKey, peer: Peer, compare: Callable[.
 
 
 @pytest.mark.parametrize("key", HERE, ids=str)
-def test_agrees(key: KernelKey, installed: Installed, reference_for: Callable[[KernelKey], Peer], compare: Callable[..., PeerComparison]):
+def test_agrees(
+    key: KernelKey, installed: Installed, reference_for: Callable[[KernelKey], Peer], compare: Callable[..., PeerComparison]
+) -> None:
     assert _agree(installed, key, reference_for(key), compare)
 
 
@@ -76,7 +78,7 @@ def test_agrees_on_the_device(
     reference_for: Callable[[KernelKey], Peer],
     compare: Callable[..., PeerComparison],
     monkeypatch: pytest.MonkeyPatch,
-):
+) -> None:
     if gpu.why_not() is not None:
         monkeypatch.setenv("TRITMARK_CUDA", "simulator")
     assert _agree(installed, key, reference_for(key), compare)

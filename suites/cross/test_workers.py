@@ -33,7 +33,7 @@ arguments = ["const int8_t *q", "float scale", "float *x", "int64_t n"]
 """
 
 
-def test_a_crash_of_a_peer_is_its_own(installed: Installed, compiled: Path, tmp_path: Path):
+def test_a_crash_of_a_peer_is_its_own(installed: Installed, compiled: Path, tmp_path: Path) -> None:
     described = tmp_path / "crash.toml"
     described.write_text(DESCRIPTION)
     libraries = (CppLibrary(str(compiled), str(described)),)

@@ -17,7 +17,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import corpus
 import numpy as np
@@ -28,7 +28,7 @@ from tritmark import workloads
 from tritmark.harness import suite, verify
 from tritmark.harness.errors import InvalidArgumentError, RecordError, TritmarkError, UsageError
 from tritmark.harness.providers import Installed, load
-from tritmark.harness.record import Record, Status, sealed
+from tritmark.harness.record import Record, Status, with_digest
 from tritmark.harness.spec import Op, Workload
 from tritmark.harness.store import read
 from tritmark.harness.validate.accuracy import judge
@@ -102,7 +102,7 @@ def _record_bytes(data: bytes) -> None:
     path = _file("record.json", data)
     try:
         record = read(path)
-        assert Record.model_validate_json(sealed(record)).model_copy(update={"digest": ""}) == record.model_copy(update={"digest": ""})
+        assert Record.model_validate_json(with_digest(record)).model_copy(update={"digest": ""}) == record.model_copy(update={"digest": ""})
     except RecordError as error:
         _told(error)
     try:
@@ -112,7 +112,7 @@ def _record_bytes(data: bytes) -> None:
 
 
 def _record_fields(data: bytes) -> None:
-    document = edited(json.loads(sealed(_record())), Numbers(data))
+    document = edited(json.loads(with_digest(_record())), Numbers(data))
     if isinstance(document, dict):
         document.pop("digest", None)
         document["digest"] = f"sha256:{ZEROS}"
@@ -208,7 +208,7 @@ def _quantizes(format: Format, shape: tuple[int, int], numbers: Numbers) -> None
     with np.errstate(over="ignore"):
         x = numbers.patched(rng.standard_normal(shape, np.float32) * np.float32(10.0 ** (numbers.below(80) - 40)))
     finite = bool(np.isfinite(x).all())
-    refuse = "error" if numbers.below(2) else "keep"
+    refuse: Literal["error", "keep"] = "error" if numbers.below(2) else "keep"
     try:
         packed = format.quantize(x, nonfinite=refuse)
     except InvalidArgumentError:
@@ -254,7 +254,7 @@ def targets(glob: str = "*") -> list[Target]:
     """Those whose names match."""
     found = [Target(f"weights{suffix}", partial(_weight_seeds, suffix), partial(_weights, suffix)) for suffix in (".safetensors", ".gguf")]
     found += [
-        Target("record.bytes", lambda: [sealed(_record()).encode()], _record_bytes),
+        Target("record.bytes", lambda: [with_digest(_record()).encode()], _record_bytes),
         Target("record.fields", _programs, _record_fields),
         Target("suite.bytes", lambda: [_smoke().encode()], _suite_bytes),
         Target("suite.fields", _programs, _suite_fields),

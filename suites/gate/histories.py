@@ -66,7 +66,7 @@ def launches(noise: dict[str, dict[str, list[list[float]]]], count: int, rng: np
 
 def drawn(times: Sequence[float], count: int, rng: np.random.Generator) -> list[float]:
     """Logarithms of `count` times."""
-    return np.log(rng.choice(times, count)).tolist()
+    return np.log(rng.choice(times, count)).tolist()  # type: ignore[no-any-return]
 
 
 def stepped(logs: Sequence[float], at: int) -> list[float]:

@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 
 from tritmark.harness.measure.alternate import Timed, calibrate
-from tritmark.harness.measure.clocks import PythonClock
+from tritmark.harness.measure.clocks import clock_for
 from tritmark.harness.spec import Launch
 from tritmark.kernels import cpu
 
@@ -37,8 +37,7 @@ class Pair:
     """Two bindings that are timed by turns: what the gate asks for pairs, and what other tools are shown as functions."""
 
     def __init__(self, base: Launch, head: Launch, rng: np.random.Generator) -> None:
-        native = base.pointer is not None and head.pointer is not None
-        clock = cpu.DEVICE.clock() if native else PythonClock()
+        clock = clock_for(cpu.DEVICE, (base, head))
         self.base, self.head = Timed((base,), clock), Timed((head,), clock)
         self.call_ns = calibrate(self.base)
         self.head.calls = self.base.calls
@@ -59,7 +58,7 @@ class Pair:
 
     def logs(self) -> list[float]:
         """log(head/base) of every pair so far."""
-        return np.log(np.asarray(self.head_ns) / np.asarray(self.base_ns)).tolist()
+        return np.log(np.asarray(self.head_ns) / np.asarray(self.base_ns)).tolist()  # type: ignore[no-any-return]
 
     def take_for(self, seconds: float) -> None:
         """Take pairs until `seconds` have gone by."""
@@ -130,7 +129,7 @@ def _numpy(call: np.ufunc) -> Make:
         """`sizes` counts elements."""
         x = rng.standard_normal(max(sizes), np.float32)
         out = np.empty_like(x)
-        return [_NumPy(call, x[:n], out[:n]) for n in sizes]  # type: ignore[list-item]
+        return [_NumPy(call, x[:n], out[:n]) for n in sizes]  # type: ignore[misc]
 
     return make
 

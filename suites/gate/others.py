@@ -33,7 +33,7 @@ def blocks(pair: Pair, seconds: float) -> dict[str, bool]:
     said = _pytest_benchmark(_rounds(base, seconds), _rounds(head, seconds))
     sides = [[_asv_run(side) for _ in range(_ROUNDS)] for side in (base, head)]
     numbers = [runs[0]["number"] for runs in sides]
-    asv = _asv(*([sample for run in runs for sample in run["samples"]] for runs in sides), *numbers)
+    asv = _asv(*([sample for run in runs for sample in run["samples"]] for runs in sides), *numbers)  # type: ignore[arg-type]
     return {f"{tool}, two blocks": alarm for tool, alarm in (said | asv).items()}
 
 
@@ -65,17 +65,17 @@ def _rounds(function: Function, seconds: float) -> list[float]:
 def _pytest_benchmark(base: Sequence[float], head: Sequence[float]) -> dict[str, bool]:
     found = []
     for side in (base, head):
-        stats = Stats()
+        stats = Stats()  # type: ignore[no-untyped-call]
         stats.data.extend(side)
         found.append({"mean": stats.mean})
-    return {"pytest-benchmark mean:5%": parse_compare_fail("mean:5%").fails(found[1], found[0]) is not None}
+    return {"pytest-benchmark mean:5%": parse_compare_fail("mean:5%").fails(found[1], found[0]) is not None}  # type: ignore[no-untyped-call]
 
 
 def _asv_run(function: Function) -> dict[str, Any]:
-    benchmark = TimeBenchmark("time", function, [])
+    benchmark: Any = TimeBenchmark("time", function, [])
     benchmark.warmup_time = _WARM_S
     benchmark.redo_setup = lambda: None
-    return benchmark.run()
+    return benchmark.run()  # type: ignore[no-any-return]
 
 
 def _asv(base: Sequence[float], head: Sequence[float], base_number: int, head_number: int) -> dict[str, bool]:

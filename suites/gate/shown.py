@@ -123,7 +123,7 @@ class Stored:
 
     def take(self, pairs: int) -> list[float]:
         self._given += pairs
-        return self._logs[self._given - pairs : self._given].tolist()
+        return self._logs[self._given - pairs : self._given].tolist()  # type: ignore[no-any-return]
 
     def now(self) -> int:
         return ceil(self._given / len(self._logs) * self._seconds * 1e9)

@@ -58,7 +58,7 @@ def _tied(by: float) -> Noise:
 
 
 def _waves(rng: np.random.Generator) -> Logs:
-    return 0.01 * np.sin(np.arange(PAIRS) * 2 * pi / rng.uniform(100, 1000) + rng.uniform(0, 2 * pi)) + rng.normal(0, 0.02, PAIRS)
+    return 0.01 * np.sin(np.arange(PAIRS) * 2 * pi / rng.uniform(100, 1000) + rng.uniform(0, 2 * pi)) + rng.normal(0, 0.02, PAIRS)  # type: ignore[no-any-return]
 
 
 NOISES: Mapping[str, Noise] = {

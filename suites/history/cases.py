@@ -25,7 +25,7 @@ refuse_another()
 # Threads that stay on their cores; read when a child loads OpenMP.
 os.environ.setdefault("OMP_PROC_BIND", "true")
 
-_LINE = re.compile(r"^#define TM_ISA_(\w+) (\d+),", re.MULTILINE)
+_LINE = re.compile(r"^#define TM_ISA_(\w+)[\s\\]+(\d+),", re.M)
 _LIST = (Path(__file__).parents[2] / "cython_ext" / "src" / "isas.h").read_text(encoding="utf-8")
 ISAS = tuple(sorted(ranks := {name: int(rank) for name, rank in _LINE.findall(_LIST)}, key=ranks.__getitem__))
 """Instruction sets of this checkout, in rising order. Compiled into a commit is that commit's list, and parameters are the same in all."""
@@ -147,7 +147,7 @@ def packed_bits(kernel: str, variant: str, shape: str) -> float:
 
 def _nbytes(array: Any) -> int:
     held = getattr(array, "data", None)
-    if hasattr(held, "nbytes") and not isinstance(array, np.ndarray):
+    if held is not None and hasattr(held, "nbytes") and not isinstance(array, np.ndarray):
         return int(held.nbytes)
     return int(prod(array.shape) * np.dtype(array.dtype).itemsize)
 

@@ -28,7 +28,7 @@ class _Side:
     def sample(self) -> float:
         """Nanoseconds for a call; the first of each sample is not timed."""
         self._clock.sample([self._launch], 0, 1)
-        return max(self._clock.sample([self._launch], 0, self._calls), 1) / self._calls
+        return max(self._clock.sample([self._launch], 0, self._calls), 1) / self._calls  # type: ignore[no-any-return]
 
 
 def percent_of_ceiling(bound: Bound) -> float:
@@ -42,6 +42,7 @@ def percent_of_ceiling(bound: Bound) -> float:
     traffic = bound.op.traffic(bound.axes, bound.variant.key)
     needs = {"read": traffic.read, "write": traffic.written, "compute": traffic.operations}
     footprint = max(1 << 12, traffic.read + traffic.written)
+    assert bound.device.clock is not None
     clock = bound.device.clock()
     sides = [_Side(bound.launch, clock)]
     least: list[tuple[str, float]] = []

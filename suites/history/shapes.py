@@ -64,8 +64,10 @@ CUDA_PRODUCT = tuple(f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "
 PARAMETERS = ("op", "variant", "shape")
 
 SMALL_VECTOR = 100_003
-_SMALL_PRODUCT, _SMALL_BLOCKS = "M=3 N=130 K=257", "M=3 N=130 K=384"
-"""Multiples of nothing: where kernels go wrong first, and where the reference is quick. Rows of i2_s_x86 begin at blocks of 128."""
+_SMALL_PRODUCT = "M=3 N=130 K=257"
+"""Multiples of nothing: where kernels go wrong first, and where the reference is quick."""
+_SMALL_BLOCKS = {"i2_s_x86": "M=3 N=130 K=384"}
+"""Rows of these begin at blocks of 128."""
 
 
 def vector_shape(op: str, n: int) -> str:
@@ -80,4 +82,4 @@ def vector_shape(op: str, n: int) -> str:
 
 def small_product(op: str) -> str:
     """The axes of a small product."""
-    return _SMALL_BLOCKS if "/i2_s_x86/" in op else _SMALL_PRODUCT
+    return _SMALL_BLOCKS.get(op.split("/")[1], _SMALL_PRODUCT)

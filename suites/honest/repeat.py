@@ -3,7 +3,7 @@ innocent. Each run draws its own seed. Every other one has busy processes beside
 
     python suites/honest/repeat.py --runs 100 --out results/runs/honest.json
 
-A quiet run takes under a minute on two cores, a busy one two to four. What was done is kept in --out after each run, and --resume goes on.
+A quiet run takes about a minute on two cores, a busy one about two. What was done is kept in --out after each run, and --resume goes on.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from tritmark.kernels import (
     ternary_quantize,
 )
 
+pytestmark = pytest.mark.timing
+
 X = np.random.default_rng(0).standard_normal(1 << 20, dtype=np.float32)
 
 

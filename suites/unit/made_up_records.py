@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from math import exp
+from typing import Any
 
 import numpy as np
 
@@ -268,7 +269,7 @@ def with_faults(runs: list[Run]) -> list[Run]:
         guards=("poison", "zones", "inputs"),
         first=Divergence(output="q", index=(639, 2559), expected="-1", found="1"),
     )
-    places = {
+    places: dict[int, dict[str, Any]] = {
         7: {"accuracy": wrong},
         40: {
             "accuracy": Accuracy(

@@ -288,5 +288,8 @@ template <class T, class Sum> __device__ void product(const T *a, const T *b, co
 }
 extern "C" __global__ void sim_wmma_half(const half *a, const half *b, const float *c, float *d) { product(a, b, c, d); }
 extern "C" __global__ void sim_wmma_half_sum(const half *a, const half *b, const half *c, half *d) { product(a, b, c, d); }
-extern "C" __global__ void sim_wmma_bfloat16(const __nv_bfloat16 *a, const __nv_bfloat16 *b, const float *c, float *d) { product(a, b, c, d); }
+extern "C" __global__ void sim_wmma_bfloat16(const __nv_bfloat16 *a, const __nv_bfloat16 *b, const float *c, float *d)
+{
+    product(a, b, c, d);
+}
 extern "C" __global__ void sim_wmma_int8(const signed char *a, const signed char *b, const int *c, int *d) { product(a, b, c, d); }

@@ -56,7 +56,7 @@ class SimulatedClock:
     def sample(self, launches: Sequence[Any], first: int, calls: int) -> int:
         for call in range(calls):
             launches[(first + call) % len(launches)].run()
-        return round(sum(launches[(first + call) % len(launches)].cost for call in range(calls)))
+        return round(sum(launches[(first + call) % len(launches)].cost for call in range(calls)))  # type: ignore[no-any-return]
 
 
 def probe(buffer: Any, threads: int) -> Launch:

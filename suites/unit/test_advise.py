@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tritmark.harness.advise.advise import advise, forbidden, of_run
-from tritmark.harness.advise.command import advise as command
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.missing import unadvised
 from tritmark.harness.advise.rule import Rule
 from tritmark.harness.advise.rules import RULES
+from tritmark.harness.cli.advise import advise as command
 from tritmark.harness.errors import UsageError
-from tritmark.harness.record import Code, Function, Gain, MemoryUse, Ratio, Record, Run, Scaled, Status, Transfer, sealed
+from tritmark.harness.record import Code, Function, Gain, MemoryUse, Ratio, Record, Run, Scaled, Status, Transfer, with_digest
 
 RULE = {rule.name: rule for rule in RULES}
 
@@ -188,7 +188,7 @@ def test_shape_cliff(gpu_record: Record, on_gpu: Run) -> None:
 
 
 def test_transfer(gpu_record: Record, on_gpu: Run) -> None:
-    copies = {"upload": Transfer(nbytes=1000, ns=6000.0), "download": Transfer(nbytes=1000, ns=5000.0)}
+    copies: dict[str, Any] = {"upload": Transfer(nbytes=1000, ns=6000.0), "download": Transfer(nbytes=1000, ns=5000.0)}
     assert judged("transfer", gpu_record, shaped(on_gpu, t=10_000.0, **copies)) == Gain(low=1, high=2.1)
     assert judged("transfer", gpu_record, shaped(on_gpu, t=12_000.0, **copies)) is None
 
@@ -383,7 +383,7 @@ def told(tmp_path: Path, gpu_record: Record) -> Callable[..., str]:
     app = typer.Typer()
     app.command()(command)
     path = tmp_path / "record.json"
-    path.write_text(sealed(gpu_record), encoding="utf-8")
+    path.write_text(with_digest(gpu_record), encoding="utf-8")
 
     def run(*words: str) -> str:
         done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)], catch_exceptions=False)
@@ -401,7 +401,7 @@ def test_the_command_lists_explains_and_advises(told: Callable[..., str], gpu_re
     for rule in RULES:
         assert rule.explanation in told("--explain", rule.name)
     assert told("--explain", "4") == told("--explain", "latency-bound")
-    with pytest.raises(UsageError, match="nearest: latency-bound"):
+    with pytest.raises(UsageError, match=r"'latency-bund' \(did you mean 'latency-bound'\?\): no such rule"):
         told("--explain", "latency-bund")
     found = json.loads(told("RECORD", "--json"))
     assert len(found["proposals"]) == len(advise(gpu_record))

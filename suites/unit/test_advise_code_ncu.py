@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tritmark.harness.advise.advise import of_run
-from tritmark.harness.advise.code import ncu
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rules import RULES
+from tritmark.harness.disassembly import ncu
 from tritmark.harness.errors import UsageError
 from tritmark.harness.record import Code, Function, Ratio, Record, Run
 from tritmark.harness.spec import Launched, Receipt

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tritmark.harness.advise.code import tools
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rule import Finding
 from tritmark.harness.advise.rules import RULES
+from tritmark.harness.disassembly import tools
 from tritmark.harness.errors import DeviceUnavailableError
 from tritmark.harness.record import CeilingFacts, Code, Function, Ratio, Record, Run
 from tritmark.harness.spec import Launched, Receipt
@@ -44,7 +44,7 @@ def planted() -> dict[str, Function]:
         if os.environ.get(REQUIRE):
             pytest.fail(f"{REQUIRE} is set: {why}")
         pytest.skip(str(why))
-    from tritmark.harness.advise.code import cubin
+    from tritmark.harness.disassembly import cubin
 
     names = dict.fromkeys(name for _, *both in PLANTED for name in both)
     kernels = tuple(Kernel(file=str(SOURCE), name=name, threads=256, registers=255) for name in names)
@@ -104,7 +104,7 @@ def test_near_the_ceiling_and_without_code_they_are_silent(gpu_record: Record, p
 
 def test_the_template_of_a_product_is_told_to_use_dot_products(gpu_record: Record, planted: dict[str, Function]) -> None:
     """What `tritmark new` writes is right and slow."""
-    from tritmark.harness.advise.code import cubin
+    from tritmark.harness.disassembly import cubin
 
     (file,) = code_files((Kernel(file="templates/ternary_matmul.cu", name="gemm_simple", threads=256, registers=255),), "sm_90")
     (function,) = cubin.functions(file.data, file.entries, file.target, file.spilled)

@@ -18,7 +18,7 @@ from tritmark.harness.advise.ledger import GOAL, Ledger, LedgerEntry, MeasuredGa
 from tritmark.harness.advise.outcome import follow_up, inside, ledger_of, settle
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.measure.scaling import counts, plain, scaled
-from tritmark.harness.record import Gain, Record, sealed
+from tritmark.harness.record import Gain, Record, with_digest
 from tritmark.harness.spec import Launch
 from tritmark.harness.store import Store
 
@@ -117,7 +117,7 @@ def test_a_later_record_that_addresses_a_rule_settles_its_promises(tmp_path: Pat
     promised = [each for each in advise(gpu_record) if each.rule == "latency-bound"]
     later = faster(gpu_record, 2.0, "latency-bound")
     for record in (gpu_record, later):
-        store.path(record.id).write_text(sealed(record), encoding="utf-8")
+        store.path(record.id).write_text(with_digest(record), encoding="utf-8")
     found = settle(store, later)
     assert len(found) == len(promised) > 0
     assert [each.measured.median for each in found] == [pytest.approx(2.0)] * len(found)
@@ -194,7 +194,7 @@ class Told:
 
     def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
         self.asked.append(calls)
-        return round(calls * (launches[0].ns + self.extra))  # type: ignore[attr-defined]
+        return round(calls * (launches[0].ns + self.extra))  # type: ignore[attr-defined, no-any-return]
 
 
 @dataclass
@@ -216,7 +216,7 @@ def test_threads_are_tried_in_powers_of_two_at_the_cores_and_all() -> None:
 
 
 def test_scaling_is_the_time_on_one_thread_over_that_on_several() -> None:
-    found = scaled(lambda threads: Kernel(80_000 / threads**0.5), Machinery(), (4, 16), np.random.default_rng(0))  # type: ignore[arg-type]
+    found = scaled(lambda threads: Kernel(80_000 / threads**0.5), Machinery(), (4, 16), np.random.default_rng(0))  # type: ignore[arg-type, return-value]
     assert [each.threads for each in found] == [4, 16]
     assert [each.speedup.median for each in found] == [pytest.approx(2), pytest.approx(4)]
 

@@ -44,6 +44,8 @@ from tritmark.harness.validate.performance import Bench
 from tritmark.harness.validate.pieces import exchangeable
 from tritmark.harness.validate.sets import Sets
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.fixture(scope="module")
 def cases() -> Cases:
@@ -103,7 +105,7 @@ def test_an_honest_kernel_passes_every_audit(cases: Cases, seed: int, turn: Rota
     assert performance.status is Status.PASS, performance.reason
     assert {look.when.split(",")[0] for look in bench.audited} >= {"the first call", "a single call"}
     assert {look.case for look in bench.audited} == {0, 1}
-    looked_at = {look.when.split(",")[0] for look in (*bench.audited, *bench.parts)}
+    looked_at = {look.when.split(",")[0] for look in (*bench.audited, *bench.parts)}  # type: ignore[attr-defined]
     assert looked_at >= ({"cold"} if turn is TURN else {"hot"})
     assert faults_of(cases, bench) == []
     # What was seen before and is the same bits again is not kept.

@@ -14,17 +14,18 @@ import typer
 from typer.testing import CliRunner
 
 from tritmark.harness import providers
-from tritmark.harness.candidate.check import planned
-from tritmark.harness.candidate.command import check, new
 from tritmark.harness.candidate.new import KINDS, templates, write
 from tritmark.harness.candidate.opening import open_candidate
+from tritmark.harness.candidate.plan import planned
+from tritmark.harness.cli.check import check
+from tritmark.harness.cli.new import new
 from tritmark.harness.errors import TritmarkError, UsageError
 from tritmark.harness.providers import VARIANTS, load
 from tritmark.harness.record import Record, Status
 from tritmark.harness.spec import Variant
 from tritmark.harness.validate.drawn import judge_drawn
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")]
 
 INSTALLED = load()
 QUICK = INSTALLED.suite("quick")
@@ -106,7 +107,7 @@ def test_the_wrong_example_fails_and_is_told_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--op", "ternary_*"), "leave nothing of the file; there are: i2s_quantize on cpu"),
+        (("--op", "ternary_*"), "leave nothing of the file; legal: i2s_quantize on cpu"),
         (("--device", "cuda"), "leave nothing of the file"),
         (("--resume", "20200101T000000Z-00000000"), "20200101T000000Z-00000000"),
     ],
@@ -211,7 +212,7 @@ CLASHING = [INSTALLED.registry.variants[0]]
 
 
 def _points(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
-    real = providers.entry_points
+    real = providers.entry_points  # type: ignore[attr-defined]
     found = [EntryPoint(f"p{nth}", value, VARIANTS) for nth, value in enumerate(values)]
     monkeypatch.setattr(providers, "entry_points", lambda group: found if group == VARIANTS else real(group=group))
 
@@ -244,9 +245,9 @@ def test_variants_that_cannot_be_taken_are_told_and_the_rest_goes_on(monkeypatch
 
 
 def test_accuracy_alone_measures_nothing_and_needs_no_rival(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tritmark.harness import machine
+    from tritmark.harness.measure import ceilings
 
-    monkeypatch.setattr(machine, "measure_ceilings", lambda device: pytest.fail("ceilings were measured"))
+    monkeypatch.setattr(ceilings, "measure_ceilings", lambda device: pytest.fail("ceilings were measured"))
     suite = tmp_path / "measured.toml"
     suite.write_text(SUITE.replace('op = "i2s_q', 'measure = true\nop = "i2s_q'), encoding="utf-8")
     arguments = ["check", str(EXAMPLES / "quantize.c"), "--suite", str(suite), "--out", str(tmp_path / "results")]

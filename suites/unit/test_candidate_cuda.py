@@ -14,7 +14,7 @@ from tritmark.harness.spec import Variant, Workload
 from tritmark.harness.validate.accuracy import Judged, judge
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.families import KINDS
-from tritmark.kernels.cuda.room import Room
+from tritmark.kernels.cuda.context import CudaContext
 
 pytestmark = pytest.mark.cuda
 
@@ -39,7 +39,7 @@ def judged(found: Variant, n: int = 300) -> Judged:
     return judge(op, found, cases, {"n": n}, layout="unaligned", threads=1, seed=0, device=device)
 
 
-def test_a_kernel_is_launched_as_its_manifest_says(tmp_path: Path, simulator: Room) -> None:
+def test_a_kernel_is_launched_as_its_manifest_says(tmp_path: Path, simulator: CudaContext) -> None:
     found = variant(tmp_path)
     assert found.id == "cuda/i2s_quantize/none/int8/my.quantize_elements"
     result = judged(found)
@@ -51,7 +51,7 @@ def test_a_kernel_is_launched_as_its_manifest_says(tmp_path: Path, simulator: Ro
     assert len(result.receipt.code_hash) == 64
 
 
-def test_a_kernel_without_bad_leaves_that_to_the_harness(tmp_path: Path, simulator: Room) -> None:
+def test_a_kernel_without_bad_leaves_that_to_the_harness(tmp_path: Path, simulator: CudaContext) -> None:
     source = SOURCE.replace(", unsigned long long *bad", "").replace("atomicMin(bad, (unsigned long long)i);", ";")
     assert judged(variant(tmp_path, source, MANIFEST.replace(', "bad"', ""))).accuracy.status is Status.PASS
 
@@ -64,13 +64,13 @@ def test_a_kernel_without_bad_leaves_that_to_the_harness(tmp_path: Path, simulat
         ("block = 256", "block = 2048", "2048 threads a block"),
     ],
 )
-def test_a_wrong_launch_is_failed(tmp_path: Path, simulator: Room, old: str, new: str, told: str) -> None:
+def test_a_wrong_launch_is_failed(tmp_path: Path, simulator: CudaContext, old: str, new: str, told: str) -> None:
     result = judged(variant(tmp_path, manifest=MANIFEST.replace(old, new)))
     assert result.accuracy.status in (Status.FAIL, Status.ERROR)
     assert told in result.accuracy.reason
 
 
-def test_a_write_outside_is_attributed(tmp_path: Path, simulator: Room) -> None:
+def test_a_write_outside_is_attributed(tmp_path: Path, simulator: CudaContext) -> None:
     result = judged(variant(tmp_path, SOURCE.replace("i >= n", "i > n")))
     assert result.accuracy.status in (Status.FAIL, Status.ERROR)
 
@@ -84,12 +84,12 @@ def test_a_write_outside_is_attributed(tmp_path: Path, simulator: Room) -> None:
         (SOURCE, MANIFEST + 'capability = "8.7"', "my.toml:7:1: unknown compute capability 8.7; did you mean"),
     ],
 )
-def test_what_is_wrong_with_the_file_is_told(tmp_path: Path, simulator: Room, source: str, manifest: str, told: str) -> None:
+def test_what_is_wrong_with_the_file_is_told(tmp_path: Path, simulator: CudaContext, source: str, manifest: str, told: str) -> None:
     with pytest.raises(UsageError) as caught:
         variant(tmp_path, source, manifest)
     assert told in str(caught.value)
 
 
-def test_the_compilers_words_are_told(tmp_path: Path, simulator: Room) -> None:
+def test_the_compilers_words_are_told(tmp_path: Path, simulator: CudaContext) -> None:
     with pytest.raises(CompileError, match="no_such_function"):
         variant(tmp_path, SOURCE.replace("__float2int_rn", "no_such_function"))

@@ -75,7 +75,7 @@ def python(folder: Path, text: str = FUNCTION) -> Path:
 
 def variants(path: Path, installed: Installed = INSTALLED) -> Sequence[Variant]:
     """After a way through pickle, as to a worker."""
-    return pickle.loads(pickle.dumps(open_candidate(path))).variants(installed)
+    return pickle.loads(pickle.dumps(open_candidate(path))).variants(installed)  # type: ignore[no-any-return]
 
 
 def verdict(variant: Variant, n: int = 129, layout: str = "aligned", family: str = "extremes") -> tuple[Status, str]:
@@ -267,9 +267,9 @@ def test_a_header_that_changed_is_compiled_anew(tmp_path: Path) -> None:
     header = tmp_path / "factor.h"
     path = native(tmp_path, '#include "factor.h"\n' + SOURCE.replace("* scale", "* scale * FACTOR"))
     header.write_text("#define FACTOR 1.0f\n", encoding="utf-8")
-    assert verdict(*variants(path))[0] is Status.PASS
+    assert verdict(*variants(path))[0] is Status.PASS  # type: ignore[arg-type]
     header.write_text("#define FACTOR 2.0f\n", encoding="utf-8")
-    assert verdict(*variants(path))[0] is Status.FAIL
+    assert verdict(*variants(path))[0] is Status.FAIL  # type: ignore[arg-type]
 
 
 def test_a_file_must_stay_as_it_was_opened(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_what_is_no_such_array_is_told(tmp_path: Path, returned: str, told: str)
     text = FUNCTION.replace("scale, x)", "scale)").replace(
         "np.multiply(q.astype(np.float32), np.float32(scale), out=x)", f"return {returned}"
     )
-    launch, _ = bound(*variants(python(tmp_path, text)))
+    launch, _ = bound(*variants(python(tmp_path, text)))  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError) as caught:
         launch.run()
     assert told in str(caught.value)
@@ -407,7 +407,7 @@ def test_the_decorator_is_known_by_any_name(tmp_path: Path) -> None:
         ("from tritmark.harness.candidate import kernel as k", "k"),
     ):
         text = FUNCTION.replace("from tritmark.harness.candidate import kernel", line).replace("@kernel", f"@{name}")
-        assert verdict(*variants(python(tmp_path, text)))[0] is Status.PASS
+        assert verdict(*variants(python(tmp_path, text)))[0] is Status.PASS  # type: ignore[arg-type]
 
 
 def test_nothing_of_a_python_file_runs_before_it_is_bound(tmp_path: Path) -> None:

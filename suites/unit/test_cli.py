@@ -18,14 +18,21 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tritmark.harness import cli, machine, providers, runner, status
-from tritmark.harness.judges import Limits
+from tritmark.harness import cli, providers
+from tritmark.harness.cli import exit_status
+from tritmark.harness.judge import runner
+from tritmark.harness.judge.judges import Limits
+from tritmark.harness.judge.request import Request
+from tritmark.harness.measure import ceilings
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Record, Status
 from tritmark.harness.spec import Launch, Provider, Variant
 from tritmark.harness.worker import Workers
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.cpu import FORCE, KERNELS
+from tritmark.kernels.ternary_matmul.cpu import FORMATS
+
+pytestmark = [pytest.mark.timing, pytest.mark.interpreter]
 
 SUITE = """
 title = "for tests"
@@ -34,7 +41,7 @@ op = "i2s_quantize"
 shapes = [{ n = 65 }, { n = 3 }]
 [[workloads]]
 op = "ternary_matmul"
-axes = { M = 2, N = 5, K = 128 }
+axes = { M = 2, N = 5, K = 256 }
 dtypes = ["float32"]
 """
 
@@ -54,7 +61,7 @@ def tritmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(FORCE, raising=False)
     monkeypatch.delenv("COLUMNS", raising=False)  # tests side by side are given one
-    monkeypatch.setattr(machine, "measure_ceilings", lambda device: [])
+    monkeypatch.setattr(ceilings, "measure_ceilings", lambda device: [])
     Path("suite.toml").write_text(SUITE)
 
     def command(*arguments: str) -> Outcome:
@@ -71,7 +78,8 @@ def tritmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 RUN = ("run", "--suite", "suite.toml")
-COUNT = 2 * len(KERNELS["i2s_quantize"]) + len(KERNELS["ternary_matmul"]) + len(KERNELS["ternary_matmul_i2_s_x86"])
+PRODUCTS = sum(len(KERNELS[table]) for table, _ in FORMATS.values())
+COUNT = 2 * len(KERNELS["i2s_quantize"]) + PRODUCTS
 """Its Runs."""
 SETS = ", ".join(isa.name for isa in KERNELS["i2s_quantize"])
 
@@ -199,8 +207,15 @@ def test_a_kernel_that_raises_is_status_1_and_the_others_go_on(tritmark: Callabl
     [
         (("run", "--suite", "quik"), "unknown suite 'quik'; did you mean 'quick'?"),
         (("run", "--suite", "none.toml"), "none.toml: no such file"),
-        ((*RUN, "--op", "ternary_quantize"), "matches nothing in suite suite.toml; there are: i2s_quantize, ternary_matmul"),
-        ((*RUN, "--variant", "avx1024"), f"--variant 'avx1024' matches nothing for these ops; there are: {SETS}"),
+        (
+            (*RUN, "--op", "ternary_quantize"),
+            "suite suite.toml; did you mean 'ternary_matmul'? legal: i2s_quantize, ternary_matmul",
+        ),
+        ((*RUN, "--variant", "avx1024"), f"--variant 'avx1024' matches nothing for these ops; did you mean 'avx512'? legal: {SETS}"),
+        (
+            (*RUN, "--variant", "cpu/ternary_matmul/tile46/float32/avx2"),
+            "mean 'cpu/ternary_matmul/tile64/float32/avx2'? legal: scalar",
+        ),
         ((*RUN, "--variant", "cpu/*/tile64/bfloat16/*"), "leave nothing of suite suite.toml"),
         ((*RUN, "--threads", "0"), "--threads"),
         ((*RUN, "--seed", "-1"), "--seed"),
@@ -252,7 +267,7 @@ def test_an_instruction_set_that_does_not_exist(tritmark: Callable[..., Outcome]
     monkeypatch.setenv(FORCE, "avx1024")
     outcome = tritmark(*RUN)
     assert outcome.status == 2
-    assert "TRITMARK_FORCE_ISA is 'avx1024'; legal: scalar" in outcome.err
+    assert "TRITMARK_FORCE_ISA is 'avx1024'; did you mean 'avx512'? legal: scalar" in outcome.err
 
 
 def test_where_nothing_can_run_nothing_passes(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +336,7 @@ def test_a_missing_device_that_was_asked_for_is_status_3(
 ) -> None:
     with_npu(monkeypatch, WHY)
     outcome = tritmark(*RUN, *arguments)
-    assert outcome.status == status.UNAVAILABLE == 3
+    assert outcome.status == exit_status.UNAVAILABLE == 3
     assert f"npu is missing: {WHY}" in outcome.err
     record = only_record()
     assert record.runs == ()
@@ -341,7 +356,7 @@ def test_one_device_of_several(tritmark: Callable[..., Outcome], monkeypatch: py
     assert {run.device for run in only_record(Path("cpu")).runs} == {"cpu"}
     outcome = tritmark(*RUN, "--device", "tpu")
     assert outcome.status == 2
-    assert "--device 'tpu' matches nothing that is installed; there are: cpu, npu" in outcome.err
+    assert "--device 'tpu' matches nothing that is installed; did you mean 'npu'? legal: cpu, npu" in outcome.err
 
 
 def test_a_simulated_device_says_so_everywhere(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,12 +378,12 @@ def test_the_list_of_variants_says_what_is_missing(tritmark: Callable[..., Outco
 
 def test_a_run_is_resumed_on_the_devices_it_was_begun_on(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
     with_npu(monkeypatch, None)
-    options = runner._options(providers.load(), runner.Request(suite=None))
+    options = runner._options(providers.load(), Request(suite=None))
     assert options.devices == ("cpu", "npu")
     with_npu(monkeypatch, WHY)
-    assert runner._options(providers.load(), runner.Request(suite=None)).devices == ("cpu",)
+    assert runner._options(providers.load(), Request(suite=None)).devices == ("cpu",)
     with_npu(monkeypatch, None, simulated=True)
-    assert runner._options(providers.load(), runner.Request(suite=None)).devices == ("cpu", "npu (simulated)")
+    assert runner._options(providers.load(), Request(suite=None)).devices == ("cpu", "npu (simulated)")
 
 
 @pytest.fixture
@@ -498,28 +513,28 @@ def test_weights_and_kernels(tritmark: Callable[..., Outcome], weights: str) -> 
 
 
 def test_interrupted_between_layers(tritmark: Callable[..., Outcome], weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    studied: list[str] = []
-    study = PROVIDER.study
-    assert study is not None
+    evaluated: list[str] = []
+    evaluate_matrix = PROVIDER.evaluate_matrix
+    assert evaluate_matrix is not None
 
     def once(source: Any, info: Any, **options: Any) -> Any:
-        if len(studied) == 1:
+        if len(evaluated) == 1:
             raise KeyboardInterrupt
-        studied.append(info.name)
-        return study(source, info, **options)
+        evaluated.append(info.name)
+        return evaluate_matrix(source, info, **options)
 
     def again(source: Any, info: Any, **options: Any) -> Any:
-        studied.append(info.name)
-        return study(source, info, **options)
+        evaluated.append(info.name)
+        return evaluate_matrix(source, info, **options)
 
     handler = signal.getsignal(signal.SIGINT)
     for each, expected in ((once, 130), (again, 0)):
-        provider = replace(PROVIDER, study=each)
+        provider = replace(PROVIDER, evaluate_matrix=each)
         monkeypatch.setattr(providers, "load", lambda candidates=(), provider=provider: Installed({"builtin": provider}))
         assert tritmark("run", "--weights", weights, *(("--resume",) if expected == 0 else ())).status == expected
     signal.signal(signal.SIGINT, handler)
-    assert sorted(studied) == ["[b]\x1b.weight", "a.weight"]
-    assert sorted(layer.name for layer in only_record().layers) == sorted(studied)
+    assert sorted(evaluated) == ["[b]\x1b.weight", "a.weight"]
+    assert sorted(layer.name for layer in only_record().layers) == sorted(evaluated)
 
 
 @pytest.mark.parametrize(
@@ -610,8 +625,8 @@ def test_ctrl_c_twice(tmp_path: Path) -> None:
     code = (
         # What runs in the background, as some CI does, has SIGINT ignored, and would here too.
         "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from tritmark.harness import machine, cli\nimport sys\n"
-        "machine.measure_ceilings = lambda device: []\n"
+        "from tritmark.harness import cli\nfrom tritmark.harness.measure import ceilings\nimport sys\n"
+        "ceilings.measure_ceilings = lambda device: []\n"
         "sys.argv = ['tritmark', 'run', '--suite', 'long.toml', '--variant', 'scalar']\ncli.main()"
     )
     environment = {name: value for name, value in os.environ.items() if name != FORCE}

@@ -95,6 +95,30 @@ def test_bounded_takes_its_bound_from_the_reference() -> None:
     assert judge(Family.BOUNDED, expected, found, [0.5, 0.25, 0.0]).wrong.size == 0
 
 
+def test_an_op_that_rounds_is_judged_by_a_bound_where_the_reference_gives_one() -> None:
+    expected, found = np.array([1.0, 1.0, 1.0]), np.array([1.5, 1.25, np.nextafter(np.float32(1), np.float32(2))], np.float32)
+    assert judge(Family.ROUNDED, expected, found).wrong.tolist() == [0, 1]
+    assert judge(Family.ROUNDED, expected, found, [0.25, 0.25, 0.0]).wrong.tolist() == [0, 2]
+    exact = expected.astype(np.float32)
+    assert judge(Family.EXACT, exact, found, [0.25, 0.25, 1.0]).wrong.tolist() == [0, 1, 2], "what is exact stays exact"
+
+
+def test_a_signalling_nan_beside_an_infinity_is_wrong_and_nothing_more() -> None:
+    found = np.array([0x7F800001, 0x7F800000], np.uint32).view(np.float32)
+    assert judge(Family.BOUNDED, [1.0, 1e39], found, [1.0, 1.0]).wrong.tolist() == [0]
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.dtype("float32")])
+def test_a_bound_that_reaches_past_the_largest_number_admits_infinity(dtype: np.dtype[Any]) -> None:
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    largest, half = float(info.max), float(info.eps) * 2.0**126
+    for exact, bound, right in ((1e39, 1e30, True), (largest, 1.01 * half, True), (largest, 0.99 * half, False), (1.0, 1e30, False)):
+        for sign in (1, -1):
+            found = np.array([sign * np.inf]).astype(dtype)
+            assert judge(Family.BOUNDED, [sign * exact], found, [bound]).wrong.tolist() == ([] if right else [0])
+            assert judge(Family.BOUNDED, [-sign * exact], found, [bound]).wrong.tolist() == [0]
+
+
 @pytest.mark.parametrize(
     ("family", "dtype", "reference", "told"),
     [

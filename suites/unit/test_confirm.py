@@ -24,6 +24,8 @@ from tritmark.harness.validate.pieces import NOTHING
 from tritmark.harness.validate.timed import timed
 from tritmark.harness.worker import Workers
 
+pytestmark = pytest.mark.timing
+
 
 class Alone:
     def cores(self) -> float | None:
@@ -103,7 +105,7 @@ def test_a_tenth_of_the_time_is_refuted(call_ns: float) -> None:
 
 
 def test_work_that_others_do_while_the_process_waits_is_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritmark.harness.validate.confirm.Others", Alone)
+    monkeypatch.setattr("tritmark.harness.validate.confirm.SystemLoad", Alone)
     faults, _ = lap_faults(lambda temperature, rounds, calls: time.sleep(rounds * calls * 1e-4), 1e4, 1, 1, os.getpid())
     assert len(faults) == 1
     assert faults[0].guard is Guard.CLOCK
@@ -147,11 +149,15 @@ def test_an_absurd_claim_makes_no_lap_of_hours() -> None:
 
 
 def test_a_second_thread_is_counted_by_its_work() -> None:
+    call_ns = 10_000_000
+
     def shared(temperature: str, rounds: int, calls: int) -> None:
         block = bytes(1 << 16)
 
         def work() -> None:
-            for _ in range(rounds * calls):
+            """For so much CPU time of its own thread, however long it waits for a core."""
+            end = time.thread_time_ns() + rounds * calls * call_ns
+            while time.thread_time_ns() < end:
                 hashlib.sha256(block)  # without the interpreter's lock
 
         other = threading.Thread(target=work)
@@ -159,9 +165,9 @@ def test_a_second_thread_is_counted_by_its_work() -> None:
         work()
         other.join()
 
-    faults, _ = lap_faults(shared, 1e5, 20, 1, os.getpid())
+    faults, _ = lap_faults(shared, call_ns, 1, 1, os.getpid())
     assert "guard threads: 2 threads work in its calls, and 1 were allowed" in map(str, faults)
-    faults, _ = lap_faults(shared, 1e5, 20, 2, os.getpid())
+    faults, _ = lap_faults(shared, call_ns, 1, 2, os.getpid())
     assert not any(fault.guard is Guard.THREADS for fault in faults)
 
 

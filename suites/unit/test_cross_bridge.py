@@ -57,7 +57,7 @@ def peers(tmp_path: Path, installed: Installed, text: str) -> tuple[Peer, ...]:
     return bridge(tmp_path / "lib.so", path, installed)
 
 
-def test_a_peer_for_each_format_and_dtype(tmp_path: Path, installed: Installed):
+def test_a_peer_for_each_format_and_dtype(tmp_path: Path, installed: Installed) -> None:
     found = peers(tmp_path, installed, GOOD)
     assert [peer.name for peer in found] == [
         "lib.so:f",
@@ -68,7 +68,7 @@ def test_a_peer_for_each_format_and_dtype(tmp_path: Path, installed: Installed):
     ]
     assert found[0].outputs == ("q",)
     assert found[0].bound is None
-    assert (found[4].formats, found[4].dtypes) == ({"row16"}, {"float32"})
+    assert (found[4].formats, found[4].dtypes) == (frozenset({"row16"}), frozenset({"float32"}))
     assert found[4].source == "somebody's, dot_row16_float32"
     assert all(peer.missing() == f"not found: {tmp_path / 'lib.so'}" for peer in found)
 
@@ -101,7 +101,7 @@ def test_a_peer_for_each_format_and_dtype(tmp_path: Path, installed: Installed):
         ('dtypes = ["int8"]', 'dtypes = ["int8"', 8, 1, "not TOML"),
     ],
 )
-def test_errors_have_line_and_column(tmp_path: Path, installed: Installed, old: str, new: str, line: int, column: int, says: str):
+def test_errors_have_line_and_column(tmp_path: Path, installed: Installed, old: str, new: str, line: int, column: int, says: str) -> None:
     assert GOOD.count(old) == 1 or old in GOOD
     with pytest.raises(UsageError) as refused:
         peers(tmp_path, installed, GOOD.replace(old, new, 1))
@@ -111,7 +111,7 @@ def test_errors_have_line_and_column(tmp_path: Path, installed: Installed, old: 
     assert str(tmp_path / "functions.toml") in text
 
 
-def test_a_name_stands_for_one_function(tmp_path: Path, installed: Installed):
+def test_a_name_stands_for_one_function(tmp_path: Path, installed: Installed) -> None:
     description = tmp_path / "lib.toml"
     description.write_text(GOOD)
     library = CppLibrary(str(tmp_path / "lib.so"))
@@ -120,14 +120,14 @@ def test_a_name_stands_for_one_function(tmp_path: Path, installed: Installed):
         known(installed, (library, library))
 
 
-def test_a_logical_input_has_the_contracts_type(tmp_path: Path, installed: Installed):
+def test_a_logical_input_has_the_contracts_type(tmp_path: Path, installed: Installed) -> None:
     text = GOOD.replace('symbol = "f"', 'symbol = "f"\nencode = "logical"')
     assert peers(tmp_path, installed, text)[0].encode({"x": 1}, {}) == {"x": 1}
     with pytest.raises(UsageError, match=r"x is declared as double and holds float32 \(at line 9, column 14\)"):
         peers(tmp_path, installed, text.replace("const float *x", "const double *x"))
 
 
-def test_files_that_are_not_there(tmp_path: Path, installed: Installed):
+def test_files_that_are_not_there(tmp_path: Path, installed: Installed) -> None:
     library = tmp_path / "lib.so"
     nowhere = CppLibrary(str(library)).peers(installed)
     assert {peer.op for peer in nowhere} == installed.ops.keys()
@@ -141,7 +141,7 @@ def test_files_that_are_not_there(tmp_path: Path, installed: Installed):
     with pytest.raises(UsageError, match="cannot be read"):
         CppLibrary(str(library)).peers(installed)
     (tmp_path / "lib.toml").write_text(GOOD)
-    assert CppLibrary(str(library)).peers(installed)[0].missing().startswith("cannot be loaded: ")
+    assert CppLibrary(str(library)).peers(installed)[0].missing().startswith("cannot be loaded: ")  # type: ignore[union-attr]
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def absolute(installed: Installed, tmp_path: Path) -> Peer:
     return bridge(library, description, installed)[0]
 
 
-def test_arrays_are_checked_when_they_are_bound(absolute: Peer):
+def test_arrays_are_checked_when_they_are_bound(absolute: Peer) -> None:
     assert absolute.missing() is None
     inputs = {"x": np.zeros(4, np.float32), "scale": np.float32(1)}
     launch = absolute.bind(inputs, {"q": np.zeros(4, np.int8)}, {"n": 4}, 1)
@@ -171,7 +171,7 @@ def test_arrays_are_checked_when_they_are_bound(absolute: Peer):
         absolute.bind({"scale": 1.0}, {"q": np.zeros(4, np.int8)}, {"n": 4}, 1)
 
 
-def test_positions():
+def test_positions() -> None:
     text = 'a = 1\n  [[functions]]\n  op = "x"\n[[functions]]\nlist = [\n "p", # "no"\n\t\'q\']\n'
     assert position(text, ("a",)) == (1, 1)
     assert position(text, ("functions", 0)) == (2, 3)
@@ -183,7 +183,7 @@ def test_positions():
 
 
 @given(text=st.text(alphabet=list('[]=" \n\tabfunctions#')), index=st.integers(0, 2), key=st.sampled_from(["functions", "a", "b"]))
-def test_a_position_is_always_inside_the_text(text: str, index: int, key: str):
+def test_a_position_is_always_inside_the_text(text: str, index: int, key: str) -> None:
     line, column = position(text, ("functions", index, key, 0))
     lines = text.split("\n")
     assert 1 <= line <= len(lines)

@@ -75,7 +75,7 @@ def both(
     return found, lambda collected: confront(op, key, expected, collected, peer=peer, logical=logical, axes=axes), variant
 
 
-def test_a_bound_is_what_the_peers_arithmetic_admits(installed: Installed):
+def test_a_bound_is_what_the_peers_arithmetic_admits(installed: Installed) -> None:
     """float32 products of the scales, in place of one in float64: some outputs are an ulp off."""
 
     def single(inputs: Arrays) -> Any:
@@ -98,14 +98,14 @@ def test_a_bound_is_what_the_peers_arithmetic_admits(installed: Installed):
 
 
 @pytest.mark.parametrize("bound", [np.inf, np.nan, -1.0])
-def test_a_bound_that_admits_anything_is_no_bound(installed: Installed, bound: float):
+def test_a_bound_that_admits_anything_is_no_bound(installed: Installed, bound: float) -> None:
     found, judge, _ = both(installed, FLOAT32, AXES, peer_of(FLOAT32, "out", lambda inputs: 0.0, bound=lambda inputs, axes: {"out": bound}))
     told = judge(found)
     assert (told.status, told.match) == (Status.ERROR, None)
     assert "the peer's bound" in told.reason
 
 
-def test_a_kernel_within_its_own_ulp_agrees(installed: Installed):
+def test_a_kernel_within_its_own_ulp_agrees(installed: Installed) -> None:
     """The contract admits an ulp, and a peer that is exact does not take that away."""
     exact = peer_of(FLOAT32, "out", product)
     found, judge, _ = both(installed, FLOAT32, AXES, exact)
@@ -117,7 +117,7 @@ def test_a_kernel_within_its_own_ulp_agrees(installed: Installed):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -0.0])
-def test_odd_values_are_no_match(installed: Installed, value: float):
+def test_odd_values_are_no_match(installed: Installed, value: float) -> None:
     key = KernelKey("cpu", "i2s_dequantize", "none", "float32")
     found, judge, _ = both(installed, key, {"n": 5}, peer_of(key, "x", lambda inputs: inputs["q"] * inputs["scale"] + np.float32(0)))
     spoiled = found.own["x"].copy()
@@ -127,14 +127,14 @@ def test_odd_values_are_no_match(installed: Installed, value: float):
     assert told.first.index == (2,)
 
 
-def test_what_a_peer_does_not_take_is_not_run(installed: Installed):
+def test_what_a_peer_does_not_take_is_not_run(installed: Installed) -> None:
     def refuse(inputs: Arrays, axes: Axes) -> Arrays:
         raise InvalidArgumentError(op="pack", argument="K", found="40", legal="a multiple of 256")
 
     def broken(inputs: Arrays, axes: Axes) -> Arrays:
         raise IndexError("past the end")
 
-    cases = {
+    cases: dict[str, dict[str, Any]] = {
         "K = 40 is no multiple of 256": {"refusal": lambda axes: "K = 40 is no multiple of 256"},
         "not installed: pip install it": {"missing": lambda: "not installed: pip install it"},
         "it does not take this: pack: K is 40; legal: a multiple of 256": {"encode": refuse},
@@ -148,7 +148,7 @@ def test_what_a_peer_does_not_take_is_not_run(installed: Installed):
     assert "IndexError: past the end" in judge(found).reason
 
 
-def test_what_a_peer_raises_is_told(installed: Installed):
+def test_what_a_peer_raises_is_told(installed: Installed) -> None:
     def raising(inputs: Arrays) -> Any:
         raise OSError("no such device")
 
@@ -157,10 +157,10 @@ def test_what_a_peer_raises_is_told(installed: Installed):
     assert judge(found).reason == "the peer raised OSError: no such device"
 
 
-def test_what_cannot_be_compared_is_refused(installed: Installed):
+def test_what_cannot_be_compared_is_refused(installed: Installed) -> None:
     """A worker may send anything back."""
     found, judge, _ = both(installed, FLOAT32, AXES, peer_of(FLOAT32, "out", product))
-    for spoiled in (
+    broken: list[dict[str, Any]] = [
         {"own": {}},
         {"own": {"out": found.own["out"][:1]}},
         {"peer": {"out": found.peer["out"].astype(np.float64)}},
@@ -168,13 +168,14 @@ def test_what_cannot_be_compared_is_refused(installed: Installed):
         {"own_ns": float("nan")},
         {"peer_ns": -1.0},
         {"speedup": Ratio.model_construct(median=1.0, low=1.0, high=float("inf"), pairs=9)},
-    ):
+    ]
+    for spoiled in broken:
         told = judge(replace(found, **spoiled))
         assert (told.status, told.match) == (Status.ERROR, None), spoiled
         assert told.reason.startswith("what came back")
 
 
-def test_inputs_that_meet(installed: Installed):
+def test_inputs_that_meet(installed: Installed) -> None:
     ops = installed.ops
     axes = {"n": 1000, "block": 128}
     x = np.arange(1000, dtype=np.float32)
@@ -186,7 +187,7 @@ def test_inputs_that_meet(installed: Installed):
     assert meeting(ops["ternary_quantize"], packed, "codes", (7,), {"x": x}, axes) == whole
     assert meeting(ops["ternary_quantize"], codes, "scales", (1,), {"x": x}, axes) == whole
     rows = KernelKey("cpu", "activation_quantize", "none", "int8")
-    inputs = {"x": np.float32([[1, 2], [3, 4]])}
+    inputs = {"x": np.array([[1, 2], [3, 4]], np.float32)}
     assert meeting(ops["activation_quantize"], rows, "scale", (1,), inputs, {"M": 2, "K": 2}) == {"x[1, :]": "[3.0, 4.0]"}
     assert meeting(ops["activation_quantize"], rows, "q", (1, 0), inputs, {"M": 2, "K": 2}) == {"x[1, 0]": "3.0"}
 
@@ -195,7 +196,7 @@ SMALL = st.integers(-2, 1)
 
 
 @given(elements=st.lists(st.tuples(SMALL, SMALL, SMALL), min_size=1, max_size=12))
-def test_the_exact_value_is_the_judge(elements: list[tuple[int, int, int]]):
+def test_the_exact_value_is_the_judge(elements: list[tuple[int, int, int]]) -> None:
     """Against the definition, element by element: (exact, kernel's, peer's)."""
     op = next(op for op in PROVIDER.ops if op.name == CODES.op)
     exact, own, theirs = (np.array(side, np.int8) for side in zip(*elements, strict=True))
@@ -226,14 +227,14 @@ def test_the_exact_value_is_the_judge(elements: list[tuple[int, int, int]]):
 
 
 @given(values=st.lists(st.integers(-128, 127), min_size=1, max_size=40))
-def test_texts_stay_short(values: list[int]):
+def test_texts_stay_short(values: list[int]) -> None:
     text = shortened(np.array(values, np.int8))
     assert len(text) < 100
     assert text.startswith(f"[{values[0]}")
     assert (f"{len(values)} values" in text) is (len(values) > 6)
 
 
-def test_in_a_worker_a_peer_goes_by_its_name(installed: Installed):
+def test_in_a_worker_a_peer_goes_by_its_name(installed: Installed) -> None:
     peer = peer_of(CODES, "q", lambda inputs: np.rint(np.clip(inputs["x"] / inputs["scale"], -2, 1)))
     with_peer = Installed({"builtin": replace(PROVIDER, peers=(peer,))})
     assert known(with_peer) == (peer,)

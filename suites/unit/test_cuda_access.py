@@ -6,7 +6,7 @@ import pytest
 
 from tritmark.harness.spec import Tier, Variant
 from tritmark.kernels.cuda import access
-from tritmark.kernels.cuda.room import Room
+from tritmark.kernels.cuda.context import CudaContext
 
 STREAMING = ("i2s_quantize", "i2s_dequantize", "ternary_quantize", "activation_quantize", "absmean_quantize", "float_narrow", "float_widen")
 """Ops whose time is the memory's: their tuned kernels may waste none of it."""
@@ -20,15 +20,15 @@ TUNED = [
 
 
 @pytest.mark.parametrize("variant", TUNED, ids=lambda variant: variant.id)
-def test_tuned_streaming_kernels_move_no_byte_for_nothing(simulator: Room, variant: Variant) -> None:
+def test_tuned_streaming_kernels_move_no_byte_for_nothing(simulator: CudaContext, variant: Variant) -> None:
     assert [str(site) for site in access.sites(variant) if site.percent < 100] == []
 
 
-def test_what_is_not_coalesced_is_seen(simulator: Room) -> None:
+def test_what_is_not_coalesced_is_seen(simulator: CudaContext) -> None:
     (variant,) = access.cuda_variants("cuda/ternary_quantize/row16/uint8/v1")
     assert access.percent(access.sites(variant)) < 100
 
 
-def test_every_variant_can_be_traced(simulator: Room) -> None:
+def test_every_variant_can_be_traced(simulator: CudaContext) -> None:
     for variant in access.cuda_variants("*/v1"):
         assert access.sites(variant)

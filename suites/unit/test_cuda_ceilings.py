@@ -9,30 +9,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tritmark.harness.machine import gpu, measure_ceilings
+from tritmark.harness.machine import gpu
+from tritmark.harness.measure.ceilings import measure_ceilings
 from tritmark.kernels.cuda import device
 from tritmark.kernels.cuda.ceilings import DOT_OPERATIONS, DOT_ROUNDS, HALF, PROBES, THREADS, WORD, CopyProbe, OneByOne, Probe, ceilings
+from tritmark.kernels.cuda.context import CudaContext, cuda_context
 from tritmark.kernels.cuda.launch import REAL
-from tritmark.kernels.cuda.room import Room, room
 
 
 @pytest.fixture(autouse=True, scope="module")
 def here() -> Any:
-    """The room on the GPU, or on the simulator."""
+    """The context on the GPU, or on the simulator."""
     with pytest.MonkeyPatch.context() as patch:
         if gpu.why_not() is not None:
             patch.setenv("TRITMARK_CUDA", "simulator")
         why = device.missing()
         if why is not None:
             pytest.skip(why)
-        yield room()
+        yield cuda_context()
 
 
 def named(name: str) -> list[str]:
     return [key for key, ceiling in ceilings().items() if ceiling.name == name]
 
 
-def upload(here: Room, data: Any, past: int = 0) -> Any:
+def upload(here: CudaContext, data: Any, past: int = 0) -> Any:
     """The bytes on the device, with as many more behind them that nobody may touch."""
     buffer = here.array((data.nbytes + past,), np.uint8)
     buffer.write(np.concatenate([data, np.full(past, 0x77, np.uint8)]))
@@ -54,7 +55,7 @@ def word_sum(values: Any) -> int:
 
 @settings(max_examples=10)
 @given(SIZES)
-def test_read_probes_read_every_byte_once(here: Room, nbytes: int) -> None:
+def test_read_probes_read_every_byte_once(here: CudaContext, nbytes: int) -> None:
     values = data(nbytes)
     whole = upload(here, values, 64)
     for key in named("read"):
@@ -66,7 +67,7 @@ def test_read_probes_read_every_byte_once(here: Room, nbytes: int) -> None:
 
 @settings(max_examples=10)
 @given(SIZES)
-def test_write_probes_write_every_byte_and_none_beside(here: Room, nbytes: int) -> None:
+def test_write_probes_write_every_byte_and_none_beside(here: CudaContext, nbytes: int) -> None:
     for key in named("write"):
         whole = upload(here, data(nbytes), 64)
         ceilings()[key].bind(whole.view((nbytes,), np.uint8), 1).run()
@@ -76,7 +77,7 @@ def test_write_probes_write_every_byte_and_none_beside(here: Room, nbytes: int) 
 
 
 @pytest.mark.parametrize("nbytes", [256, 8192, 65_536 + 300, 200_003])
-def test_copy_probes_copy_one_half_to_the_other(here: Room, nbytes: int) -> None:
+def test_copy_probes_copy_one_half_to_the_other(here: CudaContext, nbytes: int) -> None:
     half = nbytes // HALF * HALF // 2
     for key in named("copy"):
         ceiling = ceilings()[key]
@@ -99,7 +100,7 @@ def dot_of(rounds: int) -> int:
     return int(acc.astype(np.int64).sum())
 
 
-def test_the_dot_probe_does_every_product(here: Room) -> None:
+def test_the_dot_probe_does_every_product(here: CudaContext) -> None:
     (key,) = named("dot")
     ceiling = ceilings()[key]
     nbytes = 2
@@ -111,7 +112,7 @@ def test_the_dot_probe_does_every_product(here: Room) -> None:
     assert ceiling.work(nbytes) == nbytes * DOT_ROUNDS * DOT_OPERATIONS
 
 
-def test_launches_and_transfers(here: Room) -> None:
+def test_launches_and_transfers(here: CudaContext) -> None:
     for name, kind in (("launch", Probe), ("Python launch", OneByOne), ("upload", CopyProbe), ("download", CopyProbe)):
         (key,) = named(name)
         launch = ceilings()[key].bind(upload(here, data(5000)), 1)
@@ -122,14 +123,14 @@ def test_launches_and_transfers(here: Room) -> None:
         assert (launch.pointer is None) is (kind is not Probe)
 
 
-def test_every_probe_is_there_and_no_slower_one_is_offered(here: Room) -> None:
+def test_every_probe_is_there_and_no_slower_one_is_offered(here: CudaContext) -> None:
     bound = {name: [ceilings()[key] for key in named(name)] for name in ("read", "write", "copy", "compute")}
     assert all(bound.values())
     assert (len(bound["compute"]) == 2) is (not here.backend.simulated and here.backend.info.capability >= (8, 0))
     assert all(kernel.name.startswith("probe_gpu_") for kernel in PROBES)
 
 
-def test_the_simulator_has_no_ceilings_and_is_not_real(here: Room) -> None:
+def test_the_simulator_has_no_ceilings_and_is_not_real(here: CudaContext) -> None:
     assert (REAL in device.features()) is not here.backend.simulated
     if here.backend.simulated:
         assert measure_ceilings(device.DEVICE) == []

@@ -16,8 +16,7 @@ from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.measure.alternate import SHORTEST_NS, Timed, calibrate
 from tritmark.harness.measure.scaling import plain
 from tritmark.kernels.cuda import clock as clock_module
-from tritmark.kernels.cuda import device
-from tritmark.kernels.cuda import room as room_module
+from tritmark.kernels.cuda import context, device
 from tritmark.kernels.cuda.ceilings import NOTHING, WAIT
 from tritmark.kernels.cuda.clock import MOST_WAIT_NS, PLAIN_NS, GraphClock
 from tritmark.kernels.cuda.kernel import Kernel, Step
@@ -193,8 +192,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeRoom:
     bindings.__dict__["driver"] = made.driver
     monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
-    monkeypatch.setattr(room_module, "room", lambda: made)
-    monkeypatch.setattr(clock_module, "room", lambda: made)
+    monkeypatch.setattr(context, "cuda_context", lambda: made)
+    monkeypatch.setattr(clock_module, "cuda_context", lambda: made)
     return made
 
 
@@ -329,24 +328,24 @@ def test_plain_launches_are_not_recorded_and_nothing_holds_the_device_back(gpu: 
         clock.sample(launches, 0, 1)
 
 
-@pytest.mark.skipif(device.missing() is not None or device.simulated(), reason=f"no real GPU: {device.missing()}")
+@pytest.mark.skipif(device.missing() is not None or device.simulated(), reason=f"no real GPU: {device.missing()}")  # type: ignore[attr-defined]
 def test_launched_one_by_one_an_empty_kernel_takes_longer_on_a_real_gpu() -> None:
     from tritmark.kernels.cuda.ceilings import ceilings
-    from tritmark.kernels.cuda.room import room
+    from tritmark.kernels.cuda.context import cuda_context
 
-    probe: Any = ceilings()["launch"].bind(room().array((64,), np.uint8), 1)
+    probe: Any = ceilings()["launch"].bind(cuda_context().array((64,), np.uint8), 1)
     ratio = plain(probe, device.DEVICE, np.random.default_rng(0))
     assert ratio is not None
     assert ratio.low > 1, ratio
     assert probe.runs == probe.proof.launches == probe.proof.timed_runs
 
 
-@pytest.mark.skipif(device.missing() is not None or device.simulated(), reason=f"no real GPU: {device.missing()}")
+@pytest.mark.skipif(device.missing() is not None or device.simulated(), reason=f"no real GPU: {device.missing()}")  # type: ignore[attr-defined]
 def test_an_empty_kernel_on_a_real_gpu() -> None:
     from tritmark.kernels.cuda.ceilings import Probe, ceilings
-    from tritmark.kernels.cuda.room import room
+    from tritmark.kernels.cuda.context import cuda_context
 
-    probe: Any = ceilings()["launch"].bind(room().array((64,), np.uint8), 1)
+    probe: Any = ceilings()["launch"].bind(cuda_context().array((64,), np.uint8), 1)
     assert isinstance(probe, Probe)
     timed = Timed([probe], GraphClock())
     call = calibrate(timed)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -92,8 +93,9 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def kernel(path: Path, **more: object) -> Kernel:
-    return Kernel(**{"file": str(path), "name": "gemm_nothing", "threads": 32, "registers": 32, **more})
+def kernel(path: Path, **more: Any) -> Kernel:
+    fields: dict[str, Any] = {"file": str(path), "name": "gemm_nothing", "threads": 32, "registers": 32}
+    return Kernel(**fields | more)
 
 
 # Which compiler

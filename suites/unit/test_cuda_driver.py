@@ -48,7 +48,8 @@ extern "C" __global__ void gemm_trap(int *out) { if (out) __trap(); }
 
 
 def kernel(name: str, file: str = "test/test.cu", **more: Any) -> Kernel:
-    return Kernel(**{"file": file, "name": name, "threads": 256, "registers": 64} | more)
+    fields: dict[str, Any] = {"file": file, "name": name, "threads": 256, "registers": 64}
+    return Kernel(**fields | more)
 
 
 # A PyCUDA without a GPU behind it
@@ -232,7 +233,7 @@ class FakeCuda:
 
 
 def info(**more: Any) -> DeviceInfo:
-    fields = dict.fromkeys(DeviceInfo.__dataclass_fields__, 1024) | {
+    fields: dict[str, Any] = dict.fromkeys(DeviceInfo.__dataclass_fields__, 1024) | {
         "index": 0,
         "name": "NVIDIA H200",
         "uuid": "GPU-0",
@@ -252,8 +253,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
     monkeypatch.setattr(driver, "_packages", lambda: (made, made, pack))
     monkeypatch.setattr(gpu, "device_info", lambda index: info())
-    monkeypatch.setattr(driver.compiler, "compile_kernel", lambda kernel, arch: Cubin(b"code", "", cached=True))
-    monkeypatch.setattr(driver.compiler, "compiler", lambda: "nvcc 13.0.88")
+    monkeypatch.setattr(driver.compiler, "compile_kernel", lambda kernel, arch: Cubin(b"code", "", cached=True))  # type: ignore[attr-defined]
+    monkeypatch.setattr(driver.compiler, "compiler", lambda: "nvcc 13.0.88")  # type: ignore[attr-defined]
     monkeypatch.setattr("atexit.register", lambda *arguments: None)
     monkeypatch.setattr("os.register_at_fork", lambda **arguments: None)
     return made
@@ -485,7 +486,7 @@ def test_backend_made_in_a_thread(cuda: FakeCuda) -> None:
     assert left == [0]
     assert made[0].allocate(10).nbytes == 10
     assert cuda.stack.contexts == 0
-    made[0]._leave(driver.os.getpid())
+    made[0]._leave(driver.os.getpid())  # type: ignore[attr-defined]
     assert cuda.stack.contexts == 0
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,16 @@ def test_kernels_are_registered() -> None:
     assert {Path(kernel.file).parts[0] for kernel in every_kernel()} == {path.parent.name for path in ROOM.glob("*/*.cu")} - {"templates"}
     assert all(kernel.path.is_file() for kernel in every_kernel())
     assert all(variant.startswith("cuda/") for variant in KERNELS)
+
+
+def test_threads_of_a_block_are_written_once() -> None:
+    """In cuda.py: the source gets them as macros, by the names that its launch bounds have."""
+    for kernel in every_kernel():
+        text, macros = kernel.path.read_text(encoding="utf-8"), dict(kernel.defines)
+        bounds = set(re.findall(r"__launch_bounds__\((.*?)\)", text))
+        assert bounds <= macros.keys(), f"{kernel.file}: launch bounds that no macro gives"
+        assert not bounds or str(kernel.threads) in {macros[name] for name in bounds}, f"{kernel.name}: other threads than its bounds"
+        assert not re.search(r"(#define|const\w*\s+int)\s+\w*THREADS", text), f"{kernel.file}: defines its threads"
 
 
 def test_architectures(nvcc: str) -> None:
@@ -119,8 +131,9 @@ def test_reports_of_several_compilers() -> None:
     assert resources.parse("") == {}
 
 
-def kernel(**budget: object) -> Kernel:
-    return Kernel(**{"file": "gemm/a.cu", "name": "gemm_a", "threads": 256, "registers": 32, **budget})
+def kernel(**budget: Any) -> Kernel:
+    fields: dict[str, Any] = {"file": "gemm/a.cu", "name": "gemm_a", "threads": 256, "registers": 32}
+    return Kernel(**fields | budget)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from pathlib import Path
 
+import lazy_device
 import ml_dtypes
 import numpy as np
 import pytest
@@ -15,16 +14,12 @@ from hypothesis import strategies as st
 from tritmark.harness.errors import InsufficientMemoryError, InvalidArgumentError
 from tritmark.harness.spec import KernelKey, Tier
 from tritmark.kernels.cuda import launch, transfer
+from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.room import Room
 from tritmark.kernels.cuda.transfer import Split, Transfers, pieces
 from tritmark.kernels.i2s_quantize import cuda as i2s_quantize
 from tritmark.kernels.ternary_quantize import cuda as ternary_quantize_variants
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
-
-_spec = importlib.util.spec_from_file_location("lazy_device", Path(__file__).with_name("lazy_device.py"))
-lazy_device = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(lazy_device)
 
 CHUNK = 1024
 SEEDS = st.one_of(st.none(), st.integers(0, 1 << 30))
@@ -34,10 +29,10 @@ KERNEL = Kernel(file="made/up.cu", name="ternary_gpu_made_up", threads=32, regis
 KEY = KernelKey("cuda", "made_up", "none", "int8")
 
 
-def a_room(seed=None, memory=1 << 26):
-    room = Room(lazy_device.Device(memory, seed))
-    room.transfers = Transfers(room.backend, room.pool, room.stats, CHUNK)
-    return room
+def a_context(seed=None, memory=1 << 26):
+    context = CudaContext(lazy_device.Device(memory, seed))  # type: ignore[arg-type]
+    context.transfers = Transfers(context.backend, context.pool, context.stats, CHUNK)
+    return context
 
 
 def values_of(shape, dtype, strided):
@@ -54,33 +49,33 @@ SHAPES = st.lists(st.integers(1, 40), min_size=1, max_size=3).map(tuple) | st.tu
 
 @given(SHAPES, st.sampled_from(DTYPES), st.booleans(), SEEDS)
 def test_there_and_back(shape, dtype, strided, seed):
-    room = a_room(seed)
+    context = a_context(seed)
     values = values_of(shape, dtype, strided and bool(shape))
-    there = room.transfers.upload(values)
+    there = context.transfers.upload(values)
     assert there.shape == values.shape
     assert there.dtype == values.dtype
     assert there.contiguous
     np.testing.assert_array_equal(there.numpy(), values)
-    np.testing.assert_array_equal(room.transfers.download(there), values)
+    np.testing.assert_array_equal(context.transfers.download(there), values)
     into = values_of(shape, dtype, strided and bool(shape)) * 0
-    assert room.transfers.download(there, into) is into
+    assert context.transfers.download(there, into) is into
     np.testing.assert_array_equal(into, values)
 
 
 def test_strided_results_leave_the_gaps_alone():
-    room = a_room()
+    context = a_context()
     values = values_of((50, 30), np.float32, strided=False)
     wide = np.full((50, 64), np.float32(7))
-    room.transfers.download(room.transfers.upload(values), wide[:, 3:33])
+    context.transfers.download(context.transfers.upload(values), wide[:, 3:33])
     np.testing.assert_array_equal(wide[:, 3:33], values)
     assert (np.delete(wide, np.s_[3:33], axis=1) == 7).all()
 
 
 def test_strided_arrays_on_the_device():
-    room = a_room()
+    context = a_context()
     whole = values_of((40, 20), np.float32, strided=False)
-    rows = room.transfers.upload(whole).view((40, 10), strides=(80, 4))
-    np.testing.assert_array_equal(room.transfers.download(rows), whole[:, :10])
+    rows = context.transfers.upload(whole).view((40, 10), strides=(80, 4))
+    np.testing.assert_array_equal(context.transfers.download(rows), whole[:, :10])
 
 
 @given(SHAPES, st.booleans(), st.integers(1, 3000))
@@ -99,34 +94,34 @@ def test_pieces_cover_an_array_once_and_in_order(shape, strided, nbytes):
 
 
 def test_counts():
-    room = a_room()
+    context = a_context()
     small, large = np.zeros(CHUNK, np.uint8), np.zeros(3 * CHUNK + 1, np.uint8)
-    first = room.transfers.upload(small)
-    assert (room.stats.uploads, room.stats.bytes_uploaded) == (1, CHUNK)
-    before = room.stats.copy()
-    second = room.transfers.upload(large)
-    assert (room.stats.since(before).uploads, room.stats.since(before).bytes_uploaded) == (4, large.nbytes)
-    room.transfers.download(first)
-    assert (room.stats.downloads, room.stats.bytes_downloaded) == (1, CHUNK)
-    room.transfers.download(second)
-    assert (room.stats.downloads, room.stats.bytes_downloaded) == (5, CHUNK + large.nbytes)
-    room.stats.reset()
-    assert room.stats == type(room.stats)()
+    first = context.transfers.upload(small)
+    assert (context.stats.uploads, context.stats.bytes_uploaded) == (1, CHUNK)
+    before = context.stats.copy()
+    second = context.transfers.upload(large)
+    assert (context.stats.since(before).uploads, context.stats.since(before).bytes_uploaded) == (4, large.nbytes)
+    context.transfers.download(first)
+    assert (context.stats.downloads, context.stats.bytes_downloaded) == (1, CHUNK)
+    context.transfers.download(second)
+    assert (context.stats.downloads, context.stats.bytes_downloaded) == (5, CHUNK + large.nbytes)
+    context.stats.reset()
+    assert context.stats == type(context.stats)()
 
 
 def test_small_arrays_pin_nothing(monkeypatch):
-    room = a_room()
-    monkeypatch.setattr(room.backend, "pinned", lambda nbytes: pytest.fail("pinned"))
+    context = a_context()
+    monkeypatch.setattr(context.backend, "pinned", lambda nbytes: pytest.fail("pinned"))
     values = np.arange(CHUNK // 4, dtype=np.float32)
-    np.testing.assert_array_equal(room.transfers.download(room.transfers.upload(values)), values)
+    np.testing.assert_array_equal(context.transfers.download(context.transfers.upload(values)), values)
 
 
 @pytest.mark.parametrize("into", [np.empty(5, np.float32), np.empty(6, np.float64), np.empty((2, 3), np.float32)])
 def test_results_into_the_wrong_array(into):
-    room = a_room()
-    there = room.transfers.upload(np.ones(6, np.float32))
+    context = a_context()
+    there = context.transfers.upload(np.ones(6, np.float32))
     with pytest.raises(InvalidArgumentError, match=r"legal: float32 \(6,\)"):
-        room.transfers.download(there, into)
+        context.transfers.download(there, into)
 
 
 def test_host_copies_by_several_threads(monkeypatch):
@@ -165,12 +160,12 @@ SPLIT = {"x": Split(), "codes": Split(), "sums": Split(units=BLOCK)}
 
 
 @pytest.fixture
-def in_room(monkeypatch):
-    """Have launches use this room."""
+def in_context(monkeypatch):
+    """Have launches use this context."""
 
-    def use(room):
-        monkeypatch.setattr("tritmark.kernels.cuda.room.room", lambda: room)
-        return made_up(room.backend)
+    def use(context):
+        monkeypatch.setattr("tritmark.kernels.cuda.context.cuda_context", lambda: context)
+        return made_up(context.backend)
 
     kernels = dict(launch.KERNELS)
     yield use
@@ -178,11 +173,11 @@ def in_room(monkeypatch):
     launch.KERNELS.update(kernels)
 
 
-def run(room, variant, x, outputs=None, split=None, multiple=BLOCK):
+def run(context, variant, x, outputs=None, split=None, multiple=BLOCK):
     n = len(x)
     outputs = outputs or {"codes": np.full(n, 99, np.int8), "sums": np.full(-(-n // BLOCK), np.float32(99))}
     inputs = {"x": x, "offset": np.array([3], np.float32), "scale": 2.0}
-    return room.transfers.through(variant, inputs, outputs, {"n": n, "block": BLOCK}, "n", split or SPLIT, multiple), outputs
+    return context.transfers.through(variant, inputs, outputs, {"n": n, "block": BLOCK}, "n", split or SPLIT, multiple), outputs
 
 
 def expected(x):
@@ -193,81 +188,81 @@ def expected(x):
 
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 256, 257, 288, 511, 512, 513, 767, 768, 1024, 5000])
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
-def test_through(in_room, n, seed):
-    room = a_room(seed)
-    variant = in_room(room)
+def test_through(in_context, n, seed):
+    context = a_context(seed)
+    variant = in_context(context)
     x = ((np.arange(n) * 7919) % 201 - 100).astype(np.float32)
-    done, outputs = run(room, variant, x)
+    done, outputs = run(context, variant, x)
     for name, right in expected(x).items():
         np.testing.assert_array_equal(outputs[name], right)
     assert done.bad == -1
     assert done.chunks == math.ceil(n / (CHUNK // 4))
     assert sum(each.runs for each in done.launches) == done.chunks
     assert sum(each.proof.timed_runs for each in done.launches) == done.chunks
-    assert room.stats.launches == done.chunks
-    assert room.stats.bytes_uploaded >= x.nbytes
+    assert context.stats.launches == done.chunks
+    assert context.stats.bytes_uploaded >= x.nbytes
     del done
-    assert not room.pool.leaks()
+    assert not context.pool.leaks()
 
 
-def test_through_overlaps(in_room):
+def test_through_overlaps(in_context):
     """With everything as late as possible, three chunks are under way at a time, and no more."""
-    room = a_room()
-    variant = in_room(room)
+    context = a_context()
+    variant = in_context(context)
     most = [0]
-    enqueue = room.backend.enqueue
+    enqueue = context.backend.enqueue
 
     def watched(function, grid, block, arguments, shared, stream):
         enqueue(function, grid, block, arguments, shared, stream)
-        most.append(len(room.backend.launched) - sum(1 for work in stream.queue[: stream.done] if hasattr(work, "func")))
+        most.append(len(context.backend.launched) - sum(1 for work in stream.queue[: stream.done] if hasattr(work, "func")))
 
-    room.backend.enqueue = watched
-    run(room, variant, np.ones(256 * 20, np.float32))
+    context.backend.enqueue = watched
+    run(context, variant, np.ones(256 * 20, np.float32))
     assert max(most) == transfer.SLOTS
 
 
-def test_through_arrays_of_any_strides(in_room):
-    room = a_room()
-    variant = in_room(room)
+def test_through_arrays_of_any_strides(in_context):
+    context = a_context()
+    variant = in_context(context)
     x = np.arange(-1000, 1000, dtype=np.float32)[::2]
     codes = np.full(2000, 99, np.int8)
-    _, outputs = run(room, variant, x, {"codes": codes[::2], "sums": np.zeros(32, np.float32)})
+    _, outputs = run(context, variant, x, {"codes": codes[::2], "sums": np.zeros(32, np.float32)})
     np.testing.assert_array_equal(outputs["codes"], np.sign(x))
     assert (codes[1::2] == 99).all()
 
 
 @pytest.mark.parametrize("at", [(0,), (255,), (256,), (700, 3000), (3000, 10), (4999,), (1500, 1400)])
 @pytest.mark.parametrize("seed", [None, 5])
-def test_through_finds_the_first_forbidden_element(in_room, at, seed):
-    room = a_room(seed)
-    variant = in_room(room)
+def test_through_finds_the_first_forbidden_element(in_context, at, seed):
+    context = a_context(seed)
+    variant = in_context(context)
     x = np.ones(5000, np.float32)
     x[list(at)] = np.nan
-    done, outputs = run(room, variant, x)
+    done, outputs = run(context, variant, x)
     assert done.bad == min(at)
     assert (outputs["codes"][min(at) // 256 * 256 :] == 99).all()
     del done
-    assert not room.pool.leaks()
-    room.backend.synchronize()  # nothing is left under way over memory that went back
-    done, _ = run(room, variant, np.ones(5000, np.float32))
+    assert not context.pool.leaks()
+    context.backend.synchronize()  # nothing is left under way over memory that went back
+    done, _ = run(context, variant, np.ones(5000, np.float32))
     assert done.bad == -1
 
 
-def test_through_wants_memory_first(in_room):
-    room = a_room(memory=4096)
-    variant = in_room(room)
+def test_through_wants_memory_first(in_context):
+    context = a_context(memory=4096)
+    variant = in_context(context)
     with pytest.raises(InsufficientMemoryError) as caught:
-        run(room, variant, np.ones(5000, np.float32))
+        run(context, variant, np.ones(5000, np.float32))
     assert caught.value.required > 4096 >= caught.value.available
-    assert not room.backend.live
-    assert not room.backend.launched
+    assert not context.backend.live
+    assert not context.backend.launched
 
 
-def test_through_takes_little_memory(in_room):
-    room = a_room()
-    variant = in_room(room)
-    with room.pool.watch() as watch:
-        run(room, variant, np.ones(1 << 16, np.float32))
+def test_through_takes_little_memory(in_context):
+    context = a_context()
+    variant = in_context(context)
+    with context.pool.watch() as watch:
+        run(context, variant, np.ones(1 << 16, np.float32))
     assert watch.peak < 3 * 3 * CHUNK
 
 
@@ -280,13 +275,13 @@ def test_through_takes_little_memory(in_room):
         ({"outputs": {"codes": np.zeros(99, np.int8), "sums": np.zeros(4, np.float32)}}, "codes"),
     ],
 )
-def test_through_checks_lengths(in_room, change, word):
-    room = a_room()
-    variant = in_room(room)
+def test_through_checks_lengths(in_context, change, word):
+    context = a_context()
+    variant = in_context(context)
     with pytest.raises(InvalidArgumentError, match=word):
-        run(room, variant, np.ones(100, np.float32), **change)
+        run(context, variant, np.ones(100, np.float32), **change)
     with pytest.raises(InvalidArgumentError, match="at least 1"):
-        run(room, variant, np.ones(0, np.float32))
+        run(context, variant, np.ones(0, np.float32))
 
 
 def test_a_packed_format_ends_with_a_whole_group():
@@ -330,9 +325,9 @@ def test_on_the_device(cuda):
     rng = np.random.default_rng(3)
     values = rng.integers(0, 255, 3 * transfer.CHUNK + 12345, np.uint8)
     before = cuda.stats.copy()
-    there = transfer.upload(values)
-    np.testing.assert_array_equal(transfer.download(there), values)
+    there = cuda.transfers.upload(values)
+    np.testing.assert_array_equal(cuda.transfers.download(there), values)
     counted = cuda.stats.since(before)
     assert (counted.bytes_uploaded, counted.bytes_downloaded) == (values.nbytes, values.nbytes)
     rows = values[: 1 << 20].reshape(1024, 1024)[:, :1000]
-    np.testing.assert_array_equal(transfer.download(transfer.upload(rows)), rows)
+    np.testing.assert_array_equal(cuda.transfers.download(cuda.transfers.upload(rows)), rows)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.harness.machine import measure_ceilings
 from tritmark.harness.measure.alternate import Timed
 from tritmark.harness.measure.buffers import Rotation, memory_of, rotation
+from tritmark.harness.measure.ceilings import measure_ceilings
 from tritmark.harness.measure.survey import BYTES, Field
 from tritmark.harness.record import Status
 from tritmark.harness.spec import (
@@ -63,7 +63,7 @@ class Handle:
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape)) * self.dtype.itemsize
+        return int(np.prod(self.shape)) * self.dtype.itemsize  # type: ignore[no-any-return]
 
     def there(self) -> npt.NDArray[Any]:
         """What a kernel sees; the harness must not."""

@@ -1,4 +1,4 @@
-"""README, HACKING and docs/: each command in them runs, or is at least what the programs understand."""
+"""README, HACKING, CONTRIBUTING and docs/: each command in them runs, or is at least what the programs understand."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from typing import Any
 import pytest
 import typer.main
 
-from tritmark.harness import cli, status
+from tritmark.harness import cli
+from tritmark.harness.cli import exit_status
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "HACKING.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
 
 RUN = (
     "tritmark list ops",
+    "tritmark list formats",
     "tritmark new i2s_quantize --kind c",
     "tritmark new i2s_quantize --kind cu --out cuda",
     "tritmark new i2s_dequantize --kind py",
@@ -45,8 +49,14 @@ NOT_RUN = {
     "tritmark check my_i2s_dequantize.py --op i2s_dequantize": "measures for a minute",
     "TRITMARK_CUDA=simulator tritmark check cuda/my_i2s_quantize.cu --suite smoke": "test_candidate_cuda.py checks files in the simulator",
     "TRITMARK_CUDA=simulator tritmark run --suite smoke --device cuda": "test_simulator.py runs kernels there",
+    "tritmark run --suite base3": "of a package that is not installed here; tox -e plugin runs it",
+    "TRITMARK_CUDA=simulator tritmark run --suite base3 --device cuda": "of a package that is not installed here; tox -e plugin runs it",
     "python3 -m venv .venv": "made before the tests",
     ".venv/bin/pip install .": "made before the tests",
+    ".venv/bin/pip install -e '.[dev]' --config-settings editable_mode=strict": "compiles for minutes, and what is tested is the wheel",
+    ".venv/bin/pre-commit install": "changes the repository",
+    ".venv/bin/pre-commit run --all-files": "fetches the hooks; tox -e lint and tox -e types do the same",
+    ".venv/bin/pytest -n 2 -m 'not cuda and not timing'": "runs these tests",
     ".venv/bin/pip install tox": "made before the tests",
     ".venv/bin/tox run-parallel": "runs these tests",
     ". .venv/bin/activate": "a shell's own",
@@ -63,7 +73,7 @@ NOT_RUN = {
 """What stands in blocks and is not run, each with the reason. It is checked for what its program understands."""
 
 PLACEHOLDERS = {"N": "1", "S": "1", "M": "1"}
-_PROGRAMS = ("tritmark", "tox", "pytest", "python", "python3", "pip", "asv", "git", "sed", "compute-sanitizer")
+_PROGRAMS = ("tritmark", "tox", "pytest", "python", "python3", "pip", "pre-commit", "asv", "git", "sed", "compute-sanitizer")
 _VARIABLE = re.compile(r"[A-Z][A-Z_]*=\S+")
 
 
@@ -104,10 +114,20 @@ def understood(line: str) -> None:
     words[0] = words[0].removeprefix(".venv/bin/")
     if "#" in words:
         words = words[: words.index("#")]
-    program = {"python3": "python", "compute-sanitizer": "compute_sanitizer"}.get(words[0], words[0])
-    checks = {"tritmark": tritmark, "tox": tox, "python": python, "pytest": pytest_, "pip": pip, "asv": asv, "git": git, "sed": sed}
-    if program in checks:
-        checks[program](words[1:])
+    checks = {
+        "tritmark": tritmark,
+        "tox": tox,
+        "python": python,
+        "python3": python,
+        "pytest": pytest_,
+        "pip": pip,
+        "pre-commit": pre_commit,
+        "asv": asv,
+        "git": git,
+        "sed": sed,
+    }
+    if words[0] in checks:
+        checks[words[0]](words[1:])
     else:
         assert words[0] in {".", "compute-sanitizer"}, f"{line!r}: nobody knows how to check that"
 
@@ -148,8 +168,8 @@ def pytest_(words: list[str]) -> None:
     markers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
     for before, word in zip(["", *words], words, strict=False):
         if before == "-m":
-            assert word in [each.partition(":")[0] for each in markers]
-        elif not word.startswith("-"):
+            assert set(word.split()) - {"and", "or", "not"} <= {each.partition(":")[0] for each in markers}
+        elif before != "-n" and not word.startswith("-"):
             assert (ROOT / word).exists(), word
 
 
@@ -157,8 +177,12 @@ def pip(words: list[str]) -> None:
     assert words[0] == "install"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for word in words[1:]:
-        for name in re.findall(r"\[(\w+)\]", word):
-            assert name in extras, f"there is no extra {name}"
+        for names in re.findall(r"\[([\w,]+)\]", word):
+            assert set(names.split(",")) <= set(extras), f"there is no such extra among {names}"
+
+
+def pre_commit(words: list[str]) -> None:
+    assert words[0] in {"install", "run"}
 
 
 def asv(words: list[str]) -> None:
@@ -232,11 +256,17 @@ def test_manifests_in_them_are_legal(tmp_path: Path) -> None:
     from tritmark.harness.candidate.manifest import read_manifest
     from tritmark.harness.providers import load
 
-    found = list(blocks((ROOT / "docs" / "kernel.md").read_text(), "toml"))
+    page = (ROOT / "docs" / "kernel.md").read_text()
+    found = [text for text in blocks(page, "toml") if "op = " in text]
     assert len(found) == 2
     for text in found:
         source = tmp_path / ("my.cu" if "grid" in text else "my.c")
         read_manifest(source, Path("my.toml"), text, load(), launched="grid" in text)
+
+
+def test_the_entry_point_in_them_is_that_of_the_example() -> None:
+    (text,) = (text for text in blocks((ROOT / "docs" / "kernel.md").read_text(), "toml") if "entry-points" in text)
+    assert text in (ROOT / "suites" / "examples" / "plugin" / "pyproject.toml").read_text()
 
 
 def test_the_slowed_kernel_is_slowed(tmp_path: Path) -> None:
@@ -270,7 +300,7 @@ def test_the_readme_has_every_exit_status() -> None:
     text = (ROOT / "README.md").read_text()
     table = text[text.index("| exit status |") :]
     told = {int(number): meaning for number, meaning in re.findall(r"^\| (\d+) \| (.*) \|$", table, re.MULTILINE)}
-    assert told == status.MEANINGS
+    assert told == exit_status.MEANINGS
 
 
 def test_the_page_on_records_is_what_the_code_says() -> None:

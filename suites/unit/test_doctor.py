@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tritmark.harness import cli
-from tritmark.harness.advise.code.tools import find
-from tritmark.harness.doctor import command, gpu, host, noise, tools
+from tritmark.harness.disassembly.tools import find
+from tritmark.harness.doctor import examine, gpu, host, noise, tools
 from tritmark.harness.doctor.check import Check, State
 from tritmark.harness.errors import DeviceUnavailableError
 from tritmark.harness.machine import cpu
@@ -89,7 +89,7 @@ def test_a_disk_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def refuse(**_: Any) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(host.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(host.tempfile, "TemporaryFile", refuse)  # type: ignore[attr-defined]
     found = host.disk(tmp_path)
     assert found.state is State.MEND
     assert found.found == f"{tmp_path}: Read-only file system"
@@ -98,7 +98,7 @@ def test_a_disk_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_disk_that_is_almost_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 1 << 20})
-    monkeypatch.setattr(host.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(host.shutil, "disk_usage", lambda path: usage)  # type: ignore[attr-defined]
     assert host.disk(tmp_path).state is State.BETTER
 
 
@@ -251,7 +251,7 @@ def test_what_it_ends_with(
     tritmark: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch, state: State, status: int, last: str
 ) -> None:
     bad = Check("disk", state, "full\x1b[31m", "nothing can be kept", "free some room")
-    monkeypatch.setattr(command, "examined", lambda out: iter([Check("cores", State.OK, "2", "enough"), bad]))
+    monkeypatch.setattr(examine, "examined", lambda out: iter([Check("cores", State.OK, "2", "enough"), bad]))
     found, out = tritmark()
     assert found == status
     assert out.splitlines()[-1] == last
@@ -260,13 +260,12 @@ def test_what_it_ends_with(
 
 
 def test_kernels_that_cannot_be_loaded(tritmark: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    from tritmark.harness import providers
     from tritmark.harness.errors import UsageError
 
     def broken() -> None:
         raise UsageError("provider 'builtin' cannot be loaded")
 
-    monkeypatch.setattr(providers, "load", broken)
+    monkeypatch.setattr(examine, "load", broken)
     status, out = tritmark("--json")
     first = json.loads(out)["checks"][0]
     assert (status, first["name"], first["state"]) == (1, "kernels", "mend")

@@ -347,7 +347,7 @@ def flushed(kernel: Kernel) -> None:
 def narrow_sums(kernel: Kernel) -> None:
     """Sums in int16 that are flushed every 256 products."""
     codes = TILE64.unpack(kernel.inputs["weights"], (kernel.axes["N"], kernel.axes["K"]))[0]
-    activations, sums = kernel.inputs["activations"], 0
+    activations, sums = kernel.inputs["activations"], np.zeros((), np.int64)
     for begin in range(0, kernel.axes["K"], 256):
         sums = sums + accumulate(activations[:, begin : begin + 256], codes[:, begin : begin + 256]).astype(np.int16).astype(np.int64)
     scaled(kernel, np.asarray(sums))

@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.formats import FORMATS, Format, NonFiniteWarning, TailDroppedWarning
 
+pytestmark = pytest.mark.interpreter
+
 Codes = npt.NDArray[np.int8]
 Shape = tuple[int, int]
 

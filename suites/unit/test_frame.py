@@ -18,7 +18,7 @@ from tritmark.harness import cli
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.frame import table
 from tritmark.harness.frame.columns import COLUMNS, SAMPLES
-from tritmark.harness.record import SCHEMA_VERSION, PeerComparison, Ratio, Record, Run, Scaled, Status, sealed
+from tritmark.harness.record import SCHEMA_VERSION, PeerComparison, Ratio, Record, Run, Scaled, Status, with_digest
 from tritmark.harness.store import Store
 
 BASELINES = Path(__file__).parents[2] / "results" / "baselines"
@@ -28,7 +28,7 @@ NAMES = [column.name for column in COLUMNS]
 def kept(folder: Path, record: Record) -> Path:
     path = folder / "runs" / f"{record.id}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(sealed(record))
+    path.write_text(with_digest(record))
     return path
 
 

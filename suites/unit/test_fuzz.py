@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tritmark import cython_ext
 
+pytestmark = pytest.mark.long
+
 FUZZ = Path(__file__).parents[1] / "fuzz"
 sys.path.append(str(FUZZ))
 mutants, native, targets = map(import_module, ("mutants", "native", "targets"))

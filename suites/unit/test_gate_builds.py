@@ -9,20 +9,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import gate_sites  # type: ignore[import-not-found]
+import gate_sites
 import pytest
-from test_gate_run import Silent  # type: ignore[import-not-found]
+from test_gate_run import Silent
 
 import tritmark.harness
 from tritmark.harness.errors import UsageError
 from tritmark.harness.gate.benchmarks import Wanted
 from tritmark.harness.gate.build import built
-from tritmark.harness.gate.house import LocalHouse
+from tritmark.harness.gate.build_host import LocalBuildHost
 from tritmark.harness.gate.identity import sections_hash, site_digest
 from tritmark.harness.gate.opened import BuildError, Opened
 from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.run import GateRequest, run
 from tritmark.harness.gate.task import GateTask
+from tritmark.harness.record import Status
+
+pytestmark = pytest.mark.long
 
 TASK = GateTask(
     device="cpu",
@@ -134,26 +137,26 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
 
 def test_the_native_modules_of_two_builds_are_two_in_one_process(copies: list[Path]) -> None:
     ours = sys.modules["tritmark.harness.spec"]
-    base, head = (LocalHouse(site) for site in copies)
-    first = base.sit(TASK)
-    second = head.sit(TASK, first)
+    base, head = (LocalBuildHost(site) for site in copies)
+    first = base.bind(TASK)
+    second = head.bind(TASK, first)
     module = "tritmark.cython_ext.i2s_quantize"
-    files = [house.build.file(module) for house in (base, head)]
+    files = [host.build.file(module) for host in (base, head)]
     assert all(file is not None and file.is_relative_to(site) for file, site in zip(files, copies, strict=True))
     maps = Path("/proc/self/maps").read_text()
     assert all(f"{file}\n" in maps for file in files)
     assert base.judge(TASK, first, first.outputs(), second.outputs()) == ("", None)
     # What is told of the code while the module is being loaded is told later too.
-    assert base.sit(TASK).code == first.code
+    assert base.bind(TASK).code == first.code
     # Both work on the same arrays; the same machine code that is bound otherwise is not the same.
     assert second._sets is first._sets
     assert first.code != second.code
-    assert sections_hash(files[0]) == sections_hash(files[1]) != ""
+    assert sections_hash(files[0]) == sections_hash(files[1]) != ""  # type: ignore[arg-type]
     assert sys.modules["tritmark.harness.spec"] is ours
     other = TASK.model_copy(update={"op": "i2s_dequantize", "format": "none", "family": "uniform"})
     found = [each for each in base.build.installed.registry.variants if each.key.op == other.op and each.key.device == "cpu"]
     other = other.model_copy(update={"format": found[0].key.format, "dtype": found[0].key.dtype, "variant": found[0].name})
-    assert base.sit(other).code == head.sit(other).code
+    assert base.bind(other).code == head.bind(other).code
 
 
 def test_suites_are_read_by_this_harness_and_not_by_the_builds(copies: list[Path], tmp_path: Path) -> None:
@@ -162,7 +165,7 @@ def test_suites_are_read_by_this_harness_and_not_by_the_builds(copies: list[Path
     suite = site / "tritmark/harness/suite.py"
     suite.write_text(suite.read_text().replace("def read_suite(", "def read_suite_as_it_was("))
     wanted = Wanted(suite="smoke", device="cpu")
-    assert LocalHouse(site).tasks(wanted) == LocalHouse(copies[0]).tasks(wanted) != []
+    assert LocalBuildHost(site).tasks(wanted) == LocalBuildHost(copies[0]).tasks(wanted) != []
 
 
 def test_a_digest_is_of_what_is_installed_and_not_of_how(tmp_path: Path) -> None:
@@ -175,7 +178,7 @@ def test_a_digest_is_of_what_is_installed_and_not_of_how(tmp_path: Path) -> None
 
 @pytest.mark.timing
 def test_this_package_with_a_slowed_kernel_fails_and_what_was_not_touched_is_the_same(copies: list[Path]) -> None:
-    base = LocalHouse(copies[0])
+    base = LocalBuildHost(copies[0])
     with base.build.inside():
         features = base.build.installed.registry.devices["cpu"].features()
     if "avx2" not in features:
@@ -185,4 +188,4 @@ def test_this_package_with_a_slowed_kernel_fails_and_what_was_not_touched_is_the
     outcomes = {each.op: each.outcome for each in result.benchmarks}
     assert outcomes == {"i2s_quantize": Outcome.SLOWER, "i2s_dequantize": Outcome.SAME}
     assert [each.identical for each in result.benchmarks if each.op == "i2s_dequantize"] == [True]
-    assert result.status == 1
+    assert result.status is Status.FAIL

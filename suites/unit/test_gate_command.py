@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 import typer
-from test_gate_run import TASK  # type: ignore[import-not-found]
+from test_gate_run import TASK
 from typer.testing import CliRunner
 
+from tritmark.harness.cli.gate import gate
 from tritmark.harness.gate.benchmarks import Wanted
-from tritmark.harness.gate.command import gate
 from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.result import Benchmark, Build, GateResult, Outcome
 from tritmark.harness.gate.run import GateRequest
-from tritmark.harness.machine import environment, machine_facts
+from tritmark.harness.record.facts import machine_facts
+from tritmark.harness.record.versions import environment
 
 Invoke = Callable[..., tuple[int, str, GateRequest]]
 

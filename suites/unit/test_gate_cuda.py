@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_gate_run import Silent  # type: ignore[import-not-found]
+from test_gate_run import Silent
 
 import tritmark.harness
 from tritmark.harness.gate.benchmarks import Wanted
-from tritmark.harness.gate.house import LocalHouse
+from tritmark.harness.gate.build_host import LocalBuildHost
 from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.run import GateRequest, run
 from tritmark.harness.gate.task import GateTask
-from tritmark.kernels.cuda.room import Room
+from tritmark.kernels.cuda.context import CudaContext
 
 pytestmark = pytest.mark.cuda
 
@@ -29,7 +29,7 @@ def copy(site: Path) -> Path:
     return site
 
 
-def test_two_builds_compute_the_same_on_one_device(tmp_path: Path, cuda: Room) -> None:
+def test_two_builds_compute_the_same_on_one_device(tmp_path: Path, cuda: CudaContext) -> None:
     """In a process of its own: one that held two simulators cannot be used further."""
     done = subprocess.run([sys.executable, __file__, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -38,9 +38,9 @@ def test_two_builds_compute_the_same_on_one_device(tmp_path: Path, cuda: Room) -
 
 def compare(folder: Path) -> None:
     """Both builds' kernels on the same data."""
-    from tritmark.kernels.cuda.room import simulated
+    from tritmark.kernels.cuda.context import simulated
 
-    base, head = (LocalHouse(copy(folder / name)) for name in ("base", "head"))
+    base, head = (LocalBuildHost(copy(folder / name)) for name in ("base", "head"))
     tasks = [
         GateTask(
             device="cuda",
@@ -56,10 +56,10 @@ def compare(folder: Path) -> None:
         for variant in ("v1", "vector")
     ]
     # A process has one simulator, which knows the memory of the build that came last: so all of BASE first.
-    firsts = [base.sit(task) for task in tasks]
+    firsts = [base.bind(task) for task in tasks]
     own = [(first.outputs(), first.again().outputs()) for first in firsts]
     for task, first, (one, twin) in zip(tasks, firsts, own, strict=True):
-        second = head.sit(task, first)
+        second = head.bind(task, first)
         assert type(first._launch) is not type(second._launch)
         assert first.code == second.code != ""
         for other in (twin, second.outputs()):

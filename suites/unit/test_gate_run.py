@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import gate_sites  # type: ignore[import-not-found]
+import gate_sites
 import pytest
 
 from tritmark.harness.gate.benchmarks import Wanted
-from tritmark.harness.gate.house import LocalHouse
+from tritmark.harness.gate.bound_kernel import ballast
+from tritmark.harness.gate.build_host import LocalBuildHost
 from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.measuring import gate as measure
 from tritmark.harness.gate.result import Benchmark, GateResult, Outcome
 from tritmark.harness.gate.run import GateRequest, confirmed, run
-from tritmark.harness.gate.seat import ballast
 from tritmark.harness.gate.task import GateTask
 from tritmark.harness.gate.verdict import GateLimits
+from tritmark.harness.record import Status
+
+pytestmark = pytest.mark.long
 
 TASK = GateTask(
     device="plain", op="double", format="none", dtype="float32", variant="v", axes={"n": 1}, family="normal", layout="aligned", threads=1
@@ -64,7 +67,7 @@ def test_what_differs_dies_fails_comes_and_goes_is_told(tmp_path: Path, monkeypa
     assert "SIGSEGV while it was running HEAD" in by_name["dies"].reason
     assert "no <such> luck" in by_name["fails"].reason
     assert "SIGSEGV while it was running BASE" in by_name["base_dies"].reason
-    assert result.status == 1
+    assert result.status is Status.FAIL
     assert GateResult.model_validate_json(result.model_dump_json()) == result
 
 
@@ -80,10 +83,10 @@ def test_builds_apart_take_turns(tmp_path: Path) -> None:
 
 def judged(tmp_path: Path, base: str, head: str) -> Benchmark:
     """One benchmark, both builds in this process."""
-    houses = [LocalHouse(gate_sites.site(tmp_path / name, text)) for name, text in (("base", base), ("head", head))]
+    ours, theirs = houses = [LocalBuildHost(gate_sites.site(tmp_path / name, text)) for name, text in (("base", base), ("head", head))]
     task = TASK.model_copy(update={"axes": {"n": 100}})
-    assert [house.refusals([task]) for house in houses] == [[None], [None]]
-    return measure(*houses, task, GateLimits(seconds=0.5), lambda stage: None)
+    assert [host.refusals([task]) for host in houses] == [[None], [None]]
+    return measure(ours, theirs, task, GateLimits(seconds=0.5), lambda stage: None)
 
 
 def test_the_same_build_twice_is_the_same_without_measuring(tmp_path: Path) -> None:

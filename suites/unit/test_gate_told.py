@@ -11,16 +11,16 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_records import MACHINE  # type: ignore[import-not-found]
+from made_up_records import MACHINE
 from rich.console import Console
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.gate.form import Form
+from tritmark.harness.gate.form import Form, tell
+from tritmark.harness.gate.render_github import SUMMARY, commands, markdown, summary
+from tritmark.harness.gate.render_junit import junit
 from tritmark.harness.gate.result import Benchmark, Build, Confirmation, GateResult, Outcome
-from tritmark.harness.gate.told import ORDER, sorted_benchmarks, tell
-from tritmark.harness.gate.told_github import SUMMARY, commands, markdown, summary
-from tritmark.harness.gate.told_junit import junit
-from tritmark.harness.record import Divergence, Environment, Ratio
+from tritmark.harness.gate.wording import ORDER, sorted_benchmarks
+from tritmark.harness.record import Divergence, Environment, Ratio, Status
 
 HOSTILE = "\x1b[31m\u202e</script>|`*_<b>&\"'\x00\ufffe%0A::error::,\r\n=cmd"
 ALLOWED = {
@@ -110,8 +110,8 @@ def test_text_says_what_changed_by_how_much_and_why() -> None:
     text = told(found)
     assert re.search(r"SLOWER +cpu/op/none/int8/avx2 +N=64 +\+5\.10 % \(\+4\.80 to \+5\.30\) +1\.32 % +0\.25", text)
     assert "same code" in text
-    assert "a fresh launch says SLOWER" in text
-    assert "a fresh launch says nothing: it crashed" in text
+    assert "a fresh process says SLOWER" in text
+    assert "a fresh process says nothing: it crashed" in text
     assert "first at q[3, 4]: BASE 1, HEAD 2" in text
     assert "1 DIFFERS, 1 SLOWER, 2 SAME. The gate fails: 2 of 4 benchmarks got slower or wrong." in text
     assert "\x1b" not in text  # plain where nobody sees colours
@@ -131,7 +131,7 @@ def test_the_conclusion_is_that_of_the_exit_status(outcomes: tuple[Outcome, ...]
     found = result(*map(benchmark, outcomes), strict=strict)
     for text in (told(found), told(found, Form.GITHUB)):
         assert said in text
-    assert ("passes" in said) == (found.status == 0)
+    assert ("passes" in said) == (found.status is Status.PASS)
 
 
 def test_hostile_names_are_inert_on_a_terminal() -> None:

@@ -37,7 +37,7 @@ class Stream:
     def take(self, pairs: int) -> list[float]:
         self.given += pairs
         assert self.given <= len(self.logs), "more pairs than the time allows"
-        return self.logs[self.given - pairs : self.given].tolist()
+        return self.logs[self.given - pairs : self.given].tolist()  # type: ignore[no-any-return]
 
     def now(self) -> int:
         return self.given * self.pair_ns
@@ -56,13 +56,13 @@ def bimodal(rng: np.random.Generator) -> NDArray[np.float64]:
     """The speed doubles or halves within a pair in one pair of five, in either half."""
     fast = np.cumsum(rng.random(2 * COUNT) < 0.1) % 2
     flips = rng.choice((-1.0, 1.0), COUNT)
-    return flips * (fast[1::2] - fast[::2]) * np.log(2) + rng.normal(0, 0.01, COUNT)
+    return flips * (fast[1::2] - fast[::2]) * np.log(2) + rng.normal(0, 0.01, COUNT)  # type: ignore[no-any-return]
 
 
 def drifting(rng: np.random.Generator) -> NDArray[np.float64]:
     """The ratio itself wanders by 1 % and back."""
     waves = np.sin(np.arange(COUNT) * 2 * np.pi / rng.uniform(50, 400) + rng.uniform(0, 6))
-    return 0.01 * waves + rng.normal(0, 0.03, COUNT)
+    return 0.01 * waves + rng.normal(0, 0.03, COUNT)  # type: ignore[no-any-return]
 
 
 def autocorrelated(rng: np.random.Generator) -> NDArray[np.float64]:
@@ -192,9 +192,10 @@ def test_what_base_differs_from_itself_by_adds_to_the_smallest_effect() -> None:
     rng, limits = np.random.default_rng(10), GateLimits()
     logs = rng.normal(0, 0.02, 1000)
     alone = smallest(logs, limits, 1000)
+    assert alone is not None
     assert smallest(logs, limits, 1000, logs + log1p(0.03)) == pytest.approx(expm1(log1p(alone) + log1p(0.03)), abs=0.003)
-    assert smallest(logs, limits, 1000, 3 * logs) > alone
-    assert smallest(logs, limits, 4000) < alone
+    assert smallest(logs, limits, 1000, 3 * logs) > alone  # type: ignore[operator]
+    assert smallest(logs, limits, 4000) < alone  # type: ignore[operator]
     assert smallest(logs, limits, 1000, [0.5]) == alone  # a single pair says nothing
 
 
@@ -205,7 +206,7 @@ def test_limits_are_checked(limits: dict[str, float]) -> None:
 
 
 class Steady:
-    """A seat whose calls take `ns`, give or take a thousandth."""
+    """A kernel whose calls take `ns`, give or take a thousandth."""
 
     clock, code, calls = "made up", "", 1
 
@@ -227,10 +228,10 @@ class Steady:
     ],
 )
 def test_only_what_goes_beyond_what_base_differs_from_itself_by_is_claimed(head: float, again: float, expected: Outcome) -> None:
-    seats: list[Any] = [Steady(1000 * times, seed) for seed, times in enumerate((1.0, head, again))]
+    bound_kernels: Any = [Steady(1000 * times, seed) for seed, times in enumerate((1.0, head, again))]
     task = GateTask(
         device="cpu", op="op", format="none", dtype="int8", variant="v1", axes={"n": 1}, family="normal", layout="aligned", threads=1
     )
-    found = _measured(task, *seats, GateLimits(seconds=0.05), {})
+    found = _measured(task, *bound_kernels, GateLimits(seconds=0.05), {})  # type: ignore[call-arg]
     assert found.outcome is expected, found.reason
     assert ("BASE against itself" in found.reason) == (again != 1.0)

@@ -140,7 +140,7 @@ def test_all_is_well() -> None:
 
 
 def test_pycuda_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = gpu.find_spec
+    find = gpu.find_spec  # type: ignore[attr-defined]
     monkeypatch.setattr(gpu, "find_spec", lambda name: None if name == "pycuda" else find(name))
     assert not gpu.gpu_compiled()
     assert gpu.gpu_available()
@@ -149,7 +149,7 @@ def test_pycuda_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cuda_bindings_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = gpu.find_spec
+    find = gpu.find_spec  # type: ignore[attr-defined]
     monkeypatch.setattr(gpu, "find_spec", lambda name: None if name.startswith("cuda") else find(name))
     assert "cuda-bindings is not installed" in str(gpu.why_not())
 

@@ -7,12 +7,12 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from tritmark.harness import tables
+from tritmark.harness.cli import tables
 from tritmark.harness.errors import DeviceUnavailableError
-from tritmark.harness.machine import gpu, machine_facts
-from tritmark.harness.machine.facts import gpu_facts
+from tritmark.harness.machine import gpu
 from tritmark.harness.machine.gpu import DeviceInfo, Health
 from tritmark.harness.record import Machine, Record
+from tritmark.harness.record.facts import gpu_facts, machine_facts
 
 HEALTH = Health(temperature=41, power=99.5, throttle=(), note="made up")
 

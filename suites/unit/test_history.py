@@ -19,8 +19,8 @@ from asv.machine import Machine, MachineCollection
 from asv.results import Results
 from typer.testing import CliRunner
 
+from tritmark.harness.cli.history import history
 from tritmark.harness.errors import UsageError
-from tritmark.harness.history.command import history
 from tritmark.harness.history.identity import machine_name, register
 from tritmark.harness.history.regressions import order, regressions, since
 from tritmark.harness.history.results import RATIO, values
@@ -165,7 +165,7 @@ def test_a_damaged_file_is_set_aside_whole(repository, damage):
     aside = path.with_name(path.name + ".set-aside")
     for expected in (aside, aside.with_name(aside.name + "-2")):
         path.write_bytes(damage)
-        told = []
+        told: list[str] = []
         assert len(list(values(results, told.append))) == 23
         assert len(told) == 1
         assert str(path) in told[0]
@@ -176,7 +176,7 @@ def test_a_damaged_file_is_set_aside_whole(repository, damage):
 def test_commits_of_elsewhere_are_left_out(repository):
     folder, commits = repository
     written(folder / "results/asv", [*commits[:-1], "f" * 40], noisy([1.0] * 24))
-    told = []
+    told: list[str] = []
     assert regressions(values(folder / "results/asv", told.append), order(folder), told.append) == []
     assert told == ["left out: results of 1 commits that are not in the history of HEAD"]
 

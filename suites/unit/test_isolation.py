@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tritmark.harness import cli, machine
+from tritmark.harness import cli
+from tritmark.harness.measure import ceilings
 from tritmark.harness.record import Run, Status
 from tritmark.harness.store import Store, read
+
+pytestmark = pytest.mark.timing
 
 SUITE = """
 title = "for tests"
@@ -35,7 +38,7 @@ def test_five_failures_are_attributed_and_nothing_else_is_concerned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(machine, "measure_ceilings", lambda device: [])
+    monkeypatch.setattr(ceilings, "measure_ceilings", lambda device: [])
     Path("suite.toml").write_text(SUITE)
     names = [*TOLD, "honest"]
     text = Path(__file__).with_name("faulty_candidates.py").read_text()

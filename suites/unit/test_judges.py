@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 
-from tritmark.harness.judges import Limits, Task, judged, pids
-from tritmark.harness.judging import Judgement
+from tritmark.harness.judge.judges import Limits, Task, judged, pids
+from tritmark.harness.judge.judging import Judgement
 from tritmark.harness.providers import load
 from tritmark.harness.record import Status
 from tritmark.harness.validate.accuracy import Judged

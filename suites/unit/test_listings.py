@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tritmark.harness import listings
+from tritmark.harness.cli import listings
 from tritmark.harness.providers import Installed
 from tritmark.kernels import PROVIDER
 

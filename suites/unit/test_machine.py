@@ -16,14 +16,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.cython_ext import ceilings, clock
-from tritmark.cython_ext import cpu as native
-from tritmark.harness.machine import cpu, environment, machine_facts, memory, versions
+from tritmark.cython_ext import ceilings, clock  # type: ignore[attr-defined]
+from tritmark.cython_ext import cpu as native  # type: ignore[attr-defined]
+from tritmark.harness.machine import cpu, memory
 from tritmark.harness.measure.buffers import empty
+from tritmark.harness.record import versions
+from tritmark.harness.record.facts import machine_facts
+from tritmark.harness.record.versions import environment
 from tritmark.kernels import PROVIDER
-from tritmark.kernels.ceilings import CEILINGS
+from tritmark.kernels.cpu import DEVICE as CPU
 from tritmark.kernels.cpu import ISAS, KERNELS
 from tritmark.kernels.ternary_matmul.cpu import FORMATS as PRODUCTS
+
+pytestmark = pytest.mark.timing
 
 # The native questions
 
@@ -337,10 +342,10 @@ def test_probes_refuse_buffers_that_they_cannot_work_on() -> None:
         ceilings.Probe(RUNNABLE[-1], "flight", buffer, 1)
 
 
-@pytest.mark.parametrize("name", list(CEILINGS))
+@pytest.mark.parametrize("name", list(CPU.ceilings()))
 def test_ceilings_take_any_buffer_and_the_best_instruction_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITMARK_FORCE_ISA", "scalar")
-    ceiling = CEILINGS[name]
+    ceiling = CPU.ceilings()[name]
     probe = ceiling.bind(filled(4096 + 65, 5), 1)
     probe.run()
     assert probe.ran == RUNNABLE[-1]

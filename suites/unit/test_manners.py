@@ -16,10 +16,11 @@ import pytest
 import typer.main
 from rich.console import Console
 
-from tritmark.harness import cli, completion, status
+from tritmark.harness import cli
+from tritmark.harness.cli import completion, exit_status
+from tritmark.harness.cli.examples import EXAMPLES, epilog
+from tritmark.harness.cli.progress import Terminal
 from tritmark.harness.errors import UsageError
-from tritmark.harness.examples import EXAMPLES, epilog
-from tritmark.harness.progress import Terminal
 from tritmark.harness.providers import load
 from tritmark.harness.record import Record
 
@@ -214,7 +215,7 @@ def test_completion_says_nothing_where_kernels_cannot_be_loaded(monkeypatch: pyt
 def test_completion_is_quick() -> None:
     """By what it imports, which is the same on every machine."""
     code = (
-        "import sys\nfrom tritmark.harness import cli, completion\n"
+        "import sys\nfrom tritmark.harness.cli import completion\n"
         "completion.ops(''), completion.variants(''), completion.suites(''), completion.formats(''), completion.records('')\n"
         "costly = {'matplotlib', 'pandas', 'scipy', 'jinja2', 'gguf', 'ml_dtypes', 'cpuinfo', 'pyarrow'}\n"
         "costly |= {'tritmark.harness.record', 'tritmark.harness.store', 'tritmark.harness.report.page'}\n"
@@ -251,7 +252,7 @@ def test_a_misspelt_key_that_is_needed_is_told_as_misspelt(tmp_path: Path) -> No
 
 
 def test_the_statuses_differ() -> None:
-    assert list(status.MEANINGS) == [0, 1, 2, 3, 4, 5, 130]
+    assert list(exit_status.MEANINGS) == [0, 1, 2, 3, 4, 5, 130]
 
 
 def test_ctrl_c_in_any_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

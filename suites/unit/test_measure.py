@@ -14,20 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import UsageError
-from tritmark.harness.machine import cpu, measure_ceilings, memory
+from tritmark.harness.machine import cpu, memory
 from tritmark.harness.measure import buffers
 from tritmark.harness.measure import survey as survey_module
 from tritmark.harness.measure.alternate import SHORTEST_NS, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import ALIGNMENT, HUGE, MOST_SETS, Arena, Rotation, empty, rotation
+from tritmark.harness.measure.ceilings import measure_ceilings
 from tritmark.harness.measure.clocks import PythonClock, clock_for
-from tritmark.harness.measure.lingering import Lingering
-from tritmark.harness.measure.others import Others, crowded
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, interval, median, order_interval, theil_sen
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau, TimeLimit
 from tritmark.harness.measure.survey import BYTES, Field, Survey, survey
+from tritmark.harness.measure.system_load import SystemLoad, crowded
+from tritmark.harness.measure.write_back import WriteBackCeiling
 from tritmark.harness.record import Performance, Status
 from tritmark.harness.spec import Ceiling, Device, Family, KernelKey, Launch, Op, Tensor, Tier, Traffic, Variant
 from tritmark.harness.validate.performance import TELLING, Bench
+
+pytestmark = pytest.mark.timing
 
 READ, WRITE, COMPUTE = 20e9, 10e9, 400e9
 """Rates of the simulated machine: bytes/s, bytes/s, operations/s."""
@@ -355,9 +358,9 @@ def test_sets_fill_the_rotation() -> None:
 
 def test_others_are_counted_without_ourselves(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([(100.0, 10.0, 50.0), (102.0, 11.0, 54.0), (100.0, 10.0, 50.0), (100.01, 10.0, 50.02)])
-    monkeypatch.setattr("tritmark.harness.measure.others._now", lambda: next(readings))
-    assert Others().cores() == pytest.approx((4 - 1) / 2)
-    assert Others().cores() is None  # 10 ms are one tick of the kernel's
+    monkeypatch.setattr("tritmark.harness.measure.system_load._now", lambda: next(readings))
+    assert SystemLoad().cores() == pytest.approx((4 - 1) / 2)
+    assert SystemLoad().cores() is None  # 10 ms are one tick of the kernel's
 
 
 @pytest.mark.parametrize(
@@ -706,7 +709,7 @@ def test_a_probe_that_leaves_work_behind_counts_by_its_rate_once_it_pays_for_it(
         return Cached("around", buffer.nbytes, WRITE, WRITE)
 
     probes: dict[str, Ceiling] = {
-        "write": Lingering(name="write", unit=BYTES, summary="", bind=lingering, work=int),
+        "write": WriteBackCeiling(name="write", unit=BYTES, summary="", bind=lingering, work=int),
         "write around": Ceiling(name="write", unit=BYTES, summary="", bind=around, work=int),
     }
     found, field = Survey(replace(device(), ceilings=lambda: probes)), Field(0, TURN)

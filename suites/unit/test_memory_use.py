@@ -14,16 +14,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from memory_here import memory_use  # type: ignore[import-not-found]
+from memory_here import memory_use
 
-from tritmark.harness.measure import heap, peak
+from tritmark.harness.measure import heap
 from tritmark.harness.record import MemoryUse, Status
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Variant
 from tritmark.harness.validate import memory, memory_tasks
 from tritmark.harness.validate.memory import bits_per_weight
+from tritmark.harness.worker import peak
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.cpu import DEVICE, features
 from tritmark.kernels.formats import FORMATS
+
+pytestmark = pytest.mark.timing
 
 AXES = {"n": 4096, "block": 256, "M": 4, "N": 64, "K": 256}
 LARGE = 1 << 20
@@ -126,7 +129,7 @@ def test_what_is_lost_with_each_launch_is_found() -> None:
 def test_what_is_kept_from_the_first_call_on_is_no_leak_and_has_to_be_declared() -> None:
     def cached(**declared: Any) -> MemoryUse:
         kept: list[object] = []
-        return used(planted(lambda: kept or kept.append(np.ones(LARGE // 8)), **declared))
+        return used(planted(lambda: kept or kept.append(np.ones(LARGE // 8)), **declared))  # type: ignore[func-returns-value]
 
     hidden = cached()
     assert hidden.status is Status.FAIL
@@ -177,7 +180,7 @@ HUGE_HEAP = """
 import numpy as np
 import os
 from tritmark.harness.measure.heap import trim
-from tritmark.harness.measure.peak import peak, small_pages
+from tritmark.harness.worker.peak import peak, small_pages
 np.ones(30 << 20, np.uint8)  # from now on glibc takes as much from the heap
 large = np.ones(12 << 20, np.uint8)  # NumPy asks for huge pages there
 above = np.ones(200_000, np.uint8)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from memory_here import memory_use  # type: ignore[import-not-found]
+from memory_here import memory_use
 
 from tritmark.harness.record import MemoryUse, Status
 from tritmark.harness.spec import Arrays, Axes, Variant
 from tritmark.harness.validate import memory
 from tritmark.kernels import PROVIDER
+from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.device import DEVICE
-from tritmark.kernels.cuda.room import Room
 
 pytestmark = pytest.mark.cuda
 
@@ -66,7 +66,7 @@ def planted(more: Any = lambda: None, bound: Any = lambda: None, **change: Any) 
 
 
 @pytest.mark.parametrize("op", ["i2s_dequantize", "absmean_quantize", "activation_quantize", "pack_codes"])
-def test_honest_kernels_pass(simulator: Room, op: str) -> None:
+def test_honest_kernels_pass(simulator: CudaContext, op: str) -> None:
     found = used(named(op))
     assert found.status is Status.PASS, found.reason
     assert found.host_peak is None
@@ -76,14 +76,14 @@ def test_honest_kernels_pass(simulator: Room, op: str) -> None:
     assert found.persistent == 0
 
 
-def test_a_declared_workspace_is_counted(simulator: Room) -> None:
+def test_a_declared_workspace_is_counted(simulator: CudaContext) -> None:
     found = used(named("absmean_quantize"))
     assert found.workspace > 0
     assert found.device_peak is not None
     assert found.device_peak >= found.workspace
 
 
-def test_an_array_kept_in_each_call_is_found(simulator: Room) -> None:
+def test_an_array_kept_in_each_call_is_found(simulator: CudaContext) -> None:
     kept: list[Any] = []
     found = used(planted(lambda: kept.append(simulator.array((100,), "uint8"))))
     assert found.status is Status.FAIL
@@ -92,22 +92,22 @@ def test_an_array_kept_in_each_call_is_found(simulator: Room) -> None:
     assert f"leaks {found.device_leak.median:.1f} bytes of the device's memory a call" in found.reason
 
 
-def test_an_array_kept_of_each_launch_is_found(simulator: Room) -> None:
+def test_an_array_kept_of_each_launch_is_found(simulator: CudaContext) -> None:
     kept: list[Any] = []
     found = used(planted(bound=lambda: kept.append(simulator.array((100,), "uint8"))))
     assert found.status is Status.FAIL
     assert "bytes of the device's memory of each launch that was dropped" in found.reason
 
 
-def test_an_array_that_is_kept_once_is_no_leak(simulator: Room) -> None:
+def test_an_array_that_is_kept_once_is_no_leak(simulator: CudaContext) -> None:
     kept: list[Any] = []
-    found = used(planted(lambda: kept or kept.append(simulator.array((LARGE,), "uint8"))))
+    found = used(planted(lambda: kept or kept.append(simulator.array((LARGE,), "uint8"))))  # type: ignore[func-returns-value]
     assert found.status is Status.PASS, found.reason
     assert found.persistent is not None
     assert found.persistent >= LARGE
 
 
-def test_an_undeclared_workspace_is_found(simulator: Room) -> None:
+def test_an_undeclared_workspace_is_found(simulator: CudaContext) -> None:
     taken = lambda: simulator.array((LARGE,), "uint8")  # noqa: E731
     hidden = used(planted(bound=taken))
     assert hidden.status is Status.FAIL

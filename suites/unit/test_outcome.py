@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from made_up_records import clean_runs, record_of
 
-from tritmark.harness import status
-from tritmark.harness.judging import DRAWN, NOT_MEASURED, NOT_RIGHT, SIMULATED, LeftOut, refused, unasked
-from tritmark.harness.outcome import exit_status, unjudged
+from tritmark.harness.cli import exit_status
+from tritmark.harness.cli.outcome import status_of, unjudged
+from tritmark.harness.judge.judging import DRAWN, NOT_MEASURED, NOT_RIGHT, SIMULATED, LeftOut, refused, unasked
 from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Cause, Cross, MemoryUse, Performance, Run, Status, Verdict
-from tritmark.harness.report.groups import counted, not_run
+from tritmark.harness.text.groups import counted, not_run
 
 FIELDS: dict[str, type[Verdict]] = {"accuracy": Accuracy, "performance": Performance, "memory": MemoryUse, "cross": Cross}
 LACKING = LeftOut("this cpu lacks avx512vnni", Cause.MACHINE)
@@ -38,7 +38,7 @@ def runs(**reasons: Given) -> list[Run]:
 
 
 def ended(found: list[Run], strict: bool = True) -> int:
-    return exit_status(record_of(found), strict=strict)
+    return status_of(record_of(found), strict=strict)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def ended(found: list[Run], strict: bool = True) -> int:
     ],
 )
 def test_what_was_chosen_or_cannot_be_here_is_let_through(reasons: dict[str, Given]) -> None:
-    assert ended(runs(**reasons)) == status.PASSED
+    assert ended(runs(**reasons)) == exit_status.PASSED
 
 
 @pytest.mark.parametrize("words", ["this cpu lacks avx512vnni", "not asked for: --dimension accuracy", "simulated: it has no speed"])
 def test_words_alone_let_nothing_through(words: str) -> None:
-    assert ended(runs(performance=words)) == status.UNJUDGED
+    assert ended(runs(performance=words)) == exit_status.UNJUDGED
 
 
 @pytest.mark.parametrize("forced", [None, "scalar", "avx2"])
@@ -91,14 +91,14 @@ def test_why_a_variant_is_not_run(forced: str | None, needs: frozenset[str], ref
     ],
 )
 def test_what_nobody_judged_is_not_let_through(reasons: dict[str, Given]) -> None:
-    assert ended(runs(**reasons)) == status.UNJUDGED == 5
-    assert ended(runs(**reasons), strict=False) == status.PASSED
+    assert ended(runs(**reasons)) == exit_status.UNJUDGED == 5
+    assert ended(runs(**reasons), strict=False) == exit_status.PASSED
 
 
 def test_one_judged_run_of_a_kernel_is_enough() -> None:
     first, second = runs()
     unfit = second.model_copy(update={"accuracy": Accuracy(status=Status.NOT_RUN, reason=UNFIT)})
-    assert ended([first, unfit]) == status.PASSED
+    assert ended([first, unfit]) == exit_status.PASSED
     other = unfit.model_copy(update={"kernel": "cpu/i2s_quantize/none/int8/other"})
     assert [each.kernel for each in unjudged([first, other])] == [other.kernel]
 
@@ -108,10 +108,10 @@ def test_ambiguous_comes_before_not_run_and_after_failed(dimension: str) -> None
     doubt: Any = FIELDS[dimension](status=Status.AMBIGUOUS, reason="noise")
     other = "memory" if dimension != "memory" else "performance"
     found = runs(**{dimension: doubt, other: "nothing to watch it with"})
-    assert ended(found) == status.AMBIGUOUS == 4
-    assert ended(found, strict=False) == status.PASSED
+    assert ended(found) == exit_status.AMBIGUOUS == 4
+    assert ended(found, strict=False) == exit_status.PASSED
     wrong = found[0].model_copy(update={"accuracy": Accuracy(status=Status.FAIL, reason="wrong")})
-    assert ended([wrong, *found[1:]]) == status.FAILED
+    assert ended([wrong, *found[1:]]) == exit_status.FAILED
 
 
 def test_the_counts_and_the_causes() -> None:

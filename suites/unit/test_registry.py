@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
 
@@ -20,6 +24,8 @@ from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, MaxSi
 from tritmark.kernels import PROVIDER, i2s_quantize
 from tritmark.kernels.cpu import DEVICE as CPU
 from tritmark.kernels.cpu import FORCE, ISAS, Isa
+
+pytestmark = pytest.mark.interpreter
 
 KEY = KernelKey("cpu", "add", "none", "float32")
 AXES = {"n": 96}
@@ -84,7 +90,7 @@ def test_a_refusal_lists_every_candidate_and_why() -> None:
 
 def test_an_unknown_device_is_refused_and_never_assumed() -> None:
     registry = Registry([device()], [variant("odd", key=KernelKey("npu", "add", "none", "float32"))])
-    with pytest.raises(NoCompatibleKernelError, match="unknown device type; known: cpu"):
+    with pytest.raises(NoCompatibleKernelError, match=r"unknown device type; did you mean 'cpu'\? legal: cpu"):
         registry.select_best(KernelKey("npu", "add", "none", "float32"), AXES)
     assert registry.candidates(KernelKey("npu", "add", "none", "float32"))[0][1] == "unknown device type 'npu'"
     assert not registry.has_kernel_for("npu", "add", "none", "float32")
@@ -239,6 +245,40 @@ def test_a_package_that_cannot_be_taken_is_told_and_the_rest_goes_on(
 
 
 @pytest.mark.parametrize(
+    ("command", "traceback"),
+    [
+        (["list", "ops"], True),
+        (["doctor"], True),
+        (["run", "--op", "i2s_quantize", "--variant", "scalar", "--suite", "smoke", "--device", "cpu"], False),
+    ],
+)
+def test_commands_tell_of_a_package_that_cannot_be_taken(tmp_path: Path, command: list[str], traceback: bool) -> None:
+    """A package as pip leaves it, whose module does not import."""
+    metadata = tmp_path / "stranger-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\nstranger = stranger_kernels:PROVIDER\n")
+    (tmp_path / "stranger_kernels.py").write_text("raise ValueError('what the stranger forgot')\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "tritmark.harness", *command],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")])),
+            "COLUMNS": "200",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = ended.stdout + ended.stderr
+    assert "entry point 'stranger' of tritmark.providers (stranger_kernels:PROVIDER) is left out: ValueError" in told
+    assert "what the stranger forgot" in told
+    assert ("stranger_kernels.py" in told) == traceback
+    assert ended.returncode == (1 if command == ["doctor"] else 0)
+
+
+@pytest.mark.parametrize(
     ("points", "told"),
     [
         ([], "is tritmark installed"),
@@ -343,3 +383,19 @@ def test_formats_of_other_packages_stand_among_the_others(monkeypatch: pytest.Mo
     assert list(kernels.FORMATS)[-1] == "theirs"
     codes = np.ones((3, 5), np.int8)
     assert kernels.pack_weights(codes, 1.0, format="theirs").format == "theirs"
+
+
+def test_peers_are_compared_with_formats_of_other_packages() -> None:
+    """With those that have one scale, as the peers' own weights are made from codes and one scale."""
+    theirs = {"theirs": replace(kernels.FORMATS["tile64"], name="theirs"), "blocks": replace(kernels.FORMATS["tq2_0"], name="blocks")}
+    peers = Installed({"builtin": PROVIDER, "b": provider(formats=theirs)}).peers
+    products = [peer for peer in peers if peer.op == "ternary_matmul"]
+    assert any("tile64" in peer.formats for peer in products)
+    assert all(("theirs" in peer.formats) == ("tile64" in peer.formats) and "blocks" not in peer.formats for peer in products)
+    assert not any({"theirs", "blocks"} & peer.formats for peer in peers if peer.op != "ternary_matmul")
+
+
+def test_the_code_of_another_packages_variant_is_not_this_ones() -> None:
+    """Although it has the name of an instruction set, so that TRITMARK_FORCE_ISA finds it."""
+    assert len(CPU.code_hash("cpu/ternary_matmul/tile64/float32/scalar")) == 64
+    assert not CPU.code_hash("cpu/ternary_matmul/theirs/float32/scalar")

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from made_up_records import HOSTILE, MARKS, OPS, clean_runs, full_record, record_of, small_record  # type: ignore[import-not-found]
+from made_up_records import HOSTILE, MARKS, OPS, clean_runs, full_record, record_of, small_record
 
 from tritmark.harness.errors import RecordError
 from tritmark.harness.record import (
@@ -24,11 +24,11 @@ from tritmark.harness.record import (
     Status,
 )
 from tritmark.harness.report import build
-from tritmark.harness.report.commands import of_layers, of_report, of_run
 from tritmark.harness.report.page import SECTIONS, render
-from tritmark.harness.report.text import label, quoted, visible
-from tritmark.harness.report.units import fraction, number, percent, rate, size
-from tritmark.harness.report.units import time as duration
+from tritmark.harness.text.commands import of_layers, of_report, of_run
+from tritmark.harness.text.units import fraction, number, percent, rate, size
+from tritmark.harness.text.units import time as duration
+from tritmark.harness.text.visible import label, quoted, visible
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from made_up_records import HOSTILE, MARKS, clean_runs, record_of
 
 from tritmark.harness.record import Accuracy, MemoryUse, Performance, Record, Run, Status, WorkloadFacts
 from tritmark.harness.report import answer, summary
-from tritmark.harness.report.commands import whole
 from tritmark.harness.report.markdown import markdown
 from tritmark.harness.report.page import render
+from tritmark.harness.text.commands import whole
 
 DRAWN = Performance(status=Status.NOT_RUN, reason="accuracy is judged here")
 

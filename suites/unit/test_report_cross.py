@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -14,15 +15,15 @@ HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
 MARKS = "a\u202egnp.exe \x1b[31mred\x1b[0m {{ 7*7 }} שלום"
 
 
-def comparison(peer: str, status: Status = Status.PASS, **more: object) -> PeerComparison:
-    given: dict[str, object] = {"version": "sha256:" + "5" * 64, "match": True, "elements": 655_360, "largest_error": 0.0}
+def comparison(peer: str, status: Status = Status.PASS, **more: Any) -> PeerComparison:
+    given: dict[str, Any] = {"version": "sha256:" + "5" * 64, "match": True, "elements": 655_360, "largest_error": 0.0}
     if status in {Status.NOT_RUN, Status.ERROR}:
         given = {"version": ""}
     reason = "" if status is Status.PASS else f"{peer} says why"
     return PeerComparison(peer=peer, **{"status": status, "reason": reason, **given, **more})
 
 
-def timed(low: float, high: float, **more: object) -> dict[str, object]:
+def timed(low: float, high: float, **more: Any) -> dict[str, Any]:
     middle = (low * high) ** 0.5
     yes = low > 1
     return {
@@ -80,7 +81,7 @@ def with_peers(run: Run, *peers: PeerComparison) -> Run:
 
 
 def body(record: Record) -> str:
-    context = cross.SECTION.context(record)
+    context = cross.SECTION.context(record)  # type: ignore[misc]
     assert context is not None
     return _templates().get_template(cross.SECTION.template).render(record=record, **context)
 
@@ -95,11 +96,11 @@ def table_of(page: str, caption: str) -> str:
     return words(found[0])
 
 
-def test_there_is_no_section_where_nothing_was_compared(gpu_record: Record):
-    assert cross.SECTION.context(gpu_record) is None
+def test_there_is_no_section_where_nothing_was_compared(gpu_record: Record) -> None:
+    assert cross.SECTION.context(gpu_record) is None  # type: ignore[misc]
 
 
-def test_every_outcome_has_its_word_and_its_shape(compared: Record):
+def test_every_outcome_has_its_word_and_its_shape(compared: Record) -> None:
     page = body(compared)
     for word, mark in (("MATCH", "pass"), ("DIFFERS", "fail"), ("BROKE", "error"), ("PEER WRONG", "peer-wrong"), ("NOT THERE", "not-run")):
         assert f'<b class="mark {mark}">{word}</b>' in page
@@ -108,14 +109,14 @@ def test_every_outcome_has_its_word_and_its_shape(compared: Record):
     assert "is recommended in 2" in text
 
 
-def test_the_divergence_comes_with_its_inputs(compared: Record):
+def test_the_divergence_comes_with_its_inputs(compared: Record) -> None:
     table = table_of(body(compared), "Where they differ")
     assert "out[0, 3] 276352 -772224 276352 activations[0, :] = [127, 127, …] (2176 values from 127 to 127) weights[3, :] =" in table
     assert table.index("DIFFERS") < table.index("PEER WRONG"), "what is wrong here comes first"
     assert "out[1, 2] 5 4 4" in table
 
 
-def test_times_and_advice(compared: Record):
+def test_times_and_advice(compared: Record) -> None:
     page = body(compared)
     assert "1.99x (1.80 to 2.20)" in words(page)
     assert "yes: both are right, and it is faster" in page
@@ -123,26 +124,26 @@ def test_times_and_advice(compared: Record):
     assert "no: it differs" in page
 
 
-def test_every_peer_says_why_it_was_not_there(compared: Record):
+def test_every_peer_says_why_it_was_not_there(compared: Record) -> None:
     table = table_of(body(compared), "Every peer")
     assert "onnxruntime – 0 0 0 0 0 1 not installed: pip install it" in table
     assert "not built: symbol dot is not in libbitnet.so" in table
     assert "sha256:5555" in table
 
 
-def test_the_longest_call_is_shown(compared: Record):
+def test_the_longest_call_is_shown(compared: Record) -> None:
     """Short calls are half their own cost."""
     kernel = next(run.kernel for run in compared.runs if run.cross.peers)
     runs = [run for run in compared.runs if run.kernel == kernel][:2]
     short, long = ({**timed(2.9, 3.1), "own_ns": 1e3, "peer_ns": 3e3}, {**timed(1.4, 1.6), "own_ns": 1e6, "peer_ns": 1.5e6})
     pair = tuple(with_peers(run, comparison("lib", **found)) for run, found in zip(runs, (short, long), strict=True))
-    context = cross.SECTION.context(compared.model_copy(update={"runs": pair}))
+    context = cross.SECTION.context(compared.model_copy(update={"runs": pair}))  # type: ignore[misc]
     assert context is not None
     (cell,) = context["ops"][0]["cells"]
     assert (cell["longest"].peer_ns, cell["timed"], cell["recommended"], cell["done"]) == (1.5e6, 2, 2, 2)
 
 
-def test_text_is_inert(compared: Record):
+def test_text_is_inert(compared: Record) -> None:
     first = Divergence(output=HOSTILE, index=(0,), expected=MARKS, found=HOSTILE)
     hostile = {"match": False, "first": first, "exact": MARKS, "inputs": {HOSTILE: MARKS}, "version": HOSTILE, "migration_reason": HOSTILE}
     spoiled = with_peers(
@@ -157,7 +158,7 @@ def test_text_is_inert(compared: Record):
     assert not {char for char in page if not char.isprintable() and char != "\n"}
 
 
-def test_tables_are_whole(compared: Record):
+def test_tables_are_whole(compared: Record) -> None:
     page = body(compared)
     for head, rows in re.findall(r"<thead>(.*?)</thead>\n<tbody>(.*?)</tbody>", page, re.DOTALL):
         columns = head.count("<th ")

@@ -29,21 +29,21 @@ from tritmark.harness.record import (
     Run,
     Scaled,
     Status,
-    sealed,
+    with_digest,
 )
 from tritmark.harness.report import chart
 from tritmark.harness.report.batch import crossovers, curves
 from tritmark.harness.report.compare import Change, compare, noise
 from tritmark.harness.report.environment import differences
 from tritmark.harness.report.errors import place
-from tritmark.harness.report.heat import level
+from tritmark.harness.report.heatmap import level
 from tritmark.harness.report.landing import build_all, landing, row
 from tritmark.harness.report.markdown import code, markdown
 from tritmark.harness.report.page import LIMIT, SECTIONS, _templates, render
 from tritmark.harness.report.samples import cell, count, table
 from tritmark.harness.report.section import NOTHING, Given, History, HistoryLine, SpeedChange
-from tritmark.harness.report.text import visible
-from tritmark.harness.report.units import times
+from tritmark.harness.text.units import times
+from tritmark.harness.text.visible import visible
 
 HOSTILE = "=1+1 </script><img src=x onerror=alert(1)> `tick` | ![x](http://evil.example) @all \u202e\x1b[31m"
 
@@ -400,7 +400,7 @@ def test_landing_page_lists_every_record_and_what_is_none(gpu_record: Record, tm
     paths = []
     for record in (gpu_record, early, other):
         paths.append(tmp_path / f"{record.id}.json")
-        paths[-1].write_text(sealed(record), encoding="utf-8")
+        paths[-1].write_text(with_digest(record), encoding="utf-8")
     broken = tmp_path / "broken.json"
     broken.write_text("{", encoding="utf-8")
     page = build_all([*paths, broken], tmp_path / "html")
@@ -427,7 +427,7 @@ def test_landing_page_lists_every_record_and_what_is_none(gpu_record: Record, tm
 def test_command(gpu_record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import typer
 
-    from tritmark.harness.report.command import report
+    from tritmark.harness.cli.report import report
 
     app = typer.Typer()
     app.command()(report)
@@ -436,7 +436,7 @@ def test_command(gpu_record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyP
     runs.mkdir(parents=True)
     now, early = gpu_record, quicker(gpu_record, 1.2)
     for record in (now, early):
-        (runs / f"{record.id}.json").write_text(sealed(record), encoding="utf-8")
+        (runs / f"{record.id}.json").write_text(with_digest(record), encoding="utf-8")
     runner = CliRunner()
     told = runner.invoke(app, [now.id, "--against", early.id])
     assert (told.exit_code, told.stdout) == (0, f"results/html/{now.id}.html\n")
@@ -445,7 +445,7 @@ def test_command(gpu_record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert told.exit_code == 0
     assert told.stdout == markdown(now, Given(path=str(Path("results/runs") / f"{now.id}.json")))
     opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)))
+    monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)))  # type: ignore[func-returns-value]
     told = runner.invoke(app, ["--all", "--open"])
     assert told.exit_code == 0
     assert "no browser could be started" in told.stderr

@@ -1,4 +1,4 @@
-"""The kill rate is tested too: a judgement that looks less closely has to show as faults that survive, and no fault may hide."""
+"""The kill rate is tested too: a judgement that looks less closely has to show as mutants that survive, and no mutant may hide."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tritmark.harness.cli.selftest import document, selftest
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Status
 from tritmark.harness.selftest import run
-from tritmark.harness.selftest.command import document, selftest
 from tritmark.harness.selftest.consequence import Consequence, of_outputs, of_runs
-from tritmark.harness.selftest.faults import generic
+from tritmark.harness.selftest.mutants import generic
 from tritmark.harness.selftest.population import COUNT
-from tritmark.harness.selftest.run import FaultOutcome, Missed, Planted, Result, execute
-from tritmark.harness.selftest.site import FaultSite, site
-from tritmark.harness.selftest.stand_in import FaultPlan, variant
-from tritmark.harness.spec import Harmless, KernelKey, Workload
+from tritmark.harness.selftest.run import Missed, MutantOutcome, Planted, Result, execute
+from tritmark.harness.selftest.site import MutantSite, site
+from tritmark.harness.selftest.stand_in import MutantPlan, variant
+from tritmark.harness.spec import EquivalentMutants, KernelKey, Workload
 from tritmark.harness.validate.accuracy import Judged, judge
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.guards import GuardedArray
 from tritmark.harness.validate.trial import Tally, Trial
 from tritmark.kernels import OPS
-from tritmark.kernels.faults import FAULTS
+from tritmark.kernels.mutants import MUTANTS
 
 SUITE = """
 title = "Two ops"
@@ -48,8 +48,8 @@ dtypes = ["float32", "bfloat16"]
 
 @pytest.fixture(scope="module")
 def installed() -> Installed:
-    """What is installed, with the faults of tritmark's own ops."""
-    return Installed({name: replace(provider, faults=lambda: FAULTS) for name, provider in load().providers.items()})
+    """What is installed, with the mutants of tritmark's own ops."""
+    return Installed({name: replace(provider, mutants=lambda: MUTANTS) for name, provider in load().providers.items()})
 
 
 @pytest.fixture(scope="module")
@@ -64,58 +64,58 @@ def result(installed: Installed, suite: str) -> Result:
     return execute(installed, suite, count=0)
 
 
-def at(op: str, axes: dict[str, int], family: str = "normal", dtype: str = "", format: str = "none") -> FaultSite:
+def at(op: str, axes: dict[str, int], family: str = "normal", dtype: str = "", format: str = "none") -> MutantSite:
     found = next(each for each in OPS if each.name == op)
     material = Material(found, Workload(op=op, axes=axes, family=family), 0)
     return site(material, KernelKey("cpu", op, format, dtype))
 
 
-def outcomes(result: Result, fault: str, workload: str = "") -> set[FaultOutcome]:
-    return {each.outcome for each in result.planted if each.fault == fault and each.workload.startswith(workload)}
+def outcomes(result: Result, mutant: str, workload: str = "") -> set[MutantOutcome]:
+    return {each.outcome for each in result.planted if each.mutant == mutant and each.workload.startswith(workload)}
 
 
 def survivors(result: Result) -> set[str]:
-    return {each.fault for each in result.planted if each.outcome is FaultOutcome.SURVIVED}
+    return {each.mutant for each in result.planted if each.outcome is MutantOutcome.SURVIVED}
 
 
-def test_the_judgement_kills_every_fault_that_does_harm(result: Result) -> None:
+def test_the_judgement_kills_every_mutant_that_does_harm(result: Result) -> None:
     assert not survivors(result)
     assert not result.alarms
     assert {op: each.share for op, (each, _) in result.ops().items()} == {"i2s_quantize": 1.0, "ternary_matmul": 1.0}
-    assert sum(each.outcome is FaultOutcome.KILLED for each in result.planted) > 200
+    assert sum(each.outcome is MutantOutcome.KILLED for each in result.planted) > 200
 
 
 def test_a_small_suite_misses_what_its_data_does_not_show(result: Result) -> None:
-    """No sum comes near the range of int16 here: nothing survives, and the faults are not caught for all that."""
-    missed = {each.fault for each in result.missed() if each.key.op == "ternary_matmul"}
+    """No sum comes near the range of int16 here: nothing survives, and the mutants are not caught for all that."""
+    missed = {each.mutant for each in result.missed() if each.key.op == "ternary_matmul"}
     assert "int16 sums, wrapping after 32768 values" in missed
     assert result.ops()["ternary_matmul"][1].share < 1
     assert not result.passed
 
 
 @pytest.mark.parametrize(
-    ("fault", "workload", "outcome"),
+    ("mutant", "workload", "outcome"),
     [
-        ("input x: read one element early", "i2s_quantize[n=1]", FaultOutcome.EQUIVALENT),
-        ("input x: read one element early", "i2s_quantize[n=133]", FaultOutcome.KILLED),
-        ("output q: tail never written", "i2s_quantize[n=128]", FaultOutcome.EQUIVALENT),
-        ("output q: tail never written", "i2s_quantize[n=133]", FaultOutcome.KILLED),
-        ("the first result ever, kept", "i2s_quantize[n=133]", FaultOutcome.KILLED),
-        ("inputs changed", "i2s_quantize[n=1]", FaultOutcome.KILLED),
-        ("output q: one element too many", "i2s_quantize[n=1]", FaultOutcome.KILLED),
-        ("the last NaN or infinity told, not the first", "i2s_quantize[n=1]", FaultOutcome.EQUIVALENT),
-        ("the last NaN or infinity told, not the first", "i2s_quantize[n=133]", FaultOutcome.KILLED),
-        ("input activations: rows taken for dense", "ternary_matmul", FaultOutcome.KILLED),
+        ("input x: read one element early", "i2s_quantize[n=1]", MutantOutcome.EQUIVALENT),
+        ("input x: read one element early", "i2s_quantize[n=133]", MutantOutcome.KILLED),
+        ("output q: tail never written", "i2s_quantize[n=128]", MutantOutcome.EQUIVALENT),
+        ("output q: tail never written", "i2s_quantize[n=133]", MutantOutcome.KILLED),
+        ("the first result ever, kept", "i2s_quantize[n=133]", MutantOutcome.KILLED),
+        ("inputs changed", "i2s_quantize[n=1]", MutantOutcome.KILLED),
+        ("output q: one element too many", "i2s_quantize[n=1]", MutantOutcome.KILLED),
+        ("the last NaN or infinity told, not the first", "i2s_quantize[n=1]", MutantOutcome.EQUIVALENT),
+        ("the last NaN or infinity told, not the first", "i2s_quantize[n=133]", MutantOutcome.KILLED),
+        ("input activations: rows taken for dense", "ternary_matmul", MutantOutcome.KILLED),
     ],
 )
-def test_what_becomes_of_a_fault_depends_on_the_data(result: Result, fault: str, workload: str, outcome: FaultOutcome) -> None:
-    assert outcomes(result, fault, workload) == {outcome}
+def test_what_becomes_of_a_mutant_depends_on_the_data(result: Result, mutant: str, workload: str, outcome: MutantOutcome) -> None:
+    assert outcomes(result, mutant, workload) == {outcome}
 
 
 def test_one_unit_of_float32_is_admitted_in_bfloat16(result: Result) -> None:
-    fault = "input weight_scale: one unit of the last place larger"
-    whole = {key.dtype: outcome for (key, name), outcome in result.faults().items() if name == fault}
-    assert whole == {"float32": FaultOutcome.KILLED, "bfloat16": FaultOutcome.HARMLESS}
+    mutant = "input weight_scale: one unit of the last place larger"
+    whole = {key.dtype: outcome for (key, name), outcome in result.mutants().items() if name == mutant}
+    assert whole == {"float32": MutantOutcome.KILLED, "bfloat16": MutantOutcome.HARMLESS}
 
 
 def first_data_only(*args: Any, **options: Any) -> Judged:
@@ -150,14 +150,14 @@ WEAK: dict[str, tuple[Any, dict[tuple[Any, str], Any], set[str]]] = {
 def test_a_weaker_judgement_has_a_lower_rate(
     weakness: str, installed: Installed, suite: str, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weaker, patches, faults = WEAK[weakness]
+    weaker, patches, mutants = WEAK[weakness]
     for (where, name), what in patches.items():
         monkeypatch.setattr(where, name, what)
     found = execute(installed, suite, "i2s_quantize", judge=weaker, count=0)
-    assert faults <= survivors(found)
+    assert mutants <= survivors(found)
     assert found.ops()["i2s_quantize"][0].share < result.ops()["i2s_quantize"][0].share
     assert not found.passed
-    assert faults <= {each.fault for each in found.missed()}
+    assert mutants <= {each.mutant for each in found.missed()}
 
 
 def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(installed: Installed, suite: str) -> None:
@@ -172,9 +172,9 @@ def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(installed: Installed,
 
 
 def test_a_look_at_the_first_data_agrees_with_the_whole_judgement(installed: Installed) -> None:
-    """Faults are first judged on less; what that fails, the whole judgement fails."""
+    """Mutants are first judged on less; what that fails, the whole judgement fails."""
     there = at("ternary_quantize", {"n": 133, "block": 32}, dtype="int8")
-    bench = run._FaultBench(there, "unaligned", judge)
+    bench = run._MutantBench(there, "unaligned", judge)
     for plan in generic(there.op, there.key, there.axes):
         outputs = None if plan.outputs is None else tuple(plan.outputs(there, nth) for nth in (0, 1)).__getitem__
         brief = bench.judged(plan, outputs)
@@ -188,10 +188,10 @@ class TestConsequence:
         for layout in ("aligned", "unaligned"):
             there = at("activation_quantize", {"M": 3, "K": 7}, dtype="int8")
             made = there.right.__getitem__
-            assert of_runs(there, lambda: variant(there, FaultPlan("none"), made), layout, 1) is Consequence.NONE  # noqa: B023
+            assert of_runs(there, lambda: variant(there, MutantPlan("none"), made), layout, 1) is Consequence.NONE  # noqa: B023
             assert of_outputs(there, made) is Consequence.NONE
 
-    def test_each_fault_of_effect_is_seen(self) -> None:
+    def test_each_mutant_of_effect_is_seen(self) -> None:
         """Without the judgement: on data that shows all of them, none is taken for equivalent."""
         there = at("activation_quantize", {"M": 3, "K": 133}, dtype="int8")
         for plan in generic(there.op, there.key, there.axes):
@@ -213,7 +213,7 @@ class TestConsequence:
         there = at("matmul_fp32", {"M": 3, "N": 4, "K": 9}, dtype="float32")
         for part, expected in ((0.5, Consequence.ADMITTED), (1.5, Consequence.HARM)):
             off_by = [
-                {"c": (each["c"].exact + off * part * each["c"].bound).astype(np.float32)}
+                {"c": (each["c"].exact + off * part * each["c"].bound).astype(np.float32)}  # type: ignore[operator]
                 for each in (there.expected(0), there.expected(1))
             ]
             assert of_outputs(there, off_by.__getitem__) is expected
@@ -222,47 +222,47 @@ class TestConsequence:
 KEY = KernelKey("cpu", "an_op", "none", "int8")
 
 
-def made_of(*planted: tuple[str, str, FaultOutcome], **options: Any) -> Result:
-    return Result("x", 0.98, [Planted(workload, KEY, fault, outcome) for workload, fault, outcome in planted], **options)
+def made_of(*planted: tuple[str, str, MutantOutcome], **options: Any) -> Result:
+    return Result("x", 0.98, [Planted(workload, KEY, mutant, outcome) for workload, mutant, outcome in planted], **options)
 
 
-def test_a_fault_that_no_workload_shows_is_not_caught() -> None:
-    found = made_of(("a", "f", FaultOutcome.KILLED), ("a", "g", FaultOutcome.EQUIVALENT), ("b", "g", FaultOutcome.ADMITTED))
+def test_a_mutant_that_no_workload_shows_is_not_caught() -> None:
+    found = made_of(("a", "f", MutantOutcome.KILLED), ("a", "g", MutantOutcome.EQUIVALENT), ("b", "g", MutantOutcome.ADMITTED))
     assert found.share == 0.5
-    assert found.missed() == [Missed(KEY, "g", FaultOutcome.ADMITTED, "")]
+    assert found.missed() == [Missed(KEY, "g", MutantOutcome.ADMITTED, "")]
 
 
 def test_what_survives_anywhere_is_told_though_it_is_killed_elsewhere() -> None:
-    found = made_of(("a", "f", FaultOutcome.KILLED), ("b", "f", FaultOutcome.SURVIVED))
+    found = made_of(("a", "f", MutantOutcome.KILLED), ("b", "f", MutantOutcome.SURVIVED))
     assert found.workloads()["an_op", "b"].share == 0
     assert found.share == 0.5
-    assert found.missed() == [Missed(KEY, "f", FaultOutcome.SURVIVED, "b")]
+    assert found.missed() == [Missed(KEY, "f", MutantOutcome.SURVIVED, "b")]
 
 
 def test_harmless_excuses_no_survivor() -> None:
-    quiet = made_of(("a", "f", FaultOutcome.EQUIVALENT), ("a", "g", FaultOutcome.KILLED), harmless={(KEY, "f"): "why"})
+    quiet = made_of(("a", "f", MutantOutcome.EQUIVALENT), ("a", "g", MutantOutcome.KILLED), harmless={(KEY, "f"): "why"})
     assert quiet.passed
     assert not quiet.missed()
-    loud = made_of(("a", "f", FaultOutcome.SURVIVED), ("a", "g", FaultOutcome.KILLED), harmless={(KEY, "f"): "why"})
+    loud = made_of(("a", "f", MutantOutcome.SURVIVED), ("a", "g", MutantOutcome.KILLED), harmless={(KEY, "f"): "why"})
     assert not loud.passed
     assert loud.missed()
 
 
-def test_every_excuse_is_for_a_fault_that_exists(installed: Installed) -> None:
+def test_every_excuse_is_for_a_mutant_that_exists(installed: Installed) -> None:
     from fnmatch import fnmatchcase
 
     axes = {"M": 2, "N": 4, "K": 256, "n": 256, "block": 256}
-    for rule in FAULTS:
-        if isinstance(rule, Harmless):
+    for rule in MUTANTS:
+        if isinstance(rule, EquivalentMutants):
             op = installed.ops[rule.op]
             keys = [key for key in installed.keys(op.name) if rule.only(key)]
             mine = {axis: axes[axis] for axis in op.axes}
             assert keys
-            assert any(fnmatchcase(plan.name, rule.fault) for key in keys for plan in generic(op, key, mine)), rule
+            assert any(fnmatchcase(plan.name, rule.mutant) for key in keys for plan in generic(op, key, mine)), rule
 
 
-def test_every_op_has_faults_of_its_own() -> None:
-    assert {each.op for each in FAULTS} == {op.name for op in OPS}
+def test_every_op_has_mutants_of_its_own() -> None:
+    assert {each.op for each in MUTANTS} == {op.name for op in OPS}
 
 
 def test_several_processes_find_the_same(suite: str) -> None:
@@ -301,6 +301,6 @@ def test_the_command(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_document_tells_all(result: Result) -> None:
     found = json.loads(json.dumps(document(result)))
     assert found["passed"] is False
-    assert {each["outcome"] for each in found["faults"]} >= {"killed", "harmless", "equivalent"}
-    assert all(each["reason"] for each in found["faults"] if each["outcome"] == "harmless")
+    assert {each["outcome"] for each in found["mutants"]} >= {"killed", "harmless", "equivalent"}
+    assert all(each["reason"] for each in found["mutants"] if each["outcome"] == "harmless")
     assert len(found["missed"]) == len(result.missed())

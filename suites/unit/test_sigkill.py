@@ -24,6 +24,8 @@ from tritmark.harness.record import Record, Run
 from tritmark.harness.store import Header, Store, read
 from tritmark.kernels.cpu import FORCE
 
+pytestmark = pytest.mark.long
+
 KILLS = int(os.environ.get("TRITMARK_KILLS", "3"))
 MARK = "TRITMARK_SIGKILL_MARK"
 SIZES = range(100, 108)
@@ -38,8 +40,9 @@ devices = ["cpu"]
 """
 # The ceilings of the machine have no part in this and take seconds.
 CODE = """
-from tritmark.harness import cli, machine
-machine.measure_ceilings = lambda device: []
+from tritmark.harness import cli
+from tritmark.harness.measure import ceilings
+ceilings.measure_ceilings = lambda device: []
 cli.main()
 """
 
@@ -100,7 +103,7 @@ def finished(store: Store) -> dict[str, Run]:
 
 
 def whole(store: Store, id: str) -> Record:
-    """A Record with all of its Runs and the digest that it was sealed with."""
+    """A Record with all of its Runs and the digest that it was with_digest with."""
     checked = verify.verify(store.path(id))
     assert checked.passed, [each.faults for each in checked.checks if each.faults]
     record = read(store.path(id))

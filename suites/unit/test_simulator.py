@@ -243,8 +243,8 @@ def test_floats_to_integers() -> None:
     x = np.concatenate(
         [
             _random_bits(3000, 1).view(np.float32),
-            np.arange(-8, 8, 0.25, np.float32),
-            np.float32([np.nan, np.inf, -np.inf, 2**31, -(2.0**31)]),
+            np.arange(-8, 8, 0.25, dtype=np.float32),
+            np.array([np.nan, np.inf, -np.inf, 2**31, -(2.0**31)], np.float32),
         ]
     )
     nearest, down, unsigned = np.empty(x.size, np.int32), np.empty(x.size, np.int32), np.empty(x.size, np.uint32)

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from tritmark.harness.judges import pids
+from tritmark.harness.judge.judges import pids
 from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Record, Status
 from tritmark.harness.soak import soak as room
 from tritmark.harness.soak.soak import Soaked, soak
 from tritmark.harness.store import read
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +92,7 @@ def test_a_crash_of_the_harness_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_workers_that_are_shot_at_are_told_from_kernels_that_break(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every worker is, as soon as it is there."""
-    hunters = []
+    hunters: list[threading.Thread] = []
 
     def hunt(saboteur: Any, known: set[int]) -> None:
         end = time.monotonic() + 5

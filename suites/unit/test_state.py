@@ -28,7 +28,7 @@ from tritmark.harness.worker.floating import changed
 from tritmark.kernels.cpu import features
 
 sys.path.insert(0, str(Path(__file__).parent))  # workers have the same path, and import what a task is defined in
-from worker_tasks import leave, two_threads  # type: ignore[import-not-found]
+from worker_tasks import leave, two_threads
 
 FILE = PythonFile(str(Path(__file__).with_name("faulty_candidates.py")))
 INSTALLED = load((FILE,))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_records import MACHINE  # type: ignore[import-not-found]
+from made_up_records import MACHINE
 from pydantic import ValidationError
 
 from tritmark.harness import store as store_module
@@ -30,9 +30,11 @@ from tritmark.harness.record import (
     Status,
     Verdict,
     WorkloadFacts,
-    seal,
+    read_digest,
 )
 from tritmark.harness.store import Header, Options, Store, new_id, read, write_atomically
+
+pytestmark = pytest.mark.interpreter
 
 LEFT_OUT = "not asked for"
 ENVIRONMENT = Environment(
@@ -96,9 +98,9 @@ def test_a_record_ends_with_its_digest(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with store.begin(header()) as partial:
         path = partial.complete(record(partial.header.id, run("a")))
-    found = seal(path.read_bytes())
+    found = read_digest(path.read_bytes())
     assert found is not None
-    assert found.whole
+    assert found.unchanged
     assert read(path).digest == found.claimed
 
 
@@ -228,7 +230,7 @@ def test_killed_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
         raise KeyboardInterrupt
 
     if step == "fsync":
-        monkeypatch.setattr(store_module.os, "fsync", killed)
+        monkeypatch.setattr(store_module.os, "fsync", killed)  # type: ignore[attr-defined]
     else:
         monkeypatch.setattr(Path, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
@@ -244,7 +246,7 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store_module.os, "fsync", full)
+    monkeypatch.setattr(store_module.os, "fsync", full)  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="No space left on device"):
         write_atomically(path, "new")
     assert path.read_text() == "old"

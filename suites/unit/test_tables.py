@@ -11,10 +11,10 @@ import pytest
 from made_up_records import clean_runs, full_record, record_of, small_record
 from rich.console import Console
 
-from tritmark.harness import cli, tables
-from tritmark.harness.progress import Terminal
+from tritmark.harness.cli import show, tables
+from tritmark.harness.cli.progress import Terminal
 from tritmark.harness.record import Accuracy, Footing, Performance, Record, Run, Status, WorkloadFacts
-from tritmark.harness.report.text import sentence
+from tritmark.harness.text.visible import sentence
 
 LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are wrong in case 1; and so on\nand on"
 
@@ -22,8 +22,8 @@ LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are wrong in case 1; 
 def printed(record: Record, monkeypatch: pytest.MonkeyPatch, width: int, *, every: bool = False) -> str:
     out = StringIO()
     console = Console(file=out, width=width, markup=False, emoji=False, highlight=False)
-    monkeypatch.setattr(cli, "console", lambda stderr=False: console)
-    cli._tell(record, every=every)
+    monkeypatch.setattr(show, "console", lambda stderr=False: console)
+    show._tell(record, every=every)
     return out.getvalue()
 
 
@@ -161,7 +161,8 @@ def test_sentences(text: str, first: str) -> None:
 def test_a_candidate_stands_beside_the_built_in_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     from types import SimpleNamespace
 
-    from tritmark.harness.candidate.check import Plan, times
+    from tritmark.harness.candidate.plan import Plan
+    from tritmark.harness.cli.comparison import times
 
     runs = [run for run in quick().runs if run.op == "i2s_quantize" and run.variant in {"scalar", "avx2"}]
     ids = {run.variant: SimpleNamespace(id=run.kernel) for run in runs}

@@ -13,16 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.harness import cli, machine, providers
+from tritmark.harness import cli, providers
 from tritmark.harness.errors import RecordError
+from tritmark.harness.measure import ceilings
 from tritmark.harness.providers import Installed
-from tritmark.harness.record import SCHEMA_VERSION, Footing, Lane, Layer, Record, Run, Status, seal, sealed
-from tritmark.harness.report.groups import counted
+from tritmark.harness.record import SCHEMA_VERSION, Footing, Lane, Layer, Record, Run, Status, read_digest, with_digest
 from tritmark.harness.spec import Receipt, Variant
 from tritmark.harness.store import read
+from tritmark.harness.text.groups import counted
 from tritmark.harness.verify import check, verify
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.cpu import DEVICE, FORCE
+
+pytestmark = pytest.mark.timing
 
 BASELINE = Path(__file__).parents[2] / "results" / "baselines" / "cpu-zen4-2-cores.speed.json"
 
@@ -59,7 +62,7 @@ def with_cold(record: Record, index: int, change: Callable[[Footing], Footing]) 
 @pytest.fixture
 def file(gpu_record: Record, tmp_path: Path) -> Path:
     path = tmp_path / "record.json"
-    path.write_text(sealed(gpu_record))
+    path.write_text(with_digest(gpu_record))
     return path
 
 
@@ -89,7 +92,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     def run(*arguments: str) -> Path:
         monkeypatch.chdir(tmp_path)
         monkeypatch.delenv(FORCE, raising=False)
-        monkeypatch.setattr(machine, "measure_ceilings", lambda device: [])
+        monkeypatch.setattr(ceilings, "measure_ceilings", lambda device: [])
         Path("suite.toml").write_text('title = "t"\n[[workloads]]\nop = "i2s_quantize"\nshapes = [{ n = 4096 }]\nmeasure = true\n')
         monkeypatch.setattr(sys, "argv", ["tritmark", "run", "--suite", "suite.toml", *arguments])
         with pytest.raises(SystemExit):
@@ -117,12 +120,12 @@ def test_the_samples_of_the_probe_are_kept(gpu_record: Record) -> None:
 
 
 def test_a_file_ends_with_its_digest(gpu_record: Record) -> None:
-    text = sealed(gpu_record)
-    found = seal(text.encode())
+    text = with_digest(gpu_record)
+    found = read_digest(text.encode())
     assert found is not None
-    assert found.whole
+    assert found.unchanged
     assert Record.model_validate_json(text).digest == found.claimed
-    assert sealed(Record.model_validate_json(text)) == text
+    assert with_digest(Record.model_validate_json(text)) == text
 
 
 def _refused(data: bytes, folder: Path) -> bool:
@@ -136,7 +139,9 @@ def _refused(data: bytes, folder: Path) -> bool:
 
 @given(data=st.data())
 def test_any_changed_byte_is_found(simulated_record: Record, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    whole = sealed(simulated_record.model_copy(update={"runs": simulated_record.runs[:1], "lanes": simulated_record.lanes[:1]})).encode()
+    whole = with_digest(
+        simulated_record.model_copy(update={"runs": simulated_record.runs[:1], "lanes": simulated_record.lanes[:1]})
+    ).encode()
     folder = tmp_path_factory.getbasetemp()
     assert not _refused(whole, folder)
     at = data.draw(st.one_of(st.integers(0, len(whole) - 1), st.integers(len(whole) - 100, len(whole) - 1)))
@@ -147,7 +152,7 @@ def test_any_changed_byte_is_found(simulated_record: Record, tmp_path_factory: p
 def test_a_file_is_small_and_says_all(file: Path) -> None:
     """A Run a line, no defaults; what is read back is what was written."""
     text, record = file.read_text(), read(file)
-    assert text == sealed(record)
+    assert text == with_digest(record)
     assert len(text) < 0.7 * len(record.model_dump_json(indent=1))
     runs = [line for line in text.splitlines() if line.startswith('{"id":')]
     assert [json.loads(line.rstrip(","))["id"] for line in runs] == [run.id for run in record.runs]
@@ -155,7 +160,7 @@ def test_a_file_is_small_and_says_all(file: Path) -> None:
     assert json.loads(text)["schema_version"] == SCHEMA_VERSION
     for version in range(1, SCHEMA_VERSION + 1):
         older = record.model_copy(update={"schema_version": version, "digest": ""})
-        assert Record.model_validate_json(sealed(older)).model_copy(update={"digest": ""}) == older
+        assert Record.model_validate_json(with_digest(older)).model_copy(update={"digest": ""}) == older
 
 
 @pytest.mark.parametrize(
@@ -208,7 +213,7 @@ def test_what_is_no_record_is_refused(tmp_path: Path, content: str) -> None:
         ({"uuid": "SIMULATOR"}, "simulated is False"),
         ({"simulated": True}, "simulated is True"),
         ({"functions": ()}, "it launched no function"),
-        ({"functions": ("i2s_quantize_avx512",)}, "functions of a GPU begin with"),
+        ({"functions": ("i2s_quantize_avx512",)}, "functions of cuda begin with"),
         ({"functions": ("i2s_gpu_quantize_mock",)}, "stands in for a kernel"),
         ({"device_ns": 0.0}, "the device measured 0 ns"),
         ({"timed_runs": 0}, "for 0 of 4 runs"),
@@ -509,12 +514,12 @@ def test_the_command_prints_each_check_and_ends_with_its_status(
     status, out, _ = command(str(file))
     assert status == 0
     assert [line.split()[0] for line in out.splitlines()] == ["PASS"] * 10
-    file.write_text(sealed(with_receipt(gpu_record, launches=0)))
+    file.write_text(with_digest(with_receipt(gpu_record, launches=0)))
     status, out, _ = command(str(file))
     assert status == 1
     assert out.count("FAIL") == 1
     assert "FAIL receipts: cuda/i2s_quantize" in out
-    file.write_text(sealed(simulated_record))
+    file.write_text(with_digest(simulated_record))
     assert command(str(file))[0] == 1
     assert command(str(file), "--allow-simulated")[0] == 0
     (tmp_path / "x.json").write_text("{")
@@ -525,7 +530,7 @@ def test_the_command_prints_each_check_and_ends_with_its_status(
 
 def test_the_command_takes_an_id_and_prints_json(command: Callable[..., tuple[int, str, str]], gpu_record: Record, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / f"{gpu_record.id}.json").write_text(sealed(gpu_record))
+    (tmp_path / "runs" / f"{gpu_record.id}.json").write_text(with_digest(gpu_record))
     status, out, _ = command(gpu_record.id, "--out", str(tmp_path), "--json")
     told = json.loads(out)
     assert status == 0

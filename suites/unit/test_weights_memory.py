@@ -7,11 +7,15 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
+
+pytestmark = pytest.mark.long
 
 ROWS, COLUMNS, BLOCK_ROWS = 15_360, 1024, 1024
 BLOCK_MB = BLOCK_ROWS * COLUMNS * 4 / 1e6
@@ -73,7 +77,7 @@ def test_the_gauge_sees_a_tensor_read_whole(large_file: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_studying_stays_under_four_times_the_tensor_and_300_mb(tmp_path: Path, dtype: type) -> None:
-    weights = np.zeros((4096, 8192), dtype)
+    weights: NDArray[Any] = np.zeros((4096, 8192), dtype)
     weights[::3] = 0.5
     save_file({"w": weights}, tmp_path / "model.safetensors")
     command = [sys.executable, "-c", STUDY, "run", "--weights", str(tmp_path), "--threads", "2", "--out", str(tmp_path / "out")]

@@ -26,7 +26,9 @@ from tritmark.harness.worker import Workers
 from tritmark.harness.worker.channel import LARGE
 
 sys.path.insert(0, str(Path(__file__).parent))  # workers have the same path, and import what a task is defined in
-from worker_tasks import forged, hoard, identify, its_cores, last_words, raise_as, summed, threads_of_a_product  # type: ignore[import-not-found]
+from worker_tasks import forged, hoard, identify, its_cores, last_words, raise_as, summed, threads_of_a_product
+
+pytestmark = [pytest.mark.timing, pytest.mark.interpreter]
 
 FILE = PythonFile(str(Path(__file__).with_name("faulty_candidates.py")))
 TIMEOUT_S = 0.5
@@ -173,7 +175,7 @@ def test_memory_that_is_really_taken_ends_it(workers: Workers) -> None:
     # Under the limit of addresses, for it lets go of nothing else; the resident limit is what is looked at.
     with pytest.raises((WorkerError, CandidateError)) as caught:
         worker.call("hoarding", hoard, 2 * MEMORY, timeout_s=60)
-    assert "MemoryError" in str(caught.value) or caught.value.kind is Failure.MEMORY
+    assert "MemoryError" in str(caught.value) or caught.value.kind is Failure.MEMORY  # type: ignore[attr-defined]
 
 
 def test_arrays_go_through_shared_memory_and_are_read_only(workers: Workers) -> None:

@@ -59,8 +59,8 @@ static inline int32_t tm_activation_plain(const float *x, size_t n, float scale,
 /* The arguments are read before the first store: int8_t may alias anything, so the compiler would read them anew in every row, and where
  * their address agrees with an output's in its last 12 bits such a read waits for the stores. Rows of 64 took up to 4 % longer for it, by
  * where the arguments happened to lie (suites/gate/placed.py). */
-static inline __attribute__((always_inline)) void
-tm_activation_rows(tm_activation_quantize_args *args, size_t begin, size_t end, const tm_activation_steps *steps)
+static inline __attribute__((always_inline)) void tm_activation_rows(
+    tm_activation_quantize_args *args, size_t begin, size_t end, const tm_activation_steps *steps)
 {
     const float *x = args->x + begin * args->stride;
     int8_t *q = args->q + begin * args->K;

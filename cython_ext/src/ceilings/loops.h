@@ -24,7 +24,9 @@ typedef struct sums {
 
 static inline __attribute__((always_inline)) void start(sums *s)
 {
-    UNROLL for (int i = 0; i < ACCUMULATORS; i++) s->of[i] = splat(0);
+    UNROLL
+    for (int i = 0; i < ACCUMULATORS; i++)
+        s->of[i] = splat(0);
 }
 
 static inline uint64_t finish(const sums *s)
@@ -38,14 +40,14 @@ static inline uint64_t finish(const sums *s)
 /* One step of STEP bytes; `ahead` prefetches each line that far on, 0 not at all, into L2 or (`near`) past the outer caches. */
 static inline __attribute__((always_inline)) void step(sums *s, const uint8_t *p, size_t ahead, int near)
 {
-    UNROLL for (int line = 0; line < LINES; line++)
-    {
+    UNROLL
+    for (int line = 0; line < LINES; line++) {
         if (ahead && near)
             __builtin_prefetch(p + 64 * line + ahead, 0, 0);
         else if (ahead)
             __builtin_prefetch(p + 64 * line + ahead, 0, 2);
-        UNROLL for (int v = 0; v < PER_LINE; v++)
-        {
+        UNROLL
+        for (int v = 0; v < PER_LINE; v++) {
             int i = line * PER_LINE + v;
             s->of[i] = either(s->of[i], load(p + i * VEC));
         }
@@ -101,15 +103,15 @@ static void read_nta(void *args, size_t begin, size_t end)
 /* Two lines of each stream a step. */
 static inline __attribute__((always_inline)) void streams_step(sums *s, const uint8_t *p, size_t piece, size_t ahead)
 {
-    UNROLL for (int stream = 0; stream < TM_STREAMS; stream++)
-    {
+    UNROLL
+    for (int stream = 0; stream < TM_STREAMS; stream++) {
         const uint8_t *q = p + (size_t)stream * piece;
-        UNROLL for (int line = 0; line < 2; line++)
-        {
+        UNROLL
+        for (int line = 0; line < 2; line++) {
             if (ahead)
                 __builtin_prefetch(q + 64 * line + ahead, 0, 2);
-            UNROLL for (int v = 0; v < PER_LINE; v++)
-            {
+            UNROLL
+            for (int v = 0; v < PER_LINE; v++) {
                 int i = (stream * 2 + line) * PER_LINE + v;
                 s->of[i % ACCUMULATORS] = either(s->of[i % ACCUMULATORS], load(q + 64 * line + v * VEC));
             }
@@ -137,8 +139,11 @@ static void read_streams(void *args, size_t begin, size_t end)
         tm_probe_args *a = args; \
         const vec v = splat(tm_probe_fill(a)); \
         size_t i = begin; \
-        for (; i + STEP <= end; i += STEP) \
-            UNROLL for (int k = 0; k < STEP; k += VEC) put(a->data + i + k, v); \
+        for (; i + STEP <= end; i += STEP) { \
+            UNROLL \
+            for (int k = 0; k < STEP; k += VEC) \
+                put(a->data + i + k, v); \
+        } \
         for (; i < end; i++) \
             a->data[i] = tm_probe_fill(a); \
         fence(); \
@@ -151,9 +156,14 @@ static void write_around_streams(void *args, size_t begin, size_t end)
     tm_probe_args *a = args;
     const vec v = splat(tm_probe_fill(a));
     size_t piece = (end - begin) / TM_STREAMS / 128 * 128, i = 0;
-    for (; i < piece; i += 128)
-        UNROLL for (int part = 0; part < TM_STREAMS; part++)
-            UNROLL for (int k = 0; k < 128; k += VEC) stream(a->data + begin + (size_t)part * piece + i + k, v);
+    for (; i < piece; i += 128) {
+        UNROLL
+        for (int part = 0; part < TM_STREAMS; part++) {
+            UNROLL
+            for (int k = 0; k < 128; k += VEC)
+                stream(a->data + begin + (size_t)part * piece + i + k, v);
+        }
+    }
     for (i = begin + TM_STREAMS * piece; i < end; i++)
         a->data[i] = tm_probe_fill(a);
     fence();
@@ -177,8 +187,11 @@ static void write_string(void *args, size_t begin, size_t end)
         tm_probe_args *a = args; \
         uint8_t *to = a->data + a->nbytes / 2; \
         size_t i = begin; \
-        for (; i + STEP <= end; i += STEP) \
-            UNROLL for (int k = 0; k < STEP; k += VEC) put(to + i + k, load(a->data + i + k)); \
+        for (; i + STEP <= end; i += STEP) { \
+            UNROLL \
+            for (int k = 0; k < STEP; k += VEC) \
+                put(to + i + k, load(a->data + i + k)); \
+        } \
         for (; i < end; i += 64) \
             for (int k = 0; k < 64; k += VEC) \
                 put(to + i + k, load(a->data + i + k)); \
@@ -202,14 +215,21 @@ static void compute(void *args, size_t begin, size_t end)
         left[v] = load(left_bytes + v * VEC);
         right[v] = load(right_bytes + v * VEC);
     }
-    UNROLL for (int c = 0; c < CHAINS; c++) chain[c] = splat(0);
+    UNROLL
+    for (int c = 0; c < CHAINS; c++)
+        chain[c] = splat(0);
     size_t dots = (end - begin) * TM_DOTS;
     for (size_t rest = dots % CHAINS; rest; rest--)
         for (int v = 0; v < PER_LINE; v++)
             chain[0] = dot(chain[0], left[v], right[v]);
-    for (size_t rounds = dots / CHAINS; rounds; rounds--)
-        UNROLL for (int v = 0; v < PER_LINE; v++)
-            UNROLL for (int c = 0; c < CHAINS; c++) chain[c] = dot(chain[c], left[v], right[v]);
+    for (size_t rounds = dots / CHAINS; rounds; rounds--) {
+        UNROLL
+        for (int v = 0; v < PER_LINE; v++) {
+            UNROLL
+            for (int c = 0; c < CHAINS; c++)
+                chain[c] = dot(chain[c], left[v], right[v]);
+        }
+    }
     lane lanes[VEC / sizeof(lane)] __attribute__((aligned(64)));
     uint64_t sum = 0;
     for (int c = 0; c < CHAINS; c++) {
@@ -221,10 +241,15 @@ static void compute(void *args, size_t begin, size_t end)
 }
 
 static const tm_body bodies[TM_PROBES] = {
-    [TM_READ] = read_plain,         [TM_READ_AHEAD] = read_ahead,
-    [TM_READ_STREAMS] = read_streams, [TM_READ_NTA] = read_nta,
-    [TM_WRITE] = write_plain,       [TM_WRITE_AROUND] = write_around,
-    [TM_WRITE_AROUND_STREAMS] = write_around_streams, [TM_WRITE_STRING] = write_string,
-    [TM_COPY] = copy_plain,         [TM_COPY_AROUND] = copy_around,
+    [TM_READ] = read_plain,
+    [TM_READ_AHEAD] = read_ahead,
+    [TM_READ_STREAMS] = read_streams,
+    [TM_READ_NTA] = read_nta,
+    [TM_WRITE] = write_plain,
+    [TM_WRITE_AROUND] = write_around,
+    [TM_WRITE_AROUND_STREAMS] = write_around_streams,
+    [TM_WRITE_STRING] = write_string,
+    [TM_COPY] = copy_plain,
+    [TM_COPY_AROUND] = copy_around,
     [TM_COMPUTE] = compute,
 };

@@ -30,8 +30,8 @@ static inline __attribute__((always_inline)) __m512i tm_steps_64(const float *x,
     return q;
 }
 
-static inline __attribute__((always_inline)) uint32_t tm_steps_avx512(
-    const float *x, int8_t *q, size_t n, tm_steps steps, enum tm_low low, int stream)
+static inline __attribute__((always_inline)) uint32_t
+tm_steps_avx512(const float *x, int8_t *q, size_t n, tm_steps steps, enum tm_low low, int stream)
 {
     const tm_steps_zmm s = {
         _mm512_set1_epi32(steps.one), _mm512_set1_epi32(steps.one | (int32_t)TM_SIGN), _mm512_set1_epi32(steps.two | (int32_t)TM_SIGN)};

@@ -29,8 +29,8 @@ static inline uint32_t tm_largest_4(__m128i u32x4)
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(u32x4, _mm_shuffle_epi32(u32x4, 0xb1)));
 }
 
-static inline __attribute__((always_inline)) uint32_t tm_steps_sse41(
-    const float *x, int8_t *q, size_t n, tm_steps steps, enum tm_low low, int stream)
+static inline __attribute__((always_inline)) uint32_t
+tm_steps_sse41(const float *x, int8_t *q, size_t n, tm_steps steps, enum tm_low low, int stream)
 {
     const tm_steps_xmm s = {_mm_set1_epi32(steps.one), _mm_set1_epi32(steps.two), _mm_set1_epi32((int32_t)TM_SIGN)};
     __m128i largest_u32x4 = _mm_setzero_si128();

@@ -37,10 +37,7 @@ static inline int32_t tm_last_within(float scale, float limit)
 }
 
 /* `scale` is finite and above zero. 0x1.7ffffep0 is the float below 1.5. */
-static inline tm_steps tm_find_steps(float scale)
-{
-    return (tm_steps){tm_last_within(scale, 0.5f), tm_last_within(scale, 0x1.7ffffep0f)};
-}
+static inline tm_steps tm_find_steps(float scale) { return (tm_steps){tm_last_within(scale, 0.5f), tm_last_within(scale, 0x1.7ffffep0f)}; }
 
 /* Quantize `n` elements; returns the largest of their doubled bits (finite.h). The vector files of this folder do the same. */
 static inline uint32_t tm_steps_plain(const float *restrict x, int8_t *restrict q, size_t n, tm_steps steps, enum tm_low low)

@@ -92,7 +92,7 @@ static inline __attribute__((always_inline)) void one_row(
     settle(acc, u[0][0], u[0][1], u[0][2], u[0][3]);
     settle(acc, u[1][0], u[1][1], u[1][2], u[1][3]);
     if (k < groups)
-        groups_by(1, tile + k * TM_TILE, groups - k, a + 4 * k, 0, (int32_t(*)[TM_TILE])acc);
+        groups_by(1, tile + k * TM_TILE, groups - k, a + 4 * k, 0, (int32_t (*)[TM_TILE])acc);
 }
 
 static inline __attribute__((always_inline)) void micro(

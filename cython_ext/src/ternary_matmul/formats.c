@@ -6,7 +6,7 @@ static size_t tile64(size_t N, size_t K) { return (N + TM_TILE - 1) / TM_TILE * 
 static size_t i2_s_x86(size_t N, size_t K) { return K % TM_I2_S_BLOCK ? 0 : N * (K / TM_I2_S_BLOCK) * TM_I2_S_BYTES; }
 
 const tm_matmul_format tm_matmul_formats[] = {
-    {"tile64", tm_ternary_matmul, tile64},
-    {"i2_s_x86", tm_ternary_matmul_i2_s_x86, i2_s_x86},
-    {NULL, NULL, NULL},
+    {"tile64", tm_ternary_matmul, tile64, 0},
+    {"i2_s_x86", tm_ternary_matmul_i2_s_x86, i2_s_x86, 0},
+    {NULL, NULL, NULL, 0},
 };

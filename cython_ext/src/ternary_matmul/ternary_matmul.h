@@ -32,6 +32,7 @@ typedef struct tm_ternary_matmul_args {
     void *out;              /* M x N, rows contiguous */
     size_t lda;             /* bytes between rows of a */
     size_t M, N, K;
+    int32_t *act_sums; /* room for one a row of activations and group of weights, where groups have scales; else NULL */
     float weight_scale;
     int32_t kind; /* enum tm_matmul_out */
 } tm_ternary_matmul_args;
@@ -65,7 +66,8 @@ static inline int tm_fetches_ahead(void) { return __builtin_cpu_is("intel") != 0
 #endif
 
 /* Write one row of a tile's sums: `count` of them, from row `n` of the weights on. */
-static inline void tm_matmul_store(const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum)
+static inline void tm_matmul_store(
+    const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum)
 {
     size_t at = m * args->N + n;
     if (args->kind == TM_OUT_INT32) {
@@ -125,14 +127,20 @@ static inline __attribute__((always_inline)) void tm_matmul_tiles(
     }
 }
 
-/* A thread is worth waking for about 8 us of work: 2^19 products on the slowest path that matters. */
+/* `body` over all weights, in units of `unit` rows. A thread is worth waking for about 8 us of work: 2^19 products on the slowest path that
+ * matters. */
+static inline int tm_matmul_run_by(tm_ternary_matmul_args *args, size_t unit, tm_body body, int32_t rank)
+{
+    size_t units = (args->N + unit - 1) / unit;
+    size_t work = unit * args->K * args->M;
+    size_t grain = ((size_t)1 << 19) / (work ? work : 1);
+    args->run.used = tm_parallel(units, 1, grain ? grain : 1, args->run.threads, body, args);
+    return tm_finish(&args->run, rank);
+}
+
 static inline int tm_matmul_run(tm_ternary_matmul_args *args, tm_body body, int32_t rank)
 {
-    size_t tiles = (args->N + TM_TILE - 1) / TM_TILE;
-    size_t work = TM_TILE * args->K * args->M;
-    size_t grain = ((size_t)1 << 19) / (work ? work : 1);
-    args->run.used = tm_parallel(tiles, 1, grain ? grain : 1, args->run.threads, body, args);
-    return tm_finish(&args->run, rank);
+    return tm_matmul_run_by(args, TM_TILE, body, rank);
 }
 
 #endif

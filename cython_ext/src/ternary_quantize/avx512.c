@@ -55,15 +55,9 @@ static inline group load(const float *x)
     return g;
 }
 
-static inline __m512i doubled(__m512 x_f32x16)
-{
-    return _mm512_add_epi32(_mm512_castps_si512(x_f32x16), _mm512_castps_si512(x_f32x16));
-}
+static inline __m512i doubled(__m512 x_f32x16) { return _mm512_add_epi32(_mm512_castps_si512(x_f32x16), _mm512_castps_si512(x_f32x16)); }
 
-static inline __m512i quarter_largest(const group *g, size_t j)
-{
-    return _mm512_max_epu32(doubled(g->x[2 * j]), doubled(g->x[2 * j + 1]));
-}
+static inline __m512i quarter_largest(const group *g, size_t j) { return _mm512_max_epu32(doubled(g->x[2 * j]), doubled(g->x[2 * j + 1])); }
 
 /* x less x clamped to +-half: above zero, +0 or below zero as x is above half, within, or below -half. The rounding is named because a
  * thread that rounds down would get -0, whose bits are a negative integer. */

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -13,9 +13,9 @@ ADDING = ("RED.ADD", "REDG.ADD", "ATOM.ADD", "ATOMG.ADD", "RED.MAX", "REDG.MAX",
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    if not facts.far(evidence):
+    if not code_facts.far(evidence):
         return None
-    for function in facts.functions(evidence):
+    for function in code_facts.functions(evidence):
         atomics = {name: count for name, count in function.instructions.items() if name in ADDING}
         if not atomics:
             continue
@@ -25,13 +25,13 @@ def _judge(evidence: Evidence) -> Finding | None:
             if found is None
             else Finding(
                 evidence=(
-                    facts.of(function),
+                    code_facts.of(function),
                     Fact(
                         name="atomics on global memory",
                         value=", ".join(f"{count} {name}" for name, count in atomics.items()),
                         source="code.functions: instructions",
                     ),
-                    facts.distance(evidence),
+                    code_facts.distance(evidence),
                 ),
                 gain=found,
                 edit="reduce within the block first and write one part a block, then add the parts up in a second, small kernel; measure "

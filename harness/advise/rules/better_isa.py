@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise import told
+from tritmark.harness.advise import shared_facts as told
 from tritmark.harness.advise.evidence import LEAST_GAIN, Evidence
 from tritmark.harness.advise.interval import over
 from tritmark.harness.advise.ladder import has, ladder

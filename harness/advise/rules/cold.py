@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise import told
+from tritmark.harness.advise import shared_facts as told
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact
-from tritmark.harness.report import units
+from tritmark.harness.text import units
 
 COLD = 1.5
 

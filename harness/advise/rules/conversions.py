@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact
@@ -14,23 +14,23 @@ SLOTS = 4
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    if not facts.far(evidence):
+    if not code_facts.far(evidence):
         return None
-    for function in facts.functions(evidence):
-        found = facts.number(function.loop, CONVERT)
+    for function in code_facts.functions(evidence):
+        found = code_facts.number(function.loop, CONVERT)
         whole = sum(function.loop.values())
         if not found or found <= SHARE * whole:
             continue
         share = SLOTS * found / (whole + (SLOTS - 1) * found)
-        gain = facts.promised(evidence, 1 / (1 - share) if share < 1 else SLOTS)
+        gain = code_facts.promised(evidence, 1 / (1 - share) if share < 1 else SLOTS)
         if gain is None:
             continue
         return Finding(
             evidence=(
-                facts.of(function),
-                facts.counts("conversions", found, function.loop, function),
+                code_facts.of(function),
+                code_facts.counts("conversions", found, function.loop, function),
                 Fact(name="their share of the issue slots", value=f"{100 * share:.0f} %", source=f"the above, {SLOTS} slots each"),
-                facts.distance(evidence),
+                code_facts.distance(evidence),
             ),
             gain=gain,
             edit="move scales out of the loop and stay in integers within it; round by adding 1.5 * 2^23 in place of F2I, or choose a code "
@@ -46,7 +46,7 @@ RULE = Rule(
     needs="the instructions of a GPU kernel",
     explanation=f"""\
 Looks at conversions in the hottest loop: over {SHARE} of its instructions they are what it waits for, as each takes {SLOTS} slots.
-Formula: 1 / (1 - p) with p their share of the issue slots, promised from {facts.REACHED} of what it adds to 1 to what bytes and
+Formula: 1 / (1 - p) with p their share of the issue slots, promised from {code_facts.REACHED} of what it adds to 1 to what bytes and
 operations allow. The threshold leaves out the loops that convert once for each 16-byte load.""",
     judge=_judge,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log2
 
-from tritmark.harness.advise import told
+from tritmark.harness.advise import shared_facts as told
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -15,9 +15,9 @@ LEAST = 0.1
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    gpu = facts.gpu(evidence)
-    launches = tuple(facts.ran(evidence))
-    if gpu is None or len(launches) != 1 or not launches[0].launch.resident or facts.far(evidence):
+    gpu = code_facts.gpu(evidence)
+    launches = tuple(code_facts.ran(evidence))
+    if gpu is None or len(launches) != 1 or not launches[0].launch.resident or code_facts.far(evidence):
         return None
     (only,) = launches
     held = gpu.sms * launches[0].launch.resident

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.advise.rules.spills import without_local
@@ -31,7 +31,7 @@ RULE = Rule(
     explanation=f"""\
 Looks at a stack without spills, and at LDL and STL among the instructions that run most: an array that is indexed by a variable
 cannot lie in registers.
-Formula: old over new instructions with LDL and STL gone, promised from {facts.REACHED} of what it adds to 1 to what bytes and
+Formula: old over new instructions with LDL and STL gone, promised from {code_facts.REACHED} of what it adds to 1 to what bytes and
 operations allow. A stack that only calls use has neither. No CUDA kernel here has a stack.""",
     judge=_judge,
 )

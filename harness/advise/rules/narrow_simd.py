@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact, Function
@@ -20,7 +20,7 @@ DOTS = {"avx512_vnni", "avx_vnni"}
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    if evidence.on_device or evidence.code is None or not evidence.code.functions or not facts.far(evidence):
+    if evidence.on_device or evidence.code is None or not evidence.code.functions or not code_facts.far(evidence):
         return None
     function, features = evidence.code.functions[0], set(evidence.machine.features)
     widest = next((width for width, needed in WIDTHS if features.issuperset(needed)), 0)
@@ -29,11 +29,11 @@ def _judge(evidence: Evidence) -> Finding | None:
     used = max((width for width, count in function.vectors.items() if width), default=LANE)
     work = sum(count for name, count in counts.items() if name not in CONTROL and not name.startswith("j"))
     scalar = not packed or packed < PACKED * work
-    undotted = facts.product(evidence) and bool(features & DOTS) and not counts.get(DOT) and facts.number(counts, WITHOUT)
+    undotted = code_facts.product(evidence) and bool(features & DOTS) and not counts.get(DOT) and code_facts.number(counts, WITHOUT)
     if not widest or not (scalar or used < widest or undotted):
         return None
     lanes = widest / (LANE if scalar else used)
-    found = facts.promised(evidence, lanes * (2 if undotted else 1))
+    found = code_facts.promised(evidence, lanes * (2 if undotted else 1))
     return (
         None
         if found is None
@@ -50,12 +50,12 @@ def _evidence(evidence: Evidence, function: Function, packed: int, widest: int, 
     vectors = sorted(function.vectors.items())
     widths = ", ".join(f"{count} of {width} bits" if width else f"{count} on one number" for width, count in vectors)
     return (
-        facts.of(function),
-        facts.counts("packed instructions", packed, counts, function),
+        code_facts.of(function),
+        code_facts.counts("packed instructions", packed, counts, function),
         Fact(name="vector instructions", value=widths or "none", source="code.functions: vectors"),
         Fact(name=DOT, value=str(counts.get(DOT, 0)), source="code.functions"),
         Fact(name="widest vectors of the processor", value=f"{widest} bits", source="machine.features"),
-        facts.distance(evidence),
+        code_facts.distance(evidence),
     )
 
 
@@ -67,7 +67,7 @@ RULE = Rule(
     explanation=f"""\
 Looks at the hottest loop: under {PACKED} of its instructions (but for counting, comparing and jumping) work on vectors, or on narrower
 ones than the processor has, or integer products are added up without {DOT} where the processor has it.
-Formula: the ratio of lanes (of {LANE} bits for scalar code), twice that without {DOT}; promised from {facts.REACHED} of what it adds
+Formula: the ratio of lanes (of {LANE} bits for scalar code), twice that without {DOT}; promised from {code_facts.REACHED} of what it adds
 to 1 to what bytes and operations allow. It speaks only where the time lies far above that of bytes and operations: memory does not
 become faster by wider vectors.
 The ladder of this package's own instruction sets is what it can be held against: `python suites/advise/score.py --code RECORD`.""",

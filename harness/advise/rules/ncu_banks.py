@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -14,13 +14,13 @@ EDIT = "pad rows of shared memory by a word, or exchange the index's bits (swizz
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.counted(evidence):
-        conflicts, waves = facts.counter(function, CONFLICTS), facts.counter(function, WAVES)
+    for function in code_facts.counted(evidence):
+        conflicts, waves = code_facts.counter(function, CONFLICTS), code_facts.counter(function, WAVES)
         if not conflicts or not waves or not SHARE <= conflicts / waves < 1:
             continue
         found = gain(1.0, waves / (waves - conflicts))
         if found is not None:
-            return Finding(evidence=(facts.of(function), *facts.counters(function, CONFLICTS, WAVES)), gain=found, edit=EDIT)
+            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, CONFLICTS, WAVES)), gain=found, edit=EDIT)
     return None
 
 

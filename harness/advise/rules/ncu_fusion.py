@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -18,14 +18,19 @@ EDIT = (
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.counted(evidence):
-        add, mul, fma = (facts.counter(function, each) or 0.0 for each in (ADD, MUL, FMA))
+    for function in code_facts.counted(evidence):
+        add, mul, fma = (code_facts.counter(function, each) or 0.0 for each in (ADD, MUL, FMA))
         fusable, whole = min(add, mul), add + mul + fma
-        if not whole or fusable / whole < SHARE or facts.counter(function, SM) is None or (facts.counter(function, SM) or 0) < BUSY:
+        if (
+            not whole
+            or fusable / whole < SHARE
+            or code_facts.counter(function, SM) is None
+            or (code_facts.counter(function, SM) or 0) < BUSY
+        ):
             continue
         found = gain(1.0, whole / (whole - fusable))
         if found is not None:
-            return Finding(evidence=(facts.of(function), *facts.counters(function, ADD, MUL, FMA)), gain=found, edit=EDIT)
+            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, ADD, MUL, FMA)), gain=found, edit=EDIT)
     return None
 
 

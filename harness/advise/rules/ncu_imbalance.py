@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -13,15 +13,17 @@ EDIT = "spread the work: tiles of equal work, as many blocks as multiprocessors 
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.counted(evidence):
-        pairs = [(facts.counter(function, mean) or 0.0, facts.counter(function, most) or 0.0, (mean, most)) for mean, most in PAIRS]
+    for function in code_facts.counted(evidence):
+        pairs = [
+            (code_facts.counter(function, mean) or 0.0, code_facts.counter(function, most) or 0.0, (mean, most)) for mean, most in PAIRS
+        ]
         pairs = [each for each in pairs if each[0] and each[1]]
         worst = min(pairs, key=lambda each: each[0] / each[1], default=None)
         if worst is None or 1 - worst[0] / worst[1] < SHARE:
             continue
         found = gain(1.0, worst[1] / worst[0])
         if found is not None:
-            return Finding(evidence=(facts.of(function), *facts.counters(function, *worst[2])), gain=found, edit=EDIT)
+            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, *worst[2])), gain=found, edit=EDIT)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -14,14 +14,14 @@ EDIT = "more warps, or more independent instructions in a thread: unroll, load e
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.counted(evidence):
-        issue, speeds = facts.counter(function, ISSUE), [facts.counter(function, each) for each in (SM, MEMORY)]
+    for function in code_facts.counted(evidence):
+        issue, speeds = code_facts.counter(function, ISSUE), [code_facts.counter(function, each) for each in (SM, MEMORY)]
         known = [each for each in speeds if each is not None]
         if issue is None or not known or not 0 <= issue < ACTIVE or max(known) >= 100:
             continue
         found = gain(1.0, 1 / (1 - min(1 - issue, 1 - max(known) / 100)))
         if found is not None:
-            return Finding(evidence=(facts.of(function), *facts.counters(function, ISSUE, SM, MEMORY)), gain=found, edit=EDIT)
+            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, ISSUE, SM, MEMORY)), gain=found, edit=EDIT)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -14,13 +14,13 @@ EDIT = "coalesce: let a warp access whole, aligned lines of 128 bytes"
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.counted(evidence):
-        took, ideal = facts.counter(function, ALL), facts.counter(function, IDEAL)
+    for function in code_facts.counted(evidence):
+        took, ideal = code_facts.counter(function, ALL), code_facts.counter(function, IDEAL)
         if not took or not ideal or took < OVER * ideal:
             continue
         found = gain(1.0, took / ideal)
         if found is not None:
-            return Finding(evidence=(facts.of(function), *facts.counters(function, ALL, IDEAL)), gain=found, edit=EDIT)
+            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, ALL, IDEAL)), gain=found, edit=EDIT)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -13,13 +13,13 @@ EDIT = "give each multiprocessor more to do at a time: more warps, more independ
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.counted(evidence):
-        compute, memory = facts.counter(function, SM), facts.counter(function, MEMORY)
+    for function in code_facts.counted(evidence):
+        compute, memory = code_facts.counter(function, SM), code_facts.counter(function, MEMORY)
         if compute is None or memory is None or not 0 < max(compute, memory) < BUSY:
             continue
         found = gain(1.0, 100 / max(compute, memory))
         if found is not None:
-            return Finding(evidence=(facts.of(function), *facts.counters(function, SM, MEMORY)), gain=found, edit=EDIT)
+            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, SM, MEMORY)), gain=found, edit=EDIT)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -13,13 +13,13 @@ EDIT = "read the input once: fuse passes, take tiles whose operands stay in L2, 
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.counted(evidence):
-        read, least = facts.counter(function, READ), evidence.run.performance.read
+    for function in code_facts.counted(evidence):
+        read, least = code_facts.counter(function, READ), evidence.run.performance.read
         if not read or not least or read < AGAIN * least:
             continue
         found = gain(1.0, read / least)
         if found is not None:
-            return Finding(evidence=(facts.of(function), *facts.counters(function, READ, L2)), gain=found, edit=EDIT)
+            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, READ, L2)), gain=found, edit=EDIT)
     return None
 
 

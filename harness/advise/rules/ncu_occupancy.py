@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -13,13 +13,13 @@ EDIT = "spread the work evenly: blocks of equal work, more and smaller blocks, n
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.counted(evidence):
-        fit, there = facts.counter(function, WARPS), facts.counter(function, ACHIEVED)
+    for function in code_facts.counted(evidence):
+        fit, there = code_facts.counter(function, WARPS), code_facts.counter(function, ACHIEVED)
         if fit is None or not there or fit - there < POINTS:
             continue
         found = gain(1.0, fit / there)
         if found is not None:
-            return Finding(evidence=(facts.of(function), *facts.counters(function, WARPS, ACHIEVED)), gain=found, edit=EDIT)
+            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, WARPS, ACHIEVED)), gain=found, edit=EDIT)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -13,13 +13,13 @@ EDIT = "let more blocks fit: fewer registers (__launch_bounds__), less shared me
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.counted(evidence):
-        warps = facts.counter(function, WARPS)
-        if warps is None or not 0 < warps < MOST or not facts.far(evidence):
+    for function in code_facts.counted(evidence):
+        warps = code_facts.counter(function, WARPS)
+        if warps is None or not 0 < warps < MOST or not code_facts.far(evidence):
             continue
         found = gain(1.0, 100 / warps)
         if found is not None:
-            return Finding(evidence=(facts.of(function), *facts.counters(function, WARPS)), gain=found, edit=EDIT)
+            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, WARPS)), gain=found, edit=EDIT)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -15,13 +15,13 @@ EDIT = "let neighbouring threads read neighbouring bytes: transpose through shar
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.counted(evidence):
-        used = facts.counter(function, USED)
+    for function in code_facts.counted(evidence):
+        used = code_facts.counter(function, USED)
         if used is None or not 0 < used < WELL * SECTOR:
             continue
         found = gain(1.0, SECTOR / used)
         if found is not None:
-            return Finding(evidence=(facts.of(function), *facts.counters(function, USED)), gain=found, edit=EDIT)
+            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, USED)), gain=found, edit=EDIT)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -29,13 +29,13 @@ EDITS = {
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for function in facts.counted(evidence):
+    for function in code_facts.counted(evidence):
         stalls = {
             name.removeprefix(PREFIX).removesuffix(SUFFIX): value
             for name, value in function.counters.items()
             if name.startswith(PREFIX) and name.endswith(SUFFIX)
         }
-        cycles = facts.counter(function, ALL) or sum(stalls.values())
+        cycles = code_facts.counter(function, ALL) or sum(stalls.values())
         waits = {name: value for name, value in stalls.items() if name not in WORKING}
         if not waits or cycles <= 0:
             continue
@@ -44,7 +44,7 @@ def _judge(evidence: Evidence) -> Finding | None:
         found = gain(1.0, 1 / (1 - share)) if SHARE <= share < 1 else None
         if found is not None:
             return Finding(
-                evidence=(facts.of(function), *facts.counters(function, f"{PREFIX}{reason}{SUFFIX}", ALL)),
+                evidence=(code_facts.of(function), *code_facts.counters(function, f"{PREFIX}{reason}{SUFFIX}", ALL)),
                 gain=found,
                 edit=f"warps wait for {EDITS.get(reason, reason.replace('_', ' '))}",
             )

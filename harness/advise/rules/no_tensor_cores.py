@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact
-from tritmark.harness.report import units
+from tritmark.harness.text import units
 
 ROWS = 16
 MATRIX = ("IMMA", "HMMA", "BMMA", "QMMA", "OMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA", "BGMMA", "UTCHMMA", "UTCIMMA", "UTCQMMA")
@@ -17,25 +17,25 @@ NARROW = 16
 def _judge(evidence: Evidence) -> Finding | None:
     matrix, dot = evidence.ceiling("compute"), evidence.ceiling("dot")
     rows = evidence.run.workload.axes.get("M", 0)
-    if matrix is None or dot is None or matrix <= dot or rows < ROWS or not facts.product(evidence) or not facts.far(evidence):
+    if matrix is None or dot is None or matrix <= dot or rows < ROWS or not code_facts.product(evidence) or not code_facts.far(evidence):
         return None
-    for function in facts.functions(evidence):
-        counts = facts.busy(function)
-        products = facts.number(counts, PRODUCTS)
-        narrow = (function.loads and min(function.loads) <= NARROW) or facts.number(counts, ("IDP", "IDP4A"))
-        if not products or not narrow or facts.number(function.instructions, MATRIX):
+    for function in code_facts.functions(evidence):
+        counts = code_facts.busy(function)
+        products = code_facts.number(counts, PRODUCTS)
+        narrow = (function.loads and min(function.loads) <= NARROW) or code_facts.number(counts, ("IDP", "IDP4A"))
+        if not products or not narrow or code_facts.number(function.instructions, MATRIX):
             continue
-        found = facts.promised(evidence, matrix / dot)
+        found = code_facts.promised(evidence, matrix / dot)
         if found is None:
             continue
         return Finding(
             evidence=(
-                facts.of(function),
-                facts.counts("multiply-adds, and no matrix instruction in the function:", products, counts, function),
+                code_facts.of(function),
+                code_facts.counts("multiply-adds, and no matrix instruction in the function:", products, counts, function),
                 Fact(name="rows M", value=str(rows), source="workload.axes"),
                 Fact(name="tensor cores", value=units.rate(matrix, "operations/s"), source="machine.ceilings: compute"),
                 Fact(name="dot products", value=units.rate(dot, "operations/s"), source="machine.ceilings: dot"),
-                facts.distance(evidence),
+                code_facts.distance(evidence),
             ),
             gain=found,
             edit="multiply tiles of 16 rows on the tensor cores: mma or wmma fragments, the tiles staged in shared memory",
@@ -51,7 +51,7 @@ RULE = Rule(
     explanation=f"""\
 Looks at products with M of at least {ROWS} rows, the height of a tensor core's tile, over elements of at most {NARROW} bits, whose
 function has multiply-adds and no matrix instruction.
-Formula: the measured P_tensor / P_dp4a of this GPU, promised from {facts.REACHED} of what it adds to 1 to what bytes and operations
+Formula: the measured P_tensor / P_dp4a of this GPU, promised from {code_facts.REACHED} of what it adds to 1 to what bytes and operations
 allow. On the H200 P_tensor / P_dp4a is 8.1, and the 16-bit products of the baseline gained 4.0 and 5.4 by wmma. Products of float32
 are left alone: tensor cores would change their bits.""",
     judge=_judge,

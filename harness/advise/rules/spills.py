@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact, Function
@@ -15,17 +15,17 @@ LOCAL = ("LDL", "STL")
 
 def without_local(evidence: Evidence, told: Callable[[Function], tuple[Fact, ...]], edit: str) -> Finding | None:
     """What it brings to take LOCAL out of the first function that has it where it runs most, and of which `told` has facts to tell."""
-    for function in facts.functions(evidence):
+    for function in code_facts.functions(evidence):
         known = told(function)
-        if not known or not facts.far(evidence):
+        if not known or not code_facts.far(evidence):
             continue
-        counts = facts.busy(function)
-        local = facts.number(counts, LOCAL)
-        found = facts.promised(evidence, facts.saved(counts, local)) if local else None
+        counts = code_facts.busy(function)
+        local = code_facts.number(counts, LOCAL)
+        found = code_facts.promised(evidence, code_facts.saved(counts, local)) if local else None
         if found is None:
             continue
-        named = facts.counts("loads and stores of local memory", local, counts, function)
-        return Finding(evidence=(facts.of(function), *known, named, facts.distance(evidence)), gain=found, edit=edit)
+        named = code_facts.counts("loads and stores of local memory", local, counts, function)
+        return Finding(evidence=(code_facts.of(function), *known, named, code_facts.distance(evidence)), gain=found, edit=edit)
     return None
 
 
@@ -50,7 +50,7 @@ RULE = Rule(
     needs="the compiler's report on a GPU kernel",
     explanation=f"""\
 Looks at the bytes that ptxas says it spilled, and at LDL and STL among the instructions that run most.
-Formula: old over new instructions with LDL and STL gone, promised from {facts.REACHED} of what it adds to 1 to what bytes and
+Formula: old over new instructions with LDL and STL gone, promised from {code_facts.REACHED} of what it adds to 1 to what bytes and
 operations allow. Spills outside of what runs most cost nothing, so they are passed over. No CUDA kernel here spills: budgets hold
 them to that.""",
     judge=_judge,

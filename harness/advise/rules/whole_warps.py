@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritmark.harness.advise.code import facts
+from tritmark.harness.advise import code_facts
 from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
@@ -12,9 +12,9 @@ WARP = 32
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    for each in facts.ran(evidence):
+    for each in code_facts.ran(evidence):
         rest = each.threads % WARP
-        if not rest or not facts.far(evidence):
+        if not rest or not code_facts.far(evidence):
             continue
         warps = -(-each.threads // WARP)
         share = (1 - rest / WARP) / warps
@@ -26,7 +26,7 @@ def _judge(evidence: Evidence) -> Finding | None:
                 evidence=(
                     *each.facts,
                     Fact(name="threads in the last warp", value=f"{rest} of {WARP}", source="receipt.launched"),
-                    facts.distance(evidence),
+                    code_facts.distance(evidence),
                 ),
                 gain=found,
                 edit=f"make the block {WARP * warps} threads (or {WARP * (warps - 1) or WARP}), and let threads beyond the work skip it",

@@ -236,8 +236,8 @@ class SimulatedMemory:
     def allocate(self, nbytes: int, most: int, poison: int) -> int:
         """Address of new memory, where no more than `most` bytes are used with it."""
         with _LOCK:
-            room = -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
-            found = self._from(self._next, room) or self._from(self._base + _GAP, room)
+            context = -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
+            found = self._from(self._next, context) or self._from(self._base + _GAP, context)
             if self.used + nbytes > most or not found:
                 raise InsufficientMemoryError(
                     what="an allocation on the simulated GPU",
@@ -247,17 +247,17 @@ class SimulatedMemory:
                 )
             insort(self._live, (found, nbytes))
             self.used += nbytes
-            self._next = found + room
+            self._next = found + context
             _runtime().tritmark_allocate(found, nbytes, poison)
             return found
 
-    def _from(self, start: int, room: int) -> int:
+    def _from(self, start: int, context: int) -> int:
         """The first address from `start` on with so many bytes that are free, 0 for none."""
         for pointer, nbytes in self._live[bisect_right(self._live, (start, 0)) :]:
-            if start + room <= pointer:
+            if start + context <= pointer:
                 break
             start = pointer + -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
-        return start if start + room <= self._base + _AREA else 0
+        return start if start + context <= self._base + _AREA else 0
 
     def free(self, pointer: int) -> None:
         """Give an allocation back."""

@@ -37,10 +37,10 @@ constexpr uintptr_t STACK_BYTES = 256 << 10, STATIC_BYTES = 4 << 20, WINDOW_BYTE
 enum State : uint8_t { OUTSIDE, FREED, UNWRITTEN, WRITTEN };
 enum Kind : unsigned { READ = 0, WRITE = 1, ATOMIC = 3 };  // bit 0: it writes
 enum Op : unsigned { SYNCWARP, SHUFFLE, BALLOT, ANY, ALL, ADD, MIN, MAX, MINS, MAXS, AND, OR, XOR, MATCH_ANY, MATCH_ALL, CALL, ACTIVE };
-const char* const OP_NAMES[] = {
-    "__syncwarp",        "__shfl_sync",       "__ballot_sync",     "__any_sync",        "__all_sync",        "__reduce_add_sync",
-    "__reduce_min_sync", "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync", "__reduce_and_sync", "__reduce_or_sync",
-    "__reduce_xor_sync", "__match_any_sync",  "__match_all_sync",  "a wmma operation",  "__activemask"};
+const char* const OP_NAMES[] = {"__syncwarp",        "__shfl_sync",       "__ballot_sync",     "__any_sync",        "__all_sync",
+                                "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",
+                                "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync", "__match_any_sync",  "__match_all_sync",
+                                "a wmma operation",  "__activemask"};
 enum Barrier : unsigned { BARRIER, BARRIER_COUNT, BARRIER_AND, BARRIER_OR };
 const char* const BARRIER_NAMES[] = {"__syncthreads", "__syncthreads_count", "__syncthreads_and", "__syncthreads_or"};
 
@@ -107,7 +107,7 @@ uintptr_t arena, arena_bytes;
 uint8_t* arena_state;
 uint64_t* arena_writers;  // for each word epoch << 32 | thread << 22 | clock << 5 | atomic << 4 | bytes (a bit each)
 
-// --- shared memory: [0, STATIC_BYTES) the module's static variables, then a window in whose middle the dynamic memory lies 
+// --- shared memory: [0, STATIC_BYTES) the module's static variables, then a window in whose middle the dynamic memory lies
 uintptr_t window;  // of WINDOW_BYTES - STATIC_BYTES
 uint8_t* shared_state;
 Word* shared_words;
@@ -640,8 +640,7 @@ RARE void look_at_time(void* pc) {
     patience = 1 << 20;
     timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    if (time.tv_sec > deadline.tv_sec)
-        fault(pc, 0, 0, "the kernel has not ended after %u seconds", static_cast<unsigned>(launch.seconds));
+    if (time.tv_sec > deadline.tv_sec) fault(pc, 0, 0, "the kernel has not ended after %u seconds", static_cast<unsigned>(launch.seconds));
 }
 
 // Judge one access of 1, 2, 4, 8 or 16 bytes before it is made.
@@ -688,9 +687,9 @@ void* reserve(size_t bytes) {
 }  // namespace
 
 // --- what g++ calls -----------------------------------------------------------------------------------------------
-#define HOOKS(bytes) \
-    API void __tsan_read##bytes(void* p) { access(p, bytes, READ, PC); } \
-    API void __tsan_write##bytes(void* p) { access(p, bytes, WRITE, PC); } \
+#define HOOKS(bytes)                                                                     \
+    API void __tsan_read##bytes(void* p) { access(p, bytes, READ, PC); }                 \
+    API void __tsan_write##bytes(void* p) { access(p, bytes, WRITE, PC); }               \
     API void __tsan_unaligned_read##bytes(void* p) { access_range(p, bytes, READ, PC); } \
     API void __tsan_unaligned_write##bytes(void* p) { access_range(p, bytes, WRITE, PC); }
 HOOKS(1)
@@ -716,10 +715,8 @@ API void tritmark_together(void (*call)(void**), void* frame, void* pc) {
     warp_op(CALL, ~0u, reinterpret_cast<uintptr_t>(frame), 0, call, pc ? pc : PC);
 }
 API void tritmark_access(const void* p, unsigned bytes, unsigned kind, void* pc) {
-    if (bytes > 16 || bytes & (bytes - 1))
-        access_range(p, bytes, kind, pc);
-    else
-        access(p, bytes, kind, pc);
+    if (bytes > 16 || bytes & (bytes - 1)) access_range(p, bytes, kind, pc);
+    else access(p, bytes, kind, pc);
 }
 API unsigned tritmark_activemask() {
     wanting_active[number / WARP] |= 1u << number % WARP;

@@ -5,16 +5,9 @@
 
 #if TM_X86
 TM_BEGIN(avx2)
+#include "../rows_avx2.h"
 
 enum { FLUSH = 16, MOST = 2 };
-
-static inline int32_t sum_of(__m256i v)
-{
-    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
-    return _mm_cvtsi128_si32(s);
-}
 
 static inline __attribute__((always_inline)) void blocks_by(
     const int count, const uint8_t *const *rows, const int8_t *a, size_t lda, size_t K, int32_t (*acc)[TM_ROWS])
@@ -58,7 +51,7 @@ static inline __attribute__((always_inline)) void blocks_by(
     }
     for (int m = 0; m < count; m++)
         for (int r = 0; r < TM_ROWS; r++)
-            acc[m][r] = sum_of(s_i32x8[m][r]);
+            acc[m][r] = tm_sum_of(s_i32x8[m][r]);
 }
 
 static inline int32_t one_row(const uint8_t *row, const int8_t *x, size_t K)
@@ -85,7 +78,7 @@ static inline int32_t one_row(const uint8_t *row, const int8_t *x, size_t K)
         for (int g = 0; g < 4; g++)
             s_i32x8 = _mm256_add_epi32(s_i32x8, _mm256_madd_epi16(s_i16x16[g], ones));
     }
-    return sum_of(s_i32x8);
+    return tm_sum_of(s_i32x8);
 }
 
 static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS])
@@ -105,7 +98,7 @@ static void body(void *given, size_t begin, size_t end)
         tm_matmul_rows(args, begin, end, args->K / 4, MOST, micro);
 }
 
-int tm_ternary_matmul_i2_s_x86_avx2(void *args) { return tm_matmul_rows_run(args, body, TM_RANK(avx2)); }
+int tm_ternary_matmul_i2_s_x86_avx2(void *args) { return tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(avx2)); }
 
 TM_END
 #endif

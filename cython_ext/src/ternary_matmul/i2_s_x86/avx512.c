@@ -7,32 +7,19 @@
  * Several rows: two blocks at a time, 32 activations of each beside one another; 4 rows of weights share what is loaded of the activations, and
  * each row of activations what is shifted out of the weights; 16 sums are all that fit.
  *
- * Story (one thread of Zen 4 beside other work, M = 1: 2560 x 2560 in the caches, 61440 x 2560 from memory; tile64 30 us and 1.5 to 2.2 ms):
- *   v1  4 rows of weights at once, shifted, 64-byte vectors                     54 us    6.6 ms
- *   v2  v1, the next 4 rows fetched in their order (rows.h)                     54 us    1.8 to 2.1 ms, K = 6912: 2.2 times tile64
- *   v3  row after row, masks in place, activations arranged for 64 bytes        43 us    2.6 to 3.9 ms
+ * Story (`tritmark run --suite speed --op ternary_matmul --variant avx512` times what stands here; the versions before it are gone):
+ *   v1  4 rows of weights at once, shifted, 64-byte vectors: memory sees four streams a row long, and is slow
+ *   v2  v1, the next 4 rows fetched in their order (rows.h): as fast as tile64 from memory where rows are short, slower where they are long
+ *   v3  row after row, masks in place, activations arranged for 64 bytes: faster in the caches, slower from memory
  *       Why 64-byte loads one row long are slower from memory than 32-byte ones was not found; fetching ahead changes nothing.
- *   v4  v3 in 32-byte vectors, nothing to arrange, one load in the loop         53 us    1.7 to 2.6 ms */
+ *   v4  v3 in 32-byte vectors, nothing to arrange, one load in the loop */
 #include "i2_s_x86.h"
 
 #if TM_X86
 TM_BEGIN(avx512)
+#include "../rows_avx512.h"
 
 enum { CHUNK = 1 << 20 }; /* weights of a row between two times that the sums come down */
-
-static inline __m512i halves(const int8_t *low, const int8_t *high)
-{
-    return _mm512_inserti64x4(
-        _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)low)), _mm256_loadu_si256((const __m256i *)high), 1);
-}
-
-/* Compilers fold a load into each of several uses, which makes it four of them; some cores have one such load a cycle. */
-static inline __m512i loaded(const uint8_t *bytes)
-{
-    __m512i w = _mm512_loadu_si512(bytes);
-    __asm__("" : "+v"(w));
-    return w;
-}
 
 static inline __m512i half(const void *low) { return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)low)); }
 
@@ -60,10 +47,7 @@ static inline int32_t one_row(const uint8_t *row, const int8_t *x, size_t K)
             s_i32x8[g] = _mm256_setzero_si256();
         }
     }
-    __m128i quarter = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-    quarter = _mm_add_epi32(quarter, _mm_shuffle_epi32(quarter, 0x4e));
-    quarter = _mm_add_epi32(quarter, _mm_shuffle_epi32(quarter, 0xb1));
-    return _mm_cvtsi128_si32(quarter);
+    return tm_sum_of(sum);
 }
 
 /* `count` is a constant at each call, so that the sums stay in registers. */
@@ -83,7 +67,7 @@ static inline __attribute__((always_inline)) void blocks_by(
         __m512i w[TM_ROWS];
 #pragma GCC unroll 4
         for (int r = 0; r < TM_ROWS; r++)
-            w[r] = loaded(rows[r] + k * TM_I2_S_BYTES);
+            w[r] = tm_loaded(rows[r] + k * TM_I2_S_BYTES);
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++) {
             __m512i c[TM_ROWS];
@@ -93,7 +77,7 @@ static inline __attribute__((always_inline)) void blocks_by(
 #pragma GCC unroll 4
             for (int m = 0; m < count; m++) {
                 const int8_t *at = a + (size_t)m * lda + k * TM_I2_S_BLOCK + 32 * g;
-                const __m512i x = halves(at, at + TM_I2_S_BLOCK);
+                const __m512i x = tm_halves(at, at + TM_I2_S_BLOCK);
 #pragma GCC unroll 4
                 for (int r = 0; r < TM_ROWS; r++)
                     s_i32x16[m][r] = _mm512_dpbusd_epi32(s_i32x16[m][r], c[r], x);
@@ -136,7 +120,7 @@ static void body(void *given, size_t begin, size_t end)
         tm_matmul_rows(args, begin, end, args->K / 4, TM_MATMUL_BLOCK, micro);
 }
 
-int tm_ternary_matmul_i2_s_x86_avx512(void *args) { return tm_matmul_rows_run(args, body, TM_RANK(avx512)); }
+int tm_ternary_matmul_i2_s_x86_avx512(void *args) { return tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(avx512)); }
 
 TM_END
 #endif

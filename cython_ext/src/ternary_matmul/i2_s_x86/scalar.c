@@ -22,6 +22,6 @@ static void body(void *args, size_t begin, size_t end)
     tm_matmul_rows(args, begin, end, ((const tm_ternary_matmul_args *)args)->K / 4, TM_MATMUL_BLOCK, micro);
 }
 
-int tm_ternary_matmul_i2_s_x86_scalar(void *args) { return tm_matmul_rows_run(args, body, TM_RANK(scalar)); }
+int tm_ternary_matmul_i2_s_x86_scalar(void *args) { return tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(scalar)); }
 
 TM_TABLE(ternary_matmul_i2_s_x86);

@@ -34,8 +34,7 @@ template <class T>
 TRITMARK_INLINE void tritmark_check(const T* p, unsigned ldm, void* pc) {
     if (reinterpret_cast<uintptr_t>(p) % 32)
         tritmark_refuse("misaligned matrix: wmma wants an address that is a multiple of 32 bytes", p, pc);
-    if (ldm * sizeof(T) % 16)
-        tritmark_refuse("misaligned rows: wmma wants a row length that is a multiple of 16 bytes", p, pc);
+    if (ldm * sizeof(T) % 16) tritmark_refuse("misaligned rows: wmma wants a row length that is a multiple of 16 bytes", p, pc);
     tritmark_together(&tritmark_nothing, nullptr, pc);
 }
 
@@ -83,7 +82,7 @@ struct tritmark_product {
 
 template <int M, int N, int K, class T, class LayoutA, class LayoutB, class Into, class From>
 TRITMARK_INLINE void mma_sync(fragment<accumulator, M, N, K, Into>& d, const fragment<matrix_a, M, N, K, T, LayoutA>& a,
-                     const fragment<matrix_b, M, N, K, T, LayoutB>& b, const fragment<accumulator, M, N, K, From>& c) {
+                              const fragment<matrix_b, M, N, K, T, LayoutB>& b, const fragment<accumulator, M, N, K, From>& c) {
     using D = fragment<accumulator, M, N, K, Into>;
     using A = fragment<matrix_a, M, N, K, T, LayoutA>;
     using B = fragment<matrix_b, M, N, K, T, LayoutB>;

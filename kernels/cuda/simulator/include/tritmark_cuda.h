@@ -27,22 +27,14 @@
 static __attribute__((used, section("tritmark_shared"))) char tritmark_first[256];
 
 // --- vectors ------------------------------------------------------------------------------------------------------
-#define TRITMARK_VECTORS(type, name, two, four)                                                                  \
-    struct name##1 {                                                                                             \
-        type x;                                                                                                  \
-    };                                                                                                           \
-    struct alignas(two) name##2 {                                                                                \
-        type x, y;                                                                                               \
-    };                                                                                                           \
-    struct name##3 {                                                                                             \
-        type x, y, z;                                                                                            \
-    };                                                                                                           \
-    struct alignas(four) name##4 {                                                                               \
-        type x, y, z, w;                                                                                         \
-    };                                                                                                           \
-    TRITMARK_INLINE name##1 make_##name##1(type x) { return {x}; }                                               \
-    TRITMARK_INLINE name##2 make_##name##2(type x, type y) { return {x, y}; }                                    \
-    TRITMARK_INLINE name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                         \
+#define TRITMARK_VECTORS(type, name, two, four)                                          \
+    struct name##1 { type x; };                                                          \
+    struct alignas(two) name##2 { type x, y; };                                          \
+    struct name##3 { type x, y, z; };                                                    \
+    struct alignas(four) name##4 { type x, y, z, w; };                                   \
+    TRITMARK_INLINE name##1 make_##name##1(type x) { return {x}; }                       \
+    TRITMARK_INLINE name##2 make_##name##2(type x, type y) { return {x, y}; }            \
+    TRITMARK_INLINE name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; } \
     TRITMARK_INLINE name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
 TRITMARK_VECTORS(signed char, char, 2, 4)
 TRITMARK_VECTORS(unsigned char, uchar, 2, 4)
@@ -155,9 +147,9 @@ TRITMARK_INLINE unsigned __match_all_sync(unsigned mask, T value, int* all) {
     return lanes;
 }
 #if __CUDA_ARCH__ >= 800
-#define TRITMARK_REDUCE(name, type, op)                                                                          \
-    TRITMARK_INLINE type name(unsigned mask, type value) {                                                       \
-        return static_cast<type>(tritmark_warp(op, mask, static_cast<unsigned>(value), 0));                      \
+#define TRITMARK_REDUCE(name, type, op)                                                     \
+    TRITMARK_INLINE type name(unsigned mask, type value) {                                  \
+        return static_cast<type>(tritmark_warp(op, mask, static_cast<unsigned>(value), 0)); \
     }
 TRITMARK_REDUCE(__reduce_add_sync, unsigned, 5)
 TRITMARK_REDUCE(__reduce_min_sync, unsigned, 6)
@@ -181,15 +173,15 @@ TRITMARK_PLAIN void tritmark_store(T* p, std::common_type_t<T> value) {
     tritmark_access(p, sizeof(T), 1, __builtin_return_address(0));
     *p = value;
 }
-#define TRITMARK_LOAD(name)                                                                                      \
-    template <class T>                                                                                           \
-    TRITMARK_INLINE T name(const T* p) {                                                                         \
-        return tritmark_load(p);                                                                                 \
+#define TRITMARK_LOAD(name)              \
+    template <class T>                   \
+    TRITMARK_INLINE T name(const T* p) { \
+        return tritmark_load(p);         \
     }
-#define TRITMARK_STORE(name)                                                                                     \
-    template <class T>                                                                                           \
-    TRITMARK_INLINE void name(T* p, std::common_type_t<T> value) {                                               \
-        tritmark_store(p, value);                                                                                \
+#define TRITMARK_STORE(name)                                       \
+    template <class T>                                             \
+    TRITMARK_INLINE void name(T* p, std::common_type_t<T> value) { \
+        tritmark_store(p, value);                                  \
     }
 TRITMARK_LOAD(__ldg)
 TRITMARK_LOAD(__ldca)
@@ -212,18 +204,18 @@ TRITMARK_PLAIN T tritmark_atomic(T* p, Function change, void* pc) {
     *p = change(old);
     return old;
 }
-#define TRITMARK_ATOMIC(name, change)                                                                            \
-    template <class T>                                                                                           \
-    __attribute__((noinline)) T name(T* p, std::common_type_t<T> v) {                                            \
-        const auto changed = [v](T old) __attribute__((no_sanitize("thread"))) -> T { return change; };          \
-        return tritmark_atomic(p, changed, __builtin_return_address(0));                                         \
+#define TRITMARK_ATOMIC(name, change)                                                                   \
+    template <class T>                                                                                  \
+    __attribute__((noinline)) T name(T* p, std::common_type_t<T> v) {                                   \
+        const auto changed = [v](T old) __attribute__((no_sanitize("thread"))) -> T { return change; }; \
+        return tritmark_atomic(p, changed, __builtin_return_address(0));                                \
     }
 TRITMARK_ATOMIC(atomicAdd, old + v)
 TRITMARK_ATOMIC(atomicSub, old - v)
 TRITMARK_ATOMIC(atomicMin, v < old ? v : old)
 TRITMARK_ATOMIC(atomicMax, v > old ? v : old)
 TRITMARK_ATOMIC(atomicExch, v)
-TRITMARK_ATOMIC(atomicAnd, old & v)
+TRITMARK_ATOMIC(atomicAnd, (old & v))
 TRITMARK_ATOMIC(atomicOr, old | v)
 TRITMARK_ATOMIC(atomicXor, old ^ v)
 TRITMARK_ATOMIC(atomicInc, old >= v ? 0 : old + 1)
@@ -301,12 +293,12 @@ TRITMARK_INLINE auto max(A a, B b) {
 using std::abs, std::isfinite, std::isinf, std::isnan, std::signbit;
 TRITMARK_INLINE float rsqrtf(float x) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(x))); }
 TRITMARK_INLINE float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
-#define TRITMARK_ROUNDED(type, infix, fma_name, divide, square_root)                                             \
-    TRITMARK_INLINE type __##infix##add_rn(type a, type b) { return a + b; }                                     \
-    TRITMARK_INLINE type __##infix##sub_rn(type a, type b) { return a - b; }                                     \
-    TRITMARK_INLINE type __##infix##mul_rn(type a, type b) { return a * b; }                                     \
-    TRITMARK_INLINE type divide(type a, type b) { return a / b; }                                                \
-    TRITMARK_INLINE type square_root(type a) { return std::sqrt(a); }                                            \
+#define TRITMARK_ROUNDED(type, infix, fma_name, divide, square_root)         \
+    TRITMARK_INLINE type __##infix##add_rn(type a, type b) { return a + b; } \
+    TRITMARK_INLINE type __##infix##sub_rn(type a, type b) { return a - b; } \
+    TRITMARK_INLINE type __##infix##mul_rn(type a, type b) { return a * b; } \
+    TRITMARK_INLINE type divide(type a, type b) { return a / b; }            \
+    TRITMARK_INLINE type square_root(type a) { return std::sqrt(a); }        \
     TRITMARK_INLINE type fma_name(type a, type b, type c) { return std::fma(a, b, c); }
 TRITMARK_ROUNDED(float, f, __fmaf_rn, __fdiv_rn, __fsqrt_rn)
 TRITMARK_ROUNDED(double, d, __fma_rn, __ddiv_rn, __dsqrt_rn)
@@ -321,10 +313,10 @@ TRITMARK_INLINE To tritmark_saturate(From x) {
     if (x <= static_cast<From>(LEAST)) return LEAST;
     return x >= static_cast<From>(MOST) ? MOST : static_cast<To>(x);
 }
-#define TRITMARK_TO_INTEGER(from, to_name, to)                                                                   \
-    TRITMARK_INLINE to __##from##2##to_name##_rn(from x) { return tritmark_saturate<to>(__builtin_rint(x)); }    \
-    TRITMARK_INLINE to __##from##2##to_name##_rz(from x) { return tritmark_saturate<to>(__builtin_trunc(x)); }   \
-    TRITMARK_INLINE to __##from##2##to_name##_rd(from x) { return tritmark_saturate<to>(__builtin_floor(x)); }   \
+#define TRITMARK_TO_INTEGER(from, to_name, to)                                                                 \
+    TRITMARK_INLINE to __##from##2##to_name##_rn(from x) { return tritmark_saturate<to>(__builtin_rint(x)); }  \
+    TRITMARK_INLINE to __##from##2##to_name##_rz(from x) { return tritmark_saturate<to>(__builtin_trunc(x)); } \
+    TRITMARK_INLINE to __##from##2##to_name##_rd(from x) { return tritmark_saturate<to>(__builtin_floor(x)); } \
     TRITMARK_INLINE to __##from##2##to_name##_ru(from x) { return tritmark_saturate<to>(__builtin_ceil(x)); }
 TRITMARK_TO_INTEGER(float, int, int)
 TRITMARK_TO_INTEGER(float, uint, unsigned)
@@ -354,8 +346,11 @@ TRITMARK_PLAIN void tritmark_enter(void (*kernel)(P...), void** arguments) {
     tritmark_call(kernel, arguments, std::index_sequence_for<P...>{});
 }
 template <class P>
-constexpr char tritmark_sort =
-    std::is_pointer_v<P> ? 'P' : std::is_floating_point_v<P> ? 'f' : !std::is_integral_v<P> ? 'V' : std::is_signed_v<P> ? 'i' : 'u';
+constexpr char tritmark_sort = std::is_pointer_v<P>          ? 'P'
+                               : std::is_floating_point_v<P> ? 'f'
+                               : !std::is_integral_v<P>      ? 'V'
+                               : std::is_signed_v<P>         ? 'i'
+                                                             : 'u';
 // For each parameter whether it is a pointer, float, structure, signed or unsigned; after a zero, '0' and the bytes of each.
 template <class... P>
 const char* tritmark_parameters(void (*)(P...)) {

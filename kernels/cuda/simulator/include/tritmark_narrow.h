@@ -63,61 +63,61 @@ TRITMARK_INLINE T tritmark_fma(T a, T b, T c) {
     return T(sum);
 }
 
-#define TRITMARK_NARROW(T, T2, name)                                                                             \
-    struct alignas(4) T2 {                                                                                       \
-        T x, y;                                                                                                  \
-    };                                                                                                           \
-    TRITMARK_INLINE T operator+(const T& a, const T& b) { return T(float(a) + float(b)); }                       \
-    TRITMARK_INLINE T operator-(const T& a, const T& b) { return T(float(a) - float(b)); }                       \
-    TRITMARK_INLINE T operator*(const T& a, const T& b) { return T(float(a) * float(b)); }                       \
-    TRITMARK_INLINE T operator/(const T& a, const T& b) { return T(float(a) / float(b)); }                       \
-    TRITMARK_INLINE T operator-(const T& a) { return T::from_bits(a.__x ^ 0x8000); }                             \
-    TRITMARK_INLINE T& operator+=(T& a, const T& b) { return a = a + b; }                                        \
-    TRITMARK_INLINE T& operator-=(T& a, const T& b) { return a = a - b; }                                        \
-    TRITMARK_INLINE T& operator*=(T& a, const T& b) { return a = a * b; }                                        \
-    TRITMARK_INLINE T& operator/=(T& a, const T& b) { return a = a / b; }                                        \
-    TRITMARK_INLINE bool operator==(const T& a, const T& b) { return float(a) == float(b); }                     \
-    TRITMARK_INLINE bool operator!=(const T& a, const T& b) { return float(a) != float(b); }                     \
-    TRITMARK_INLINE bool operator<(const T& a, const T& b) { return float(a) < float(b); }                       \
-    TRITMARK_INLINE bool operator>(const T& a, const T& b) { return float(a) > float(b); }                       \
-    TRITMARK_INLINE bool operator<=(const T& a, const T& b) { return float(a) <= float(b); }                     \
-    TRITMARK_INLINE bool operator>=(const T& a, const T& b) { return float(a) >= float(b); }                     \
-    TRITMARK_INLINE T __hadd(T a, T b) { return a + b; }                                                         \
-    TRITMARK_INLINE T __hsub(T a, T b) { return a - b; }                                                         \
-    TRITMARK_INLINE T __hmul(T a, T b) { return a * b; }                                                         \
-    TRITMARK_INLINE T __hdiv(T a, T b) { return a / b; }                                                         \
-    TRITMARK_INLINE T __hfma(T a, T b, T c) { return tritmark_fma(a, b, c); }                                    \
-    TRITMARK_INLINE T __hneg(T a) { return -a; }                                                                 \
-    TRITMARK_INLINE T __habs(T a) { return T::from_bits(a.__x & 0x7fff); }                                       \
-    TRITMARK_INLINE T __hmin(T a, T b) { return T(std::fmin(float(a), float(b))); }                              \
-    TRITMARK_INLINE T __hmax(T a, T b) { return T(std::fmax(float(a), float(b))); }                              \
-    TRITMARK_INLINE bool __heq(T a, T b) { return a == b; }                                                      \
-    TRITMARK_INLINE bool __hne(T a, T b) { return float(a) < float(b) || float(a) > float(b); }                  \
-    TRITMARK_INLINE bool __hlt(T a, T b) { return a < b; }                                                       \
-    TRITMARK_INLINE bool __hle(T a, T b) { return a <= b; }                                                      \
-    TRITMARK_INLINE bool __hgt(T a, T b) { return a > b; }                                                       \
-    TRITMARK_INLINE bool __hge(T a, T b) { return a >= b; }                                                      \
-    TRITMARK_INLINE bool __hisnan(T a) { return (a.__x & 0x7fff) > T::INFINITE; }                                \
-    TRITMARK_INLINE int __hisinf(T a) { return (a.__x & 0x7fff) == T::INFINITE ? (a.__x >> 15 ? -1 : 1) : 0; }   \
-    TRITMARK_INLINE T __float2##name(float x) { return T(x); }                                                   \
-    TRITMARK_INLINE T __float2##name##_rn(float x) { return T(x); }                                              \
-    TRITMARK_INLINE T __double2##name(double x) { return T(x); }                                                 \
-    TRITMARK_INLINE T __int2##name##_rn(int x) { return T(x); }                                                  \
-    TRITMARK_INLINE T __uint2##name##_rn(unsigned x) { return T(x); }                                            \
-    TRITMARK_INLINE T __ushort_as_##name(unsigned short bits) { return T::from_bits(bits); }                     \
-    TRITMARK_INLINE T __short_as_##name(short bits) { return T::from_bits(static_cast<unsigned short>(bits)); }  \
-    TRITMARK_INLINE unsigned short __##name##_as_ushort(T a) { return a.__x; }                                   \
-    TRITMARK_INLINE short __##name##_as_short(T a) { return static_cast<short>(a.__x); }                         \
-    TRITMARK_INLINE T __low2##name(T2 a) { return a.x; }                                                         \
-    TRITMARK_INLINE T __high2##name(T2 a) { return a.y; }                                                        \
-    TRITMARK_INLINE float __low2float(T2 a) { return a.x; }                                                      \
-    TRITMARK_INLINE float __high2float(T2 a) { return a.y; }                                                     \
-    TRITMARK_INLINE T2 __##name##2##name##2(T a) { return {a, a}; }                                              \
-    TRITMARK_INLINE T2 make_##name##2(T a, T b) { return {a, b}; }                                               \
-    TRITMARK_INLINE T2 __floats2##name##2_rn(float a, float b) { return {T(a), T(b)}; }                          \
-    TRITMARK_INLINE T2 __float2##name##2_rn(float a) { return {T(a), T(a)}; }                                    \
-    TRITMARK_INLINE T2 __float22##name##2_rn(float2 a) { return {T(a.x), T(a.y)}; }                              \
-    TRITMARK_INLINE T2 __hadd2(T2 a, T2 b) { return {a.x + b.x, a.y + b.y}; }                                    \
-    TRITMARK_INLINE T2 __hsub2(T2 a, T2 b) { return {a.x - b.x, a.y - b.y}; }                                    \
-    TRITMARK_INLINE T2 __hmul2(T2 a, T2 b) { return {a.x * b.x, a.y * b.y}; }                                    \
+#define TRITMARK_NARROW(T, T2, name)                                                                            \
+    struct alignas(4) T2 {                                                                                      \
+        T x, y;                                                                                                 \
+    };                                                                                                          \
+    TRITMARK_INLINE T operator+(const T& a, const T& b) { return T(float(a) + float(b)); }                      \
+    TRITMARK_INLINE T operator-(const T& a, const T& b) { return T(float(a) - float(b)); }                      \
+    TRITMARK_INLINE T operator*(const T& a, const T& b) { return T(float(a) * float(b)); }                      \
+    TRITMARK_INLINE T operator/(const T& a, const T& b) { return T(float(a) / float(b)); }                      \
+    TRITMARK_INLINE T operator-(const T& a) { return T::from_bits(a.__x ^ 0x8000); }                            \
+    TRITMARK_INLINE T& operator+=(T& a, const T& b) { return a = a + b; }                                       \
+    TRITMARK_INLINE T& operator-=(T& a, const T& b) { return a = a - b; }                                       \
+    TRITMARK_INLINE T& operator*=(T& a, const T& b) { return a = a * b; }                                       \
+    TRITMARK_INLINE T& operator/=(T& a, const T& b) { return a = a / b; }                                       \
+    TRITMARK_INLINE bool operator==(const T& a, const T& b) { return float(a) == float(b); }                    \
+    TRITMARK_INLINE bool operator!=(const T& a, const T& b) { return float(a) != float(b); }                    \
+    TRITMARK_INLINE bool operator<(const T& a, const T& b) { return float(a) < float(b); }                      \
+    TRITMARK_INLINE bool operator>(const T& a, const T& b) { return float(a) > float(b); }                      \
+    TRITMARK_INLINE bool operator<=(const T& a, const T& b) { return float(a) <= float(b); }                    \
+    TRITMARK_INLINE bool operator>=(const T& a, const T& b) { return float(a) >= float(b); }                    \
+    TRITMARK_INLINE T __hadd(T a, T b) { return a + b; }                                                        \
+    TRITMARK_INLINE T __hsub(T a, T b) { return a - b; }                                                        \
+    TRITMARK_INLINE T __hmul(T a, T b) { return a * b; }                                                        \
+    TRITMARK_INLINE T __hdiv(T a, T b) { return a / b; }                                                        \
+    TRITMARK_INLINE T __hfma(T a, T b, T c) { return tritmark_fma(a, b, c); }                                   \
+    TRITMARK_INLINE T __hneg(T a) { return -a; }                                                                \
+    TRITMARK_INLINE T __habs(T a) { return T::from_bits(a.__x & 0x7fff); }                                      \
+    TRITMARK_INLINE T __hmin(T a, T b) { return T(std::fmin(float(a), float(b))); }                             \
+    TRITMARK_INLINE T __hmax(T a, T b) { return T(std::fmax(float(a), float(b))); }                             \
+    TRITMARK_INLINE bool __heq(T a, T b) { return a == b; }                                                     \
+    TRITMARK_INLINE bool __hne(T a, T b) { return float(a) < float(b) || float(a) > float(b); }                 \
+    TRITMARK_INLINE bool __hlt(T a, T b) { return a < b; }                                                      \
+    TRITMARK_INLINE bool __hle(T a, T b) { return a <= b; }                                                     \
+    TRITMARK_INLINE bool __hgt(T a, T b) { return a > b; }                                                      \
+    TRITMARK_INLINE bool __hge(T a, T b) { return a >= b; }                                                     \
+    TRITMARK_INLINE bool __hisnan(T a) { return (a.__x & 0x7fff) > T::INFINITE; }                               \
+    TRITMARK_INLINE int __hisinf(T a) { return (a.__x & 0x7fff) == T::INFINITE ? (a.__x >> 15 ? -1 : 1) : 0; }  \
+    TRITMARK_INLINE T __float2##name(float x) { return T(x); }                                                  \
+    TRITMARK_INLINE T __float2##name##_rn(float x) { return T(x); }                                             \
+    TRITMARK_INLINE T __double2##name(double x) { return T(x); }                                                \
+    TRITMARK_INLINE T __int2##name##_rn(int x) { return T(x); }                                                 \
+    TRITMARK_INLINE T __uint2##name##_rn(unsigned x) { return T(x); }                                           \
+    TRITMARK_INLINE T __ushort_as_##name(unsigned short bits) { return T::from_bits(bits); }                    \
+    TRITMARK_INLINE T __short_as_##name(short bits) { return T::from_bits(static_cast<unsigned short>(bits)); } \
+    TRITMARK_INLINE unsigned short __##name##_as_ushort(T a) { return a.__x; }                                  \
+    TRITMARK_INLINE short __##name##_as_short(T a) { return static_cast<short>(a.__x); }                        \
+    TRITMARK_INLINE T __low2##name(T2 a) { return a.x; }                                                        \
+    TRITMARK_INLINE T __high2##name(T2 a) { return a.y; }                                                       \
+    TRITMARK_INLINE float __low2float(T2 a) { return a.x; }                                                     \
+    TRITMARK_INLINE float __high2float(T2 a) { return a.y; }                                                    \
+    TRITMARK_INLINE T2 __##name##2##name##2(T a) { return {a, a}; }                                             \
+    TRITMARK_INLINE T2 make_##name##2(T a, T b) { return {a, b}; }                                              \
+    TRITMARK_INLINE T2 __floats2##name##2_rn(float a, float b) { return {T(a), T(b)}; }                         \
+    TRITMARK_INLINE T2 __float2##name##2_rn(float a) { return {T(a), T(a)}; }                                   \
+    TRITMARK_INLINE T2 __float22##name##2_rn(float2 a) { return {T(a.x), T(a.y)}; }                             \
+    TRITMARK_INLINE T2 __hadd2(T2 a, T2 b) { return {a.x + b.x, a.y + b.y}; }                                   \
+    TRITMARK_INLINE T2 __hsub2(T2 a, T2 b) { return {a.x - b.x, a.y - b.y}; }                                   \
+    TRITMARK_INLINE T2 __hmul2(T2 a, T2 b) { return {a.x * b.x, a.y * b.y}; }                                   \
     TRITMARK_INLINE T2 __hfma2(T2 a, T2 b, T2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }

@@ -1,0 +1,107 @@
+"""What `tritmark check` does: a user's kernel and the best built-in one, on the same workloads, in the dimensions that were asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, UsageError
+from tritmark.harness.providers import Installed
+from tritmark.harness.record import DIMENSIONS
+from tritmark.harness.spec import KernelKey, Variant
+from tritmark.harness.suite import Selected, Suite
+
+SUITE = "check"
+"""What the suite of such a Record is called."""
+CLOSER = 5
+"""Times as many drawn cases as in a run of the suite."""
+
+SHAPES = 3
+"""Workloads of a kernel that are timed where its accuracy is judged on drawn cases: the first of the suite, the middle one and the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is checked: the candidate's variants, what they are compared with, and on what."""
+
+    mine: tuple[Variant, ...]
+    rivals: tuple[Variant, ...]
+    suite: Suite
+    left_out: int
+    """Workloads that are there to be measured, left out where a simulator has no speed."""
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Of all variants that run."""
+        return frozenset(variant.id for variant in (*self.mine, *self.rivals))
+
+
+def planned(
+    installed: Installed,
+    mine: Sequence[Variant],
+    suite: Suite,
+    op: str = "*",
+    device: str = "*",
+    dimensions: frozenset[str] = frozenset(DIMENSIONS),
+) -> Plan:
+    """What is checked in these dimensions: rivals run for their times alone, and workloads that are not measured for accuracy alone.
+
+    Raises UsageError where the candidate has nothing for that op or device, or the suite nothing for its ops.
+    """
+    from fnmatch import fnmatchcase
+
+    chosen = tuple(each for each in mine if fnmatchcase(each.key.op, op) and fnmatchcase(each.key.device, device))
+    if not chosen:
+        there = ", ".join(f"{each.key.op} on {each.key.device}" for each in mine)
+        raise UsageError(f"--op {op!r} and --device {device!r} leave nothing of the file; legal: {there}")
+    ops = {variant.key.op for variant in chosen}
+    selected = [each for each in suite.selected if each.workload.op in ops]
+    if not selected:
+        raise UsageError(f"suite {suite.name} has no workloads of {', '.join(sorted(ops))}; legal: a suite that has, such as quick")
+    simulated = all(installed.registry.devices[each.key.device].simulated() for each in chosen)
+    judged = [each for each in selected if not (simulated and each.workload.measure)] or selected
+    if "accuracy" not in dimensions:
+        judged = [each for each in judged if each.workload.measure] or judged
+    # One kernel alone can be looked at more closely than all of them, and at fewer of the shapes that are timed.
+    few = _few(chosen, judged) if any(each.workload.drawn for each in judged) else judged
+    closer = [each.with_workload(replace(each.workload, drawn=each.workload.drawn * CLOSER)) for each in few]
+    narrowed = Suite(SUITE, suite.title, suite.digest, tuple(closer))
+    ours = {variant.id for variant in mine}
+    keys = dict.fromkeys(variant.key for variant in chosen)
+    timed = keys if "performance" in dimensions else ()
+    rivals = dict.fromkeys(rival for key in timed for rival in _rivals(installed, key, narrowed, ours))
+    left_out = sum(each.workload.measure for each in selected) - sum(each.workload.measure for each in judged)
+    return Plan(chosen, tuple(rivals), narrowed, left_out)
+
+
+def _few(chosen: Sequence[Variant], selected: Sequence[Selected]) -> list[Selected]:
+    """The workloads less those beyond SHAPES that each of the variants would be timed on."""
+    kept: set[str] = set()
+    for variant in chosen:
+        key = variant.key
+        mine = [each.workload for each in selected if each.workload.op == key.op and each.admits(key.format, key.dtype, key.device)]
+        timed = [workload for workload in mine if workload.measure and not any(c.refusal(workload.axes) for c in variant.constraints)]
+        if len(timed) > SHAPES:
+            timed = [timed[round(place * (len(timed) - 1) / (SHAPES - 1))] for place in range(SHAPES)]
+        kept |= {workload.id for workload in timed}
+    return [each for each in selected if not each.workload.measure or each.workload.id in kept]
+
+
+def _rivals(installed: Installed, key: KernelKey, suite: Suite, ours: set[str]) -> Iterator[Variant]:
+    """The variant that is the best for most workloads: of the same key, or, where there is none, of the same op, device and dtype."""
+    others = [each for each in installed.keys(key.op) if (each.device, each.dtype) == (key.device, key.dtype)]
+    for each in (key, *(other for other in others if other != key)):
+        votes: Counter[Variant] = Counter()
+        for item in suite.selected:
+            if item.workload.op != key.op or item.workload.drawn:
+                continue
+            try:
+                best = installed.registry.select_best(each, item.workload.axes)
+            except (NoCompatibleKernelError, AmbiguousKernelError):
+                continue
+            if best.id not in ours:
+                votes[best] += 1
+        if votes:
+            yield votes.most_common(1)[0][0]
+            return

@@ -1,0 +1,128 @@
+"""`tritmark check`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritmark.harness.cli import completion, options
+from tritmark.harness.cli.console import console
+from tritmark.harness.cli.execute import executed, seed_of
+from tritmark.harness.cli.exit_status import UNAVAILABLE
+from tritmark.harness.cli.show import paragraphs, show
+from tritmark.harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritmark.harness.candidate.plan import Plan
+    from tritmark.harness.record import Record
+
+
+class Dimension(StrEnum):
+    """What a kernel is judged in."""
+
+    ACCURACY = "accuracy"
+    PERFORMANCE = "performance"
+    MEMORY = "memory"
+    CROSS = "cross"
+
+
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .cu, .c, .cpp or .so with FILE.toml beside it, or a .py.")],
+    op: options.Op = "*",
+    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose workloads.")] = "quick",
+    device: options.Device = "*",
+    threads: options.Threads = None,
+    dimension: Annotated[
+        list[Dimension] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Judge only accuracy, performance, memory or cross; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: options.Seed = None,
+    strict: options.Strict = False,
+    timeout: options.Timeout = 30.0,
+    in_process: options.InProcess = False,
+    resume: Annotated[
+        str, typer.Option(metavar="RUN", autocompletion=completion.interrupted, help="Go on with that interrupted check, by id or folder.")
+    ] = "",
+    as_json: options.Json = False,
+    out: options.Out = Path("results"),
+) -> None:
+    """Judge a kernel of your own against the built-in ones, and write a Record and a report."""
+    began = monotonic()
+    from tritmark.harness.candidate.native import NativeFile
+    from tritmark.harness.candidate.opening import open_candidate
+    from tritmark.harness.candidate.plan import planned
+    from tritmark.harness.cli.outcome import status_of
+    from tritmark.harness.judge.request import Request
+    from tritmark.harness.providers import load
+    from tritmark.harness.record import Status
+    from tritmark.harness.store import Store
+    from tritmark.harness.text.visible import visible
+    from tritmark.harness.worker.process import prepare
+
+    candidate = open_candidate(file)
+    if not in_process:
+        prepare()  # imports while the file is compiled
+    known = {variant.id for variant in load().registry.variants}
+    installed = load((candidate,))
+    mine = [variant for variant in installed.registry.variants if variant.id not in known]
+    dimensions = frozenset(each.value for each in dimension or Dimension)
+    errors = console(stderr=True)
+    said = candidate.warnings(installed) if isinstance(candidate, NativeFile) else ""
+    if said:
+        errors.print(f"tritmark: the compiler warns:\n{visible(said)}", style="yellow", soft_wrap=True)
+    plan = planned(installed, mine, installed.suite(suite), op, device, dimensions)
+    absent = {each.key.device: why for each in plan.mine if (why := installed.registry.devices[each.key.device].missing())}
+    for name, why in absent.items():
+        errors.print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
+    if len(absent) == len({each.key.device for each in plan.mine}):
+        raise typer.Exit(UNAVAILABLE)
+    if plan.left_out:
+        told = f"{plan.left_out} workloads are there to be measured, and a simulator has no speed: they are left out"
+        errors.print(f"tritmark: {told}", soft_wrap=True)
+    devices = {each.key.device for each in plan.mine}
+    store = Store(out)
+    request = Request(
+        suite=plan.suite,
+        device=devices.pop() if len(devices) == 1 else "*",
+        threads=threads,
+        seed=seed_of(seed, store, resume or None),
+        command=("tritmark", *sys.argv[1:]),
+        candidates=(candidate,),
+        only=plan.ids,
+        rivals=frozenset(variant.id for variant in plan.rivals),
+        isolated=not in_process,
+        timeout_s=timeout,
+        dimensions=dimensions,
+    )
+    record = executed(installed, request, store, resume or None)
+    show(record, store, as_json, told=partial(_tell, record, plan), seconds=monotonic() - began)
+    ids = {variant.id for variant in plan.mine}
+    own = [run for run in record.runs if run.kernel in ids]
+    if all(run.accuracy.status is Status.NOT_RUN for run in own):
+        reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in own))
+        raise UsageError(f"{file}: ran on no workload: {reasons}")
+    raise typer.Exit(status_of(record.model_copy(update={"runs": tuple(own)}) if record.passed else record, strict=strict))
+
+
+def _tell(record: Record, plan: Plan) -> None:
+    from tritmark.harness.cli import comparison, tables
+
+    table = comparison.times(record, plan)
+    left_out = tables.not_run(record)
+    paragraphs(
+        console(),
+        [tables.verdict(record)],
+        list(comparison.verdicts(record, plan)),
+        list(comparison.reasons(record, plan)),
+        tuple(each for each in (table, left_out) if each is not None),
+    )

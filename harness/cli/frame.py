@@ -1,0 +1,70 @@
+"""`tritmark frame`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritmark.harness.cli import completion
+from tritmark.harness.cli.console import console
+from tritmark.harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class To(StrEnum):
+    """What the table is written as."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def frame(
+    records: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RECORDS",
+            autocompletion=completion.records,
+            help="Paths, ids, or patterns over them; unless told, all in DIR.",
+        ),
+    ] = None,
+    to: Annotated[To, typer.Option(help="CSV, or Parquet, which keeps the types.")] = To.CSV,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Where it goes; CSV to standard output unless told.")
+    ] = None,
+    samples: Annotated[bool, typer.Option("--samples", help="A row for each sample, not for each Run.")] = False,
+    columns: Annotated[bool, typer.Option("--columns", help="Say what the columns hold, and do nothing else.")] = False,
+    results: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records are looked for by id.")] = Path("results"),
+) -> None:
+    """Put any number of Records into one table: CSV or Parquet, for pandas and spreadsheets."""
+    if columns:
+        console().print(described())
+        return
+    if to is To.PARQUET and out is None:
+        raise UsageError("--to parquet needs --out FILE: it is no text")
+    from tritmark.harness.frame import table
+    from tritmark.harness.store import Store
+
+    made = table.table(table.find(records or [], Store(results)), samples=samples)
+    if out is None:
+        typer.echo(table.csv(made), nl=False)
+        return
+    table.write(out, table.csv(made).encode() if to is To.CSV else table.parquet(made))
+    console(stderr=True).print(f"{len(made)} rows, {len(made.columns)} columns: {out}", soft_wrap=True)
+
+
+def described() -> Table:
+    """The columns, as people read them."""
+    from tritmark.harness.frame.columns import AXES, COLUMNS, SAMPLES
+    from tritmark.harness.text.table import plain_table
+
+    shown = plain_table("Columns", "column", "type", "unit", "what it holds")
+    for column in COLUMNS:
+        shown.add_row(column.name, column.kind, column.unit, column.description)
+    for row in (AXES, *SAMPLES):
+        shown.add_row(*row)
+    return shown

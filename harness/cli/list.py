@@ -1,0 +1,30 @@
+"""`tritmark list`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tritmark.harness.cli.console import console
+from tritmark.harness.cli.problems import tell_problems
+
+
+class Listing(StrEnum):
+    """What can be listed."""
+
+    OPS = "ops"
+    VARIANTS = "variants"
+    FORMATS = "formats"
+    WORKLOADS = "workloads"
+
+
+def list_(what: Annotated[Listing, typer.Argument(help="ops, variants, formats or workloads.")]) -> None:
+    """List what is installed."""
+    from tritmark.harness.cli import listings
+    from tritmark.harness.providers import load
+
+    installed = load()
+    console().print(getattr(listings, what.value)(installed))
+    tell_problems(installed, traceback=True)

@@ -1,0 +1,61 @@
+"""What `tritmark list` prints: tables of what is installed. Kept apart from other tables, so that little is imported."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from tritmark.harness.providers import Installed
+from tritmark.harness.text.table import plain_table
+
+
+def ops(installed: Installed) -> Table:
+    """The contracts."""
+    table = plain_table("Ops", "op", "axes", "judged", "input families", "what it does")
+    for op in installed.ops.values():
+        table.add_row(op.name, " ".join(op.axes), op.family.value, " ".join(op.families), op.summary)
+    return table
+
+
+def variants(installed: Installed) -> Table:
+    """The implementations, and whether they can run here; below, why those that cannot do not.
+
+    Ids stay in one piece, so that they can be copied from a terminal of 80 columns: there is no room for reasons beside them.
+    """
+    table = plain_table("Variants", "variant", "here", "tier and what it is")
+    table.columns[0].no_wrap = table.columns[1].no_wrap = True
+    refusals = {
+        variant.id: refusal
+        for key in dict.fromkeys(variant.key for variant in installed.registry.variants)
+        for variant, refusal in installed.registry.candidates(key)
+    }
+    numbers = {refusal: number for number, refusal in enumerate(dict.fromkeys(filter(None, refusals.values())), 1)}
+    for variant in installed.registry.variants:
+        refusal = refusals[variant.id]
+        here = f"no ({numbers[refusal]})" if refusal else "yes"
+        table.add_row(variant.id, here, f"{variant.tier.name.lower()}: {variant.summary}")
+    table.caption = "\n".join(f"({number}) {refusal}" for refusal, number in numbers.items()) or None
+    table.caption_justify = "left"
+    return table
+
+
+def formats(installed: Installed) -> Table:
+    """The bit layouts."""
+    table = plain_table("Formats", "format", "block", "a scale for each", "what it is", right=("block",))
+    for name, format in installed.formats.items():
+        table.add_row(name, str(format.block), format.scale_per + f" of {format.group}" * (format.scale_per == "group"), format.summary)
+    return table
+
+
+def workloads(installed: Installed) -> Table:
+    """The named suites: for each op the number of workloads, and of those that are measured too."""
+    table = plain_table("Suites", "suite", "op", "workloads", "measured", "title", right=("workloads", "measured"))
+    for name in installed.suites():
+        suite = installed.suite(name)
+        head, title = name, suite.title
+        for op in installed.ops:
+            of_op = [item.workload for item in suite.selected if item.workload.op == op]
+            if of_op:
+                measured = sum(workload.measure for workload in of_op)
+                table.add_row(head, op, str(len(of_op)), str(measured), title)
+                head = title = ""
+    return table

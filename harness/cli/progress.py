@@ -1,0 +1,91 @@
+"""Progress on the terminal's error stream, so that standard output stays clean."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
+
+from tritmark.harness.record import Layer, Run
+from tritmark.harness.store import Partial
+from tritmark.harness.text.visible import sentence, visible
+
+_WINDOW_S = 60.0
+"""Seconds back over which the pace is taken: some Runs take a hundred times as long as others, and they come in groups."""
+
+
+def bar(console: Console) -> Progress:
+    """One line: how far it is, the time taken and left, and in what room remains what is being done."""
+    return Progress(
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
+        console=console,
+        expand=console.is_terminal,
+        speed_estimate_period=_WINDOW_S,
+    )
+
+
+class ProgressLine:
+    """One line with what is being done and the time left, while it is entered; what else is told goes above it.
+
+    Where the error stream is no terminal that can redraw a line, the line is written once, at the end.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = bar(console)
+        self._task = self._bar.add_task("", total=None)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._bar.update(self._task, description="")
+        self._bar.stop()
+
+    def planned(self, total: int) -> None:
+        """The bar has a length now."""
+        self._bar.update(self._task, total=total)
+
+    def started(self, what: str) -> None:
+        """Show what is being done."""
+        self._bar.update(self._task, description=visible(what))
+
+    def advance(self) -> None:
+        """One further."""
+        self._bar.advance(self._task)
+
+    def failed(self, told: str) -> None:
+        """Write that above the line."""
+        self._console.print(Text(visible(told), style="red"))
+
+
+class Terminal(ProgressLine):
+    """An Observer that writes a line for each Run or layer that fails, as soon as it does."""
+
+    partial: Partial | None = None
+    """What was begun; None before that."""
+
+    def began(self, partial: Partial) -> None:
+        """Remember what was begun, for whoever has to say how it can be resumed."""
+        self.partial = partial
+
+    def finished(self, found: Run | Layer) -> None:
+        """One further."""
+        self.advance()
+        verdicts = (found.accuracy, found.performance, found.memory, found.cross) if isinstance(found, Run) else (found,)
+        name = found.id if isinstance(found, Run) else found.name
+        if isinstance(found, Run) and found.receipt is not None and found.receipt.simulated:
+            name += " (simulated)"
+        for verdict in verdicts:
+            if verdict.failed:
+                self.failed(f"{verdict.status.value.upper()} {name}: {sentence(verdict.reason)}")

@@ -1,0 +1,129 @@
+"""`tritmark report`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritmark.harness.cli import completion
+from tritmark.harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritmark.harness.record import Record
+    from tritmark.harness.report.section import Given
+    from tritmark.harness.store import Store
+
+
+class ReportFormat(StrEnum):
+    """What the report is written in."""
+
+    HTML = "html"
+    MD = "md"
+
+
+def report(
+    record: Annotated[
+        str, typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; the newest unless told.")
+    ] = "",
+    against: Annotated[
+        str,
+        typer.Option(metavar="RECORD", autocompletion=completion.records, help="Compare with this earlier Record of the same machine."),
+    ] = "",
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", file_okay=False, help="Show what asv's results there tell of this machine: results/asv.", show_default=False
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="A page over all Records, and the report of each that has none.")] = False,
+    format: Annotated[
+        ReportFormat, typer.Option("--format", help="html writes a page and prints its path; md prints Markdown.")
+    ] = ReportFormat.HTML,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports are.")] = Path("results"),
+) -> None:
+    """Build the report of a Record, or of all, and print its path."""
+    from tritmark.harness.store import Store
+
+    store = Store(out)
+    if every and (record or against or history or format is not ReportFormat.HTML):
+        raise UsageError("--all makes one page over all Records; legal beside it: --open and --out")
+    if format is ReportFormat.MD and show:
+        raise UsageError("--format md prints to standard output; legal without --open, or leave out --format")
+    if every:
+        page = _all(store)
+    else:
+        path = store.find(record) if record else store.latest()
+        if format is ReportFormat.MD:
+            _print_markdown(path, against, history, store)
+            return
+        page = _one(path, against, history, store)
+    typer.echo(page)
+    if show:
+        _open(page)
+
+
+def given_for(record: Record, store: Store, *, baseline: Record | None = None, path: str = "") -> Given:
+    """What a page shows beside a Record: the baseline, and how often the rules of its proposals were right."""
+    from tritmark.harness.report.section import Given
+
+    rules = {}
+    if record.proposals:
+        from tritmark.harness.advise.outcome import ledger_of
+
+        rules = dict(ledger_of(store).told())
+    return Given(baseline=baseline, rules=rules, path=path)
+
+
+def _given(path: Path, against: str, history: Path | None, store: Store) -> tuple[Record, Given]:
+    from tritmark.harness.store import read
+
+    record = read(path)
+    baseline = read(store.find(against)) if against else None
+    if baseline is not None and baseline.id == record.id:
+        raise UsageError(f"{against}: is the Record itself; legal: an earlier one")
+    given = given_for(record, store, baseline=baseline, path=str(path))
+    if history is not None:
+        from dataclasses import replace
+
+        from tritmark.harness.report.past import gathered
+        from tritmark.harness.text.visible import visible
+
+        given = replace(given, history=gathered(history, record.machine, lambda text: typer.echo(f"tritmark: {visible(text)}", err=True)))
+    return record, given
+
+
+def _one(path: Path, against: str, history: Path | None, store: Store) -> Path:
+    from tritmark.harness.report import build
+
+    record, given = _given(path, against, history, store)
+    try:
+        return build(record, store.html, given)
+    except OSError as error:
+        raise UsageError(f"{store.html}: the report cannot be written: {error}") from error
+
+
+def _print_markdown(path: Path, against: str, history: Path | None, store: Store) -> None:
+    from tritmark.harness.report.markdown import markdown
+
+    record, given = _given(path, against, history, store)
+    typer.echo(markdown(record, given), nl=False)
+
+
+def _all(store: Store) -> Path:
+    from tritmark.harness.report.landing import build_all
+
+    try:
+        return build_all([store.path(id) for id in store.records()], store.html)
+    except OSError as error:
+        raise UsageError(f"{store.html}: the page cannot be written: {error}") from error
+
+
+def _open(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        typer.echo(f"tritmark: no browser could be started; the page is {page}", err=True)

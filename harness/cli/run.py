@@ -1,0 +1,127 @@
+"""`tritmark run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritmark.harness.cli import completion, options
+from tritmark.harness.cli.console import console
+from tritmark.harness.cli.execute import executed, seed_of
+from tritmark.harness.cli.exit_status import UNAVAILABLE
+from tritmark.harness.cli.show import show
+from tritmark.harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritmark.harness.judge.request import Request
+    from tritmark.harness.providers import Installed
+    from tritmark.harness.record import Record
+
+
+def run(
+    partial: Annotated[
+        str,
+        typer.Argument(metavar="RUN", autocompletion=completion.interrupted, help="With --resume: the interrupted run, by id or folder."),
+    ] = "",
+    suite: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|FILE.toml",
+            help="Which workloads; 'quick' unless told, none beside --weights.",
+            show_default=False,
+            autocompletion=completion.suites,
+        ),
+    ] = "",
+    op: options.Op = "*",
+    variant: options.Variant = "*",
+    device: options.Device = "*",
+    weights: Annotated[
+        str, typer.Option(metavar="PATH", help="Evaluate real weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME.")
+    ] = "",
+    threads: options.Threads = None,
+    seed: options.Seed = None,
+    strict: options.Strict = False,
+    table: Annotated[bool, typer.Option("--table", help="Print every variant at every shape, however narrow the terminal is.")] = False,
+    as_json: options.Json = False,
+    out: options.Out = Path("results"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, the newest unless RUN names one.")] = False,
+    timeout: options.Timeout = 120.0,
+    addresses: Annotated[
+        str, typer.Option(metavar="RULE", help="The rule whose proposal you followed; the ledger gets what came of it.")
+    ] = "",
+    cpp_lib: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LIB.so[=FILE.toml]",
+            help="Cross-validate with this library's functions, as the TOML describes them.",
+            show_default=False,
+        ),
+    ] = None,
+    in_process: options.InProcess = False,
+) -> None:
+    """Validate and measure every kernel, write a Record and a report."""
+    began = monotonic()
+    if partial and not resume:
+        raise UsageError(f"unexpected argument {partial!r}; to go on with that run, add --resume")
+    from tritmark.harness.cross import CppLibrary
+    from tritmark.harness.judge.request import Request
+    from tritmark.harness.providers import load
+    from tritmark.harness.store import Store
+    from tritmark.harness.worker.process import prepare
+
+    if addresses:
+        from tritmark.harness.advise.rules import named
+
+        addresses = named(addresses, "--addresses").name
+    if not in_process:
+        prepare()  # imports while this process does
+    installed = load()
+    # Weights alone keep memory small; whoever names a suite, ops or variants wants those too.
+    if not suite and (not weights or (op, variant) != ("*", "*")):
+        suite = "quick"
+    store = Store(out)
+    request = Request(
+        suite=installed.suite(suite) if suite else None,
+        op=op,
+        variant=variant,
+        device=device,
+        weights=weights,
+        threads=threads,
+        seed=seed_of(seed, store, partial if resume else None),
+        command=("tritmark", *sys.argv[1:]),
+        isolated=not in_process,
+        timeout_s=timeout,
+        addresses=addresses,
+        libraries=tuple(CppLibrary(path, toml) for path, _, toml in (each.partition("=") for each in cpp_lib or ())),
+    )
+    record = executed(installed, request, store, partial if resume else None)
+    show(record, store, as_json, every=table, seconds=monotonic() - began)
+    if addresses:
+        from tritmark.harness.advise.outcome import settle
+
+        for each in settle(store, record):
+            told = "kept" if each.hit else "not kept"
+            promised, found = f"{each.predicted.low:.2f} to {each.predicted.high:.2f}", f"{each.measured.median:.2f}"
+            console(stderr=True).print(f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {told}", soft_wrap=True)
+    raise typer.Exit(_status(record, installed, request, strict=strict))
+
+
+def _status(record: Record, installed: Installed, request: Request, *, strict: bool) -> int:
+    from tritmark.harness.cli.outcome import status_of
+    from tritmark.harness.judge.runner import missing
+    from tritmark.harness.record import Status
+
+    absent = missing(installed, request)
+    # By name, or as the only one that had anything to run.
+    if request.device in absent or (absent and not record.runs and not record.layers):
+        for name, why in absent.items():
+            console(stderr=True).print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
+        return UNAVAILABLE
+    if not record.layers and all(run.accuracy.status is Status.NOT_RUN for run in record.runs):
+        reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in record.runs))
+        raise UsageError(f"no kernel could be run: {reasons}")
+    return status_of(record, strict=strict)

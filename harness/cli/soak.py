@@ -1,0 +1,52 @@
+"""`tritmark soak`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritmark.harness.cli import options
+from tritmark.harness.cli.console import console
+from tritmark.harness.cli.exit_status import FAILED, PASSED
+
+if TYPE_CHECKING:
+    from tritmark.harness.soak.soak import Soaked
+
+
+def soak(
+    minutes: Annotated[float, typer.Option(min=0.01, help="How long.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes what is run; not what the faults hit.")] = 0,
+    device: options.Device = "*",
+) -> None:
+    """Try the harness itself: random Runs while their processes are killed; wrong answers, crashes and lost Runs should be 0."""
+    from tritmark.harness.providers import load
+    from tritmark.harness.soak.soak import soak as soaked
+    from tritmark.harness.text.visible import visible
+
+    progress = console(stderr=True)
+
+    def told(state: Soaked) -> None:
+        progress.print(f"{state.seconds:7.0f} s  {state.runs} Runs  {state.calls} calls  {state.faults} faults", end="\r")
+
+    found = soaked(load(), minutes=minutes, seed=seed, device=device, told=told)
+    progress.print()
+    growth = "not known" if found.growth is None else f"{found.growth.median:.3g} (95 %: {found.growth.low:.3g} to {found.growth.high:.3g})"
+    for name, value in (
+        ("seconds", f"{found.seconds:.0f}"),
+        ("calls of kernels", found.calls),
+        ("Runs", found.runs),
+        ("ops", ", ".join(f"{op} {count}" for op, count in sorted(found.ops.items()))),
+        ("faults put into workers", found.faults),
+        ("Runs ended by them, which say so", found.attributed),
+        ("wrong answers", len(found.wrong)),
+        ("Runs that broke without a fault", len(found.unexplained)),
+        ("crashes of the harness", len(found.crashes)),
+        ("lost Runs", found.lost),
+        ("processes left over", found.left_over),
+        ("growth of the harness, bytes a call", growth),
+    ):
+        typer.echo(f"{name}: {value}")
+    for each in (*found.wrong, *found.unexplained, *found.crashes):
+        typer.echo(visible(each))
+    raise typer.Exit(PASSED if found.passed else FAILED)

@@ -1,0 +1,214 @@
+"""What `tritmark run` and `tritmark machine` print: tables of verdicts, figures, layers and facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+from rich.text import Text
+
+from tritmark.harness.record import DIMENSIONS, Footing, Machine, Record, Run, Status
+from tritmark.harness.report import answer
+from tritmark.harness.report import gpu as gpu_section
+from tritmark.harness.text import groups, units
+from tritmark.harness.text.table import plain_table
+from tritmark.harness.text.visible import sentence, visible
+
+STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.AMBIGUOUS: "yellow", Status.NOT_RUN: "dim"}
+
+
+_TOLD = frozenset({Status.FAIL, Status.ERROR, Status.AMBIGUOUS})
+_FIGURES = ("cases", "cold", "ceil.", "hot", "ceil. ")
+_ROOM_FOR_HOT = 75
+"""Columns of a terminal: the name of an op, two times with their intervals and two shares take as many."""
+ROOM_FOR_DETAILS = 100
+"""Columns in which the shapes of a matrix product and its figures stand on one line."""
+_MOST_FAILURES = 10
+_MOST_CAUSES = 5
+
+
+def _status(status: Status) -> Text:
+    return Text(status.value, style=STYLES[status])
+
+
+def verdict(record: Record) -> Text:
+    """One paragraph: how it ended, how many kernels are right, how close they come to the ceilings, and what is not believed."""
+    found = answer.status(record)
+    text = Text(f"{found.value.upper()}: ", style=STYLES[found])
+    for each in answer.answers(record):
+        text.append(f"{visible(' '.join(answer.in_words(each.told).split()))} ", style=STYLES[each.status] if each.status in _TOLD else "")
+    text.rstrip()
+    return text
+
+
+def failures(record: Record) -> Iterator[Text]:
+    """A line for each kernel that failed, with the first reason."""
+    failed = [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}]
+    for kernel in failed[:_MOST_FAILURES]:
+        run = kernel.first
+        dimension = next(name for name in DIMENSIONS if run.verdict(name).failed)
+        told = f"{kernel.id}: {dimension} {run.verdict(dimension).status.value.upper()}: {sentence(run.verdict(dimension).reason)}"
+        if run.accuracy.failed_case:
+            told += f" ({run.accuracy.failed_case})"
+        yield Text(visible(told), style=STYLES[kernel.status])
+    if len(failed) > _MOST_FAILURES:
+        yield Text(f"and {len(failed) - _MOST_FAILURES:,} more, in the report")
+
+
+def best(record: Record, width: int) -> Iterator[Table]:
+    """For each device a table with a line for each op and format: the best variant at the workload that moves most, and what is not PASS.
+
+    Made to fit `width` columns without breaking words; below 75 there is room for the cold figures only.
+    """
+    keys = groups.by_key(record.runs)
+    sound = groups.by_key(groups.right(record))
+    hot = width >= _ROOM_FOR_HOT
+    for device in groups.devices(record):
+        simulated = any(lane.device == device and lane.simulated for lane in record.lanes)
+        title = f"Kernels on {visible(device)}" + (" (simulated)" if simulated else "")
+        of_device = {key: runs for key, runs in keys.items() if key[0] == device}
+        measured = any(key in sound for key in of_device)
+        heads = ["op, format, best variant" if measured else "op, format", "right"]
+        heads += (["cold", "ceil.", "hot", "ceil. "] if hot else ["cold", "ceil."]) if measured else []
+        table = plain_table(title, *heads, "not PASS", right=heads[1:])
+        table.padding = (0, 1, 0, 0)
+        for key, runs in of_device.items():
+            several = sum(each[:3] == key[:3] for each in of_device) > 1
+            table.add_row(*_line(key, runs, sound.get(key, []), several=several, measured=measured, hot=hot))
+        if measured:
+            table.caption = "At the workload that moves most; ±: half of the 95 % interval; ceil.: percent of the ceiling."
+            table.caption_justify = "left"
+        yield table
+
+
+def _line(key: tuple[str, ...], runs: list[Run], sound: list[Run], *, several: bool, measured: bool, hot: bool) -> list[Text | str]:
+    _, op, format, dtype = key
+    words = [op, *([format] if format != "none" else []), *([dtype] if several else [])]
+    cells: list[Text | str] = []
+    if measured:
+        run = groups.largest(groups.best_variant(sound)) if sound else None
+        words += [run.variant] if run is not None else []
+        footings = [None if run is None else getattr(run.performance, name) for name in (("cold", "hot") if hot else ("cold",))]
+        for footing in footings:
+            cells += ("doubted", units.NONE) if run is None and any(map(groups.doubted, runs)) else _footing(footing)
+    not_passed: dict[str, Status] = {}
+    for status in (Status.FAIL, Status.ERROR, Status.AMBIGUOUS):
+        bad = sum(groups.verdict(each) is status for each in runs)
+        if bad:
+            not_passed[f"{bad:,} {status.value.upper()}"] = status
+    told = Text(" ").join(Text(text, style=STYLES[status]) for text, status in not_passed.items())
+    return [visible(" ".join(words)), groups.of_which_right(runs), *cells, told]
+
+
+def _footing(footing: Footing | None) -> tuple[str, str]:
+    if footing is None:
+        return units.NONE, units.NONE
+    part = groups.part(footing)
+    return units.timed(footing.timing, "%"), units.NONE if part is None else f"{100 * part:.0f}%"
+
+
+def details(record: Record) -> Iterator[Table]:
+    """For each op a table with a line for each variant, and one more for each further shape that it was measured at."""
+    for op, runs in _by_op(record).items():
+        table = plain_table(visible(op), "variant", "cases", "shape", "cold", "ceil.", "hot", "ceil. ", "not PASS", right=_FIGURES)
+        for of in groups.by_kernel(runs).values():
+            run = of[0]
+            name = " ".join(word for word in (run.device, run.format, run.dtype, run.variant) if word not in {"none", "cpu"})
+            verdicts = {name: groups.worst(each.verdict(name).status for each in of) for name in DIMENSIONS}
+            bad = [f"{name} {status.value.upper()}" for name, status in verdicts.items() if status in _TOLD]
+            told = Text(", ".join(bad), style=STYLES[groups.worst(verdicts.values())])
+            head: list[Text | str] = [visible(name), units.short(sum(each.accuracy.cases for each in of))]
+            measured = [each for each in of if each.performance.cold or each.performance.hot]
+            first, *further = [_figures(each) for each in measured] or [("",) * 5]
+            table.add_row(*head, *first, told)
+            for row in further:
+                table.add_row("", "", *row, "")
+        yield table
+
+
+def _by_op(record: Record) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in record.runs:
+        found.setdefault(run.op, []).append(run)
+    return found
+
+
+def _figures(run: Run) -> tuple[str, ...]:
+    shape = visible(groups.shape(run.workload))
+    if groups.doubted(run):
+        return shape, "doubted", "", "doubted", ""
+    return shape, *_footing(run.performance.cold), *_footing(run.performance.hot)
+
+
+def not_run(record: Record) -> Table | None:
+    """What was not run, by cause, with counts; None where all of it was."""
+    causes = groups.not_run(record.runs)
+    if not causes:
+        return None
+    table = plain_table("Not run", "Runs", "kernels", "what and why", right=("Runs", "kernels"))
+    for dimensions, reason, runs, kernels in causes[:_MOST_CAUSES]:
+        table.add_row(units.count(runs), units.count(kernels), f"{dimensions}: {visible(sentence(reason))}")
+    if len(causes) > _MOST_CAUSES:
+        rest = sum(runs for _, _, runs, _ in causes[_MOST_CAUSES:])
+        table.add_row(units.count(rest), "", f"{len(causes) - _MOST_CAUSES:,} other causes, in the report")
+    return table
+
+
+def layers(record: Record) -> Table:
+    """A row for each weight matrix."""
+    figures = ("zeros", "SNR", "output cosine", "packed", "time", "float32", "faster")
+    table = plain_table("Weights", "layer", "shape", "verdict", *figures, right=figures)
+    for layer in record.layers:
+        head = Text(visible(layer.name)), "x".join(map(str, layer.shape)), _status(layer.status)
+        told = [units.NONE] * 4
+        for scheme in layer.schemes[:1]:
+            told = [
+                units.percent(scheme.zeros),
+                units.decibel(scheme.snr_db),
+                units.cosine(scheme.output_cosine),
+                units.size(scheme.packed_bytes),
+            ]
+        faster = units.NONE if layer.speedup is None else f"{layer.speedup.median:.1f}x"
+        table.add_row(*head, *told, units.time(layer.matmul_ns), units.time(layer.float32_ns), faster)
+    return table
+
+
+def lanes(record: Record) -> Iterator[Text]:
+    """A line for each device: whether it ran, and why not."""
+    for lane in record.lanes:
+        if lane.ran:
+            style = "yellow" if lane.simulated else ""
+            yield Text(f"{lane.device}: ran" + (f", {visible(lane.reason)}" if lane.reason else ""), style=style)
+        else:
+            yield Text(f"{lane.device}: not run: {visible(lane.reason)}", style="yellow")
+
+
+def facts(machine: Machine) -> Table:
+    """What the machine is."""
+    table = plain_table("Machine", "fact", "value")
+    for name, value in machine:
+        if name not in {"ceilings", "gpus"}:
+            table.add_row(name.replace("_", " "), Text(visible(_fact(name, value))))
+    for gpu in machine.gpus:
+        for name, value in gpu_section.facts(gpu):
+            table.add_row(f"gpu {gpu.index}: {name}", Text(visible(value)))
+    return table
+
+
+def _fact(name: str, value: object) -> str:
+    if value is None:
+        return "not told"
+    if name in {"memory", "page_size"} and isinstance(value, int):
+        return units.size(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {units.size(nbytes)}" for key, nbytes in value.items())
+    return " ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def ceilings(machine: Machine) -> Table:
+    """What the machine can do, as measured."""
+    table = plain_table("Ceilings", "device", "ceiling", "level", "threads", "bytes", "rate", right=("threads", "bytes", "rate"))
+    for each in machine.ceilings:
+        rate = units.rate(each.rate, each.unit)
+        table.add_row(each.device, each.name, each.level, str(each.threads), units.size(each.nbytes), rate)
+    return table

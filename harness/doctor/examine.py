@@ -1,0 +1,49 @@
+"""All checks, in the order in which things are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tritmark.harness.doctor import gpu, host, noise, tools
+from tritmark.harness.doctor.check import Check, State
+from tritmark.harness.errors import TritmarkError
+from tritmark.harness.providers import load
+from tritmark.harness.record import HOST
+
+
+def examined(out: Path) -> Iterator[Check]:
+    """Every check, in the order in which things are needed. Takes about two seconds."""
+    means = "what `tritmark run` judges and measures"
+    installed = None
+    try:
+        installed = load()
+        keys = dict.fromkeys(variant.key for variant in installed.registry.variants)
+        usable = sum(refusal is None for key in keys for _, refusal in installed.registry.candidates(key))
+        forced = [f"the environment forces {name}" for device in installed.registry.devices.values() if (name := device.forced())]
+    except (TritmarkError, ImportError) as error:
+        yield Check("kernels", State.MEND, str(error), means, "install tritmark again: pip install --force-reinstall .")
+    else:
+        found = f"{usable} of {len(installed.registry.variants)} variants run here"
+        if forced:
+            yield Check("kernels", State.BETTER, "; ".join([found, *forced]), means, "unset it to have the best ones measured too")
+        else:
+            yield Check("kernels", State.OK, found, means)
+        for problem in installed.problems:
+            what = "nothing of it is there; everything else is"
+            yield Check("packages", State.MEND, str(problem), what, "mend that package, or remove it", problem.traceback.rstrip())
+    yield host.compiler()
+    there = gpu.present()
+    yield gpu.driver(there)
+    yield gpu.packages(there)
+    if installed is not None:
+        yield from gpu.toolkits(installed, there)
+    yield from gpu.counters()
+    yield host.cores()
+    yield host.huge_pages()
+    yield host.governor()
+    if installed is not None and HOST in installed.registry.devices:
+        yield from noise.noise(installed.registry.devices[HOST])
+    yield host.counters()
+    yield from tools.tools()
+    yield host.disk(out)

@@ -1,0 +1,191 @@
+"""One build's kernel, bound and ready to be timed, and the process in which a build sits alone where two cannot share one."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.gate.identity import code_hash
+from tritmark.harness.gate.opened import Opened
+from tritmark.harness.gate.task import GateTask
+from tritmark.harness.measure.alternate import Timed, calibrate
+from tritmark.harness.measure.buffers import HOST, Rotation, memory_of
+from tritmark.harness.measure.clocks import clock_for
+from tritmark.harness.spec import Variant
+from tritmark.harness.validate.cases import is_array
+from tritmark.harness.validate.sets import Sets
+
+Logical = Mapping[str, Any]
+
+_STEP, _SMALL, _POOL = 16, 512, 1 << 14
+"""Python's allocator hands out small objects in sizes that are multiples of 16, up to 512 bytes, each size from pools of 16 KiB."""
+_HEAD = sys.getsizeof(b"")
+
+
+class BoundKernel(Protocol):
+    """A kernel of one build on one workload."""
+
+    code: str
+
+    @property
+    def clock(self) -> str:
+        """Name of what times it, as of the last sample."""
+
+    def outputs(self) -> dict[str, npt.NDArray[np.uint8]]:
+        """Run once into poisoned arrays; the bytes of each output."""
+
+    def calibrate(self) -> float:
+        """Fit the number of calls in a sample; nanoseconds of a call."""
+
+    @property
+    def calls(self) -> int:
+        """Calls in a sample."""
+
+    def take(self, calls: int) -> None:
+        """Set the number of calls in a sample."""
+
+    def sample(self) -> float:
+        """Nanoseconds of a call, the mean over a sample."""
+
+    def again(self) -> BoundKernel:
+        """The same kernel, bound once more."""
+
+
+class LocalBoundKernel:
+    """A BoundKernel in this process.
+
+    `beside`: a kernel of the other build; where both encode the same, and memory is the host's, its arrays are taken, so that no difference
+    comes from where arrays lie. A device's own memory is each build's to manage: arrays are apart there, as those of BASE bound twice are.
+    """
+
+    def __init__(self, build: Opened, task: GateTask, logical: Logical | None = None, beside: LocalBoundKernel | None = None) -> None:
+        self._build, self._task = build, task
+        with build.inside():
+            variant = next(each for each in build.installed.registry.variants if each.id == task.kernel)
+            self._device = build.installed.registry.devices[task.device]
+            self.logical = logical if logical is not None else _logical(build, task)
+            encoded = build.installed.ops[task.op].encode(self.logical, task.axes, task.format)
+            self._sets = self._arrays(variant, encoded, beside)
+            self._bind(variant)
+            self.code = code_hash(build, variant, self._launch)
+
+    def _arrays(self, variant: Variant, encoded: Mapping[str, Any], beside: LocalBoundKernel | None) -> Sets:
+        task, memory = self._task, memory_of(self._device)
+        if memory is HOST and beside is not None and _same(encoded, beside._sets.cases[0]) and beside._like == self._outputs(variant):
+            return beside._sets
+        op = self._build.installed.ops[task.op]
+        return Sets(op, variant.key, task.axes, (encoded,), memory, task.layout, Rotation(nbytes=1, wanted=1))
+
+    def _outputs(self, variant: Variant) -> dict[str, Any]:
+        return dict(self._build.installed.ops[self._task.op].outputs_like(self._task.axes, variant.key))
+
+    def _bind(self, variant: Variant) -> None:
+        self._variant = variant
+        self._like = self._outputs(variant)
+        each = self._sets.each[0]
+        self._ballast = ballast()
+        self._launch = variant.bind(each.inputs, each.outputs, self._task.axes, self._task.threads)
+        clock = clock_for(self._device, [self._launch])
+        self._timed = Timed([self._launch], clock)
+        # Native code imports nothing, and this clock's own Python neither.
+        self._direct = self._launch.pointer is not None and not isinstance(getattr(type(clock), "sample", None), types.FunctionType)
+
+    @property
+    def clock(self) -> str:
+        return str(self._timed.clock.name)
+
+    @property
+    def calls(self) -> int:
+        return self._timed.calls
+
+    def take(self, calls: int) -> None:
+        self._timed.calls = calls
+
+    def outputs(self) -> dict[str, npt.NDArray[np.uint8]]:
+        with self._build.inside():
+            self._sets.poison(0)
+            self._launch.run()
+            return self._sets.written(0)
+
+    def calibrate(self) -> float:
+        with self._build.inside():
+            return calibrate(self._timed)
+
+    def sample(self) -> float:
+        if self._direct:
+            return self._timed.sample()
+        with self._build.inside():
+            return self._timed.sample()
+
+    def again(self) -> LocalBoundKernel:
+        other = LocalBoundKernel.__new__(LocalBoundKernel)
+        other._build, other._task, other._device, other.logical, other.code = self._build, self._task, self._device, self.logical, self.code
+        with self._build.inside():
+            own = self._device.memory is not None
+            other._sets = self._arrays(self._variant, self._sets.cases[0], None) if own else self._sets
+            other._bind(self._variant)
+        return other
+
+
+def ballast() -> list[bytes]:
+    """Small objects of every size, a random number of each: while they are kept, the next object of any size lies somewhere else.
+
+    A fresh process would otherwise put a kernel's arguments where the one before it did. Where their address agrees with that of an output
+    in its last 12 bits, each read of them waits for a store (suites/gate/placed.py), and fresh processes would be alike in that.
+    """
+    rng = np.random.default_rng()
+    return [bytes(size - _HEAD) for size in range(_STEP, _SMALL + 1, _STEP) if size > _HEAD for _ in range(rng.integers(_POOL // size))]
+
+
+def _logical(build: Opened, task: GateTask) -> dict[str, Any]:
+    """The workload's data, fixed by its seed, from the build's own op."""
+    mark = [task.seed, *task.workload.id.encode()]
+    return build.installed.ops[task.op].generate(task.axes, task.family, np.random.default_rng(mark))
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether encoded inputs are the same to the bit; what is neither array nor number counts as different."""
+    if one.keys() != other.keys():
+        return False
+    for name, value in one.items():
+        if is_array(value):
+            if not is_array(other[name]) or (value.shape, value.dtype) != (other[name].shape, other[name].dtype):
+                return False
+            if not np.array_equal(_bytes(value), _bytes(other[name])):
+                return False
+        elif (
+            not isinstance(value, int | float | np.generic | np.ndarray) or np.asarray(value).tobytes() != np.asarray(other[name]).tobytes()
+        ):
+            return False
+    return True
+
+
+def _bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def save(folder: Path, arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Write arrays and numbers as bytes, one file each; dtype and shape of each, which the other process needs to read them."""
+    told = {}
+    for name, value in arrays.items():
+        array = np.ascontiguousarray(value)
+        (folder / name).write_bytes(array.tobytes())
+        told[name] = (array.dtype.name, tuple(np.asarray(value).shape))
+    return told
+
+
+def read(folder: Path, told: Mapping[str, Any]) -> dict[str, Any]:
+    """What `save` wrote; what has no axes is a NumPy scalar again."""
+    from tritmark.harness.dtypes import named_dtype
+
+    found: dict[str, Any] = {}
+    for name, (dtype, shape) in told.items():
+        array = np.frombuffer((folder / name).read_bytes(), named_dtype(dtype)).reshape(tuple(shape)).copy()
+        found[name] = array if shape else array[()]
+    return found

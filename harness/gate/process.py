@@ -1,0 +1,110 @@
+"""A launch: the process in which both builds run, so that a kernel that crashes ends it and not the gate.
+
+Both builds are in this one process, or (where one process cannot hold both, or that was asked for) each alone in one of its own below it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tritmark.harness.errors import TritmarkError, UsageError
+from tritmark.harness.gate import benchmarks
+from tritmark.harness.gate.build_host import BuildHost, LocalBuildHost, RemoteBuildHost
+from tritmark.harness.gate.json_rpc import Child, ToldError, serve
+from tritmark.harness.gate.result import Benchmark
+from tritmark.harness.gate.task import GateTask
+
+ASKED = "--apart was given"
+_OPEN_S = 300.0
+_BENCHMARK_S = 900.0
+
+
+class GateProcess(Child):
+    """The gate's side of one launch. Raises what Child raises."""
+
+    def __init__(self, base: Path, head: Path, *, apart: bool) -> None:
+        super().__init__("tritmark.harness.gate.process")
+        try:
+            self.opened: dict[str, Any] = self.ask("open", _OPEN_S, base=str(base), head=str(head), apart=apart)
+        except BaseException:
+            self.close(at_once=True)
+            raise
+
+    @property
+    def together(self) -> bool:
+        """Whether both builds are in that one process."""
+        return bool(self.opened["together"])
+
+    def plan(self, wanted: benchmarks.Wanted) -> list[benchmarks.Planned]:
+        """Each benchmark with what keeps BASE and HEAD from running it here."""
+        return [benchmarks.Planned.model_validate(each) for each in self.ask("plan", _OPEN_S, wanted=wanted.model_dump())]
+
+    def gate(self, task: GateTask, limits: dict[str, float], *, trust_code: bool) -> Benchmark:
+        """See measuring.gate."""
+        return Benchmark.model_validate(self.ask("gate", _BENCHMARK_S, task=task.model_dump(), limits=limits, trust_code=trust_code))
+
+
+class _Both:
+    """Both builds, on this end."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._base: BuildHost
+        self._head: BuildHost
+        self._twin: BuildHost | None = None
+
+    def handle(self, what: str, asked: dict[str, Any], stage: Any) -> Any:
+        if what == "open":
+            return self._open(**asked)
+        if what == "plan":
+            return self._plan(benchmarks.Wanted.model_validate(asked["wanted"]))
+        from tritmark.harness.gate.measuring import gate
+        from tritmark.harness.gate.verdict import GateLimits
+
+        task = GateTask.model_validate(asked["task"])
+        found = gate(self._base, self._head, task, GateLimits(**asked["limits"]), stage, trust_code=asked["trust_code"], twin=self._twin)
+        return found.model_dump(mode="json")
+
+    def close(self) -> None:
+        """End the processes below this one."""
+        self._stack.close()
+
+    def _open(self, base: str, head: str, apart: bool) -> Any:
+        why = ASKED if apart else ""
+        if not apart:
+            try:
+                self._base, self._head = LocalBuildHost(Path(base)), LocalBuildHost(Path(head))
+            except Exception as error:
+                why = f"one process cannot hold both builds: {error}"
+        if why:
+            # BASE against itself has to be in two processes too, or its noise would not be that of BASE against HEAD.
+            self._base, self._head, self._twin = (self._stack.enter_context(RemoteBuildHost(Path(site))) for site in (base, head, base))
+        return {"together": not why, "why": why, "base": self._base.facts(), "head": self._head.facts()}
+
+    def _plan(self, wanted: benchmarks.Wanted) -> Any:
+        found: list[list[GateTask]] = []
+        problems: list[TritmarkError] = []
+        for host in (self._head, self._base):
+            try:
+                found.append(host.tasks(wanted))
+            except (UsageError, ToldError) as error:  # such as a file that names an op that only one build has
+                problems.append(error)
+                found.append([])
+        if len(problems) == len(found):
+            raise problems[0]
+        asked = benchmarks.united(*found)
+        refused = zip(asked, self._base.refusals(asked), self._head.refusals(asked), strict=True)
+        return [benchmarks.Planned(task=task, base=base, head=head).model_dump() for task, base, head in refused]
+
+
+if __name__ == "__main__":
+    from tritmark.harness.machine.cpu import bind_threads
+
+    bind_threads()
+    both = _Both()
+    serve(both.handle)
+    both.close()
+    os._exit(0)  # native code of two builds may not survive being unloaded

@@ -1,0 +1,100 @@
+"""The result for GitHub: workflow commands that annotate a run, and Markdown for the job's summary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tritmark.harness.errors import UsageError
+from tritmark.harness.gate.result import Benchmark, GateResult, Outcome
+from tritmark.harness.gate.wording import build, change, conclusion, counts, kernel, percent, place, sorted_benchmarks
+from tritmark.harness.text.visible import visible
+
+SUMMARY = "GITHUB_STEP_SUMMARY"
+_LARGEST = 900_000
+"""Bytes of a summary; GitHub drops one of more than 1 MiB."""
+_SPECIAL = re.compile(r"[^\w \n/=.,+%();–-]|_")
+
+
+def commands(result: GateResult) -> str:
+    """A workflow command a line for each benchmark that changed, worst first (GitHub shows ten of a kind), and the conclusion."""
+    lines = [_annotation(each, strict=result.strict) for each in sorted_benchmarks(result) if each.outcome in _levels(result.strict)]
+    lines.append(f"{_data(counts(result))}. {_data(conclusion(result))}")
+    return "\n".join(lines) + "\n"
+
+
+def _levels(strict: bool) -> Mapping[Outcome, str]:
+    return {
+        Outcome.ERROR: "error",
+        Outcome.DIFFERS: "error",
+        Outcome.SLOWER: "error",
+        Outcome.AMBIGUOUS: "error" if strict else "warning",
+        Outcome.FASTER: "notice",
+    }
+
+
+def _annotation(each: Benchmark, *, strict: bool) -> str:
+    # No file is named: a benchmark has none, and GitHub would pin the note to line 1 of whatever stood here.
+    title = f"{each.outcome.value} {kernel(each)}"
+    text = f"{place(each)}: {f'{change(each.ratio)}; ' if each.ratio else ''}{visible(each.reason)}"
+    return f"::{_levels(strict)[each.outcome]} title={_property(title)}::{_data(text)}"
+
+
+def _data(text: str) -> str:
+    """The text as the message of a workflow command."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """The text as the value of a workflow command's property."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def summarise(result: GateResult, environ: Mapping[str, str]) -> None:
+    """Append the summary to the file that GITHUB_STEP_SUMMARY names, if it does."""
+    path = environ.get(SUMMARY)
+    if not path:
+        return
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(summary(result))
+    except OSError as error:
+        raise UsageError(
+            f"{SUMMARY} is {path!r}, which cannot be written: {error.strerror}; legal: a file that can be appended to"
+        ) from None
+
+
+def summary(result: GateResult) -> str:
+    """Markdown: the conclusion, a table of what is not SAME, and the rest folded away."""
+    lines = [
+        f"### {markdown(conclusion(result))}",
+        "",
+        f"{markdown(counts(result))}. HEAD <code>{markdown(build(result.head))}</code>, BASE <code>{markdown(build(result.base))}</code>.",
+        "",
+    ]
+    ordered = sorted_benchmarks(result)
+    same = [each for each in ordered if each.outcome is Outcome.SAME]
+    lines += _table([each for each in ordered if each.outcome is not Outcome.SAME])
+    if same:
+        lines += [f"<details><summary>{len(same)} SAME</summary>", "", *_table(same), "</details>", ""]
+    return "\n".join(lines) + "\n"
+
+
+def _table(benchmarks: list[Benchmark]) -> list[str]:
+    if not benchmarks:
+        return []
+    lines = ["| outcome | kernel | shape | change (95 %) | could see | why |", "|---|---|---|---:|---:|---|"]
+    size = 0
+    for count, each in enumerate(benchmarks):
+        cells = (place(each), "same code" if each.identical else change(each.ratio), percent(each.smallest), visible(each.reason))
+        line = f"| {each.outcome.value} | <code>{markdown(kernel(each))}</code> | {' | '.join(map(markdown, cells))} |"
+        size += len(line.encode()) + 1
+        if size > _LARGEST / 2:
+            return [*lines, "", f"{len(benchmarks) - count} more do not fit.", ""]
+        lines.append(line)
+    return [*lines, ""]
+
+
+def markdown(text: str) -> str:
+    """The text on one line, with everything that Markdown or HTML could take for markup as a character reference."""
+    return _SPECIAL.sub(lambda match: f"&#{ord(match[0])};", visible(text)).replace("\n", "<br>")

@@ -1,0 +1,91 @@
+"""What a gate found, in the words that all forms of the result share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tritmark.harness.gate.result import Benchmark, Build, GateResult, Outcome
+from tritmark.harness.record import Status
+from tritmark.harness.text.visible import visible
+
+if TYPE_CHECKING:
+    from tritmark.harness.record import Ratio
+
+ORDER = (
+    Outcome.ERROR,
+    Outcome.DIFFERS,
+    Outcome.SLOWER,
+    Outcome.AMBIGUOUS,
+    Outcome.FASTER,
+    Outcome.SAME,
+    Outcome.ADDED,
+    Outcome.REMOVED,
+    Outcome.NOT_RUN,
+)
+"""What concerns people most comes first."""
+
+_SHORT_HASH = 12
+
+
+def sorted_benchmarks(result: GateResult) -> list[Benchmark]:
+    """Worst outcome first, and the largest change first within each."""
+    return sorted(
+        result.benchmarks, key=lambda each: (ORDER.index(each.outcome), -abs((each.ratio.median if each.ratio else 1.0) - 1), each.id)
+    )
+
+
+def percent(fraction: float | None, *, sign: bool = False) -> str:
+    """0.0213 is 2.13 %; a dash where there is none."""
+    return "–" if fraction is None else f"{100 * fraction:{'+' if sign else ''}.2f} %"
+
+
+def change(ratio: Ratio | None) -> str:
+    """How HEAD's time differs from BASE's with the 95 % interval: +5.10 % (+4.81 to +5.32)."""
+    if ratio is None:
+        return "–"
+    return f"{percent(ratio.median - 1, sign=True)} ({100 * (ratio.low - 1):+.2f} to {100 * (ratio.high - 1):+.2f})"
+
+
+def name(text: str) -> str:
+    """A name on one line, with whatever does not print as an escape: it cannot pass for a line of ours."""
+    return visible(text).replace("\n", "\\n")
+
+
+def place(benchmark: Benchmark) -> str:
+    """The shape, what it is known as, and the threads where there are several."""
+    shape = " ".join(f"{axis}={size}" for axis, size in benchmark.axes.items())
+    return ", ".join(filter(None, (name(shape), name(benchmark.title), f"{benchmark.threads} threads" if benchmark.threads > 1 else "")))
+
+
+def kernel(benchmark: Benchmark) -> str:
+    """The variant's id: device/op/format/dtype/variant."""
+    return name("/".join((benchmark.device, benchmark.op, benchmark.format, benchmark.dtype, benchmark.variant)))
+
+
+def build(side: Build) -> str:
+    """What the command line said, and the commit behind it."""
+    commit = side.commit[:_SHORT_HASH]
+    behind = f"{'' if side.given.startswith(commit) else commit} {side.subject}".strip()
+    return name(f"{side.given} ({behind})" if behind else side.given)
+
+
+def counts(result: GateResult) -> str:
+    """2 SLOWER, 1 AMBIGUOUS, 30 SAME."""
+    return ", ".join(f"{result.count(outcome)} {outcome.value}" for outcome in ORDER if result.count(outcome)) or "no benchmarks"
+
+
+def conclusion(result: GateResult) -> str:
+    """The answer in a sentence."""
+    failed = sum(each.failed for each in result.benchmarks)
+    unsure = result.count(Outcome.AMBIGUOUS)
+    if result.status is Status.FAIL:
+        said = f"fails: {failed} of {len(result.benchmarks)} benchmarks got slower or wrong"
+    elif result.status is Status.AMBIGUOUS:
+        said = f"is not sure of {unsure} of {len(result.benchmarks)} benchmarks, which --strict does not let pass"
+    elif unsure:
+        said = f"passes, but could not tell {unsure} of {len(result.benchmarks)} benchmarks from noise"
+    elif result.benchmarks and result.count(Outcome.NOT_RUN) == len(result.benchmarks):
+        said = "compared nothing"
+    else:
+        said = "passes"
+    return f"The gate {said}{'' if result.complete else '; it was interrupted'}."

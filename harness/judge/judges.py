@@ -1,0 +1,256 @@
+"""Judges: processes that judge kernels side by side, on all cores, while nothing is timed: on drawn cases, and on what the suite lists.
+
+A judge holds the expected values and has workers of its own in which candidates run, so a candidate can reach no more than before.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf
+from multiprocessing import forkserver
+from typing import TYPE_CHECKING
+
+from tritmark.harness.errors import TritmarkError
+from tritmark.harness.judge.judging import NOT_RIGHT, Judgement, Judging, Listed
+from tritmark.harness.machine.cpu import BINDING, affinity
+from tritmark.harness.providers import Installed, load
+from tritmark.harness.record import Accuracy, MemoryUse, Status
+from tritmark.harness.spec import Variant
+from tritmark.harness.validate.accuracy import Judged
+from tritmark.harness.validate.compare import BrokenReferenceError
+from tritmark.harness.validate.drawn import Draw, Part, judge_parts, merged
+from tritmark.harness.worker import Workers
+from tritmark.harness.worker.process import CONTEXT, importing, prepare
+from tritmark.harness.worker.serve import settle
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess as ParentProcess
+
+    from tritmark.harness.providers import Candidate
+
+MOST = 16
+"""Judges, however many cores there are: each has processes of its own beside it."""
+
+_TRIES = 3
+"""Times that work is begun whose judge died: somebody may have ended it, or the system, for want of memory."""
+
+AT_WORK: list[ProcessPoolExecutor] = []
+"""The pools of judges of this process."""
+
+ON_DEVICE, ON_HOST = 1, 6
+"""Variants that one judge has at work at a time: each of a device holds a context there, of several hundred MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What candidates are allowed; see Workers."""
+
+    candidates: tuple[Candidate, ...]
+    isolated: bool
+    timeout_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Variants of one key, by id, and what they are judged on. Can be pickled."""
+
+    variants: tuple[str, ...]
+    on: Draw | Listed
+
+
+_Found = list[tuple[str, Part | Accuracy | Judgement]]
+
+
+def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:
+    """Judge every variant of every task; each as soon as all that was to be seen of it was.
+
+    Without isolation everything runs in this process, one after the other.
+    """
+    variants = {variant.id: variant for variant in installed.registry.variants}
+    jobs = min(MOST, len(affinity()))
+    if not limits.isolated:
+        for task in tasks:
+            each = [replace(task, variants=(id,)) for id in task.variants] if isinstance(task.on, Listed) else [task]
+            for part in each:  # what is finished is told at once
+                with _workers(installed, limits) as workers:
+                    yield from _told(part, variants, [_judged(workers, part)])
+        return
+    split = _split(installed, tasks, jobs)
+    together = _together(installed, split)
+    if not together:
+        return
+    done: dict[int, list[_Found]] = {}
+    for _ in range(_TRIES):
+        lost: list[tuple[list[int], list[Task]]] = []
+        for numbers, parts, told in _side_by_side(together, limits, jobs):
+            if told is None:
+                lost.append((numbers, parts))
+                continue
+            for number, found in zip(numbers, told, strict=True):
+                done.setdefault(number, []).append(found)
+                if len(done[number]) == len(split[number]):
+                    yield from _told(split[number][0], variants, done.pop(number))
+        together = lost
+        if not lost:
+            return
+    for number in dict.fromkeys(number for numbers, _ in together for number in numbers):
+        reason = f"its judge died {_TRIES} times: somebody ended that process, or the system, for want of memory"
+        died = Accuracy(status=Status.ERROR, reason=reason)
+        for id in split[number][0].variants:
+            yield from _told(split[number][0], variants, [[(id, _without_judge(split[number][0], died))]])
+
+
+def _side_by_side(
+    together: Sequence[tuple[list[int], list[Task]]], limits: Limits, jobs: int
+) -> Iterator[tuple[list[int], list[Task], list[_Found] | None]]:
+    """Each entry with what judges found of it, in the order in which they end; None where a judge died meanwhile, which ends all."""
+    prepare()
+    address: str = vars(forkserver._forkserver)["_forkserver_address"]
+    pool = ProcessPoolExecutor(min(jobs, len(together)), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address))
+    try:
+        AT_WORK.append(pool)
+        of: dict[Future[list[_Found]], tuple[list[int], list[Task]]] = {}
+        for numbers, parts in together:
+            with importing(), suppress(BrokenProcessPool):
+                of[pool.submit(_work, parts, limits)] = numbers, parts
+        yield from ((*each, None) for each in together if each not in of.values())
+        for future in as_completed(of):
+            found = None
+            with suppress(BrokenProcessPool):
+                found = future.result()
+            yield (*of[future], found)
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.kill()  # what goes on now is for nobody, and its workers end with it
+        raise
+    finally:
+        AT_WORK.remove(pool)
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def pids() -> frozenset[int]:
+    """Numbers of the judges' processes."""
+    return frozenset(pid for pool in AT_WORK for pid in (pool._processes or {}))
+
+
+def _without_judge(task: Task, accuracy: Accuracy) -> Accuracy | Judgement:
+    if isinstance(task.on, Draw):
+        return accuracy
+    return Judgement(accuracy, None, NOT_RIGHT.verdict(MemoryUse), None, NOT_RIGHT, 0.0)
+
+
+def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[Task]]:
+    """Each task's variants in few at a time, drawn cases in as many parts as keep all judges at work."""
+    chunks = []
+    for task in tasks:
+        own_memory = installed.registry.devices[task.on.key.device].memory is not None
+        step = ON_DEVICE if own_memory else ON_HOST
+        chunks += [replace(task, variants=task.variants[start : start + step]) for start in range(0, len(task.variants), step)]
+    drawn = sum(isinstance(chunk.on, Draw) for chunk in chunks)  # of what the suite lists, each takes a fraction of what these take
+    parts = max(1, -(-jobs // max(1, drawn)))
+    return [
+        [replace(chunk, on=replace(chunk.on, part=part, parts=parts)) for part in range(parts)] if isinstance(chunk.on, Draw) else [chunk]
+        for chunk in chunks
+    ]
+
+
+def _together(installed: Installed, split: list[list[Task]]) -> list[tuple[list[int], list[Task]]]:
+    """Tasks that one judge does with the same workers, and their places in `split`: all of a device's kernel, so that its process begins a
+    context there once."""
+    found: dict[tuple[object, ...], tuple[list[int], list[Task]]] = {}
+    for number, parts in enumerate(split):
+        for part, task in enumerate(parts):
+            own_memory = installed.registry.devices[task.on.key.device].memory is not None
+            numbers, tasks = found.setdefault((task.variants, part) if own_memory else (number, part), ([], []))
+            numbers.append(number)
+            tasks.append(task)
+    return sorted(found.values(), key=lambda each: -max(_work_of(installed, task) for task in each[1]))
+
+
+def _work_of(installed: Installed, task: Task) -> float:
+    """By what tasks are begun in the order of their work, so that none is left at the end while other judges have nothing to do."""
+    if isinstance(task.on, Draw):
+        return inf
+    key, workload = task.on.key, task.on.workload
+    return installed.ops[key.op].traffic(workload.axes, key).operations * len(task.variants)
+
+
+def _told(task: Task, variants: dict[str, Variant], parts: Sequence[_Found]) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:
+    for each in zip(*parts, strict=True):
+        found = [part for _, part in each]
+        failed = next((part for part in found if not isinstance(part, Part)), None)
+        if isinstance(failed, Accuracy):
+            failed = Judged(failed, None)
+        yield task, variants[each[0][0]], failed or merged([part for part in found if isinstance(part, Part)])
+
+
+@dataclass(slots=True)
+class _Judge:
+    """What a judge has loaded."""
+
+    installed: Installed | None = None
+
+
+_HERE = _Judge()
+
+
+def _begin(environment: dict[str, str], cores: frozenset[int], candidates: tuple[Candidate, ...], address: str) -> None:
+    """Make this new process a judge."""
+    # A pool's processes wait for each other's pipes, so that the end of the one that began them goes unnoticed.
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+    settle(cores)
+    os.environ.clear()
+    # Threads that wait by spinning take the cores from the others, where there are more of them than cores.
+    os.environ.update({"OMP_WAIT_POLICY": "passive", **environment})
+    os.environ.pop(BINDING[0], None)  # each judge's worker would bind its threads to the same cores
+    # A judge's own workers come from the server that it came from: another one would import everything anew.
+    server = forkserver._forkserver
+    vars(server).update(_forkserver_address=address, ensure_running=lambda: None)
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+    _HERE.installed = load(candidates)
+
+
+def _end_with(parent: ParentProcess | None) -> None:
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(tasks: Sequence[Task], limits: Limits) -> list[_Found]:
+    """What a judge does."""
+    installed = _HERE.installed
+    assert installed is not None
+    with _workers(installed, limits) as workers:
+        return [_judged(workers, task) for task in tasks]
+
+
+def _workers(installed: Installed, limits: Limits) -> Workers:
+    return Workers(installed, limits.candidates, isolated=limits.isolated, timeout_s=limits.timeout_s, memory_bytes=limits.memory_bytes)
+
+
+def _judged(workers: Workers, task: Task) -> _Found:
+    installed = workers.installed
+    variants = {variant.id: variant for variant in installed.registry.variants}
+    chosen = [variants[each] for each in task.variants]
+    if isinstance(task.on, Listed):
+        judging = Judging(workers, task.on)
+        return [(variant.id, judging.judge(variant)) for variant in chosen]
+    try:
+        each = [workers.of(variant) for variant in chosen]
+        parts = judge_parts(installed.ops[task.on.key.op], [(worker.variant, worker.device) for worker in each], task.on)
+        return list(zip(task.variants, parts, strict=True))
+    except BrokenReferenceError as error:
+        reason = str(error)
+    except TritmarkError as error:
+        reason = f"{type(error).__name__}: {error}"
+    return [(each, Accuracy(status=Status.ERROR, reason=reason)) for each in task.variants]

@@ -1,0 +1,282 @@
+"""One key on one workload: its variants are judged one after the other, each where it runs, by all that needs no clock.
+
+What a candidate may know (its inputs, what it is called with) goes to its worker; what it must not know (the expected values) stays here.
+What is timed is in timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tritmark.harness.disassembly import code_of
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.record import Accuracy, Cause, Code, Cross, Guarded, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
+from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Variant, Workload
+from tritmark.harness.validate.accuracy import Judged, judge, misfit
+from tritmark.harness.validate.cases import Cases, Material
+from tritmark.harness.validate.compare import BrokenReferenceError
+from tritmark.harness.validate.guard_names import guard_of, in_order
+from tritmark.harness.validate.memory import bits_per_weight, confirmed_use, watched
+from tritmark.harness.validate.trial import told
+from tritmark.harness.worker import Workers
+
+if TYPE_CHECKING:
+    from tritmark.harness.judge.request import Request
+
+_Guarded = TypeVar("_Guarded", bound=Guarded)
+_Verdict = TypeVar("_Verdict", bound=Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Why something is NOT RUN. Can be pickled."""
+
+    reason: str
+    cause: Cause | None = None
+
+    @property
+    def slow(self) -> bool:
+        """Whether only figures of speed are left out: a simulator has none, nor has a device without a clock, and both are judged in all
+        that needs no clock."""
+        return self.cause in {Cause.SIMULATOR, Cause.DEVICE}
+
+    def verdict(self, kind: type[_Verdict]) -> _Verdict:
+        """The verdict of a dimension."""
+        return kind(status=Status.NOT_RUN, reason=self.reason, cause=self.cause)
+
+
+SIMULATED = LeftOut("simulated: it has no speed", Cause.SIMULATOR)
+NO_CLOCK = LeftOut("the device brings no clock", Cause.DEVICE)
+NOT_MEASURED = LeftOut("the suite asks for accuracy only here", Cause.SUITE)
+DRAWN = LeftOut("accuracy is judged here", Cause.SUITE)
+"""Why Runs of drawn cases have nothing but accuracy."""
+NOT_RIGHT = LeftOut("only a kernel that is right is measured")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Variants that share inputs, reference and buffers: one key on one workload."""
+
+    op: Op
+    key: KernelKey
+    workload: Workload
+    variants: tuple[Variant, ...]
+    corners: tuple[Workload, ...] = ()
+    """Of drawn cases: workloads of the suite that are judged among them."""
+
+    def run_id(self, variant: Variant) -> str:
+        """A Run's name within its Record."""
+        return run_id(variant, self.workload)
+
+    def identity(self, variant: Variant, seed: int) -> dict[str, Any]:
+        """The fields of a Run that say of what it is."""
+        work = self.workload
+        return {
+            "id": self.run_id(variant),
+            "op": self.op.name,
+            "format": self.key.format,
+            "dtype": self.key.dtype,
+            "device": self.key.device,
+            "variant": variant.name,
+            "kernel": variant.id,
+            "workload": WorkloadFacts(
+                id=work.id, axes=dict(work.axes), family=work.family, layout=work.layout, title=work.title, seed=seed
+            ),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A workload as the suite lists it, for one key. Can be pickled."""
+
+    key: KernelKey
+    workload: Workload
+    seed: int
+    threads: int
+    dimensions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found of a variant without a clock. Can be pickled."""
+
+    accuracy: Accuracy
+    receipt: Receipt | None
+    memory: MemoryUse
+    code: Code | None
+    left_out: LeftOut | None
+    """Why it is not to be measured."""
+    seconds: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing else will be found: what is simulated is compared with peers all the same."""
+        return self.left_out is not None and not self.left_out.slow
+
+    @classmethod
+    def refusing(cls, refusal: LeftOut) -> Judgement:
+        """That of a variant that is not run."""
+        return cls(refusal.verdict(Accuracy), None, refusal.verdict(MemoryUse), None, refusal, 0.0)
+
+
+class Judging:
+    """Variants of one key on one workload: data and reference are made when the first of them needs them."""
+
+    def __init__(self, workers: Workers, listed: Listed) -> None:
+        self._workers = workers
+        self._listed = listed
+        installed = workers.installed
+        self._op = installed.ops[listed.key.op]
+        self._device = installed.registry.devices[listed.key.device]
+        self._material: Material | None = None
+        self._cases: Cases | Verdict | None = None
+
+    def judge(self, variant: Variant) -> Judgement:
+        """Accuracy, and of a kernel that is right and will be measured memory and code."""
+        start = perf_counter()
+        accuracy, receipt = self._accuracy(variant)
+        left_out = self._left_out(accuracy)
+        unwatched = (None if left_out is None or left_out.slow else left_out) or unasked("memory", self._listed.dimensions)
+        memory = self._memory(variant) if unwatched is None else unwatched.verdict(MemoryUse)
+        code = code_of(variant, receipt) if left_out is None and unasked("performance", self._listed.dimensions) is None else None
+        return Judgement(accuracy, receipt, memory, code, left_out, perf_counter() - start)
+
+    def _left_out(self, accuracy: Accuracy) -> LeftOut | None:
+        if not self._listed.workload.measure:
+            return NOT_MEASURED
+        if self._device.simulated():
+            return SIMULATED
+        if self._device.clock is None:
+            return NO_CLOCK
+        return NOT_RIGHT if accuracy.status is not Status.PASS else None
+
+    def _accuracy(self, variant: Variant) -> tuple[Accuracy, Receipt | None]:
+        listed = self._listed
+        if self._material is None:
+            self._material = Material(self._op, listed.workload, listed.seed)
+            self._cases = cases_of(self._material, listed.key)
+        if isinstance(self._cases, Verdict):
+            return Accuracy(status=self._cases.status, reason=self._cases.reason), None
+        assert self._cases is not None
+        unfit = misfit(variant, self._cases.first.inputs, listed.workload.layout, self._device)
+        if unfit is not None:
+            return Accuracy(status=Status.NOT_RUN, reason=unfit), None
+        worker = self._workers.of(variant)
+        found = judge(
+            self._op,
+            worker.variant,
+            self._cases,
+            listed.workload.axes,
+            layout=listed.workload.layout,
+            threads=listed.threads,
+            seed=listed.seed,
+            device=worker.device,
+        )
+        if found.accuracy.status in {Status.ERROR, Status.FAIL}:  # it may have left its process in any state
+            self._workers.renew(variant)
+        return _completed(found, variant, self._device, isolated=self._workers.isolated)
+
+    def _memory(self, variant: Variant) -> MemoryUse:
+        key, axes = self._listed.key, self._listed.workload.axes
+        assert self._material is not None
+        inputs = self._material.encoded(key.format)[0]
+        try:
+            return confirmed_use(
+                lambda again: watched(self._workers, variant, again),
+                inputs,
+                axes,
+                threads=self._listed.threads,
+                bits_per_weight=bits_per_weight(self._op, key, axes, inputs),
+            )
+        except Exception as error:
+            return broke(MemoryUse, self._workers, variant, error)
+
+
+def run_id(variant: Variant, workload: Workload) -> str:
+    """A Run's name within its Record."""
+    return f"{variant.id} {workload.id}"
+
+
+def threads_of(device: Device, asked: int | None) -> int:
+    """How many threads a kernel of that device is given. `asked`: of the host's, which says nothing about a device that works by itself;
+    None for every physical core."""
+    return (asked if device.memory is None else None) or device.cores()
+
+
+def unasked(dimension: str, dimensions: frozenset[str]) -> LeftOut | None:
+    """Why a dimension is not judged, or None where it was asked for."""
+    if dimension in dimensions:
+        return None
+    return LeftOut(f"not asked for: {' '.join(f'--dimension {each}' for each in sorted(dimensions))}", Cause.COMMAND)
+
+
+def broke(kind: type[_Guarded], workers: Workers, variant: Variant, error: Exception) -> _Guarded:
+    """The verdict of what an exception ended; whatever state the candidate's process is in, the next Run has a new one."""
+    workers.renew(variant)
+    return kind(status=Status.ERROR, reason=told(error), caught_by=in_order([guard_of(error)]))
+
+
+def refused(device: Device, variant: Variant, refusals: Mapping[str, str | None]) -> LeftOut | None:
+    """Why a variant is not run, or None. `refusals` are those of its key's variants, by id."""
+    forced = device.forced()
+    if forced is not None and variant.name != forced:
+        return LeftOut(f"the environment allows only {forced} on this {device.type}", Cause.ENVIRONMENT)
+    refusal = refusals[variant.id]
+    if refusal is None:
+        return None
+    lacking = device.missing() is None and not variant.features <= device.features()
+    return LeftOut(refusal, Cause.MACHINE if lacking else None)
+
+
+def _completed(found: Judged, variant: Variant, device: Device, *, isolated: bool) -> tuple[Accuracy, Receipt | None]:
+    """The judgement with what is known here: the code's hash, and that the candidate had a process of its own."""
+    receipt = found.receipt
+    if receipt is not None and not receipt.code_hash:
+        receipt = replace(receipt, code_hash=variant.code_hash or device.code_hash(variant.id))
+    if not isolated:
+        return found.accuracy, receipt
+    return found.accuracy.model_copy(update={"guards": (*found.accuracy.guards, "process")}), receipt
+
+
+def drawn_run(group: Group, variant: Variant, found: Judged, device: Device, request: Request) -> Run:
+    """The Run of a variant on drawn cases."""
+    accuracy, receipt = found.accuracy, found.receipt
+    if accuracy.status is not Status.NOT_RUN:
+        accuracy, receipt = _completed(found, variant, device, isolated=request.isolated)
+    return _untimed(group, variant, request.seed, request.threads or device.cores(), accuracy, receipt, found.seconds, DRAWN)
+
+
+def listed_run(group: Group, variant: Variant, listed: Listed, found: Judgement) -> Run:
+    """The Run of a variant that is not to be measured."""
+    assert found.left_out is not None
+    return _untimed(group, variant, listed.seed, listed.threads, found.accuracy, found.receipt, found.seconds, found.left_out)
+
+
+def _untimed(
+    group: Group, variant: Variant, seed: int, threads: int, accuracy: Accuracy, receipt: Receipt | None, seconds: float, why: LeftOut
+) -> Run:
+    return Run(
+        **group.identity(variant, seed),
+        threads=threads,
+        accuracy=accuracy,
+        performance=why.verdict(Performance),
+        memory=why.verdict(MemoryUse),
+        cross=why.verdict(Cross),
+        receipt=receipt,
+        seconds=seconds,
+    )
+
+
+def cases_of(material: Material, key: KernelKey) -> Cases | Verdict:
+    """The cases of a key, or why there are none."""
+    try:
+        return material.cases(key)
+    except InvalidArgumentError as error:
+        return Verdict(status=Status.NOT_RUN, reason=f"the workload cannot be encoded: {error}")
+    except BrokenReferenceError as error:
+        return Verdict(status=Status.ERROR, reason=str(error))
+    except Exception as error:
+        return Verdict(status=Status.ERROR, reason=f"data or reference could not be made: {type(error).__name__}: {error}")

@@ -1,0 +1,398 @@
+"""The loop: each variant on each workload, judged and measured, and each weight matrix evaluated. What is finished is kept as it goes."""
+
+from __future__ import annotations
+
+import shlex
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from tritmark.harness.errors import InvalidArgumentError, TritmarkError, UsageError, WeightFileError
+from tritmark.harness.judge.judges import Limits, Task, judged
+from tritmark.harness.judge.judging import SIMULATED, Group, Judgement, Listed, drawn_run, listed_run, refused, run_id, threads_of
+from tritmark.harness.judge.request import Observer, Request
+from tritmark.harness.judge.timing import GroupTiming
+from tritmark.harness.measure.buffers import rotation
+from tritmark.harness.measure.survey import Roofs
+from tritmark.harness.nearest import nearest
+from tritmark.harness.providers import Installed
+from tritmark.harness.record import Accuracy, Environment, Lane, Layer, Machine, Record, Run, Status
+from tritmark.harness.spec import Device, KernelKey, Peer, Variant, Workload
+from tritmark.harness.store import Header, Options, Partial, Store, new_id
+from tritmark.harness.suite import Selected
+from tritmark.harness.validate.accuracy import Judged
+from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.collect import known
+from tritmark.harness.validate.drawn import Draw
+from tritmark.harness.weights import TensorInfo, WeightSource, open_weights
+from tritmark.harness.worker import Workers
+
+_MATERIALS = 1 << 24
+"""Elements of inputs that are kept for the next key of the same workloads."""
+
+SIMULATED_SHARE = 4
+"""A simulator, which takes a hundred times as long for a call, judges one in so many of the cases."""
+
+_MEMORY = 2 << 30
+_TIMES = 8
+
+
+def plan(installed: Installed, request: Request) -> list[Group]:
+    """What will be run, in order, on the devices that are there.
+
+    Raises UsageError for a glob that matches nothing, listing what there is. Where all that was asked for is on devices that are missing,
+    there is nothing to run, and that is no error here.
+    """
+    devices = _chosen(installed, request)
+    if request.suite is None:
+        return []
+    in_suite = list(dict.fromkeys(item.workload.op for item in request.suite.selected))
+    drawn = {item.workload.op for item in request.suite.selected if item.workload.drawn}
+    ops = _matching("op", request.op, {name: (name,) for name in in_suite}, f"in suite {request.suite.name}")
+    variants = [variant for variant in installed.registry.variants if variant.key.op in ops]
+    ids = {variant.id: (variant.name, variant.id) for variant in variants}
+    chosen = set(_matching("variant", request.variant, ids, "for these ops"))
+    if request.only is not None:
+        chosen &= request.only
+    groups: dict[tuple[str, KernelKey], Group] = {}
+    corners: dict[KernelKey, list[Workload]] = {}
+    for item in request.suite.selected:
+        for key in installed.keys(item.workload.op) if item.workload.op in ops else ():
+            of_key = tuple(variant for variant in variants if variant.key == key and variant.id in chosen)
+            if not of_key or key.device not in devices or not item.admits(key.format, key.dtype, key.device):
+                continue
+            if item.workload.drawn and "accuracy" not in request.dimensions:
+                continue
+            if item.workload.op in drawn and not item.workload.measure and not item.workload.drawn:
+                corners.setdefault(key, []).append(item.workload)  # a case like those that are drawn
+                continue
+            if item.workload.drawn:
+                of_key = tuple(variant for variant in of_key if variant.id not in request.rivals)
+                if not of_key:
+                    continue
+            if item.fastest:
+                of_key = _fastest(installed, key, item, of_key)
+            known = groups.get((item.workload.id, key))
+            if known is None or (item.workload.measure and not known.workload.measure):
+                groups[item.workload.id, key] = Group(installed.ops[item.workload.op], key, item.workload, of_key)
+    if not groups:
+        told = f"--device {request.device!r}, " if request.device != "*" else ""
+        raise UsageError(f"{told}--op {request.op!r} and --variant {request.variant!r} leave nothing of suite {request.suite.name}")
+    # A candidate's process serves all its Runs, so they come one after the other; drawn cases come before anything is timed.
+    order = {key: place for place, key in enumerate(dict.fromkeys(key for op in in_suite for key in installed.keys(op)))}
+    there = [
+        replace(group, corners=tuple(corners.get(group.key, ()))) if group.workload.drawn else group
+        for group in groups.values()
+        if devices[group.key.device].missing() is None
+    ]
+    return sorted(there, key=lambda group: (not group.workload.drawn, order[group.key]))
+
+
+def _fastest(installed: Installed, key: KernelKey, item: Selected, variants: tuple[Variant, ...]) -> tuple[Variant, ...]:
+    """As many of them as the workload is meant for, of the highest tiers that take its axes, and every kernel of the user's."""
+    refused = {variant.id for variant, why in installed.registry.candidates(key, item.workload.axes) if why is not None}
+    left = (variant for variant in variants if variant.id not in refused)
+    fitting = sorted(left, key=lambda variant: variant.precedence, reverse=True)
+    kept = {variant.id for variant in fitting[: item.fastest]} | (installed.added & {variant.id for variant in variants})
+    return tuple(variant for variant in variants if variant.id in kept) or variants[:1]
+
+
+def missing(installed: Installed, request: Request) -> dict[str, str]:
+    """Devices that were asked for and cannot be used here, each with why and what to do about it."""
+    told = {name: device.missing() for name, device in _chosen(installed, request).items()}
+    return {name: why for name, why in told.items() if why is not None}
+
+
+def _chosen(installed: Installed, request: Request) -> dict[str, Device]:
+    devices = installed.registry.devices
+    names = _matching("device", request.device, {name: (name,) for name in devices}, "that is installed")
+    return {name: devices[name] for name in names}
+
+
+def execute(installed: Installed, request: Request, store: Store, observer: Observer, resume: str | None = None) -> tuple[Record, Path]:
+    """Do all of it and write the Record; returns it and its path.
+
+    `resume` is the id or path of an interrupted run, "" for the newest, None to begin. Raises UsageError for globs that match nothing and
+    for a resumption under other circumstances, WeightFileError for weights that cannot be read.
+    """
+    groups = plan(installed, request)
+    peers = known(installed, request.libraries)
+    with ExitStack() as stack:
+        source = stack.enter_context(open_weights(request.weights)) if request.weights else None
+        layers = tuple(source.matrices()) if source else ()
+        if source and not layers:
+            raise WeightFileError(path=request.weights, found="no 2-D tensor of floats", legal="weights with at least one")
+        if source and not any(provider.evaluate_matrix for provider in installed.providers.values()):
+            raise UsageError("no provider evaluates weights; --weights cannot be obeyed")
+        options = _options(installed, request)
+        observer.started("machine")
+        roofs = "performance" in request.dimensions and any(group.workload.measure for group in groups)
+        partial = stack.enter_context(_begun(installed, request, options, store, resume, roofs=roofs))
+        observer.began(partial)
+        observer.planned(sum(len(group.variants) for group in groups) + len(layers))
+        order = {group.run_id(variant): place for place, group in enumerate(groups) for variant in group.variants}
+        runs = tuple(sorted(_runs(installed, groups, request, peers, partial, observer), key=lambda run: order[run.id]))
+        evaluated = tuple(_layers(installed, source, layers, request, partial, observer)) if source else ()
+        header = partial.header
+        record = Record(
+            id=header.id,
+            created=header.created,
+            suite=request.suite.name if request.suite else "",
+            complete=True,
+            environment=header.environment,
+            machine=header.machine,
+            lanes=tuple(_lanes(installed, request, runs, evaluated)),
+            runs=runs,
+            weights_path=request.weights,
+            layers=evaluated,
+            addresses=request.addresses,
+        )
+        record = _advised(record, store)
+        return record, partial.complete(record)
+
+
+def _advised(record: Record, store: Store) -> Record:
+    from tritmark.harness.advise.advise import advise
+    from tritmark.harness.advise.missing import unadvised
+    from tritmark.harness.advise.outcome import ledger_of
+    from tritmark.harness.text.groups import counted
+
+    found = {"proposals": advise(record, ledger_of(store).weights()), "unadvised": unadvised(record), "counts": counted(record.runs)}
+    return record.model_copy(update=found)
+
+
+def _matching(what: str, glob: str, names: Mapping[str, Iterable[str]], where: str) -> list[str]:
+    found = [key for key, spellings in names.items() if any(fnmatchcase(name, glob) for name in spellings)]
+    if not found:
+        legal = dict.fromkeys(next(iter(spellings)) for spellings in names.values())
+        offer = nearest(glob, legal, among=[name for spellings in names.values() for name in spellings])
+        raise UsageError(f"--{what} {glob!r} matches nothing {where}; {offer}")
+    return found
+
+
+def _options(installed: Installed, request: Request) -> Options:
+    forced = {name: device.forced() for name, device in installed.registry.devices.items()}
+    return Options(
+        suite=request.suite.name if request.suite else "",
+        suite_digest=request.suite.digest if request.suite else "",
+        op=request.op,
+        variant=request.variant,
+        forced={name: variant for name, variant in forced.items() if variant is not None},
+        devices=tuple(f"{name} (simulated)" if device.simulated() else name for name, device in _present(installed, request).items()),
+        weights=request.weights,
+        threads=request.threads or 0,
+        seed=request.seed,
+        dimensions=tuple(sorted(request.dimensions)),
+    )
+
+
+def _present(installed: Installed, request: Request) -> dict[str, Device]:
+    return {name: device for name, device in _chosen(installed, request).items() if device.missing() is None}
+
+
+@contextmanager
+def _begun(installed: Installed, request: Request, options: Options, store: Store, resume: str | None, *, roofs: bool) -> Iterator[Partial]:
+    """A new or resumed partial run. Without `roofs` no ceilings are measured.
+
+    Their probes cycle through several times the last-level cache, more memory than studying weights may take, and layers need none.
+    """
+    from tritmark.harness.measure.ceilings import measure_ceilings
+    from tritmark.harness.record.facts import machine_facts
+    from tritmark.harness.record.versions import environment
+
+    facts = machine_facts()
+    present = _present(installed, request).values()
+    compilers = dict.fromkeys(device.compiler() for device in present)
+    here = environment(request.command, request.seed, compiler="; ".join(filter(None, compilers)))
+    if resume is None:
+        ceilings = tuple(each for device in present if roofs for each in measure_ceilings(device))
+        machine = facts.model_copy(update={"ceilings": ceilings})
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        header = Header(id=new_id(), created=created, options=options, environment=here, machine=machine)
+        with store.begin(header) as partial:
+            yield partial
+        return
+    with store.resume(resume) as partial:
+        _same(partial, options, here, facts)
+        yield partial
+
+
+def _same(partial: Partial, options: Options, here: Environment, facts: Machine) -> None:
+    """Runs of one Record share command, version and machine. Raises UsageError that names what differs."""
+    before = partial.header
+    pairs = {f"option {name}": (getattr(before.options, name), getattr(options, name)) for name in Options.model_fields}
+    pairs["tritmark"] = (before.environment.tritmark, here.tritmark)
+    pairs["machine"] = (before.machine.id, facts.id)
+    different = [f"{name} was {was!r} and is {now!r}" for name, (was, now) in pairs.items() if was != now]
+    if different:
+        command = shlex.join(before.environment.command)
+        raise UsageError(f"{partial.folder}: cannot be resumed: {'; '.join(different)}. It was begun with: {command}")
+
+
+def _runs(
+    installed: Installed, groups: Sequence[Group], request: Request, peers: Sequence[Peer], partial: Partial, observer: Observer
+) -> Iterator[Run]:
+    done = partial.finished_runs()
+    limits = Limits(request.candidates, request.isolated, request.timeout_s, _most_memory(groups))
+    roofs: dict[str, Roofs] = {}
+    wrong: set[str] = set()
+    """Variants that are not right somewhere; nothing of theirs is timed."""
+    judgements: dict[str, Judgement] = {}
+    for run in _untimed(installed, groups, request, limits, done, judgements, observer):
+        if run.id not in done:
+            partial.add(run)
+        if run.accuracy.status in {Status.FAIL, Status.ERROR}:
+            wrong.add(run.kernel)
+        observer.finished(run)
+        yield run
+    materials = _Materials(request.seed)
+    with Workers(
+        installed,
+        request.candidates,
+        isolated=request.isolated,
+        timeout_s=request.timeout_s,
+        memory_bytes=limits.memory_bytes,
+    ) as workers:
+        for group in groups:
+            timing: GroupTiming | None = None
+            for variant in group.variants:
+                id = group.run_id(variant)
+                if id not in judgements:
+                    continue
+                simulated = installed.registry.devices[group.key.device].simulated()
+                observer.started(id + (" (simulated)" if simulated else ""))
+                if timing is None:
+                    on = _listed(installed, group, request)
+                    timing = GroupTiming(workers, group, materials.of(group), on, roofs=roofs, peers=peers, libraries=request.libraries)
+                run = timing.run(variant, judgements[id], wrong=variant.id in wrong)
+                partial.add(run)
+                observer.finished(run)
+                yield run
+
+
+def _untimed(
+    installed: Installed,
+    groups: Sequence[Group],
+    request: Request,
+    limits: Limits,
+    done: Mapping[str, Run],
+    judgements: dict[str, Judgement],
+    observer: Observer,
+) -> Iterator[Run]:
+    """All that needs no clock, side by side: the Runs that are done already, and those that are not timed in the order in which they end.
+    What was found of the others goes to `judgements`, by the Run's id."""
+    drawn = {variant.id: group for group in groups if group.workload.drawn for variant in group.variants}
+    others = {group.run_id(variant): group for group in groups if not group.workload.drawn for variant in group.variants}
+    tasks = []
+    for group in groups:
+        device = installed.registry.devices[group.key.device]
+        refusals = {variant.id: why for variant, why in installed.registry.candidates(group.key, group.workload.axes or None)}
+        on = _listed(installed, group, request)
+        chosen = []
+        for variant in group.variants:
+            known, refusal = done.get(group.run_id(variant)), refused(device, variant, refusals)
+            if known is not None:
+                yield known
+            elif refusal is not None and group.workload.drawn:
+                yield drawn_run(group, variant, Judged(refusal.verdict(Accuracy), None), device, request)
+            elif refusal is not None:
+                yield listed_run(group, variant, on, Judgement.refusing(refusal))
+            else:
+                chosen.append(variant.id)
+        if chosen and group.workload.drawn:
+            count = -(-group.workload.drawn // SIMULATED_SHARE) if device.simulated() else group.workload.drawn
+            tasks.append(Task(tuple(chosen), Draw(group.key, count, group.corners, request.seed, request.threads or device.cores())))
+        elif chosen:
+            tasks.append(Task(tuple(chosen), on))
+    observer.started("accuracy and memory, side by side")
+    for task, variant, found in judged(installed, tasks, limits):
+        if isinstance(found, Judged):
+            yield drawn_run(drawn[variant.id], variant, found, installed.registry.devices[variant.key.device], request)
+            continue
+        assert isinstance(task.on, Listed)
+        id = run_id(variant, task.on.workload)
+        if found.whole:
+            yield listed_run(others[id], variant, task.on, found)
+        else:
+            judgements[id] = found
+
+
+def _listed(installed: Installed, group: Group, request: Request) -> Listed:
+    threads = threads_of(installed.registry.devices[group.key.device], request.threads)
+    return Listed(group.key, group.workload, request.seed, threads, request.dimensions)
+
+
+def _most_memory(groups: Sequence[Group]) -> int:
+    """What a candidate may take: several times the largest workload and the buffers that timing cycles through, and some more."""
+    most = 0
+    for group in groups:
+        if group.workload.drawn:
+            continue
+        with suppress(InvalidArgumentError):  # a workload that the format does not admit
+            traffic = group.op.traffic(group.workload.axes, group.key)
+            most = max(most, traffic.read + traffic.written)
+    return _MEMORY + _TIMES * most + 4 * rotation().nbytes
+
+
+class _Materials:
+    """The data of workloads, for as many of them as are not large."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._known: OrderedDict[int, Material] = OrderedDict()
+
+    def of(self, group: Group) -> Material:
+        """That of the group's workload."""
+        for number, there in self._known.items():
+            if there.op is group.op and there.suits(group.workload):
+                self._known.move_to_end(number)
+                return there
+        while self._known and sum(known.elements for known in self._known.values()) > _MATERIALS:
+            self._known.popitem(last=False)  # two of the largest at once could be too much
+        made = Material(group.op, group.workload, self._seed)
+        self._known[id(made)] = made
+        return made
+
+
+def _layers(
+    installed: Installed, source: WeightSource, infos: Sequence[TensorInfo], request: Request, partial: Partial, observer: Observer
+) -> Iterator[Layer]:
+    done = partial.finished_layers()
+    evaluate_matrix = next(provider.evaluate_matrix for provider in installed.providers.values() if provider.evaluate_matrix)
+    threads = request.threads or next(iter(installed.registry.devices.values())).cores()
+    for info in infos:
+        layer = done.get(info.name)
+        if layer is None:
+            observer.started(info.name)
+            try:
+                layer = evaluate_matrix(source, info, threads=threads, seed=request.seed)
+            except WeightFileError:
+                raise
+            except (TritmarkError, MemoryError) as error:
+                rows, columns = info.shape
+                reason = f"{type(error).__name__}: {error}"
+                layer = Layer(
+                    status=Status.ERROR, reason=reason, name=info.name, shape=(rows, columns), dtype=info.dtype, bytes=info.nbytes
+                )
+            partial.add(layer)
+        observer.finished(layer)
+        yield layer
+
+
+def _lanes(installed: Installed, request: Request, runs: Sequence[Run], layers: Sequence[Layer]) -> Iterator[Lane]:
+    absent = missing(installed, request)
+    for name, device in installed.registry.devices.items():
+        of_device = [run for run in runs if run.device == name]
+        kernels = [run.kernel for run in of_device if run.receipt is not None] + [layer.kernel for layer in layers]
+        if any(kernel.startswith(f"{name}/") for kernel in kernels):
+            reason = SIMULATED.reason if device.simulated() else ""
+            yield Lane(device=name, ran=True, reason=reason, simulated=device.simulated(), units=tuple(device.units()))
+        elif name in absent:
+            yield Lane(device=name, ran=False, reason=absent[name])
+        else:
+            reasons = dict.fromkeys(run.accuracy.reason for run in of_device)
+            yield Lane(device=name, ran=False, reason="; ".join(reasons) or "nothing of it was asked for")

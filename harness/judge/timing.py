@@ -1,0 +1,176 @@
+"""One key on one workload, timed: performance, and cross-validation by turns. For a machine on which nothing else is done meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tritmark.harness.judge.judging import NOT_RIGHT, Group, Judgement, Listed, broke, cases_of, unasked
+from tritmark.harness.measure.survey import Roofs
+from tritmark.harness.record import Cross, MemoryUse, Performance, Run, Status
+from tritmark.harness.spec import Peer, Receipt, Variant
+from tritmark.harness.validate.cases import Cases, Material
+from tritmark.harness.validate.collect import Collected, collect_task
+from tritmark.harness.validate.confirm import confirmed, statistical
+from tritmark.harness.validate.measured import Measured
+from tritmark.harness.validate.pieces import NOTHING, Exchangeable, exchangeable
+from tritmark.harness.validate.timed import timed
+from tritmark.harness.validate.usage import Usage
+from tritmark.harness.worker import Workers
+
+if TYPE_CHECKING:
+    from tritmark.harness.providers import PeerLibrary
+    from tritmark.harness.validate.cross import Crossing
+
+_SPEEDS = frozenset({Status.PASS, Status.AMBIGUOUS})
+
+
+class GroupTiming:
+    """The variants of one group: data and reference are made when the first variant needs them.
+
+    `roofs`: what is known of each device's ceilings, added to here. `peers` are all that there are, those of `libraries` among them.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        group: Group,
+        material: Material,
+        listed: Listed,
+        *,
+        roofs: dict[str, Roofs],
+        peers: Sequence[Peer] = (),
+        libraries: tuple[PeerLibrary, ...] = (),
+    ) -> None:
+        self._peers, self._libraries = peers, libraries
+        self._crossing: Crossing | None = None
+        self._workers = workers
+        self._group = group
+        self._material = material
+        self._listed = listed
+        self._roofs = roofs
+        self._known: Cases | None = None
+        self._exchangeable: Exchangeable | None = None
+
+    def run(self, variant: Variant, judgement: Judgement, *, wrong: bool) -> Run:
+        """The Run of a variant of which everything else is known; `wrong` if it failed on other workloads, so that nothing of it is
+        measured."""
+        group, listed = self._group, self._listed
+        start = perf_counter()
+        accuracy, receipt, memory, found = judgement.accuracy, judgement.receipt, judgement.memory, None
+        left_out = judgement.left_out
+        if left_out is None and wrong:
+            left_out = NOT_RIGHT
+            memory = memory if memory.status is Status.NOT_RUN else NOT_RIGHT.verdict(MemoryUse)
+        untimed = left_out or unasked("performance", listed.dimensions)
+        if untimed is not None:
+            performance = untimed.verdict(Performance)
+        else:
+            performance, receipt, found = self._measure(variant, receipt)
+        used = Usage() if found is None else found.usage
+        uncrossed = (None if left_out is None or left_out.slow else left_out) or unasked("cross", listed.dimensions)
+        timed = performance.status in _SPEEDS
+        cross = self._cross(variant, timed) if uncrossed is None else uncrossed.verdict(Cross)
+        return Run(
+            **group.identity(variant, listed.seed),
+            threads=listed.threads,
+            accuracy=accuracy,
+            performance=performance,
+            memory=memory,
+            cross=cross,
+            receipt=receipt,
+            seconds=judgement.seconds + perf_counter() - start,
+            device_memory=used.memory,
+            upload=used.upload,
+            download=used.download,
+            scaling=() if found is None else found.scaling,
+            plain=None if found is None else found.plain,
+            code=judgement.code if found is not None else None,
+        )
+
+    @property
+    def _cases(self) -> Cases:
+        if self._known is None:
+            known = cases_of(self._material, self._group.key)
+            assert isinstance(known, Cases)  # the same were judged on
+            self._known = known
+        return self._known
+
+    def _measure(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
+        performance, receipt, found = self._measured(variant, receipt)
+        if not statistical(performance):
+            return performance, receipt, found
+
+        def again() -> Performance:
+            nonlocal receipt, found
+            self._workers.renew(variant)
+            second, receipt, found = self._measured(variant, receipt)
+            return second
+
+        return confirmed(performance, again), receipt, found
+
+    def _measured(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
+        group, device = self._group, self._group.key.device
+        encoded = tuple(self._material.encoded(group.key.format))
+        try:
+            performance, found = timed(
+                self._workers.of(variant),
+                self._cases,
+                encoded,
+                group.workload.axes,
+                self._changes(),
+                layout=group.workload.layout,
+                seed=self._listed.seed,
+                threads=self._listed.threads,
+                roofs=self._roofs.get(device, {}),
+            )
+        except Exception as error:
+            return broke(Performance, self._workers, variant, error), receipt, None
+        if variant.id not in self._workers.installed.added:  # whose process could say of the ceilings what it likes
+            self._roofs[device] = found.roofs
+        return performance, found.evidence.added_to(receipt) if receipt is not None else None, found
+
+    def _changes(self) -> Exchangeable:
+        """What is exchanged before samples, the same for every variant."""
+        group, material = self._group, self._material
+        if self._exchangeable is None:
+            rng = np.random.default_rng([self._listed.seed, *group.run_id(group.variants[0]).encode()])
+            encoded = tuple(material.encoded(group.key.format))
+            one = not self._cases.in_place
+            self._exchangeable = NOTHING if one else exchangeable(group.op, group.key, group.workload.axes, material.logical, encoded, rng)
+        return self._exchangeable
+
+    def _cross(self, variant: Variant, measured: bool) -> Cross:
+        """Beside every peer there is; by turns with it where that makes sense."""
+        from tritmark.harness.validate.cross import Crossing
+
+        group, material = self._group, self._material
+        axes = dict(group.workload.axes)
+        if self._crossing is None:
+            expected = self._cases.first.expected
+            self._crossing = Crossing(group.op, group.key, self._peers, expected, material.logical[0], group.workload.axes)
+
+        def collected(peer: Peer) -> Collected:
+            worker = self._workers.of(variant)
+            inputs = material.logical[0], material.encoded(group.key.format)[0]
+            try:
+                found: Collected = worker.call(
+                    f"cross-validating with {peer.name}",
+                    collect_task,
+                    peer.name,
+                    self._libraries,
+                    *inputs,
+                    axes,
+                    self._listed.threads,
+                    self._listed.seed,
+                    measured,
+                )
+            except Exception:
+                self._workers.renew(variant)
+                raise
+            return found
+
+        return self._crossing.judge(collected)

@@ -1,0 +1,71 @@
+"""Kernel by shape: the part of the ceiling that each variant reaches on each shape, as a table whose cells are shaded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tritmark.harness.record import Record, Run
+from tritmark.harness.report.section import Section
+from tritmark.harness.text import groups
+
+_MOST_SHAPES = 12
+_MOST_KERNELS = 24
+_LEVELS = 8
+
+
+def level(fraction: float) -> int:
+    """From 0 to 7, an eighth of the ceiling each; the shade and the height of the bar in a cell."""
+    return min(_LEVELS - 1, max(0, int(fraction * _LEVELS)))
+
+
+def _fraction(run: Run) -> float | None:
+    return groups.part(run.performance.cold or run.performance.hot)
+
+
+def _best(runs: list[Run], shape: str) -> float | None:
+    return max((_fraction(run) or 0.0 for run in runs if groups.shape(run.workload) == shape), default=None)
+
+
+def _cell(fraction: float | None, top: float) -> dict[str, Any] | None:
+    return None if fraction is None else {"value": fraction, "level": level(fraction), "best": fraction == top}
+
+
+def _group(key: tuple[str, ...], runs: list[Run]) -> dict[str, Any]:
+    by_shape: dict[str, list[Run]] = {}
+    for run in runs:
+        by_shape.setdefault(groups.shape(run.workload), []).append(run)
+    # Those that most variants share say most; the rest is in the tables.
+    shared = Counter({shape: len({run.variant for run in same}) for shape, same in by_shape.items()})
+    kept = {shape for shape, _ in sorted(shared.items(), key=lambda item: (-item[1], -_size(by_shape[item[0]][0])))[:_MOST_SHAPES]}
+    shapes = sorted(kept, key=lambda shape: tuple(by_shape[shape][0].workload.axes.values()))
+    variants = groups.by_variant(runs)
+    best = {variant: {shape: _best(same, shape) for shape in shapes} for variant, same in list(variants.items())[:_MOST_KERNELS]}
+    tops = {shape: max((each[shape] or 0.0 for each in best.values()), default=0.0) for shape in shapes}
+    rows = [
+        {"variant": variant, "kernel": variants[variant][0].kernel, "cells": [_cell(each[shape], tops[shape]) for shape in shapes]}
+        for variant, each in best.items()
+    ]
+    titles = [next((run.workload.title for run in by_shape[shape] if run.workload.title), "") for shape in shapes]
+    return {
+        "key": key,
+        "shapes": list(zip(shapes, titles, strict=True)),
+        "rows": rows,
+        "left_out": len(by_shape) - len(shapes),
+        "variants_left_out": len(variants) - len(rows),
+    }
+
+
+def _size(run: Run) -> int:
+    return run.performance.read + run.performance.written
+
+
+def _context(record: Record) -> dict[str, Any] | None:
+    found = groups.by_key(groups.sound(record))
+    if not found:
+        return None
+    several = len({device for device, *_ in found}) > 1
+    return {"maps": [_group(key if several else key[1:], runs) for key, runs in found.items()]}
+
+
+SECTION = Section("shapes", "Kernel by shape", "heatmap.html", _context)

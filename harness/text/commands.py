@@ -1,0 +1,63 @@
+"""The command lines that repeat what a Record holds, safe to paste into a shell."""
+
+from __future__ import annotations
+
+from glob import escape
+
+from tritmark.harness.machine.cpu import BINDING
+from tritmark.harness.record import Record, Run
+from tritmark.harness.text.visible import quoted
+
+
+def whole(record: Record) -> str:
+    """The invocation as it was given, on the same data: where it gave no seed, one was drawn."""
+    words = record.environment.command
+    told = any(word == "--seed" or word.startswith("--seed=") for word in words)
+    seeded = words[1:2] in {("run",), ("check",)} and not told
+    return _line(record, *words, *(("--seed", str(record.environment.seed)) if seeded else ()))
+
+
+def of_run(record: Record, run: Run) -> str:
+    """The Runs of this Run's kernel with as many threads, on the same suite and seed."""
+    words = ["tritmark", "run"]
+    if record.suite:
+        words += ["--suite", record.suite]
+    words += ["--op", escape(run.op), "--variant", escape(run.kernel), "--threads", str(run.threads)]
+    return _line(record, *words, "--seed", str(record.environment.seed))
+
+
+def of_layers(record: Record) -> str:
+    """The layers of the weights alone."""
+    return _line(record, "tritmark", "run", "--weights", record.weights_path, "--seed", str(record.environment.seed))
+
+
+def of_machine(record: Record) -> str:
+    """The machine's facts and ceilings."""
+    return _line(record, "tritmark", "machine")
+
+
+def of_report(record: Record) -> str:
+    """This page, from its Record."""
+    return " ".join(map(quoted, ("tritmark", "report", *_out(record.environment.command), record.id)))
+
+
+def of_verify(record: Record) -> str:
+    """Whether the Record can be believed."""
+    simulated = any(lane.simulated for lane in record.lanes)
+    words = ("tritmark", "verify", *_out(record.environment.command), *(["--allow-simulated"] if simulated else []), record.id)
+    return " ".join(map(quoted, words))
+
+
+def _out(given: tuple[str, ...]) -> tuple[str, ...]:
+    for index, word in enumerate(given):
+        if word == "--out":
+            return given[index : index + 2]
+        if word.startswith("--out="):
+            return (word,)
+    return ()
+
+
+def _line(record: Record, *words: str) -> str:
+    # Variables that were set change what runs (a forced instruction set, the number of threads); the command line binds threads by itself.
+    variables = [f"{name}={value}" for name, value in sorted(record.environment.variables.items()) if (name, value) != BINDING]
+    return " ".join(map(quoted, (*(["env", *variables] if variables else []), *words)))

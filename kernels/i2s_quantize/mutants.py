@@ -1,0 +1,37 @@
+"""Ways to compute i2s_quantize wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.spec import Arrays, Axes, EquivalentMutants, KernelKey, Mutant
+
+Floats = npt.NDArray[np.float32]
+
+
+def _by(q: Callable[[Floats, np.float32], npt.NDArray[Any]]) -> Callable[[Arrays, Axes, KernelKey], dict[str, Any]]:
+    return lambda inputs, axes, key: {"q": q(inputs["x"], np.float32(inputs["scale"]))}
+
+
+def _away(x: Floats) -> Floats:
+    return np.trunc(x + np.copysign(np.float32(0.5), x))
+
+
+def _mutant(name: str, q: Callable[[Floats, np.float32], npt.NDArray[Any]]) -> Mutant:
+    return Mutant(op="i2s_quantize", name=name, compute=_by(q))
+
+
+MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
+    _mutant("ties rounded away from zero", lambda x, s: _away(np.clip(x / s, -2, 1))),
+    _mutant("rounded down", lambda x, s: np.floor(np.clip(x / s, -2, 1))),
+    _mutant("rounded towards zero", lambda x, s: np.trunc(np.clip(x / s, -2, 1))),
+    _mutant("times the inverse of the scale", lambda x, s: np.rint(np.clip(x * (np.float32(1) / s), -2, 1))),
+    _mutant("clamped at -1", lambda x, s: np.rint(np.clip(x / s, -1, 1))),
+    _mutant("clamped at 2", lambda x, s: np.rint(np.clip(x / s, -2, 2))),
+    _mutant("not clamped", lambda x, s: np.clip(np.rint(x / s), -128, 127)),
+    _mutant("denormals taken for zero", lambda x, s: np.rint(np.clip(np.where(np.abs(x) < np.finfo(np.float32).tiny, 0, x) / s, -2, 1))),
+)

@@ -1,0 +1,12 @@
+"""Every op's own mutants, for `tritmark selftest`."""
+
+from __future__ import annotations
+
+from tritmark.harness.spec import Decoding, EquivalentMutants, Mutant
+from tritmark.kernels.decodings import DECODINGS
+from tritmark.kernels.ops import modules
+
+MUTANTS: tuple[Mutant | EquivalentMutants | Decoding, ...] = (
+    *(mutant for module in modules("mutants") for mutant in module.MUTANTS),
+    *DECODINGS,
+)

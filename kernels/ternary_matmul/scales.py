@@ -1,0 +1,48 @@
+"""What code 1 of the weights stands for, in formats that have a scale for each row or for each group of weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.spec import Arrays, Axes
+from tritmark.kernels.formats import FORMATS, Format
+
+_LEADING = 4
+"""Codes of a row or group that its scale follows from: few, so that most weights can be wrong without a change of the scale."""
+_STEPS = 256
+"""Scales are that many different multiples of the number that was drawn, all of which float16 holds where it holds that number."""
+_MIX = np.uint32(2654435761)
+"""2^32 over the golden ratio: products with it spread neighbouring integers over all values of their upper bits (Knuth, 6.4)."""
+
+
+def grouped(format: str) -> Format | None:
+    """The format of that name where each group of a row's weights has a scale of its own, or None."""
+    form = FORMATS.get(format)
+    return form if form is not None and form.scale_per == "group" else None
+
+
+def weight_scales(inputs: Arrays, axes: Axes, format: str) -> npt.NDArray[np.float32]:
+    """The scales of the weights as the format stores them: float32 of its `scale_shape`.
+
+    The inputs' `weight_scale` is one number, whatever the format. One with more scales has that number, brought into the stored dtype's
+    range, times 1 to 2, of either sign. The factor follows from the first codes of the row or group and its place in its row: so
+    neighbours differ, and a row of weights has the same scales wherever it lies. Scales that are there already, an array, stay as they are.
+
+    Raises InvalidArgumentError for a shape that the format does not take.
+    """
+    scale, form = np.asarray(inputs["weight_scale"], np.float32), FORMATS.get(format)
+    if scale.ndim or form is None or form.scale_per == "tensor":
+        return scale
+    shape = form.check_shape("ternary_matmul", "weights", (axes["N"], axes["K"]))
+    fields = inputs["weights"].reshape(shape[0], -1, form.group or shape[1])[:, :, :_LEADING] + np.int8(1)
+    leading = (fields * 3 ** np.arange(fields.shape[2])).sum(axis=2)
+    mixed = (leading + 3**_LEADING * np.arange(fields.shape[1])).astype(np.uint32) * _MIX
+    factors = np.where(mixed & 1 << 16, -1.0, 1.0) * (1 + (mixed >> 24) / _STEPS)
+    info = np.finfo(form.scale_dtype)
+    # A few bits are left of the least, and twice the greatest is still a number.
+    within = np.clip(np.float64(scale), 16 * float(info.smallest_subnormal), float(info.max) / 2)
+    stored: npt.NDArray[Any] = (within * factors).astype(form.scale_dtype)
+    return stored.astype(np.float32).reshape(form.scale_shape(shape))

@@ -1,0 +1,5 @@
+"""The C kernel as a shared library beside the Python files; ctypes opens it, so it needs nothing of Python's."""
+
+from setuptools import Extension, setup
+
+setup(ext_modules=[Extension("tritmark_base3._matmul", ["src/tritmark_base3/matmul.c"], extra_compile_args=["-O3", "-Wall", "-Wextra"])])

@@ -1,0 +1,112 @@
+"""The harness can be read from top to bottom: its rooms stand above one another, and what imports goes down.
+
+Looked at are all imports that the files have: at their heads, inside functions, and for types alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tritmark import harness
+
+(HERE,) = map(Path, harness.__path__)
+PREFIX = "tritmark.harness"
+
+LAYERS = (
+    ("__main__",),
+    ("cli",),
+    ("doctor", "gate", "soak", "report", "frame", "verify"),
+    ("judge", "selftest"),
+    ("cross", "advise", "history"),
+    ("validate", "disassembly"),
+    ("worker",),
+    ("candidate",),
+    ("store", "text", "measure"),
+    ("record",),
+    ("machine", "providers", "weights"),
+    ("registry", "contract"),
+    ("suite",),
+    ("spec", "dtypes"),
+    ("errors", "nearest"),
+)
+"""From top to bottom: what stands in one line does not import each other."""
+
+FLOOR = {room: -number for number, layer in enumerate(LAYERS) for room in layer}
+
+
+def modules() -> dict[str, str]:
+    """Every module's source, by its name below tritmark.harness."""
+    names = {path: path.relative_to(HERE).with_suffix("").parts for path in sorted(HERE.rglob("*.py"))}
+    sources = {path: path.read_text(encoding="utf-8") for path in names}
+    return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): sources[path] for path, parts in names.items()}
+
+
+def imported(source: str, known: Mapping[str, str]) -> Iterator[str]:
+    """The modules of the harness that a source imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module and f"{node.module}.".startswith(f"{PREFIX}."):
+            module = node.module.removeprefix(PREFIX).removeprefix(".")
+            for alias in node.names:
+                inner = f"{module}.{alias.name}".removeprefix(".")
+                yield inner if inner in known else module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.removeprefix(f"{PREFIX}.") for alias in node.names if alias.name.startswith(f"{PREFIX}."))
+
+
+def upward(known: Mapping[str, str]) -> list[str]:
+    """The imports from one room to another that does not stand below it."""
+    return [
+        f"{module} imports {each}"
+        for module, source in known.items()
+        for each in imported(source, known)
+        if (there := each.partition(".")[0]) != (here := module.partition(".")[0]) and FLOOR[here] <= FLOOR[there]
+    ]
+
+
+def circle(known: Mapping[str, str]) -> list[str]:
+    """Modules that import each other in a circle; empty where there is none."""
+    sorter = TopologicalSorter({module: set(imported(source, known)) - {module} for module, source in known.items()})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_every_room_has_its_floor() -> None:
+    rooms = {module.partition(".")[0] for module in modules()} - {""}
+    assert rooms == FLOOR.keys()
+
+
+def test_no_import_goes_up() -> None:
+    assert upward(modules()) == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circle(modules()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tritmark.harness.cli.console import console",
+        "from tritmark.harness.cli import console",
+        "import tritmark.harness.cli",
+        "def late():\n    from tritmark.harness.report import page",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tritmark.harness.judge.request import Request",
+        "from tritmark.harness import verify",
+    ],
+)
+def test_what_goes_up_is_seen(source: str) -> None:
+    known = modules()
+    assert len(upward({**known, "measure.survey": source})) == 1
+
+
+def test_a_circle_is_seen() -> None:
+    known = modules()
+    assert "errors" in circle({**known, "errors": "def late():\n    from tritmark.harness.spec import Op"})
