@@ -111,7 +111,7 @@ def test_a_kernel_that_reads_the_weights_format_is_taken_before_any_other(monkey
     assert (layer.receipt.kernel, layer.receipt.note) == ("cpu/ternary_matmul/i2_s_arm/float32/mine", "")  # type: ignore[union-attr]
     with pytest.raises(NoCompatibleKernelError) as caught:
         with_receipt(activations, weights, act_scale=act_scale, variant="neon")
-    assert {name.partition("/")[0] for name, _ in caught.value.candidates} == {"i2_s_arm", "tile64", "i2_s_x86"}
+    assert {name.partition("/")[0] for name, _ in caught.value.candidates} == {"i2_s_arm", "tile64", "i2_s_x86", "tq2_0"}
     assert pack_weights(codes, weight_scale).format == "tile64"
 
 
@@ -137,7 +137,7 @@ def test_weights_may_carry_the_variant(isa):
     assert with_receipt(np.ones((1, 8), np.int8), weights, variant="scalar")[1].ran == "scalar"
 
 
-@pytest.mark.parametrize(("format", "variant"), [("tile64", "neon")])
+@pytest.mark.parametrize(("format", "variant"), [("tile64", "neon"), ("tq2_0", "sse41")])
 def test_weights_refuse_a_variant_that_cannot_take_them(format, variant):
     with pytest.raises(NoCompatibleKernelError):
         pack_weights(np.ones((2, 256), np.int8), 1.0, format=format, variant=variant)

@@ -187,6 +187,23 @@ void product(Weight weight, const int8_t *activations, const uint8_t *weights, i
     }
 }
 
+// Each weight is its code times the scale of its block of 256, which with an activation makes a product that double holds.
+template <class Store>
+void grouped_product(const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
+{
+    for (int64_t n = 0; n < N; ++n)
+        for (int64_t m = 0; m < M; ++m) {
+            double sum = 0;
+            for (int64_t k = 0; k < K; ++k) {
+                const int64_t weight = n * K + k;
+                uint16_t half;
+                std::memcpy(&half, weights + 66 * (weight / 256) + 64, 2);
+                sum += double(activations[m * K + k]) * taken(weights, tq2_0(weight)) * double(widened(half, kHalf));
+            }
+            store(m, n, sum);
+        }
+}
+
 template <class Read>
 void float_product(float *c, int64_t M, int64_t N, int64_t K, Read read)
 {
@@ -351,6 +368,21 @@ void unpack_codes_tq2_0(const uint8_t *packed, int8_t *codes, float *scales, int
 TERNARY_MATMUL(tile64)
 TERNARY_MATMUL(i2_s_x86)
 TERNARY_MATMUL(row16)
+
+void ternary_matmul_tq2_0_float32(
+    const int8_t *activations, const uint8_t *weights, const float *act_scale, float *out, int64_t M, int64_t N, int64_t K)
+{
+    grouped_product(
+        activations, weights, M, N, K, [&](int64_t m, int64_t n, double sum) { out[m * N + n] = float(sum / double(act_scale[m])); });
+}
+
+void ternary_matmul_tq2_0_bfloat16(
+    const int8_t *activations, const uint8_t *weights, const float *act_scale, uint16_t *out, int64_t M, int64_t N, int64_t K)
+{
+    grouped_product(activations, weights, M, N, K, [&](int64_t m, int64_t n, double sum) {
+        out[m * N + n] = narrowed(sum / double(act_scale[m]), kBrain);
+    });
+}
 
 void matmul_fp32(const float *a, const float *b, float *c, int64_t M, int64_t N, int64_t K)
 {

@@ -1,0 +1,91 @@
+/* ternary_matmul of tq2_0 with AVX-512 VNNI.
+ *
+ * One row of activations: group after group in 32-byte vectors, since the activations of a group's halves lie 128 apart; a sum for each
+ * half, so that four vpdpbusd follow each other and not eight.
+ *
+ * Several rows: a group is one 64-byte vector, and meets 32 activations of each half beside one another; 4 rows of weights share what is
+ * loaded of the activations, and each row of activations what is shifted out of the weights; 16 sums are all that fit. */
+#include "tq2_0.h"
+
+#if TM_X86
+TM_BEGIN(avx512)
+#include "../rows_avx512.h"
+
+static inline float scale(const uint8_t *group) { return _cvtsh_ss(tm_tq2_0_stored(group)); }
+
+static inline int32_t one(const uint8_t *group, const int8_t *x)
+{
+    const __m256i m3 = _mm256_set1_epi8(3);
+    __m256i s_i32x8[2];
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        const __m256i w = _mm256_loadu_si256((const __m256i *)(group + 32 * h));
+        s_i32x8[h] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++) {
+            const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w, 2 * g), m3);
+            s_i32x8[h] = _mm256_dpbusd_epi32(s_i32x8[h], c, _mm256_loadu_si256((const __m256i *)(x + TM_TQ2_0_HALF * h + 32 * g)));
+        }
+    }
+    return tm_sum_of(_mm256_add_epi32(s_i32x8[0], s_i32x8[1]));
+}
+
+/* `count` is a constant at each call, so that the sums stay in registers. */
+static inline __attribute__((always_inline)) void group_by(
+    const int count, const uint8_t *const *groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_ROWS])
+{
+    const __m512i m3 = _mm512_set1_epi8(3);
+    __m512i s_i32x16[TM_MATMUL_BLOCK][TM_ROWS], w[TM_ROWS];
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++)
+#pragma GCC unroll 4
+        for (int r = 0; r < TM_ROWS; r++)
+            s_i32x16[m][r] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int r = 0; r < TM_ROWS; r++)
+        w[r] = tm_loaded(groups[r]);
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) {
+        __m512i c[TM_ROWS];
+#pragma GCC unroll 4
+        for (int r = 0; r < TM_ROWS; r++)
+            c[r] = _mm512_and_si512(_mm512_srli_epi16(w[r], (unsigned)(2 * g)), m3);
+#pragma GCC unroll 4
+        for (int m = 0; m < count; m++) {
+            const int8_t *at = a + (size_t)m * lda + 32 * g;
+            const __m512i x = tm_halves(at, at + TM_TQ2_0_HALF);
+#pragma GCC unroll 4
+            for (int r = 0; r < TM_ROWS; r++)
+                s_i32x16[m][r] = _mm512_dpbusd_epi32(s_i32x16[m][r], c[r], x);
+        }
+    }
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++)
+        _mm_storeu_si128((__m128i *)acc[m], tm_wide_sums_of(s_i32x16[m]));
+}
+
+static void micro(const uint8_t *const *groups, const int8_t *a, size_t lda, int count, int32_t (*acc)[TM_ROWS])
+{
+    switch (count) {
+    case 1: group_by(1, groups, a, lda, acc); break;
+    case 2: group_by(2, groups, a, lda, acc); break;
+    case 3: group_by(3, groups, a, lda, acc); break;
+    default: group_by(4, groups, a, lda, acc); break;
+    }
+}
+
+static const tm_grouped FORM = {TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, scale};
+
+static void body(void *given, size_t begin, size_t end)
+{
+    const tm_ternary_matmul_args *args = given;
+    if (args->M == 1)
+        tm_groups_one(args, begin, end, FORM, one);
+    else
+        tm_groups_rows(args, begin, end, FORM, TM_MATMUL_BLOCK, micro);
+}
+
+int tm_ternary_matmul_tq2_0_avx512(void *args) { return tm_groups_run(args, TM_TQ2_0_GROUP, body, TM_RANK(avx512)); }
+
+TM_END
+#endif

@@ -1,0 +1,36 @@
+/* ternary_matmul of tq2_0 in plain C: reference for the others, fallback, and baseline. */
+#include "tq2_0.h"
+
+/* float16 to float32, exact. Denormals by way of integers, so that no setting of the processor flushes them. */
+static float scale(const uint8_t *group)
+{
+    const uint16_t half = tm_tq2_0_stored(group);
+    const uint32_t magnitude = half & 0x7fffu;
+    float value = (float)magnitude * 0x1p-24f;
+    if (magnitude >= 0x400u) {
+        const uint32_t bits = magnitude >= 0x7c00u ? 0x7f800000u | magnitude << 13 : (magnitude << 13) + 0x38000000u;
+        memcpy(&value, &bits, sizeof value);
+    }
+    return half & 0x8000u ? -value : value;
+}
+
+static const tm_grouped FORM = {TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, scale};
+
+static void micro(const uint8_t *const *groups, const int8_t *a, size_t lda, int count, int32_t (*acc)[TM_ROWS])
+{
+    for (int m = 0; m < count; m++)
+        for (int r = 0; r < TM_ROWS; r++) {
+            int32_t sum = 0;
+            for (int h = 0; h < 2; h++)
+                for (int g = 0; g < 4; g++)
+                    for (int b = 0; b < 32; b++)
+                        sum += (groups[r][32 * h + b] >> (2 * g) & 3) * a[(size_t)m * lda + (size_t)(TM_TQ2_0_HALF * h + 32 * g + b)];
+            acc[m][r] = sum;
+        }
+}
+
+static void body(void *args, size_t begin, size_t end) { tm_groups_rows(args, begin, end, FORM, TM_MATMUL_BLOCK, micro); }
+
+int tm_ternary_matmul_tq2_0_scalar(void *args) { return tm_groups_run(args, TM_TQ2_0_GROUP, body, TM_RANK(scalar)); }
+
+TM_TABLE(ternary_matmul_tq2_0);
