@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.peers import libggml, tq2_0
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
 from tritmark.kernels.ternary_matmul.formats import PRODUCTS, one_scale
+from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 _LANES = 16
 """Sums that a dot product of a row keeps side by side, at most: float32 in a 512-bit register."""
@@ -84,6 +86,25 @@ def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     return {"out": gamma(2 + blocks + _LANES) * _scale(inputs)[:, np.newaxis] * sums}
 
 
+def _grouped(inputs: Arrays, axes: Axes) -> Arrays:
+    """The kernel's own weights; activations as Q8_K with the reciprocal of their scale, rounded to float32."""
+    weights = FORMATS["tq2_0"].pack(inputs["weights"], weight_scales(inputs, axes, "tq2_0"))
+    inverse, info = 1 / inputs["act_scale"].astype(np.float64), np.finfo(np.float32)
+    if inverse.min() < info.tiny or inverse.max() > info.max:
+        found, legal = f"inverses from {inverse.min():.3g} to {inverse.max():.3g}", "ones that are normal numbers of float32"
+        raise InvalidArgumentError(op="ggml_mul_mat", argument="act_scale", found=found, legal=legal)
+    return {"weights": weights, "activations": libggml.pack_q8_K(inputs["activations"], inverse.astype(np.float32))}
+
+
+def _grouped_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """As _bound; each block's scale has one rounding more, with that of the activations, and below the normal numbers it loses more."""
+    terms = axes["K"] // libggml.BLOCK + _LANES
+    scales = np.repeat(np.abs(weight_scales(inputs, axes, "tq2_0")), libggml.BLOCK, axis=1).astype(np.float64)
+    activations, fields = np.abs(inputs["activations"].astype(np.float64)), inputs["weights"].astype(np.float64) + 2
+    scaled = activations @ (scales * fields).T / inputs["act_scale"].astype(np.float64)[:, np.newaxis]
+    return {"out": gamma(3 + terms) * scaled + _LEAST * (activations @ fields.T + terms)}
+
+
 _PRODUCT = "libggml, ggml_mul_mat of TQ2_0 weights and Q8_K activations (ggml_vec_dot_tq2_0_q8_K); from PyPI's pywhispercpp"
 
 PEERS = (
@@ -128,5 +149,18 @@ PEERS = (
         bind=_multiply,
         outputs=("out",),
         bound=_bound,
+    ),
+    Peer(
+        name="ggml",
+        op="ternary_matmul",
+        formats=frozenset({"tq2_0"}),
+        dtypes=frozenset({"float32"}),
+        source=_PRODUCT,
+        version=libggml.version,
+        missing=libggml.missing,
+        encode=_grouped,
+        bind=_multiply,
+        outputs=("out",),
+        bound=_grouped_bound,
     ),
 )

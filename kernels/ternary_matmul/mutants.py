@@ -217,4 +217,16 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
     EquivalentMutants(
         op=_OP, mutant="input weights: tail not read", only=_has_no_tail, reason="rows are whole blocks of the weights' format"
     ),
+    EquivalentMutants(
+        op=_OP,
+        mutant="input act_scale: one unit of the last place larger",
+        only=_has_groups,
+        reason="the sum over groups may have more roundings than that",
+    ),
+    EquivalentMutants(
+        op=_OP,
+        mutant="input weight_scale: one unit of the last place larger",
+        only=_has_float16_groups,
+        reason="float16 scales do not hold it",
+    ),
 )
