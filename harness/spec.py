@@ -230,6 +230,8 @@ class Op:
     families: tuple[str, ...]
     generate: Callable[[Axes, str, Any], dict[str, Any]]
     encode: Callable[[Arrays, Axes, str], dict[str, Any]] = _as_given
+    holds: Callable[[Axes, str], bool] | None = None
+    """Whether a format holds inputs of these axes. None: it is found by encoding some, which takes longer."""
     outputs_like: Callable[[Axes, KernelKey], Mapping[str, tuple[tuple[int, ...], str]]]
     reference: Callable[[Arrays, Axes, KernelKey], dict[str, Any]]
     traffic: Callable[[Axes, KernelKey], Traffic]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -34,13 +34,21 @@ if TYPE_CHECKING:
 SUFFIXES = (*compiling.SUFFIXES, ".so")
 
 
+@dataclass(frozen=True, slots=True)
 class NativeFile(WithManifest):
     """A .c, .cpp or .so."""
+
+    library: str = ""
+    """What it was compiled into, once it was."""
+
+    def compiled(self, installed: Installed) -> NativeFile:
+        """The same with its library, so that no further process asks the compiler for it. Raises UsageError and CompileError."""
+        return replace(self, library=str(_library(self.described(installed, launched=False))))
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
         """Compile it where that is needed. Raises UsageError and CompileError; loads nothing."""
         kernel = self.described(installed, launched=False)
-        library = _library(kernel)
+        library = Path(self.library) if Path(self.library).is_file() else _library(kernel)
         data = library.read_bytes()
         _has(kernel, data)
         code = sha256(data).hexdigest()
@@ -60,9 +68,10 @@ class NativeFile(WithManifest):
         )
         return (variant,)
 
-    def warnings(self, installed: Installed) -> str:
-        """What the compiler said of it; "" where it had nothing to say."""
-        return compiling.warnings(_library(self.described(installed, launched=False)))
+    @property
+    def warnings(self) -> str:
+        """What the compiler said when the library was made; "" where it had nothing to say."""
+        return compiling.warnings(Path(self.library))
 
 
 def _library(kernel: Described) -> Path:

@@ -58,6 +58,10 @@ def check(
 ) -> None:
     """Judge a kernel of your own against the built-in ones, and write a Record and a report."""
     began = monotonic()
+    from tritmark.harness.worker.process import prepare
+
+    if not in_process:
+        prepare()  # it imports while this process does, and while the file is compiled
     from tritmark.harness.candidate.native import NativeFile
     from tritmark.harness.candidate.opening import open_candidate
     from tritmark.harness.candidate.plan import planned
@@ -67,17 +71,17 @@ def check(
     from tritmark.harness.record import Status
     from tritmark.harness.store import Store
     from tritmark.harness.text.visible import visible
-    from tritmark.harness.worker.process import prepare
 
     candidate = open_candidate(file)
-    if not in_process:
-        prepare()  # imports while the file is compiled
-    known = {variant.id for variant in load().registry.variants}
+    builtin = load()
+    known = {variant.id for variant in builtin.registry.variants}
+    if isinstance(candidate, NativeFile):
+        candidate = candidate.compiled(builtin)
     installed = load((candidate,))
     mine = [variant for variant in installed.registry.variants if variant.id not in known]
     dimensions = frozenset(each.value for each in dimension or Dimension)
     errors = console(stderr=True)
-    said = candidate.warnings(installed) if isinstance(candidate, NativeFile) else ""
+    said = candidate.warnings if isinstance(candidate, NativeFile) else ""
     if said:
         errors.print(f"tritmark: the compiler warns:\n{visible(said)}", style="yellow", soft_wrap=True)
     plan = planned(installed, mine, installed.suite(suite), op, device, dimensions)

@@ -67,18 +67,19 @@ def run(
     began = monotonic()
     if partial and not resume:
         raise UsageError(f"unexpected argument {partial!r}; to go on with that run, add --resume")
+    from tritmark.harness.worker.process import prepare
+
+    if not in_process:
+        prepare()  # it imports while this process does
     from tritmark.harness.cross import CppLibrary
     from tritmark.harness.judge.request import Request
     from tritmark.harness.providers import load
     from tritmark.harness.store import Store
-    from tritmark.harness.worker.process import prepare
 
     if addresses:
         from tritmark.harness.advise.rules import named
 
         addresses = named(addresses, "--addresses").name
-    if not in_process:
-        prepare()  # imports while this process does
     installed = load()
     # Weights alone keep memory small; whoever names a suite, ops or variants wants those too.
     if not suite and (not weights or (op, variant) != ("*", "*")):

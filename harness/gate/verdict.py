@@ -31,11 +31,10 @@ from time import perf_counter_ns
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from tritmark.harness.errors import UsageError
 from tritmark.harness.gate.result import Outcome
-from tritmark.harness.measure.statistics import LEAST_SAMPLES, binomial_quantile, dependence
+from tritmark.harness.measure.statistics import LEAST_SAMPLES, binomial_quantile, dependence, normal_quantile
 from tritmark.harness.record import Ratio
 
 Pairs = Callable[[int], Sequence[float]]
@@ -129,13 +128,13 @@ def smallest(logs: npt.ArrayLike, limits: GateLimits, pairs: int, noise: npt.Arr
         off = abs(float(np.median(np.asarray(noise, np.float64))))
     if max(errors) == inf:
         return None
-    return float(expm1(log1p(limits.dead) + off + (ndtri(POWER) - ndtri(tail)) * max(errors)))
+    return float(expm1(log1p(limits.dead) + off + (normal_quantile(POWER) - normal_quantile(tail)) * max(errors)))
 
 
 def _error(logs: npt.ArrayLike, pairs: int) -> float:
     """Standard error of the median of `pairs` such pairs."""
     low, high = interval(logs, 0.025)
-    return (high - low) / (2 * -float(ndtri(0.025))) * sqrt(len(np.asarray(logs)) / pairs)
+    return (high - low) / (2 * -normal_quantile(0.025)) * sqrt(len(np.asarray(logs)) / pairs)
 
 
 def decide(pairs: Pairs, limits: GateLimits, noise: Sequence[float] = (), now: Callable[[], int] = perf_counter_ns) -> Decision:

@@ -1,8 +1,9 @@
 """What a candidate's calls leave behind in its process: settings, signals, timers, files, threads, children.
 
 Read from outside, in /proc, wherever that tells; see worker.inside for the rest. Some of it a first call may change, and no later one: a
-runtime opens files and maps memory when it is first used. A pool of threads may stay, one less than the threads that a call may use. The
-rest is the same before the first call and after the last one. What grows from call to call is the memory dimension's.
+runtime opens files and maps memory when it is first used. A pool of threads may stay, one less than the threads that a call may use; one
+for each library of linear algebra that is loaded, which are all told that number (see candidate.frameworks). The rest is the same before
+the first call and after the last one. What grows from call to call is the memory dimension's.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ _STAT = 4096
 _WRITABLE = re.compile(r"^\S+ .w(?:.s|x.) .*$", re.MULTILINE)
 """Lines of /proc/PID/maps."""
 _OPENMP = ("libgomp", "libomp", "libiomp")
+_BLAS = re.compile(r"\S*/lib(?:scipy_)?(?:openblas|mkl_rt|blis)[^/\s]*$", re.MULTILINE)
+"""Files of libraries of linear algebra: NumPy's, and where it is loaded SciPy's own."""
 T = TypeVar("T")
 
 
@@ -57,6 +60,8 @@ class Outside:
     """Those that the main thread may run on."""
     openmp: bool
     """Whether a runtime of OpenMP is loaded."""
+    pools: int
+    """How many libraries with a pool of threads for each that a call may use are loaded, at least 1."""
     threads: int
     children: tuple[str, ...]
     descriptors: Mapping[int, str]
@@ -69,11 +74,12 @@ class Outside:
     @staticmethod
     def of(pid: int) -> Outside:
         """Read all of it. Raises OSError where the process is gone."""
-        shared, executable, openmp = _maps(pid)
+        shared, executable, openmp, pools = _maps(pid)
         return Outside(
             _settings(pid),
             frozenset(os.sched_getaffinity(pid)),
             openmp,
+            pools,
             len(os.listdir(f"/proc/{pid}/task")),
             _children(pid),
             _descriptors(pid),
@@ -153,7 +159,7 @@ class StateWatch:
         return faults
 
     def _too_many(self, now: Outside) -> bool:
-        return now.threads - self._found[1].threads > self.threads - 1
+        return now.threads - self._found[1].threads > now.pools * (self.threads - 1)
 
     def _settled(self) -> tuple[Inside, Outside]:
         """The state once what is about to end has ended."""
@@ -188,7 +194,7 @@ class StateWatch:
             raise BrokenCandidateError(f"the state of the candidate's process cannot be read: {error}", Guard.STATE) from error
 
 
-_NOTHING = Inside(), Outside({}, frozenset(), False, 0, (), {}, frozenset(), frozenset())
+_NOTHING = Inside(), Outside({}, frozenset(), False, 1, 0, (), {}, frozenset(), frozenset())
 
 
 def _changed(what: str, before: str, after: str) -> str:
@@ -312,8 +318,9 @@ def _descriptors(pid: int) -> dict[int, str]:
     return found
 
 
-def _maps(pid: int) -> tuple[frozenset[str], frozenset[str], bool]:
-    """Files that are mapped shared and writable, mappings that can be written and executed, and whether there is a runtime of OpenMP."""
+def _maps(pid: int) -> tuple[frozenset[str], frozenset[str], bool, int]:
+    """Files that are mapped shared and writable, mappings that can be written and executed, whether there is a runtime of OpenMP, and how
+    many libraries of linear algebra there are."""
     told = Path(f"/proc/{pid}/maps").read_text()
     shared, executable = set(), set()
     for each in _WRITABLE.findall(told):
@@ -323,4 +330,5 @@ def _maps(pid: int) -> tuple[frozenset[str], frozenset[str], bool]:
             shared.add(f"{name} (inode {inode})")
         if "x" in access:
             executable.add(f"{name} at {addresses}")  # with its end: Linux may join what lies side by side
-    return frozenset(shared), frozenset(executable), any(known in told for known in _OPENMP)
+    pools = len(set(_BLAS.findall(told)))
+    return frozenset(shared), frozenset(executable), any(known in told for known in _OPENMP), max(1, pools)

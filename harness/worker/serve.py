@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _TEXT = 4000
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Read by libraries of linear algebra when they are loaded; those that are loaded already see blas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def serve(
         os.dup2(log, stream)
     faulthandler.enable()
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update({**environment, **_ONE_THREAD})
     channel = Channel(connection, trusted=True)
     try:
         here = site(candidates, variant_id)

@@ -91,9 +91,13 @@ class Format(ABC):
             return f"{other.name} has scales of {other.scale_dtype}, {self.name} of {self.scale_dtype}"
         if not set(other.codes) <= set(self.codes):
             return f"{other.name} has codes that {self.name} cannot store"
-        if shape[0] % self.row_multiple or shape[1] % self.column_multiple or self.dropped(shape):
+        if not self.holds(shape):
             return f"{self.name} has no room for weights of shape {shape}"
         return None
+
+    def holds(self, shape: Shape) -> bool:
+        """Whether the layout has room for all weights of a matrix of this shape."""
+        return not (shape[0] % self.row_multiple or shape[1] % self.column_multiple or self.dropped(shape))
 
     @property
     def scales(self) -> str:

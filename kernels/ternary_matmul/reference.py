@@ -27,9 +27,11 @@ Floats = npt.NDArray[np.float64]
 Sums = Callable[[npt.NDArray[np.int8], npt.NDArray[np.int8]], npt.NDArray[np.int64]]
 
 _SLAB = 1 << 22
-"""Weights that are widened at a time, so that the float64 copy stays at 32 MiB."""
+"""Weights that are widened at a time, so that their copy stays at 32 MiB."""
 _EXACT = 1 << 24
 """Up to here float32 holds every integer."""
+_SHORT = _EXACT >> 9
+"""Products of an int8 and a code, which is under 4, whose sum is within _EXACT however they are added."""
 _HALF_LEAST = 2.0**-150
 """Half of float32's least number."""
 
@@ -37,11 +39,13 @@ _HALF_LEAST = 2.0**-150
 def accumulate(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -> npt.NDArray[np.int64]:
     """activations (M, K) times codes (N, K) transposed, as int64 (M, N).
 
-    Computed in float64, where every partial sum is an integer under 2^53 and so exact; NumPy's integer product is 50 times slower.
+    Computed in float32 or, of more than _SHORT columns, in float64, where every partial sum is an integer under 2^24 or 2^53 and so exact;
+    NumPy's integer product is 50 times slower.
     """
-    wide = activations.astype(np.float64)
+    dtype: type[np.floating[Any]] = np.float32 if codes.shape[1] <= _SHORT else np.float64
+    wide = activations.astype(dtype)
     rows = max(1, _SLAB // codes.shape[1])
-    slabs = [wide @ codes[n : n + rows].astype(np.float64).T for n in range(0, codes.shape[0], rows)]
+    slabs = [wide @ codes[n : n + rows].astype(dtype).T for n in range(0, codes.shape[0], rows)]
     return np.concatenate(slabs, axis=1).astype(np.int64)
 
 

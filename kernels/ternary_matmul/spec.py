@@ -68,6 +68,7 @@ OP = Op(
     families=(*INTEGER_FAMILIES, "corners", "scales"),
     generate=_generate,
     encode=_encode,
+    holds=lambda axes, format: FORMATS[format].holds((axes["N"], axes["K"])),
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,

@@ -230,10 +230,10 @@ def test_warnings_are_told_each_time_and_are_no_errors(tmp_path: Path) -> None:
         assert variants(path)
         found = open_candidate(path)
         assert isinstance(found, NativeFile)
-        assert "never_used" in found.warnings(INSTALLED)
+        assert "never_used" in found.compiled(INSTALLED).warnings
     plain = open_candidate(native(tmp_path))
     assert isinstance(plain, NativeFile)
-    assert plain.warnings(INSTALLED) == ""
+    assert plain.compiled(INSTALLED).warnings == ""
     strict = native(tmp_path, SOURCE.replace("for (", "int never_used; for (", 1), MANIFEST + 'options = ["-Werror"]')
     assert variants(strict), "what the options make an error is theirs to say"
 

@@ -11,8 +11,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tritmark.harness.errors import UsageError
+from tritmark.harness.errors import InvalidArgumentError, UsageError
 from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Status
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, MaxSize, MinSize, MultipleOf, Tier, Values, Variant, Workload
@@ -191,6 +193,20 @@ def test_shapes_are_rounded_to_the_format(format: str) -> None:
     variant = made(replace(FLOAT, format=format), right_product)
     for case in drawer(PRODUCT, variant).draw(30):
         assert fitting(PRODUCT, variant, case.axes) == case.axes
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@given(st.integers(1, 70), st.integers(1, 600))
+def test_a_format_holds_what_can_be_encoded_in_it(format: str, rows: int, columns: int) -> None:
+    assert PRODUCT.holds is not None
+    for N, K in ((rows, columns), (-(-rows // 4) * 4, -(-columns // 256) * 256)):
+        axes = {"M": 1, "N": N, "K": K}
+        logical = PRODUCT.generate(axes, "uniform", np.random.default_rng(0))
+        if PRODUCT.holds(axes, format):
+            PRODUCT.encode(logical, axes, format)
+        else:
+            with pytest.raises(InvalidArgumentError):
+                PRODUCT.encode(logical, axes, format)
 
 
 def test_a_corner_of_the_suite_is_a_case_and_rounded_too() -> None:

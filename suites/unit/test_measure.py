@@ -21,7 +21,16 @@ from tritmark.harness.measure.alternate import SHORTEST_NS, Timed, alternate, ca
 from tritmark.harness.measure.buffers import ALIGNMENT, HUGE, MOST_SETS, Arena, Rotation, empty, rotation
 from tritmark.harness.measure.ceilings import measure_ceilings
 from tritmark.harness.measure.clocks import PythonClock, clock_for
-from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, interval, median, order_interval, theil_sen
+from tritmark.harness.measure.statistics import (
+    ENOUGH_SAMPLES,
+    LEAST_SAMPLES,
+    binomial_quantile,
+    interval,
+    median,
+    normal_quantile,
+    order_interval,
+    theil_sen,
+)
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau, TimeLimit
 from tritmark.harness.measure.survey import BYTES, Field, Survey, survey
 from tritmark.harness.measure.system_load import SystemLoad, crowded
@@ -237,6 +246,26 @@ def test_slopes_and_their_intervals_are_those_of_scipy(points: dict[int, int]) -
     places, heights = list(points), list(points.values())
     wanted = theilslopes(heights, places, 0.95)
     assert theil_sen(heights, places) == pytest.approx((wanted[0], wanted[2], wanted[3]), rel=1e-12, nan_ok=True)
+
+
+@given(st.floats(0.0001, 0.9999), st.integers(1, 4000))
+def test_quantiles_are_those_of_scipy(share: float, count: int) -> None:
+    from scipy.stats import binom, norm
+
+    wanted = int(binom.ppf(share, count, 0.5))
+    # Where a sum is the share itself but for the last digits, either neighbour is right.
+    near = {wanted + step for step in (-1, 1) if binom.cdf(min(wanted, wanted + step), count, 0.5) == pytest.approx(share, rel=1e-10)}
+    assert binomial_quantile(share, count) in {wanted, *near}
+    assert normal_quantile(share) == pytest.approx(norm.ppf(share), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("count", range(2, LEAST_SAMPLES))
+def test_the_interval_of_few_samples_is_student_s(count: int) -> None:
+    from scipy.stats import t
+
+    samples = np.linspace(1, 2, count)
+    around = t.ppf(0.975, count - 1) * samples.std(ddof=1) / count**0.5
+    assert interval(samples) == pytest.approx((1.5 - around, 1.5 + around), rel=1e-9)
 
 
 def test_order_interval_of_ten_samples_is_the_textbook_one() -> None:

@@ -28,7 +28,7 @@ from tritmark.harness.worker.floating import changed
 from tritmark.kernels.cpu import features
 
 sys.path.insert(0, str(Path(__file__).parent))  # workers have the same path, and import what a task is defined in
-from worker_tasks import leave, two_threads
+from worker_tasks import leave, scipys_own, two_threads
 
 FILE = PythonFile(str(Path(__file__).with_name("faulty_candidates.py")))
 INSTALLED = load((FILE,))
@@ -107,6 +107,17 @@ def test_a_pool_of_threads_may_stay_and_no_more(workers: Workers) -> None:
     watch.begin()
     assert watch.end() == []
     watch = StateWatch(worker, 2)  # type: ignore[arg-type]
+    assert "it left 3 threads, and found 1" in watch.end()[0]
+
+
+def test_each_library_of_linear_algebra_may_keep_a_pool(workers: Workers) -> None:
+    worker = of(workers)
+    watch = StateWatch(worker, 2)  # type: ignore[arg-type]
+    worker.call("leaving threads", two_threads)
+    worker.call("importing scipy.linalg", scipys_own)
+    watch.begin()
+    assert watch.end() == []
+    watch = StateWatch(worker, 1)  # type: ignore[arg-type]
     assert "it left 3 threads, and found 1" in watch.end()[0]
 
 

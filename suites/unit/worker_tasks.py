@@ -129,6 +129,15 @@ def threads_of_a_product(site: Site) -> int:
     return len(os.listdir("/proc/self/task"))
 
 
+def scipys_own(site: Site) -> None:
+    """Load SciPy's own OpenBLAS; its threads are the process's one."""
+    import scipy.linalg
+    from threadpoolctl import threadpool_info
+
+    assert scipy.linalg.inv([[2.0]])[0, 0] == 0.5
+    assert {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"} == {1}
+
+
 def two_threads(site: Site) -> None:
     for _ in range(2):
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
