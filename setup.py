@@ -1,4 +1,5 @@
-"""Finds the packages in the rooms, and builds one extension module for each cython_ext/*.pyx with the C files in src/ under its name."""
+"""Finds the packages in the rooms, and builds one extension module for each cython_ext/*.pyx with the C files in
+src/ under its name."""
 
 import os
 import shlex
@@ -46,7 +47,8 @@ def shared() -> Extension:
 
 
 setup(
-    packages=[f"tritmark.{name}" for name in find_packages(include=["harness*", "kernels*", "cython_ext*"])] + ["tritmark.workloads"],
+    packages=[f"tritmark.{name}" for name in find_packages(include=["harness*", "kernels*", "cython_ext*"])]
+    + ["tritmark.workloads"],
     options={"build": {"build_base": BUILD}, "build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         [shared(), *(extension(pyx) for pyx in sorted(ROOM.glob("*.pyx")))],

@@ -1,1 +1,2 @@
-"""tritmark.cython_ext: the native code. One extension module an op; each checks shapes once and runs C without the GIL."""
+"""tritmark.cython_ext: the native code. One extension module an op; each checks shapes once and runs C without the
+GIL."""

@@ -14,9 +14,11 @@ cdef extern from "src/absmean_quantize/absmean_quantize.h":
 
 
 cdef class AbsmeanQuantize(NativeCall):
-    """scale = max(mean |x|, 1e-5), q = clamp(rint(x / scale), -1, 1). `x` float32 (n,), `q` int8 (n,), `scale` float32 (1,), n >= 1.
+    """scale = max(mean |x|, 1e-5), q = clamp(rint(x / scale), -1, 1). `x` float32 (n,), `q` int8 (n,), `scale` float32
+    (1,), n >= 1.
 
-    All contiguous; `stream` writes around the caches. The first NaN or infinity of x is reported by `bad`, and nothing is written then.
+    All contiguous; `stream` writes around the caches. The first NaN or infinity of x is reported by `bad`, and nothing
+    is written then.
     """
 
     cdef tm_absmean_quantize_args args

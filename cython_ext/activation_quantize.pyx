@@ -16,10 +16,11 @@ cdef extern from "src/activation_quantize/activation_quantize.h":
 
 
 cdef class ActivationQuantize(NativeCall):
-    """int8 rows, their scales and sums of `x` float32 (M, K), M >= 1 and 1 <= K < 2**24, whose rows are contiguous and may lie apart.
+    """int8 rows, their scales and sums of `x` float32 (M, K), M >= 1 and 1 <= K < 2**24, whose rows are contiguous and
+    may lie apart.
 
-    `q` int8 (M, K), `scale` float32 (M,) and `sum` int32 (M,) are contiguous. The first NaN or infinity of x is reported by `bad`, as its index
-    in the (M, K) array; what is written is then without meaning.
+    `q` int8 (M, K), `scale` float32 (M,) and `sum` int32 (M,) are contiguous. The first NaN or infinity of x is
+    reported by `bad`, as its index in the (M, K) array; what is written is then without meaning.
     """
 
     cdef tm_activation_quantize_args args
@@ -28,10 +29,16 @@ cdef class ActivationQuantize(NativeCall):
         cdef Py_ssize_t M = x.shape[0], K = x.shape[1], apart = K
         if M > 1:
             apart = x.strides[0] // <Py_ssize_t>sizeof(float)
-        if M < 1 or K < 1 or K >= 1 << 24 or (K > 1 and x.strides[1] != sizeof(float)) or apart < K or x.strides[0] % sizeof(float):
+        if (
+            M < 1 or K < 1 or K >= 1 << 24 or (K > 1 and x.strides[1] != sizeof(float))
+            or apart < K or x.strides[0] % sizeof(float)
+        ):
             raise ValueError(f"x has shape {M, K} and strides {x.strides[0], x.strides[1]}")
         if q.shape[0] != M or q.shape[1] != K or scale.shape[0] != M or sum.shape[0] != M:
-            raise ValueError(f"x has shape {M, K}, q {q.shape[0], q.shape[1]}, scale {scale.shape[0]} and sum {sum.shape[0]} elements")
+            raise ValueError(
+                f"x has shape {M, K}, q {q.shape[0], q.shape[1]}, scale {scale.shape[0]} and sum "
+                f"{sum.shape[0]} elements"
+            )
         self.args.x = &x[0, 0]
         self.args.q = &q[0, 0]
         self.args.scale = &scale[0]

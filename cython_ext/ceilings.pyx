@@ -34,7 +34,8 @@ DOT_OPERATIONS = 128 * TM_DOTS
 
 
 cdef class Probe(NativeCall):
-    """One probe over `data`, uint8 (n,), n >= 1, aligned to 64 bytes; for a copy n is a multiple of 128, for compute at least 64."""
+    """One probe over `data`, uint8 (n,), n >= 1, aligned to 64 bytes; for a copy n is a multiple of 128, for compute
+    at least 64."""
 
     cdef tm_probe_args args
 

@@ -41,8 +41,8 @@ cdef class _Row:
 cdef class NativeClock:
     """Times launches in a C loop without the GIL, by CLOCK_MONOTONIC_RAW.
 
-    The addresses of a sequence are gathered at its first sample and kept for the last few sequences: leave a sequence as it is between
-    its samples. A sample then costs well under a microsecond beside the launches themselves.
+    The addresses of a sequence are gathered at its first sample and kept for the last few sequences: leave a sequence
+    as it is between its samples. A sample then costs well under a microsecond beside the launches themselves.
     """
 
     cdef list rows

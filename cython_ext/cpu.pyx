@@ -1,4 +1,5 @@
-"""Boundary of the questions to the native code and the processor: kernels, features, caches, compiler. Loads no OpenMP."""
+"""Boundary of the questions to the native code and the processor: kernels, features, caches, compiler. Loads no
+OpenMP."""
 
 cdef extern from "src/cpu/cpu.h":
     ctypedef struct tm_isa:
@@ -30,7 +31,8 @@ def kernels() -> list[tuple[str, tuple[str, int, tuple[str, ...], str, str]]]:
 
 
 def features() -> tuple[str, ...]:
-    """Instruction-set features that this processor has and its operating system supports, by CPUID's names ("avx2", "avx512vnni").
+    """Instruction-set features that this processor has and its operating system supports, by CPUID's names ("avx2",
+    "avx512vnni").
 
     Only those that tritmark's kernels and probes could use are looked for; off x86-64 there are none.
     """

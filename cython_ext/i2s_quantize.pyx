@@ -17,7 +17,8 @@ cdef extern from "src/i2s_quantize/i2s_quantize.h":
 
 
 cdef class I2SQuantize(NativeCall):
-    """q = rint(clamp(x / scale, -2, 1)). `x` float32 (n,), `q` int8 (n,), both contiguous, n >= 1; `scale` finite and above zero.
+    """q = rint(clamp(x / scale, -2, 1)). `x` float32 (n,), `q` int8 (n,), both contiguous, n >= 1; `scale` finite and
+    above zero.
 
     `stream` writes around the caches. The first NaN or infinity of x is reported by `bad`; q is then of no use.
     """

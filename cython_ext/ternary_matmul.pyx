@@ -26,16 +26,18 @@ cdef extern from "src/ternary_matmul/formats.h":
 
 
 cdef class TernaryMatmul(NativeCall):
-    """out (M, N) from activations int8 (M, K), rows contiguous but maybe apart, and `weights`, an (N, K) matrix in the bytes of `format`.
+    """out (M, N) from activations int8 (M, K), rows contiguous but maybe apart, and `weights`, an (N, K) matrix in the
+    bytes of `format`.
 
-    `out` is int32, float32, or bfloat16 seen as uint16, and contiguous; `act_scale` float32 (M,) is not looked at for int32, which formats
-    with a scale for each group do not have.
+    `out` is int32, float32, or bfloat16 seen as uint16, and contiguous; `act_scale` float32 (M,) is not looked at for
+    int32, which formats with a scale for each group do not have.
     """
 
     cdef tm_ternary_matmul_args args
 
     def __init__(
-        self, str format, str isa, const int8_t[:, :] activations, const uint8_t[::1] weights, Py_ssize_t N, float weight_scale,
+        self, str format, str isa, const int8_t[:, :] activations, const uint8_t[::1] weights, Py_ssize_t N,
+        float weight_scale,
         const float[::1] act_scale, out, int threads,
     ):
         cdef Py_ssize_t M = activations.shape[0], K = activations.shape[1]
@@ -55,7 +57,8 @@ cdef class TernaryMatmul(NativeCall):
         needed = known.bytes(N, K)
         if needed == 0 or <size_t>weights.shape[0] < needed or out.shape != (M, N) or act_scale.shape[0] != M:
             raise ValueError(
-                f"{weights.shape[0]} bytes of {format}, output {out.shape}, {act_scale.shape[0]} scales for M, N, K = {M, N, K}"
+                f"{weights.shape[0]} bytes of {format}, output {out.shape}, {act_scale.shape[0]} scales for "
+                f"M, N, K = {M, N, K}"
             )
         sums = None
         if known.group:

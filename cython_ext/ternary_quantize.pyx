@@ -17,15 +17,18 @@ cdef extern from "src/ternary_quantize/ternary_quantize.h":
 
 
 cdef class TernaryQuantize(NativeCall):
-    """Ternary codes and block scales of `x` float32 (n,), n >= 1. All arrays are contiguous; `stream` writes around the caches.
+    """Ternary codes and block scales of `x` float32 (n,), n >= 1. All arrays are contiguous; `stream` writes around the
+    caches.
 
-    `codes` is int8 (n,), or uint8 (32 * ceil(n / 128),) for packed ones; `scales` float32 (ceil(n / block),), 1 <= block <= n. The first NaN or
-    infinity of x is reported by `bad`; what is written is then without meaning.
+    `codes` is int8 (n,), or uint8 (32 * ceil(n / 128),) for packed ones; `scales` float32 (ceil(n / block),), 1 <=
+    block <= n. The first NaN or infinity of x is reported by `bad`; what is written is then without meaning.
     """
 
     cdef tm_ternary_quantize_args args
 
-    def __init__(self, str isa, const float[::1] x, Py_ssize_t block, codes, float[::1] scales, bint stream, int threads):
+    def __init__(
+        self, str isa, const float[::1] x, Py_ssize_t block, codes, float[::1] scales, bint stream, int threads
+    ):
         cdef Py_ssize_t n = x.shape[0], size
         cdef int8_t[::1] plain
         cdef uint8_t[::1] packed
@@ -36,7 +39,9 @@ cdef class TernaryQuantize(NativeCall):
             plain = codes
             size = n
         if n < 1 or block < 1 or block > n or codes.shape[0] != size or scales.shape[0] != (n + block - 1) // block:
-            raise ValueError(f"x has {n} elements in blocks of {block}, codes {codes.shape[0]} and scales {scales.shape[0]}")
+            raise ValueError(
+                f"x has {n} elements in blocks of {block}, codes {codes.shape[0]} and scales {scales.shape[0]}"
+            )
         if codes.dtype.name == "uint8":
             self.args.packed = &packed[0]
         else:

@@ -1,4 +1,5 @@
-"""Writes the tables of docs/record.md from the code: `python docs/generate.py` after a change of the Record or of the table's columns."""
+"""Writes the tables of docs/record.md from the code: `python docs/generate.py` after a change of the Record or of
+the table's columns."""
 
 from __future__ import annotations
 
@@ -100,7 +101,9 @@ def kind(what: dict[str, Any], schema: dict[str, Any]) -> str:
 def columns() -> str:
     """The columns of `tritmark frame`."""
     rows = [(each.name, each.kind, each.unit, each.description) for each in COLUMNS]
-    lines = [f"| `{name}` | {type} | {unit} | {description} |" for name, type, unit, description in (*rows, AXES, *SAMPLES)]
+    lines = [
+        f"| `{name}` | {type} | {unit} | {description} |" for name, type, unit, description in (*rows, AXES, *SAMPLES)
+    ]
     return "\n".join(["| column | type | unit | what it holds |", "|---|---|---|---|", *lines])
 
 

@@ -16,9 +16,9 @@ from tritmark.harness.spec import Arrays, Op, Tensor, Values
 def unify(op: Op, arrays: Arrays, axes: dict[str, int] | None = None) -> dict[str, int]:
     """Check the inputs of `op` and return the sizes of the symbolic axes that they fix.
 
-    `axes` holds sizes that are known already; an input that is not in `arrays` is the caller's to check (packed weights are no array of
-    the contract's shape). Raises InvalidArgumentError for a wrong type, dtype, number of dimensions, size, stride
-    or alignment, for an empty array and for scalars outside the values that the contract admits.
+    `axes` holds sizes that are known already; an input that is not in `arrays` is the caller's to check (packed weights
+    are no array of the contract's shape). Raises InvalidArgumentError for a wrong type, dtype, number of dimensions,
+    size, stride or alignment, for an empty array and for scalars outside the values that the contract admits.
     """
     sizes = dict(axes or {})
     for tensor in op.inputs:
@@ -33,7 +33,10 @@ def unify(op: Op, arrays: Arrays, axes: dict[str, int] | None = None) -> dict[st
             known = sizes.setdefault(axis, size)
             if known != size:
                 raise InvalidArgumentError(
-                    op=op.name, argument=tensor.name, found=f"of shape {value.shape}", legal=f"{axis} = {known}, as another argument has it"
+                    op=op.name,
+                    argument=tensor.name,
+                    found=f"of shape {value.shape}",
+                    legal=f"{axis} = {known}, as another argument has it",
                 )
     return sizes
 
@@ -67,7 +70,8 @@ def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -
 
 
 def check_output(op: str, tensor: Tensor, value: Any, shape: tuple[int, ...], dtype: str, inputs: Arrays) -> None:
-    """Check an array that the caller wants filled: right shape and dtype, writable, and no memory shared with an input."""
+    """Check an array that the caller wants filled: right shape and dtype, writable, and no memory shared with an
+    input."""
     check_array(op, tensor, value, dtype)
 
     def refuse(found: str, legal: str) -> InvalidArgumentError:

@@ -10,7 +10,8 @@ import numpy as np
 
 @cache
 def named_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of that name in native byte order, bfloat16 and the like included. Raises TypeError or AttributeError."""
+    """The dtype of that name in native byte order, bfloat16 and the like included. Raises TypeError or
+    AttributeError."""
     try:
         return np.dtype(name)
     except TypeError:

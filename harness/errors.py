@@ -40,7 +40,8 @@ class RegistrationError(TritmarkError, ValueError):
 
 
 class AmbiguousKernelError(RegistrationError):
-    """Two variants of one key have the same tier and rank, so that nothing decides between them where both fit; one needs another rank."""
+    """Two variants of one key have the same tier and rank, so that nothing decides between them where both fit; one
+    needs another rank."""
 
 
 class UsageError(TritmarkError, ValueError):
@@ -85,16 +86,18 @@ class CompileError(DeviceError):
 
 
 class LaunchError(DeviceError):
-    """A launch was refused: more threads, registers or shared memory than the device has. Nothing ran, the device can be used further."""
+    """A launch was refused: more threads, registers or shared memory than the device has. Nothing ran, the device
+    can be used further."""
 
 
 class DeviceFaultError(DeviceError):
-    """A kernel broke while it ran (an illegal address, a trap). What it wrote is lost, and on a GPU every later call of this process
-    fails too; the CPU is not concerned."""
+    """A kernel broke while it ran (an illegal address, a trap). What it wrote is lost, and on a GPU every later call
+    of this process fails too; the CPU is not concerned."""
 
 
 class FreedMemoryError(DeviceError):
-    """Device memory was used, or given back once more, after it had been given back; `found` says where it came from."""
+    """Device memory was used, or given back once more, after it had been given back; `found` says where it came
+    from."""
 
 
 class InsufficientMemoryError(DeviceError, MemoryError):
@@ -103,7 +106,9 @@ class InsufficientMemoryError(DeviceError, MemoryError):
     def __init__(self, *, what: str, required: int, available: int, next_step: str) -> None:
         self.required = required
         self.available = available
-        super().__init__(f"{what} needs {required} bytes of device memory and {available} are available", next_step=next_step)
+        super().__init__(
+            f"{what} needs {required} bytes of device memory and {available} are available", next_step=next_step
+        )
 
 
 class Failure(StrEnum):
@@ -144,7 +149,8 @@ class WorkerError(TritmarkError, RuntimeError):
 
 
 class CandidateError(TritmarkError, RuntimeError):
-    """A candidate raised in its worker. `name` is the exception's type, `trace` where it came from; the text is `name: text`."""
+    """A candidate raised in its worker. `name` is the exception's type, `trace` where it came from; the text is
+    `name: text`."""
 
     def __init__(self, kind: Failure, name: str, text: str, trace: str) -> None:
         self.kind = kind

@@ -1,4 +1,5 @@
-"""What is installed: the packages that bring ops, kernels and devices, found through the entry-point group `tritmark.providers`."""
+"""What is installed: the packages that bring ops, kernels and devices, found through the entry-point group
+`tritmark.providers`."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 _OWN = "tritmark"
 GROUP = "tritmark.providers"
 VARIANTS = "tritmark.variants"
-"""Entry-point group of packages that bring variants for the ops and devices of others: a sequence of Variant, or a callable giving it."""
+"""Entry-point group of packages that bring variants for the ops and devices of others: a sequence of Variant, or a
+callable giving it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ class PeerLibrary(Protocol):
 class Installed:
     """Everything that the providers bring, under one roof.
 
-    Raises RegistrationError where two bring the same op, format, device or variant, where nothing decides between two variants, or where
-    a variant is for an op or a device that nobody brings. `selects`: see Registry.
+    Raises RegistrationError where two bring the same op, format, device or variant, where nothing decides between two
+    variants, or where a variant is for an op or a device that nobody brings. `selects`: see Registry.
     """
 
     def __init__(self, providers: Mapping[str, Provider], *, selects: bool = True) -> None:
@@ -92,8 +94,8 @@ class Installed:
     def add(self, *variants: Variant) -> None:
         """Register more of them: all or none.
 
-        Raises RegistrationError for a duplicate, for one that nothing decides between and another, and for an op or device that nobody
-        brings.
+        Raises RegistrationError for a duplicate, for one that nothing decides between and another, and for an op or
+        device that nobody brings.
         """
         for variant in variants:
             self._belongs(variant)
@@ -102,7 +104,9 @@ class Installed:
 
     def _belongs(self, variant: Variant) -> None:
         if variant.key.op not in self.ops:
-            raise RegistrationError(f"{variant.id}: no provider brings the op {variant.key.op!r}; {nearest(variant.key.op, self.ops)}")
+            raise RegistrationError(
+                f"{variant.id}: no provider brings the op {variant.key.op!r}; {nearest(variant.key.op, self.ops)}"
+            )
         if variant.key.device not in self.registry.devices:
             offer = nearest(variant.key.device, self.registry.devices)
             raise RegistrationError(f"{variant.id}: no provider brings the device {variant.key.device!r}; {offer}")
@@ -130,7 +134,8 @@ class Installed:
         )
 
     def suites(self) -> dict[str, Path]:
-        """The named suites: every TOML file with a `workloads` table, or a title, in the providers' workload packages."""
+        """The named suites: every TOML file with a `workloads` table, or a title, in the providers' workload
+        packages."""
         import tomllib
 
         found: dict[str, Path] = {}
@@ -152,7 +157,8 @@ class Installed:
         return found
 
     def suite(self, name: str) -> Suite:
-        """The suite of that name, or in that file. Raises UsageError where there is none, or something is wrong with it."""
+        """The suite of that name, or in that file. Raises UsageError where there is none, or something is wrong with
+        it."""
         from tritmark.harness.suite import read_suite
 
         return read_suite(self.suite_file(name), name, self.known)
@@ -170,13 +176,15 @@ class Installed:
 def load(candidates: Sequence[Candidate] = ()) -> Installed:
     """Load every installed provider, the variants of other packages, and candidates beside them.
 
-    What cannot be loaded, or clashes with what was taken before it, is left out and stands in `Installed.problems`; tritmark's own packages
-    come first. Raises UsageError where no provider is left, and for a candidate that cannot be taken; RegistrationError for candidates that
-    clash with others or belong to no op or device.
+    What cannot be loaded, or clashes with what was taken before it, is left out and stands in `Installed.problems`;
+    tritmark's own packages come first. Raises UsageError where no provider is left, and for a candidate that cannot be
+    taken; RegistrationError for candidates that clash with others or belong to no op or device.
     """
     points = _points(GROUP)
     if not points:
-        raise UsageError(f"no package brings kernels (entry-point group {GROUP!r}); is tritmark installed? try: pip install tritmark")
+        raise UsageError(
+            f"no package brings kernels (entry-point group {GROUP!r}); is tritmark installed? try: pip install tritmark"
+        )
     problems: list[Problem] = []
     installed: Installed | None = None
     for point in points:
@@ -214,8 +222,13 @@ def installed() -> Installed:
 
 
 def _points(group: str) -> list[EntryPoint]:
-    """The entry points of a group, those of tritmark itself first. A source tree beside the installed package shows the same one twice."""
-    return list(dict.fromkeys(sorted(entry_points(group=group), key=lambda point: point.dist is None or point.dist.name != _OWN)))
+    """The entry points of a group, those of tritmark itself first. A source tree beside the installed package shows
+    the same one twice."""
+    return list(
+        dict.fromkeys(
+            sorted(entry_points(group=group), key=lambda point: point.dist is None or point.dist.name != _OWN)
+        )
+    )
 
 
 def _problem(point: EntryPoint, error: BaseException) -> Problem:
@@ -235,5 +248,7 @@ def _variants(point: EntryPoint) -> Sequence[Variant]:
     if callable(brought):
         brought = brought()
     if not isinstance(brought, Sequence) or not all(isinstance(each, Variant) for each in brought):
-        raise RegistrationError(f"it gives {brought!r:.80}; legal: a sequence of tritmark.harness.spec.Variant, or a callable giving one")
+        raise RegistrationError(
+            f"it gives {brought!r:.80}; legal: a sequence of tritmark.harness.spec.Variant, or a callable giving one"
+        )
     return brought

@@ -1,4 +1,5 @@
-"""Which variants exist, which of them fit here, and which one to take. Nothing is assumed: an unknown device or feature is refused."""
+"""Which variants exist, which of them fit here, and which one to take. Nothing is assumed: an unknown device or
+feature is refused."""
 
 from __future__ import annotations
 
@@ -16,12 +17,16 @@ LACKS = " lacks "
 
 
 class Registry:
-    """Devices and variants. What is registered takes effect at once; registering and selecting are safe from many threads at a time.
+    """Devices and variants. What is registered takes effect at once; registering and selecting are safe from many
+    threads at a time.
 
-    `selects`: variants that nothing decides between are refused. Not for packages of other versions, whose variants are only listed.
+    `selects`: variants that nothing decides between are refused. Not for packages of other versions, whose variants are
+    only listed.
     """
 
-    def __init__(self, devices: Iterable[Device] = (), variants: Iterable[Variant] = (), *, selects: bool = True) -> None:
+    def __init__(
+        self, devices: Iterable[Device] = (), variants: Iterable[Variant] = (), *, selects: bool = True
+    ) -> None:
         self._lock = Lock()
         self._selects = selects
         # Whoever reads has one of these mappings as a whole: they are exchanged, never changed.
@@ -44,8 +49,8 @@ class Registry:
     def register(self, *variants: Variant) -> None:
         """Add variants, all of them or none.
 
-        Raises RegistrationError for a duplicate name under the same key, and AmbiguousKernelError for one of the same tier and rank as
-        another of the key.
+        Raises RegistrationError for a duplicate name under the same key, and AmbiguousKernelError for one of the same
+        tier and rank as another of the key.
         """
         with self._lock:
             made = dict(self._variants)
@@ -57,7 +62,9 @@ class Registry:
                     for other in named.values():
                         if other.precedence == variant.precedence:
                             where = f"tier {variant.tier.name} and rank {variant.rank}"
-                            raise AmbiguousKernelError(f"{variant.id} and {other.name} are both of {where}; give one another rank")
+                            raise AmbiguousKernelError(
+                                f"{variant.id} and {other.name} are both of {where}; give one another rank"
+                            )
                 made[variant.key] = {**named, variant.name: variant}
             self._variants = made
             self.version += 1
@@ -85,7 +92,8 @@ class Registry:
         return [(variant, _refusal(variant, device, features, axes)) for variant in variants]
 
     def device(self, type: str, request: str) -> Device:
-        """The device of that type. Raises NoCompatibleKernelError for `request`, with the nearest, where there is none."""
+        """The device of that type. Raises NoCompatibleKernelError for `request`, with the nearest, where there is
+        none."""
         if type not in self._devices:
             why = f"unknown device type; {nearest(type, self._devices)}"
             raise NoCompatibleKernelError(request=request, candidates=[(type, why)])
@@ -96,13 +104,14 @@ class Registry:
         return any(refusal is None for _, refusal in self.candidates(KernelKey(device, op, format, dtype), axes))
 
     def select_best(self, key: KernelKey, axes: Axes, name: str | None = None) -> Variant:
-        """The fitting variant of the highest tier and rank, but candidates; or the one called `name` if it fits, also a candidate.
+        """The fitting variant of the highest tier and rank, but candidates; or the one called `name` if it fits, also a
+        candidate.
 
-        Where the environment forces a step of the device's ladder that the key has no variant for, the best one below that fits the
-        machine is taken, if the machine has what the forced step needs.
+        Where the environment forces a step of the device's ladder that the key has no variant for, the best one below
+        that fits the machine is taken, if the machine has what the forced step needs.
 
-        Raises NoCompatibleKernelError, which lists every variant of the key and why it was refused, and names what is nearest to a device
-        or a name that does not exist.
+        Raises NoCompatibleKernelError, which lists every variant of the key and why it was refused, and names what is
+        nearest to a device or a name that does not exist.
         """
         device = self.device(key.device, str(key))
         found = [
@@ -112,7 +121,9 @@ class Registry:
         forced = name if name is not None else _forced(device, {variant.name for variant, _ in found})
         if forced is not None and device.missing() is None:
             lacking = sorted(device.ladder().get(forced, frozenset()) - device.features())
-            asked = f"{forced!r} was asked for" + (f", and this {device.type}{LACKS}{', '.join(lacking)}" if lacking else "")
+            asked = f"{forced!r} was asked for" + (
+                f", and this {device.type}{LACKS}{', '.join(lacking)}" if lacking else ""
+            )
             found = [(v, refusal if v.name == forced else asked) for v, refusal in found]
         fitting = [variant for variant, refusal in found if refusal is None]
         if not fitting:
@@ -127,7 +138,8 @@ class Registry:
 
 
 def _forced(device: Device, names: set[str]) -> str | None:
-    """Which of the variants the environment allows: the one that it names, or the best below where there is none for that step."""
+    """Which of the variants the environment allows: the one that it names, or the best below where there is none for
+    that step."""
     forced = device.forced()
     if forced is None or forced in names or device.missing() is not None:
         return forced
@@ -135,7 +147,9 @@ def _forced(device: Device, names: set[str]) -> str | None:
     if forced not in ladder or not ladder[forced] <= has:
         return forced
     steps = list(ladder)
-    return next((step for step in reversed(steps[: steps.index(forced)]) if step in names and ladder[step] <= has), forced)
+    return next(
+        (step for step in reversed(steps[: steps.index(forced)]) if step in names and ladder[step] <= has), forced
+    )
 
 
 def _refusal(variant: Variant, device: Device, features: frozenset[str], axes: Axes | None) -> str | None:

@@ -1,7 +1,7 @@
 """The nouns of tritmark: Op, Variant, Workload and what describes them. Frozen, and checked when they are made.
 
-An Op is a contract. A Variant is one implementation of it for a KernelKey (device type, operation, format, dtype). A Workload says on
-which values the two meet. Nothing here knows a particular op.
+An Op is a contract. A Variant is one implementation of it for a KernelKey (device type, operation, format, dtype). A
+Workload says on which values the two meet. Nothing here knows a particular op.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Family(StrEnum):
     EXACT = "exact"
     """The same bits."""
     ROUNDED = "rounded"
-    """Within 1 ulp of the exact value rounded to the output's dtype; or as BOUNDED where the reference gives a `NAME.bound`."""
+    """Within 1 ulp of the exact value rounded to the output's dtype; or as BOUNDED where the reference gives a
+    `NAME.bound`."""
     BOUNDED = "bounded"
     """Within the error bound that the reference computes beforehand and returns as `NAME.bound`."""
 
@@ -70,9 +71,11 @@ class Values(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One named input or output of an Op. `axes` are symbolic; () means a scalar. `dtype` "key" stands for the KernelKey's dtype.
+    """One named input or output of an Op. `axes` are symbolic; () means a scalar. `dtype` "key" stands for the
+    KernelKey's dtype.
 
-    Arrays are C-contiguous and aligned to their element; where `rows_apart`, the rows of a 2-D array may lie apart from each other.
+    Arrays are C-contiguous and aligned to their element; where `rows_apart`, the rows of a 2-D array may lie apart from
+    each other.
     """
 
     name: str
@@ -159,7 +162,8 @@ class Receipt(Proof):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The least that any implementation must do: bytes read, bytes written, arithmetic operations (a multiply-add counts as two)."""
+    """The least that any implementation must do: bytes read, bytes written, arithmetic operations (a multiply-add
+    counts as two)."""
 
     read: int
     written: int
@@ -192,7 +196,8 @@ class Launch(Protocol):
     def pointer(self) -> int | None:
         """Address of the native call for the device's clock, or None where only Python can call it.
 
-        On the host two pointers lie there, which stay as long as the launch: `int (*function)(void *)`, and the argument to call it with.
+        On the host two pointers lie there, which stay as long as the launch: `int (*function)(void *)`, and the
+        argument to call it with.
         """
 
 
@@ -214,10 +219,10 @@ def _as_given(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
 class Op:
     """A contract: named inputs and outputs, the reference, how outputs are judged, and the least work.
 
-    `generate(axes, family, rng)` makes logical inputs of one input family. `encode(inputs, axes, format)` turns them into what a
-    kernel of that format takes (weights packed once, on load); unless told, nothing changes. `outputs_like(axes, key)` gives (shape,
-    dtype name) for each output. `reference(inputs, axes, key)` computes the expected outputs from the logical inputs in int64 and
-    float64.
+    `generate(axes, family, rng)` makes logical inputs of one input family. `encode(inputs, axes, format)` turns them
+    into what a kernel of that format takes (weights packed once, on load); unless told, nothing changes.
+    `outputs_like(axes, key)` gives (shape, dtype name) for each output. `reference(inputs, axes, key)` computes the
+    expected outputs from the logical inputs in int64 and float64.
     """
 
     name: str
@@ -240,8 +245,9 @@ class Op:
     sizes: Mapping[str, Sizes] = field(default_factory=dict)
     """From which sizes of an axis test cases are drawn; those of other axes come from `Sizes()`."""
     apart: Callable[[Axes, KernelKey], tuple[str, int]] | None = None
-    """An axis, and the length along it of pieces that do not know of each other: outputs of a piece are those of the op on the piece alone,
-    with whatever inputs lack the axis, and lie side by side in memory on the way in. None where every output depends on every input."""
+    """An axis, and the length along it of pieces that do not know of each other: outputs of a piece are those of the
+    op on the piece alone, with whatever inputs lack the axis, and lie side by side in memory on the way in. None
+    where every output depends on every input."""
 
 
 class Constraint(Protocol):
@@ -281,7 +287,11 @@ class MultipleOf:
     factor: int
 
     def refusal(self, axes: Axes) -> str | None:
-        return f"{self.axis} = {axes[self.axis]} is no multiple of {self.factor}" if axes[self.axis] % self.factor else None
+        return (
+            f"{self.axis} = {axes[self.axis]} is no multiple of {self.factor}"
+            if axes[self.axis] % self.factor
+            else None
+        )
 
 
 def no_workspace(axes: Axes) -> int:
@@ -297,14 +307,15 @@ def _no_code(target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeF
 class Variant:
     """One implementation of an Op: what it is for, what it needs, and how to bind it to arguments.
 
-    `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format. `alignment` is the alignment in
-    bytes that the arrays must have (1 where any will do). `workspace(axes)` is the scratch memory in bytes that a call takes.
-    `rank` decides between variants of one tier: no two of a key have both the same tier and the same rank, but candidates.
-    `dense` names inputs whose rows it takes only one right after the other, although the contract lets them lie apart.
-    `reports_nonfinite`: its launches tell of forbidden elements by themselves (see Launch.bad).
-    `code_hash` is the SHA-256 of the file with the code of a candidate; "" where the device or its launcher tells.
-    `code(target, binaries)` gives the compiled code for those who read it, without loading it: for a GPU's architecture such as "sm_90" (""
-    is that of the GPU here), and only the binaries with these SHA-256 unless there are none. () where there is none to read, as for Python.
+    `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format. `alignment` is
+    the alignment in bytes that the arrays must have (1 where any will do). `workspace(axes)` is the scratch memory in
+    bytes that a call takes. `rank` decides between variants of one tier: no two of a key have both the same tier and
+    the same rank, but candidates. `dense` names inputs whose rows it takes only one right after the other, although the
+    contract lets them lie apart. `reports_nonfinite`: its launches tell of forbidden elements by themselves (see
+    Launch.bad). `code_hash` is the SHA-256 of the file with the code of a candidate; "" where the device or its
+    launcher tells. `code(target, binaries)` gives the compiled code for those who read it, without loading it: for a
+    GPU's architecture such as "sm_90" ("" is that of the GPU here), and only the binaries with these SHA-256 unless
+    there are none. () where there is none to read, as for Python.
     """
 
     key: KernelKey
@@ -351,11 +362,11 @@ def _takes_none(format: Any) -> bool:
 class Peer:
     """Somebody else's implementation of an op, in host memory, to cross-validate with.
 
-    `missing()` says why it cannot be used here and what to do about it, or None; `version()` what it is exactly (of the package, or the
-    file's SHA-256). `refusal(axes)` says why it does not take these axes, or None. `encode(inputs, axes)` turns logical inputs into what
-    `bind` takes; `bind(inputs, outputs, axes, threads)` is that of a Variant. It computes the op's outputs named in `outputs`.
-    `bound(inputs, axes)` gives for each of these the largest absolute error that its arithmetic admits, computed from the logical inputs;
-    None: it must give the same bits.
+    `missing()` says why it cannot be used here and what to do about it, or None; `version()` what it is exactly (of the
+    package, or the file's SHA-256). `refusal(axes)` says why it does not take these axes, or None. `encode(inputs,
+    axes)` turns logical inputs into what `bind` takes; `bind(inputs, outputs, axes, threads)` is that of a Variant. It
+    computes the op's outputs named in `outputs`. `bound(inputs, axes)` gives for each of these the largest absolute
+    error that its arithmetic admits, computed from the logical inputs; None: it must give the same bits.
     """
 
     name: str
@@ -381,8 +392,9 @@ class Peer:
 class Mutant:
     """A wrong way to compute an op's outputs: planted into a candidate, it has to be failed (see harness.selftest).
 
-    `compute(inputs, axes, key)` takes logical inputs and gives outputs, as `Op.reference` does. `only(key)`: for which keys it is a mutant.
-    `drawn`: it shows on few values, and so is left to cases that are drawn; a suite's own data need not show it.
+    `compute(inputs, axes, key)` takes logical inputs and gives outputs, as `Op.reference` does. `only(key)`: for which
+    keys it is a mutant. `drawn`: it shows on few values, and so is left to cases that are drawn; a suite's own data
+    need not show it.
     """
 
     op: str
@@ -394,7 +406,8 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EquivalentMutants:
-    """A mutant that any op can have and that is none for this one, by its contract. `mutant` is a glob over names of mutants."""
+    """A mutant that any op can have and that is none for this one, by its contract. `mutant` is a glob over names of
+    mutants."""
 
     op: str
     mutant: str
@@ -405,8 +418,8 @@ class EquivalentMutants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """The reverse of `Op.encode`, for drawn mutants: `decode(inputs, axes, key)` gives logical inputs of what a kernel takes. An op
-    whose `encode` changes nothing needs none.
+    """The reverse of `Op.encode`, for drawn mutants: `decode(inputs, axes, key)` gives logical inputs of what a kernel
+    takes. An op whose `encode` changes nothing needs none.
     """
 
     op: str
@@ -414,7 +427,8 @@ class Decoding:
 
 
 class Memory(Protocol):
-    """Where a device's kernels find their arrays: NumPy arrays on the host, handles with `shape` and `dtype` on a device."""
+    """Where a device's kernels find their arrays: NumPy arrays on the host, handles with `shape` and `dtype` on a
+    device."""
 
     @property
     def cache(self) -> int | None:
@@ -424,10 +438,12 @@ class Memory(Protocol):
         """Bytes that can still be allocated."""
 
     def allocate(self, nbytes: int) -> Any:
-        """A flat uint8 array of undefined content, aligned to at least 256 bytes; its memory goes back when the last view of it is gone.
-        On a device it is no NumPy array."""
+        """A flat uint8 array of undefined content, aligned to at least 256 bytes; its memory goes back when the last
+        view of it is gone. On a device it is no NumPy array."""
 
-    def view(self, buffer: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None) -> Any:
+    def view(
+        self, buffer: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
+    ) -> Any:
         """An array within `buffer`, from byte `offset`; C-contiguous unless `strides` (bytes) are given."""
 
     def write(self, array: Any, values: Any) -> None:
@@ -437,8 +453,9 @@ class Memory(Protocol):
         """Copy a C-contiguous array of this memory into a C-contiguous NumPy array of the same size in bytes."""
 
     def watch(self) -> Any:
-        """A context manager whose `peak` tells, once it was left, the most bytes that were allocated within it beyond what was before, and
-        whose `held` tells within it what is allocated beyond that now; None where that is not counted."""
+        """A context manager whose `peak` tells, once it was left, the most bytes that were allocated within it
+        beyond what was before, and whose `held` tells within it what is allocated beyond that now; None where that
+        is not counted."""
 
 
 class Pipelined(Protocol):
@@ -457,18 +474,19 @@ class DeviceTransfers(Protocol):
     """How the public functions bring NumPy arrays to a device's own memory and results back."""
 
     def ensure(self, what: str, sizes: Sequence[int]) -> None:
-        """Before work, which allocates nothing: raise InsufficientMemoryError, which names `what`, where arrays of so many bytes each do
-        not all fit."""
+        """Before work, which allocates nothing: raise InsufficientMemoryError, which names `what`, where arrays of
+        so many bytes each do not all fit."""
 
     def upload(self, values: Any) -> Any:
         """A C-contiguous copy of a NumPy array, of any strides, on the device; complete on return."""
 
     def download(self, array: Any, into: Any) -> Any:
-        """Copy an array of the device into a NumPy array of its shape and dtype, and of any strides, which is returned."""
+        """Copy an array of the device into a NumPy array of its shape and dtype, and of any strides, which is
+        returned."""
 
     def pipelined(self, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes) -> Pipelined | None:
-        """Run a variant over NumPy arrays in chunks, one computed while others are copied; None, and nothing was done, where that is not
-        worth it."""
+        """Run a variant over NumPy arrays in chunks, one computed while others are copied; None, and nothing was
+        done, where that is not worth it."""
 
 
 class Clock(Protocol):
@@ -484,7 +502,8 @@ class Clock(Protocol):
 class Ceiling:
     """A rate that the machine can reach, measured by a probe that is bound and timed like a kernel.
 
-    `bind(buffer, threads)` gives the probe over a uint8 buffer; `work(nbytes)` is how many units one run over that many bytes does.
+    `bind(buffer, threads)` gives the probe over a uint8 buffer; `work(nbytes)` is how many units one run over that many
+    bytes does.
     """
 
     name: str
@@ -498,22 +517,24 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A kind of device that variants run on: what it can do, how arrays get there, how it is timed, what its ceilings are, and how it
-    proves what ran.
+    """A kind of device that variants run on: what it can do, how arrays get there, how it is timed, what its ceilings
+    are, and how it proves what ran.
 
-    `clock()` times launches; without one, None, nothing on the device is timed. `ceilings` has probes named "read" and "write" (bytes/s)
-    and "compute" (operations/s), and may have more. Several may share a name: the fastest for a footprint and number of threads is the
-    ceiling. `forced()` names the only variant that automatic selection may take, or None. `ladder()` has the names of variants that stand
-    for steps of the hardware, such as instruction sets, in rising order with the features that each needs: where an op has no variant for
-    the step that is forced, its best one below is taken. `code_hash(variant id)` is the SHA-256 of the compiled code that holds the
-    variant, `compiler()` what it was compiled with; both "" where the device cannot tell. `missing()` says why the device cannot be used
-    here and what to do about it, or None. `simulated()`: a simulator stands in for it, so nothing on it has a speed. `plain_clock()` times
-    launches handed over one by one where `clock()` has them in a graph (and says so by `recorded`, if it does not always), None where there
-    are no graphs. `memory()` is the device's own memory, None where kernels work on the host's. `transfers()` is how the public functions
-    copy arrays there and back, None where they take `memory()` alone for it. `proof(launch)` is what the launcher collected, None where the
-    launch tells all there is. `units()` names each unit of this kind in the machine, as a proof has it in `uuid`; () where these are the
-    GPUs that the driver tells of, and for the host. `adopt(manifest)` makes variants of a user's file that only this device understands
-    (see harness.candidate), None where it takes no files.
+    `clock()` times launches; without one, None, nothing on the device is timed. `ceilings` has probes named "read" and
+    "write" (bytes/s) and "compute" (operations/s), and may have more. Several may share a name: the fastest for a
+    footprint and number of threads is the ceiling. `forced()` names the only variant that automatic selection may take,
+    or None. `ladder()` has the names of variants that stand for steps of the hardware, such as instruction sets, in
+    rising order with the features that each needs: where an op has no variant for the step that is forced, its best one
+    below is taken. `code_hash(variant id)` is the SHA-256 of the compiled code that holds the variant, `compiler()`
+    what it was compiled with; both "" where the device cannot tell. `missing()` says why the device cannot be used here
+    and what to do about it, or None. `simulated()`: a simulator stands in for it, so nothing on it has a speed.
+    `plain_clock()` times launches handed over one by one where `clock()` has them in a graph (and says so by
+    `recorded`, if it does not always), None where there are no graphs. `memory()` is the device's own memory, None
+    where kernels work on the host's. `transfers()` is how the public functions copy arrays there and back, None where
+    they take `memory()` alone for it. `proof(launch)` is what the launcher collected, None where the launch tells all
+    there is. `units()` names each unit of this kind in the machine, as a proof has it in `uuid`; () where these are the
+    GPUs that the driver tells of, and for the host. `adopt(manifest)` makes variants of a user's file that only this
+    device understands (see harness.candidate), None where it takes no files.
     """
 
     type: str
@@ -538,12 +559,13 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Values for an Op's axes, an input family and the layout of the arrays. `measure` asks for a performance figure too.
+    """Values for an Op's axes, an input family and the layout of the arrays. `measure` asks for a performance figure
+    too.
 
     Layouts: "aligned" (64 bytes), "unaligned" (one element past that).
 
-    With `drawn`, it stands for that many test cases that are drawn anew for each Record: shapes, families, layouts and threads (see
-    harness.validate.draw). Such a workload has no axes, and both family and layout are "drawn".
+    With `drawn`, it stands for that many test cases that are drawn anew for each Record: shapes, families, layouts and
+    threads (see harness.validate.draw). Such a workload has no axes, and both family and layout are "drawn".
     """
 
     op: str
@@ -566,10 +588,11 @@ class Workload:
 class Provider:
     """What a package brings to the harness through the entry-point group `tritmark.providers`.
 
-    `workloads` is the package whose TOML files are the named suites. `evaluate_matrix` examines one weight matrix (see harness.weights).
-    `templates` is the package with the kernels that `tritmark new` writes. `peers` are
-    implementations of others to cross-validate with. `mutants` are those that can be planted into the ops, imported when asked for.
-    `functions`: how the names begin of what its kernels launch on devices, now or in any version before; a receipt with others is doubted.
+    `workloads` is the package whose TOML files are the named suites. `evaluate_matrix` examines one weight matrix (see
+    harness.weights). `templates` is the package with the kernels that `tritmark new` writes. `peers` are
+    implementations of others to cross-validate with. `mutants` are those that can be planted into the ops, imported
+    when asked for. `functions`: how the names begin of what its kernels launch on devices, now or in any version
+    before; a receipt with others is doubted.
     """
 
     ops: tuple[Op, ...]

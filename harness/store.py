@@ -1,7 +1,8 @@
 """Records on disk. `runs/<id>.json` is written whole or not at all, and never again.
 
-While an invocation is going on, `runs/<id>.partial/` holds a header and one file for each Run and layer that is finished. At the end the
-Record is assembled from them and the folder removed. A lock in it tells an invocation that is going on from one that was interrupted.
+While an invocation is going on, `runs/<id>.partial/` holds a header and one file for each Run and layer that is
+finished. At the end the Record is assembled from them and the folder removed. A lock in it tells an invocation that is
+going on from one that was interrupted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from tritmark.harness.record import DIMENSIONS, SCHEMA_VERSION, Environment, Lay
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _WRITER = re.compile(r"\.([0-9]+)\.[0-9a-f]{8}\.tmp$")
 _ABANDONED_S = 60.0
-"""Seconds without a change after which a file that is being written is nobody's; its writer may be on another machine."""
+"""Seconds without a change after which a file that is being written is nobody's; its writer may be on another
+machine."""
 
 _LARGEST = 1 << 30
 """Bytes past which a file is not taken for a Record."""
@@ -74,8 +76,8 @@ def new_id() -> str:
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     """Put `text` into a file so that it is there in full or not at all, whatever becomes of this process.
 
-    `durable`: of the machine, too. Without, a power cut may take the file away again or leave it empty, but thousands of them cost nothing.
-    Raises UsageError where the disk refuses.
+    `durable`: of the machine, too. Without, a power cut may take the file away again or leave it empty, but thousands
+    of them cost nothing. Raises UsageError where the disk refuses.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
@@ -96,7 +98,8 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def read(path: Path) -> Record:
-    """Read a Record. Raises RecordError for one that is missing, truncated, corrupt or of a newer version; the file stays as it is."""
+    """Read a Record. Raises RecordError for one that is missing, truncated, corrupt or of a newer version; the file
+    stays as it is."""
     return _read(path, Record, f"a Record of schema version 1 to {SCHEMA_VERSION}, as `tritmark run` writes it")
 
 
@@ -144,7 +147,8 @@ class Store:
         try:
             being_made.mkdir(parents=True)
             write_atomically(being_made / "header.json", header.model_dump_json())
-            # Locked before it can be seen, so that nobody resumes what has just begun. The lock goes along with the folder's new name.
+            # Locked before it can be seen, so that nobody resumes what has just begun. The lock goes along with the
+            # folder's new name.
             lock.acquire()
             being_made.rename(folder)
         except OSError as error:
@@ -156,7 +160,8 @@ class Store:
 
     @contextmanager
     def resume(self, name: str = "") -> Iterator[Partial]:
-        """The interrupted invocation called `name` (an id or the folder's path), or the newest; nobody else can resume it meanwhile.
+        """The interrupted invocation called `name` (an id or the folder's path), or the newest; nobody else can resume
+        it meanwhile.
 
         Raises UsageError where there is none or it is still going on, and RecordError where its header cannot be read.
         """
@@ -186,13 +191,18 @@ class Store:
         return [id for id in self._ids(".partial", Path.is_dir) if id not in records]
 
     def _sweep(self) -> None:
-        """Remove what invocations that were killed left over: folders whose Record was written already, and what nobody writes any more."""
+        """Remove what invocations that were killed left over: folders whose Record was written already, and what
+        nobody writes any more."""
         for id in self.records():
             shutil.rmtree(self.runs / f"{id}.partial", ignore_errors=True)
         for path in (*self.runs.glob(".*.tmp"), *self.html.glob(".*.tmp")):
             writer = _WRITER.search(path.name)
             with suppress(OSError):
-                if path.is_symlink() or time() - path.stat().st_mtime < _ABANDONED_S or (writer and _alive(int(writer[1]))):
+                if (
+                    path.is_symlink()
+                    or time() - path.stat().st_mtime < _ABANDONED_S
+                    or (writer and _alive(int(writer[1])))
+                ):
                     continue
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
@@ -208,7 +218,11 @@ class Store:
         return path
 
     def _ids(self, suffix: str, kind: Callable[[Path], bool]) -> list[str]:
-        found = [path for path in self.runs.glob(f"*{suffix}") if not path.is_symlink() and kind(path)] if self.runs.is_dir() else []
+        found = (
+            [path for path in self.runs.glob(f"*{suffix}") if not path.is_symlink() and kind(path)]
+            if self.runs.is_dir()
+            else []
+        )
         return sorted(path.name.removesuffix(suffix) for path in found if _ID.fullmatch(path.name.removesuffix(suffix)))
 
 
@@ -242,7 +256,10 @@ class Partial:
         return path
 
     def _file(self, kind: type[Run | Layer], name: str) -> Path:
-        return self.folder / f"{kind.__name__.lower()}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
+        return (
+            self.folder
+            / f"{kind.__name__.lower()}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
+        )
 
     def _finished(self, kind: type[FoundT]) -> Iterable[tuple[str, FoundT]]:
         for path in sorted(self.folder.glob(f"{kind.__name__.lower()}-*.json")):

@@ -21,8 +21,9 @@
     fastest = 0                         # only so many kernels of each key, those of the highest tiers; 0: all
     title = ""                          # shown beside the figures
 
-Each table stands for all combinations of its lists. Where an op has a table with `drawn`, its tables that are not measured are judged among
-the drawn cases, in one Run for each kernel. An unknown key, name or axis is refused with the nearest one that exists.
+Each table stands for all combinations of its lists. Where an op has a table with `drawn`, its tables that are not
+measured are judged among the drawn cases, in one Run for each kernel. An unknown key, name or axis is refused with the
+nearest one that exists.
 """
 
 from __future__ import annotations
@@ -96,13 +97,18 @@ class ModelShapes(_Table):
 
 
 class Selected:
-    """A workload with the formats, dtypes and device types that it is meant for (empty: all), and for how many of each key's kernels,
-    those of the highest tiers first (0: all)."""
+    """A workload with the formats, dtypes and device types that it is meant for (empty: all), and for how many of
+    each key's kernels, those of the highest tiers first (0: all)."""
 
     __slots__ = ("devices", "dtypes", "fastest", "formats", "workload")
 
     def __init__(
-        self, workload: Workload, formats: Sequence[str], dtypes: Sequence[str], devices: Sequence[str] = (), fastest: int = 0
+        self,
+        workload: Workload,
+        formats: Sequence[str],
+        dtypes: Sequence[str],
+        devices: Sequence[str] = (),
+        fastest: int = 0,
     ) -> None:
         self.workload = workload
         self.fastest = fastest
@@ -135,7 +141,11 @@ class Known:
     """What a suite may name: ops, for each the formats and dtypes that have kernels, and device types."""
 
     def __init__(
-        self, ops: Iterable[Op], formats: Mapping[str, Iterable[str]], dtypes: Mapping[str, Iterable[str]], devices: Iterable[str] = ()
+        self,
+        ops: Iterable[Op],
+        formats: Mapping[str, Iterable[str]],
+        dtypes: Mapping[str, Iterable[str]],
+        devices: Iterable[str] = (),
     ) -> None:
         self.ops = {op.name: op for op in ops}
         self.formats = {op: sorted(set(names)) for op, names in formats.items()}
@@ -197,14 +207,17 @@ def _validated(path: Path, table: Any, model: type[TableT], at: str) -> TableT:
         where = _where(at, first["loc"])
         if first["type"] == "extra_forbidden":
             fields = Entry if len(first["loc"]) > 1 else model
-            raise UsageError(f"{path}: unknown key {where}; {nearest(str(first['loc'][-1]), fields.model_fields)}") from None
+            raise UsageError(
+                f"{path}: unknown key {where}; {nearest(str(first['loc'][-1]), fields.model_fields)}"
+            ) from None
         if first["type"] == "missing":
             raise UsageError(f"{path}: key {where} is missing") from None
         raise UsageError(f"{path}: {where or 'the file'} is {first['input']!r}: {first['msg']}") from None
 
 
 def _where(at: str, loc: Sequence[int | str]) -> str:
-    """A key as TOML's readers write it: workloads[3].axes. Union members that pydantic adds have names no file can use."""
+    """A key as TOML's readers write it: workloads[3].axes. Union members that pydantic adds have names no file can
+    use."""
     text = at
     for part in loc:
         if isinstance(part, int):
@@ -215,7 +228,12 @@ def _where(at: str, loc: Sequence[int | str]) -> str:
 
 
 def _expand(
-    path: Path, at: str, entry: Entry, shapes: Mapping[str, list[dict[str, int]]], models: Mapping[str, ModelShapes], known: Known
+    path: Path,
+    at: str,
+    entry: Entry,
+    shapes: Mapping[str, list[dict[str, int]]],
+    models: Mapping[str, ModelShapes],
+    known: Known,
 ) -> Iterator[Selected]:
     def refuse(key: str, found: str, offer: str) -> UsageError:
         return UsageError(f"{path}: {at}.{key}: {found}; {offer}")
@@ -233,7 +251,11 @@ def _expand(
     if entry.drawn:
         for name in ("shapes", "models", "axes", "families", "layouts", "measure"):
             if name in entry.model_fields_set:
-                raise refuse(name, "given beside drawn", "legal: one of the two; what is drawn has every shape, family and layout")
+                raise refuse(
+                    name,
+                    "given beside drawn",
+                    "legal: one of the two; what is drawn has every shape, family and layout",
+                )
         drawn = Workload(op=op.name, axes={}, family="drawn", layout="drawn", title=entry.title, drawn=entry.drawn)
         yield Selected(drawn, entry.formats, entry.dtypes, entry.devices)
         return
@@ -268,5 +290,7 @@ def _expand(
                     raise refuse("axes", f"{op.name} needs the axis {axis!r}", f"given: {', '.join(given) or 'none'}")
             axes = {axis: given[axis] for axis in op.axes}
             for family, layout in product(families, entry.layouts):
-                workload = Workload(op=op.name, axes=axes, family=family, layout=layout, measure=entry.measure, title=title)
+                workload = Workload(
+                    op=op.name, axes=axes, family=family, layout=layout, measure=entry.measure, title=title
+                )
                 yield Selected(workload, entry.formats, entry.dtypes, entry.devices, entry.fastest)

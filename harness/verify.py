@@ -1,7 +1,9 @@
-"""Whether a Record can be believed: nothing was changed, figures follow from their samples, and what is claimed of a device was proven.
+"""Whether a Record can be believed: nothing was changed, figures follow from their samples, and what is claimed of a
+device was proven.
 
-A Run of any device but the host claims that this device ran it. The proof is its receipt, which the launcher wrote as it launched. Rules
-here know no op: they go by the receipt, by the facts of the GPU that it names, and by what such a GPU can do at most.
+A Run of any device but the host claims that this device ran it. The proof is its receipt, which the launcher wrote as
+it launched. Rules here know no op: they go by the receipt, by the facts of the GPU that it names, and by what such a
+GPU can do at most.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ class Verification:
 
 
 def verify(path: Path, *, allow_simulated: bool = False) -> Verification:
-    """Check the Record in that file. With `allow_simulated` one that was made on a simulator passes, as long as it claims no speed.
+    """Check the Record in that file. With `allow_simulated` one that was made on a simulator passes, as long as it
+    claims no speed.
 
     Raises RecordError for what is no Record, or one of a newer version.
     """
@@ -85,7 +88,9 @@ def verify(path: Path, *, allow_simulated: bool = False) -> Verification:
         record = read(path)
         data = path.read_bytes()
     except OSError as error:
-        raise RecordError(path=str(path), found=error.strerror or str(error), legal="a file that can be read") from error
+        raise RecordError(
+            path=str(path), found=error.strerror or str(error), legal="a file that can be read"
+        ) from error
     except RecordError as error:
         data = data or _bytes(path)
         found = read_digest(data)
@@ -93,7 +98,11 @@ def verify(path: Path, *, allow_simulated: bool = False) -> Verification:
             raise
         return Verification("", (_digest(found, 0), RecordCheck("contents", "", (f"it was a Record: {error.found}",))))
     return Verification(
-        record.id, (_digest(read_digest(data), record.schema_version, record.digest), *check(record, allow_simulated=allow_simulated))
+        record.id,
+        (
+            _digest(read_digest(data), record.schema_version, record.digest),
+            *check(record, allow_simulated=allow_simulated),
+        ),
     )
 
 
@@ -107,7 +116,11 @@ def check(record: Record, *, allow_simulated: bool = False) -> tuple[RecordCheck
         _of("counts", "those of the Runs" if record.counts else "none were kept", _counts(record)),
         _of("figures", f"{len(figures)} follow from their samples", _each(record.runs, _figures)),
         _of("duplicates", "none", _duplicates(record)),
-        _of("lanes", ", ".join(f"{lane.device} {'ran' if lane.ran else 'not run'}" for lane in record.lanes), _lanes(record)),
+        _of(
+            "lanes",
+            ", ".join(f"{lane.device} {'ran' if lane.ran else 'not run'}" for lane in record.lanes),
+            _lanes(record),
+        ),
         _of("kernels", "what ran is what was asked for", _each(record.runs, _kernels)),
         _of("receipts", f"{len(claims)} Runs claim {devices}", _receipts(record, claims)),
         _simulated(record, claims, allow_simulated),
@@ -179,7 +192,8 @@ def _statuses(run: Run) -> Iterator[str]:
 
 
 def rarest(calls: int) -> float:
-    """The smallest share of calls that a fault may hit so that so many calls, each by chance, meet it with a probability of 95 %."""
+    """The smallest share of calls that a fault may hit so that so many calls, each by chance, meet it with a
+    probability of 95 %."""
     return 1.0 - 0.05 ** (1.0 / calls) if calls else 1.0
 
 
@@ -199,7 +213,9 @@ def _figures(run: Run) -> Iterator[str]:
         sampled += sum(timing.samples_ns) * timing.calls_per_sample
         faults = [*_timing(timing), *(_fraction(footing) if timing.samples_ns and min(timing.samples_ns) > 0 else ())]
         if against.ceiling in needs and against.work != needs[against.ceiling]:
-            faults.append(f"{against.work} is not the {needs[against.ceiling]} that the workload has to {against.ceiling}")
+            faults.append(
+                f"{against.work} is not the {needs[against.ceiling]} that the workload has to {against.ceiling}"
+            )
         if footing.footprint < performance.read + performance.written:
             faults.append(f"a footprint of {footing.footprint} bytes is less than what is read and written")
         if name == "hot" and timing.buffers != 1:
@@ -217,7 +233,11 @@ def _timing(timing: Timing) -> Iterator[str]:
         yield "no samples, or one that took no time"
         return
     q1, middle, q3 = np.quantile(samples, (0.25, 0.5, 0.75))
-    for name, claimed, found in (("median", timing.median_ns, middle), ("q1", timing.q1_ns, q1), ("q3", timing.q3_ns, q3)):
+    for name, claimed, found in (
+        ("median", timing.median_ns, middle),
+        ("q1", timing.q1_ns, q1),
+        ("q3", timing.q3_ns, q3),
+    ):
         if not _near(claimed, float(found)):
             yield f"its {name} is {claimed:.6g} ns, and that of its samples {found:.6g} ns"
     few = len(samples) < LEAST_SAMPLES  # whose interval goes beyond them
@@ -227,7 +247,8 @@ def _timing(timing: Timing) -> Iterator[str]:
 
 
 def _fraction(footing: Footing) -> Iterator[str]:
-    """The part of the ceiling and its rate, from the pairs of samples; from bounds where version 1 kept only the kernel's."""
+    """The part of the ceiling and its rate, from the pairs of samples; from bounds where version 1 kept only the
+    kernel's."""
     samples, against = footing.timing.samples_ns, footing.against
     ratio = against.fraction
     yield from _ordered(ratio)
@@ -235,14 +256,17 @@ def _fraction(footing: Footing) -> Iterator[str]:
         yield f"{ratio.pairs} pairs, and {len(samples)} samples"
         return
     if not against.probe_ns:
-        # The median of the ratios cannot lie beyond the probe's median over the kernel's extremes, but for two middle samples that differ.
+        # The median of the ratios cannot lie beyond the probe's median over the kernel's extremes, but for two middle
+        # samples that differ.
         least = against.work * 1e9 / against.rate
         lowest, highest = least / max(samples), least / min(samples)
         if not (1 - TELLING) * lowest <= ratio.median <= (1 + TELLING) * highest:
             yield f"{ratio.median:.4g} of the ceiling, and its samples allow {lowest:.4g} to {highest:.4g}"
         return
     if len(against.probe_ns) != len(samples) or min(against.probe_ns) <= 0 or against.probe_work < 1:
-        yield f"{len(against.probe_ns)} samples of the probe of {against.probe_work} {against.unit} beside {len(samples)}"
+        yield (
+            f"{len(against.probe_ns)} samples of the probe of {against.probe_work} {against.unit} beside {len(samples)}"
+        )
         return
     rate = against.probe_work * 1e9 / median(against.probe_ns)
     if not _near(against.rate, rate):
@@ -253,7 +277,9 @@ def _fraction(footing: Footing) -> Iterator[str]:
         yield f"{ratio.median:.6g} of the ceiling, and its pairs of samples have {found:.6g}"
     if len(logs) < LEAST_SAMPLES:
         return
-    if not exp(float(logs.min())) * (1 - _ROUNDING) <= ratio.low or not ratio.high <= exp(float(logs.max())) * (1 + _ROUNDING):
+    if not exp(float(logs.min())) * (1 - _ROUNDING) <= ratio.low or not ratio.high <= exp(float(logs.max())) * (
+        1 + _ROUNDING
+    ):
         yield f"the interval from {ratio.low:.6g} to {ratio.high:.6g} lies outside of every pair"
 
 
@@ -296,7 +322,10 @@ def _lanes(record: Record) -> Iterator[str]:
         receipts = [run.receipt for run in record.runs if run.device == device and run.receipt is not None]
         ran = bool(receipts) or any(layer.kernel.startswith(f"{device}/") for layer in record.layers)
         if lane.ran != ran:
-            yield f"{device}: the lane says it {'ran' if lane.ran else 'did not run'}, and the Runs that it {'did' if ran else 'did not'}"
+            yield (
+                f"{device}: the lane says it {'ran' if lane.ran else 'did not run'}, and the Runs that it "
+                f"{'did' if ran else 'did not'}"
+            )
         if not lane.ran and not lane.reason:
             yield f"{device}: not run, and no reason is given"
         if receipts and lane.simulated != any(receipt.simulated for receipt in receipts):
@@ -329,7 +358,9 @@ def _kernels(run: Run) -> Iterator[str]:
 
 def _receipts(record: Record, claims: Sequence[Run]) -> Iterator[str]:
     units = {lane.device: lane.units for lane in record.lanes}
-    functions = tuple(prefix for provider in load().providers.values() for prefix in provider.functions) if claims else ()
+    functions = (
+        tuple(prefix for provider in load().providers.values() for prefix in provider.functions) if claims else ()
+    )
     if claims and record.schema_version < 2:
         yield "a Record of version 1 has no receipts of launches, so it can claim the host alone"
     for run in claims:
@@ -381,10 +412,19 @@ def _receipt(receipt: Receipt, device: str, functions: tuple[str, ...]) -> Itera
         yield "no kernel ran: dequantized computation took its place"
     if receipt.kernel.startswith(f"{HOST}/"):
         yield f"{receipt.kernel} is a kernel of the host"
-    strange = [name for name in receipt.functions if not name.startswith(functions) and not receipt.ran.endswith(f".{name}")]
+    strange = [
+        name for name in receipt.functions if not name.startswith(functions) and not receipt.ran.endswith(f".{name}")
+    ]
     if strange or not receipt.functions:
-        yield f"it launched {', '.join(strange) or 'no function'}; functions of {device} begin with {', '.join(functions)}"
-    yield from (f"{name} stands in for a kernel" for name in (receipt.kernel, receipt.ran, *receipt.functions) if _STAND_IN.search(name))
+        yield (
+            f"it launched {', '.join(strange) or 'no function'}; functions of {device} begin with "
+            f"{', '.join(functions)}"
+        )
+    yield from (
+        f"{name} stands in for a kernel"
+        for name in (receipt.kernel, receipt.ran, *receipt.functions)
+        if _STAND_IN.search(name)
+    )
     if receipt.launches < max(1, receipt.runs):
         yield f"{receipt.launches} launches for {receipt.runs} runs"
     if not receipt.simulated and not (receipt.device_ns > 0 and 1 <= receipt.timed_runs <= receipt.runs):
@@ -396,7 +436,11 @@ def _receipt(receipt: Receipt, device: str, functions: tuple[str, ...]) -> Itera
 def _simulated(record: Record, claims: Sequence[Run], allowed: bool) -> RecordCheck:
     """A simulator proves that a kernel is right. It says nothing about time."""
     lanes = {lane.device for lane in record.lanes if lane.simulated}
-    simulated = [run for run in claims if run.device in lanes or (run.receipt and (run.receipt.simulated or run.receipt.uuid == SIMULATOR))]
+    simulated = [
+        run
+        for run in claims
+        if run.device in lanes or (run.receipt and (run.receipt.simulated or run.receipt.uuid == SIMULATOR))
+    ]
     if not simulated:
         return RecordCheck("simulated", "nothing is")
     faults = []
@@ -406,7 +450,9 @@ def _simulated(record: Record, claims: Sequence[Run], allowed: bool) -> RecordCh
         elif run.upload or run.download or (run.receipt and run.receipt.device_ns):
             faults.append(f"{run.id}: claims a time of a device")
     devices = {run.device for run in simulated}
-    faults += [f"{each.device} {each.name}: claims a rate" for each in record.machine.ceilings if each.device in devices]
+    faults += [
+        f"{each.device} {each.name}: claims a rate" for each in record.machine.ceilings if each.device in devices
+    ]
     told = "SIMULATED: proves correctness, claims no speed"
     if not allowed:
         faults.append(f"{told}; as that it can be taken with --allow-simulated")
@@ -422,29 +468,43 @@ def _speeds(record: Record, claims: Sequence[Run]) -> Iterator[str]:
     peaks = [gpu.peak_bandwidth for gpu in gpus.values() if gpu.peak_bandwidth]
     others = {HOST, *(lane.device for lane in record.lanes if lane.units)}
     for each in record.machine.ceilings:
-        if each.device not in others and each.level == "memory" and each.unit == "bytes/s" and peaks and each.rate > max(peaks):
-            yield f"ceiling {each.device} {each.name}: {each.rate:.4g} bytes/s, and the memory's clock and width allow {max(peaks):.4g}"
+        if (
+            each.device not in others
+            and each.level == "memory"
+            and each.unit == "bytes/s"
+            and peaks
+            and each.rate > max(peaks)
+        ):
+            yield (
+                f"ceiling {each.device} {each.name}: {each.rate:.4g} bytes/s, and the memory's clock and width allow "
+                f"{max(peaks):.4g}"
+            )
     for run in claims:
         gpu = gpus.get(run.receipt.uuid) if run.receipt else None
         yield from (f"{run.id}: {fault}" for fault in (*(_bandwidth(run, gpu) if gpu else ()), *_ceilings(run, record)))
 
 
 def _outrun(run: Run) -> Iterator[str]:
-    """A Run that passed is no faster than the fastest sample of its probe, by more than can be told apart (as it was judged then)."""
+    """A Run that passed is no faster than the fastest sample of its probe, by more than can be told apart (as it was
+    judged then)."""
     for name, footing in _footings(run):
         against = footing.against
         if against.probe_ns and against.probe_work > 0 and not against.lost:
             least = against.work / against.probe_work * min(against.probe_ns)
             if footing.timing.median_ns < (1 - TELLING) * least:
                 took = footing.timing.median_ns
-                yield f"{name}: passed with {took:.6g} ns a call, and the fastest {against.ceiling} probe takes {least:.6g}"
+                yield (
+                    f"{name}: passed with {took:.6g} ns a call, and the fastest {against.ceiling} probe takes "
+                    f"{least:.6g}"
+                )
 
 
 def _bandwidth(run: Run, gpu: Gpu) -> Iterator[str]:
-    """No figure is over what the GPU's memory can move: its clock, its width, and what the L2 may have kept away from it.
+    """No figure is over what the GPU's memory can move: its clock, its width, and what the L2 may have kept away from
+    it.
 
-    Of the bytes that the calls touch in a cycle at most `l2` are still in the L2 when their turn comes, whatever it replaces. A figure is
-    refused where even the slow end of its interval would need more than the memory's peak.
+    Of the bytes that the calls touch in a cycle at most `l2` are still in the L2 when their turn comes, whatever it
+    replaces. A figure is refused where even the slow end of its interval would need more than the memory's peak.
     """
     if not gpu.peak_bandwidth:
         return
@@ -454,7 +514,10 @@ def _bandwidth(run: Run, gpu: Gpu) -> Iterator[str]:
         needed = moved * (1 - min(1.0, gpu.l2 / max(cycle, 1)))
         rate = needed * 1e9 / footing.timing.high_ns if footing.timing.high_ns > 0 else 0.0
         if rate > gpu.peak_bandwidth:
-            yield f"{name}: {rate:.4g} bytes/s from memory, and the memory's clock and width allow {gpu.peak_bandwidth:.4g}"
+            yield (
+                f"{name}: {rate:.4g} bytes/s from memory, and the memory's clock and width allow "
+                f"{gpu.peak_bandwidth:.4g}"
+            )
     receipt = run.receipt
     if receipt is not None and receipt.device_ns > 0 and receipt.timed_runs > 0:
         # A single run may find its inputs in the L2, and leave its outputs there.
@@ -465,7 +528,8 @@ def _bandwidth(run: Run, gpu: Gpu) -> Iterator[str]:
 
 
 def _ceilings(run: Run, record: Record) -> Iterator[str]:
-    """No figure that passed is over the fastest that was measured on its device, in whatever cache, or by the probe beside it."""
+    """No figure that passed is over the fastest that was measured on its device, in whatever cache, or by the probe
+    beside it."""
     if run.performance.status is not Status.PASS:
         return
     needs = {"read": run.performance.read, "write": run.performance.written, "compute": run.performance.operations}
@@ -476,7 +540,10 @@ def _ceilings(run: Run, record: Record) -> Iterator[str]:
         for ceiling, need in needs.items():
             rates = [each.rate for each in record.machine.ceilings if (each.device, each.name) == (run.device, ceiling)]
             if against.ceiling == ceiling:
-                rates += [against.rate, *([against.probe_work * 1e9 / min(against.probe_ns)] if against.probe_ns else [])]
+                rates += [
+                    against.rate,
+                    *([against.probe_work * 1e9 / min(against.probe_ns)] if against.probe_ns else []),
+                ]
             rate = need * 1e9 / footing.timing.high_ns if footing.timing.high_ns > 0 else 0.0
             if rates and rate * (1 - TELLING) > max(rates):
                 yield f"{name}: {rate:.4g} a second to {ceiling}, and the fastest measured is {max(rates):.4g}"

@@ -29,7 +29,9 @@ from tritmark.kernels.ternary_matmul.api import ternary_matmul
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.unpack_codes.api import unpack_codes
 
-OPS: tuple[Op, ...] = tuple(op for spec in modules("spec") for op in ((spec.OP,) if hasattr(spec, "OP") else spec.OPS.values()))
+OPS: tuple[Op, ...] = tuple(
+    op for spec in modules("spec") for op in ((spec.OP,) if hasattr(spec, "OP") else spec.OPS.values())
+)
 """Every op, in the order in which reports show them."""
 
 

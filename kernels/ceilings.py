@@ -21,15 +21,18 @@ def _copied(nbytes: int) -> int:
 
 
 def ceilings(module: Any, isa: str) -> Mapping[str, Ceiling]:
-    """Probes by what they do. Those of one `name` do the same work in different ways: the fastest at a footprint is the ceiling there.
+    """Probes by what they do. Those of one `name` do the same work in different ways: the fastest at a footprint is the
+    ceiling there.
 
-    `module` is the extension module that has them, `isa` the best instruction set of this CPU: a ceiling is the machine's, not the
-    kernels', so what is forced does not count.
+    `module` is the extension module that has them, `isa` the best instruction set of this CPU: a ceiling is the
+    machine's, not the kernels', so what is forced does not count.
     """
 
     def ceiling(kind: str, unit: str, summary: str, work: Callable[[int], int] = int) -> Ceiling:
         make = WriteBackCeiling if kind in {"write", "write string", "copy"} else Ceiling
-        return make(name=kind.partition(" ")[0], unit=unit, summary=summary, bind=partial(_bind, module, isa, kind), work=work)
+        return make(
+            name=kind.partition(" ")[0], unit=unit, summary=summary, bind=partial(_bind, module, isa, kind), work=work
+        )
 
     def operations(nbytes: int) -> int:
         return nbytes * int(module.DOT_OPERATIONS)
@@ -45,5 +48,7 @@ def ceilings(module: Any, isa: str) -> Mapping[str, Ceiling]:
         "write string": ceiling("write string", "bytes/s", "rep stosb"),
         "copy": ceiling("copy", "bytes/s", "one half to the other; bytes read and written", _copied),
         "copy around": ceiling("copy around", "bytes/s", "the same, written around the caches", _copied),
-        "compute": ceiling("compute", "operations/s", "int8 dot products on registers; a multiply-add is two operations", operations),
+        "compute": ceiling(
+            "compute", "operations/s", "int8 dot products on registers; a multiply-add is two operations", operations
+        ),
     }

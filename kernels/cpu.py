@@ -10,7 +10,20 @@ from typing import Any, NamedTuple
 
 from tritmark.harness.errors import UsageError
 from tritmark.harness.nearest import nearest
-from tritmark.harness.spec import Arrays, Axes, Ceiling, Clock, CodeFile, Constraint, Device, KernelKey, Launch, Tier, Variant, no_workspace
+from tritmark.harness.spec import (
+    Arrays,
+    Axes,
+    Ceiling,
+    Clock,
+    CodeFile,
+    Constraint,
+    Device,
+    KernelKey,
+    Launch,
+    Tier,
+    Variant,
+    no_workspace,
+)
 
 FORCE = "TRITMARK_FORCE_ISA"
 
@@ -43,11 +56,14 @@ def _listed() -> tuple[dict[str, Isa], dict[str, tuple[Isa, ...]]]:
         isa = sets.setdefault(name, Isa(name, rank, frozenset(needed), Tier[tier], summary))
         kernels.setdefault(op, []).append(isa)
     rising = sorted(sets.values(), key=lambda isa: isa.rank)
-    return {isa.name: isa for isa in rising}, {op: tuple(isa for isa in rising if isa in found) for op, found in kernels.items()}
+    return {isa.name: isa for isa in rising}, {
+        op: tuple(isa for isa in rising if isa in found) for op, found in kernels.items()
+    }
 
 
 ISAS, KERNELS = _listed()
-"""The instruction sets that have kernels, and for which of them each op, and the ceilings' "probe", has one; both in rising order."""
+"""The instruction sets that have kernels, and for which of them each op, and the ceilings' "probe", has one; both in
+rising order."""
 
 
 def best(op: str) -> str:
@@ -71,8 +87,8 @@ def variants(
     table: str | None = None,
     workspace: Callable[[Axes], int] = no_workspace,
 ) -> tuple[Variant, ...]:
-    """One Variant for each instruction set that a native op has a kernel for; `bind` takes the instruction set's name first. `table` is the
-    name of the kernels in isas.h, where that is not the op's; `workspace` is a Variant's."""
+    """One Variant for each instruction set that a native op has a kernel for; `bind` takes the instruction set's
+    name first. `table` is the name of the kernels in isas.h, where that is not the op's; `workspace` is a Variant's."""
     made = tuple(
         Variant(
             key=KernelKey("cpu", op, format, dtype),
@@ -93,7 +109,8 @@ def variants(
 
 
 def _code(op: str, table: str, isa: str, target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
-    """The extension module, which is found and not loaded, and the function that isas.h names for the instruction set."""
+    """The extension module, which is found and not loaded, and the function that isas.h names for the instruction
+    set."""
     import platform
     from importlib.util import find_spec
 
@@ -101,7 +118,11 @@ def _code(op: str, table: str, isa: str, target: str, binaries: frozenset[str] =
     if found is None or not found.origin:
         return ()
     machine = platform.machine().replace("_", "-")
-    return (CodeFile(kind="native", name=f"{op} ({isa})", entries=(f"tm_{table}_{isa}",), target=machine, path=found.origin),)
+    return (
+        CodeFile(
+            kind="native", name=f"{op} ({isa})", entries=(f"tm_{table}_{isa}",), target=machine, path=found.origin
+        ),
+    )
 
 
 @cache
@@ -136,7 +157,8 @@ def l2_bytes() -> int:
 
 @cache
 def code_hash(variant_id: str) -> str:
-    """SHA-256 of the extension module that holds the variant's code; "" for a variant that is none of this package's."""
+    """SHA-256 of the extension module that holds the variant's code; "" for a variant that is none of this
+    package's."""
     if variant_id not in _OWN:
         return ""
     import hashlib

@@ -13,12 +13,17 @@ from tritmark.kernels.formats import FORMATS
 def _product(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     codes, scales = FORMATS[key.format].unpack(inputs["weights"], (axes["N"], axes["K"]))
     # One scale is beside the weights, where mutants may have changed it.
-    return {**inputs, "weights": codes} if np.ndim(scales) == 0 else {**inputs, "weights": codes, "weight_scale": scales}
+    return (
+        {**inputs, "weights": codes} if np.ndim(scales) == 0 else {**inputs, "weights": codes, "weight_scale": scales}
+    )
 
 
 def _unpacked(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     codes, scales = FORMATS[key.format].unpack(inputs["packed"], (axes["N"], axes["K"]))
-    return {"packed": codes, "scales": np.asarray(scales, np.float32).reshape((1, 1) if np.ndim(scales) == 0 else np.shape(scales))}
+    return {
+        "packed": codes,
+        "scales": np.asarray(scales, np.float32).reshape((1, 1) if np.ndim(scales) == 0 else np.shape(scales)),
+    }
 
 
 def _widened(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:

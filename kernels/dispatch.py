@@ -1,4 +1,5 @@
-"""From a public function to a kernel: pick the variant, bind it, run it, and turn what it found into errors and a receipt."""
+"""From a public function to a kernel: pick the variant, bind it, run it, and turn what it found into errors and a
+receipt."""
 
 from __future__ import annotations
 
@@ -19,16 +20,17 @@ from tritmark.kernels import offload
 
 
 def registry() -> Registry:
-    """The registry that public functions select from: what is installed, with other packages' variants, and what was registered since."""
+    """The registry that public functions select from: what is installed, with other packages' variants, and what was
+    registered since."""
     return installed().registry
 
 
 def register(*variants: Variant) -> None:
     """Add variants, all of them or none: from now on every public function selects from them too.
 
-    In this process alone: `tritmark run` finds the variants of packages, by the entry-point group `tritmark.variants`. Safe from any
-    thread. Raises RegistrationError for a name that its key has already and for an op or device that nobody brings, AmbiguousKernelError
-    for the tier and rank of another variant of the key.
+    In this process alone: `tritmark run` finds the variants of packages, by the entry-point group `tritmark.variants`.
+    Safe from any thread. Raises RegistrationError for a name that its key has already and for an op or device that
+    nobody brings, AmbiguousKernelError for the tier and rank of another variant of the key.
     """
     installed().add(*variants)
 
@@ -40,13 +42,16 @@ def select(key: KernelKey, axes: Axes, name: str | None) -> Variant:
 
 
 def state(known: Registry, device: str) -> object:
-    """What a choice rests on and may change between calls: what is registered, what the environment forces, whether the device is there."""
+    """What a choice rests on and may change between calls: what is registered, what the environment forces, whether
+    the device is there."""
     found = known.devices.get(device)
     return known.version, (found.forced(), found.missing()) if found else None
 
 
 @lru_cache(maxsize=4096)
-def _select(known: Registry, key: KernelKey, axes: tuple[tuple[str, int], ...], name: str | None, _state: object) -> Variant:
+def _select(
+    known: Registry, key: KernelKey, axes: tuple[tuple[str, int], ...], name: str | None, _state: object
+) -> Variant:
     return known.select_best(key, dict(axes), name)
 
 
@@ -74,12 +79,15 @@ def threads_for(key: KernelKey, threads: int | None) -> int:
     return threads
 
 
-def run(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int, *, flat: bool = False) -> Receipt:
-    """Bind and run once, on the device of the variant; arrays are copied there and back where it has a memory of its own.
+def run(
+    op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int, *, flat: bool = False
+) -> Receipt:
+    """Bind and run once, on the device of the variant; arrays are copied there and back where it has a memory of its
+    own.
 
-    Raises InvalidArgumentError where the kernel met a value that the contract forbids, with its index in the flat array where `flat`
-    (a device's outputs are then untouched, but for large arrays, which are run in chunks: whoever was given them looks beforehand), and
-    a DeviceError where the device cannot do it.
+    Raises InvalidArgumentError where the kernel met a value that the contract forbids, with its index in the flat array
+    where `flat` (a device's outputs are then untouched, but for large arrays, which are run in chunks: whoever was
+    given them looks beforehand), and a DeviceError where the device cannot do it.
     """
     device = registry().devices[variant.key.device]
     if device.memory is not None:
@@ -90,7 +98,9 @@ def run(op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, t
     return offload.receipt(device, variant, launch)
 
 
-def _offloaded(device: Device, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool) -> Receipt:
+def _offloaded(
+    device: Device, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool
+) -> Receipt:
     done = offload.transfers(device).pipelined(op, variant, inputs, outputs, axes)
     if done is not None:
         raise_for_bad(op, inputs, done, flat, axes)
@@ -102,10 +112,13 @@ def _offloaded(device: Device, op: Op, variant: Variant, inputs: Arrays, outputs
     return offload.receipt(device, variant, launch)
 
 
-def raise_for_bad(op: Op, inputs: Arrays, launch: Launch | Pipelined, flat: bool = False, axes: Axes | None = None) -> None:
+def raise_for_bad(
+    op: Op, inputs: Arrays, launch: Launch | Pipelined, flat: bool = False, axes: Axes | None = None
+) -> None:
     """Raise InvalidArgumentError for the element that a kernel found on its way and that the contract forbids.
 
-    Its index is that of the flat array where `flat` or where there is but one axis. `axes` are needed where codes are packed.
+    Its index is that of the flat array where `flat` or where there is but one axis. `axes` are needed where codes are
+    packed.
     """
     bad = launch.bad  # a device forgets it once it was asked
     if bad < 0:
@@ -130,7 +143,8 @@ def raise_for_bad(op: Op, inputs: Arrays, launch: Launch | Pipelined, flat: bool
 
 
 def finite(op: Op, name: str, array: np.ndarray[Any, Any], nonfinite: str, preflight: bool) -> np.ndarray[Any, Any]:
-    """Apply the `nonfinite` argument: "zero" replaces NaN and infinity by 0 in a copy; "error" leaves finding them to the kernel.
+    """Apply the `nonfinite` argument: "zero" replaces NaN and infinity by 0 in a copy; "error" leaves finding them to
+    the kernel.
 
     Where the caller gave the output array (`preflight`), they are looked for beforehand, so that it stays untouched.
     """
@@ -142,7 +156,9 @@ def finite(op: Op, name: str, array: np.ndarray[Any, Any], nonfinite: str, prefl
         wrong = np.flatnonzero(~np.isfinite(array))
         if wrong.size:
             found = f"{array.flat[wrong[0]]} at index {int(wrong[0])}"
-            raise InvalidArgumentError(op=op.name, argument=name, found=found, legal='finite values (or nonfinite="zero")')
+            raise InvalidArgumentError(
+                op=op.name, argument=name, found=found, legal='finite values (or nonfinite="zero")'
+            )
     return array
 
 

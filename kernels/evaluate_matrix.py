@@ -1,7 +1,9 @@
-"""One real weight matrix, put through everything: quantized in two ways, packed, unpacked, multiplied, checked and timed.
+"""One real weight matrix, put through everything: quantized in two ways, packed, unpacked, multiplied, checked and
+timed.
 
-Two schemes: absmean for the tensor (BitNet b1.58, arXiv:2402.17764) in the kernels' own layout, and absmax for each block of 128 weights
-(specification, 2.1) in fused packed form. Rows are looked at in slabs, so that nothing in float64 is larger than a slab.
+Two schemes: absmean for the tensor (BitNet b1.58, arXiv:2402.17764) in the kernels' own layout, and absmax for each
+block of 128 weights (specification, 2.1) in fused packed form. Rows are looked at in slabs, so that nothing in float64
+is larger than a slab.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ class _WrongError(Exception):
 def evaluate_matrix(source: WeightSource, info: TensorInfo, *, threads: int, seed: int) -> Layer:
     """Examine the matrix `info` of `source` with `threads` threads; activations are drawn from `seed`.
 
-    Returns a record.Layer whose status is FAIL where a check does not hold, and ERROR where the matrix cannot be quantized (NaN, for
-    instance). Memory: the matrix as float32, and 3/4 of that in codes and packed bytes.
+    Returns a record.Layer whose status is FAIL where a check does not hold, and ERROR where the matrix cannot be
+    quantized (NaN, for instance). Memory: the matrix as float32, and 3/4 of that in codes and packed bytes.
     """
     N, K = info.shape
     facts: dict[str, Any] = {"name": info.name, "shape": (N, K), "dtype": info.dtype, "bytes": info.nbytes}
@@ -80,7 +82,9 @@ def _absmean(weights: Float32, x: Float32, exact: Float64, threads: int) -> tupl
     quantize_ns, (codes, scale) = _timed(lambda: absmean_quantize(weights, threads=threads))
     for part, rows in _slabs(weights):
         if not np.array_equal(codes[part], np.clip(np.rint(rows / scale), -1, 1)):
-            raise _WrongError(f"absmean_quantize: a code in rows {part.start} to {part.stop - 1} is not clamp(rint(x / s), -1, 1)")
+            raise _WrongError(
+                f"absmean_quantize: a code in rows {part.start} to {part.stop - 1} is not clamp(rint(x / s), -1, 1)"
+            )
     _check_absmean(weights, scale)
     packed = pack_weights(codes, scale)
     back, kept = packed.unpack()
@@ -92,12 +96,17 @@ def _absmean(weights: Float32, x: Float32, exact: Float64, threads: int) -> tupl
     q = quantized.q[0].astype(np.float64)
     acc = np.concatenate([rows.astype(np.float64) @ q for _, rows in _slabs(codes)])
     right = acc * (np.float64(scale) / np.float64(quantized.scale[0]))
-    # One unit in the last place of the rounded exact value is the whole error that the contract of ternary_matmul admits.
-    largest = _largest_share("ternary_matmul", y[0], right, np.spacing(np.abs(right).astype(np.float32)).astype(np.float64))
+    # One unit in the last place of the rounded exact value is the whole error that the contract of ternary_matmul
+    # admits.
+    largest = _largest_share(
+        "ternary_matmul", y[0], right, np.spacing(np.abs(right).astype(np.float32)).astype(np.float64)
+    )
     noise = _Noise()
     for part, rows in _slabs(weights):
         noise.add(rows.astype(np.float64), codes[part] * np.float64(scale))
-    return _scheme("absmean", packed.format, codes, noise, exact, right, packed.data.nbytes, largest, quantize_ns), packed
+    return _scheme(
+        "absmean", packed.format, codes, noise, exact, right, packed.data.nbytes, largest, quantize_ns
+    ), packed
 
 
 def _block(weights: Float32, x: Float32, exact: Float64, threads: int) -> LayerScheme:
@@ -122,11 +131,14 @@ def _block(weights: Float32, x: Float32, exact: Float64, threads: int) -> LayerS
         bound[part] = gamma * (np.abs(values).astype(np.float64) @ np.abs(wide))
     largest = _largest_share("the product of the dequantized blocks", y, right, bound)
     packed_bytes = packed.packed.nbytes + packed.scales.nbytes
-    return _scheme(f"block absmax ({BLOCK})", "i2_s_x86", codes, noise, exact, right, packed_bytes, largest, quantize_ns)
+    return _scheme(
+        f"block absmax ({BLOCK})", "i2_s_x86", codes, noise, exact, right, packed_bytes, largest, quantize_ns
+    )
 
 
 def _check_absmean(weights: Float32, scale: np.float32) -> None:
-    """The scale against a mean that is summed in another order; float64 sums differ by less than n * 2^-52 of the mean, before rounding."""
+    """The scale against a mean that is summed in another order; float64 sums differ by less than n * 2^-52 of the
+    mean, before rounding."""
     mean = float(np.sum([np.sum(np.abs(rows), dtype=np.float64) for _, rows in _slabs(weights)])) / weights.size
     slack = max(mean, 1e-5) * weights.size * 2.0**-52
     low, high = np.float32(max(mean - slack, 1e-5)), np.float32(max(mean + slack, 1e-5))
@@ -167,7 +179,11 @@ class _Noise:
     @property
     def cosine(self) -> float | None:
         """Cosine of the angle between the two; None where one is all zero."""
-        return self.product / float(np.sqrt(self.signal) * np.sqrt(self.other)) if self.signal > 0 and self.other > 0 else None
+        return (
+            self.product / float(np.sqrt(self.signal) * np.sqrt(self.other))
+            if self.signal > 0 and self.other > 0
+            else None
+        )
 
 
 def _scheme(
@@ -228,11 +244,12 @@ class _Float32Product:
 
 
 def _race(weights: Float32, packed: PackedWeights, x: Float32, seed: int) -> dict[str, Any]:
-    """One token through the layer, activation quantization included, by turns with NumPy's float32 product, one thread each.
+    """One token through the layer, activation quantization included, by turns with NumPy's float32 product, one thread
+    each.
 
-    One thread, because NumPy's BLAS keeps a thread pool of its own, and two pools that spin on the same cores slow each other down a
-    thousandfold. The two kernels are bound once, as a runtime does, and timed by the native clock; NumPy's call costs about a microsecond
-    of its time. Each side finds in the caches what the other has left there.
+    One thread, because NumPy's BLAS keeps a thread pool of its own, and two pools that spin on the same cores slow each
+    other down a thousandfold. The two kernels are bound once, as a runtime does, and timed by the native clock; NumPy's
+    call costs about a microsecond of its time. Each side finds in the caches what the other has left there.
     """
     from threadpoolctl import threadpool_limits
 

@@ -27,15 +27,15 @@ _OP = "QuantizedLinear"
 class QuantizedLinear:
     """y = x @ W.T + bias with ternary weights W (N, K) and int8 activations, float32 in and out.
 
-    `weights` is float (N, K), quantized by the absmean rule of BitNet b1.58 and packed in `format` (that of the device's best kernel unless
-    told), or PackedWeights; where no kernel computes from their format, they are repacked once, and `receipt` says so. `device` is "cpu",
-    "cuda" or a package's; where it has a memory of its own, weights and quantized activations stay there. `bias` is float32 (N,).
-    The kernel is picked by shape at each call; `variant` forces one. Where no native kernel can take the weights (a format with other
-    scales than any kernel's), each call computes with dequantized weights in float32, warns through logging at construction, and says so
-    in `receipt`.
+    `weights` is float (N, K), quantized by the absmean rule of BitNet b1.58 and packed in `format` (that of the
+    device's best kernel unless told), or PackedWeights; where no kernel computes from their format, they are repacked
+    once, and `receipt` says so. `device` is "cpu", "cuda" or a package's; where it has a memory of its own, weights and
+    quantized activations stay there. `bias` is float32 (N,). The kernel is picked by shape at each call; `variant`
+    forces one. Where no native kernel can take the weights (a format with other scales than any kernel's), each call
+    computes with dequantized weights in float32, warns through logging at construction, and says so in `receipt`.
 
-    Raises NoCompatibleKernelError for a device that is not there, InvalidArgumentError for an unknown format, weights or bias that the
-    contract refuses.
+    Raises NoCompatibleKernelError for a device that is not there, InvalidArgumentError for an unknown format, weights
+    or bias that the contract refuses.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class QuantizedLinear:
         missing = registry.device(device, f"{_OP} on {device!r}").missing()
         if missing is not None:
             raise NoCompatibleKernelError(request=f"{_OP} on {device!r}", candidates=[(device, missing)])
-        self.weights = weights if isinstance(weights, PackedWeights) else _quantized(weights, format or preferred_format(device))
+        self.weights = (
+            weights if isinstance(weights, PackedWeights) else _quantized(weights, format or preferred_format(device))
+        )
         self.out_features, self.in_features = self.weights.shape
         self.bias = _checked_bias(bias, self.out_features)
         self.device = device
@@ -71,12 +73,16 @@ class QuantizedLinear:
         if self.native:
             self.weights.packed_as(product.key.format, device)
         else:
-            self._note = f"no native kernel takes {self.weights.format} on {device}: computed on the CPU with dequantized float32 weights"
+            self._note = (
+                f"no native kernel takes {self.weights.format} on {device}: computed on the CPU with dequantized "
+                "float32 weights"
+            )
             _LOG.warning("%s (%d x %d): %s", _OP, self.out_features, self.in_features, self._note)
             self._float = self.weights.dequantize()
 
     def forward(self, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """x float32 (K,), (M, K) or (B, M, K) to float32 of the same leading shape and N. Raises InvalidArgumentError."""
+        """x float32 (K,), (M, K) or (B, M, K) to float32 of the same leading shape and N. Raises
+        InvalidArgumentError."""
         if (
             not isinstance(x, np.ndarray)
             or x.dtype != np.float32
@@ -101,7 +107,12 @@ class QuantizedLinear:
             return self._offloaded(device, rows)
         quantized = activation_quantize(rows, threads=self.threads, device=self.device)
         y, self.receipt = with_receipt(
-            quantized.q, self.weights, act_scale=quantized.scale, variant=self.variant, threads=self.threads, device=self.device
+            quantized.q,
+            self.weights,
+            act_scale=quantized.scale,
+            variant=self.variant,
+            threads=self.threads,
+            device=self.device,
         )
         return y
 
@@ -138,9 +149,20 @@ class QuantizedLinear:
 
 def _quantized(weights: Any, format: str) -> PackedWeights:
     known_format(_OP, format)
-    if not isinstance(weights, np.ndarray) or weights.ndim != 2 or not np.issubdtype(weights.dtype, np.floating) or not weights.size:
-        found = f"{weights.dtype} of shape {weights.shape}" if isinstance(weights, np.ndarray) else f"a {type(weights).__name__}"
-        raise InvalidArgumentError(op=_OP, argument="weights", found=found, legal="floating point (N, K), not empty, or PackedWeights")
+    if (
+        not isinstance(weights, np.ndarray)
+        or weights.ndim != 2
+        or not np.issubdtype(weights.dtype, np.floating)
+        or not weights.size
+    ):
+        found = (
+            f"{weights.dtype} of shape {weights.shape}"
+            if isinstance(weights, np.ndarray)
+            else f"a {type(weights).__name__}"
+        )
+        raise InvalidArgumentError(
+            op=_OP, argument="weights", found=found, legal="floating point (N, K), not empty, or PackedWeights"
+        )
     quantized = absmean_quantize(np.ascontiguousarray(weights, dtype=np.float32))
     return pack_weights(quantized.codes, quantized.scale, format=format)
 

@@ -1,4 +1,5 @@
-"""From NumPy arrays to a device with a memory of its own and back: how the public functions run there, whichever device it is."""
+"""From NumPy arrays to a device with a memory of its own and back: how the public functions run there, whichever
+device it is."""
 
 from __future__ import annotations
 
@@ -12,7 +13,19 @@ import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import DeviceError, InsufficientMemoryError
-from tritmark.harness.spec import Arrays, Axes, Device, DeviceTransfers, Launch, Memory, Op, Pipelined, Proof, Receipt, Variant
+from tritmark.harness.spec import (
+    Arrays,
+    Axes,
+    Device,
+    DeviceTransfers,
+    Launch,
+    Memory,
+    Op,
+    Pipelined,
+    Proof,
+    Receipt,
+    Variant,
+)
 
 
 class MemoryTransfers:
@@ -48,7 +61,8 @@ class MemoryTransfers:
 
 
 def transfers(device: Device) -> DeviceTransfers:
-    """How arrays get to a device with a memory of its own: as it says itself, or through its Memory. Raises DeviceError for another."""
+    """How arrays get to a device with a memory of its own: as it says itself, or through its Memory. Raises
+    DeviceError for another."""
     if device.transfers is not None:
         return device.transfers()
     return MemoryTransfers(_memory(device))

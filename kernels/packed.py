@@ -1,4 +1,5 @@
-"""Packed weights as one object, and which kernel computes a product from them: from their own format, or from one that holds the same."""
+"""Packed weights as one object, and which kernel computes a product from them: from their own format, or from one
+that holds the same."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class PackedWeights:
     shape: tuple[int, int]
     """(N, K): out_features, in_features."""
     scale: Any
-    """float32, as the format stores it: what code 1 stands for; one number, or as many as the format's `scale_shape` says."""
+    """float32, as the format stores it: what code 1 stands for; one number, or as many as the format's `scale_shape`
+    says."""
     variant: str | None = None
     """The variant that products with these weights are forced to, unless the product names one itself."""
     _kept: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
@@ -49,7 +51,8 @@ class PackedWeights:
 
     @property
     def weight_scale(self) -> np.float32:
-        """What kernels take as `weight_scale`: the scale, or 1 where rows or groups have theirs, which they find in the bytes."""
+        """What kernels take as `weight_scale`: the scale, or 1 where rows or groups have theirs, which they find in
+        the bytes."""
         return np.float32(self.scale if FORMATS[self.format].scale_per == "tensor" else 1)
 
     def unpack(self) -> tuple[npt.NDArray[np.int8], Any]:
@@ -69,10 +72,11 @@ class PackedWeights:
         return values
 
     def packed_as(self, format: str, device: str = "cpu") -> Any:
-        """The same weights in a format, where that device's kernels read them: repacked and copied at the first use, then kept.
+        """The same weights in a format, where that device's kernels read them: repacked and copied at the first use,
+        then kept.
 
-        uint8, a NumPy array, or an array there if the device has a memory of its own. Raises InvalidArgumentError for a format that cannot
-        hold them and for an unknown device, DeviceError where the device cannot take them.
+        uint8, a NumPy array, or an array there if the device has a memory of its own. Raises InvalidArgumentError for a
+        format that cannot hold them and for an unknown device, DeviceError where the device cannot take them.
         """
         found = self._kept.get((format, device))
         if found is None:
@@ -95,18 +99,28 @@ class PackedWeights:
 
     def repacked_note(self, variant: Variant) -> str:
         """For a receipt: from which format the variant computes, where that is not the weights' own."""
-        return "" if variant.key.format == self.format else f"computed from {variant.key.format}, repacked from {self.format}"
+        return (
+            ""
+            if variant.key.format == self.format
+            else f"computed from {variant.key.format}, repacked from {self.format}"
+        )
 
 
 def pack_weights(
-    codes: npt.NDArray[np.int8], scale: Any, *, format: str | None = None, variant: str | None = None, device: str = "cpu"
+    codes: npt.NDArray[np.int8],
+    scale: Any,
+    *,
+    format: str | None = None,
+    variant: str | None = None,
+    device: str = "cpu",
 ) -> PackedWeights:
     """Pack ternary codes int8 (N, K) and their scale.
 
-    `scale` is one float32, or, where rows or groups have scales, float32 of the format's `scale_shape`. `format` is that of the best kernel
-    of `device` unless told. `variant` forces the kernel, of `device`, of the products with these weights. Raises InvalidArgumentError for
-    an unknown format, a code outside {-1, 0, 1}, a scale that the format cannot store, and a shape whose tail the format would lose, and
-    NoCompatibleKernelError for a variant that cannot run here or not on that format.
+    `scale` is one float32, or, where rows or groups have scales, float32 of the format's `scale_shape`. `format` is
+    that of the best kernel of `device` unless told. `variant` forces the kernel, of `device`, of the products with
+    these weights. Raises InvalidArgumentError for an unknown format, a code outside {-1, 0, 1}, a scale that the format
+    cannot store, and a shape whose tail the format would lose, and NoCompatibleKernelError for a variant that cannot
+    run here or not on that format.
     """
     format = format or preferred_format(device)
     form = known_format("pack_weights", format)
@@ -129,12 +143,15 @@ def known_format(op: str, name: str) -> Format:
 def _known_device(name: str) -> Device:
     devices = dispatch.registry().devices
     if name not in devices:
-        raise InvalidArgumentError(op="PackedWeights.packed_as", argument="device", found=repr(name), legal=", ".join(devices))
+        raise InvalidArgumentError(
+            op="PackedWeights.packed_as", argument="device", found=repr(name), legal=", ".join(devices)
+        )
     return devices[name]
 
 
 def preferred_format(device: str) -> str:
-    """The format from which the best kernel of a device computes a product with one scale; of several, the one that was registered first.
+    """The format from which the best kernel of a device computes a product with one scale; of several, the one that was
+    registered first.
 
     Raises NoCompatibleKernelError for a device that no product runs on.
     """
@@ -147,8 +164,8 @@ def preferred_format(device: str) -> str:
 
 
 def product_with(weights: PackedWeights, device: str, dtype: str, axes: Axes, name: str | None) -> Variant:
-    """The variant that computes a product with these weights: one that reads their own format, or else the best of those whose format holds
-    them without a change. `name` forces one.
+    """The variant that computes a product with these weights: one that reads their own format, or else the best of
+    those whose format holds them without a change. `name` forces one.
 
     Raises NoCompatibleKernelError, which says for each format and variant why it is refused.
     """
@@ -159,7 +176,12 @@ def product_with(weights: PackedWeights, device: str, dtype: str, axes: Axes, na
 
 @lru_cache(maxsize=4096)
 def _product(
-    registry: Registry, _state: object, shape: tuple[int, int], key: KernelKey, axes: tuple[tuple[str, int], ...], name: str | None
+    registry: Registry,
+    _state: object,
+    shape: tuple[int, int],
+    key: KernelKey,
+    axes: tuple[tuple[str, int], ...],
+    name: str | None,
 ) -> Variant:
     registry.device(key.device, str(key))
     own = key.format
@@ -179,7 +201,11 @@ def _product(
             return found[0]
     if not found:
         told = ", ".join(f"{axis}={size}" for axis, size in axes)
-        there = [variant.name for variant in registry.variants if (variant.key.device, variant.key.op) == (key.device, key.op)]
+        there = [
+            variant.name
+            for variant in registry.variants
+            if (variant.key.device, variant.key.op) == (key.device, key.op)
+        ]
         request = f"{key} with {told}" + (f", variant {misspelt(name, there)}" if name else "")
         raise NoCompatibleKernelError(request=request, candidates=refused)
     return max(found, key=lambda variant: variant.precedence)
@@ -187,7 +213,8 @@ def _product(
 
 @lru_cache(maxsize=64)
 def _formats(registry: Registry, version: int, device: str, dtype: str) -> dict[str, Any]:
-    """The formats that a device's products are computed from, in the order of registration, with the precedence of the best of each."""
+    """The formats that a device's products are computed from, in the order of registration, with the precedence of
+    the best of each."""
     found: dict[str, Any] = {}
     for each in registry.variants:
         if (each.key.device, each.key.op, each.key.dtype) == (device, _PRODUCT, dtype):

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
 # Deadlines measure the machine, not the code; the numbers of examples are per property.
-_COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+_COMMON: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
 settings.register_profile("quick", max_examples=60, **_COMMON)
 settings.register_profile("full", max_examples=300, **_COMMON)
 settings.load_profile("quick")
@@ -56,8 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`isa`: every instruction set that this CPU and the op have, one test each. The op is that of the test's name, or of its file's."""
+    """`isa`: every instruction set that this CPU and the op have, one test each. The op is that of the test's name,
+    or of its file's."""
     if "isa" in metafunc.fixturenames:
-        names = [name.removeprefix("test_") for name in (metafunc.function.__name__, metafunc.module.__name__.rpartition(".")[2])]
+        names = [
+            name.removeprefix("test_")
+            for name in (metafunc.function.__name__, metafunc.module.__name__.rpartition(".")[2])
+        ]
         (op,) = (name for name in names if name in cpu.KERNELS)
         metafunc.parametrize("isa", [isa.name for isa in cpu.KERNELS[op] if isa.features <= cpu.features()])

@@ -1,7 +1,8 @@
-/* The largest absolute value of a run of floats, as doubled bits (finite.h): an integer maximum is exact in any order, and no NaN is lost in it.
+/* The largest absolute value of a run of floats, as doubled bits (finite.h): an integer maximum is exact in any order,
+ * and no NaN is lost in it.
  *
- * These loops are where an array is read for the first time, so they prefetch, a little way ahead and into the L2; avx512.c of
- * ternary_quantize has the measurements. */
+ * These loops are where an array is read for the first time, so they prefetch, a little way ahead and into the L2;
+ * avx512.c of ternary_quantize has the measurements. */
 #ifndef TM_ABSMAX_H
 #define TM_ABSMAX_H
 
@@ -10,7 +11,10 @@
 enum { TM_AHEAD_BYTES = 512 };
 
 /* Prefetching past the end of an array does no harm, but a pointer to there would be undefined. */
-static inline void tm_prefetch_ahead(const float *x) { __builtin_prefetch((const void *)((uintptr_t)x + TM_AHEAD_BYTES), 0, 2); }
+static inline void tm_prefetch_ahead(const float *x)
+{
+    __builtin_prefetch((const void *)((uintptr_t)x + TM_AHEAD_BYTES), 0, 2);
+}
 
 /* The absolute value that doubled bits stand for. */
 static inline float tm_from_doubled(uint32_t doubled)

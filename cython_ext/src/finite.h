@@ -1,5 +1,5 @@
-/* NaN and infinity, found on the way: a kernel keeps the largest of its elements' doubled bits (the sign falls out), and only where that
- * tells of one is the range searched for the first. */
+/* NaN and infinity, found on the way: a kernel keeps the largest of its elements' doubled bits (the sign falls out),
+ * and only where that tells of one is the range searched for the first. */
 #ifndef TM_FINITE_H
 #define TM_FINITE_H
 
@@ -29,7 +29,8 @@ static inline size_t tm_first_nonfinite(const float *x, size_t begin, size_t end
 static inline void tm_report_bad(tm_run *run, size_t index)
 {
     int64_t at = (int64_t)index, known = __atomic_load_n(&run->bad, __ATOMIC_RELAXED);
-    while ((known < 0 || at < known) && !__atomic_compare_exchange_n(&run->bad, &known, at, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    while ((known < 0 || at < known) &&
+           !__atomic_compare_exchange_n(&run->bad, &known, at, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
 }
 

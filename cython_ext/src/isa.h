@@ -1,7 +1,8 @@
-/* What every kernel shares: the header that each call's arguments begin with, the target brackets, and the tables of kernels.
+/* What every kernel shares: the header that each call's arguments begin with, the target brackets, and the tables of
+ * kernels.
  *
- * One instruction set (isas.h) a file; the brackets make GCC and clang compile that file's functions for it, so the whole extension is
- * built with one set of flags. */
+ * One instruction set (isas.h) a file; the brackets make GCC and clang compile that file's functions for it, so the
+ * whole extension is built with one set of flags. */
 #ifndef TM_ISA_H
 #define TM_ISA_H
 
@@ -17,8 +18,9 @@
 #define TM_X86 0
 #endif
 
-/* A file's code begins at a cache line, so that what is linked before it does not move its loops: the SSE4.1 product took 6 to 9 % longer
- * on Zen 4 after a file in front of it had shifted it by 48 bytes. Compilers put this before the functions. */
+/* A file's code begins at a cache line, so that what is linked before it does not move its loops: the SSE4.1 product
+ * took 6 to 9 % longer on Zen 4 after a file in front of it had shifted it by 48 bytes. Compilers put this before
+ * the functions. */
 #if defined(__ELF__)
 __asm__(".pushsection .text\n.p2align 6\n.popsection");
 #endif
@@ -74,7 +76,8 @@ typedef struct tm_entry {
     tm_kernel fn;
 } tm_entry;
 
-/* TM_KERNELS(op) in a header declares an op's kernels; TM_TABLE(op) in its scalar.c makes the table that the boundary looks them up in. */
+/* TM_KERNELS(op) in a header declares an op's kernels; TM_TABLE(op) in its scalar.c makes the table that the
+ * boundary looks them up in. */
 #define TM_DECLARED(op, set) int tm_##op##_##set(void *args);
 #define TM_ENTRY(op, set) {{#set, TM_ISA_##set}, tm_##op##_##set},
 #define TM_KERNELS(op) TM_KERNELS_##op(TM_DECLARED, op) extern const tm_entry tm_##op[]

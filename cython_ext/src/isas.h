@@ -1,5 +1,6 @@
-/* The instruction sets, and which ops have a kernel for which of them: the only list of either. Kernels and their tables are compiled from
- * it, and Python, the tests and the fuzz targets read it as it is compiled into the module cpu. */
+/* The instruction sets, and which ops have a kernel for which of them: the only list of either. Kernels and their
+ * tables are compiled from it, and Python, the tests and the fuzz targets read it as it is compiled into the module
+ * cpu. */
 #ifndef TM_ISAS_H
 #define TM_ISAS_H
 
@@ -7,15 +8,16 @@
 
 /* A set a line: its rank, the CPU features that it needs, its tier (harness/spec.py), and what it is.
  *
- * Features are called as CPUID and the compilers' target attribute call them; cpu.c looks for each. A kernel is taken before those of
- * sets of lower rank; ranks leave room for others and rise with the tier. avx512 means F, BW, DQ, VL and VNNI (Cascade Lake, Ice Lake,
- * Zen 4 and later). */
+ * Features are called as CPUID and the compilers' target attribute call them; cpu.c looks for each. A kernel is
+ * taken before those of sets of lower rank; ranks leave room for others and rise with the tier. avx512 means F, BW,
+ * DQ, VL and VNNI (Cascade Lake, Ice Lake, Zen 4 and later). */
 #define TM_ISA_scalar 0, "", "BASELINE", "plain C"
 #define TM_ISA_sse41 10, "sse4.1", "OPTIMIZED", "SSE4.1, 16-byte vectors"
 #define TM_ISA_avx2 20, "avx2,f16c", "HIGHLY_OPTIMIZED", "AVX2, 32-byte vectors"
 #define TM_ISA_avxvnni 30, "avx2,f16c,avxvnni", "HIGHLY_OPTIMIZED", "AVX2 with AVX-VNNI, 32-byte vectors"
 #define TM_ISA_avx512 \
-    40, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", "EXTREMELY_OPTIMIZED", "AVX-512 with VNNI, 64-byte vectors"
+    40, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", "EXTREMELY_OPTIMIZED", \
+        "AVX-512 with VNNI, 64-byte vectors"
 
 /* A set, as {"avx2", TM_ISA_avx2} makes it. */
 typedef struct tm_isa {
@@ -26,8 +28,8 @@ typedef struct tm_isa {
     const char *summary;
 } tm_isa;
 
-/* A table of kernels a line: the sets that it has a file for, src/<op>/<set>.c, scalar first. ternary_matmul has a table for each format of
- * weights, in a folder of its own but for tile64's. The probes are in src/ceilings/. */
+/* A table of kernels a line: the sets that it has a file for, src/<op>/<set>.c, scalar first. ternary_matmul has a
+ * table for each format of weights, in a folder of its own but for tile64's. The probes are in src/ceilings/. */
 #define TM_KERNELS_absmean_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_activation_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
 #define TM_KERNELS_i2s_dequantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)

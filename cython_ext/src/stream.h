@@ -1,5 +1,5 @@
-/* Writing around the caches: an output that no cache can hold is stored without reading its lines first. Such stores need aligned
- * addresses. */
+/* Writing around the caches: an output that no cache can hold is stored without reading its lines first. Such stores
+ * need aligned addresses. */
 #ifndef TM_STREAM_H
 #define TM_STREAM_H
 

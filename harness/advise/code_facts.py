@@ -13,20 +13,23 @@ from tritmark.harness.spec import Launched
 from tritmark.harness.text import units
 
 REACHED = 0.4
-"""The part of what a formula adds to 1 that is promised at least: what tuned kernels reached of their distance, see rule latency-bound."""
+"""The part of what a formula adds to 1 that is promised at least: what tuned kernels reached of their distance, see
+rule latency-bound."""
 
 LEAST = 1.1
 """A formula that gives less says nothing: instruction counts are no better than that."""
 
 INTENSE = 4
-"""Operations for a byte from which on a kernel is a product: those here do 8 and more for a byte of packed weights, quantizers 1 to 3."""
+"""Operations for a byte from which on a kernel is a product: those here do 8 and more for a byte of packed weights,
+quantizers 1 to 3."""
 
 SMALL = 0.1
 """Share of the threads of a Run's largest launch under which another launch does not set its time."""
 
 LOOP_SHARE = 0.15
-"""Share of a function's instructions from which on its hottest loop stands for it: in the CUDA kernels here (sm_90) loops of the main path
-hold 17 to 91 % of the instructions, and loops over tails and rare cases beside a straight main path 1 to 8 %."""
+"""Share of a function's instructions from which on its hottest loop stands for it: in the CUDA kernels here (sm_90)
+loops of the main path hold 17 to 91 % of the instructions, and loops over tails and rare cases beside a straight
+main path 1 to 8 %."""
 
 _DIM = "{} x {} x {}"
 
@@ -65,7 +68,9 @@ def functions(evidence: Evidence) -> tuple[Function, ...]:
     if evidence.code is None or not evidence.on_device:
         return ()
     receipt = evidence.run.receipt
-    threads = {each.function: prod(each.grid) * prod(each.block) for each in receipt.launched} if receipt is not None else {}
+    threads = (
+        {each.function: prod(each.grid) * prod(each.block) for each in receipt.launched} if receipt is not None else {}
+    )
     most = max(threads.values(), default=0)
     return tuple(each for each in evidence.code.functions if threads.get(each.name, most) >= SMALL * most)
 
@@ -85,22 +90,30 @@ def gpu(evidence: Evidence) -> Gpu | None:
 
 
 def far(evidence: Evidence) -> bool:
-    """Whether the time lies far above what bytes and operations take: else no rule on instructions says anything (rule latency-bound)."""
+    """Whether the time lies far above what bytes and operations take: else no rule on instructions says anything
+    (rule latency-bound)."""
     from tritmark.harness.advise.rules.latency_bound import FAR  # rules import this module
 
     return evidence.t > FAR * evidence.shared
 
 
 def busy(function: Function) -> Mapping[str, int]:
-    """The instructions that run most: of the hottest loop, or of the whole function where that loop is a small part of it."""
+    """The instructions that run most: of the hottest loop, or of the whole function where that loop is a small part
+    of it."""
     whole = sum(function.instructions.values())
-    return function.loop if sum(function.loop.values()) >= LOOP_SHARE * whole and function.loop else function.instructions
+    return (
+        function.loop if sum(function.loop.values()) >= LOOP_SHARE * whole and function.loop else function.instructions
+    )
 
 
 def number(counts: Mapping[str, int], names: Iterable[str]) -> int:
     """How many instructions have one of the names; a name that ends with a point stands for all that begin with it."""
     given = tuple(names)
-    return sum(count for name, count in counts.items() if name in given or any(each[-1] == "." and name.startswith(each) for each in given))
+    return sum(
+        count
+        for name, count in counts.items()
+        if name in given or any(each[-1] == "." and name.startswith(each) for each in given)
+    )
 
 
 def saved(counts: Mapping[str, int], instructions: float) -> float:
@@ -110,8 +123,8 @@ def saved(counts: Mapping[str, int], instructions: float) -> float:
 
 
 def promised(evidence: Evidence, formula: float) -> Gain | None:
-    """From 1 and REACHED of what a formula adds to it, to what bytes and operations allow: who rewrites a loop mends more than its one
-    fault. None where the formula gives next to nothing."""
+    """From 1 and REACHED of what a formula adds to it, to what bytes and operations allow: who rewrites a loop mends
+    more than its one fault. None where the formula gives next to nothing."""
     distance = evidence.t / evidence.shared
     reached = min(formula, distance)
     return interval.gain(1 + REACHED * (reached - 1), distance) if reached >= LEAST else None

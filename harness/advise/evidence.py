@@ -1,7 +1,7 @@
 """What rules look at: one Run with its symbols, and the Runs around it.
 
-The symbols: t warm time, tc cold time, b fewest bytes, BW and P measured ceilings for the same footprint, ops fewest operations, L the time
-of an empty launch, e the noise, R the least time this machine needs. Times are nanoseconds.
+The symbols: t warm time, tc cold time, b fewest bytes, BW and P measured ceilings for the same footprint, ops fewest
+operations, L the time of an empty launch, e the noise, R the least time this machine needs. Times are nanoseconds.
 """
 
 # ruff: noqa: N802 -- the symbols are written as the formulas write them.
@@ -21,7 +21,8 @@ LEAST_GAIN = 0.01
 
 
 class Around:
-    """A Record's timed Runs by what makes them neighbours and siblings: made once, looking up thousands of Runs stays quick."""
+    """A Record's timed Runs by what makes them neighbours and siblings: made once, looking up thousands of Runs
+    stays quick."""
 
     def __init__(self, record: Record) -> None:
         self._kernels: dict[tuple[str, int, str], list[Run]] = {}
@@ -33,7 +34,9 @@ class Around:
 
     def neighbours(self, run: Run) -> tuple[Run, ...]:
         """See Evidence.neighbours."""
-        return tuple(each for each in self._kernels.get(self._kernel(run), ()) if each.workload.axes != run.workload.axes)
+        return tuple(
+            each for each in self._kernels.get(self._kernel(run), ()) if each.workload.axes != run.workload.axes
+        )
 
     def siblings(self, run: Run) -> tuple[Run, ...]:
         """See Evidence.siblings."""
@@ -114,15 +117,20 @@ class Evidence:
 
     @cached_property
     def L(self) -> float | None:
-        """Time of an empty launch as the kernel is launched when it is timed, in a graph where the device has them; None on the host."""
+        """Time of an empty launch as the kernel is launched when it is timed, in a graph where the device has them;
+        None on the host."""
         rate = self.ceiling(LAUNCH)
         return None if rate is None else 1e9 / rate
 
     @cached_property
     def e(self) -> float:
-        """The noise as a share: half the wider of the 95 % intervals of the warm time and of the fraction of the ceiling."""
+        """The noise as a share: half the wider of the 95 % intervals of the warm time and of the fraction of the
+        ceiling."""
         timing, fraction = self._hot.timing, self._hot.against.fraction
-        return max((timing.high_ns - timing.low_ns) / timing.median_ns, (fraction.high - fraction.low) / fraction.median) / 2
+        return (
+            max((timing.high_ns - timing.low_ns) / timing.median_ns, (fraction.high - fraction.low) / fraction.median)
+            / 2
+        )
 
     @property
     def _least(self) -> float:
@@ -144,9 +152,12 @@ class Evidence:
 
     @cached_property
     def shared(self) -> float:
-        """The time that reading and writing take where they share one way, at the rate of a copy in the cache (or memory) that holds the
-        footprint, or R where that is longer. Not a bound, as R is: what well-made kernels get close to."""
-        fitting = [each for each in self._ceilings("copy") if each.level != "memory" and self._hot.footprint <= 2 * each.nbytes]
+        """The time that reading and writing take where they share one way, at the rate of a copy in the cache (or
+        memory) that holds the footprint, or R where that is longer. Not a bound, as R is: what well-made kernels get
+        close to."""
+        fitting = [
+            each for each in self._ceilings("copy") if each.level != "memory" and self._hot.footprint <= 2 * each.nbytes
+        ]
         found = [each.rate for each in fitting or [each for each in self._ceilings("copy") if each.level == "memory"]]
         return max(self.R, self.b * 1e9 / max(found)) if found else self.R
 
@@ -162,16 +173,22 @@ class Evidence:
 
     @cached_property
     def siblings(self) -> tuple[Run, ...]:
-        """Timed Runs of other variants for the same op, format, dtype and device, on the same workload and as many threads."""
+        """Timed Runs of other variants for the same op, format, dtype and device, on the same workload and as many
+        threads."""
         return (self.around or Around(self.record)).siblings(self.run)
 
     def ceiling(self, name: str, level: str = "") -> float | None:
-        """The fastest rate of that name (and level) that the survey found for the Run's device and threads; None where there is none."""
+        """The fastest rate of that name (and level) that the survey found for the Run's device and threads; None
+        where there is none."""
         return max((each.rate for each in self._ceilings(name) if level in {"", each.level}), default=None)
 
     def _ceilings(self, name: str) -> list[CeilingFacts]:
         threads = 1 if self.on_device else self.run.threads
-        return [each for each in self.machine.ceilings if (each.device, each.name, each.threads) == (self.run.device, name, threads)]
+        return [
+            each
+            for each in self.machine.ceilings
+            if (each.device, each.name, each.threads) == (self.run.device, name, threads)
+        ]
 
 
 def _hot_ns(run: Run) -> float:

@@ -10,7 +10,8 @@ from tritmark.harness.record import HOST, Run
 
 @cache
 def ladder() -> Mapping[str, frozenset[str]]:
-    """Names of the sets in rising order, each with the features that it needs; none where no provider brings the host."""
+    """Names of the sets in rising order, each with the features that it needs; none where no provider brings the
+    host."""
     from tritmark.harness.providers import load
 
     host = load().registry.devices.get(HOST)
@@ -22,7 +23,9 @@ def _variants(op: str, format: str, dtype: str) -> frozenset[str]:
     from tritmark.harness.providers import load
 
     keyed = (each for each in load().registry.variants if each.key.device == HOST)
-    return frozenset(each.name for each in keyed if (each.key.op, each.key.format, each.key.dtype) == (op, format, dtype))
+    return frozenset(
+        each.name for each in keyed if (each.key.op, each.key.format, each.key.dtype) == (op, format, dtype)
+    )
 
 
 def kernels(run: Run) -> tuple[str, ...]:
@@ -32,7 +35,8 @@ def kernels(run: Run) -> tuple[str, ...]:
 
 
 def has(features: Iterable[str], isa: str) -> bool:
-    """Whether a processor that lists these features has what the set needs. Linux spells "sse4.1" and "avxvnni" as sse4_1 and avx_vnni."""
+    """Whether a processor that lists these features has what the set needs. Linux spells "sse4.1" and "avxvnni" as
+    sse4_1 and avx_vnni."""
     return {_bare(name) for name in ladder()[isa]} <= {_bare(name) for name in features}
 
 

@@ -1,7 +1,7 @@
 """The ledger: what rules promised, and what came of it.
 
-One JSON file, `ledger.json` beside the Records, made to be committed: versioned, sorted, one outcome a line, so that two branches that add
-outcomes merge.
+One JSON file, `ledger.json` beside the Records, made to be committed: versioned, sorted, one outcome a line, so that
+two branches that add outcomes merge.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _LEGAL = f"a ledger of version {VERSION}, as `tritmark` writes it"
 
 
 class MeasuredGain(Model):
-    """How many times as fast the kernel was afterwards, with its 95 % interval. Unlike a predicted gain it may be under 1."""
+    """How many times as fast the kernel was afterwards, with its 95 % interval. Unlike a predicted gain it may be
+    under 1."""
 
     median: float
     low: float
@@ -53,8 +54,8 @@ class LedgerEntry(Model):
     predicted: Gain
     measured: MeasuredGain
     change: str
-    """What was done, quoted from the kernel's story, or "addressed" where a later Record says so; "" where nothing that the rule names was
-    done: the promise then counts as missed, whatever was measured."""
+    """What was done, quoted from the kernel's story, or "addressed" where a later Record says so; "" where nothing
+    that the rule names was done: the promise then counts as missed, whatever was measured."""
 
     @property
     def hit(self) -> bool:
@@ -74,7 +75,8 @@ class Standing:
     hits: int
     misses: int
     bias: float | None
-    """Median of the measured gain over the middle of the predicted interval (its geometric mean); None without outcomes."""
+    """Median of the measured gain over the middle of the predicted interval (its geometric mean); None without
+    outcomes."""
 
     @property
     def trials(self) -> int:
@@ -82,8 +84,9 @@ class Standing:
 
     @property
     def weight(self) -> float:
-        """How much of the rule's lower bound counts in the order of proposals: 1 for a rule that was never tried, or kept its promise in
-        GOAL of its trials; below that in proportion, the next trial taken for a hit: (hits + 1) / (trials + 1) / GOAL."""
+        """How much of the rule's lower bound counts in the order of proposals: 1 for a rule that was never tried, or
+        kept its promise in GOAL of its trials; below that in proportion, the next trial taken for a hit: (hits + 1)
+        / (trials + 1) / GOAL."""
         return min(1.0, (self.hits + 1) / (self.trials + 1) / GOAL)
 
     def __str__(self) -> str:
@@ -124,7 +127,8 @@ class Ledger:
 
 
 def read(path: Path) -> Ledger:
-    """The ledger in a file; an empty one where there is no file. Raises RecordError for one that is corrupt or of a newer version."""
+    """The ledger in a file; an empty one where there is no file. Raises RecordError for one that is corrupt or of a
+    newer version."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -145,13 +149,15 @@ def text(ledger: Ledger) -> str:
     """The file's text: one outcome a line."""
     lines = ",\n".join(f"  {outcome.model_dump_json()}" for outcome in ledger.outcomes)
     return (
-        f'{{\n "version": {VERSION},\n "outcomes": [\n{lines}\n ]\n}}\n' if lines else f'{{\n "version": {VERSION},\n "outcomes": []\n}}\n'
+        f'{{\n "version": {VERSION},\n "outcomes": [\n{lines}\n ]\n}}\n'
+        if lines
+        else f'{{\n "version": {VERSION},\n "outcomes": []\n}}\n'
     )
 
 
 def add(path: Path, outcomes: Iterable[LedgerEntry]) -> Ledger:
-    """Put outcomes into the file's ledger and give all of it; others may do so at the same time. Raises RecordError, UsageError; the file
-    then stays as it is."""
+    """Put outcomes into the file's ledger and give all of it; others may do so at the same time. Raises RecordError,
+    UsageError; the file then stays as it is."""
     aside = path.parent / "runs"  # which is not committed
     aside.mkdir(parents=True, exist_ok=True)
     with FileLock(aside / f".{path.name}.lock"):

@@ -1,4 +1,5 @@
-"""What advice would have needed and a Record does not have, each with the next step: silence of a rule must not pass for "no issue"."""
+"""What advice would have needed and a Record does not have, each with the next step: silence of a rule must not pass
+for "no issue"."""
 
 from __future__ import annotations
 
@@ -25,25 +26,38 @@ def unadvised(record: Record) -> tuple[str, ...]:
         *_forbidden(record, runs),
         *_told(
             [run for run in runs if run.code is None],
-            "no compiled code was read, so rules on it are silent; `pip install nvidia-cuda-nvdisasm`, install binutils and llvm, and "
-            "measure again",
+            "no compiled code was read, so rules on it are silent; `pip install nvidia-cuda-nvdisasm`, install "
+            "binutils and llvm, and measure again",
         ),
-        *(f"compiled code: {note}" for note in dict.fromkeys(note for run in runs if run.code is not None for note in run.code.notes)),
+        *(
+            f"compiled code: {note}"
+            for note in dict.fromkeys(note for run in runs if run.code is not None for note in run.code.notes)
+        ),
         *_told(
-            [run for run in devices if run.code is None or not any(function.counters for function in run.code.functions)],
-            f"Nsight Compute's counters are not available; put a workload, without `measure`, into ONE.toml, `{COMMAND}` where the driver "
-            "lets you, then `tritmark advise --ncu FILE.csv`",
+            [
+                run
+                for run in devices
+                if run.code is None or not any(function.counters for function in run.code.functions)
+            ],
+            "Nsight Compute's counters are not available; put a workload, without `measure`, into ONE.toml, "
+            f"`{COMMAND}` where the driver lets you, then `tritmark advise --ncu FILE.csv`",
         ),
         *_told(
             devices if all(run.plain is None for run in devices) else [],
-            "launches one by one were not compared with a graph; measure again, with a device that has a clock for that",
+            "launches one by one were not compared with a graph; measure again, with a device that has a clock "
+            "for that",
         ),
         *_told(
             [run for run in devices if run.upload is None or run.download is None],
             "copies to the device and back were not timed; measure again",
         ),
-        *_told([run for run in threaded if not run.scaling], "the speed-up over one thread was not measured; measure again"),
-        *_told([run for run in hosts if run.memory.page_faults is None], "page faults were not counted; measure again, on Linux"),
+        *_told(
+            [run for run in threaded if not run.scaling], "the speed-up over one thread was not measured; measure again"
+        ),
+        *_told(
+            [run for run in hosts if run.memory.page_faults is None],
+            "page faults were not counted; measure again, on Linux",
+        ),
         *_lesser(record, hosts),
     )
 
@@ -57,17 +71,25 @@ def _forbidden(record: Record, runs: tuple[Run, ...]) -> tuple[str, ...]:
     found = [guard for run in runs if (guard := forbidden(Evidence(record, run))) is not None]
     first = {rule.name: why for rule, why in reversed(found)}
     counts = Counter(rule.name for rule, _ in found)
-    return tuple(f"{counted(count, 'Run')}: rule {name} forbids any advice, such as: {first[name]}" for name, count in counts.items())
+    return tuple(
+        f"{counted(count, 'Run')}: rule {name} forbids any advice, such as: {first[name]}"
+        for name, count in counts.items()
+    )
 
 
 def _lesser(record: Record, runs: list[Run]) -> tuple[str, ...]:
-    """Runs with a lesser instruction set than the op has a kernel for and the processor has, without a better one beside them."""
+    """Runs with a lesser instruction set than the op has a kernel for and the processor has, without a better one
+    beside them."""
     around, alone = Around(record), dict[str, list[Run]]()
     for run in runs:
         here = [name for name in kernels(run) if has(record.machine.features, name)]
-        if run.variant in here[:-1] and not any(each.variant in here[here.index(run.variant) + 1 :] for each in around.siblings(run)):
+        if run.variant in here[:-1] and not any(
+            each.variant in here[here.index(run.variant) + 1 :] for each in around.siblings(run)
+        ):
             alone.setdefault(here[-1], []).append(run)
-    return tuple(told for best, found in alone.items() for told in _told(found, _brings(best, sorted({run.op for run in found}))))
+    return tuple(
+        told for best, found in alone.items() for told in _told(found, _brings(best, sorted({run.op for run in found})))
+    )
 
 
 def _brings(best: str, ops: list[str]) -> str:

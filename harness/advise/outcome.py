@@ -16,17 +16,20 @@ ADDRESSED = "addressed"
 
 
 def beside(record: Record, proposal: Proposal, before: Run, after: Run, change: str) -> LedgerEntry:
-    """Of a promise about a Run, where a sibling on the same workload in the same Record shows what the change brings."""
+    """Of a promise about a Run, where a sibling on the same workload in the same Record shows what the change
+    brings."""
     old, new = _hot(before).timing, _hot(after).timing
-    found = MeasuredGain(median=old.median_ns / new.median_ns, low=old.low_ns / new.high_ns, high=old.high_ns / new.low_ns)
+    found = MeasuredGain(
+        median=old.median_ns / new.median_ns, low=old.low_ns / new.high_ns, high=old.high_ns / new.low_ns
+    )
     return _outcome(record, proposal, before, after.kernel, found, change)
 
 
 def later(earlier: Record, proposal: Proposal, before: Run, after_record: Record, after: Run) -> LedgerEntry:
     """Of a promise that a later Record follows.
 
-    Two Records are two sessions, between which a machine's speed changes: where the same ceiling limits both Runs, each was measured by
-    turns with it, and it is the fractions of it that are compared.
+    Two Records are two sessions, between which a machine's speed changes: where the same ceiling limits both Runs, each
+    was measured by turns with it, and it is the fractions of it that are compared.
     """
     old, new = _hot(before), _hot(after)
     if (old.against.ceiling, old.against.work, old.footprint) == (new.against.ceiling, new.against.work, new.footprint):
@@ -39,7 +42,8 @@ def later(earlier: Record, proposal: Proposal, before: Run, after_record: Record
 
 
 def follow_up(earlier: Record, record: Record) -> tuple[LedgerEntry, ...]:
-    """What came of the promises of the rule that `record` addresses, as `earlier` held them, for each Run that both have on one machine."""
+    """What came of the promises of the rule that `record` addresses, as `earlier` held them, for each Run that both
+    have on one machine."""
     if not record.addresses or earlier.machine.id != record.machine.id:
         return ()
     after = {run.place: run for run in record.runs if run.performance.hot is not None and run.passed}
@@ -53,7 +57,8 @@ def follow_up(earlier: Record, record: Record) -> tuple[LedgerEntry, ...]:
 
 
 def settle(store: Store, record: Record) -> tuple[LedgerEntry, ...]:
-    """Put what came of the rule that `record` addresses into the ledger, against the newest earlier Record that promised something there.
+    """Put what came of the rule that `record` addresses into the ledger, against the newest earlier Record that
+    promised something there.
 
     Raises UsageError where no earlier Record of this machine did.
     """
@@ -63,8 +68,9 @@ def settle(store: Store, record: Record) -> tuple[LedgerEntry, ...]:
             add(store.out / LEDGER, found)
             return found
     raise UsageError(
-        f"--addresses {record.addresses}: no earlier Record in {store.runs} of this machine has that rule's proposal for these kernels and "
-        "workloads; measure the kernel as it was, too, and mind that a Run that failed counts for nothing"
+        f"--addresses {record.addresses}: no earlier Record in {store.runs} of this machine has that rule's "
+        "proposal for these kernels and workloads; measure the kernel as it was, too, and mind that a Run that "
+        "failed counts for nothing"
     )
 
 
@@ -79,7 +85,9 @@ def inside(outcomes: Iterable[LedgerEntry]) -> float | None:
     return sum(hits) / len(hits) if hits else None
 
 
-def _outcome(record: Record, proposal: Proposal, before: Run, after: str, found: MeasuredGain, change: str) -> LedgerEntry:
+def _outcome(
+    record: Record, proposal: Proposal, before: Run, after: str, found: MeasuredGain, change: str
+) -> LedgerEntry:
     return LedgerEntry(
         rule=proposal.rule,
         kernel=before.kernel,

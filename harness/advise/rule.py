@@ -11,7 +11,8 @@ from tritmark.harness.record import Fact, Gain
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule says about one Run. What every proposal has besides (commands, the ceiling, the cap) is added by `advise`."""
+    """What a rule says about one Run. What every proposal has besides (commands, the ceiling, the cap) is added by
+    `advise`."""
 
     evidence: tuple[Fact, ...]
     gain: Gain

@@ -1,4 +1,5 @@
-"""tritmark.harness.candidate: anyone's kernel, from a file. A Candidate can be pickled, and its variants are made where they run."""
+"""tritmark.harness.candidate: anyone's kernel, from a file. A Candidate can be pickled, and its variants are made
+where they run."""
 
 from __future__ import annotations
 

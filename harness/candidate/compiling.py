@@ -1,4 +1,5 @@
-"""C and C++ sources of users become shared libraries, kept in a private cache under the hash of what they were made from."""
+"""C and C++ sources of users become shared libraries, kept in a private cache under the hash of what they were made
+from."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ CACHE = "TRITMARK_CACHE"
 OPTIONS = ("-O3", "-march=native")
 """Unless the manifest has others."""
 _CLOSED = "-Wl,-z,defs"
-"""What nobody defines is told by name when the library is made, and not when it is called. The options may take it back: -Wl,-z,undefs."""
+"""What nobody defines is told by name when the library is made, and not when it is called. The options may take it
+back: -Wl,-z,undefs."""
 _LONGEST = 2000
 LIMIT_S = 120
 
@@ -30,11 +32,13 @@ def compiled(source: Path, options: Sequence[str]) -> Path:
     from filelock import FileLock
 
     compiler = _compiler(source.suffix)
-    # A sanitizer's functions are in the program that loads the library, and -Wall would turn the options' own -Werror against more.
+    # A sanitizer's functions are in the program that loads the library, and -Wall would turn the options' own -Werror
+    # against more.
     closed = () if any(each.startswith("-fsanitize") for each in options) else (_CLOSED,)
     watched = () if any(each.startswith("-Werror") for each in options) else ("-Wall",)
     flags = [*closed, *watched, *(options or OPTIONS), "-shared", "-fPIC"]
-    libraries = [each for each in options if each.startswith("-l")]  # some linkers drop a library that stands before what needs it
+    # some linkers drop a library that stands before what needs it
+    libraries = [each for each in options if each.startswith("-l")]
     # Macros that the options define, those of the processor under -march=native among them, are part of the text.
     text, _ = _run([compiler, *flags, "-E", "-dD", str(source)], source)
     version, _ = _run([compiler, "--version"], source)
@@ -95,9 +99,13 @@ def _folder() -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except OSError as error:
-        raise UsageError(f"{folder} cannot be made: {error.strerror or error}; legal: set {CACHE} to a folder that can") from None
+        raise UsageError(
+            f"{folder} cannot be made: {error.strerror or error}; legal: set {CACHE} to a folder that can"
+        ) from None
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(f"{folder} belongs to, or can be written by, others; legal: a folder of your own: chmod 700, or set {CACHE}")
+        raise UsageError(
+            f"{folder} belongs to, or can be written by, others; legal: a folder of your own: chmod 700, or set {CACHE}"
+        )
     return folder
 
 
@@ -121,9 +129,13 @@ def _run(command: Sequence[str], source: Path) -> tuple[str, str]:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False)
     except OSError as why:
-        raise CompileError(f"{command[0]} cannot be run ({why})", next_step="name another compiler in CC or CXX") from None
+        raise CompileError(
+            f"{command[0]} cannot be run ({why})", next_step="name another compiler in CC or CXX"
+        ) from None
     except subprocess.TimeoutExpired:
-        raise CompileError(f"{command[0]} took over {LIMIT_S} s for {source}", next_step="make the source smaller") from None
+        raise CompileError(
+            f"{command[0]} took over {LIMIT_S} s for {source}", next_step="make the source smaller"
+        ) from None
     said = done.stderr.decode("utf-8", "replace")
     if done.returncode:
         raise CompileError(

@@ -19,7 +19,8 @@ class DeviceFile(WithManifest):
     """A source for the devices that take such files (Device.adopt)."""
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
-        """What the devices make of it. Raises UsageError with file, line and column, and CompileError where the device is there."""
+        """What the devices make of it. Raises UsageError with file, line and column, and CompileError where the
+        device is there."""
         kernel = self.described(installed, launched=True)
         adopting = [device.adopt for device in installed.registry.devices.values() if device.adopt is not None]
         if not adopting:

@@ -1,4 +1,5 @@
-"""Integer expressions over an op's axes, such as "ceil_div(n, 256)": read with Python's parser, evaluated by nothing but arithmetic."""
+"""Integer expressions over an op's axes, such as "ceil_div(n, 256)": read with Python's parser, evaluated by nothing
+but arithmetic."""
 
 from __future__ import annotations
 
@@ -50,10 +51,15 @@ class Expression:
         try:
             return _value(self._tree, axes)
         except ZeroDivisionError:
-            raise ExpressionError(f"{self.text!r} divides by zero for {dict(axes)}", offer="legal: a divisor that is never 0") from None
+            raise ExpressionError(
+                f"{self.text!r} divides by zero for {dict(axes)}", offer="legal: a divisor that is never 0"
+            ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return parse, (self.text, tuple(sorted({node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)} - set(_FUNCTIONS))))
+        return parse, (
+            self.text,
+            tuple(sorted({node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)} - set(_FUNCTIONS))),
+        )
 
 
 def parse(text: str, names: Iterable[str]) -> Expression:
@@ -68,7 +74,9 @@ def parse(text: str, names: Iterable[str]) -> Expression:
     try:
         tree = ast.parse(stripped, mode="eval").body
     except SyntaxError as error:
-        raise ExpressionError(f"{text!r} is no expression ({error.msg})", shift + max(0, (error.offset or 1) - 1)) from None
+        raise ExpressionError(
+            f"{text!r} is no expression ({error.msg})", shift + max(0, (error.offset or 1) - 1)
+        ) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError(f"{text!r} cannot be read ({error})") from None
     _check(tree, frozenset(names), shift)

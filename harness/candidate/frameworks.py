@@ -1,4 +1,5 @@
-"""The arrays that a Python function asks for, over the memory in which the harness judges: nothing is copied on the way in."""
+"""The arrays that a Python function asks for, over the memory in which the harness judges: nothing is copied on the
+way in."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Framework(Protocol):
 
 
 class Numpy:
-    """NumPy arrays; on a device with a memory of its own what has `__cuda_array_interface__`, and must be written in place."""
+    """NumPy arrays; on a device with a memory of its own what has `__cuda_array_interface__`, and must be written in
+    place."""
 
     kind = "NumPy array"
 
@@ -144,4 +146,6 @@ def _imported(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise UsageError(f"the kernel takes {name}'s arrays, and {name} cannot be imported ({error}); legal: pip install {name}") from None
+        raise UsageError(
+            f"the kernel takes {name}'s arrays, and {name} cannot be imported ({error}); legal: pip install {name}"
+        ) from None

@@ -22,7 +22,19 @@ from tritmark.harness.candidate.manifest import check_names, variant_name
 from tritmark.harness.candidate.nonfinite import first_nonfinite
 from tritmark.harness.errors import InvalidArgumentError, UsageError
 from tritmark.harness.nearest import nearest
-from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, MaxSize, MinSize, MultipleOf, Op, Tier, Variant
+from tritmark.harness.spec import (
+    Arrays,
+    Axes,
+    Constraint,
+    KernelKey,
+    Launch,
+    MaxSize,
+    MinSize,
+    MultipleOf,
+    Op,
+    Tier,
+    Variant,
+)
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import Installed
@@ -49,7 +61,9 @@ class PythonFunctions:
         names = [function.name for function, _ in found]
         for function, call in found:
             if names.count(function.name) > 1:
-                raise located.error_at(call.lineno, call.col_offset + 1, f"{function.name!r} is defined twice; legal: names of their own")
+                raise located.error_at(
+                    call.lineno, call.col_offset + 1, f"{function.name!r} is defined twice; legal: names of their own"
+                )
         return tuple(_Reader(located, installed, function, call).variant(self.digest) for function, call in found)
 
 
@@ -63,7 +77,11 @@ def decorated(located: Located) -> list[tuple[ast.FunctionDef, ast.Call]]:
         for name in names:
             whole = f"{origin}{name.name}"
             as_named = name.asname or name.name
-            spellings |= {as_named + each.removeprefix(whole) for each in set(spellings) if each == whole or each.startswith(f"{whole}.")}
+            spellings |= {
+                as_named + each.removeprefix(whole)
+                for each in set(spellings)
+                if each == whole or each.startswith(f"{whole}.")
+            }
     return [
         (node, call)
         for node in tree.body
@@ -102,7 +120,9 @@ class _Reader:
             try:
                 self._told[keyword.arg] = ast.literal_eval(keyword.value)
             except (ValueError, TypeError, SyntaxError):
-                raise self._error(keyword.value, f"{keyword.arg} is computed; legal: a value that is written out") from None
+                raise self._error(
+                    keyword.value, f"{keyword.arg} is computed; legal: a value that is written out"
+                ) from None
         for name in _NEEDED:
             if name not in self._at:
                 raise self._error(call, f"{name} is missing; needed: {', '.join(_NEEDED)}")
@@ -144,7 +164,9 @@ class _Reader:
         legal = [*(tensor.name for tensor in (*op.inputs, *op.outputs)), *op.axes, "threads"]
         for star in (arguments.vararg, arguments.kwarg):
             if star is not None:
-                raise self._error(star, f"*{star.arg} takes whatever comes; legal: parameters by name: {', '.join(legal)}")
+                raise self._error(
+                    star, f"*{star.arg} takes whatever comes; legal: parameters by name: {', '.join(legal)}"
+                )
         if arguments.posonlyargs:
             raise self._error(arguments.posonlyargs[0], "a parameter before '/' cannot be given by name; legal: no '/'")
         for parameter in (*arguments.args, *arguments.kwonlyargs):
@@ -155,7 +177,10 @@ class _Reader:
     def _workspace(self, op: Op) -> Expression:
         told = self._told["workspace"]
         if not isinstance(told, str) and (type(told) is not int or told < 0):
-            raise self._error(self._place("workspace"), f"workspace is {told!r}; legal: bytes, as a number or an expression over the axes")
+            raise self._error(
+                self._place("workspace"),
+                f"workspace is {told!r}; legal: bytes, as a number or an expression over the axes",
+            )
         try:
             return parse(str(told), op.axes)
         except ExpressionError as error:
@@ -171,7 +196,9 @@ class _Reader:
                 raise self._error(self._place(key), f"{key} is {sizes!r}; legal: a dict of axes and sizes above 0")
             for axis, size in sizes.items():
                 if axis not in op.axes:
-                    raise self._error(self._place(key), f"{op.name} has no axis {axis!r}; {nearest(str(axis), op.axes)}")
+                    raise self._error(
+                        self._place(key), f"{op.name} has no axis {axis!r}; {nearest(str(axis), op.axes)}"
+                    )
                 limits.append(make(axis, size))
         return tuple(limits)
 
@@ -254,14 +281,17 @@ class FunctionLaunch:
         offered = {**given, **self._outputs, **axes, "threads": threads}
         for parameter in source.parameters:
             if parameter not in offered:
-                raise InvalidArgumentError(op=op.name, argument=parameter, found="not there in this format", legal=", ".join(offered))
+                raise InvalidArgumentError(
+                    op=op.name, argument=parameter, found="not there in this format", legal=", ".join(offered)
+                )
         self._arguments = {parameter: offered[parameter] for parameter in source.parameters}
         self._returned = [key for key in self._outputs if key not in self._arguments]
         self.ran = ""
         self.runs = 0
 
     def run(self) -> None:
-        """Call it, and keep what it returns. Raises InvalidArgumentError for what is no array of the right kind, dtype and shape."""
+        """Call it, and keep what it returns. Raises InvalidArgumentError for what is no array of the right kind,
+        dtype and shape."""
         returned = self._function(**self._arguments)
         if returned is not None or self._returned:
             self._keep(returned)
@@ -279,11 +309,17 @@ class FunctionLaunch:
                 raise self._wrong("what is returned", f"{len(several)} values", f"{len(wanted)}: {', '.join(wanted)}")
             found = dict(zip(wanted, several, strict=True))
         if set(found) != set(wanted):
-            raise self._wrong("what is returned", f"a dict of {', '.join(map(str, found)) or 'nothing'}", ", ".join(wanted))
+            raise self._wrong(
+                "what is returned", f"a dict of {', '.join(map(str, found)) or 'nothing'}", ", ".join(wanted)
+            )
         for name in wanted:
             value, into = found[name], self._outputs[name]
             if not self._framework.is_one(value):
-                raise self._wrong(name, f"returned as a {type(value).__module__}.{type(value).__qualname__}", f"a {self._framework.kind}")
+                raise self._wrong(
+                    name,
+                    f"returned as a {type(value).__module__}.{type(value).__qualname__}",
+                    f"a {self._framework.kind}",
+                )
             if value.dtype != into.dtype or tuple(value.shape) != tuple(into.shape):
                 told = f"{into.dtype} of shape {tuple(into.shape)}"
                 raise self._wrong(name, f"returned as {value.dtype} of shape {tuple(value.shape)}", told)

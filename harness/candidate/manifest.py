@@ -8,11 +8,12 @@
     grid = "ceil_div(n, 256)"                     # .cu only; also block, shared (bytes) and capability
     block = 256
 
-An argument is an input or output (its pointer; scalars by value), an axis (int64_t, "n:int32" for int), "x.stride" (elements from one row
-of x to the next, int64_t), "threads" (int) or "bad": where the function leaves the index of the first input element that the contract
-forbids, an int64_t that holds -1 (in a .cu: an unsigned long long that holds all ones, to be lowered by atomicMin). A function without
-"bad" leaves that to the harness, which then looks for itself. One without the stride of an array whose rows may lie apart is given
-rows that lie together. Arrays begin at any multiple of their elements' size, unless `alignment` asks for more.
+An argument is an input or output (its pointer; scalars by value), an axis (int64_t, "n:int32" for int), "x.stride"
+(elements from one row of x to the next, int64_t), "threads" (int) or "bad": where the function leaves the index of the
+first input element that the contract forbids, an int64_t that holds -1 (in a .cu: an unsigned long long that holds all
+ones, to be lowered by atomicMin). A function without "bad" leaves that to the harness, which then looks for itself. One
+without the stride of an array whose rows may lie apart is given rows that lie together. Arrays begin at any multiple of
+their elements' size, unless `alignment` asks for more.
 """
 
 from __future__ import annotations
@@ -103,7 +104,9 @@ class Geometry:
         except ExpressionError as error:
             raise UsageError(str(error)) from None
         if min(*grid, *block) < 1 or shared < 0:
-            raise UsageError(f"grid {grid}, block {block}, shared {shared} for {dict(axes)}; legal: at least 1, 1 and 0")
+            raise UsageError(
+                f"grid {grid}, block {block}, shared {shared} for {dict(axes)}; legal: at least 1, 1 and 0"
+            )
         if any(size > most for size, most in zip(grid, _LARGEST_GRID, strict=True)):
             raise UsageError(f"grid {grid} for {dict(axes)}; legal: at most {_LARGEST_GRID}")
         return grid, block, shared
@@ -150,7 +153,8 @@ def variant_name(path: Path, function: str) -> str:
 
 
 def check_names(located: Located, at: Mapping[str, int], installed: Installed, op: str, format: str, dtype: str) -> Op:
-    """The op. Raises UsageError for an op, format or dtype that does not exist; `at` says where each stands in the text."""
+    """The op. Raises UsageError for an op, format or dtype that does not exist; `at` says where each stands in the
+    text."""
     if op not in installed.ops:
         raise located.error(at["op"], f"unknown op {op!r}; {nearest(op, installed.ops)}")
     keys = installed.keys(op)
@@ -160,7 +164,9 @@ def check_names(located: Located, at: Mapping[str, int], installed: Installed, o
         formats = list(dict.fromkeys([*formats, *installed.formats]))
     if format not in formats:
         raise located.error(at["format"], f"{op} has no format {format!r}; {nearest(format, formats)}")
-    dtypes = list(dict.fromkeys(key.dtype for key in keys if key.format == format or format not in {each.format for each in keys}))
+    dtypes = list(
+        dict.fromkeys(key.dtype for key in keys if key.format == format or format not in {each.format for each in keys})
+    )
     if dtype not in dtypes:
         raise located.error(at["dtype"], f"{op} in {format} has no output dtype {dtype!r}; {nearest(dtype, dtypes)}")
     return installed.ops[op]
@@ -176,7 +182,8 @@ class WithManifest:
     """SHA-256 of the file as it was opened."""
 
     def described(self, installed: Installed, *, launched: bool) -> Described:
-        """What the manifest says; `launched` as in read_manifest. Raises UsageError, also for a file that is not as it was opened."""
+        """What the manifest says; `launched` as in read_manifest. Raises UsageError, also for a file that is not as
+        it was opened."""
         path, beside = Path(self.path), Path(self.manifest)
         found = read_manifest(path, beside, read_text(beside, "the manifest of a kernel"), installed, launched=launched)
         must_be_as_opened(path, path.read_bytes(), self.digest)
@@ -184,7 +191,8 @@ class WithManifest:
 
 
 def read_manifest(source: Path, manifest: Path, text: str, installed: Installed, *, launched: bool) -> Described:
-    """Read the manifest of a source. `launched`: it needs grid and block. Raises UsageError with file, line and column."""
+    """Read the manifest of a source. `launched`: it needs grid and block. Raises UsageError with file, line and
+    column."""
     located = Located(str(manifest), text)
     told = _parsed(located)
     at = {key: located.find(key, getattr(told, key)) for key in ("op", "format", "dtype")}
@@ -229,10 +237,14 @@ def _parsed(located: Located) -> Manifest:
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         key = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
-            raise located.error(located.find(key), f"unknown key {key!r}; {nearest(key, Manifest.model_fields)}") from None
+            raise located.error(
+                located.find(key), f"unknown key {key!r}; {nearest(key, Manifest.model_fields)}"
+            ) from None
         if first["type"] == "missing":
             raise located.error(0, f"key {key!r} is missing; needed: {', '.join(_needed())}") from None
-        raise located.error(located.find(key, str(first["input"])), f"{key} is {first['input']!r}: {first['msg']}") from None
+        raise located.error(
+            located.find(key, str(first["input"])), f"{key} is {first['input']!r}: {first['msg']}"
+        ) from None
 
 
 def _needed() -> list[str]:
@@ -247,7 +259,9 @@ def _argument(located: Located, op: Op, word: str) -> Argument:
         if colon and width not in ("int32", "int64"):
             raise located.error(located.find("arguments", word), f"{word!r}: {nearest(width, ('int32', 'int64'))}")
         return Argument(ArgumentKind.AXIS, name, width == "int32")
-    if word.endswith(".stride") and word.removesuffix(".stride") in {tensor.name for tensor in op.inputs if tensor.rows_apart}:
+    if word.endswith(".stride") and word.removesuffix(".stride") in {
+        tensor.name for tensor in op.inputs if tensor.rows_apart
+    }:
         return Argument(ArgumentKind.STRIDE, word.removesuffix(".stride"))
     # An op that unpacks has inputs which it gets packed, under the names of its outputs.
     for kind, tensors in ((ArgumentKind.OUTPUT, op.outputs), (ArgumentKind.INPUT, op.inputs)):
@@ -260,7 +274,13 @@ def _argument(located: Located, op: Op, word: str) -> Argument:
 def argument_names(op: Op) -> list[str]:
     """Every word that an op's arguments may be."""
     strides = [f"{tensor.name}.stride" for tensor in op.inputs if tensor.rows_apart]
-    return [*(tensor.name for tensor in (*op.inputs, *op.outputs)), *op.axes, *strides, ArgumentKind.THREADS.value, ArgumentKind.BAD.value]
+    return [
+        *(tensor.name for tensor in (*op.inputs, *op.outputs)),
+        *op.axes,
+        *strides,
+        ArgumentKind.THREADS.value,
+        ArgumentKind.BAD.value,
+    ]
 
 
 def _complete(located: Located, op: Op, arguments: Iterable[Argument]) -> None:
@@ -268,7 +288,9 @@ def _complete(located: Located, op: Op, arguments: Iterable[Argument]) -> None:
     for tensor in op.outputs:
         if told.count(tensor.name) != 1:
             how = "missing" if tensor.name not in told else "named twice"
-            raise located.error(located.find("arguments"), f"the output {tensor.name!r} is {how}; legal: each output of {op.name} once")
+            raise located.error(
+                located.find("arguments"), f"the output {tensor.name!r} is {how}; legal: each output of {op.name} once"
+            )
 
 
 def _limits(located: Located, op: Op, told: Manifest) -> tuple[Constraint, ...]:
@@ -276,7 +298,9 @@ def _limits(located: Located, op: Op, told: Manifest) -> tuple[Constraint, ...]:
     for key, make in (("multiple_of", MultipleOf), ("min", MinSize), ("max", MaxSize)):
         for axis, size in getattr(told, key).items():
             if axis not in op.axes:
-                raise located.error(located.find(key, axis), f"{op.name} has no axis {axis!r}; {nearest(axis, op.axes)}")
+                raise located.error(
+                    located.find(key, axis), f"{op.name} has no axis {axis!r}; {nearest(axis, op.axes)}"
+                )
             limits.append(make(axis, size))
     return tuple(limits)
 
@@ -298,7 +322,9 @@ def _geometry(located: Located, op: Op, told: Manifest, *, launched: bool) -> Ge
 
 def _workspace(located: Located, op: Op, told: Manifest, *, launched: bool) -> Expression:
     if launched and told.workspace:
-        raise located.error(located.find("workspace"), "workspace is for functions; a kernel of a .cu is given no scratch memory")
+        raise located.error(
+            located.find("workspace"), "workspace is for functions; a kernel of a .cu is given no scratch memory"
+        )
     return _expression(located, op, "workspace", told.workspace)
 
 

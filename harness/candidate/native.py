@@ -1,7 +1,8 @@
 """A function in C: from a .c or .cpp that is compiled here, or a .so.
 
-How much is known of what ran: the address that is called lies in the file whose hash the receipt has, under the function's name, as the
-dynamic linker tells (dladdr), and it was called so often. What the function itself calls, it alone knows.
+How much is known of what ran: the address that is called lies in the file whose hash the receipt has, under the
+function's name, as the dynamic linker tells (dladdr), and it was called so often. What the function itself calls, it
+alone knows.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class NativeFile(WithManifest):
     """What it was compiled into, once it was."""
 
     def compiled(self, installed: Installed) -> NativeFile:
-        """The same with its library, so that no further process asks the compiler for it. Raises UsageError and CompileError."""
+        """The same with its library, so that no further process asks the compiler for it. Raises UsageError and
+        CompileError."""
         return replace(self, library=str(_library(self.described(installed, launched=False))))
 
     def variants(self, installed: Installed) -> Sequence[Variant]:
@@ -94,7 +96,9 @@ def _has(kernel: Described, data: bytes) -> None:
     at = told.find("function", kernel.function)
     mangled = [name for name in names if name.startswith(f"_Z{len(kernel.function)}{kernel.function}")]
     if mangled:
-        raise told.error(at, f'{kernel.path.name} has {kernel.function!r} as a C++ function ({mangled[0]}); legal: extern "C"')
+        raise told.error(
+            at, f'{kernel.path.name} has {kernel.function!r} as a C++ function ({mangled[0]}); legal: extern "C"'
+        )
     plain = [name for name in names if not name.startswith("_")]
     raise told.error(at, f"{kernel.path.name} has no function {kernel.function!r}; {nearest(kernel.function, plain)}")
 
@@ -102,7 +106,12 @@ def _has(kernel: Described, data: bytes) -> None:
 class _Found(ctypes.Structure):
     """Dl_info of dlfcn.h."""
 
-    _fields_ = (("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p))
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
 
 
 @cache
@@ -125,7 +134,9 @@ def _symbol(function: Any, library: str) -> str:
     return str(found.symbol.decode()) if same else ""
 
 
-def _bind(kernel: Described, library: str, code: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+def _bind(
+    kernel: Described, library: str, code: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
+) -> Launch:
     return NativeLaunch(kernel, library, code, inputs, outputs, axes, threads)
 
 
@@ -135,7 +146,9 @@ class NativeLaunch:
     pointer = None
     """Its signature is not the native clock's, so Python's times it."""
 
-    def __init__(self, kernel: Described, library: str, code: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> None:
+    def __init__(
+        self, kernel: Described, library: str, code: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
+    ) -> None:
         function = getattr(_loaded(library, code), kernel.function)
         function.restype = None
         self._kernel = kernel
@@ -195,7 +208,10 @@ class _Given:
     def _array(self, name: str) -> Any:
         if name not in self.values:
             raise InvalidArgumentError(
-                op=self.kernel.op.name, argument=name, found=f"not there in {self.kernel.format}", legal=", ".join(self.values)
+                op=self.kernel.op.name,
+                argument=name,
+                found=f"not there in {self.kernel.format}",
+                legal=", ".join(self.values),
             )
         return self.values[name]
 

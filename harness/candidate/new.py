@@ -41,7 +41,8 @@ def _texts(folder: Traversable, op: str, kind: str) -> dict[str, str]:
 
 
 def write(installed: Installed, op: str, kind: str, folder: Path) -> list[Path]:
-    """Write the template of an op; the paths. Raises UsageError for an op or kind without one, and for a file that is there already."""
+    """Write the template of an op; the paths. Raises UsageError for an op or kind without one, and for a file that
+    is there already."""
     if op not in installed.ops:
         raise UsageError(f"unknown op {op!r}; {nearest(op, installed.ops)}")
     there = templates(installed, op)

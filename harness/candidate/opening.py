@@ -23,7 +23,8 @@ def manifest_of(path: Path) -> Path:
 
 
 def open_candidate(path: Path) -> Candidate:
-    """The candidate in that file. Raises UsageError for a file that is not there, or is of no kind that can be taken."""
+    """The candidate in that file. Raises UsageError for a file that is not there, or is of no kind that can be
+    taken."""
     what = f"a file that ends in {', '.join(SUFFIXES)}"
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path}: its name ends in {path.suffix or 'nothing'!r}; {nearest(path.suffix, SUFFIXES)}")
@@ -34,7 +35,10 @@ def open_candidate(path: Path) -> Candidate:
         return _python(whole)
     manifest = manifest_of(whole)
     if not manifest.is_file():
-        raise UsageError(f"{manifest}: no such file; legal: a manifest of the kernel in {path.name}: `tritmark new OP` writes an example")
+        raise UsageError(
+            f"{manifest}: no such file; legal: a manifest of the kernel in {path.name}: `tritmark new OP` writes "
+            "an example"
+        )
     digest = sha256(whole.read_bytes()).hexdigest()
     kind = device_file.DeviceFile if path.suffix in device_file.SUFFIXES else native.NativeFile
     return kind(str(whole), str(manifest), digest)
@@ -45,7 +49,12 @@ def _python(path: Path) -> Candidate:
     if decorated(located):
         return PythonFunctions(str(path), sha256(located.text.encode()).hexdigest())
     for node in parsed(located).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         if any(isinstance(target, ast.Name) and target.id == "VARIANTS" for target in targets):
             return PythonFile(str(path))
-    raise UsageError(f"{path}: holds no kernel; legal: a function under @tritmark.harness.candidate.kernel(op=..., dtype=...), or VARIANTS")
+    raise UsageError(
+        f"{path}: holds no kernel; legal: a function under @tritmark.harness.candidate.kernel(op=..., "
+        "dtype=...), or VARIANTS"
+    )

@@ -1,4 +1,5 @@
-"""What `tritmark check` does: a user's kernel and the best built-in one, on the same workloads, in the dimensions that were asked for."""
+"""What `tritmark check` does: a user's kernel and the best built-in one, on the same workloads, in the dimensions
+that were asked for."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ CLOSER = 5
 """Times as many drawn cases as in a run of the suite."""
 
 SHAPES = 3
-"""Workloads of a kernel that are timed where its accuracy is judged on drawn cases: the first of the suite, the middle one and the last."""
+"""Workloads of a kernel that are timed where its accuracy is judged on drawn cases: the first of the suite, the
+middle one and the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ def planned(
     device: str = "*",
     dimensions: frozenset[str] = frozenset(DIMENSIONS),
 ) -> Plan:
-    """What is checked in these dimensions: rivals run for their times alone, and workloads that are not measured for accuracy alone.
+    """What is checked in these dimensions: rivals run for their times alone, and workloads that are not measured for
+    accuracy alone.
 
     Raises UsageError where the candidate has nothing for that op or device, or the suite nothing for its ops.
     """
@@ -58,7 +61,9 @@ def planned(
     ops = {variant.key.op for variant in chosen}
     selected = [each for each in suite.selected if each.workload.op in ops]
     if not selected:
-        raise UsageError(f"suite {suite.name} has no workloads of {', '.join(sorted(ops))}; legal: a suite that has, such as quick")
+        raise UsageError(
+            f"suite {suite.name} has no workloads of {', '.join(sorted(ops))}; legal: a suite that has, such as quick"
+        )
     simulated = all(installed.registry.devices[each.key.device].simulated() for each in chosen)
     judged = [each for each in selected if not (simulated and each.workload.measure)] or selected
     if "accuracy" not in dimensions:
@@ -80,8 +85,16 @@ def _few(chosen: Sequence[Variant], selected: Sequence[Selected]) -> list[Select
     kept: set[str] = set()
     for variant in chosen:
         key = variant.key
-        mine = [each.workload for each in selected if each.workload.op == key.op and each.admits(key.format, key.dtype, key.device)]
-        timed = [workload for workload in mine if workload.measure and not any(c.refusal(workload.axes) for c in variant.constraints)]
+        mine = [
+            each.workload
+            for each in selected
+            if each.workload.op == key.op and each.admits(key.format, key.dtype, key.device)
+        ]
+        timed = [
+            workload
+            for workload in mine
+            if workload.measure and not any(c.refusal(workload.axes) for c in variant.constraints)
+        ]
         if len(timed) > SHAPES:
             timed = [timed[round(place * (len(timed) - 1) / (SHAPES - 1))] for place in range(SHAPES)]
         kept |= {workload.id for workload in timed}
@@ -89,7 +102,8 @@ def _few(chosen: Sequence[Variant], selected: Sequence[Selected]) -> list[Select
 
 
 def _rivals(installed: Installed, key: KernelKey, suite: Suite, ours: set[str]) -> Iterator[Variant]:
-    """The variant that is the best for most workloads: of the same key, or, where there is none, of the same op, device and dtype."""
+    """The variant that is the best for most workloads: of the same key, or, where there is none, of the same op,
+    device and dtype."""
     others = [each for each in installed.keys(key.op) if (each.device, each.dtype) == (key.device, key.dtype)]
     for each in (key, *(other for other in others if other != key)):
         votes: Counter[Variant] = Counter()

@@ -33,5 +33,7 @@ class PythonFile:
             raise UsageError(f"{self.path}: cannot be run: {type(error).__name__}: {error}") from error
         found = getattr(module, "VARIANTS", None)
         if not isinstance(found, Sequence) or not all(isinstance(each, Variant) for each in found) or not found:
-            raise UsageError(f"{self.path}: VARIANTS is {found!r:.80}; legal: a sequence of tritmark.harness.spec.Variant")
+            raise UsageError(
+                f"{self.path}: VARIANTS is {found!r:.80}; legal: a sequence of tritmark.harness.spec.Variant"
+            )
         return found

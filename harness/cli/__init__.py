@@ -1,4 +1,5 @@
-"""The command line: a module for each command, and what several commands share. Nothing else of the harness imports from here.
+"""The command line: a module for each command, and what several commands share. Nothing else of the harness imports
+from here.
 
 Every command imports what it needs when it is called, so that the quick ones are quick.
 """
@@ -62,11 +63,29 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Validates and measures BitNet (1.58-bit, ternary) kernels on this machine."""
 
 
-for _command in (run, list_, machine, schema, verify, check, new, selftest, soak, gate, history, advise, report, frame, doctor):
+for _command in (
+    run,
+    list_,
+    machine,
+    schema,
+    verify,
+    check,
+    new,
+    selftest,
+    soak,
+    gate,
+    history,
+    advise,
+    report,
+    frame,
+    doctor,
+):
     _name = _command.__name__.rstrip("_")
     app.command(_name, epilog=epilog(_name))(_command)

@@ -20,20 +20,29 @@ _SHOWN = 10
 
 def advise(
     record: Annotated[
-        str, typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; the newest unless told.")
+        str,
+        typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; the newest unless told."),
     ] = "",
-    list_rules: Annotated[bool, typer.Option("--list", help="List the rules, each with its record of promises kept.")] = False,
+    list_rules: Annotated[
+        bool, typer.Option("--list", help="List the rules, each with its record of promises kept.")
+    ] = False,
     explain: Annotated[
         str, typer.Option(metavar="RULE", help="What a rule looks at, its formula, and where its thresholds come from.")
     ] = "",
     ncu: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", dir_okay=False, help="Counters from `ncu --csv --page raw`, for rules on them.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", dir_okay=False, help="Counters from `ncu --csv --page raw`, for rules on them."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
     everything: Annotated[bool, typer.Option("--all", help=f"Every proposal, not the first {_SHOWN}.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and the ledger are.")] = Path("results"),
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and the ledger are.")] = Path(
+        "results"
+    ),
 ) -> None:
-    """Say what to change next: for each kernel of a Record the evidence, the edit, and the gain that it should bring."""
+    """Say what to change next: for each kernel of a Record the evidence, the edit, and the gain that it should
+    bring."""
     from tritmark.harness.advise.outcome import ledger_of
     from tritmark.harness.store import Store, read
 
@@ -59,13 +68,22 @@ def _listed(ledger: Ledger, *, as_json: bool) -> str:
 
     if as_json:
         rows = [
-            {"name": rule.name, "number": rule.number, "title": rule.title, "needs": rule.needs, "record": str(ledger.standing(rule.name))}
+            {
+                "name": rule.name,
+                "number": rule.number,
+                "title": rule.title,
+                "needs": rule.needs,
+                "record": str(ledger.standing(rule.name)),
+            }
             for rule in RULES
         ]
         return json.dumps(rows, indent=1) + "\n"
     width = max(len(rule.name) for rule in RULES)
     told = ("guards the others" if rule.forbids is not None else str(ledger.standing(rule.name)) for rule in RULES)
-    return "".join(f"{rule.number:>2}  {rule.name:<{width}}  {rule.title} [{record}]\n" for rule, record in zip(RULES, told, strict=True))
+    return "".join(
+        f"{rule.number:>2}  {rule.name:<{width}}  {rule.title} [{record}]\n"
+        for rule, record in zip(RULES, told, strict=True)
+    )
 
 
 def _explained(name: str, ledger: Ledger) -> str:
@@ -73,7 +91,10 @@ def _explained(name: str, ledger: Ledger) -> str:
 
     rule = named(name, "--explain")
     record = "guards the others" if rule.forbids is not None else str(ledger.standing(rule.name))
-    return f"{rule.number}. {rule.name}: {rule.title}\n\n{rule.explanation}\n\nNeeds: {rule.needs}.\nIts record: {record}.\n"
+    return (
+        f"{rule.number}. {rule.name}: {rule.title}\n\n{rule.explanation}\n\nNeeds: {rule.needs}.\nIts record: "
+        f"{record}.\n"
+    )
 
 
 def _advised(record: Record, ledger: Ledger, *, as_json: bool, most: int | None) -> str:

@@ -33,9 +33,13 @@ class Dimension(StrEnum):
 
 
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .cu, .c, .cpp or .so with FILE.toml beside it, or a .py.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A .cu, .c, .cpp or .so with FILE.toml beside it, or a .py.")
+    ],
     op: options.Op = "*",
-    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose workloads.")] = "quick",
+    suite: Annotated[
+        str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose workloads.")
+    ] = "quick",
     device: options.Device = "*",
     threads: options.Threads = None,
     dimension: Annotated[
@@ -51,7 +55,12 @@ def check(
     timeout: options.Timeout = 30.0,
     in_process: options.InProcess = False,
     resume: Annotated[
-        str, typer.Option(metavar="RUN", autocompletion=completion.interrupted, help="Go on with that interrupted check, by id or folder.")
+        str,
+        typer.Option(
+            metavar="RUN",
+            autocompletion=completion.interrupted,
+            help="Go on with that interrupted check, by id or folder.",
+        ),
     ] = "",
     as_json: options.Json = False,
     out: options.Out = Path("results"),
@@ -85,7 +94,9 @@ def check(
     if said:
         errors.print(f"tritmark: the compiler warns:\n{visible(said)}", style="yellow", soft_wrap=True)
     plan = planned(installed, mine, installed.suite(suite), op, device, dimensions)
-    absent = {each.key.device: why for each in plan.mine if (why := installed.registry.devices[each.key.device].missing())}
+    absent = {
+        each.key.device: why for each in plan.mine if (why := installed.registry.devices[each.key.device].missing())
+    }
     for name, why in absent.items():
         errors.print(f"tritmark: {name} is missing: {why}", style="red", soft_wrap=True)
     if len(absent) == len({each.key.device for each in plan.mine}):
@@ -115,7 +126,9 @@ def check(
     if all(run.accuracy.status is Status.NOT_RUN for run in own):
         reasons = "; ".join(dict.fromkeys(run.accuracy.reason for run in own))
         raise UsageError(f"{file}: ran on no workload: {reasons}")
-    raise typer.Exit(status_of(record.model_copy(update={"runs": tuple(own)}) if record.passed else record, strict=strict))
+    raise typer.Exit(
+        status_of(record.model_copy(update={"runs": tuple(own)}) if record.passed else record, strict=strict)
+    )
 
 
 def _tell(record: Record, plan: Plan) -> None:

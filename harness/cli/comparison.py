@@ -36,7 +36,11 @@ def verdicts(record: Record, plan: Plan) -> Iterator[Text]:
 
 def _counts(found: Sequence[Verdict]) -> Text:
     counts = Counter(each.status for each in found)
-    told = [Text(f"{status.value.upper()} {counts[status]:,}", style=STYLES[status]) for status in groups.WORST_FIRST if counts[status]]
+    told = [
+        Text(f"{status.value.upper()} {counts[status]:,}", style=STYLES[status])
+        for status in groups.WORST_FIRST
+        if counts[status]
+    ]
     return Text(", ").join(told) if told else Text(units.NONE)
 
 
@@ -56,11 +60,15 @@ def reasons(record: Record, plan: Plan) -> Iterator[Text]:
                 text = f"{visible(variant.name)}: {dimension} {status.value} on {where}: {visible(reason)}"
                 yield Text(text, style=STYLES[status])
             if len(shown) > _MOST_REASONS:
-                yield Text(f"{visible(variant.name)}: {dimension}: and {len(shown) - _MOST_REASONS} other reasons, in the Record")
+                yield Text(
+                    f"{visible(variant.name)}: {dimension}: and {len(shown) - _MOST_REASONS} other reasons, in "
+                    "the Record"
+                )
 
 
 def times(record: Record, plan: Plan) -> Table | None:
-    """For each workload that was measured: the candidate's time beside the built-in kernel's. None where nothing was measured.
+    """For each workload that was measured: the candidate's time beside the built-in kernel's. None where nothing was
+    measured.
 
     The two were not timed by turns, so their ratio says roughly how they compare, and claims nothing.
     """

@@ -1,5 +1,5 @@
-"""What the shell is offered for an argument. Asked at each press of the key, so nothing costly is imported; where nothing fits, the shell
-offers files."""
+"""What the shell is offered for an argument. Asked at each press of the key, so nothing costly is imported; where
+nothing fits, the shell offers files."""
 
 from __future__ import annotations
 

@@ -18,9 +18,12 @@ _STYLES = {"ok": "green", "absent": "dim", "could be better": "yellow", "mend": 
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON and nothing else.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records would go.")] = Path("results"),
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records would go.")] = Path(
+        "results"
+    ),
 ) -> None:
-    """Say whether this machine is fit for measuring, and what to do about what is not, and fail where something has to be mended."""
+    """Say whether this machine is fit for measuring, and what to do about what is not, and fail where something has
+    to be mended."""
     from tritmark.harness.doctor import examine
     from tritmark.harness.doctor.check import State
 

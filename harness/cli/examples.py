@@ -26,7 +26,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "gate": (
         ("tritmark gate main HEAD", "did the last commits slow a kernel down?"),
         ("tritmark gate main HEAD --op ternary_matmul --budget 5", "one op, with more time to tell small effects"),
-        ("tritmark gate main HEAD --strict --format junit --out gate.xml", "for a CI: what is too noisy to say is not let through either"),
+        (
+            "tritmark gate main HEAD --strict --format junit --out gate.xml",
+            "for a CI: what is too noisy to say is not let through either",
+        ),
     ),
     "history": (
         ("tritmark history", "every step that is still there, with its commits"),

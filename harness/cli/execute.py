@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def seed_of(given: int | None, store: Store, resume: str | None) -> int:
-    """What was given, or that of the run that is resumed; else another each time, so that no kernel can know the data."""
+    """What was given, or that of the run that is resumed; else another each time, so that no kernel can know the
+    data."""
     if given is not None:
         return given
     if resume is None:
@@ -31,7 +32,8 @@ def seed_of(given: int | None, store: Store, resume: str | None) -> int:
 
 
 def executed(installed: Installed, request: Request, store: Store, resume: str | None) -> Record:
-    """What was asked for, with progress on the error stream. Ends the command where it is interrupted, and says how to go on."""
+    """What was asked for, with progress on the error stream. Ends the command where it is interrupted, and says how
+    to go on."""
     from tritmark.harness.cli.progress import Terminal
     from tritmark.harness.judge.runner import execute
 

@@ -1,4 +1,5 @@
-"""The exit statuses of every command, and what each means. README's table says the same, and a test compares the two."""
+"""The exit statuses of every command, and what each means. README's table says the same, and a test compares the
+two."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ INTERRUPTED = 130
 
 MEANINGS = {
     PASSED: "no verdict fails, no kernel is slower, nothing has to be mended",
-    FAILED: "a verdict is FAIL or ERROR; `gate`: a kernel is SLOWER, wrong or broken; `history`: a regression stands; `doctor`: something "
-    "has to be mended",
+    FAILED: "a verdict is FAIL or ERROR; `gate`: a kernel is SLOWER, wrong or broken; `history`: a regression stands; "
+    "`doctor`: something has to be mended",
     USAGE: "bad usage or input, or a disk that refuses",
     UNAVAILABLE: "a device that was asked for by name is not there",
     AMBIGUOUS: "with `--strict` (`run`, `check`, `gate`): nothing failed, but a verdict is AMBIGUOUS",
-    UNJUDGED: "with `--strict` (`run`, `check`): nothing failed and nothing is AMBIGUOUS, but a dimension of a kernel was judged in none "
-    "of its Runs",
+    UNJUDGED: "with `--strict` (`run`, `check`): nothing failed and nothing is AMBIGUOUS, but a dimension of a kernel "
+    "was judged in none of its Runs",
     INTERRUPTED: "interrupted (Ctrl-C); what was finished is kept",
 }
 """As the README and `tritmark --help` tell them."""

@@ -34,11 +34,14 @@ def frame(
     ] = None,
     to: Annotated[To, typer.Option(help="CSV, or Parquet, which keeps the types.")] = To.CSV,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Where it goes; CSV to standard output unless told.")
+        Path | None,
+        typer.Option(metavar="FILE", dir_okay=False, help="Where it goes; CSV to standard output unless told."),
     ] = None,
     samples: Annotated[bool, typer.Option("--samples", help="A row for each sample, not for each Run.")] = False,
     columns: Annotated[bool, typer.Option("--columns", help="Say what the columns hold, and do nothing else.")] = False,
-    results: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records are looked for by id.")] = Path("results"),
+    results: Annotated[
+        Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records are looked for by id.")
+    ] = Path("results"),
 ) -> None:
     """Put any number of Records into one table: CSV or Parquet, for pandas and spreadsheets."""
     if columns:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def gate(
-    base: Annotated[str, typer.Argument(metavar="BASE", help="What to compare with: a revision, a .whl, or a folder of packages.")],
+    base: Annotated[
+        str, typer.Argument(metavar="BASE", help="What to compare with: a revision, a .whl, or a folder of packages.")
+    ],
     head: Annotated[str, typer.Argument(metavar="HEAD", help="What may have got slower: the same kinds.")],
     suite: Annotated[
         str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose measured workloads.")
@@ -31,11 +33,16 @@ def gate(
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="For measuring one benchmark; five times that for calls over 1 ms.")
     ] = 1.0,
-    strict: Annotated[bool, typer.Option("--strict", help=f"Status {AMBIGUOUS} where something could not be told.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help=f"Status {AMBIGUOUS} where something could not be told.")
+    ] = False,
     apart: Annotated[bool, typer.Option("--apart", help="Each build in a process of its own, by turns.")] = False,
     form: Annotated[Form, typer.Option("--format", help="How the result is told.")] = Form.TEXT,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write it there, and text on standard output.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FILE", dir_okay=False, help="Write it there, and text on standard output.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Say whether HEAD's kernels are slower than BASE's: both are built, and timed by turns in one process."""

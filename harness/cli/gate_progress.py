@@ -1,4 +1,5 @@
-"""The gate's progress on the error stream: one line with the time left, and a line for each benchmark that makes it fail."""
+"""The gate's progress on the error stream: one line with the time left, and a line for each benchmark that makes it
+fail."""
 
 from __future__ import annotations
 

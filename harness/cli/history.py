@@ -11,10 +11,14 @@ from tritmark.harness.cli.exit_status import FAILED, PASSED
 
 
 def history(
-    since: Annotated[str, typer.Option(metavar="REV|DATE", help="Only regressions after this commit, or from this day on.")] = "",
+    since: Annotated[
+        str, typer.Option(metavar="REV|DATE", help="Only regressions after this commit, or from this day on.")
+    ] = "",
     everything: Annotated[bool, typer.Option("--all", help="Those that were reverted too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")] = False,
-    results: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where asv keeps its results.")] = Path("results/asv"),
+    results: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where asv keeps its results.")] = Path(
+        "results/asv"
+    ),
     register_machine: Annotated[
         bool, typer.Option("--register-machine", help="Tell asv what this machine is called, print the name, and end.")
     ] = False,
@@ -42,7 +46,9 @@ def history(
     if as_json:
         import json
 
-        typer.echo(json.dumps({"version": 1, "commits": count, "regressions": [each.told() for each in shown]}, indent=1))
+        typer.echo(
+            json.dumps({"version": 1, "commits": count, "regressions": [each.told() for each in shown]}, indent=1)
+        )
     else:
         for each in shown:
             typer.echo(visible(each.line()))

@@ -1,4 +1,5 @@
-"""What `tritmark list` prints: tables of what is installed. Kept apart from other tables, so that little is imported."""
+"""What `tritmark list` prints: tables of what is installed. Kept apart from other tables, so that little is
+imported."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def ops(installed: Installed) -> Table:
 def variants(installed: Installed) -> Table:
     """The implementations, and whether they can run here; below, why those that cannot do not.
 
-    Ids stay in one piece, so that they can be copied from a terminal of 80 columns: there is no room for reasons beside them.
+    Ids stay in one piece, so that they can be copied from a terminal of 80 columns: there is no room for reasons beside
+    them.
     """
     table = plain_table("Variants", "variant", "here", "tier and what it is")
     table.columns[0].no_wrap = table.columns[1].no_wrap = True
@@ -42,7 +44,12 @@ def formats(installed: Installed) -> Table:
     """The bit layouts."""
     table = plain_table("Formats", "format", "block", "a scale for each", "what it is", right=("block",))
     for name, format in installed.formats.items():
-        table.add_row(name, str(format.block), format.scale_per + f" of {format.group}" * (format.scale_per == "group"), format.summary)
+        table.add_row(
+            name,
+            str(format.block),
+            format.scale_per + f" of {format.group}" * (format.scale_per == "group"),
+            format.summary,
+        )
     return table
 
 

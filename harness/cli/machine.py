@@ -9,7 +9,9 @@ import typer
 from tritmark.harness.cli.console import console
 
 
-def machine(as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON and nothing else.")] = False) -> None:
+def machine(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON and nothing else.")] = False,
+) -> None:
     """Print what this machine is, and what it can do at most, as measured now."""
     from tritmark.harness.measure.ceilings import measure_ceilings
     from tritmark.harness.providers import load

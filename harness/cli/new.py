@@ -19,7 +19,9 @@ class TemplateKind(StrEnum):
 
 def new(
     op: Annotated[str, typer.Argument(metavar="OP", help="What the kernel computes; `tritmark list ops` has them.")],
-    kind: Annotated[TemplateKind, typer.Option(help="Python, C with its manifest, or CUDA with its manifest.")] = TemplateKind.PY,
+    kind: Annotated[
+        TemplateKind, typer.Option(help="Python, C with its manifest, or CUDA with its manifest.")
+    ] = TemplateKind.PY,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where the files go.")] = Path("."),
 ) -> None:
     """Write a simple, right kernel to begin with: `tritmark check` passes it as it is."""

@@ -14,18 +14,33 @@ Op = Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.ops, 
 Variant = Annotated[
     str,
     typer.Option(
-        metavar="GLOB", autocompletion=completion.variants, help="Only these variants: a name, or an id as `list variants` shows it."
+        metavar="GLOB",
+        autocompletion=completion.variants,
+        help="Only these variants: a name, or an id as `list variants` shows it.",
     ),
 ]
 Device = Annotated[
-    str, typer.Option(metavar="GLOB", autocompletion=completion.devices, help="Only these devices; unless told, every one that is there.")
+    str,
+    typer.Option(
+        metavar="GLOB",
+        autocompletion=completion.devices,
+        help="Only these devices; unless told, every one that is there.",
+    ),
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)]
-Seed = Annotated[int | None, typer.Option(min=0, help="Repeats the data of an earlier time; drawn unless told.", show_default=False)]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)
+]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Repeats the data of an earlier time; drawn unless told.", show_default=False)
+]
 Strict = Annotated[
-    bool, typer.Option("--strict", help=f"Status {AMBIGUOUS} where a verdict is AMBIGUOUS, {UNJUDGED} where one is missing.")
+    bool,
+    typer.Option("--strict", help=f"Status {AMBIGUOUS} where a verdict is AMBIGUOUS, {UNJUDGED} where one is missing."),
 ]
 Timeout = Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds that one call of a kernel may take.")]
-InProcess = Annotated[bool, typer.Option("--in-process", help="For debugging: kernels run in this process, and what crashes, crashes all.")]
+InProcess = Annotated[
+    bool,
+    typer.Option("--in-process", help="For debugging: kernels run in this process, and what crashes, crashes all."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")]
 Out = Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")]

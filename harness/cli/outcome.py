@@ -1,4 +1,5 @@
-"""How an invocation ended beyond pass and fail: what could not be decided, what was not judged and why, and the exit status for it."""
+"""How an invocation ended beyond pass and fail: what could not be decided, what was not judged and why, and the exit
+status for it."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ class Unjudged:
 def unjudged(runs: Sequence[Run]) -> Iterator[Unjudged]:
     """What a PASS does not cover although nobody left it out on purpose.
 
-    Not counted: what has a cause (the user chose not to have it, or the machine lacks what the kernel needs), peers that are not
-    installed (they are optional), and what follows from a failure, which has a status of its own.
+    Not counted: what has a cause (the user chose not to have it, or the machine lacks what the kernel needs), peers
+    that are not installed (they are optional), and what follows from a failure, which has a status of its own.
     """
     kernels: dict[str, list[Run]] = {}
     for run in runs:

@@ -15,7 +15,8 @@ from tritmark.harness.store import Partial
 from tritmark.harness.text.visible import sentence, visible
 
 _WINDOW_S = 60.0
-"""Seconds back over which the pace is taken: some Runs take a hundred times as long as others, and they come in groups."""
+"""Seconds back over which the pace is taken: some Runs take a hundred times as long as others, and they come in
+groups."""
 
 
 def bar(console: Console) -> Progress:
@@ -48,7 +49,9 @@ class ProgressLine:
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bar.update(self._task, description="")
         self._bar.stop()
 
@@ -82,7 +85,9 @@ class Terminal(ProgressLine):
     def finished(self, found: Run | Layer) -> None:
         """One further."""
         self.advance()
-        verdicts = (found.accuracy, found.performance, found.memory, found.cross) if isinstance(found, Run) else (found,)
+        verdicts = (
+            (found.accuracy, found.performance, found.memory, found.cross) if isinstance(found, Run) else (found,)
+        )
         name = found.id if isinstance(found, Run) else found.name
         if isinstance(found, Run) and found.receipt is not None and found.receipt.simulated:
             name += " (simulated)"

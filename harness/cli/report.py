@@ -26,24 +26,36 @@ class ReportFormat(StrEnum):
 
 def report(
     record: Annotated[
-        str, typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; the newest unless told.")
+        str,
+        typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id; the newest unless told."),
     ] = "",
     against: Annotated[
         str,
-        typer.Option(metavar="RECORD", autocompletion=completion.records, help="Compare with this earlier Record of the same machine."),
+        typer.Option(
+            metavar="RECORD",
+            autocompletion=completion.records,
+            help="Compare with this earlier Record of the same machine.",
+        ),
     ] = "",
     history: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", file_okay=False, help="Show what asv's results there tell of this machine: results/asv.", show_default=False
+            metavar="DIR",
+            file_okay=False,
+            help="Show what asv's results there tell of this machine: results/asv.",
+            show_default=False,
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="A page over all Records, and the report of each that has none.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="A page over all Records, and the report of each that has none.")
+    ] = False,
     format: Annotated[
         ReportFormat, typer.Option("--format", help="html writes a page and prints its path; md prints Markdown.")
     ] = ReportFormat.HTML,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports are.")] = Path("results"),
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports are.")] = Path(
+        "results"
+    ),
 ) -> None:
     """Build the report of a Record, or of all, and print its path."""
     from tritmark.harness.store import Store
@@ -92,7 +104,10 @@ def _given(path: Path, against: str, history: Path | None, store: Store) -> tupl
         from tritmark.harness.report.past import gathered
         from tritmark.harness.text.visible import visible
 
-        given = replace(given, history=gathered(history, record.machine, lambda text: typer.echo(f"tritmark: {visible(text)}", err=True)))
+        given = replace(
+            given,
+            history=gathered(history, record.machine, lambda text: typer.echo(f"tritmark: {visible(text)}", err=True)),
+        )
     return record, given
 
 

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 def run(
     partial: Annotated[
         str,
-        typer.Argument(metavar="RUN", autocompletion=completion.interrupted, help="With --resume: the interrupted run, by id or folder."),
+        typer.Argument(
+            metavar="RUN",
+            autocompletion=completion.interrupted,
+            help="With --resume: the interrupted run, by id or folder.",
+        ),
     ] = "",
     suite: Annotated[
         str,
@@ -40,15 +44,22 @@ def run(
     variant: options.Variant = "*",
     device: options.Device = "*",
     weights: Annotated[
-        str, typer.Option(metavar="PATH", help="Evaluate real weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME.")
+        str,
+        typer.Option(
+            metavar="PATH", help="Evaluate real weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME."
+        ),
     ] = "",
     threads: options.Threads = None,
     seed: options.Seed = None,
     strict: options.Strict = False,
-    table: Annotated[bool, typer.Option("--table", help="Print every variant at every shape, however narrow the terminal is.")] = False,
+    table: Annotated[
+        bool, typer.Option("--table", help="Print every variant at every shape, however narrow the terminal is.")
+    ] = False,
     as_json: options.Json = False,
     out: options.Out = Path("results"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, the newest unless RUN names one.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run, the newest unless RUN names one.")
+    ] = False,
     timeout: options.Timeout = 120.0,
     addresses: Annotated[
         str, typer.Option(metavar="RULE", help="The rule whose proposal you followed; the ledger gets what came of it.")
@@ -107,7 +118,9 @@ def run(
         for each in settle(store, record):
             told = "kept" if each.hit else "not kept"
             promised, found = f"{each.predicted.low:.2f} to {each.predicted.high:.2f}", f"{each.measured.median:.2f}"
-            console(stderr=True).print(f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {told}", soft_wrap=True)
+            console(stderr=True).print(
+                f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {told}", soft_wrap=True
+            )
     raise typer.Exit(_status(record, installed, request, strict=strict))
 
 

@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 
 
 def selftest(
-    suite: Annotated[str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Which workloads.")] = "quick",
+    suite: Annotated[
+        str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Which workloads.")
+    ] = "quick",
     op: Annotated[str, typer.Option(metavar="GLOB", autocompletion=completion.ops, help="Only these ops.")] = "*",
-    seed: Annotated[int | None, typer.Option(min=0, help="Draw these mutants and cases again; else others each time.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Draw these mutants and cases again; else others each time.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes side by side; else one a core.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")] = False,
 ) -> None:
-    """Plant mutants into a candidate of every op and see whether they are found: all fixed ones on the full suite (98 % on others), and
-    98 % of those that are drawn."""
+    """Plant mutants into a candidate of every op and see whether they are found: all fixed ones on the full suite
+    (98 % on others), and 98 % of those that are drawn."""
     from secrets import randbelow
 
     from tritmark.harness.cli.progress import ProgressLine
@@ -53,18 +57,28 @@ def document(result: Result) -> dict[str, Any]:
         "goal": result.goal,
         "share": result.share,
         "ops": {
-            op: {"everywhere": {"share": each.share, **_counts(each)}, "suite": {"share": whole.share, **_counts(whole)}}
+            op: {
+                "everywhere": {"share": each.share, **_counts(each)},
+                "suite": {"share": whole.share, **_counts(whole)},
+            }
             for op, (each, whole) in result.ops().items()
         },
         "workloads": [
-            {"op": op, "workload": workload, "share": tally.share, **_counts(tally)} for (op, workload), tally in result.workloads().items()
+            {"op": op, "workload": workload, "share": tally.share, **_counts(tally)}
+            for (op, workload), tally in result.workloads().items()
         ],
         "mutants": [
-            {"key": str(key), "mutant": mutant, "outcome": outcome.value, "reason": result.harmless.get((key, mutant), "")}
+            {
+                "key": str(key),
+                "mutant": mutant,
+                "outcome": outcome.value,
+                "reason": result.harmless.get((key, mutant), ""),
+            }
             for (key, mutant), outcome in result.mutants().items()
         ],
         "missed": [
-            {"key": str(each.key), "mutant": each.mutant, "outcome": each.outcome.value, "where": each.where} for each in result.missed()
+            {"key": str(each.key), "mutant": each.mutant, "outcome": each.outcome.value, "where": each.where}
+            for each in result.missed()
         ],
         "alarms": result.alarms,
         "left_out": result.left_out,
@@ -73,11 +87,17 @@ def document(result: Result) -> dict[str, Any]:
 
 
 def _drawn_document(drawn: DrawnMutants) -> dict[str, Any]:
-    """Drawn mutants. `interval` is the exact one of 95 %; `struck` is how often a survivor's mutant did something while it was judged."""
+    """Drawn mutants. `interval` is the exact one of 95 %; `struck` is how often a survivor's mutant did something
+    while it was judged."""
     from tritmark.harness.selftest.population import GOAL, interval
 
     def told(killed: int, count: int) -> dict[str, Any]:
-        return {"killed": killed, "count": count, "share": killed / count if count else 1.0, "interval": interval(killed, count)}
+        return {
+            "killed": killed,
+            "count": count,
+            "share": killed / count if count else 1.0,
+            "interval": interval(killed, count),
+        }
 
     return {
         "seed": drawn.seed,
@@ -126,13 +146,15 @@ def _show_drawn(screen: Console, drawn: DrawnMutants) -> None:
         screen.print(f"False alarm, no mutant was drawn: {line}", style="bold red", soft_wrap=True)
     for each in drawn.survivors:
         met = "" if each.struck is None else f"; it struck {each.struck} times" if each.struck else "; no case fired it"
-        screen.print(f"Survived: {each.key} no. {each.number} ({each.kind}): {each.text}{met}", style="red", soft_wrap=True)
+        screen.print(
+            f"Survived: {each.key} no. {each.number} ({each.kind}): {each.text}{met}", style="red", soft_wrap=True
+        )
     low, high = interval(drawn.killed, len(drawn.fates))
     said = "may be reached" if drawn.passed else "missed"
     screen.print(
-        f"Drawn mutants: {drawn.killed} of {len(drawn.fates)} killed, {_percent(drawn.share)} (95 % interval {_percent(low)} to"
-        f" {_percent(high)}), goal {_percent(GOAL)}: {said}; {drawn.equivalent} draws that do no harm are not counted;"
-        f" again with --seed {drawn.seed}",
+        f"Drawn mutants: {drawn.killed} of {len(drawn.fates)} killed, {_percent(drawn.share)} (95 % interval "
+        f"{_percent(low)} to {_percent(high)}), goal {_percent(GOAL)}: {said}; {drawn.equivalent} draws that do no "
+        f"harm are not counted; again with --seed {drawn.seed}",
         soft_wrap=True,
     )
 
@@ -164,12 +186,27 @@ def _ops(result: Result) -> Table:
     from tritmark.harness.selftest.run import MutantOutcome
     from tritmark.harness.text.table import plain_table
 
-    columns = ("planted", "killed", "survived", "equivalent", "admitted", "caught", "mutants", "caught by the suite", "not applicable")
+    columns = (
+        "planted",
+        "killed",
+        "survived",
+        "equivalent",
+        "admitted",
+        "caught",
+        "mutants",
+        "caught by the suite",
+        "not applicable",
+    )
     table = plain_table(f"Mutants planted on the suite {result.suite}", "op", *columns, right=columns)
     for op, (each, whole) in result.ops().items():
         counts = [
             each.counts[outcome]
-            for outcome in (MutantOutcome.KILLED, MutantOutcome.SURVIVED, MutantOutcome.EQUIVALENT, MutantOutcome.ADMITTED)
+            for outcome in (
+                MutantOutcome.KILLED,
+                MutantOutcome.SURVIVED,
+                MutantOutcome.EQUIVALENT,
+                MutantOutcome.ADMITTED,
+            )
         ]
         harmless = whole.counts[MutantOutcome.HARMLESS]
         mutants = whole.counts.total() - harmless
@@ -187,7 +224,12 @@ def _workloads(result: Result) -> Table:
     for (_, workload), tally in result.workloads().items():
         counts = [
             tally.counts[outcome]
-            for outcome in (MutantOutcome.KILLED, MutantOutcome.SURVIVED, MutantOutcome.EQUIVALENT, MutantOutcome.ADMITTED)
+            for outcome in (
+                MutantOutcome.KILLED,
+                MutantOutcome.SURVIVED,
+                MutantOutcome.EQUIVALENT,
+                MutantOutcome.ADMITTED,
+            )
         ]
         table.add_row(workload, *map(str, counts), _percent(tally.share))
     return table

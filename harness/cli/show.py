@@ -58,7 +58,8 @@ def _size(path: Path) -> str:
 
 
 def _tell(record: Record, *, every: bool) -> None:
-    """The verdict first, then a line for each op and format; what every variant did at every shape where there is room, or `every`."""
+    """The verdict first, then a line for each op and format; what every variant did at every shape where there is
+    room, or `every`."""
     from tritmark.harness.cli import tables
 
     out = console()

@@ -19,7 +19,8 @@ def soak(
     seed: Annotated[int, typer.Option(min=0, help="Fixes what is run; not what the faults hit.")] = 0,
     device: options.Device = "*",
 ) -> None:
-    """Try the harness itself: random Runs while their processes are killed; wrong answers, crashes and lost Runs should be 0."""
+    """Try the harness itself: random Runs while their processes are killed; wrong answers, crashes and lost Runs
+    should be 0."""
     from tritmark.harness.providers import load
     from tritmark.harness.soak.soak import soak as soaked
     from tritmark.harness.text.visible import visible
@@ -27,11 +28,17 @@ def soak(
     progress = console(stderr=True)
 
     def told(state: Soaked) -> None:
-        progress.print(f"{state.seconds:7.0f} s  {state.runs} Runs  {state.calls} calls  {state.faults} faults", end="\r")
+        progress.print(
+            f"{state.seconds:7.0f} s  {state.runs} Runs  {state.calls} calls  {state.faults} faults", end="\r"
+        )
 
     found = soaked(load(), minutes=minutes, seed=seed, device=device, told=told)
     progress.print()
-    growth = "not known" if found.growth is None else f"{found.growth.median:.3g} (95 %: {found.growth.low:.3g} to {found.growth.high:.3g})"
+    growth = (
+        "not known"
+        if found.growth is None
+        else f"{found.growth.median:.3g} (95 %: {found.growth.low:.3g} to {found.growth.high:.3g})"
+    )
     for name, value in (
         ("seconds", f"{found.seconds:.0f}"),
         ("calls of kernels", found.calls),

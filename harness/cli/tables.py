@@ -14,7 +14,13 @@ from tritmark.harness.text import groups, units
 from tritmark.harness.text.table import plain_table
 from tritmark.harness.text.visible import sentence, visible
 
-STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.AMBIGUOUS: "yellow", Status.NOT_RUN: "dim"}
+STYLES = {
+    Status.PASS: "green",
+    Status.FAIL: "bold red",
+    Status.ERROR: "bold red",
+    Status.AMBIGUOUS: "yellow",
+    Status.NOT_RUN: "dim",
+}
 
 
 _TOLD = frozenset({Status.FAIL, Status.ERROR, Status.AMBIGUOUS})
@@ -32,11 +38,15 @@ def _status(status: Status) -> Text:
 
 
 def verdict(record: Record) -> Text:
-    """One paragraph: how it ended, how many kernels are right, how close they come to the ceilings, and what is not believed."""
+    """One paragraph: how it ended, how many kernels are right, how close they come to the ceilings, and what is not
+    believed."""
     found = answer.status(record)
     text = Text(f"{found.value.upper()}: ", style=STYLES[found])
     for each in answer.answers(record):
-        text.append(f"{visible(' '.join(answer.in_words(each.told).split()))} ", style=STYLES[each.status] if each.status in _TOLD else "")
+        text.append(
+            f"{visible(' '.join(answer.in_words(each.told).split()))} ",
+            style=STYLES[each.status] if each.status in _TOLD else "",
+        )
     text.rstrip()
     return text
 
@@ -47,7 +57,10 @@ def failures(record: Record) -> Iterator[Text]:
     for kernel in failed[:_MOST_FAILURES]:
         run = kernel.first
         dimension = next(name for name in DIMENSIONS if run.verdict(name).failed)
-        told = f"{kernel.id}: {dimension} {run.verdict(dimension).status.value.upper()}: {sentence(run.verdict(dimension).reason)}"
+        told = (
+            f"{kernel.id}: {dimension} {run.verdict(dimension).status.value.upper()}: "
+            f"{sentence(run.verdict(dimension).reason)}"
+        )
         if run.accuracy.failed_case:
             told += f" ({run.accuracy.failed_case})"
         yield Text(visible(told), style=STYLES[kernel.status])
@@ -56,7 +69,8 @@ def failures(record: Record) -> Iterator[Text]:
 
 
 def best(record: Record, width: int) -> Iterator[Table]:
-    """For each device a table with a line for each op and format: the best variant at the workload that moves most, and what is not PASS.
+    """For each device a table with a line for each op and format: the best variant at the workload that moves most, and
+    what is not PASS.
 
     Made to fit `width` columns without breaking words; below 75 there is room for the cold figures only.
     """
@@ -76,19 +90,25 @@ def best(record: Record, width: int) -> Iterator[Table]:
             several = sum(each[:3] == key[:3] for each in of_device) > 1
             table.add_row(*_line(key, runs, sound.get(key, []), several=several, measured=measured, hot=hot))
         if measured:
-            table.caption = "At the workload that moves most; ±: half of the 95 % interval; ceil.: percent of the ceiling."
+            table.caption = (
+                "At the workload that moves most; ±: half of the 95 % interval; ceil.: percent of the ceiling."
+            )
             table.caption_justify = "left"
         yield table
 
 
-def _line(key: tuple[str, ...], runs: list[Run], sound: list[Run], *, several: bool, measured: bool, hot: bool) -> list[Text | str]:
+def _line(
+    key: tuple[str, ...], runs: list[Run], sound: list[Run], *, several: bool, measured: bool, hot: bool
+) -> list[Text | str]:
     _, op, format, dtype = key
     words = [op, *([format] if format != "none" else []), *([dtype] if several else [])]
     cells: list[Text | str] = []
     if measured:
         run = groups.largest(groups.best_variant(sound)) if sound else None
         words += [run.variant] if run is not None else []
-        footings = [None if run is None else getattr(run.performance, name) for name in (("cold", "hot") if hot else ("cold",))]
+        footings = [
+            None if run is None else getattr(run.performance, name) for name in (("cold", "hot") if hot else ("cold",))
+        ]
         for footing in footings:
             cells += ("doubted", units.NONE) if run is None and any(map(groups.doubted, runs)) else _footing(footing)
     not_passed: dict[str, Status] = {}
@@ -110,10 +130,14 @@ def _footing(footing: Footing | None) -> tuple[str, str]:
 def details(record: Record) -> Iterator[Table]:
     """For each op a table with a line for each variant, and one more for each further shape that it was measured at."""
     for op, runs in _by_op(record).items():
-        table = plain_table(visible(op), "variant", "cases", "shape", "cold", "ceil.", "hot", "ceil. ", "not PASS", right=_FIGURES)
+        table = plain_table(
+            visible(op), "variant", "cases", "shape", "cold", "ceil.", "hot", "ceil. ", "not PASS", right=_FIGURES
+        )
         for of in groups.by_kernel(runs).values():
             run = of[0]
-            name = " ".join(word for word in (run.device, run.format, run.dtype, run.variant) if word not in {"none", "cpu"})
+            name = " ".join(
+                word for word in (run.device, run.format, run.dtype, run.variant) if word not in {"none", "cpu"}
+            )
             verdicts = {name: groups.worst(each.verdict(name).status for each in of) for name in DIMENSIONS}
             bad = [f"{name} {status.value.upper()}" for name, status in verdicts.items() if status in _TOLD]
             told = Text(", ".join(bad), style=STYLES[groups.worst(verdicts.values())])
@@ -207,7 +231,9 @@ def _fact(name: str, value: object) -> str:
 
 def ceilings(machine: Machine) -> Table:
     """What the machine can do, as measured."""
-    table = plain_table("Ceilings", "device", "ceiling", "level", "threads", "bytes", "rate", right=("threads", "bytes", "rate"))
+    table = plain_table(
+        "Ceilings", "device", "ceiling", "level", "threads", "bytes", "rate", right=("threads", "bytes", "rate")
+    )
     for each in machine.ceilings:
         rate = units.rate(each.rate, each.unit)
         table.add_row(each.device, each.name, each.level, str(each.threads), units.size(each.nbytes), rate)

@@ -15,12 +15,16 @@ from tritmark.harness.cli.exit_status import FAILED, PASSED
 def verify(
     record: Annotated[str, typer.Argument(metavar="RECORD", autocompletion=completion.records, help="Path or id.")],
     allow_simulated: Annotated[
-        bool, typer.Option("--allow-simulated", help="Accept a device that was simulated: it proves correctness and claims no speed.")
+        bool,
+        typer.Option(
+            "--allow-simulated", help="Accept a device that was simulated: it proves correctness and claims no speed."
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON and nothing else.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records are.")] = Path("results"),
 ) -> None:
-    """Check that a Record was not changed, that its figures follow from its samples, and that what it claims of a GPU was proven."""
+    """Check that a Record was not changed, that its figures follow from its samples, and that what it claims of a
+    GPU was proven."""
     from tritmark.harness import verify as verification
     from tritmark.harness.store import Store
 
@@ -28,7 +32,10 @@ def verify(
     if as_json:
         import json
 
-        checks = [{"name": each.name, "status": each.status.lower(), "told": each.told, "faults": each.faults} for each in found.checks]
+        checks = [
+            {"name": each.name, "status": each.status.lower(), "told": each.told, "faults": each.faults}
+            for each in found.checks
+        ]
         typer.echo(json.dumps({"record": found.id, "passed": found.passed, "checks": checks}, indent=1))
     else:
         from tritmark.harness.text.visible import visible

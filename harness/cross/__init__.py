@@ -1,4 +1,5 @@
-"""tritmark.harness.cross: the bridge to anyone's C or C++ library. A CppLibrary can be pickled, and its peers are made where they run."""
+"""tritmark.harness.cross: the bridge to anyone's C or C++ library. A CppLibrary can be pickled, and its peers are
+made where they run."""
 
 from __future__ import annotations
 

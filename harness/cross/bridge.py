@@ -1,5 +1,5 @@
-"""Functions of a library that a user names, as peers. Nothing of the library runs before a peer is asked whether it is there: only that
-loads it, so ask where a crash may happen."""
+"""Functions of a library that a user names, as peers. Nothing of the library runs before a peer is asked whether it
+is there: only that loads it, so ask where a crash may happen."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class CppLibrary:
     def peers(self, installed: Installed) -> tuple[Peer, ...]:
         """A peer for each function, format and dtype. Raises UsageError for a description that cannot be obeyed.
 
-        A library that is not there or cannot be loaded still has its peers: they say so. One that is not there and is not described
-        either has a peer for each op.
+        A library that is not there or cannot be loaded still has its peers: they say so. One that is not there and is
+        not described either has a peer for each op.
         """
         path = Path(self.path).absolute()
         described = Path(self.description) if self.description else path.with_suffix(".toml")
@@ -63,8 +63,16 @@ class _Call:
     bad = -1
     pointer = None
 
-    def __init__(self, function: Any, symbol: str, arguments: tuple[Any, ...], owners: tuple[Any, ...] = (), status: bool = False) -> None:
-        self._function, self._symbol, self._arguments, self._owners, self._status = function, symbol, arguments, owners, status
+    def __init__(
+        self, function: Any, symbol: str, arguments: tuple[Any, ...], owners: tuple[Any, ...] = (), status: bool = False
+    ) -> None:
+        self._function, self._symbol, self._arguments, self._owners, self._status = (
+            function,
+            symbol,
+            arguments,
+            owners,
+            status,
+        )
         self.ran = ""
         self.runs = 0
 
@@ -97,7 +105,9 @@ def _peer(path: Path, function: LibraryFunction) -> Peer:
         encode=partial(_encode, function),
         bind=partial(_bind, path, function),
         outputs=function.outputs,
-        bound={"exact": None, "rounded": partial(_one_ulp, function), "op": partial(_own_bound, function)}[function.bound],
+        bound={"exact": None, "rounded": partial(_one_ulp, function), "op": partial(_own_bound, function)}[
+            function.bound
+        ],
     )
 
 
@@ -170,7 +180,9 @@ def _bind(path: Path, function: LibraryFunction, inputs: Arrays, outputs: Arrays
             owners.append(array)
             passed.append(ctypes.c_void_p(array.ctypes.data))
         else:
-            values: Mapping[str, Any] = {"axis": axes, "scalar": inputs, "threads": {argument.name: threads}}[argument.kind]
+            values: Mapping[str, Any] = {"axis": axes, "scalar": inputs, "threads": {argument.name: threads}}[
+                argument.kind
+            ]
             passed.append(argument.ctype(np.asarray(values[argument.name]).item()))
     return _Call(symbol, function.symbol, tuple(passed), tuple(owners), function.status)
 
@@ -200,7 +212,10 @@ def _one_ulp(function: LibraryFunction, inputs: Arrays, axes: Axes) -> dict[str,
         infinity = expected.values.dtype.type(np.inf)
         exact = expected.exact.astype(np.float64)
         with np.errstate(all="ignore"):
-            apart = [np.abs(np.nextafter(expected.values, towards).astype(np.float64) - exact) for towards in (-infinity, infinity)]
+            apart = [
+                np.abs(np.nextafter(expected.values, towards).astype(np.float64) - exact)
+                for towards in (-infinity, infinity)
+            ]
         near = [np.where(np.isfinite(each), each, 0.0) for each in apart]
         found[expected.name] = np.where(np.isfinite(exact), np.maximum(*near), 0.0)
     return {name: bound for name, bound in found.items() if name in function.outputs}

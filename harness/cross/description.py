@@ -7,14 +7,17 @@
     symbol = "dot_{format}_{dtype}"              # {format} and {dtype} stand for each of the lists below
     formats = ["tile64"]                         # formats and output dtypes of the kernels that it is compared with
     dtypes = ["int32", "float32"]
-    arguments = ["const int8_t *activations", "const uint8_t *weights", "float weight_scale", "void *out", "int64_t M", "int threads"]
-    encode = "i2_s_x86"                          # how the inputs come: in that format, or "logical"; as the kernel takes them unless told
+    arguments = ["const int8_t *activations", "const uint8_t *weights", "float weight_scale", "void *out", "int64_t M",
+    "int threads"]
+    encode = "i2_s_x86"                          # how the inputs come: in that format, or "logical"; as the kernel
+    takes them unless told
     returns = "status"                           # an int that is 0 where all went well; "void" unless told
-    bound = "rounded"                            # within 1 ulp; or "op": the op's own bound; "exact", the same bits, unless told
+    bound = "rounded"                            # within 1 ulp; or "op": the op's own bound; "exact", the same bits,
+    unless told
 
-An argument is a C declaration. Its name is that of an input or output of the op, of an axis, or `threads`. A pointer to const is an input,
-any other pointer an output, and what comes by value an axis, `threads`, or an input that is one number. float16 and bfloat16 arrays are
-uint16_t. Arrays are C-contiguous.
+An argument is a C declaration. Its name is that of an input or output of the op, of an axis, or `threads`. A pointer to
+const is an input, any other pointer an output, and what comes by value an axis, `threads`, or an input that is one
+number. float16 and bfloat16 arrays are uint16_t. Arrays are C-contiguous.
 """
 
 from __future__ import annotations
@@ -130,7 +133,8 @@ class LibraryFunction:
 
 
 def read_description(path: Path, installed: Installed) -> tuple[LibraryFunction, ...]:
-    """Every function that the file describes. Raises UsageError, with line and column, for whatever is wrong with it."""
+    """Every function that the file describes. Raises UsageError, with line and column, for whatever is wrong with
+    it."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -162,7 +166,9 @@ def read_description(path: Path, installed: Installed) -> tuple[LibraryFunction,
     return tuple(
         function
         for index, entry in enumerate(file.functions)
-        for function in _functions(entry, installed, file.source, lambda *at, index=index, what: refuse(("functions", index, *at), what))
+        for function in _functions(
+            entry, installed, file.source, lambda *at, index=index, what: refuse(("functions", index, *at), what)
+        )
     )
 
 
@@ -174,33 +180,47 @@ def _functions(entry: _Entry, installed: Installed, source: str, refuse: Refuse)
     if op is None:
         raise refuse("op", what=f"unknown op {entry.op!r}; {nearest(entry.op, installed.ops)}")
     keys = installed.keys(op.name)
-    for field, names, legal in (("formats", entry.formats, {k.format for k in keys}), ("dtypes", entry.dtypes, {k.dtype for k in keys})):
+    for field, names, legal in (
+        ("formats", entry.formats, {k.format for k in keys}),
+        ("dtypes", entry.dtypes, {k.dtype for k in keys}),
+    ):
         for index, name in enumerate(names):
             if name not in legal:
-                raise refuse(field, index, what=f"{op.name} has no kernels for {name!r}; {nearest(name, sorted(legal))}")
+                raise refuse(
+                    field, index, what=f"{op.name} has no kernels for {name!r}; {nearest(name, sorted(legal))}"
+                )
     encodings = {LOGICAL, *installed.formats, *(key.format for key in keys)}
     if entry.encode and entry.encode not in encodings:
         raise refuse("encode", what=f"unknown encoding {entry.encode!r}; {nearest(entry.encode, sorted(encodings))}")
     if entry.bound == "op" and op.family != "bounded":
-        raise refuse("bound", what=f"{op.name} has no bound of its own, its family is {op.family.value}; legal: exact, rounded")
+        raise refuse(
+            "bound", what=f"{op.name} has no bound of its own, its family is {op.family.value}; legal: exact, rounded"
+        )
     found = []
     for format in entry.formats:
         for dtype in entry.dtypes:
             symbol = entry.symbol.replace("{format}", format).replace("{dtype}", dtype)
             if not _SYMBOL.fullmatch(symbol):
-                raise refuse("symbol", what=f"symbol is {symbol!r}; legal: a C identifier, with {{format}} and {{dtype}} in it")
+                raise refuse(
+                    "symbol", what=f"symbol is {symbol!r}; legal: a C identifier, with {{format}} and {{dtype}} in it"
+                )
             arguments = tuple(
-                _argument(op, dtype, text, entry.encode, _within(refuse, "arguments", index)) for index, text in enumerate(entry.arguments)
+                _argument(op, dtype, text, entry.encode, _within(refuse, "arguments", index))
+                for index, text in enumerate(entry.arguments)
             )
             for index, argument in enumerate(arguments):
                 if argument in arguments[:index]:
                     raise refuse("arguments", index, what=f"{argument.name} is there twice")
             if not any(argument.kind == "output" for argument in arguments):
                 those = ", ".join(tensor.name for tensor in op.outputs)
-                raise refuse("arguments", what=f"no argument is an output; legal: a pointer that is not const to one of {those}")
+                raise refuse(
+                    "arguments", what=f"no argument is an output; legal: a pointer that is not const to one of {those}"
+                )
             key = KernelKey("cpu", op.name, format, dtype)
             found.append(
-                LibraryFunction(op, key, symbol, arguments, entry.encode or format, entry.returns == "status", entry.bound, source)
+                LibraryFunction(
+                    op, key, symbol, arguments, entry.encode or format, entry.returns == "status", entry.bound, source
+                )
             )
     return found
 
@@ -222,7 +242,9 @@ def _argument(op: Op, dtype: str, text: str, encode: str, refuse: Refuse) -> Lib
         side = inputs if const else outputs
         if name not in side:
             what = "input" if const else "output"
-            raise refuse(what=f"{op.name} has no {what} {name!r}; {nearest(name, side)} (a pointer to const is an input)")
+            raise refuse(
+                what=f"{op.name} has no {what} {name!r}; {nearest(name, side)} (a pointer to const is an input)"
+            )
         argument = LibraryArgument(name, "input" if const else "output", kind_of)
         if not const or encode == LOGICAL:
             wrong = argument.refusal(named_dtype(dtype if side[name].dtype == "key" else side[name].dtype))
@@ -236,4 +258,7 @@ def _argument(op: Op, dtype: str, text: str, encode: str, refuse: Refuse) -> Lib
         if kind_of in {"float", "double"}:
             raise refuse(what=f"{name} is declared as {kind_of}; legal: an integer type")
         return LibraryArgument(name, "axis" if name in op.axes else "threads", kind_of)
-    raise refuse(what=f"{op.name} has nothing called {name!r} that comes by value; {nearest(name, [*op.axes, *sorted(numbers), THREADS])}")
+    raise refuse(
+        what=f"{op.name} has nothing called {name!r} that comes by value; "
+        f"{nearest(name, [*op.axes, *sorted(numbers), THREADS])}"
+    )

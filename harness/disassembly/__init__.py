@@ -1,4 +1,5 @@
-"""tritmark.harness.disassembly: what compiled code says about a kernel without running it, and what Nsight Compute counted."""
+"""tritmark.harness.disassembly: what compiled code says about a kernel without running it, and what Nsight Compute
+counted."""
 
 from __future__ import annotations
 

@@ -35,10 +35,16 @@ def functions(data: bytes, names: Sequence[str], target: str, spilled: Mapping[s
     parts = _SECTION.split(text)[1:]
     bodies = dict(zip(parts[0::2], parts[1::2], strict=True))
     used = resources(data)
-    return tuple(_function(name, parsed(bodies[name]), target, used.get(name, {}), spilled.get(name)) for name in names if name in bodies)
+    return tuple(
+        _function(name, parsed(bodies[name]), target, used.get(name, {}), spilled.get(name))
+        for name in names
+        if name in bodies
+    )
 
 
-def _function(name: str, instructions: list[Instruction], target: str, used: Mapping[str, int], spilled: int | None) -> Function:
+def _function(
+    name: str, instructions: list[Instruction], target: str, used: Mapping[str, int], spilled: int | None
+) -> Function:
     loop = flow(instructions).hottest.instructions
     return Function(
         name=name,
@@ -100,9 +106,11 @@ def loads(instructions: Sequence[Instruction]) -> dict[int, int]:
 
 
 def resources(data: bytes) -> dict[str, dict[str, int]]:
-    """Registers of a thread, stack of a thread and static shared memory of a block, in bytes, for each kernel of a cubin.
+    """Registers of a thread, stack of a thread and static shared memory of a block, in bytes, for each kernel of a
+    cubin.
 
-    From the ELF: the upper byte of .text's sh_info, or EIATTR_REGCOUNT; EIATTR_FRAME_SIZE; the size of .nv.shared. {} for what is damaged.
+    From the ELF: the upper byte of .text's sh_info, or EIATTR_REGCOUNT; EIATTR_FRAME_SIZE; the size of .nv.shared. {}
+    for what is damaged.
     """
     try:
         return _resources(data)
@@ -123,7 +131,10 @@ def _resources(data: bytes) -> dict[str, dict[str, int]]:
     for section in sections:
         if section[1] == _SYMTAB:
             strings = sections[section[6]][4]
-            symbols = [text(strings, struct.unpack_from("<I", data, at)[0]) for at in range(section[4], section[4] + section[5], 24)]
+            symbols = [
+                text(strings, struct.unpack_from("<I", data, at)[0])
+                for at in range(section[4], section[4] + section[5], 24)
+            ]
     found: dict[str, dict[str, int]] = {}
     for label, section in zip(labels, sections, strict=True):
         if label.startswith(".text."):

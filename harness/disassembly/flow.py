@@ -1,4 +1,5 @@
-"""The loops of a function: basic blocks, dominators, natural loops (Aho, Lam, Sethi and Ullman, Compilers, section 9.6)."""
+"""The loops of a function: basic blocks, dominators, natural loops (Aho, Lam, Sethi and Ullman, Compilers, section
+9.6)."""
 
 from __future__ import annotations
 
@@ -39,14 +40,18 @@ def _name(mnemonic: str) -> str:
     root, *modifiers = mnemonic.split(".")
     if not root.startswith(_ATOMICS):
         return root
-    does = next((each for each in modifiers if each in {"ADD", "MIN", "MAX", "AND", "OR", "XOR", "INC", "DEC", "EXCH", "CAS"}), "")
+    does = next(
+        (each for each in modifiers if each in {"ADD", "MIN", "MAX", "AND", "OR", "XOR", "INC", "DEC", "EXCH", "CAS"}),
+        "",
+    )
     return f"{root}.{does}" if does else root
 
 
 Blocks = list[tuple[Instruction, ...]]
 
 NESTED = 10
-"""How often a loop is taken to run for one pass of the loop around it, as static profiles have it (Ball and Larus; Wu and Larus)."""
+"""How often a loop is taken to run for one pass of the loop around it, as static profiles have it (Ball and Larus;
+Wu and Larus)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,8 @@ def _graph(instructions: Sequence[Instruction]) -> tuple[Blocks, list[list[int]]
         if last.falls and number + 1 < len(blocks):
             after.append(number + 1)
         following.append(after)
-    # Nobody knows where an indirect jump goes: to what cannot be reached otherwise, taken as led to from the function's start.
+    # Nobody knows where an indirect jump goes: to what cannot be reached otherwise, taken as led to from the function's
+    # start.
     if any(block[-1].indirect for block in blocks):
         seen = _reachable(0, following, set())
         for number in range(len(blocks)):

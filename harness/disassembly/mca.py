@@ -12,7 +12,8 @@ from tritmark.harness.disassembly.flow import Instruction
 
 ITERATIONS = 100
 MODELS = ("native", "znver4", "icelake-server")
-"""Processors in the order in which they are tried: a release that does not know the host's instructions knows those of another."""
+"""Processors in the order in which they are tried: a release that does not know the host's instructions knows those
+of another."""
 
 LONGEST = 1500
 """Instructions of a loop, at most: a longer one takes llvm-mca over 0.3 s."""
@@ -27,14 +28,17 @@ class Cycles:
     throughput: float
     """That its execution units and the decoder need at least."""
     chain: float | None
-    """That it takes where waiting for results of earlier instructions, those of the pass before included, takes longer; else None."""
+    """That it takes where waiting for results of earlier instructions, those of the pass before included, takes
+    longer; else None."""
     note: str = ""
 
 
 def cycles(path: str, loop: Sequence[Instruction]) -> Cycles:
     """Raises ToolError where llvm-mca is not there, or no model of it knows the instructions."""
     if len(loop) > LONGEST:
-        raise tools.ToolError(f"llvm-mca was not asked about a loop of {len(loop)} instructions (at most {LONGEST}); next: ask it by hand")
+        raise tools.ToolError(
+            f"llvm-mca was not asked about a loop of {len(loop)} instructions (at most {LONGEST}); next: ask it by hand"
+        )
     text = _assembly(path, loop)
     said = ""
     for model in _models():
@@ -50,12 +54,22 @@ def cycles(path: str, loop: Sequence[Instruction]) -> Cycles:
     waits = re.search(r"Data Dependencies:\s*\[\s*([\d.]+)%", said)
     units = re.search(r"Resource Pressure\s*\[\s*([\d.]+)%", said)
     waiting = waits is not None and float(waits[1]) > (float(units[1]) if units else 0.0)
-    note = "" if model == "native" else f"llvm-mca counted cycles of {model}, as it has no model of this processor with these instructions"
+    note = (
+        ""
+        if model == "native"
+        else f"llvm-mca counted cycles of {model}, as it has no model of this processor with these instructions"
+    )
     return Cycles(throughput, total / ITERATIONS if waiting else None, note)
 
 
 def _arguments(model: str) -> list[str]:
-    return [f"-mcpu={model}", f"-iterations={ITERATIONS}", "-bottleneck-analysis", "-instruction-info=false", "-resource-pressure=false"]
+    return [
+        f"-mcpu={model}",
+        f"-iterations={ITERATIONS}",
+        "-bottleneck-analysis",
+        "-instruction-info=false",
+        "-resource-pressure=false",
+    ]
 
 
 @cache
@@ -75,7 +89,16 @@ def _assembly(path: str, loop: Sequence[Instruction]) -> str:
     """The loop in AT&T's syntax, which both tools spell alike, its jumps without places."""
     first, last = min(each.address for each in loop), max(each.address for each in loop)
     said = tools.run(
-        "objdump", ["-d", "--no-show-raw-insn", "-j", ".text", f"--start-address={first:#x}", f"--stop-address={last + 16:#x}", path]
+        "objdump",
+        [
+            "-d",
+            "--no-show-raw-insn",
+            "-j",
+            ".text",
+            f"--start-address={first:#x}",
+            f"--stop-address={last + 16:#x}",
+            path,
+        ],
     )
     wanted = {each.address for each in loop}
     lines = []

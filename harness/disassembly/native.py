@@ -19,10 +19,42 @@ _PLACE = re.compile(r"\b(?:0x)?([0-9a-f]+) <")
 DEEPEST = 8
 """Loops around a function that are told apart: functions may call each other in a circle."""
 
-_PREFIXES = {"{vex}", "{evex}", "lock", "rep", "repz", "repnz", "notrack", "bnd", "data16", "cs", "ds", "es", "fs", "gs"}
+_PREFIXES = {
+    "{vex}",
+    "{evex}",
+    "lock",
+    "rep",
+    "repz",
+    "repnz",
+    "notrack",
+    "bnd",
+    "data16",
+    "cs",
+    "ds",
+    "es",
+    "fs",
+    "gs",
+}
 _MEMORY = re.compile(r"\b(XMMWORD|YMMWORD|ZMMWORD|OWORD|QWORD|DWORD|WORD|BYTE)(?: PTR| BCST)? (?:\w\w:)?\[")
 _BITS = {"ZMMWORD": 512, "YMMWORD": 256, "XMMWORD": 128, "OWORD": 128, "QWORD": 64, "DWORD": 32, "WORD": 16, "BYTE": 8}
-_READS_FIRST = ("cmp", "test", "add", "sub", "and", "or", "xor", "inc", "dec", "neg", "not", "push", "vucomi", "vcomi", "ucomi", "comi")
+_READS_FIRST = (
+    "cmp",
+    "test",
+    "add",
+    "sub",
+    "and",
+    "or",
+    "xor",
+    "inc",
+    "dec",
+    "neg",
+    "not",
+    "push",
+    "vucomi",
+    "vcomi",
+    "ucomi",
+    "comi",
+)
 """Beginnings of mnemonics that read their first operand too."""
 _FETCHES = ("prefetch", "nop", "lea")
 
@@ -48,17 +80,25 @@ class _Reached:
 
 
 def functions(path: str, entries: Sequence[str], target: str) -> tuple[tuple[Function, ...], tuple[str, ...]]:
-    """The facts of every function that holds a loop and that one of the entries reaches, the hottest first, and notes. Raises ToolError."""
+    """The facts of every function that holds a loop and that one of the entries reaches, the hottest first, and
+    notes. Raises ToolError."""
     reached = [each for each in _reached(path, tuple(entries)) if each.flow.innermost or each.name in entries]
     if not reached:
-        raise tools.ToolError(f"{path} has no symbol {' or '.join(entries)}; next: build it without stripping its symbols (-s)")
+        raise tools.ToolError(
+            f"{path} has no symbol {' or '.join(entries)}; next: build it without stripping its symbols (-s)"
+        )
     reached.sort(key=lambda each: -each.heat)
     made = [_function(each, target) for each in reached]
     loop = reached[0].flow.hottest.instructions
     if not loop:
         return tuple(made), ()
     if any(each.mnemonic == "call" for each in loop):
-        return tuple(made), (f"llvm-mca was not asked about {reached[0].name}: its hottest loop calls other functions; next: inline them",)
+        return tuple(made), (
+            (
+                f"llvm-mca was not asked about {reached[0].name}: its hottest loop calls other functions; next: "
+                "inline them"
+            ),
+        )
     try:
         cycles = mca.cycles(path, loop)
     except tools.ToolError as error:
@@ -84,13 +124,16 @@ def _listing(path: str) -> tuple[tuple[int, str, str], ...]:
     """Each function's address, name and text, in the order of addresses."""
     text = tools.run("objdump", ["-d", "--no-show-raw-insn", "-M", "intel", "-j", ".text", path])
     parts = _HEAD.split(text)[1:]
-    return tuple((int(at, 16), name, body) for at, name, body in zip(parts[0::3], parts[1::3], parts[2::3], strict=True))
+    return tuple(
+        (int(at, 16), name, body) for at, name, body in zip(parts[0::3], parts[1::3], parts[2::3], strict=True)
+    )
 
 
 def _reached(path: str, entries: tuple[str, ...]) -> list[_Reached]:
     """The entries and what they call, jump to or take the address of, and so on.
 
-    What a function takes the address of counts as called where the function calls through a register, in the innermost of these places.
+    What a function takes the address of counts as called where the function calls through a register, in the innermost
+    of these places.
     """
     listing = _listing(path)
     numbers = {start: number for number, (start, _, _) in enumerate(listing)}
@@ -146,11 +189,14 @@ def _instruction(address: int, mnemonic: str, operands: str) -> Instruction:
     place = _PLACE.search(operands)
     if mnemonic != "jmp":
         return Instruction(address, mnemonic, operands, target=int(place[1], 16) if place else None)
-    return Instruction(address, mnemonic, operands, target=int(place[1], 16) if place else None, falls=False, indirect=place is None)
+    return Instruction(
+        address, mnemonic, operands, target=int(place[1], 16) if place else None, falls=False, indirect=place is None
+    )
 
 
 def loads(instructions: Sequence[Instruction]) -> dict[int, int]:
-    """Loads from memory by their width in bits. What a gather or a broadcast reads is counted as one load of one element."""
+    """Loads from memory by their width in bits. What a gather or a broadcast reads is counted as one load of one
+    element."""
     found: dict[int, int] = {}
     for each in instructions:
         place = _MEMORY.search(each.operands)

@@ -1,6 +1,7 @@
 """Nsight Compute's CSV, `--page raw` or `--page details`, into a Record: counters by the names of their metrics.
 
-Columns are found by their names. The file is somebody else's: whatever it holds, it ends in counters, or in a UsageError with the line.
+Columns are found by their names. The file is somebody else's: whatever it holds, it ends in counters, or in a
+UsageError with the line.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ COMMAND = "ncu --csv --page raw --set full tritmark run --suite ONE.toml --in-pr
 
 DENIED = "ERR_NVGPUCTRPERM"
 MEND = (
-    f"{SOURCE}'s counters are not available: the driver does not let this user read them ({DENIED}); next: run ncu as root, or put "
-    "`options nvidia NVreg_RestrictProfilingToAdminUsers=0` into /etc/modprobe.d/ and restart the host (a container needs CAP_SYS_ADMIN)"
+    f"{SOURCE}'s counters are not available: the driver does not let this user read them ({DENIED}); next: run ncu "
+    "as root, or put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into /etc/modprobe.d/ and restart the "
+    "host (a container needs CAP_SYS_ADMIN)"
 )
 
 KERNEL, GRID, BLOCK = "Kernel Name", "Grid Size", "Block Size"
@@ -66,7 +68,8 @@ class Counted:
 
 
 def with_counters(record: Record, path: Path) -> Record:
-    """The Record with the counters of a file at the functions that its Runs launched, or with a note that they were denied.
+    """The Record with the counters of a file at the functions that its Runs launched, or with a note that they were
+    denied.
 
     Raises UsageError for a file that is no such CSV, is cut short, or has none of the Record's kernels.
     """
@@ -86,8 +89,8 @@ def with_counters(record: Record, path: Path) -> Record:
         has = sorted({launch.kernel for launch in launches})
         known = sorted({name for run in record.runs if run.receipt is not None for name in run.receipt.functions})
         raise UsageError(
-            f"{path}: has {', '.join(has[:5]) or 'no kernel'}; legal: counters of kernels that the Record ran with the same grid and block "
-            f"({', '.join(known[:8]) or 'it ran none on a GPU'})"
+            f"{path}: has {', '.join(has[:5]) or 'no kernel'}; legal: counters of kernels that the Record ran with "
+            f"the same grid and block ({', '.join(known[:8]) or 'it ran none on a GPU'})"
         )
     return found
 
@@ -96,7 +99,9 @@ def read(path: Path) -> tuple[tuple[Counted, ...], bool]:
     """Every launch of the file, and whether counters were denied. Raises UsageError with the line."""
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise UsageError(f"{path}: {path.stat().st_size} bytes; legal: at most {MOST_BYTES}, profile fewer launches")
+            raise UsageError(
+                f"{path}: {path.stat().st_size} bytes; legal: at most {MOST_BYTES}, profile fewer launches"
+            )
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); legal: what `{COMMAND}` wrote") from None
@@ -118,9 +123,13 @@ def read(path: Path) -> tuple[tuple[Counted, ...], bool]:
 
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """The header and what follows it, with line numbers; what ncu and the program print before it, and ncu's own lines, are left out."""
+    """The header and what follows it, with line numbers; what ncu and the program print before it, and ncu's own
+    lines, are left out."""
     lines = text.splitlines()
-    start = next((number for number, line in enumerate(lines) if line.lstrip().startswith(('"ID",', "ID,")) and KERNEL in line), None)
+    start = next(
+        (number for number, line in enumerate(lines) if line.lstrip().startswith(('"ID",', "ID,")) and KERNEL in line),
+        None,
+    )
     if start is None:
         return
     kept = [line for line in lines[start:] if not line.startswith("==")]
@@ -133,7 +142,9 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise _error(path, numbers[min(reader.line_num, len(numbers)) - 1], str(error), "a CSV row, whole") from None
+            raise _error(
+                path, numbers[min(reader.line_num, len(numbers)) - 1], str(error), "a CSV row, whole"
+            ) from None
         line = numbers[min(reader.line_num, len(numbers)) - 1]
         if not row:
             continue
@@ -141,7 +152,9 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
             # On the details page ncu leaves out the columns for its rules where a row has none.
             wide, least = len(row), row.index(VALUE) + 1 if VALUE in row else len(row)
         if not least <= len(row) <= wide:
-            raise _error(path, line, f"{len(row)} fields", f"{wide}, as the names of the columns have (was the file cut short?)")
+            raise _error(
+                path, line, f"{len(row)} fields", f"{wide}, as the names of the columns have (was the file cut short?)"
+            )
         yield line, row + [""] * (wide - len(row))
 
 
@@ -152,11 +165,20 @@ def _raw(path: Path, line: int, names: Sequence[str], rows: Iterator[tuple[int, 
     line, unit = units
     at = names.index("ID") if "ID" in names else 0
     if unit[at].strip():
-        raise _error(path, line, f"{unit[at]!r} in the row of units", "a row of units below the names (ncu --print-units base or auto)")
+        raise _error(
+            path,
+            line,
+            f"{unit[at]!r} in the row of units",
+            "a row of units below the names (ncu --print-units base or auto)",
+        )
     found = []
     for number, row in rows:
         cells = zip(names, unit, row, strict=True)
-        counters = {name: value for name, kind, cell in cells if name not in _FIRST and (value := _value(cell, kind)) is not None}
+        counters = {
+            name: value
+            for name, kind, cell in cells
+            if name not in _FIRST and (value := _value(cell, kind)) is not None
+        }
         found.append(_launch(path, number, dict(zip(names, row, strict=True)), counters))
     return tuple(found)
 
@@ -217,14 +239,22 @@ def _launched(run: Run, launch: Counted) -> bool:
         return False
     if not receipt.launched:
         return True
-    return any((each.function, each.grid, each.block) == (launch.kernel, launch.grid, launch.block) for each in receipt.launched)
+    return any(
+        (each.function, each.grid, each.block) == (launch.kernel, launch.grid, launch.block)
+        for each in receipt.launched
+    )
 
 
 def _meant(record: Record, launch: Counted) -> frozenset[str]:
-    """The workloads whose Runs launched it. Several may have the same grid and block: then the one that takes about as long."""
+    """The workloads whose Runs launched it. Several may have the same grid and block: then the one that takes about
+    as long."""
     runs = [run for run in record.runs if _launched(run, launch)]
     took = launch.counters.get(DURATION, 0.0) * 1e9
-    timed = [(run, figure.timing.median_ns) for run in runs if (figure := run.performance.cold or run.performance.hot) is not None]
+    timed = [
+        (run, figure.timing.median_ns)
+        for run in runs
+        if (figure := run.performance.cold or run.performance.hot) is not None
+    ]
     if len({run.workload.id for run in runs}) < 2 or took <= 0 or not timed:
         return frozenset(run.workload.id for run in runs)
     nearest, _ = min(timed, key=lambda each: abs(math.log(took / max(each[1], 1e-3))))

@@ -13,10 +13,11 @@ from tritmark.harness.spec import CodeFile, Receipt, Variant
 
 
 def code_of(variant: Variant, receipt: Receipt | None = None, target: str = "") -> Code | None:
-    """What goes into `Run.code`: of the functions that the receipt says were launched, else of all that the variant may use.
+    """What goes into `Run.code`: of the functions that the receipt says were launched, else of all that the variant may
+    use.
 
-    None where there is no code to read, as for Python, and for a kernel that a simulator ran. What a tool cannot tell becomes a note with
-    the next step, never an error. Each binary is read once in an invocation.
+    None where there is no code to read, as for Python, and for a kernel that a simulator ran. What a tool cannot tell
+    becomes a note with the next step, never an error. Each binary is read once in an invocation.
     """
     if receipt is not None and receipt.simulated:
         return None

@@ -28,7 +28,8 @@ class ToolError(Exception):
 
 @cache
 def find(tool: str) -> Path:
-    """The program: in the toolkit that CUDA_HOME or CUDA_PATH names, on PATH, in /usr/local/cuda, in PyPI's packages. Raises ToolError."""
+    """The program: in the toolkit that CUDA_HOME or CUDA_PATH names, on PATH, in /usr/local/cuda, in PyPI's
+    packages. Raises ToolError."""
     for candidate in _candidates(tool):
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
@@ -37,7 +38,11 @@ def find(tool: str) -> Path:
 
 def _candidates(tool: str) -> Iterator[Path]:
     if tool == "nvdisasm":
-        yield from (Path(folder) / "bin" / tool for name in ("CUDA_HOME", "CUDA_PATH") if (folder := os.environ.get(name, "").strip()))
+        yield from (
+            Path(folder) / "bin" / tool
+            for name in ("CUDA_HOME", "CUDA_PATH")
+            if (folder := os.environ.get(name, "").strip())
+        )
     on_path = shutil.which(tool)
     if on_path:
         yield Path(on_path)

@@ -20,18 +20,35 @@ def examined(out: Path) -> Iterator[Check]:
         installed = load()
         keys = dict.fromkeys(variant.key for variant in installed.registry.variants)
         usable = sum(refusal is None for key in keys for _, refusal in installed.registry.candidates(key))
-        forced = [f"the environment forces {name}" for device in installed.registry.devices.values() if (name := device.forced())]
+        forced = [
+            f"the environment forces {name}"
+            for device in installed.registry.devices.values()
+            if (name := device.forced())
+        ]
     except (TritmarkError, ImportError) as error:
         yield Check("kernels", State.MEND, str(error), means, "install tritmark again: pip install --force-reinstall .")
     else:
         found = f"{usable} of {len(installed.registry.variants)} variants run here"
         if forced:
-            yield Check("kernels", State.BETTER, "; ".join([found, *forced]), means, "unset it to have the best ones measured too")
+            yield Check(
+                "kernels",
+                State.BETTER,
+                "; ".join([found, *forced]),
+                means,
+                "unset it to have the best ones measured too",
+            )
         else:
             yield Check("kernels", State.OK, found, means)
         for problem in installed.problems:
             what = "nothing of it is there; everything else is"
-            yield Check("packages", State.MEND, str(problem), what, "mend that package, or remove it", problem.traceback.rstrip())
+            yield Check(
+                "packages",
+                State.MEND,
+                str(problem),
+                what,
+                "mend that package, or remove it",
+                problem.traceback.rstrip(),
+            )
     yield host.compiler()
     there = gpu.present()
     yield gpu.driver(there)

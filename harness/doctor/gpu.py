@@ -1,4 +1,5 @@
-"""NVIDIA's GPU: whether there is one, its driver, PyCUDA, who may read its counters; and what compiles kernels for any device."""
+"""NVIDIA's GPU: whether there is one, its driver, PyCUDA, who may read its counters; and what compiles kernels for
+any device."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def present(sys: Path = SYS, dev: Path = DEV) -> bool:
     if any(dev.glob("nvidia[0-9]*")):
         return True
     devices = (sys / "bus/pci/devices").glob("*")
-    return any(line(each / "vendor") == _NVIDIA and (line(each / "class") or "").startswith(_DISPLAY) for each in devices)
+    return any(
+        line(each / "vendor") == _NVIDIA and (line(each / "class") or "").startswith(_DISPLAY) for each in devices
+    )
 
 
 def driver(there: bool) -> Check:
@@ -32,7 +35,9 @@ def driver(there: bool) -> Check:
         info = gpu.device_info()
         return Check("GPU driver", State.OK, f"{info.driver}, {info.name}", means)
     if there:
-        return Check("GPU driver", State.MEND, problem.found, f"{means}: the GPU of this machine is left out", problem.next_step)
+        return Check(
+            "GPU driver", State.MEND, problem.found, f"{means}: the GPU of this machine is left out", problem.next_step
+        )
     return Check(
         "GPU driver",
         State.ABSENT,
@@ -61,7 +66,10 @@ def toolkits(installed: Installed, there: bool) -> list[Check]:
     for device in installed.registry.devices.values():
         if device.type == HOST:
             continue
-        name, means = f"{device.type} compiler", f"kernels for {device.type} are compiled where they run, once for each device"
+        name, means = (
+            f"{device.type} compiler",
+            f"kernels for {device.type} are compiled where they run, once for each device",
+        )
         try:
             said = device.compiler()
         except DeviceError as error:
@@ -81,6 +89,9 @@ def counters(proc: Path = PROC) -> list[Check]:
         return []
     means = "Nsight Compute reads a GPU's counters; without them advice rests on times and code alone"
     if "RmProfilingAdminOnly: 1" in told:
-        mend = "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nvidia-profiling.conf, then reboot"
+        mend = (
+            "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee "
+            "/etc/modprobe.d/nvidia-profiling.conf, then reboot"
+        )
         return [Check("GPU counters", State.ABSENT, "for administrators only", means, mend)]
     return [Check("GPU counters", State.OK, "for everybody", means)]

@@ -23,7 +23,11 @@ def huge_pages(sys: Path = SYS) -> Check:
     means = "buffers ask for huge pages; in small ones large kernels also wait for the translation of addresses"
     if found in {"always", "madvise"}:
         return Check("huge pages", State.OK, found, means)
-    mend = f"echo madvise | sudo tee /sys/{memory.THP}" if found else "a kernel with transparent huge pages, where there is a choice"
+    mend = (
+        f"echo madvise | sudo tee /sys/{memory.THP}"
+        if found
+        else "a kernel with transparent huge pages, where there is a choice"
+    )
     return Check("huge pages", State.BETTER, found or "this kernel has none", means, mend)
 
 
@@ -31,7 +35,10 @@ def governor(sys: Path = SYS) -> Check:
     """What decides about the clock's frequency."""
     found = cpu.governor(sys)
     if found is None:
-        means = "nothing here tells or sets the clock's frequency, as in most virtual machines: noise shows what comes of it"
+        means = (
+            "nothing here tells or sets the clock's frequency, as in most virtual machines: noise shows what "
+            "comes of it"
+        )
         return Check("governor", State.ABSENT, "not told", means)
     means = "the clock's frequency follows the load unless the governor is performance, and times follow the frequency"
     if found == "performance":
@@ -47,7 +54,9 @@ def cores(sys: Path = SYS) -> Check:
         means = f"the control group grants the time of {granted} cores; whoever takes more is stopped for milliseconds"
         mend = f"bind to as many cores as are granted: taskset -c 0-{granted - 1} tritmark run (or raise the quota)"
         return Check("cores", State.BETTER, f"{found}, a quota of {granted}", means, mend)
-    return Check("cores", State.OK, found, f"a default run takes {cpu.physical_cores(sys)} threads, one for each physical core")
+    return Check(
+        "cores", State.OK, found, f"a default run takes {cpu.physical_cores(sys)} threads, one for each physical core"
+    )
 
 
 def counters(proc: Path = PROC) -> Check:
@@ -60,14 +69,19 @@ def counters(proc: Path = PROC) -> Check:
     level = number(proc / "sys/kernel/perf_event_paranoid")
     if found.startswith("-") or (level is not None and level <= _COUNTERS_FOR_OWN):
         return Check("perf counters", State.OK, told, means)
-    return Check("perf counters", State.ABSENT, told, means, f"sudo sysctl kernel.perf_event_paranoid={_COUNTERS_FOR_OWN}")
+    return Check(
+        "perf counters", State.ABSENT, told, means, f"sudo sysctl kernel.perf_event_paranoid={_COUNTERS_FOR_OWN}"
+    )
 
 
 def compiler() -> Check:
     """What C and C++ sources are compiled with."""
     from tritmark.harness.candidate import compiling
 
-    means = "kernels are compiled already; `tritmark check` of a .c or .cpp compiles on the spot, and `tritmark gate` builds commits"
+    means = (
+        "kernels are compiled already; `tritmark check` of a .c or .cpp compiles on the spot, and `tritmark "
+        "gate` builds commits"
+    )
     found = []
     for suffix in compiling.SUFFIXES:
         try:
@@ -93,8 +107,18 @@ def disk(out: Path) -> Check:
     except OSError as error:
         why = error.strerror or str(error)
         return Check(
-            "disk", State.MEND, f"{nearest}: {why}", means, "free some room or mend its rights, or choose another folder: --out DIR"
+            "disk",
+            State.MEND,
+            f"{nearest}: {why}",
+            means,
+            "free some room or mend its rights, or choose another folder: --out DIR",
         )
     if free < _LARGEST:
-        return Check("disk", State.BETTER, f"{size(free)} free", f"{means}; one Record may take up to {size(_LARGEST)}", "free some room")
+        return Check(
+            "disk",
+            State.BETTER,
+            f"{size(free)} free",
+            f"{means}; one Record may take up to {size(_LARGEST)}",
+            "free some room",
+        )
     return Check("disk", State.OK, f"{size(free)} free", means)

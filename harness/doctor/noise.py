@@ -20,7 +20,8 @@ _LEAST_PAIRS = 30
 
 
 def noise(device: Device) -> list[Check]:
-    """Noise of a comparison, spread of single times, and what others take meanwhile. Takes about a second and a half."""
+    """Noise of a comparison, spread of single times, and what others take meanwhile. Takes about a second and a
+    half."""
     threads = device.cores()
     others = SystemLoad()
     found = against_itself(device, threads)
@@ -44,7 +45,10 @@ def judged(found: Alternation) -> Check:
     wide = ratio.high / ratio.low - 1
     low, middle, high = np.quantile(found.a_ns, (0.25, 0.5, 0.75))
     told = f"{wide:.2%} in {len(found.a_ns)} pairs; half of single times within {(high - low) / middle:.1%}"
-    means = f"how far the same code seems to differ from itself after {SECONDS:.0f} s by turns: a difference below that cannot be seen"
+    means = (
+        f"how far the same code seems to differ from itself after {SECONDS:.0f} s by turns: a difference "
+        "below that cannot be seen"
+    )
     if wide > TELLING:
         mend = "stop other programs, wait, or take a machine for yourself: above 5 % performance verdicts are ambiguous"
         return Check("noise", State.MEND, told, means, mend)
@@ -58,6 +62,8 @@ def load(taken: float | None, threads: int, cores: int) -> Check:
     means = f"threads that have to share a core wait for each other by whole time slices; a default run has {threads}"
     told = "not told" if taken is None else f"others take {taken:.1f} of {cores} cores"
     if crowded(taken, threads, cores, TELLING):
-        mend = "stop what else runs (look with top; steal time is another guest's), or measure on fewer cores: --threads N"
+        mend = (
+            "stop what else runs (look with top; steal time is another guest's), or measure on fewer cores: --threads N"
+        )
         return Check("other load", State.MEND, told, means, mend)
     return Check("other load", State.OK, told, means)

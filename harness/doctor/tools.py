@@ -20,7 +20,9 @@ class Tool:
 
 ON_PATH = (
     Tool(("git",), "`tritmark gate` and `tritmark history` compare commits", "sudo apt install git"),
-    Tool(("ncu",), "its CSV goes into `tritmark advise --ncu FILE`", "install Nsight Compute, a part of the CUDA toolkit"),
+    Tool(
+        ("ncu",), "its CSV goes into `tritmark advise --ncu FILE`", "install Nsight Compute, a part of the CUDA toolkit"
+    ),
     Tool(
         ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
         "the tests of the report look at it in a browser",

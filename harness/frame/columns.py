@@ -1,6 +1,7 @@
 """The columns of the table: what each is called, its type, its unit, what it holds and where that comes from.
 
-Figures that a Record does not have, because its schema is older or the Run was not measured, are missing values; the columns are the same.
+Figures that a Record does not have, because its schema is older or the Run was not measured, are missing values; the
+columns are the same.
 """
 
 from __future__ import annotations
@@ -39,11 +40,41 @@ def _footing(temperature: Literal["cold", "hot"]) -> tuple[Column, ...]:
 
     where = "arrays come from memory" if temperature == "cold" else "the same arrays again and again"
     return (
-        Column(f"{temperature}_ns", "number", "ns", f"median time of a call, {where}", of(lambda each: each.timing.median_ns)),
-        Column(f"{temperature}_low_ns", "number", "ns", "lower end of its 95 % interval", of(lambda each: each.timing.low_ns)),
-        Column(f"{temperature}_high_ns", "number", "ns", "upper end of its 95 % interval", of(lambda each: each.timing.high_ns)),
-        Column(f"{temperature}_samples", "integer", "", "of which it is the median", of(lambda each: len(each.timing.samples_ns))),
-        Column(f"{temperature}_ceiling", "text", "", "which ceiling limits: read, write or compute", of(lambda each: each.against.ceiling)),
+        Column(
+            f"{temperature}_ns",
+            "number",
+            "ns",
+            f"median time of a call, {where}",
+            of(lambda each: each.timing.median_ns),
+        ),
+        Column(
+            f"{temperature}_low_ns",
+            "number",
+            "ns",
+            "lower end of its 95 % interval",
+            of(lambda each: each.timing.low_ns),
+        ),
+        Column(
+            f"{temperature}_high_ns",
+            "number",
+            "ns",
+            "upper end of its 95 % interval",
+            of(lambda each: each.timing.high_ns),
+        ),
+        Column(
+            f"{temperature}_samples",
+            "integer",
+            "",
+            "of which it is the median",
+            of(lambda each: len(each.timing.samples_ns)),
+        ),
+        Column(
+            f"{temperature}_ceiling",
+            "text",
+            "",
+            "which ceiling limits: read, write or compute",
+            of(lambda each: each.against.ceiling),
+        ),
         Column(
             f"{temperature}_rate",
             "number",
@@ -61,7 +92,13 @@ def _footing(temperature: Literal["cold", "hot"]) -> tuple[Column, ...]:
         ),
         Column(f"{temperature}_fraction_low", "number", "", "lower end of its 95 % interval", share("low")),
         Column(f"{temperature}_fraction_high", "number", "", "upper end of its 95 % interval", share("high")),
-        Column(f"{temperature}_footprint", "integer", "B", "bytes that a call touches at least", of(lambda each: each.footprint)),
+        Column(
+            f"{temperature}_footprint",
+            "integer",
+            "B",
+            "bytes that a call touches at least",
+            of(lambda each: each.footprint),
+        ),
     )
 
 
@@ -74,7 +111,9 @@ def _verdict(dimension: Literal["accuracy", "performance", "memory", "cross"]) -
             "pass, fail, error, ambiguous or not run",
             lambda record, run: getattr(run, dimension).status.value,
         ),
-        Column(f"{dimension}_reason", "text", "", "why; empty for pass", lambda record, run: getattr(run, dimension).reason),
+        Column(
+            f"{dimension}_reason", "text", "", "why; empty for pass", lambda record, run: getattr(run, dimension).reason
+        ),
     )
 
 
@@ -123,7 +162,13 @@ COLUMNS: tuple[Column, ...] = (
     Column("schema_version", "integer", "", "of the Record's file", lambda record, run: record.schema_version),
     Column("created", "text", "UTC", "when it was made, ISO 8601", lambda record, run: record.created),
     Column("tritmark", "text", "", "version that made it", lambda record, run: record.environment.tritmark),
-    Column("commit", "text", "", "checked out then, with -dirty where files were changed", lambda record, run: record.environment.commit),
+    Column(
+        "commit",
+        "text",
+        "",
+        "checked out then, with -dirty where files were changed",
+        lambda record, run: record.environment.commit,
+    ),
     Column("suite", "text", "", "which workloads", lambda record, run: record.suite),
     Column("machine", "text", "", "hash of what makes two machines comparable", lambda record, run: record.machine.id),
     Column("hostname", "text", "", "of the machine", lambda record, run: record.machine.hostname),
@@ -147,49 +192,158 @@ COLUMNS: tuple[Column, ...] = (
     Column("passed", "yes/no", "", "no dimension failed or broke", lambda record, run: run.passed),
     *_verdict("accuracy"),
     Column("cases", "integer", "", "input sets that were judged", lambda record, run: run.accuracy.cases),
-    Column("judged_calls", "integer", "", "calls that were judged, where cases were drawn", lambda record, run: run.accuracy.calls or None),
-    Column("rarest_fault", "number", "", "rarest fault, as a share of calls, seen with 95 %", lambda record, run: run.accuracy.rarest),
+    Column(
+        "judged_calls",
+        "integer",
+        "",
+        "calls that were judged, where cases were drawn",
+        lambda record, run: run.accuracy.calls or None,
+    ),
+    Column(
+        "rarest_fault",
+        "number",
+        "",
+        "rarest fault, as a share of calls, seen with 95 %",
+        lambda record, run: run.accuracy.rarest,
+    ),
     Column("elements", "integer", "", "output elements that were judged", lambda record, run: run.accuracy.elements),
     Column("mismatches", "integer", "", "elements that are wrong", lambda record, run: run.accuracy.mismatches),
-    Column("largest_error", "number", "", "largest absolute difference from the reference", lambda record, run: run.accuracy.largest_error),
-    Column("largest_ulp", "number", "ulp", "largest difference in units of the last place", lambda record, run: run.accuracy.largest_ulp),
+    Column(
+        "largest_error",
+        "number",
+        "",
+        "largest absolute difference from the reference",
+        lambda record, run: run.accuracy.largest_error,
+    ),
+    Column(
+        "largest_ulp",
+        "number",
+        "ulp",
+        "largest difference in units of the last place",
+        lambda record, run: run.accuracy.largest_ulp,
+    ),
     *_verdict("performance"),
     *_footing("cold"),
     *_footing("hot"),
-    Column("overhead_ns", "number", "ns", "what a call through Python adds", lambda record, run: run.performance.call_overhead_ns),
+    Column(
+        "overhead_ns",
+        "number",
+        "ns",
+        "what a call through Python adds",
+        lambda record, run: run.performance.call_overhead_ns,
+    ),
     Column("read", "integer", "B", "least that the workload reads", lambda record, run: run.performance.read or None),
     Column("written", "integer", "B", "least that it writes", lambda record, run: run.performance.written or None),
-    Column("operations", "integer", "", "least arithmetic operations", lambda record, run: run.performance.operations or None),
+    Column(
+        "operations",
+        "integer",
+        "",
+        "least arithmetic operations",
+        lambda record, run: run.performance.operations or None,
+    ),
     *_ratio(
         "plain_over_graph",
         "launches handed over one by one over the same in a graph",
         lambda run: run.plain,
     ),
-    Column("scaling_threads", "integer", "", "most that it was timed on", lambda record, run: getattr(_widest(run), "threads", None)),
-    *_ratio("scaling", "time on one thread over that on scaling_threads", lambda run: getattr(_widest(run), "speedup", None)),
+    Column(
+        "scaling_threads",
+        "integer",
+        "",
+        "most that it was timed on",
+        lambda record, run: getattr(_widest(run), "threads", None),
+    ),
+    *_ratio(
+        "scaling", "time on one thread over that on scaling_threads", lambda run: getattr(_widest(run), "speedup", None)
+    ),
     *_verdict("memory"),
     Column("inputs", "integer", "B", "of a call", _judged(lambda each: each.inputs)),
     Column("outputs", "integer", "B", "of a call", _judged(lambda each: each.outputs)),
     Column("workspace", "integer", "B", "that the kernel declares", _judged(lambda each: each.workspace)),
     Column("host_peak", "integer", "B", "most resident memory that a call adds", _judged(lambda each: each.host_peak)),
-    Column("device_peak", "integer", "B", "most of the device's memory beyond inputs and outputs", _judged(lambda each: each.device_peak)),
-    Column("persistent", "integer", "B", "still held after the kernel was dropped", _judged(lambda each: each.persistent)),
-    Column("allocated", "integer", "B", "that Python and NumPy allocate for a call", _judged(lambda each: each.allocated)),
-    Column("page_faults", "number", "pages", "that a call touches for the first time", _judged(lambda each: each.page_faults)),
+    Column(
+        "device_peak",
+        "integer",
+        "B",
+        "most of the device's memory beyond inputs and outputs",
+        _judged(lambda each: each.device_peak),
+    ),
+    Column(
+        "persistent", "integer", "B", "still held after the kernel was dropped", _judged(lambda each: each.persistent)
+    ),
+    Column(
+        "allocated", "integer", "B", "that Python and NumPy allocate for a call", _judged(lambda each: each.allocated)
+    ),
+    Column(
+        "page_faults",
+        "number",
+        "pages",
+        "that a call touches for the first time",
+        _judged(lambda each: each.page_faults),
+    ),
     Column("leak", "number", "B/call", "growth of the heap", _judged(lambda each: each.leak and each.leak.median)),
-    Column("leak_low", "number", "B/call", "lower end of its 95 % interval", _judged(lambda each: each.leak and each.leak.low)),
-    Column("leak_high", "number", "B/call", "upper end of its 95 % interval", _judged(lambda each: each.leak and each.leak.high)),
-    Column("bits_per_weight", "number", "bit", "of the packed weights, scales included", _judged(lambda each: each.bits_per_weight)),
+    Column(
+        "leak_low",
+        "number",
+        "B/call",
+        "lower end of its 95 % interval",
+        _judged(lambda each: each.leak and each.leak.low),
+    ),
+    Column(
+        "leak_high",
+        "number",
+        "B/call",
+        "upper end of its 95 % interval",
+        _judged(lambda each: each.leak and each.leak.high),
+    ),
+    Column(
+        "bits_per_weight",
+        "number",
+        "bit",
+        "of the packed weights, scales included",
+        _judged(lambda each: each.bits_per_weight),
+    ),
     *_verdict("cross"),
-    Column("peers", "integer", "", "implementations of others that it was compared with", lambda record, run: len(run.cross.peers)),
-    Column("peer", "text", "", "the fastest of those that were timed", lambda record, run: getattr(_fastest(run), "peer", None)),
-    *_ratio("peer_over_kernel", "that peer's time over the kernel's, by turns", lambda run: getattr(_fastest(run), "speedup", None)),
-    Column("ran", "text", "", "what ran, as the code that ran says", lambda record, run: getattr(run.receipt, "ran", None)),
-    Column("simulated", "yes/no", "", "a simulator stood in for the device", lambda record, run: getattr(run.receipt, "simulated", None)),
-    Column("code_hash", "text", "", "SHA-256 of the compiled code", lambda record, run: getattr(run.receipt, "code_hash", None)),
+    Column(
+        "peers",
+        "integer",
+        "",
+        "implementations of others that it was compared with",
+        lambda record, run: len(run.cross.peers),
+    ),
+    Column(
+        "peer",
+        "text",
+        "",
+        "the fastest of those that were timed",
+        lambda record, run: getattr(_fastest(run), "peer", None),
+    ),
+    *_ratio(
+        "peer_over_kernel",
+        "that peer's time over the kernel's, by turns",
+        lambda run: getattr(_fastest(run), "speedup", None),
+    ),
+    Column(
+        "ran", "text", "", "what ran, as the code that ran says", lambda record, run: getattr(run.receipt, "ran", None)
+    ),
+    Column(
+        "simulated",
+        "yes/no",
+        "",
+        "a simulator stood in for the device",
+        lambda record, run: getattr(run.receipt, "simulated", None),
+    ),
+    Column(
+        "code_hash",
+        "text",
+        "",
+        "SHA-256 of the compiled code",
+        lambda record, run: getattr(run.receipt, "code_hash", None),
+    ),
     Column("proposals", "integer", "", "how many rules have advice for the Run", _proposals),
 )
-"""A column for each size of an axis follows them: `axis_M`, `axis_N` and so on, for the axes that the ops of the Records have."""
+"""A column for each size of an axis follows them: `axis_M`, `axis_N` and so on, for the axes that the ops of the
+Records have."""
 
 SAMPLES: tuple[tuple[str, Kind, str, str], ...] = (
     ("temperature", "text", "", "cold or hot"),
@@ -200,4 +354,9 @@ SAMPLES: tuple[tuple[str, Kind, str, str], ...] = (
 )
 """Columns that rows for samples have besides: name, kind, unit, description."""
 
-AXES: tuple[str, Kind, str, str] = ("axis_*", "integer", "", "size of that axis; missing for an op that has none of that name")
+AXES: tuple[str, Kind, str, str] = (
+    "axis_*",
+    "integer",
+    "",
+    "size of that axis; missing for an op that has none of that name",
+)

@@ -25,7 +25,8 @@ PARQUET = "pip install 'tritmark[frame]'"
 
 
 def find(names: Sequence[str], store: Store) -> list[Path]:
-    """The files of Records that are named by path or id, or by a pattern over either; all Records of the store where none is named.
+    """The files of Records that are named by path or id, or by a pattern over either; all Records of the store where
+    none is named.
 
     Raises UsageError for a pattern that fits nothing, and where there is no Record at all.
     """
@@ -45,14 +46,20 @@ def _named(names: Sequence[str], ids: Sequence[str], store: Store) -> Iterator[P
         if not has_magic(name) or Path(name).exists():
             yield store.find(name)
             continue
-        matching = [store.path(id) for id in ids if fnmatchcase(id, name)] or [Path(each) for each in sorted(glob(name, recursive=True))]
+        matching = [store.path(id) for id in ids if fnmatchcase(id, name)] or [
+            Path(each) for each in sorted(glob(name, recursive=True))
+        ]
         if not matching:
-            raise UsageError(f"{name!r} matches no Record; legal: paths of files, ids, or patterns over them; in {store.runs}: {len(ids)}")
+            raise UsageError(
+                f"{name!r} matches no Record; legal: paths of files, ids, or patterns over them; in {store.runs}: "
+                f"{len(ids)}"
+            )
         yield from matching
 
 
 def table(paths: Iterable[Path], *, samples: bool = False) -> pd.DataFrame:
-    """One table over the Records in these files: a row for each Run, or with `samples` one for each sample of each Run that was timed.
+    """One table over the Records in these files: a row for each Run, or with `samples` one for each sample of each Run
+    that was timed.
 
     Raises RecordError for a file that is no Record. See COLUMNS, and SAMPLES.
     """
@@ -72,7 +79,9 @@ def table(paths: Iterable[Path], *, samples: bool = False) -> pd.DataFrame:
     kinds |= dict.fromkeys(sorted(axes), AXES[1])
     if samples:
         kinds |= {name: kind for name, kind, _, _ in SAMPLES}
-    return pd.DataFrame({name: pd.array([row.get(name) for row in rows], dtype=_DTYPES[kind]) for name, kind in kinds.items()})
+    return pd.DataFrame(
+        {name: pd.array([row.get(name) for row in rows], dtype=_DTYPES[kind]) for name, kind in kinds.items()}
+    )
 
 
 def _samples(run: Run) -> Iterator[dict[str, Any]]:
@@ -92,7 +101,8 @@ def _samples(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def inert(text: str) -> str:
-    """The text for a cell: what a spreadsheet would take for a formula gets an apostrophe in front, what does not print is written out."""
+    """The text for a cell: what a spreadsheet would take for a formula gets an apostrophe in front, what does not
+    print is written out."""
     return visible(f"'{text}" if text.startswith(_FORMULAS) else text)
 
 
@@ -104,15 +114,21 @@ def csv(found: pd.DataFrame) -> str:
 
 
 def parquet(found: pd.DataFrame) -> bytes:
-    """The table as Parquet, its columns described in the file's metadata. Raises UsageError where pyarrow is not installed."""
+    """The table as Parquet, its columns described in the file's metadata. Raises UsageError where pyarrow is not
+    installed."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise UsageError(f"--to parquet needs pyarrow ({error}); legal: {PARQUET}, or --to csv") from None
-    told = {column.name: f"{column.description} [{column.unit}]" if column.unit else column.description for column in COLUMNS}
+    told = {
+        column.name: f"{column.description} [{column.unit}]" if column.unit else column.description
+        for column in COLUMNS
+    }
     made = pa.Table.from_pandas(found, preserve_index=False)
-    fields = [field.with_metadata({"description": told[field.name]}) if field.name in told else field for field in made.schema]
+    fields = [
+        field.with_metadata({"description": told[field.name]}) if field.name in told else field for field in made.schema
+    ]
     sink = pa.BufferOutputStream()
     pq.write_table(made.cast(pa.schema(fields, metadata=made.schema.metadata)), sink)
     return bytes(sink.getvalue().to_pybytes())

@@ -94,7 +94,9 @@ def _refusal(build: Opened, task: GateTask) -> Refusal | None:
     forced = device.forced()
     if forced is not None and forced != task.variant:
         return Refusal(reason=f"the environment allows only {forced} on this {task.device}")
-    why = {variant.name: refusal for variant, refusal in build.installed.registry.candidates(key, task.axes)}[task.variant]
+    why = {variant.name: refusal for variant, refusal in build.installed.registry.candidates(key, task.axes)}[
+        task.variant
+    ]
     why = why or ("a simulated device has no speed" if device.simulated() else None)
     why = why or ("the device brings no clock" if device.clock is None else None)
     return None if why is None else Refusal(reason=why)

@@ -1,4 +1,5 @@
-"""One build's kernel, bound and ready to be timed, and the process in which a build sits alone where two cannot share one."""
+"""One build's kernel, bound and ready to be timed, and the process in which a build sits alone where two cannot
+share one."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from tritmark.harness.validate.sets import Sets
 Logical = Mapping[str, Any]
 
 _STEP, _SMALL, _POOL = 16, 512, 1 << 14
-"""Python's allocator hands out small objects in sizes that are multiples of 16, up to 512 bytes, each size from pools of 16 KiB."""
+"""Python's allocator hands out small objects in sizes that are multiples of 16, up to 512 bytes, each size from
+pools of 16 KiB."""
 _HEAD = sys.getsizeof(b"")
 
 
@@ -60,11 +62,14 @@ class BoundKernel(Protocol):
 class LocalBoundKernel:
     """A BoundKernel in this process.
 
-    `beside`: a kernel of the other build; where both encode the same, and memory is the host's, its arrays are taken, so that no difference
-    comes from where arrays lie. A device's own memory is each build's to manage: arrays are apart there, as those of BASE bound twice are.
+    `beside`: a kernel of the other build; where both encode the same, and memory is the host's, its arrays are taken,
+    so that no difference comes from where arrays lie. A device's own memory is each build's to manage: arrays are apart
+    there, as those of BASE bound twice are.
     """
 
-    def __init__(self, build: Opened, task: GateTask, logical: Logical | None = None, beside: LocalBoundKernel | None = None) -> None:
+    def __init__(
+        self, build: Opened, task: GateTask, logical: Logical | None = None, beside: LocalBoundKernel | None = None
+    ) -> None:
         self._build, self._task = build, task
         with build.inside():
             variant = next(each for each in build.installed.registry.variants if each.id == task.kernel)
@@ -77,7 +82,12 @@ class LocalBoundKernel:
 
     def _arrays(self, variant: Variant, encoded: Mapping[str, Any], beside: LocalBoundKernel | None) -> Sets:
         task, memory = self._task, memory_of(self._device)
-        if memory is HOST and beside is not None and _same(encoded, beside._sets.cases[0]) and beside._like == self._outputs(variant):
+        if (
+            memory is HOST
+            and beside is not None
+            and _same(encoded, beside._sets.cases[0])
+            and beside._like == self._outputs(variant)
+        ):
             return beside._sets
         op = self._build.installed.ops[task.op]
         return Sets(op, variant.key, task.axes, (encoded,), memory, task.layout, Rotation(nbytes=1, wanted=1))
@@ -94,7 +104,9 @@ class LocalBoundKernel:
         clock = clock_for(self._device, [self._launch])
         self._timed = Timed([self._launch], clock)
         # Native code imports nothing, and this clock's own Python neither.
-        self._direct = self._launch.pointer is not None and not isinstance(getattr(type(clock), "sample", None), types.FunctionType)
+        self._direct = self._launch.pointer is not None and not isinstance(
+            getattr(type(clock), "sample", None), types.FunctionType
+        )
 
     @property
     def clock(self) -> str:
@@ -125,7 +137,13 @@ class LocalBoundKernel:
 
     def again(self) -> LocalBoundKernel:
         other = LocalBoundKernel.__new__(LocalBoundKernel)
-        other._build, other._task, other._device, other.logical, other.code = self._build, self._task, self._device, self.logical, self.code
+        other._build, other._task, other._device, other.logical, other.code = (
+            self._build,
+            self._task,
+            self._device,
+            self.logical,
+            self.code,
+        )
         with self._build.inside():
             own = self._device.memory is not None
             other._sets = self._arrays(self._variant, self._sets.cases[0], None) if own else self._sets
@@ -134,13 +152,20 @@ class LocalBoundKernel:
 
 
 def ballast() -> list[bytes]:
-    """Small objects of every size, a random number of each: while they are kept, the next object of any size lies somewhere else.
+    """Small objects of every size, a random number of each: while they are kept, the next object of any size lies
+    somewhere else.
 
-    A fresh process would otherwise put a kernel's arguments where the one before it did. Where their address agrees with that of an output
-    in its last 12 bits, each read of them waits for a store (suites/gate/placed.py), and fresh processes would be alike in that.
+    A fresh process would otherwise put a kernel's arguments where the one before it did. Where their address agrees
+    with that of an output in its last 12 bits, each read of them waits for a store (suites/gate/placed.py), and fresh
+    processes would be alike in that.
     """
     rng = np.random.default_rng()
-    return [bytes(size - _HEAD) for size in range(_STEP, _SMALL + 1, _STEP) if size > _HEAD for _ in range(rng.integers(_POOL // size))]
+    return [
+        bytes(size - _HEAD)
+        for size in range(_STEP, _SMALL + 1, _STEP)
+        if size > _HEAD
+        for _ in range(rng.integers(_POOL // size))
+    ]
 
 
 def _logical(build: Opened, task: GateTask) -> dict[str, Any]:
@@ -160,7 +185,8 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
             if not np.array_equal(_bytes(value), _bytes(other[name])):
                 return False
         elif (
-            not isinstance(value, int | float | np.generic | np.ndarray) or np.asarray(value).tobytes() != np.asarray(other[name]).tobytes()
+            not isinstance(value, int | float | np.generic | np.ndarray)
+            or np.asarray(value).tobytes() != np.asarray(other[name]).tobytes()
         ):
             return False
     return True
@@ -171,7 +197,8 @@ def _bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def save(folder: Path, arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Write arrays and numbers as bytes, one file each; dtype and shape of each, which the other process needs to read them."""
+    """Write arrays and numbers as bytes, one file each; dtype and shape of each, which the other process needs to
+    read them."""
     told = {}
     for name, value in arrays.items():
         array = np.ascontiguousarray(value)

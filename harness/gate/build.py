@@ -1,8 +1,8 @@
 """From a revision, a wheel or a folder to a folder with installed packages.
 
-A revision is exported, built to a wheel by the project's own backend in pip's isolated environment, as asv does it, and kept in the user's
-cache under its commit, the Python and the compiler. Whoever needs the same at the same time waits for the first. What nobody has asked
-for in KEPT_S goes when something new is built.
+A revision is exported, built to a wheel by the project's own backend in pip's isolated environment, as asv does it, and
+kept in the user's cache under its commit, the Python and the compiler. Whoever needs the same at the same time waits
+for the first. What nobody has asked for in KEPT_S goes when something new is built.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Built:
 
 
 def built(given: str, told: Callable[[str], None] = lambda text: None, folder: Path | None = None) -> Built:
-    """The build that `given` names: a `.whl`, a folder with installed packages, or a revision of the git repository in `folder` (the
-    current one). `told` is told what is being done.
+    """The build that `given` names: a `.whl`, a folder with installed packages, or a revision of the git repository in
+    `folder` (the current one). `told` is told what is being done.
 
     Raises UsageError for what is none of these, BuildError where it cannot be built.
     """
@@ -76,12 +76,15 @@ def _revision(given: str, folder: Path) -> tuple[str, str, Path]:
         top = _git(folder, "rev-parse", "--show-toplevel")
     except subprocess.CalledProcessError:
         raise UsageError(
-            f"{given!r} is neither a wheel nor a folder with installed packages, and {folder} is no git repository; go to a checkout"
+            f"{given!r} is neither a wheel nor a folder with installed packages, and {folder} is no git "
+            "repository; go to a checkout"
         ) from None
     try:
         commit = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{given}^{{commit}}")
     except subprocess.CalledProcessError:
-        raise UsageError(f"{given!r} is no revision of {top}; legal: what `git rev-parse` takes, a .whl, or a folder of packages") from None
+        raise UsageError(
+            f"{given!r} is no revision of {top}; legal: what `git rev-parse` takes, a .whl, or a folder of packages"
+        ) from None
     return commit, _git(folder, "log", "-1", "--format=%s", commit), Path(top)
 
 
@@ -96,10 +99,16 @@ def _git(folder: Path, *arguments: str) -> str:
 def _export(top: Path, commit: str, to: Path) -> None:
     """The tracked files of a commit."""
     to.mkdir()
-    with subprocess.Popen(["git", "-C", str(top), "archive", "--format=tar", commit], stdout=subprocess.PIPE) as archive:
-        unpacked = subprocess.run(["tar", "-x", "-C", str(to)], stdin=archive.stdout, capture_output=True, text=True, check=False)
+    with subprocess.Popen(
+        ["git", "-C", str(top), "archive", "--format=tar", commit], stdout=subprocess.PIPE
+    ) as archive:
+        unpacked = subprocess.run(
+            ["tar", "-x", "-C", str(to)], stdin=archive.stdout, capture_output=True, text=True, check=False
+        )
     if archive.returncode or unpacked.returncode:
-        raise BuildError(f"{commit} could not be exported from {top}: {unpacked.stderr.strip() or 'git archive failed'}")
+        raise BuildError(
+            f"{commit} could not be exported from {top}: {unpacked.stderr.strip() or 'git archive failed'}"
+        )
 
 
 def _wheel(folder: Path, given: str) -> Path:
@@ -117,10 +126,13 @@ def _unpack(wheel: Path, site: Path) -> None:
 
 
 def _run(arguments: Sequence[str], folder: Path, failed: str) -> None:
-    """pip, of this Python and without what this process was told to import from. Raises BuildError with the end of what it said."""
+    """pip, of this Python and without what this process was told to import from. Raises BuildError with the end of
+    what it said."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     if done.returncode:
         end = "\n".join(done.stdout.strip().splitlines()[-_LOG_LINES:])
         raise BuildError(f"{failed} (pip ended with status {done.returncode}); the end of its log:\n{end}")

@@ -1,4 +1,5 @@
-"""Where a build lives: in this process, or alone in one of its own, which takes turns with the other's. Both are asked the same."""
+"""Where a build lives: in this process, or alone in one of its own, which takes turns with the other's. Both are
+asked the same."""
 
 from __future__ import annotations
 
@@ -68,8 +69,11 @@ class LocalBuildHost:
     def bind(self, task: GateTask, beside: LocalBoundKernel | None = None) -> LocalBoundKernel:
         return LocalBoundKernel(self.build, task, None if beside is None else beside.logical, beside)
 
-    def judge(self, task: GateTask, kernel: LocalBoundKernel, own: Outputs, other: Outputs) -> tuple[str, Divergence | None]:
-        """The same bits are right where this build's are. Where the family admits more, the reference of this build decides."""
+    def judge(
+        self, task: GateTask, kernel: LocalBoundKernel, own: Outputs, other: Outputs
+    ) -> tuple[str, Divergence | None]:
+        """The same bits are right where this build's are. Where the family admits more, the reference of this build
+        decides."""
         if own.keys() != other.keys():
             return f"has outputs {', '.join(other)}, not {', '.join(own)}", None
         if all(np.array_equal(own[name], other[name]) for name in own):
@@ -94,14 +98,18 @@ class LocalBuildHost:
             compared = compare(each, found)
             if compared.wrong.size:
                 return (
-                    f"{compared.wrong.size} elements of {each.name} are outside what the op admits around the exact value",
+                    (
+                        f"{compared.wrong.size} elements of {each.name} are outside what the op admits around the "
+                        "exact value"
+                    ),
                     compared.first,
                 )
         return "", None
 
 
 class RemoteBuildHost:
-    """A build alone in a process of its own, which opens it when it is asked for the first time. Raises WorkerError where that dies."""
+    """A build alone in a process of its own, which opens it when it is asked for the first time. Raises WorkerError
+    where that dies."""
 
     def __init__(self, site: Path) -> None:
         self._child = Child("tritmark.harness.gate.build_host", str(site))
@@ -123,16 +131,25 @@ class RemoteBuildHost:
 
     def bind(self, task: GateTask, beside: RemoteBoundKernel | None = None) -> RemoteBoundKernel:
         data = None if beside is None else {"folder": str(beside.folder), "told": beside.told}
-        return RemoteBoundKernel(self, self.ask("bind", _BIND_S, task=task.model_dump(), data=data, folder=str(self.folder)))
+        return RemoteBoundKernel(
+            self, self.ask("bind", _BIND_S, task=task.model_dump(), data=data, folder=str(self.folder))
+        )
 
-    def judge(self, task: GateTask, kernel: RemoteBoundKernel, own: Outputs, other: Outputs) -> tuple[str, Divergence | None]:
+    def judge(
+        self, task: GateTask, kernel: RemoteBoundKernel, own: Outputs, other: Outputs
+    ) -> tuple[str, Divergence | None]:
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             folders = [Path(name, side) for side in ("own", "other")]
             for folder in folders:
                 folder.mkdir()
             told = [save(folder, outputs) for folder, outputs in zip(folders, (own, other), strict=True)]
             why, first = self.ask(
-                "judge", _BIND_S, task=task.model_dump(), kernel=kernel.number, folders=[str(each) for each in folders], told=told
+                "judge",
+                _BIND_S,
+                task=task.model_dump(),
+                kernel=kernel.number,
+                folders=[str(each) for each in folders],
+                told=told,
             )
         return why, Divergence.model_validate(first) if first is not None else None
 
@@ -175,7 +192,8 @@ class RemoteBoundKernel:
 
 
 class _Alone:
-    """The other end: a LocalBuildHost, and its bound kernels by number. Those of the task before are let go when the next one is bound."""
+    """The other end: a LocalBuildHost, and its bound kernels by number. Those of the task before are let go when the
+    next one is bound."""
 
     def __init__(self, site: Path) -> None:
         self._site = site
@@ -239,7 +257,9 @@ def _shaped(raw: npt.NDArray[np.uint8], like: tuple[tuple[int, ...], str]) -> np
     return raw.view(dtype).reshape(shape)
 
 
-def _first(name: str, own: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8], like: tuple[tuple[int, ...], str]) -> Divergence | None:
+def _first(
+    name: str, own: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8], like: tuple[tuple[int, ...], str]
+) -> Divergence | None:
     """The first element in which two outputs are not the same bits."""
     if np.array_equal(own, other):
         return None

@@ -23,7 +23,8 @@ class Form(StrEnum):
 
 
 def tell(result: GateResult, form: Form, console: Console, environ: Mapping[str, str]) -> None:
-    """Write the result to the console's stream; on GitHub also append it to the file that GITHUB_STEP_SUMMARY of `environ` names.
+    """Write the result to the console's stream; on GitHub also append it to the file that GITHUB_STEP_SUMMARY of
+    `environ` names.
 
     Machine-readable forms are written as they are: neither wrapped nor coloured.
     """

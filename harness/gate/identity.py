@@ -1,8 +1,9 @@
 """Whether two builds of a kernel are the same machine code: what did not change did not get slower.
 
-Two hashes have to agree. That of the machine code: of a native module, the sections of its file that are loaded and are no notes (dates
-and build ids lie elsewhere); on a device of its own, what the device says of its binaries. And that of the Python sources that bind the
-kernel, followed through their imports up to the harness, since they choose block sizes and flags.
+Two hashes have to agree. That of the machine code: of a native module, the sections of its file that are loaded and are
+no notes (dates and build ids lie elsewhere); on a device of its own, what the device says of its binaries. And that of
+the Python sources that bind the kernel, followed through their imports up to the harness, since they choose block sizes
+and flags.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _HARNESS = __name__.rpartition(".gate.")[0]
 
 
 def code_hash(build: Opened, variant: Any, launch: Any) -> str:
-    """SHA-256 of what runs for a variant of a build, to be called within it; where that cannot be told, of the whole build.
+    """SHA-256 of what runs for a variant of a build, to be called within it; where that cannot be told, of the whole
+    build.
 
     `launch` is the variant bound to something.
     """
@@ -44,7 +46,8 @@ def code_hash(build: Opened, variant: Any, launch: Any) -> str:
 
 @cache
 def site_digest(site: Path) -> str:
-    """SHA-256 over the names and contents of the files of an installation, but what differs from one installation to the next."""
+    """SHA-256 over the names and contents of the files of an installation, but what differs from one installation to
+    the next."""
     digest = sha256()
     for path in sorted(site.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts and path.name not in _PER_INSTALLATION:
@@ -64,7 +67,8 @@ def _native(build: Opened, variant: Any, launch: Any) -> str:
 
 
 def sections_hash(path: Path) -> str:
-    """SHA-256 of the sections of a 64-bit little-endian ELF file that are loaded, with their names; "" for any other file."""
+    """SHA-256 of the sections of a 64-bit little-endian ELF file that are loaded, with their names; "" for any other
+    file."""
     data = path.read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":
         return ""
@@ -85,7 +89,11 @@ def _sections(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     strings = sections[names][4]
     for start, kind, flags, _, offset, length in sections:
         name = data[strings + start : data.index(b"\0", strings + start)]
-        if kind == _CONTENT and flags & _ALLOCATED and not name.startswith((b".note", b".eh_frame", b".gcc_except", b".comment")):
+        if (
+            kind == _CONTENT
+            and flags & _ALLOCATED
+            and not name.startswith((b".note", b".eh_frame", b".gcc_except", b".comment"))
+        ):
             yield name, data[offset : offset + length]
 
 

@@ -32,7 +32,8 @@ class Stage(Enum):
 
 
 class Child:
-    """A process that runs `module` with the arguments and answers lines (see `serve`). Leaving it as a context manager ends it."""
+    """A process that runs `module` with the arguments and answers lines (see `serve`). Leaving it as a context
+    manager ends it."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self._log = os.fdopen(os.memfd_create("tritmark-gate-log", os.MFD_CLOEXEC), "w+b")
@@ -55,8 +56,8 @@ class Child:
         return self._process.pid
 
     def ask(self, what: str, timeout_s: float, **further: Any) -> Any:
-        """The answer. Raises WorkerError where the process died or did not answer in time (it is gone then), UsageError and the like as
-        TritmarkError with the words of the process."""
+        """The answer. Raises WorkerError where the process died or did not answer in time (it is gone then),
+        UsageError and the like as TritmarkError with the words of the process."""
         self.stage = None
         assert self._process.stdin is not None
         try:
@@ -80,7 +81,9 @@ class Child:
             ready, _, _ = select.select([end], [], [], max(0.0, deadline - monotonic()))
             if not ready:
                 self.close(at_once=True)
-                raise WorkerError(Failure.HANG, f"the process did not answer within {timeout_s:g} s and was killed", self._tail())
+                raise WorkerError(
+                    Failure.HANG, f"the process did not answer within {timeout_s:g} s and was killed", self._tail()
+                )
             data = os.read(end, 1 << 16)
             if not data:
                 raise self._died(what)
@@ -92,9 +95,13 @@ class Child:
         self.close()
         code = self._process.returncode
         kind, how = (
-            (Failure.CRASH, f"was ended by {signal.Signals(-code).name}") if code < 0 else (Failure.EXIT, f"ended with status {code}")
+            (Failure.CRASH, f"was ended by {signal.Signals(-code).name}")
+            if code < 0
+            else (Failure.EXIT, f"ended with status {code}")
         )
-        return WorkerError(kind, f"the process {how}{f' while it was {self.stage.value}' if self.stage else ''}", self._tail())
+        return WorkerError(
+            kind, f"the process {how}{f' while it was {self.stage.value}' if self.stage else ''}", self._tail()
+        )
 
     def _tail(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
@@ -132,7 +139,8 @@ class ToldError(TritmarkError, RuntimeError):
 
 
 def serve(handle: Callable[[str, dict[str, Any], Callable[[Stage], None]], Any]) -> None:
-    """Answer the parent until it goes: `handle(question, arguments, stage)`; `stage(one)` tells at once what is about to be done.
+    """Answer the parent until it goes: `handle(question, arguments, stage)`; `stage(one)` tells at once what is about
+    to be done.
 
     What kernels print goes to the log: the parent's pipe is kept for answers.
     """

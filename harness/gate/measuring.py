@@ -34,9 +34,11 @@ def gate(
     trust_code: bool = True,
     twin: BuildHost | None = None,
 ) -> Benchmark:
-    """The verdict on one benchmark that both builds have. `twin`: BASE in one more process, where each build has its own.
+    """The verdict on one benchmark that both builds have. `twin`: BASE in one more process, where each build has its
+    own.
 
-    `stage` is told what is about to run, for whoever finds the process dead. `trust_code`: the same machine code is not measured.
+    `stage` is told what is about to run, for whoever finds the process dead. `trust_code`: the same machine code is not
+    measured.
     """
     stage(Stage.RUNNING_BASE)
     try:
@@ -109,7 +111,9 @@ def longer(limits: GateLimits, call_ns: float) -> GateLimits:
 def benchmark(task: GateTask, outcome: Outcome, reason: str, **further: Any) -> Benchmark:
     """A Benchmark of the task with what is known of it."""
     names = ("op", "format", "dtype", "device", "variant", "axes", "family", "layout", "threads", "title")
-    return Benchmark(id=task.id, **{name: getattr(task, name) for name in names}, outcome=outcome, reason=reason, **further)
+    return Benchmark(
+        id=task.id, **{name: getattr(task, name) for name in names}, outcome=outcome, reason=reason, **further
+    )
 
 
 def _told(error: Exception) -> str:

@@ -1,8 +1,9 @@
 """A build's kernels in this process, beside those of another build and beside the harness that measures them.
 
-Two builds have modules of the same names. So the modules of each are kept aside, and put into `sys.modules` while something of that build
-runs: an import, a bind, a clock written in Python. Native modules are told apart by the paths of their files. What a build brings is used
-by its shape alone, as `harness.spec` describes it: its classes are those of its own `harness.spec`.
+Two builds have modules of the same names. So the modules of each are kept aside, and put into `sys.modules` while
+something of that build runs: an import, a bind, a clock written in Python. Native modules are told apart by the paths
+of their files. What a build brings is used by its shape alone, as `harness.spec` describes it: its classes are those of
+its own `harness.spec`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class BuildError(TritmarkError, RuntimeError):
 class Opened:
     """The providers of the distributions in the folder `site`, loaded.
 
-    Raises BuildError where there are none, they cannot be imported, or what they bring is nothing that this harness knows.
+    Raises BuildError where there are none, they cannot be imported, or what they bring is nothing that this harness
+    knows.
     """
 
     def __init__(self, site: Path) -> None:
@@ -110,7 +112,9 @@ class _Finder(MetaPathFinder):
         self._site = str(site)
         self._tops = tops
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Raises ModuleNotFoundError for what the build lacks: another installation might have it."""
         top, _, below = fullname.partition(".")
         if top not in self._tops:
@@ -129,12 +133,17 @@ def _tops(site: Path) -> Iterator[str]:
     """Names of the packages and modules that lie in a folder."""
     for path in site.iterdir():
         name = path.name.partition(".")[0]
-        if name.isidentifier() and (path.suffix in {".py", ".so"} or (path.is_dir() and not path.suffix)) and name != "__pycache__":
+        if (
+            name.isidentifier()
+            and (path.suffix in {".py", ".so"} or (path.is_dir() and not path.suffix))
+            and name != "__pycache__"
+        ):
             yield name
 
 
 def _provider(brought: Any) -> Provider:
-    """What a build brings, as this harness has it: what a build of before or after lacks is as if nobody had said anything about it."""
+    """What a build brings, as this harness has it: what a build of before or after lacks is as if nobody had said
+    anything about it."""
     ops = tuple(_ours(Op, op, family=Family(str(op.family))) for op in brought.ops)  # a family is compared by identity
     devices = tuple(_ours(Device, device) for device in brought.devices)
     return _ours(Provider, brought, ops=ops, devices=devices, peers=())

@@ -1,6 +1,7 @@
 """A launch: the process in which both builds run, so that a kernel that crashes ends it and not the gate.
 
-Both builds are in this one process, or (where one process cannot hold both, or that was asked for) each alone in one of its own below it.
+Both builds are in this one process, or (where one process cannot hold both, or that was asked for) each alone in one of
+its own below it.
 """
 
 from __future__ import annotations
@@ -40,11 +41,15 @@ class GateProcess(Child):
 
     def plan(self, wanted: benchmarks.Wanted) -> list[benchmarks.Planned]:
         """Each benchmark with what keeps BASE and HEAD from running it here."""
-        return [benchmarks.Planned.model_validate(each) for each in self.ask("plan", _OPEN_S, wanted=wanted.model_dump())]
+        return [
+            benchmarks.Planned.model_validate(each) for each in self.ask("plan", _OPEN_S, wanted=wanted.model_dump())
+        ]
 
     def gate(self, task: GateTask, limits: dict[str, float], *, trust_code: bool) -> Benchmark:
         """See measuring.gate."""
-        return Benchmark.model_validate(self.ask("gate", _BENCHMARK_S, task=task.model_dump(), limits=limits, trust_code=trust_code))
+        return Benchmark.model_validate(
+            self.ask("gate", _BENCHMARK_S, task=task.model_dump(), limits=limits, trust_code=trust_code)
+        )
 
 
 class _Both:
@@ -65,7 +70,15 @@ class _Both:
         from tritmark.harness.gate.verdict import GateLimits
 
         task = GateTask.model_validate(asked["task"])
-        found = gate(self._base, self._head, task, GateLimits(**asked["limits"]), stage, trust_code=asked["trust_code"], twin=self._twin)
+        found = gate(
+            self._base,
+            self._head,
+            task,
+            GateLimits(**asked["limits"]),
+            stage,
+            trust_code=asked["trust_code"],
+            twin=self._twin,
+        )
         return found.model_dump(mode="json")
 
     def close(self) -> None:
@@ -81,7 +94,9 @@ class _Both:
                 why = f"one process cannot hold both builds: {error}"
         if why:
             # BASE against itself has to be in two processes too, or its noise would not be that of BASE against HEAD.
-            self._base, self._head, self._twin = (self._stack.enter_context(RemoteBuildHost(Path(site))) for site in (base, head, base))
+            self._base, self._head, self._twin = (
+                self._stack.enter_context(RemoteBuildHost(Path(site))) for site in (base, head, base)
+            )
         return {"together": not why, "why": why, "base": self._base.facts(), "head": self._head.facts()}
 
     def _plan(self, wanted: benchmarks.Wanted) -> Any:

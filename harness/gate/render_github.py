@@ -17,8 +17,13 @@ _SPECIAL = re.compile(r"[^\w \n/=.,+%();–-]|_")
 
 
 def commands(result: GateResult) -> str:
-    """A workflow command a line for each benchmark that changed, worst first (GitHub shows ten of a kind), and the conclusion."""
-    lines = [_annotation(each, strict=result.strict) for each in sorted_benchmarks(result) if each.outcome in _levels(result.strict)]
+    """A workflow command a line for each benchmark that changed, worst first (GitHub shows ten of a kind), and the
+    conclusion."""
+    lines = [
+        _annotation(each, strict=result.strict)
+        for each in sorted_benchmarks(result)
+        if each.outcome in _levels(result.strict)
+    ]
     lines.append(f"{_data(counts(result))}. {_data(conclusion(result))}")
     return "\n".join(lines) + "\n"
 
@@ -69,7 +74,10 @@ def summary(result: GateResult) -> str:
     lines = [
         f"### {markdown(conclusion(result))}",
         "",
-        f"{markdown(counts(result))}. HEAD <code>{markdown(build(result.head))}</code>, BASE <code>{markdown(build(result.base))}</code>.",
+        (
+            f"{markdown(counts(result))}. HEAD <code>{markdown(build(result.head))}</code>, BASE "
+            f"<code>{markdown(build(result.base))}</code>."
+        ),
         "",
     ]
     ordered = sorted_benchmarks(result)
@@ -86,7 +94,12 @@ def _table(benchmarks: list[Benchmark]) -> list[str]:
     lines = ["| outcome | kernel | shape | change (95 %) | could see | why |", "|---|---|---|---:|---:|---|"]
     size = 0
     for count, each in enumerate(benchmarks):
-        cells = (place(each), "same code" if each.identical else change(each.ratio), percent(each.smallest), visible(each.reason))
+        cells = (
+            place(each),
+            "same code" if each.identical else change(each.ratio),
+            percent(each.smallest),
+            visible(each.reason),
+        )
         line = f"| {each.outcome.value} | <code>{markdown(kernel(each))}</code> | {' | '.join(map(markdown, cells))} |"
         size += len(line.encode()) + 1
         if size > _LARGEST / 2:

@@ -55,7 +55,9 @@ def _case(suite: ET.Element, each: Benchmark) -> None:
 def _details(each: Benchmark) -> str:
     lines = [place(each), f"change {change(each.ratio)}, smallest that would have been seen {percent(each.smallest)}"]
     if each.first is not None:
-        lines.append(visible(f"{each.first.output}{list(each.first.index)}: BASE {each.first.expected}, HEAD {each.first.found}"))
+        lines.append(
+            visible(f"{each.first.output}{list(each.first.index)}: BASE {each.first.expected}, HEAD {each.first.found}")
+        )
     return "\n".join(lines)
 
 

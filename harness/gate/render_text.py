@@ -8,7 +8,17 @@ from rich.console import Console
 from rich.text import Text
 
 from tritmark.harness.gate.result import Benchmark, GateResult, Outcome
-from tritmark.harness.gate.wording import build, change, conclusion, counts, kernel, name, percent, place, sorted_benchmarks
+from tritmark.harness.gate.wording import (
+    build,
+    change,
+    conclusion,
+    counts,
+    kernel,
+    name,
+    percent,
+    place,
+    sorted_benchmarks,
+)
 from tritmark.harness.record import Status
 from tritmark.harness.text.table import plain_table
 from tritmark.harness.text.visible import visible
@@ -31,8 +41,17 @@ def show(result: GateResult, console: Console) -> None:
     table = plain_table("", "outcome", "kernel", "shape", *figures, right=figures)
     ordered = sorted_benchmarks(result)
     for each in ordered:
-        cells = [change(each.ratio), percent(each.smallest), f"{each.seconds:.2f}"] if not each.identical else ["same code", "", ""]
-        table.add_row(Text(each.outcome.value, style=_STYLES.get(each.outcome, "dim")), Text(kernel(each)), Text(place(each)), *cells)
+        cells = (
+            [change(each.ratio), percent(each.smallest), f"{each.seconds:.2f}"]
+            if not each.identical
+            else ["same code", "", ""]
+        )
+        table.add_row(
+            Text(each.outcome.value, style=_STYLES.get(each.outcome, "dim")),
+            Text(kernel(each)),
+            Text(place(each)),
+            *cells,
+        )
     for text in _head(result):
         console.print(Text(text), soft_wrap=True)
     console.print(table)
@@ -40,17 +59,26 @@ def show(result: GateResult, console: Console) -> None:
         for text in _explanation(each):
             console.print(Text(text, style=_STYLES.get(each.outcome, "dim")), soft_wrap=True)
     for reason, count in Counter(each.reason for each in ordered if each.outcome is Outcome.NOT_RUN).items():
-        console.print(Text(f"{Outcome.NOT_RUN.value} {count} benchmarks: {visible(reason)}", style="dim"), soft_wrap=True)
+        console.print(
+            Text(f"{Outcome.NOT_RUN.value} {count} benchmarks: {visible(reason)}", style="dim"), soft_wrap=True
+        )
     style = {Status.FAIL: "bold red", Status.AMBIGUOUS: "yellow"}.get(result.status, "bold green")
     console.print(Text(f"{counts(result)}. {conclusion(result)}", style=style), soft_wrap=True)
 
 
 def _head(result: GateResult) -> list[str]:
     how = "both builds in one process" if result.together else "a process for each build, by turns"
-    lines = [f"BASE {build(result.base)}", f"HEAD {build(result.head)}", f"{how}{f'; {visible(result.why)}' if result.why else ''}"]
+    lines = [
+        f"BASE {build(result.base)}",
+        f"HEAD {build(result.head)}",
+        f"{how}{f'; {visible(result.why)}' if result.why else ''}",
+    ]
     return [
         *lines,
-        "change: HEAD's time over BASE's, with its 95 % interval; could see: the smallest slow-down that would have been seen",
+        (
+            "change: HEAD's time over BASE's, with its 95 % interval; could see: the smallest slow-down that "
+            "would have been seen"
+        ),
         "",
     ]
 
@@ -61,7 +89,10 @@ def _explanation(each: Benchmark) -> list[str]:
     lines = [f"{each.outcome.value} {kernel(each)} {place(each)}: {visible(each.reason)}"]
     if each.first is not None:
         index = ", ".join(map(str, each.first.index))
-        lines.append(f"  first at {name(each.first.output)}[{index}]: BASE {name(each.first.expected)}, HEAD {name(each.first.found)}")
+        lines.append(
+            f"  first at {name(each.first.output)}[{index}]: BASE {name(each.first.expected)}, HEAD "
+            f"{name(each.first.found)}"
+        )
     for launch in each.confirmed:
         said = launch.outcome.value if launch.outcome is not None else "nothing"
         why = f": {visible(launch.reason)}" if launch.reason else ""

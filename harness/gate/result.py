@@ -1,4 +1,5 @@
-"""What a gate found, as one immutable, versioned JSON document. Times are nanoseconds or say seconds; ratios are HEAD over BASE."""
+"""What a gate found, as one immutable, versioned JSON document. Times are nanoseconds or say seconds; ratios are
+HEAD over BASE."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Outcome(StrEnum):
     AMBIGUOUS = "AMBIGUOUS"
     """Too noisy to say, or an alarm that fresh processes did not confirm; `reason` says which."""
     DIFFERS = "DIFFERS"
-    """HEAD's output is not BASE's, beyond what the op's family admits: it was not measured, for a wrong kernel is no fast one."""
+    """HEAD's output is not BASE's, beyond what the op's family admits: it was not measured, for a wrong kernel is no
+    fast one."""
     ERROR = "ERROR"
     """HEAD raised, crashed or could not be bound where BASE could."""
     ADDED = "ADDED"

@@ -21,7 +21,8 @@ from tritmark.harness.gate.task import GateTask
 from tritmark.harness.gate.verdict import GateLimits
 
 CONFIRMATIONS = 2
-"""Fresh launches that have to say SLOWER as well. Where a launch puts its memory and code moves a kernel for as long as it lives."""
+"""Fresh launches that have to say SLOWER as well. Where a launch puts its memory and code moves a kernel for as long
+as it lives."""
 
 _OF_BASE = frozenset({Stage.RUNNING_BASE, Stage.MEASURING_BASE})
 """Where a process that ends tells nothing of HEAD."""
@@ -73,7 +74,9 @@ def run(request: GateRequest, observer: GateObserver) -> GateResult:
         try:
             planned = gate.launch.plan(request.wanted)
             if not planned:
-                raise UsageError(f"nothing that suite {request.wanted.suite} measures is left by --op, --variant and --device")
+                raise UsageError(
+                    f"nothing that suite {request.wanted.suite} measures is left by --op, --variant and --device"
+                )
             observer.planned(len(planned))
             for each in gate.benchmarks(planned, observer.started):
                 found.append(each)
@@ -82,7 +85,9 @@ def run(request: GateRequest, observer: GateObserver) -> GateResult:
             if not found:
                 raise
             complete = False
-        return _result(request, sides, opened, found, created=created, seconds=perf_counter() - begun, complete=complete)
+        return _result(
+            request, sides, opened, found, created=created, seconds=perf_counter() - begun, complete=complete
+        )
 
 
 def _built(given: str, request: GateRequest, observer: GateObserver) -> Built:
@@ -146,9 +151,14 @@ def confirmed(found: Benchmark, again: Sequence[Benchmark]) -> Benchmark:
     )
     agreed = sum(each.outcome is Outcome.SLOWER for each in launches)
     if agreed == len(launches):
-        return found.model_copy(update={"confirmed": launches, "reason": f"{found.reason}; {agreed} fresh processes say so too"})
+        return found.model_copy(
+            update={"confirmed": launches, "reason": f"{found.reason}; {agreed} fresh processes say so too"}
+        )
     said = "; ".join(each.outcome.value if each.outcome else f"none ({each.reason})" for each in launches)
-    reason = f"the first process says SLOWER ({found.reason}), and {agreed} of {len(launches)} fresh processes confirm it: {said}"
+    reason = (
+        f"the first process says SLOWER ({found.reason}), and {agreed} of {len(launches)} fresh processes "
+        f"confirm it: {said}"
+    )
     return found.model_copy(update={"outcome": Outcome.AMBIGUOUS, "confirmed": launches, "reason": reason})
 
 
@@ -180,7 +190,15 @@ def _result(
     from tritmark.harness.record.versions import environment
 
     base, head = (
-        Build.model_validate({"given": side.given, "commit": side.commit, "subject": side.subject, "digest": side.digest(), **opened[name]})
+        Build.model_validate(
+            {
+                "given": side.given,
+                "commit": side.commit,
+                "subject": side.subject,
+                "digest": side.digest(),
+                **opened[name],
+            }
+        )
         for name, side in zip(("base", "head"), sides, strict=True)
     )
     wanted = request.wanted

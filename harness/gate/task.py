@@ -1,4 +1,5 @@
-"""What a gate runs: one kernel on one workload, said without any object of a build, so that it can be told to another process."""
+"""What a gate runs: one kernel on one workload, said without any object of a build, so that it can be told to
+another process."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ class GateTask(Model):
     @property
     def workload(self) -> Workload:
         """The workload, measured."""
-        return Workload(op=self.op, axes=self.axes, family=self.family, layout=self.layout, measure=True, title=self.title)
+        return Workload(
+            op=self.op, axes=self.axes, family=self.family, layout=self.layout, measure=True, title=self.title
+        )
 
     @property
     def id(self) -> str:

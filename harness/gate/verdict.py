@@ -1,25 +1,27 @@
 """Did it get slower? The statistics of the gate: pairs are asked for until one can be sure, or the time is up.
 
-The statistic is the median of the log ratios of adjacent pairs (`harness/measure/alternate.py` says why). Its interval comes from order
-statistics: nothing is assumed of the distribution but that half of the pairs lie below the median. Two things break such an interval, and
-are allowed for:
+The statistic is the median of the log ratios of adjacent pairs (`harness/measure/alternate.py` says why). Its interval
+comes from order statistics: nothing is assumed of the distribution but that half of the pairs lie below the median. Two
+things break such an interval, and are allowed for:
 
-- *Pairs depend on each other.* Whole stretches of them can be off together. Sums of the signs (above or below the median) over blocks of
-  2, 4, 8, ... pairs would vary as the block's length if pairs were independent; by how much they vary more, at the worst length that still
-  has 16 blocks, so many times fewer pairs are counted.
-- *Whoever looks again and again is misled sooner or later.* Looks come at each half more of pairs, and at the end of the time. From the
-  pace of the first pairs it is known how many there can be; the last has half of the share of false alarms that is allowed in all, and
-  those before it share the other half (Bonferroni, which overstates, because looks share their pairs).
+- *Pairs depend on each other.* Whole stretches of them can be off together. Sums of the signs (above or below the
+  median) over blocks of 2, 4, 8, ... pairs would vary as the block's length if pairs were independent; by how much they
+  vary more, at the worst length that still has 16 blocks, so many times fewer pairs are counted.
+- *Whoever looks again and again is misled sooner or later.* Looks come at each half more of pairs, and at the end of
+  the time. From the pace of the first pairs it is known how many there can be; the last has half of the share of false
+  alarms that is allowed in all, and those before it share the other half (Bonferroni, which overstates, because looks
+  share their pairs).
 
-SLOWER is said where the interval lies above the dead band, FASTER below it, SAME where it lies inside; what is inside the band is never
-claimed, because the layout of unchanged code alone moves a kernel by 0.1 to 0.4 %.
+SLOWER is said where the interval lies above the dead band, FASTER below it, SAME where it lies inside; what is inside
+the band is never claimed, because the layout of unchanged code alone moves a kernel by 0.1 to 0.4 %.
 
-On made-up noise (`suites/gate/simulated.py`, 500 trials of each, pairs of 0.4 ms): noise that is normal, Cauchy, of a speed that doubles
-within pairs, of a width that jumps twentyfold, with a middle that jumps by 1 %, or autocorrelated by 0.5 gave no SLOWER where the truth was
-up to 0.4 %, and at most 1 % of them where it was the whole dead band (4 % for the middle that jumps); all of 5 % were found within 0.04 s
-(95th percentile) and all of 2 % within 0.2 s. Where 20 or more pairs hang together 100 pairs cannot show it: autocorrelated by 0.9, SLOWER
-in 1 % at a truth of 0 and 10 % at the edge; by 0.97, in 6 % and 27 %. On two cores of a busy virtual machine the dependence of 72 launches
-was 1 to 2.1, once 4.8. Against that, and against what differs from launch to launch, alarms are confirmed in fresh ones.
+On made-up noise (`suites/gate/simulated.py`, 500 trials of each, pairs of 0.4 ms): noise that is normal, Cauchy, of a
+speed that doubles within pairs, of a width that jumps twentyfold, with a middle that jumps by 1 %, or autocorrelated by
+0.5 gave no SLOWER where the truth was up to 0.4 %, and at most 1 % of them where it was the whole dead band (4 % for
+the middle that jumps); all of 5 % were found within 0.04 s (95th percentile) and all of 2 % within 0.2 s. Where 20 or
+more pairs hang together 100 pairs cannot show it: autocorrelated by 0.9, SLOWER in 1 % at a truth of 0 and 10 % at the
+edge; by 0.97, in 6 % and 27 %. On two cores of a busy virtual machine the dependence of 72 launches was 1 to 2.1, once
+4.8. Against that, and against what differs from launch to launch, alarms are confirmed in fresh ones.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ FIRST = 100
 """Pairs before the first look: the dependence between pairs cannot be told from fewer."""
 _GROWTH = 1.5
 _LAST = 0.5
-"""The last look's part of the false alarms: it has the most pairs, so it is where a small slow-down can still be told from none."""
+"""The last look's part of the false alarms: it has the most pairs, so it is where a small slow-down can still be
+told from none."""
 POWER = 0.95
 """How surely an effect of `Decision.smallest` is seen."""
 
@@ -67,9 +70,11 @@ class GateLimits:
             ("false", self.false, 0 < self.false < 0.5),
         ):
             if not legal:
-                bound = {"seconds": "a time above 0", "dead": "a fraction above 0 and below 1", "false": "a share above 0 and below 0.5"}[
-                    name
-                ]
+                bound = {
+                    "seconds": "a time above 0",
+                    "dead": "a fraction above 0 and below 1",
+                    "false": "a share above 0 and below 0.5",
+                }[name]
                 raise UsageError(f"the gate's {name} is {value:g}; legal: {bound}")
 
 
@@ -82,7 +87,8 @@ class Decision:
     ratio: Ratio
     """HEAD's time over BASE's with its 95 % interval, dependence allowed for (that of the looks is wider)."""
     smallest: float | None
-    """The smallest slow-down, as a fraction, that 95 of 100 launches would have seen within the time; None: too few pairs to say."""
+    """The smallest slow-down, as a fraction, that 95 of 100 launches would have seen within the time; None: too few
+    pairs to say."""
     seconds: float
     pairs: int
     reason: str
@@ -96,7 +102,8 @@ class Decision:
 
 
 def interval(logs: npt.ArrayLike, tail: float) -> tuple[float, float]:
-    """Bounds of the median, each of which misses it in at most the share `tail` of cases; infinite where the pairs are too few."""
+    """Bounds of the median, each of which misses it in at most the share `tail` of cases; infinite where the pairs
+    are too few."""
     ordered = np.sort(np.asarray(logs, np.float64))
     counted = max(1, int(len(ordered) / dependence(logs)))
     rank = binomial_quantile(tail, counted)
@@ -117,7 +124,8 @@ def ratio(logs: npt.ArrayLike) -> Ratio:
 
 
 def smallest(logs: npt.ArrayLike, limits: GateLimits, pairs: int, noise: npt.ArrayLike = ()) -> float | None:
-    """The smallest slow-down, as a fraction, that `pairs` pairs as noisy as `logs` and `noise` (A/A) show with probability POWER.
+    """The smallest slow-down, as a fraction, that `pairs` pairs as noisy as `logs` and `noise` (A/A) show with
+    probability POWER.
 
     The noisier of the two counts, and what A/A is off by adds to it. None where there are too few pairs to tell.
     """
@@ -137,8 +145,11 @@ def _error(logs: npt.ArrayLike, pairs: int) -> float:
     return (high - low) / (2 * -normal_quantile(0.025)) * sqrt(len(np.asarray(logs)) / pairs)
 
 
-def decide(pairs: Pairs, limits: GateLimits, noise: Sequence[float] = (), now: Callable[[], int] = perf_counter_ns) -> Decision:
-    """Ask for pairs until the verdict is sure, or `limits.seconds` have gone by. `noise`: log ratios of BASE against itself.
+def decide(
+    pairs: Pairs, limits: GateLimits, noise: Sequence[float] = (), now: Callable[[], int] = perf_counter_ns
+) -> Decision:
+    """Ask for pairs until the verdict is sure, or `limits.seconds` have gone by. `noise`: log ratios of BASE against
+    itself.
 
     `now` is a clock in nanoseconds. The time is kept to within one pair as long as all pairs take about as long.
     """
@@ -160,11 +171,14 @@ def decide(pairs: Pairs, limits: GateLimits, noise: Sequence[float] = (), now: C
     seconds = (now() - start) / 1e9
     affordable = max(len(logs), int(len(logs) * limits.seconds / seconds)) if seconds > 0 else len(logs)
     seen = smallest(logs, limits, affordable, noise)
-    return Decision(verdict, ratio(logs), seen, seconds, len(logs), _reason(verdict, (low, high), limits, seconds), (low, high))
+    return Decision(
+        verdict, ratio(logs), seen, seconds, len(logs), _reason(verdict, (low, high), limits, seconds), (low, high)
+    )
 
 
 def _early(pairs: int, seconds: float, limit: float) -> int:
-    """How many looks come before the one at the end of the time, if so many pairs took so many seconds; the first is at these."""
+    """How many looks come before the one at the end of the time, if so many pairs took so many seconds; the first is
+    at these."""
     affordable, looks = pairs * limit / seconds, 1
     while (pairs := int(pairs * _GROWTH)) < affordable:
         looks += 1
@@ -172,7 +186,8 @@ def _early(pairs: int, seconds: float, limit: float) -> int:
 
 
 def _fill(pairs: Pairs, logs: list[float], target: float, end: float, start: int, now: Callable[[], int]) -> bool:
-    """Take pairs until there are `target`, never more at once than half of the time left allows; whether the time ran out before.
+    """Take pairs until there are `target`, never more at once than half of the time left allows; whether the time ran
+    out before.
 
     No pair is begun that would be done after the end.
     """
@@ -199,6 +214,9 @@ def _reason(verdict: Outcome, bounds: tuple[float, float], limits: GateLimits, s
         return f"too few pairs in {seconds:.2g} s for any interval"
     shown = " to ".join(f"{100 * expm1(bound):+.2f} %" for bound in bounds)
     if verdict is Outcome.AMBIGUOUS:
-        return f"after {seconds:.2g} s the change may be anything from {shown}, and the dead band is {100 * limits.dead:g} %"
+        return (
+            f"after {seconds:.2g} s the change may be anything from {shown}, and the dead band is "
+            f"{100 * limits.dead:g} %"
+        )
     where = {Outcome.SLOWER: "above", Outcome.FASTER: "below", Outcome.SAME: "within"}[verdict]
     return f"the change, {shown} with every look allowed for, lies {where} the dead band of {100 * limits.dead:g} %"

@@ -30,7 +30,8 @@ _SHORT_HASH = 12
 def sorted_benchmarks(result: GateResult) -> list[Benchmark]:
     """Worst outcome first, and the largest change first within each."""
     return sorted(
-        result.benchmarks, key=lambda each: (ORDER.index(each.outcome), -abs((each.ratio.median if each.ratio else 1.0) - 1), each.id)
+        result.benchmarks,
+        key=lambda each: (ORDER.index(each.outcome), -abs((each.ratio.median if each.ratio else 1.0) - 1), each.id),
     )
 
 
@@ -54,7 +55,11 @@ def name(text: str) -> str:
 def place(benchmark: Benchmark) -> str:
     """The shape, what it is known as, and the threads where there are several."""
     shape = " ".join(f"{axis}={size}" for axis, size in benchmark.axes.items())
-    return ", ".join(filter(None, (name(shape), name(benchmark.title), f"{benchmark.threads} threads" if benchmark.threads > 1 else "")))
+    return ", ".join(
+        filter(
+            None, (name(shape), name(benchmark.title), f"{benchmark.threads} threads" if benchmark.threads > 1 else "")
+        )
+    )
 
 
 def kernel(benchmark: Benchmark) -> str:
@@ -71,7 +76,10 @@ def build(side: Build) -> str:
 
 def counts(result: GateResult) -> str:
     """2 SLOWER, 1 AMBIGUOUS, 30 SAME."""
-    return ", ".join(f"{result.count(outcome)} {outcome.value}" for outcome in ORDER if result.count(outcome)) or "no benchmarks"
+    return (
+        ", ".join(f"{result.count(outcome)} {outcome.value}" for outcome in ORDER if result.count(outcome))
+        or "no benchmarks"
+    )
 
 
 def conclusion(result: GateResult) -> str:

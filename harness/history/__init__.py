@@ -1,1 +1,2 @@
-"""What became slower over this project's commits, from what asv measured (see suites/history). Importing it is cheap."""
+"""What became slower over this project's commits, from what asv measured (see suites/history). Importing it is
+cheap."""

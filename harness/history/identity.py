@@ -24,7 +24,8 @@ def machine_name() -> str:
 def register(file: Path | None = None) -> str:
     """Tell asv (in ~/.asv-machine.json, or `file`) to file what it measures here under `machine_name`; that name.
 
-    asv looks machines up by this host's name, which stays in that file: results carry the other. Raises UsageError without asv.
+    asv looks machines up by this host's name, which stays in that file: results carry the other. Raises UsageError
+    without asv.
     """
     try:
         from asv.machine import Machine, MachineCollection

@@ -45,40 +45,54 @@ class Regression:
         sure = f"{100 * min(self.confidence, 0.9999):.4g} % sure"
         back = f"  reverted in {self.reverted[:10]}" if self.reverted else ""
         what = " ".join((self.benchmark, *self.parameters))
-        return f"{self.good[:10]}..{self.bad[:10]}  {100 * self.size:+.1f} %  {sure}  {self.date[:10]}  {what}  on {self.machine}{back}"
+        return (
+            f"{self.good[:10]}..{self.bad[:10]}  {100 * self.size:+.1f} %  {sure}  {self.date[:10]}  {what}  on "
+            f"{self.machine}{back}"
+        )
 
 
 def order(folder: Path) -> dict[str, int]:
-    """Position of each commit of the branch that is checked out in `folder`, oldest 0. Raises UsageError outside of a repository."""
+    """Position of each commit of the branch that is checked out in `folder`, oldest 0. Raises UsageError outside of
+    a repository."""
     names = _git(folder, "rev-list", "--reverse", "--topo-order", "HEAD").split()
     return {name: position for position, name in enumerate(names)}
 
 
 def since(text: str, folder: Path, commits: dict[str, int]) -> int:
-    """The position from which on regressions are asked for: after a revision, or from a date on. Raises UsageError for neither."""
+    """The position from which on regressions are asked for: after a revision, or from a date on. Raises UsageError
+    for neither."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        found = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}", wrong=text).strip()
+        found = _git(
+            folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}", wrong=text
+        ).strip()
         if found not in commits:
             raise UsageError(f"--since {text}: that commit is not in the history of HEAD") from None
         return commits[found] + 1
-    after = _git(folder, "rev-list", "HEAD", f"--since={(moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()}").split()
+    after = _git(
+        folder, "rev-list", "HEAD", f"--since={(moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()}"
+    ).split()
     return min((commits[name] for name in after), default=len(commits))
 
 
 def regressions(values: Iterable[Value], commits: dict[str, int], told: Callable[[str], None]) -> list[Regression]:
-    """Every upward step, the newest first. Values of commits that HEAD does not have are left out, which `told` is told."""
+    """Every upward step, the newest first. Values of commits that HEAD does not have are left out, which `told` is
+    told."""
     series: dict[tuple[str, str, str, tuple[str, ...]], dict[str, Value]] = {}
     foreign = set()
     for value in values:
         if value.commit not in commits:
             foreign.add(value.commit)
             continue
-        series.setdefault((value.machine, value.environment, value.benchmark, value.parameters), {})[value.commit] = value
+        series.setdefault((value.machine, value.environment, value.benchmark, value.parameters), {})[value.commit] = (
+            value
+        )
     if foreign:
         told(f"left out: results of {len(foreign)} commits that are not in the history of HEAD")
-    found = [each for one in series.values() for each in _of(sorted(one.values(), key=lambda value: commits[value.commit]))]
+    found = [
+        each for one in series.values() for each in _of(sorted(one.values(), key=lambda value: commits[value.commit]))
+    ]
     return sorted(found, key=lambda each: (-commits[each.bad], -each.size))
 
 
@@ -107,7 +121,9 @@ def _git(folder: Path, *arguments: str, wrong: str = "") -> str:
     except OSError as why:
         raise UsageError(f"git cannot be run ({why}); the history needs it for the order of commits") from why
     if done.returncode and wrong:
-        raise UsageError(f"--since {wrong}: neither a revision of this repository nor a date; legal: main~20, 1a2b3c4, 2026-01-31")
+        raise UsageError(
+            f"--since {wrong}: neither a revision of this repository nor a date; legal: main~20, 1a2b3c4, 2026-01-31"
+        )
     if done.returncode:
         raise UsageError(f"{folder}: git says: {done.stderr.strip()}; next: run this in a clone of the project")
     return done.stdout

@@ -1,4 +1,5 @@
-"""asv's results on disk, read through asv's own modules. What cannot be read is set aside, so that asv does not write over it."""
+"""asv's results on disk, read through asv's own modules. What cannot be read is set aside, so that asv does not
+write over it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Value:
 
 
 def values(folder: Path, told: Callable[[str], None]) -> Iterator[Value]:
-    """Every ratio to the anchor under asv's results folder; `told` is told what was set aside. Raises UsageError without asv or folder."""
+    """Every ratio to the anchor under asv's results folder; `told` is told what was set aside. Raises UsageError
+    without asv or folder."""
     try:
         from asv.machine import Machine
         from asv.results import Results

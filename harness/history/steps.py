@@ -1,8 +1,9 @@
 """Where a series of ratios steps, which steps stand, and how sure that is.
 
-Taken: asv's step detection (piecewise constant fits in L1), with rises of under 3 % left out. `python suites/gate/histories.py` measures it
-beside Apache Otava at p = 0.001 on the same synthetic histories. On ratios both found every step of 5 % without a false alarm, so asv's is
-taken: the history is asv's anyway, while apache-otava 0.8 pins numpy to 2.2.0 and brings clients of BigQuery, PostgreSQL and Slack.
+Taken: asv's step detection (piecewise constant fits in L1), with rises of under 3 % left out. `python
+suites/gate/histories.py` measures it beside Apache Otava at p = 0.001 on the same synthetic histories. On ratios both
+found every step of 5 % without a false alarm, so asv's is taken: the history is asv's anyway, while apache-otava 0.8
+pins numpy to 2.2.0 and brings clients of BigQuery, PostgreSQL and Slack.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from math import exp, log
 from tritmark.harness.errors import UsageError
 
 THRESHOLD = 0.03
-"""Smaller steps are left out: 0.1 to 0.4 % come from where the linker puts a kernel, and launches of one build differ by more."""
+"""Smaller steps are left out: 0.1 to 0.4 % come from where the linker puts a kernel, and launches of one build
+differ by more."""
 
 LEAST_LENGTH = 2
 """Commits that a level must have lasted before it counts: one bad measurement is no step."""
@@ -67,7 +69,8 @@ def rises(values: Sequence[float], threshold: float = THRESHOLD) -> list[LevelCh
         if new - base[2] <= least:
             base = min(base, (start, end, new), key=lambda level: level[2])
             continue
-        # Small rises that add up are one over the level where they began; a large one lies right behind the level before it.
+        # Small rises that add up are one over the level where they began; a large one lies right behind the level
+        # before it.
         left, right, old = last if new - last[2] > least else base
         base = (start, end, new)
         back = next((later[0] for later in steady if later[0] >= end and later[2] - old <= least), None)
@@ -76,7 +79,9 @@ def rises(values: Sequence[float], threshold: float = THRESHOLD) -> list[LevelCh
     return found
 
 
-def _confidence(logs: Sequence[float], levels: Sequence[tuple[int, int, float]], old: tuple[int, int], new: tuple[int, int]) -> float:
+def _confidence(
+    logs: Sequence[float], levels: Sequence[tuple[int, int, float]], old: tuple[int, int], new: tuple[int, int]
+) -> float:
     """From Student's t: the difference of the levels' means over the spread within all levels, pooled."""
     from math import sqrt
     from statistics import fmean

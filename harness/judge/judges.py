@@ -1,6 +1,8 @@
-"""Judges: processes that judge kernels side by side, on all cores, while nothing is timed: on drawn cases, and on what the suite lists.
+"""Judges: processes that judge kernels side by side, on all cores, while nothing is timed: on drawn cases, and on what
+the suite lists.
 
-A judge holds the expected values and has workers of its own in which candidates run, so a candidate can reach no more than before.
+A judge holds the expected values and has workers of its own in which candidates run, so a candidate can reach no more
+than before.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ class Task:
 _Found = list[tuple[str, Part | Accuracy | Judgement]]
 
 
-def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:
+def judged(
+    installed: Installed, tasks: Sequence[Task], limits: Limits
+) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:
     """Judge every variant of every task; each as soon as all that was to be seen of it was.
 
     Without isolation everything runs in this process, one after the other.
@@ -111,10 +115,13 @@ def judged(installed: Installed, tasks: Sequence[Task], limits: Limits) -> Itera
 def _side_by_side(
     together: Sequence[tuple[list[int], list[Task]]], limits: Limits, jobs: int
 ) -> Iterator[tuple[list[int], list[Task], list[_Found] | None]]:
-    """Each entry with what judges found of it, in the order in which they end; None where a judge died meanwhile, which ends all."""
+    """Each entry with what judges found of it, in the order in which they end; None where a judge died meanwhile,
+    which ends all."""
     prepare()
     address: str = vars(forkserver._forkserver)["_forkserver_address"]
-    pool = ProcessPoolExecutor(min(jobs, len(together)), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address))
+    pool = ProcessPoolExecutor(
+        min(jobs, len(together)), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address)
+    )
     try:
         AT_WORK.append(pool)
         of: dict[Future[list[_Found]], tuple[list[int], list[Task]]] = {}
@@ -153,18 +160,23 @@ def _split(installed: Installed, tasks: Sequence[Task], jobs: int) -> list[list[
     for task in tasks:
         own_memory = installed.registry.devices[task.on.key.device].memory is not None
         step = ON_DEVICE if own_memory else ON_HOST
-        chunks += [replace(task, variants=task.variants[start : start + step]) for start in range(0, len(task.variants), step)]
-    drawn = sum(isinstance(chunk.on, Draw) for chunk in chunks)  # of what the suite lists, each takes a fraction of what these take
+        chunks += [
+            replace(task, variants=task.variants[start : start + step]) for start in range(0, len(task.variants), step)
+        ]
+    # of what the suite lists, each takes a fraction of what these take
+    drawn = sum(isinstance(chunk.on, Draw) for chunk in chunks)
     parts = max(1, -(-jobs // max(1, drawn)))
     return [
-        [replace(chunk, on=replace(chunk.on, part=part, parts=parts)) for part in range(parts)] if isinstance(chunk.on, Draw) else [chunk]
+        [replace(chunk, on=replace(chunk.on, part=part, parts=parts)) for part in range(parts)]
+        if isinstance(chunk.on, Draw)
+        else [chunk]
         for chunk in chunks
     ]
 
 
 def _together(installed: Installed, split: list[list[Task]]) -> list[tuple[list[int], list[Task]]]:
-    """Tasks that one judge does with the same workers, and their places in `split`: all of a device's kernel, so that its process begins a
-    context there once."""
+    """Tasks that one judge does with the same workers, and their places in `split`: all of a device's kernel, so
+    that its process begins a context there once."""
     found: dict[tuple[object, ...], tuple[list[int], list[Task]]] = {}
     for number, parts in enumerate(split):
         for part, task in enumerate(parts):
@@ -176,14 +188,17 @@ def _together(installed: Installed, split: list[list[Task]]) -> list[tuple[list[
 
 
 def _work_of(installed: Installed, task: Task) -> float:
-    """By what tasks are begun in the order of their work, so that none is left at the end while other judges have nothing to do."""
+    """By what tasks are begun in the order of their work, so that none is left at the end while other judges have
+    nothing to do."""
     if isinstance(task.on, Draw):
         return inf
     key, workload = task.on.key, task.on.workload
     return installed.ops[key.op].traffic(workload.axes, key).operations * len(task.variants)
 
 
-def _told(task: Task, variants: dict[str, Variant], parts: Sequence[_Found]) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:
+def _told(
+    task: Task, variants: dict[str, Variant], parts: Sequence[_Found]
+) -> Iterator[tuple[Task, Variant, Judged | Judgement]]:
     for each in zip(*parts, strict=True):
         found = [part for _, part in each]
         failed = next((part for part in found if not isinstance(part, Part)), None)
@@ -235,7 +250,13 @@ def _work(tasks: Sequence[Task], limits: Limits) -> list[_Found]:
 
 
 def _workers(installed: Installed, limits: Limits) -> Workers:
-    return Workers(installed, limits.candidates, isolated=limits.isolated, timeout_s=limits.timeout_s, memory_bytes=limits.memory_bytes)
+    return Workers(
+        installed,
+        limits.candidates,
+        isolated=limits.isolated,
+        timeout_s=limits.timeout_s,
+        memory_bytes=limits.memory_bytes,
+    )
 
 
 def _judged(workers: Workers, task: Task) -> _Found:
@@ -247,7 +268,9 @@ def _judged(workers: Workers, task: Task) -> _Found:
         return [(variant.id, judging.judge(variant)) for variant in chosen]
     try:
         each = [workers.of(variant) for variant in chosen]
-        parts = judge_parts(installed.ops[task.on.key.op], [(worker.variant, worker.device) for worker in each], task.on)
+        parts = judge_parts(
+            installed.ops[task.on.key.op], [(worker.variant, worker.device) for worker in each], task.on
+        )
         return list(zip(task.variants, parts, strict=True))
     except BrokenReferenceError as error:
         reason = str(error)

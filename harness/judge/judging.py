@@ -1,7 +1,7 @@
 """One key on one workload: its variants are judged one after the other, each where it runs, by all that needs no clock.
 
-What a candidate may know (its inputs, what it is called with) goes to its worker; what it must not know (the expected values) stays here.
-What is timed is in timing.
+What a candidate may know (its inputs, what it is called with) goes to its worker; what it must not know (the expected
+values) stays here. What is timed is in timing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritmark.harness.disassembly import code_of
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.record import Accuracy, Cause, Code, Cross, Guarded, MemoryUse, Performance, Run, Status, Verdict, WorkloadFacts
+from tritmark.harness.record import (
+    Accuracy,
+    Cause,
+    Code,
+    Cross,
+    Guarded,
+    MemoryUse,
+    Performance,
+    Run,
+    Status,
+    Verdict,
+    WorkloadFacts,
+)
 from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Variant, Workload
 from tritmark.harness.validate.accuracy import Judged, judge, misfit
 from tritmark.harness.validate.cases import Cases, Material
@@ -39,8 +51,8 @@ class LeftOut:
 
     @property
     def slow(self) -> bool:
-        """Whether only figures of speed are left out: a simulator has none, nor has a device without a clock, and both are judged in all
-        that needs no clock."""
+        """Whether only figures of speed are left out: a simulator has none, nor has a device without a clock, and
+        both are judged in all that needs no clock."""
         return self.cause in {Cause.SIMULATOR, Cause.DEVICE}
 
     def verdict(self, kind: type[_Verdict]) -> _Verdict:
@@ -139,9 +151,15 @@ class Judging:
         start = perf_counter()
         accuracy, receipt = self._accuracy(variant)
         left_out = self._left_out(accuracy)
-        unwatched = (None if left_out is None or left_out.slow else left_out) or unasked("memory", self._listed.dimensions)
+        unwatched = (None if left_out is None or left_out.slow else left_out) or unasked(
+            "memory", self._listed.dimensions
+        )
         memory = self._memory(variant) if unwatched is None else unwatched.verdict(MemoryUse)
-        code = code_of(variant, receipt) if left_out is None and unasked("performance", self._listed.dimensions) is None else None
+        code = (
+            code_of(variant, receipt)
+            if left_out is None and unasked("performance", self._listed.dimensions) is None
+            else None
+        )
         return Judgement(accuracy, receipt, memory, code, left_out, perf_counter() - start)
 
     def _left_out(self, accuracy: Accuracy) -> LeftOut | None:
@@ -201,8 +219,8 @@ def run_id(variant: Variant, workload: Workload) -> str:
 
 
 def threads_of(device: Device, asked: int | None) -> int:
-    """How many threads a kernel of that device is given. `asked`: of the host's, which says nothing about a device that works by itself;
-    None for every physical core."""
+    """How many threads a kernel of that device is given. `asked`: of the host's, which says nothing about a device
+    that works by itself; None for every physical core."""
     return (asked if device.memory is None else None) or device.cores()
 
 
@@ -214,7 +232,8 @@ def unasked(dimension: str, dimensions: frozenset[str]) -> LeftOut | None:
 
 
 def broke(kind: type[_Guarded], workers: Workers, variant: Variant, error: Exception) -> _Guarded:
-    """The verdict of what an exception ended; whatever state the candidate's process is in, the next Run has a new one."""
+    """The verdict of what an exception ended; whatever state the candidate's process is in, the next Run has a new
+    one."""
     workers.renew(variant)
     return kind(status=Status.ERROR, reason=told(error), caught_by=in_order([guard_of(error)]))
 
@@ -246,17 +265,28 @@ def drawn_run(group: Group, variant: Variant, found: Judged, device: Device, req
     accuracy, receipt = found.accuracy, found.receipt
     if accuracy.status is not Status.NOT_RUN:
         accuracy, receipt = _completed(found, variant, device, isolated=request.isolated)
-    return _untimed(group, variant, request.seed, request.threads or device.cores(), accuracy, receipt, found.seconds, DRAWN)
+    return _untimed(
+        group, variant, request.seed, request.threads or device.cores(), accuracy, receipt, found.seconds, DRAWN
+    )
 
 
 def listed_run(group: Group, variant: Variant, listed: Listed, found: Judgement) -> Run:
     """The Run of a variant that is not to be measured."""
     assert found.left_out is not None
-    return _untimed(group, variant, listed.seed, listed.threads, found.accuracy, found.receipt, found.seconds, found.left_out)
+    return _untimed(
+        group, variant, listed.seed, listed.threads, found.accuracy, found.receipt, found.seconds, found.left_out
+    )
 
 
 def _untimed(
-    group: Group, variant: Variant, seed: int, threads: int, accuracy: Accuracy, receipt: Receipt | None, seconds: float, why: LeftOut
+    group: Group,
+    variant: Variant,
+    seed: int,
+    threads: int,
+    accuracy: Accuracy,
+    receipt: Receipt | None,
+    seconds: float,
+    why: LeftOut,
 ) -> Run:
     return Run(
         **group.identity(variant, seed),
@@ -279,4 +309,6 @@ def cases_of(material: Material, key: KernelKey) -> Cases | Verdict:
     except BrokenReferenceError as error:
         return Verdict(status=Status.ERROR, reason=str(error))
     except Exception as error:
-        return Verdict(status=Status.ERROR, reason=f"data or reference could not be made: {type(error).__name__}: {error}")
+        return Verdict(
+            status=Status.ERROR, reason=f"data or reference could not be made: {type(error).__name__}: {error}"
+        )

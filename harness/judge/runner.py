@@ -1,4 +1,5 @@
-"""The loop: each variant on each workload, judged and measured, and each weight matrix evaluated. What is finished is kept as it goes."""
+"""The loop: each variant on each workload, judged and measured, and each weight matrix evaluated. What is finished
+is kept as it goes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,17 @@ from pathlib import Path
 
 from tritmark.harness.errors import InvalidArgumentError, TritmarkError, UsageError, WeightFileError
 from tritmark.harness.judge.judges import Limits, Task, judged
-from tritmark.harness.judge.judging import SIMULATED, Group, Judgement, Listed, drawn_run, listed_run, refused, run_id, threads_of
+from tritmark.harness.judge.judging import (
+    SIMULATED,
+    Group,
+    Judgement,
+    Listed,
+    drawn_run,
+    listed_run,
+    refused,
+    run_id,
+    threads_of,
+)
 from tritmark.harness.judge.request import Observer, Request
 from tritmark.harness.judge.timing import GroupTiming
 from tritmark.harness.measure.buffers import rotation
@@ -44,8 +55,8 @@ _TIMES = 8
 def plan(installed: Installed, request: Request) -> list[Group]:
     """What will be run, in order, on the devices that are there.
 
-    Raises UsageError for a glob that matches nothing, listing what there is. Where all that was asked for is on devices that are missing,
-    there is nothing to run, and that is no error here.
+    Raises UsageError for a glob that matches nothing, listing what there is. Where all that was asked for is on devices
+    that are missing, there is nothing to run, and that is no error here.
     """
     devices = _chosen(installed, request)
     if request.suite is None:
@@ -81,9 +92,14 @@ def plan(installed: Installed, request: Request) -> list[Group]:
                 groups[item.workload.id, key] = Group(installed.ops[item.workload.op], key, item.workload, of_key)
     if not groups:
         told = f"--device {request.device!r}, " if request.device != "*" else ""
-        raise UsageError(f"{told}--op {request.op!r} and --variant {request.variant!r} leave nothing of suite {request.suite.name}")
-    # A candidate's process serves all its Runs, so they come one after the other; drawn cases come before anything is timed.
-    order = {key: place for place, key in enumerate(dict.fromkeys(key for op in in_suite for key in installed.keys(op)))}
+        raise UsageError(
+            f"{told}--op {request.op!r} and --variant {request.variant!r} leave nothing of suite {request.suite.name}"
+        )
+    # A candidate's process serves all its Runs, so they come one after the other; drawn cases come before anything is
+    # timed.
+    order = {
+        key: place for place, key in enumerate(dict.fromkeys(key for op in in_suite for key in installed.keys(op)))
+    }
     there = [
         replace(group, corners=tuple(corners.get(group.key, ()))) if group.workload.drawn else group
         for group in groups.values()
@@ -92,12 +108,17 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     return sorted(there, key=lambda group: (not group.workload.drawn, order[group.key]))
 
 
-def _fastest(installed: Installed, key: KernelKey, item: Selected, variants: tuple[Variant, ...]) -> tuple[Variant, ...]:
-    """As many of them as the workload is meant for, of the highest tiers that take its axes, and every kernel of the user's."""
+def _fastest(
+    installed: Installed, key: KernelKey, item: Selected, variants: tuple[Variant, ...]
+) -> tuple[Variant, ...]:
+    """As many of them as the workload is meant for, of the highest tiers that take its axes, and every kernel of the
+    user's."""
     refused = {variant.id for variant, why in installed.registry.candidates(key, item.workload.axes) if why is not None}
     left = (variant for variant in variants if variant.id not in refused)
     fitting = sorted(left, key=lambda variant: variant.precedence, reverse=True)
-    kept = {variant.id for variant in fitting[: item.fastest]} | (installed.added & {variant.id for variant in variants})
+    kept = {variant.id for variant in fitting[: item.fastest]} | (
+        installed.added & {variant.id for variant in variants}
+    )
     return tuple(variant for variant in variants if variant.id in kept) or variants[:1]
 
 
@@ -113,11 +134,13 @@ def _chosen(installed: Installed, request: Request) -> dict[str, Device]:
     return {name: devices[name] for name in names}
 
 
-def execute(installed: Installed, request: Request, store: Store, observer: Observer, resume: str | None = None) -> tuple[Record, Path]:
+def execute(
+    installed: Installed, request: Request, store: Store, observer: Observer, resume: str | None = None
+) -> tuple[Record, Path]:
     """Do all of it and write the Record; returns it and its path.
 
-    `resume` is the id or path of an interrupted run, "" for the newest, None to begin. Raises UsageError for globs that match nothing and
-    for a resumption under other circumstances, WeightFileError for weights that cannot be read.
+    `resume` is the id or path of an interrupted run, "" for the newest, None to begin. Raises UsageError for globs that
+    match nothing and for a resumption under other circumstances, WeightFileError for weights that cannot be read.
     """
     groups = plan(installed, request)
     peers = known(installed, request.libraries)
@@ -125,7 +148,9 @@ def execute(installed: Installed, request: Request, store: Store, observer: Obse
         source = stack.enter_context(open_weights(request.weights)) if request.weights else None
         layers = tuple(source.matrices()) if source else ()
         if source and not layers:
-            raise WeightFileError(path=request.weights, found="no 2-D tensor of floats", legal="weights with at least one")
+            raise WeightFileError(
+                path=request.weights, found="no 2-D tensor of floats", legal="weights with at least one"
+            )
         if source and not any(provider.evaluate_matrix for provider in installed.providers.values()):
             raise UsageError("no provider evaluates weights; --weights cannot be obeyed")
         options = _options(installed, request)
@@ -161,7 +186,11 @@ def _advised(record: Record, store: Store) -> Record:
     from tritmark.harness.advise.outcome import ledger_of
     from tritmark.harness.text.groups import counted
 
-    found = {"proposals": advise(record, ledger_of(store).weights()), "unadvised": unadvised(record), "counts": counted(record.runs)}
+    found = {
+        "proposals": advise(record, ledger_of(store).weights()),
+        "unadvised": unadvised(record),
+        "counts": counted(record.runs),
+    }
     return record.model_copy(update=found)
 
 
@@ -182,7 +211,10 @@ def _options(installed: Installed, request: Request) -> Options:
         op=request.op,
         variant=request.variant,
         forced={name: variant for name, variant in forced.items() if variant is not None},
-        devices=tuple(f"{name} (simulated)" if device.simulated() else name for name, device in _present(installed, request).items()),
+        devices=tuple(
+            f"{name} (simulated)" if device.simulated() else name
+            for name, device in _present(installed, request).items()
+        ),
         weights=request.weights,
         threads=request.threads or 0,
         seed=request.seed,
@@ -195,10 +227,13 @@ def _present(installed: Installed, request: Request) -> dict[str, Device]:
 
 
 @contextmanager
-def _begun(installed: Installed, request: Request, options: Options, store: Store, resume: str | None, *, roofs: bool) -> Iterator[Partial]:
+def _begun(
+    installed: Installed, request: Request, options: Options, store: Store, resume: str | None, *, roofs: bool
+) -> Iterator[Partial]:
     """A new or resumed partial run. Without `roofs` no ceilings are measured.
 
-    Their probes cycle through several times the last-level cache, more memory than studying weights may take, and layers need none.
+    Their probes cycle through several times the last-level cache, more memory than studying weights may take, and
+    layers need none.
     """
     from tritmark.harness.measure.ceilings import measure_ceilings
     from tritmark.harness.record.facts import machine_facts
@@ -234,7 +269,12 @@ def _same(partial: Partial, options: Options, here: Environment, facts: Machine)
 
 
 def _runs(
-    installed: Installed, groups: Sequence[Group], request: Request, peers: Sequence[Peer], partial: Partial, observer: Observer
+    installed: Installed,
+    groups: Sequence[Group],
+    request: Request,
+    peers: Sequence[Peer],
+    partial: Partial,
+    observer: Observer,
 ) -> Iterator[Run]:
     done = partial.finished_runs()
     limits = Limits(request.candidates, request.isolated, request.timeout_s, _most_memory(groups))
@@ -267,7 +307,9 @@ def _runs(
                 observer.started(id + (" (simulated)" if simulated else ""))
                 if timing is None:
                     on = _listed(installed, group, request)
-                    timing = GroupTiming(workers, group, materials.of(group), on, roofs=roofs, peers=peers, libraries=request.libraries)
+                    timing = GroupTiming(
+                        workers, group, materials.of(group), on, roofs=roofs, peers=peers, libraries=request.libraries
+                    )
                 run = timing.run(variant, judgements[id], wrong=variant.id in wrong)
                 partial.add(run)
                 observer.finished(run)
@@ -283,14 +325,18 @@ def _untimed(
     judgements: dict[str, Judgement],
     observer: Observer,
 ) -> Iterator[Run]:
-    """All that needs no clock, side by side: the Runs that are done already, and those that are not timed in the order in which they end.
-    What was found of the others goes to `judgements`, by the Run's id."""
+    """All that needs no clock, side by side: the Runs that are done already, and those that are not timed in the
+    order in which they end. What was found of the others goes to `judgements`, by the Run's id."""
     drawn = {variant.id: group for group in groups if group.workload.drawn for variant in group.variants}
-    others = {group.run_id(variant): group for group in groups if not group.workload.drawn for variant in group.variants}
+    others = {
+        group.run_id(variant): group for group in groups if not group.workload.drawn for variant in group.variants
+    }
     tasks = []
     for group in groups:
         device = installed.registry.devices[group.key.device]
-        refusals = {variant.id: why for variant, why in installed.registry.candidates(group.key, group.workload.axes or None)}
+        refusals = {
+            variant.id: why for variant, why in installed.registry.candidates(group.key, group.workload.axes or None)
+        }
         on = _listed(installed, group, request)
         chosen = []
         for variant in group.variants:
@@ -305,7 +351,12 @@ def _untimed(
                 chosen.append(variant.id)
         if chosen and group.workload.drawn:
             count = -(-group.workload.drawn // SIMULATED_SHARE) if device.simulated() else group.workload.drawn
-            tasks.append(Task(tuple(chosen), Draw(group.key, count, group.corners, request.seed, request.threads or device.cores())))
+            tasks.append(
+                Task(
+                    tuple(chosen),
+                    Draw(group.key, count, group.corners, request.seed, request.threads or device.cores()),
+                )
+            )
         elif chosen:
             tasks.append(Task(tuple(chosen), on))
     observer.started("accuracy and memory, side by side")
@@ -327,7 +378,8 @@ def _listed(installed: Installed, group: Group, request: Request) -> Listed:
 
 
 def _most_memory(groups: Sequence[Group]) -> int:
-    """What a candidate may take: several times the largest workload and the buffers that timing cycles through, and some more."""
+    """What a candidate may take: several times the largest workload and the buffers that timing cycles through, and
+    some more."""
     most = 0
     for group in groups:
         if group.workload.drawn:
@@ -359,10 +411,17 @@ class _Materials:
 
 
 def _layers(
-    installed: Installed, source: WeightSource, infos: Sequence[TensorInfo], request: Request, partial: Partial, observer: Observer
+    installed: Installed,
+    source: WeightSource,
+    infos: Sequence[TensorInfo],
+    request: Request,
+    partial: Partial,
+    observer: Observer,
 ) -> Iterator[Layer]:
     done = partial.finished_layers()
-    evaluate_matrix = next(provider.evaluate_matrix for provider in installed.providers.values() if provider.evaluate_matrix)
+    evaluate_matrix = next(
+        provider.evaluate_matrix for provider in installed.providers.values() if provider.evaluate_matrix
+    )
     threads = request.threads or next(iter(installed.registry.devices.values())).cores()
     for info in infos:
         layer = done.get(info.name)
@@ -376,7 +435,12 @@ def _layers(
                 rows, columns = info.shape
                 reason = f"{type(error).__name__}: {error}"
                 layer = Layer(
-                    status=Status.ERROR, reason=reason, name=info.name, shape=(rows, columns), dtype=info.dtype, bytes=info.nbytes
+                    status=Status.ERROR,
+                    reason=reason,
+                    name=info.name,
+                    shape=(rows, columns),
+                    dtype=info.dtype,
+                    bytes=info.nbytes,
                 )
             partial.add(layer)
         observer.finished(layer)

@@ -1,4 +1,5 @@
-"""One key on one workload, timed: performance, and cross-validation by turns. For a machine on which nothing else is done meanwhile."""
+"""One key on one workload, timed: performance, and cross-validation by turns. For a machine on which nothing else is
+done meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _SPEEDS = frozenset({Status.PASS, Status.AMBIGUOUS})
 class GroupTiming:
     """The variants of one group: data and reference are made when the first variant needs them.
 
-    `roofs`: what is known of each device's ceilings, added to here. `peers` are all that there are, those of `libraries` among them.
+    `roofs`: what is known of each device's ceilings, added to here. `peers` are all that there are, those of
+    `libraries` among them.
     """
 
     def __init__(
@@ -56,8 +58,8 @@ class GroupTiming:
         self._exchangeable: Exchangeable | None = None
 
     def run(self, variant: Variant, judgement: Judgement, *, wrong: bool) -> Run:
-        """The Run of a variant of which everything else is known; `wrong` if it failed on other workloads, so that nothing of it is
-        measured."""
+        """The Run of a variant of which everything else is known; `wrong` if it failed on other workloads, so that
+        nothing of it is measured."""
         group, listed = self._group, self._listed
         start = perf_counter()
         accuracy, receipt, memory, found = judgement.accuracy, judgement.receipt, judgement.memory, None
@@ -99,7 +101,9 @@ class GroupTiming:
             self._known = known
         return self._known
 
-    def _measure(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
+    def _measure(
+        self, variant: Variant, receipt: Receipt | None
+    ) -> tuple[Performance, Receipt | None, Measured | None]:
         performance, receipt, found = self._measured(variant, receipt)
         if not statistical(performance):
             return performance, receipt, found
@@ -112,7 +116,9 @@ class GroupTiming:
 
         return confirmed(performance, again), receipt, found
 
-    def _measured(self, variant: Variant, receipt: Receipt | None) -> tuple[Performance, Receipt | None, Measured | None]:
+    def _measured(
+        self, variant: Variant, receipt: Receipt | None
+    ) -> tuple[Performance, Receipt | None, Measured | None]:
         group, device = self._group, self._group.key.device
         encoded = tuple(self._material.encoded(group.key.format))
         try:
@@ -140,7 +146,11 @@ class GroupTiming:
             rng = np.random.default_rng([self._listed.seed, *group.run_id(group.variants[0]).encode()])
             encoded = tuple(material.encoded(group.key.format))
             one = not self._cases.in_place
-            self._exchangeable = NOTHING if one else exchangeable(group.op, group.key, group.workload.axes, material.logical, encoded, rng)
+            self._exchangeable = (
+                NOTHING
+                if one
+                else exchangeable(group.op, group.key, group.workload.axes, material.logical, encoded, rng)
+            )
         return self._exchangeable
 
     def _cross(self, variant: Variant, measured: bool) -> Cross:
@@ -151,7 +161,9 @@ class GroupTiming:
         axes = dict(group.workload.axes)
         if self._crossing is None:
             expected = self._cases.first.expected
-            self._crossing = Crossing(group.op, group.key, self._peers, expected, material.logical[0], group.workload.axes)
+            self._crossing = Crossing(
+                group.op, group.key, self._peers, expected, material.logical[0], group.workload.axes
+            )
 
         def collected(peer: Peer) -> Collected:
             worker = self._workers.of(variant)

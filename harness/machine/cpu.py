@@ -14,24 +14,28 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 BINDING = ("OMP_PROC_BIND", "true")
-"""Threads that stay on their cores. Where others compete for the cores, two threads that the scheduler has put on one of them wait for each
-other by whole time slices: a call of 12 us took 8 ms, and bound 12 us with three busy processes on two cores."""
+"""Threads that stay on their cores. Where others compete for the cores, two threads that the scheduler has put on
+one of them wait for each other by whole time slices: a call of 12 us took 8 ms, and bound 12 us with three busy
+processes on two cores."""
 
 
 def bind_threads() -> None:
-    """Have OpenMP bind its threads, the calling one among them, unless the environment says otherwise. To be called before it is loaded."""
+    """Have OpenMP bind its threads, the calling one among them, unless the environment says otherwise. To be called
+    before it is loaded."""
     affinity()
     os.environ.setdefault(*BINDING)
 
 
 @cache
 def affinity() -> frozenset[int]:
-    """Logical cores that this process might run on when it was first asked: later, OpenMP may have bound the asking thread to one."""
+    """Logical cores that this process might run on when it was first asked: later, OpenMP may have bound the asking
+    thread to one."""
     return frozenset(os.sched_getaffinity(0))
 
 
 def quota(sys: Path = SYS) -> int | None:
-    """Cores' worth of time that the control group (version 2) grants, rounded down but at least 1; None without a limit."""
+    """Cores' worth of time that the control group (version 2) grants, rounded down but at least 1; None without a
+    limit."""
     granted, _, period = (line(sys / CGROUP / "cpu.max") or "").partition(" ")
     if not granted.isdecimal() or not period.isdecimal() or not int(period):
         return None
@@ -44,13 +48,15 @@ def usable_cores(sys: Path = SYS) -> int:
 
 
 def physical_cores(sys: Path = SYS) -> int:
-    """Distinct cores among those that this process may keep busy, at least 1; a core whose siblings are not told counts for itself."""
+    """Distinct cores among those that this process may keep busy, at least 1; a core whose siblings are not told
+    counts for itself."""
     cores = {line(sys / CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list") or f"cpu{cpu}" for cpu in affinity()}
     return max(1, min(len(cores), usable_cores(sys)))
 
 
 def caches(sys: Path = SYS) -> dict[str, int]:
-    """Bytes of the caches that the first usable core sees: L1d, L1i, L2, L3 as far as there are such; empty where nothing is told."""
+    """Bytes of the caches that the first usable core sees: L1d, L1i, L2, L3 as far as there are such; empty where
+    nothing is told."""
     sizes: dict[str, int] = {}
     for folder in sorted((sys / CPUS / f"cpu{min(affinity())}" / "cache").glob("index*")):
         level, kind, size = (line(folder / name) for name in ("level", "type", "size"))
@@ -77,7 +83,8 @@ def numa_nodes(sys: Path = SYS) -> int:
 
 
 def hypervisor(flags: frozenset[str], sys: Path = SYS) -> str | None:
-    """What the host is a guest of: the name that firmware or Xen gives, "unnamed" where they give none, None where CPUID denies it."""
+    """What the host is a guest of: the name that firmware or Xen gives, "unnamed" where they give none, None where
+    CPUID denies it."""
     if "hypervisor" not in flags:
         return None
     return line(sys / "hypervisor" / "type") or line(sys / "class/dmi/id/sys_vendor") or "unnamed"

@@ -8,7 +8,8 @@ SYS = Path("/sys")
 
 
 def line(path: Path) -> str | None:
-    """The file's text without white space around it; None where there is no such file, it may not be read, or it is empty."""
+    """The file's text without white space around it; None where there is no such file, it may not be read, or it is
+    empty."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:

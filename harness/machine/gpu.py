@@ -1,7 +1,8 @@
-"""GPUs of this machine: whether they can be used, what they are, how they are. The only place that answers these questions.
+"""GPUs of this machine: whether they can be used, what they are, how they are. The only place that answers these
+questions.
 
-Nothing here makes a context, which would cost memory on the device. A process that asked the driver must not be forked for GPU work
-(the driver refuses to start again in the child): start workers by spawn.
+Nothing here makes a context, which would cost memory on the device. A process that asked the driver must not be forked
+for GPU work (the driver refuses to start again in the child): start workers by spawn.
 """
 
 from __future__ import annotations
@@ -16,11 +17,22 @@ from tritmark.harness.errors import DeviceUnavailableError
 from tritmark.harness.machine import libcuda, nvml
 from tritmark.harness.machine.nvml import Health
 
-__all__ = ["DeviceInfo", "Health", "device_count", "device_info", "faked", "gpu_available", "gpu_compiled", "health", "problem", "why_not"]
+__all__ = [
+    "DeviceInfo",
+    "Health",
+    "device_count",
+    "device_info",
+    "faked",
+    "gpu_available",
+    "gpu_compiled",
+    "health",
+    "problem",
+    "why_not",
+]
 
 FAKES = ("TRITMARK_GPU_FAKE", "BITNET_GPU_FAKE")
-"""Environment variables that decide for tests whether there is a GPU: "cuda" or "gpu" for yes, anything else for no. The first that is
-set and not empty wins."""
+"""Environment variables that decide for tests whether there is a GPU: "cuda" or "gpu" for yes, anything else for no.
+The first that is set and not empty wins."""
 
 INSTALL = "pip install 'tritmark[cuda]'"
 SIMULATE = "or test without a GPU: TRITMARK_CUDA=simulator"
@@ -82,11 +94,16 @@ class DeviceInfo(GpuFacts):
     @property
     def peak_bandwidth(self) -> float | None:
         """Bytes a second that the memory's clock and width allow (two transfers a clock); None where not known."""
-        return 2.0 * self.memory_clock_hz * self.memory_bus_bits / 8 if self.memory_clock_hz and self.memory_bus_bits else None
+        return (
+            2.0 * self.memory_clock_hz * self.memory_bus_bits / 8
+            if self.memory_clock_hz and self.memory_bus_bits
+            else None
+        )
 
 
 def faked() -> str | None:
-    """The variable and value that decide in place of the machine, such as "TRITMARK_GPU_FAKE=cuda"; None where the machine decides."""
+    """The variable and value that decide in place of the machine, such as "TRITMARK_GPU_FAKE=cuda"; None where the
+    machine decides."""
     return next((f"{name}={value}" for name in FAKES if (value := os.environ.get(name, "").strip())), None)
 
 
@@ -112,7 +129,8 @@ def why_not() -> str | None:
 
 
 def problem() -> DeviceUnavailableError | None:
-    """As why_not, to be raised. Says which of these it is: PyCUDA is not installed, no driver, one too old, no device, a busy device."""
+    """As why_not, to be raised. Says which of these it is: PyCUDA is not installed, no driver, one too old, no
+    device, a busy device."""
     fake = faked()
     if fake:
         return (
@@ -146,7 +164,8 @@ def driver_problem() -> DeviceUnavailableError | None:
         )
     except libcuda.DriverError as why:
         found, step = _CODES.get(
-            why.code, ("the NVIDIA driver does not start", "run nvidia-smi, which says more, and reboot after a driver update")
+            why.code,
+            ("the NVIDIA driver does not start", "run nvidia-smi, which says more, and reboot after a driver update"),
         )
         return DeviceUnavailableError(f"{found}: {why}{_decided()}", next_step=f"{step}, {SIMULATE}")
     return None if count else _no_device()
@@ -162,7 +181,10 @@ _CODES = {
     46: ("the GPU is busy or unavailable", "wait for the process that nvidia-smi shows, or stop it"),
     100: ("no CUDA device", "look with nvidia-smi (a container has to be started with --gpus all)"),
     802: ("the GPU's fabric is not ready", "start nvidia-fabricmanager"),
-    803: ("the NVIDIA driver and its library are of different versions", "reboot after a driver update, or update the container's library"),
+    803: (
+        "the NVIDIA driver and its library are of different versions",
+        "reboot after a driver update, or update the container's library",
+    ),
     804: ("the CUDA compatibility library does not support this GPU", "take the compat folder out of LD_LIBRARY_PATH"),
 }
 """What CUresults of cuInit mean here, and the next step."""
@@ -171,7 +193,9 @@ _CODES = {
 def _decided() -> str:
     """What environment variables have to do with it."""
     visible, fake = os.environ.get("CUDA_VISIBLE_DEVICES"), faked()
-    return ("" if visible is None else f"; CUDA_VISIBLE_DEVICES is {visible!r}") + (f"; {fake} says that there is one" if fake else "")
+    return ("" if visible is None else f"; CUDA_VISIBLE_DEVICES is {visible!r}") + (
+        f"; {fake} says that there is one" if fake else ""
+    )
 
 
 def _no_device() -> DeviceUnavailableError:
@@ -193,11 +217,14 @@ def _mode_problem() -> DeviceUnavailableError | None:
     return busy(info) if nvml.occupied(info.uuid) else None
 
 
-def busy(info: DeviceInfo, words: str = "another process has it for itself, compute mode EXCLUSIVE_PROCESS") -> DeviceUnavailableError:
+def busy(
+    info: DeviceInfo, words: str = "another process has it for itself, compute mode EXCLUSIVE_PROCESS"
+) -> DeviceUnavailableError:
     """The device cannot be had now; `words` are the driver's own."""
     return DeviceUnavailableError(
         f"{info.name} is busy or cannot be had: {words}",
-        next_step="wait for the process that nvidia-smi shows, choose another GPU with CUDA_VISIBLE_DEVICES, or use the CPU",
+        next_step="wait for the process that nvidia-smi shows, choose another GPU with CUDA_VISIBLE_DEVICES, or use "
+        "the CPU",
     )
 
 
@@ -222,9 +249,12 @@ def import_problem(why: ImportError) -> DeviceUnavailableError:
     if "undefined symbol: cu" in str(why):
         return DeviceUnavailableError(
             f"the NVIDIA driver is too old for this build of PyCUDA ({why})",
-            next_step="update the driver, or rebuild PyCUDA with an older toolkit: pip install --force-reinstall --no-binary pycuda pycuda",
+            next_step="update the driver, or rebuild PyCUDA with an older toolkit: pip install --force-reinstall "
+            "--no-binary pycuda pycuda",
         )
-    return DeviceUnavailableError(f"PyCUDA cannot be imported ({why})", next_step="pip install --force-reinstall --no-binary pycuda pycuda")
+    return DeviceUnavailableError(
+        f"PyCUDA cannot be imported ({why})", next_step="pip install --force-reinstall --no-binary pycuda pycuda"
+    )
 
 
 def device_count() -> int:

@@ -18,7 +18,8 @@ def total() -> int:
 
 
 def available(sys: Path = SYS) -> int:
-    """Bytes that can still be taken without swapping: the host's, or what the control group (version 2) leaves if that is less."""
+    """Bytes that can still be taken without swapping: the host's, or what the control group (version 2) leaves if
+    that is less."""
     import psutil
 
     free = int(psutil.virtual_memory().available)

@@ -101,7 +101,11 @@ def health(uuid: str) -> Health:
         throttle=told(lambda: reasons(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))),
         ecc=told(lambda: bool(nvml.nvmlDeviceGetEccMode(device)[0])),
         ecc_uncorrected=told(
-            lambda: int(nvml.nvmlDeviceGetTotalEccErrors(device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC))
+            lambda: int(
+                nvml.nvmlDeviceGetTotalEccErrors(
+                    device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+                )
+            )
         ),
         utilization=told(lambda: int(nvml.nvmlDeviceGetUtilizationRates(device).gpu)),
         memory_used=told(lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used)),

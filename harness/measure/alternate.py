@@ -1,9 +1,9 @@
 """The one way in which two things are compared: by turns, in short samples, in one process.
 
-On a noisy machine (2 cores, steal time, speeds that flip within milliseconds) blocks of samples, means, minima and significance tests
-raised false alarms in 10 to 60 % of cases. The median of the log ratios of adjacent pairs, in samples of 0.1 to 0.35 ms and in an order
-drawn for each pair, saw every slow-down of 5 % and raised no false alarm at a dead band of 1 or 2 %: a disturbance hits both halves of a
-pair, or one pair in many.
+On a noisy machine (2 cores, steal time, speeds that flip within milliseconds) blocks of samples, means, minima and
+significance tests raised false alarms in 10 to 60 % of cases. The median of the log ratios of adjacent pairs, in
+samples of 0.1 to 0.35 ms and in an order drawn for each pair, saw every slow-down of 5 % and raised no false alarm at a
+dead band of 1 or 2 %: a disturbance hits both halves of a pair, or one pair in many.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tritmark.harness.record import Ratio
 
 SHORTEST_NS = 100_000
-"""A sample's length, at least: below, the clock and the first call weigh too much. Above 350,000 the noise changes between the halves of a
-pair."""
+"""A sample's length, at least: below, the clock and the first call weigh too much. Above 350,000 the noise changes
+between the halves of a pair."""
 
 _TARGET_NS = 200_000
 _TRIES = 3
@@ -40,9 +40,11 @@ class Side(Protocol):
 
 @dataclass(slots=True)
 class Timed:
-    """Launches with the clock that times them and the number of calls in a sample; remembers where in their cycle they stand.
+    """Launches with the clock that times them and the number of calls in a sample; remembers where in their cycle they
+    stand.
 
-    `warm`: each sample is preceded by a call that is not timed, so that what the other side left in the caches does not count.
+    `warm`: each sample is preceded by a call that is not timed, so that what the other side left in the caches does not
+    count.
     """
 
     launches: Sequence[Launch]
@@ -55,7 +57,8 @@ class Timed:
     """Which launch comes next."""
 
     def fit(self) -> None:
-        """Change the number of calls, by half at most, and leave out a few launches: samples then begin at the same places of each cycle.
+        """Change the number of calls, by half at most, and leave out a few launches: samples then begin at the same
+        places of each cycle.
 
         A clock that has to prepare a sequence of calls, as one that records them does, then has few of them.
         """
@@ -83,7 +86,8 @@ class Timed:
 
 
 def calibrate(timed: Timed) -> float:
-    """Set the number of calls so that a sample takes 0.1 to 0.35 ms, or one call if that takes longer; about how many ns a call takes."""
+    """Set the number of calls so that a sample takes 0.1 to 0.35 ms, or one call if that takes longer; about how
+    many ns a call takes."""
     timed.calls = 1
     while True:
         call, spent = timed.sample(), 0.0
@@ -122,7 +126,9 @@ class Alternation:
 
         logs = np.log(self.b_ns) - np.log(self.a_ns) + log(scale)
         low, high = interval(logs)
-        return Ratio(median=float(np.exp(np.median(logs))), low=float(np.exp(low)), high=float(np.exp(high)), pairs=len(logs))
+        return Ratio(
+            median=float(np.exp(np.median(logs))), low=float(np.exp(low)), high=float(np.exp(high)), pairs=len(logs)
+        )
 
 
 class Turns:

@@ -39,7 +39,8 @@ MOST_SETS = 1 << 14
 
 
 class HostMemory:
-    """The host's main memory: arrays are NumPy's, buffers are private mappings in huge pages where the kernel grants them."""
+    """The host's main memory: arrays are NumPy's, buffers are private mappings in huge pages where the kernel grants
+    them."""
 
     @property
     def cache(self) -> int | None:
@@ -63,7 +64,12 @@ class HostMemory:
         return buffer
 
     def view(
-        self, buffer: npt.NDArray[Any], offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
+        self,
+        buffer: npt.NDArray[Any],
+        offset: int,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        strides: tuple[int, ...] | None = None,
     ) -> npt.NDArray[Any]:
         """An array within the buffer."""
         return np.ndarray(shape, dtype, buffer=buffer, offset=offset, strides=strides)
@@ -121,7 +127,8 @@ def fill(memory: Memory, array: Any, nbytes: int, byte: int) -> None:
 
 
 def on_all_cores(work: Callable[[int], None], nbytes: int, piece: int) -> None:
-    """Call `work` with each multiple of `piece` below `nbytes`: NumPy's loops over large arrays do not hold the interpreter up."""
+    """Call `work` with each multiple of `piece` below `nbytes`: NumPy's loops over large arrays do not hold the
+    interpreter up."""
     starts = range(0, nbytes, piece)
     if len(starts) < 2:
         for start in starts:
@@ -143,32 +150,36 @@ def _spread(flat: npt.NDArray[np.uint8], byte: int, step: int = 1) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """How many bytes one side of a comparison cycles through. The other side does the same in between, so twice that is touched."""
+    """How many bytes one side of a comparison cycles through. The other side does the same in between, so twice that
+    is touched."""
 
     nbytes: int
     wanted: int
-    """What would be enough. More than `nbytes` where memory is short: then cold figures are too good, and have to say so."""
+    """What would be enough. More than `nbytes` where memory is short: then cold figures are too good, and have to
+    say so."""
 
     def sets_for(self, footprint: int) -> int | None:
-        """How many sets of `footprint` bytes fill the rotation, at least 1; None if more than MOST_SETS: nothing so small gets cold."""
+        """How many sets of `footprint` bytes fill the rotation, at least 1; None if more than MOST_SETS: nothing so
+        small gets cold."""
         sets = -(-self.nbytes // footprint)
         return sets if sets <= MOST_SETS else None
 
 
 def rotation(memory: Memory = HOST) -> Rotation:
-    """The rotation in that memory: 4 times the last cache before it for either side, at least 128 MiB (256 MiB on a device), at most an
-    eighth of what is free.
+    """The rotation in that memory: 4 times the last cache before it for either side, at least 128 MiB (256 MiB on a
+    device), at most an eighth of what is free.
 
-    A cache that resists thrashing keeps as much of a cycle as fits into it. Measured on a 32 MiB L3: a read probe that cycles through
-    2, 4, 6, 8 times the cache runs at 136, 111, 99, 98 % of its rate over 24 times; stores that are not written around the caches at
-    169, 121, 105, 102 %. Both sides together touch 8 times the cache.
+    A cache that resists thrashing keeps as much of a cycle as fits into it. Measured on a 32 MiB L3: a read probe that
+    cycles through 2, 4, 6, 8 times the cache runs at 136, 111, 99, 98 % of its rate over 24 times; stores that are not
+    written around the caches at 169, 121, 105, 102 %. Both sides together touch 8 times the cache.
     """
     wanted = max(_LEAST if memory is HOST else _DEVICE_LEAST, _TIMES * (memory.cache or 0))
     return Rotation(nbytes=min(wanted, memory.available() // _SHARE), wanted=wanted)
 
 
 class Arena:
-    """One buffer from which arrays are taken one after the other. Its memory goes back when the last array of it is gone."""
+    """One buffer from which arrays are taken one after the other. Its memory goes back when the last array of it is
+    gone."""
 
     def __init__(self, nbytes: int, memory: Memory = HOST) -> None:
         self._memory = memory
@@ -177,7 +188,8 @@ class Arena:
         self._taken = 0
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0) -> Any:
-        """An array that begins `offset` elements past a multiple of the memory's alignment. Raises ValueError where nothing is left."""
+        """An array that begins `offset` elements past a multiple of the memory's alignment. Raises ValueError where
+        nothing is left."""
         nbytes = prod(shape) * dtype.itemsize
         step = alignment(self._memory)
         start = -(-self._taken // step) * step + offset * dtype.itemsize
@@ -193,8 +205,8 @@ def room_for(nbytes: int, dtype: np.dtype[Any], offset: int = 0, memory: Memory 
 
 
 def empty(shape: tuple[int, ...], dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:
-    """A new zero-filled array on the host, in pages of its own (huge ones if it is large enough), `offset` elements past a multiple of
-    ALIGNMENT."""
+    """A new zero-filled array on the host, in pages of its own (huge ones if it is large enough), `offset` elements
+    past a multiple of ALIGNMENT."""
     kind = np.dtype(dtype)
     made: npt.NDArray[Any] = Arena(room_for(prod(shape) * kind.itemsize, kind, offset)).take(shape, kind, offset)
     return made

@@ -17,12 +17,13 @@ _SHARE = 8
 
 
 def measure_ceilings(device: Device) -> list[CeilingFacts]:
-    """Every ceiling of the device in each cache level and in memory, with one thread and with one for each core. Takes 1 to 3 s.
+    """Every ceiling of the device in each cache level and in memory, with one thread and with one for each core. Takes
+    1 to 3 s.
 
-    In a cache level the probe goes over half of it again and again, each thread over its own part; in memory over 4 MiB that are cold, or
-    on a device with a memory of its own over 1 GiB, where starting and ending no longer count. The last level is left out where the
-    threads' own caches are so large that half of it would lie in them. A simulated device has no speed, and one without
-    a clock none that could be measured: they have no ceiling.
+    In a cache level the probe goes over half of it again and again, each thread over its own part; in memory over 4 MiB
+    that are cold, or on a device with a memory of its own over 1 GiB, where starting and ending no longer count. The
+    last level is left out where the threads' own caches are so large that half of it would lie in them. A simulated
+    device has no speed, and one without a clock none that could be measured: they have no ceiling.
     """
     from tritmark.harness.measure.survey import COMPUTE_BYTES, Field, survey
     from tritmark.harness.record import HOST, CeilingFacts
@@ -48,7 +49,9 @@ def measure_ceilings(device: Device) -> list[CeilingFacts]:
     return facts
 
 
-def _places(probe: Ceiling, caches: dict[str, int], threads: int, cold: int, compute: int) -> list[tuple[str, int, bool]]:
+def _places(
+    probe: Ceiling, caches: dict[str, int], threads: int, cold: int, compute: int
+) -> list[tuple[str, int, bool]]:
     """(level, bytes, whether cold) for each level that there is."""
     from tritmark.harness.measure.survey import BYTES
 
@@ -56,7 +59,11 @@ def _places(probe: Ceiling, caches: dict[str, int], threads: int, cold: int, com
         return [(probe.level, min(cold, _TRANSFER_BYTES) if probe.unit == BYTES else compute, False)]
     if probe.unit != BYTES:
         return [("registers", compute, False)]
-    private = {level: threads * size // 2 for level, size in (("L1", caches.get("L1d", 0)), ("L2", caches.get("L2", 0))) if size}
+    private = {
+        level: threads * size // 2
+        for level, size in (("L1", caches.get("L1d", 0)), ("L2", caches.get("L2", 0)))
+        if size
+    }
     shared = caches.get("L3", 0) // 2
     if shared > 2 * threads * caches.get("L2", 0):
         private["L3"] = shared

@@ -28,7 +28,8 @@ class PythonClock:
 
 
 def clock_for(device: Device, launches: Sequence[Launch]) -> Clock:
-    """The device's clock if every launch has a native call, or else Python's. Raises UsageError where the device has none."""
+    """The device's clock if every launch has a native call, or else Python's. Raises UsageError where the device has
+    none."""
     native = all(launch.pointer is not None for launch in launches)
     return own_clock(device) if native else PythonClock()
 
@@ -36,5 +37,7 @@ def clock_for(device: Device, launches: Sequence[Launch]) -> Clock:
 def own_clock(device: Device) -> Clock:
     """The device's clock. Raises UsageError where it has none."""
     if device.clock is None:
-        raise UsageError(f"device {device.type!r} brings no clock, so nothing on it can be timed; legal: a Device with `clock`")
+        raise UsageError(
+            f"device {device.type!r} brings no clock, so nothing on it can be timed; legal: a Device with `clock`"
+        )
     return device.clock()

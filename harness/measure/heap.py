@@ -1,4 +1,5 @@
-"""What this process holds: bytes in use on its heap, bytes mapped beside it, and how often it touched a page for the first time."""
+"""What this process holds: bytes in use on its heap, bytes mapped beside it, and how often it touched a page for the
+first time."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from typing import NamedTuple
 STATM = Path("/proc/self/statm")
 
 LEAST_BLOCK = 16
-"""Bytes of the smallest block of Python's allocator of small objects, which tells how many are in use and not how large they are."""
+"""Bytes of the smallest block of Python's allocator of small objects, which tells how many are in use and not how
+large they are."""
 
 _TIMES = 3
 
@@ -22,10 +24,11 @@ class Held(NamedTuple):
     """Bytes that the process holds. What is leaked raises one of them for good."""
 
     heap: int
-    """In use: what malloc handed out, and for each small object of Python the least that it takes. Where the C library does not tell (it
-    is not glibc 2.33 or later), the resident memory of the process."""
+    """In use: what malloc handed out, and for each small object of Python the least that it takes. Where the C
+    library does not tell (it is not glibc 2.33 or later), the resident memory of the process."""
     mapped: int
-    """Address space of other mappings than malloc's: files, stacks of threads, Python's arenas. 0 where it cannot be told from the heap."""
+    """Address space of other mappings than malloc's: files, stacks of threads, Python's arenas. 0 where it cannot be
+    told from the heap."""
 
 
 def held() -> Held | None:
@@ -42,7 +45,8 @@ def held() -> Held | None:
 
 
 def faults() -> int | None:
-    """Pages that the process has touched for the first time, without reading a disk; None where this system does not tell."""
+    """Pages that the process has touched for the first time, without reading a disk; None where this system does not
+    tell."""
     try:
         import resource
     except ImportError:  # Windows
@@ -51,8 +55,8 @@ def faults() -> int | None:
 
 
 def settle() -> None:
-    """Free what Python itself keeps for later: objects in cycles, its free lists, and the names in its cache of attributes, which is filled
-    by and by and would look like a leak of some bytes a call."""
+    """Free what Python itself keeps for later: objects in cycles, its free lists, and the names in its cache of
+    attributes, which is filled by and by and would look like a leak of some bytes a call."""
     clear = getattr(sys, "_clear_type_cache", None)
     if clear is not None:
         clear()
@@ -60,7 +64,8 @@ def settle() -> None:
 
 
 def trim() -> None:
-    """Give what malloc keeps for later back to the system, so that who asks next has to touch new pages. Nothing where that cannot be."""
+    """Give what malloc keeps for later back to the system, so that who asks next has to touch new pages. Nothing
+    where that cannot be."""
     library = _library()
     if library is not None and hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
@@ -117,7 +122,8 @@ def _library() -> object | None:
 
 @cache
 def _malloc() -> Callable[[], tuple[int, int]] | None:
-    """A function that gives the bytes that malloc has from the system, and those of them that are in use; None where there is none."""
+    """A function that gives the bytes that malloc has from the system, and those of them that are in use; None where
+    there is none."""
     import ctypes
 
     library = _library()

@@ -1,4 +1,5 @@
-"""Two ratios that advice rests on: a kernel on several threads against one, and launches one by one against a graph. Both hot, by turns."""
+"""Two ratios that advice rests on: a kernel on several threads against one, and launches one by one against a graph.
+Both hot, by turns."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tritmark.harness.record import Ratio, Scaled
 from tritmark.harness.spec import Clock, Device, Launch
 
 BUDGET_S = 0.05
-"""How long each pair of sides is sampled, at most, once there are LEAST_SAMPLES. A call that takes longer by itself is not sampled."""
+"""How long each pair of sides is sampled, at most, once there are LEAST_SAMPLES. A call that takes longer by itself
+is not sampled."""
 
 FINE = 0.01
 """Width of the 95 % interval from which on sampling for a finer one is waste: no advice is given on less."""
@@ -27,9 +29,11 @@ def counts(threads: int, physical: int) -> tuple[int, ...]:
     return tuple(sorted({*doubled, min(physical, threads), threads} - {1}))
 
 
-def scaled(bind: Callable[[int], Launch], device: Device, threads: Iterable[int], rng: np.random.Generator) -> tuple[Scaled, ...]:
-    """How many times as fast the kernel is on each number of threads as on one. `bind(threads)` binds it to the same arrays each time.
-    Nothing is told of a kernel whose call takes longer than BUDGET_S on one.
+def scaled(
+    bind: Callable[[int], Launch], device: Device, threads: Iterable[int], rng: np.random.Generator
+) -> tuple[Scaled, ...]:
+    """How many times as fast the kernel is on each number of threads as on one. `bind(threads)` binds it to the same
+    arrays each time. Nothing is told of a kernel whose call takes longer than BUDGET_S on one.
 
     Whatever the kernel raises is passed on.
     """
@@ -42,7 +46,8 @@ def scaled(bind: Callable[[int], Launch], device: Device, threads: Iterable[int]
 
 
 def plain(launch: Launch, device: Device, rng: np.random.Generator) -> Ratio | None:
-    """The time of launches put one by one over that in a graph; None for a device that has no graphs, and for calls that need none."""
+    """The time of launches put one by one over that in a graph; None for a device that has no graphs, and for calls
+    that need none."""
     if device.plain_clock is None:
         return None
     graph = _timed(launch, own_clock(device))

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 LEAST_SAMPLES = 6
-"""With fewer samples even the lowest and the highest miss the median more often than in 5 % of all cases (2 * 0.5^5 = 6 %)."""
+"""With fewer samples even the lowest and the highest miss the median more often than in 5 % of all cases (2 * 0.5^5
+= 6 %)."""
 
 ENOUGH_SAMPLES = 30
 """Samples from which on an interval that was looked at again and again can be relied on."""
@@ -42,12 +43,14 @@ def binomial_quantile(share: float, count: int) -> int:
 
 @lru_cache(maxsize=512)
 def _rank(count: int) -> int:
-    """The largest k so that the median lies below the k-th lowest of `count` samples in at most 2.5 % of cases; at least 1."""
+    """The largest k so that the median lies below the k-th lowest of `count` samples in at most 2.5 % of cases; at
+    least 1."""
     return max(1, binomial_quantile(0.025, count))
 
 
 def order_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the median from the order statistics (binomial, exact for independent samples); below LEAST_SAMPLES, their range."""
+    """95 % interval of the median from the order statistics (binomial, exact for independent samples); below
+    LEAST_SAMPLES, their range."""
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
     rank = _rank(len(ordered))
     return float(ordered[rank - 1]), float(ordered[-rank])
@@ -69,9 +72,9 @@ def dependence(logs: npt.ArrayLike) -> float:
 def interval(samples: npt.ArrayLike) -> tuple[float, float]:
     """95 % interval of the median of at least two samples, which are logarithms or anything else that noise adds to.
 
-    From LEAST_SAMPLES on, order statistics of as many samples as they are worth if they depend on each other. Fewer cannot hold the median
-    often enough between their extremes: there it is Student's interval around the median, which takes noise for normal and is wide (6.4
-    times the difference of two samples to either side).
+    From LEAST_SAMPLES on, order statistics of as many samples as they are worth if they depend on each other. Fewer
+    cannot hold the median often enough between their extremes: there it is Student's interval around the median, which
+    takes noise for normal and is wide (6.4 times the difference of two samples to either side).
     """
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
     middle, count = float(np.median(ordered)), len(ordered)
@@ -85,8 +88,9 @@ def interval(samples: npt.ArrayLike) -> tuple[float, float]:
 
 
 def theil_sen(heights: npt.ArrayLike, places: npt.ArrayLike) -> tuple[float, float, float]:
-    """By how much `heights` grow for each unit of `places`, two or more: the median of the slopes between all pairs of points, and its 95 %
-    interval (Theil; Sen, Journal of the American Statistical Association 63, 1968, equation 2.6 for ties).
+    """By how much `heights` grow for each unit of `places`, two or more: the median of the slopes between all pairs of
+    points, and its 95 % interval (Theil; Sen, Journal of the American Statistical Association 63, 1968, equation 2.6
+    for ties).
 
     As scipy.stats.theilslopes.
     """

@@ -1,4 +1,5 @@
-"""When enough has been sampled. A rule is told each sample and asked whether that is enough; its reason goes into the record."""
+"""When enough has been sampled. A rule is told each sample and asked whether that is enough; its reason goes into
+the record."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tritmark.harness.measure.statistics import LEAST_SAMPLES, median, order_int
 
 
 class StoppingRule(Protocol):
-    """One way to decide that enough has been sampled. Samples are logarithms of times or of ratios, so differences are relative."""
+    """One way to decide that enough has been sampled. Samples are logarithms of times or of ratios, so differences
+    are relative."""
 
     @property
     def reason(self) -> str:
@@ -25,7 +27,8 @@ class StoppingRule(Protocol):
 
 
 class _Doubling:
-    """Keeps the samples and looks at them each time there are a quarter more, so that looking costs little however many there are."""
+    """Keeps the samples and looks at them each time there are a quarter more, so that looking costs little however
+    many there are."""
 
     def __init__(self) -> None:
         self.samples: list[float] = []
@@ -62,7 +65,8 @@ class Interval(_Doubling):
 
 
 class Plateau(_Doubling):
-    """The median has moved by at most `move`, relative to it, at each of the last `looks` looks: more of the same brings nothing.
+    """The median has moved by at most `move`, relative to it, at each of the last `looks` looks: more of the same
+    brings nothing.
 
     A look comes with each quarter more of samples, so `looks` = 7 means that they have grown almost fivefold meanwhile.
     """

@@ -1,7 +1,8 @@
-"""Which probe is the ceiling: of those that do the same work, the fastest at a footprint, a number of threads and a temperature.
+"""Which probe is the ceiling: of those that do the same work, the fastest at a footprint, a number of threads and a
+temperature.
 
-Choosing takes a few milliseconds a probe and is done once a session for each size class. What a kernel is shown against is then measured
-anew, by turns with that kernel.
+Choosing takes a few milliseconds a probe and is done once a session for each size class. What a kernel is shown against
+is then measured anew, by turns with that kernel.
 """
 
 from __future__ import annotations
@@ -30,25 +31,28 @@ START_BYTES = 1 << 14
 """Half of a small L1."""
 _NS_EACH = 5_000_000
 _CLOSER = 4
-"""Times as long probes are looked at where a kernel was faster than the one that had been chosen: in main memory the best two are a few
-percent apart, and samples scatter by more."""
+"""Times as long probes are looked at where a kernel was faster than the one that had been chosen: in main memory the
+best two are a few percent apart, and samples scatter by more."""
 _FEW = 3
-"""Rounds after which a probe is left out whose fastest sample is slower than the best one's median: one that is as fast as the best is, in
-one case of eight, and is not missed."""
+"""Rounds after which a probe is left out whose fastest sample is slower than the best one's median: one that is as
+fast as the best is, in one case of eight, and is not missed."""
 _FULL = 2
-"""Times the last cache that a lingering probe writes before its rate counts: by then it pays for all that it left behind."""
+"""Times the last cache that a lingering probe writes before its rate counts: by then it pays for all that it left
+behind."""
 _MOST_FULL_NS = 20_000_000
 
 
 class Field:
-    """The memory that probes work on: as much as has to be touched before it is cold again, or `least` bytes if that is more."""
+    """The memory that probes work on: as much as has to be touched before it is cold again, or `least` bytes if that
+    is more."""
 
     def __init__(self, least: int = 0, turn: Rotation | None = None, memory: Memory = HOST) -> None:
         self.rotation = turn or rotation(memory)
         self._memory = memory
         self._nbytes = max(self.rotation.nbytes, least, 2 * COMPUTE_BYTES)
         self._buffer = memory.allocate(self._nbytes)
-        fill(memory, self._buffer, self._nbytes, 1)  # pages that were never written are all the same one, which is always cached
+        # pages that were never written are all the same one, which is always cached
+        fill(memory, self._buffer, self._nbytes, 1)
 
     def pieces(self, nbytes: int, cold: bool) -> Iterator[Any]:
         """Buffers of `nbytes` that do not overlap: one if hot, as many as there are (MOST_SETS at most) if cold."""
@@ -77,8 +81,11 @@ Roofs = Mapping[tuple[Any, ...], tuple[int, int, float, float]]
 """Roofs in a form that can be pickled: the probe by its place among the device's, threads, rate, fastest."""
 
 
-def bind(ceiling: Ceiling, device: Device, field: Field, nbytes: int, *, threads: int, cold: bool, rng: np.random.Generator) -> Timed:
-    """A probe over `nbytes`, ready to be calibrated and timed. Cold buffers come in random order, so that none prefetches the next."""
+def bind(
+    ceiling: Ceiling, device: Device, field: Field, nbytes: int, *, threads: int, cold: bool, rng: np.random.Generator
+) -> Timed:
+    """A probe over `nbytes`, ready to be calibrated and timed. Cold buffers come in random order, so that none
+    prefetches the next."""
     launches = [ceiling.bind(piece, threads) for piece in field.pieces(nbytes, cold)]
     order = [launches[index] for index in rng.permutation(len(launches))]
     return Timed(order, clock_for(device, order), warm=not cold)
@@ -96,12 +103,17 @@ class Survey:
     def told(self) -> Roofs:
         """What was found so far, for the survey of another process of this session."""
         probes = list(self.device.ceilings().values())
-        return {key: (probes.index(roof.ceiling), roof.threads, roof.rate, roof.fastest) for key, roof in self._roofs.items()}
+        return {
+            key: (probes.index(roof.ceiling), roof.threads, roof.rate, roof.fastest)
+            for key, roof in self._roofs.items()
+        }
 
     def learn(self, told: Roofs) -> None:
         """Take over what the survey of another process found."""
         probes = list(self.device.ceilings().values())
-        self._roofs.update({key: Roof(probes[index], threads, rate, fastest) for key, (index, threads, rate, fastest) in told.items()})
+        self._roofs.update(
+            {key: Roof(probes[index], threads, rate, fastest) for key, (index, threads, rate, fastest) in told.items()}
+        )
 
     def names(self) -> list[str]:
         """What the device's probes measure."""
@@ -121,11 +133,13 @@ class Survey:
         self._roofs = {key: roof for key, roof in self._roofs.items() if key[0] != name}
 
     def most(self, name: str, field: Field, nbytes: int, *, threads: int, cold: bool) -> float:
-        """Units a second that so many threads cannot exceed: that of each alone in its fastest sample, over its share of the bytes.
+        """Units a second that so many threads cannot exceed: that of each alone in its fastest sample, over its share
+        of the bytes.
 
-        Every probe of that name counts, those that leave work behind too, for a kernel may do the same. Others who keep the cores busy can
-        hold up a probe of several threads in every sample, but not one thread in all of them. On the host no fewer bytes than START_BYTES a
-        thread are looked at: below, the probe's own start is in its rate, and a kernel's start may be shorter.
+        Every probe of that name counts, those that leave work behind too, for a kernel may do the same. Others who keep
+        the cores busy can hold up a probe of several threads in every sample, but not one thread in all of them. On the
+        host no fewer bytes than START_BYTES a thread are looked at: below, the probe's own start is in its rate, and a
+        kernel's start may be shorter.
         """
         share = nbytes
         if self.unit(name) == BYTES:
@@ -140,7 +154,9 @@ class Survey:
         """The probes of that name. Raises UsageError where there is none."""
         probes = [ceiling for ceiling in self.device.ceilings().values() if ceiling.name == name]
         if not probes:
-            raise UsageError(f"device {self.device.type!r} has no probe for {name!r}; it has: {', '.join(self.names())}")
+            raise UsageError(
+                f"device {self.device.type!r} has no probe for {name!r}; it has: {', '.join(self.names())}"
+            )
         return probes
 
     def _known(self, name: str, probes: list[Ceiling], field: Field, nbytes: int, threads: int, cold: bool) -> Roof:

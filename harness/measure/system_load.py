@@ -11,7 +11,8 @@ _SHORTEST_S = 0.2
 
 
 class SystemLoad:
-    """Counts, from when it is made, the time that other processes and the hypervisor take from the cores that this process may use."""
+    """Counts, from when it is made, the time that other processes and the hypervisor take from the cores that this
+    process may use."""
 
     def __init__(self) -> None:
         self._begin = _now()
@@ -28,7 +29,8 @@ def crowded(taken: float | None, threads: int, cores: int, share: float) -> bool
 
 
 def _now() -> tuple[float, float, float]:
-    """Seconds: of the clock, of this process, and of everybody on the cores that it may use, what the hypervisor takes included."""
+    """Seconds: of the clock, of this process, and of everybody on the cores that it may use, what the hypervisor
+    takes included."""
     import psutil
 
     allowed = affinity()

@@ -1,4 +1,5 @@
-"""The Record: everything one invocation found, as one immutable, versioned JSON file. Times are nanoseconds, sizes bytes.
+"""The Record: everything one invocation found, as one immutable, versioned JSON file. Times are nanoseconds, sizes
+bytes.
 
 A Run that could not be judged has a status that says so; contradictory states are rejected when they are made.
 """

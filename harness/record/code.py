@@ -22,15 +22,16 @@ class Function(Model):
     shared: int | None = None
     """Bytes of static shared memory of a block."""
     instructions: dict[str, int] = Field(default_factory=dict)
-    """How often each mnemonic stands in the function, without modifiers, such as {"LDG": 4} or {"vpdpbusd": 16}. A GPU's atomics keep
-    what they do: {"REDG.ADD": 1}."""
+    """How often each mnemonic stands in the function, without modifiers, such as {"LDG": 4} or {"vpdpbusd": 16}. A
+    GPU's atomics keep what they do: {"REDG.ADD": 1}."""
     loop: dict[str, int] = Field(default_factory=dict)
     """The same of its hottest loop: of the innermost ones the longest, each loop around it counting tenfold."""
     loads: dict[int, int] = Field(default_factory=dict)
-    """Loads by their width in bits: on a GPU those from global memory in the whole function (fast paths stand outside of loops, too), on
-    the host those in `loop`, or in the whole function where it has none."""
+    """Loads by their width in bits: on a GPU those from global memory in the whole function (fast paths stand
+    outside of loops, too), on the host those in `loop`, or in the whole function where it has none."""
     vectors: dict[int, int] = Field(default_factory=dict)
-    """On the host: instructions of `loop` (or of the function) on vectors, by their width in bits; 0 for those on one number of it."""
+    """On the host: instructions of `loop` (or of the function) on vectors, by their width in bits; 0 for those on
+    one number of it."""
     chain_cycles: float | None = None
     """Cycles that a pass of `loop` takes at least because each pass waits for the one before (llvm-mca)."""
     throughput_cycles: float | None = None

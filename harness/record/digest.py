@@ -33,7 +33,8 @@ class FileDigest(NamedTuple):
 def with_digest(record: Record) -> str:
     """The text of the Record's file, the digest at its end. It finds changes, but not who changes it as well.
 
-    A Run stands on a line of its own. A field that has its default is left out: most of them are of some devices or dimensions only.
+    A Run stands on a line of its own. A field that has its default is left out: most of them are of some devices or
+    dimensions only.
     """
     version = record.schema_version  # a default that changes from version to version
     head = record.model_dump_json(exclude={"schema_version", "runs", "digest"}, exclude_defaults=True)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def machine_facts() -> Machine:
-    """What the host and its GPUs are, without their ceilings. Takes about 0.2 to 1 s: py-cpuinfo asks CPUID in a process of its own."""
+    """What the host and its GPUs are, without their ceilings. Takes about 0.2 to 1 s: py-cpuinfo asks CPUID in a
+    process of its own."""
     from hashlib import sha256
 
     import cpuinfo
@@ -30,7 +31,14 @@ def machine_facts() -> Machine:
     logical = psutil.cpu_count() or 1
     physical = psutil.cpu_count(logical=False) or logical
     # Whole GiB: a kernel keeps a little more or less for itself from boot to boot.
-    same: tuple[object, ...] = (name, told.get("stepping"), logical, physical, sorted(caches.items()), round(total / (1 << 30)))
+    same: tuple[object, ...] = (
+        name,
+        told.get("stepping"),
+        logical,
+        physical,
+        sorted(caches.items()),
+        round(total / (1 << 30)),
+    )
     gpus = gpu_facts()
     if gpus:
         same += tuple((each.name, each.capability, each.sms, round(each.memory / (1 << 30))) for each in gpus)
@@ -57,13 +65,17 @@ def machine_facts() -> Machine:
 
 
 def gpu_facts() -> tuple[Gpu, ...]:
-    """Every GPU that the driver has for this process, with its health at this moment; none where there is no driver that works."""
+    """Every GPU that the driver has for this process, with its health at this moment; none where there is no driver
+    that works."""
     from tritmark.harness.machine import gpu
 
     if gpu.driver_problem() is not None:
         return ()
     faked = gpu.faked() is not None
-    return tuple(gpu_record(info, gpu.health(info.index), faked=faked) for info in map(gpu.device_info, range(gpu.device_count())))
+    return tuple(
+        gpu_record(info, gpu.health(info.index), faked=faked)
+        for info in map(gpu.device_info, range(gpu.device_count()))
+    )
 
 
 def gpu_record(info: DeviceInfo, health: Health | None = None, *, faked: bool = False) -> Gpu:

@@ -22,7 +22,8 @@ class Status(StrEnum):
 
 
 class Cause(StrEnum):
-    """Who wanted it, or what kept this machine from it, where a dimension was NOT RUN and nothing is wrong with that."""
+    """Who wanted it, or what kept this machine from it, where a dimension was NOT RUN and nothing is wrong with
+    that."""
 
     COMMAND = "command line"
     SUITE = "suite"
@@ -72,7 +73,8 @@ class Divergence(Model):
 
 
 class Ratio(Model):
-    """A against B, measured by alternating short samples: the median of the adjacent pairs' ratios, with its 95 % interval."""
+    """A against B, measured by alternating short samples: the median of the adjacent pairs' ratios, with its 95 %
+    interval."""
 
     median: float
     low: float

@@ -12,9 +12,10 @@ from tritmark.harness.record.proposal import Proposal
 from tritmark.harness.record.run import Layer, Run
 
 SCHEMA_VERSION = 6
-"""1: one device, the host. 2: GPUs, receipts of launches, the probe's samples, and a digest. 3: memory and cross-validation. 4: compiled
-code, thread scaling, proposals. 5: drawn cases, what they reached and the rarest fault they would have shown; doubted figures. 6:
-the guards that spoke, what caused a NOT RUN, and a device's own units. Files of earlier versions are still read."""
+"""1: one device, the host. 2: GPUs, receipts of launches, the probe's samples, and a digest. 3: memory and
+cross-validation. 4: compiled code, thread scaling, proposals. 5: drawn cases, what they reached and the rarest fault
+they would have shown; doubted figures. 6: the guards that spoke, what caused a NOT RUN, and a device's own units.
+Files of earlier versions are still read."""
 
 
 HOST = "cpu"
@@ -43,7 +44,8 @@ class Lane(Model):
     simulated: bool = False
     """A simulator stood in for the device: what ran proves correctness and claims no speed."""
     units: tuple[str, ...] = ()
-    """Each unit of the device in this machine, as receipts name it in `uuid`; empty where these are the machine's GPUs."""
+    """Each unit of the device in this machine, as receipts name it in `uuid`; empty where these are the machine's
+    GPUs."""
 
 
 class Record(Model):
@@ -70,7 +72,8 @@ class Record(Model):
     addresses: str = ""
     """The rule whose proposal this invocation follows, as its user said."""
     digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
-    """SHA-256 of the file with this digest's digits as zeros; "" in version 1 and in what was not written yet. Stays the last field."""
+    """SHA-256 of the file with this digest's digits as zeros; "" in version 1 and in what was not written yet. Stays
+    the last field."""
 
     @property
     def passed(self) -> bool:

@@ -58,7 +58,8 @@ class Run(Model):
     scaling: tuple[Scaled, ...] = ()
     """On the host, for a kernel that is given more than one thread; in rising order of threads."""
     plain: Ratio | None = None
-    """On a device: the time of launches handed over one by one over that in a graph, by turns. None too for calls that need no graph."""
+    """On a device: the time of launches handed over one by one over that in a graph, by turns. None too for calls
+    that need no graph."""
     code: Code | None = None
     """None where nobody looked."""
 

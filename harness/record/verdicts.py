@@ -11,7 +11,8 @@ class Guarded(Verdict):
     """A verdict with the guards that spoke against the kernel."""
 
     caught_by: tuple[str, ...] = ()
-    """The names of these guards, in the order in which a kernel meets them; none in a PASS, and none before version 6."""
+    """The names of these guards, in the order in which a kernel meets them; none in a PASS, and none before version
+    6."""
 
 
 class Accuracy(Guarded):
@@ -35,9 +36,11 @@ class Accuracy(Guarded):
     calls: int = 0
     """Calls of the kernel whose outputs were judged; 0 where a Run does not count them."""
     rarest: float | None = None
-    """The rarest fault, as a share of calls, that would have been seen with a probability of 95 %; None where nothing was drawn."""
+    """The rarest fault, as a share of calls, that would have been seen with a probability of 95 %; None where
+    nothing was drawn."""
     covered: tuple[str, ...] = ()
-    """Classes of inputs that the cases reached: residues of axes, thread counts, offsets, families and what else a kernel may depend on."""
+    """Classes of inputs that the cases reached: residues of axes, thread counts, offsets, families and what else a
+    kernel may depend on."""
     uncovered: tuple[str, ...] = ()
     """Classes that the contract and the kernel's constraints admit and that no case reached."""
     seed: int = 0
@@ -50,8 +53,9 @@ class Timing(Model):
     """Samples of one launch, all of them, and what they say."""
 
     samples_ns: tuple[float, ...]
-    """Nanoseconds for one call, each the mean over calls_per_sample calls, in the order taken, with four significant digits: 0.05 % at
-    most is less than where the linker puts a kernel moves its time, and half as much to keep. All figures are those of these numbers."""
+    """Nanoseconds for one call, each the mean over calls_per_sample calls, in the order taken, with four significant
+    digits: 0.05 % at most is less than where the linker puts a kernel moves its time, and half as much to keep. All
+    figures are those of these numbers."""
     calls_per_sample: int
     median_ns: float
     q1_ns: float
@@ -69,7 +73,8 @@ class Timing(Model):
 
 
 class Against(Model):
-    """How a timing compares with the ceiling that limits it: the least time this machine needs for the work, over the time taken."""
+    """How a timing compares with the ceiling that limits it: the least time this machine needs for the work, over
+    the time taken."""
 
     ceiling: str
     """read, write or compute: the one that takes longest."""
@@ -81,12 +86,13 @@ class Against(Model):
     fraction: Ratio
     """1.0 is the ceiling."""
     probe_ns: tuple[float, ...] = ()
-    """Samples of the ceiling's probe, nanoseconds a call, each beside the kernel's sample of the same index; empty in version 1."""
+    """Samples of the ceiling's probe, nanoseconds a call, each beside the kernel's sample of the same index; empty
+    in version 1."""
     probe_work: int = 0
     """What one call of the probe did, in the unit's numerator."""
     lost: bool = False
-    """The probe is no ceiling here, and `fraction` says nothing of how close the kernel comes: the kernel was faster than the probe beside
-    it, though not than the physical floor allows, or something held the probe up all the time."""
+    """The probe is no ceiling here, and `fraction` says nothing of how close the kernel comes: the kernel was faster
+    than the probe beside it, though not than the physical floor allows, or something held the probe up all the time."""
 
 
 class Footing(Model):
@@ -114,7 +120,8 @@ class Performance(Guarded):
     doubted: bool = False
     """A guard doubts or refutes the figures: they are kept as evidence, and are not to be shown as figures."""
     tests: int = 0
-    """Statistical tests by which this Run could have failed though the kernel is honest: clocks, floors, threads at work."""
+    """Statistical tests by which this Run could have failed though the kernel is honest: clocks, floors, threads at
+    work."""
     repeated: int = 0
     """How many of those tests spoke and were made again, in a fresh process."""
 
@@ -126,7 +133,8 @@ class DeviceMemory(Model):
     outputs: int
     workspace: int = 0
     peak: int | None = None
-    """The most that was allocated while the call was bound and ran, told by what allocates; None where it does not tell."""
+    """The most that was allocated while the call was bound and ran, told by what allocates; None where it does not
+    tell."""
 
     @property
     def excess(self) -> float | None:
@@ -159,8 +167,8 @@ class MemoryUse(Guarded):
     device_peak: int | None = None
     """Most of the device's memory that was in use while the call was bound and ran, beyond inputs and outputs."""
     persistent: int | None = None
-    """What is still held once the first launches were dropped: the device's memory where it has its own, else the host's, and the system's
-    in the name of the process."""
+    """What is still held once the first launches were dropped: the device's memory where it has its own, else the
+    host's, and the system's in the name of the process."""
     persistent_floor: int = 0
     """What of `persistent` a kernel may show that does nothing with as many threads."""
     allocated: int | None = None
@@ -188,8 +196,9 @@ class MemoryUse(Guarded):
 
 
 class PeerComparison(Verdict):
-    """One Run against somebody else's implementation. PASS: both agree, or the peer is wrong and the kernel right; FAIL: the kernel differs
-    and the exact value is not on its side; NOT_RUN: the peer is not there, or does not take this."""
+    """One Run against somebody else's implementation. PASS: both agree, or the peer is wrong and the kernel right;
+    FAIL: the kernel differs and the exact value is not on its side; NOT_RUN: the peer is not there, or does not take
+    this."""
 
     peer: str
     version: str = ""

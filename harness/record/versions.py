@@ -14,7 +14,18 @@ if TYPE_CHECKING:
 PACKAGES = ("cuda-bindings", "gguf", "ml_dtypes", "numpy", "nvidia-ml-py", "py-cpuinfo", "pycuda", "pydantic", "scipy")
 """Distributions whose version can change a figure or a verdict."""
 
-PREFIXES = ("TRITMARK_", "OMP_", "GOMP_", "KMP_", "BITNET_GPU_FAKE", "CUDA_DEVICE", "CUDA_LAUNCH", "CUDA_MODULE", "CUDA_VISIBLE", "PYCUDA_")
+PREFIXES = (
+    "TRITMARK_",
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "BITNET_GPU_FAKE",
+    "CUDA_DEVICE",
+    "CUDA_LAUNCH",
+    "CUDA_MODULE",
+    "CUDA_VISIBLE",
+    "PYCUDA_",
+)
 """Variables that change how kernels are chosen, on which GPU they run or how their threads wait."""
 
 
@@ -28,13 +39,16 @@ def _version(name: str) -> str | None:
 
 
 def commit(folder: Path) -> str | None:
-    """The commit checked out in `folder`, "-dirty" where tracked files differ from it; None unless it is in tritmark's own tree."""
+    """The commit checked out in `folder`, "-dirty" where tracked files differ from it; None unless it is in
+    tritmark's own tree."""
     import subprocess
     import tomllib
 
     def git(*arguments: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True)
+            done = subprocess.run(
+                ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+            )
         except (OSError, subprocess.SubprocessError):
             return None
         return done.stdout.strip() or None

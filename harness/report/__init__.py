@@ -1,4 +1,5 @@
-"""tritmark.harness.report: turns a Record into one self-contained page. A section is one file and one line in page.SECTIONS."""
+"""tritmark.harness.report: turns a Record into one self-contained page. A section is one file and one line in
+page.SECTIONS."""
 
 from __future__ import annotations
 

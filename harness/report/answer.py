@@ -1,5 +1,5 @@
-"""What a reader wants to know first, in sentences: is it right, how fast is it, what is not believed, and why? The terminal, the page and
-Markdown begin with the same ones."""
+"""What a reader wants to know first, in sentences: is it right, how fast is it, what is not believed, and why? The
+terminal, the page and Markdown begin with the same ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,11 @@ def _right(record: Record) -> Answer | None:
     wrong = by[Status.FAIL] + by[Status.ERROR]
     judged = len(kernels) - len(by[Status.NOT_RUN])
     parts = [f"{len(by[Status.PASS]):,} of {units.counted(judged, 'kernel')} {'is' if judged == 1 else 'are'} right"]
-    parts += [f"{len(found):,} {word}" for found, word in ((wrong, "wrong or broken"), (by[Status.AMBIGUOUS], "not decided")) if found]
+    parts += [
+        f"{len(found):,} {word}"
+        for found, word in ((wrong, "wrong or broken"), (by[Status.AMBIGUOUS], "not decided"))
+        if found
+    ]
     told = [", ".join(parts)]
     if by[Status.NOT_RUN]:
         told.append(f"{units.counted(len(by[Status.NOT_RUN]), 'further kernel')} could not be run here")
@@ -101,7 +105,9 @@ def _layers(record: Record) -> Answer | None:
     if not record.layers:
         return None
     statuses = [layer.status for layer in record.layers]
-    told = f"{statuses.count(Status.PASS):,} of {units.counted(len(statuses), 'layer')} of the weights hold their bounds"
+    told = (
+        f"{statuses.count(Status.PASS):,} of {units.counted(len(statuses), 'layer')} of the weights hold their bounds"
+    )
     return Answer("Weights?", groups.worst(statuses), (told,))
 
 
@@ -112,8 +118,14 @@ def _fast(record: Record) -> Answer | None:
     if not reached:
         reasons = groups.causes(record.runs, "performance")
         return Answer("How fast?", Status.NOT_RUN, (f"Nothing was measured: {reasons[-1]}",)) if reasons else None
-    span = units.percent(min(reached)) if len(reached) == 1 else f"{100 * min(reached):.0f} to {100 * max(reached):.0f} %"
-    who = "The best kernel reaches" if len(reached) == 1 else f"The best kernels of {len(reached):,} ops and formats reach"
+    span = (
+        units.percent(min(reached)) if len(reached) == 1 else f"{100 * min(reached):.0f} to {100 * max(reached):.0f} %"
+    )
+    who = (
+        "The best kernel reaches"
+        if len(reached) == 1
+        else f"The best kernels of {len(reached):,} ops and formats reach"
+    )
     told = f"{who} {span} of what this machine can do"
     measured = [run for run in record.runs if run.performance.cold or run.performance.hot]
     return Answer("How fast?", groups.worst(run.performance.status for run in measured), (told,))
@@ -125,7 +137,9 @@ def _others(record: Record) -> Answer | None:
     for dimension in DIMENSIONS[1:]:
         failed = dict.fromkeys(run.kernel for run in record.runs if run.verdict(dimension).failed)
         if failed:
-            told.append(f"{units.counted(len(failed), 'kernel')} {'fails' if len(failed) == 1 else 'fail'} in {dimension}")
+            told.append(
+                f"{units.counted(len(failed), 'kernel')} {'fails' if len(failed) == 1 else 'fail'} in {dimension}"
+            )
     return Answer("What else failed?", Status.FAIL, tuple(told)) if told else None
 
 
@@ -146,11 +160,17 @@ def _doubted(record: Record) -> Answer | None:
     shaky = [run for run in record.runs if groups.doubted(run)]
     told = []
     if shaky:
-        told.append(f"{units.counted(len(shaky), 'figure')} of {_measured(record):,} Runs are not shown, because a guard doubts them")
+        told.append(
+            f"{units.counted(len(shaky), 'figure')} of {_measured(record):,} Runs are not shown, because a guard "
+            "doubts them"
+        )
     if found:
         runs = dict.fromkeys(run.id for doubt in found for run in doubt.runs)
         told.append(f"{units.counted(len(runs), 'Run')} of {len(record.runs):,} could not be decided")
-        told += [f"{len(doubt.runs):,} in {doubt.dimension}, such as: {sentence(doubt.reason)}" for doubt in found[:_MOST_DOUBTS]]
+        told += [
+            f"{len(doubt.runs):,} in {doubt.dimension}, such as: {sentence(doubt.reason)}"
+            for doubt in found[:_MOST_DOUBTS]
+        ]
         if len(found) > _MOST_DOUBTS:
             told.append(f"{units.counted(len(found) - _MOST_DOUBTS, 'further reason')}: see the report")
     if not told:

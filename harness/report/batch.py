@@ -1,4 +1,5 @@
-"""Time against one axis of the shape, such as the batch M, all others equal, and where another variant becomes the fastest."""
+"""Time against one axis of the shape, such as the batch M, all others equal, and where another variant becomes the
+fastest."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def _footing(run: Run) -> Footing | None:
 
 
 def curves(runs: list[Run]) -> dict[tuple[str, str], dict[str, dict[int, Run]]]:
-    """(heading, axis) to variant to the axis's value to Run, for whatever was measured along an axis with all else equal."""
+    """(heading, axis) to variant to the axis's value to Run, for whatever was measured along an axis with all else
+    equal."""
     found: dict[tuple[str, str], dict[str, dict[int, Run]]] = {}
     for run in runs:
         axes = run.workload.axes
@@ -31,7 +33,12 @@ def curves(runs: list[Run]) -> dict[tuple[str, str], dict[str, dict[int, Run]]]:
             others = " ".join(f"{each}={size}" for each, size in axes.items() if each != name)
             which = "cold" if run.performance.cold else "hot"
             what = " ".join(f"{run.op} {run.format} {run.dtype} {others}".split())
-            how = (f"{run.workload.family} {run.workload.layout}", run.device, units.counted(run.threads, "thread"), which)
+            how = (
+                f"{run.workload.family} {run.workload.layout}",
+                run.device,
+                units.counted(run.threads, "thread"),
+                which,
+            )
             line = found.setdefault((", ".join((what, *how)), name), {}).setdefault(run.variant, {})
             line.setdefault(value, run)
     kept = {}
@@ -53,8 +60,8 @@ def _ns(run: Run) -> float:
 
 
 def crossovers(lines: dict[str, dict[int, Run]]) -> list[tuple[str, str, float, int, int]]:
-    """Where the fastest variant changes, with intervals of both times that lie apart on either side: (from, to, about which value, the
-    measured values on both sides).
+    """Where the fastest variant changes, with intervals of both times that lie apart on either side: (from, to, about
+    which value, the measured values on both sides).
 
     The place between two measured values is where straight lines through the logarithms of both variants' times meet.
     """
@@ -80,7 +87,10 @@ def _line(variant: str, line: dict[int, Run], axis: str) -> tuple[str, list[char
     points = []
     for value, run in sorted(line.items()):
         timing = _timing(run)
-        tip = f"{axis}={value}, {units.time(timing.median_ns)} ({units.time(timing.low_ns)} to {units.time(timing.high_ns)})"
+        tip = (
+            f"{axis}={value}, {units.time(timing.median_ns)} ({units.time(timing.low_ns)} to "
+            f"{units.time(timing.high_ns)})"
+        )
         points.append(chart.Point(value, timing.median_ns, timing.low_ns, timing.high_ns, tip))
     return variant, points
 
@@ -98,19 +108,25 @@ def _plot(place: tuple[str, str], lines: dict[str, dict[int, Run]]) -> dict[str,
         "axis": axis,
         "plot": chart.lines(drawn, title, (axis, "time"), duration=True),
         "values": values,
-        "rows": [(variant, [_ns(line[value]) if value in line else None for value in values]) for variant, line in by_time],
+        "rows": [
+            (variant, [_ns(line[value]) if value in line else None for value in values]) for variant, line in by_time
+        ],
         "crossovers": crossovers(lines),
         "left_out": max(0, len(lines) - _MOST_LINES),
     }
 
 
 def _context(record: Record) -> dict[str, Any] | None:
-    timed = [run for run in groups.sound(record) if (footing := _footing(run)) is not None and footing.timing.low_ns > 0]
+    timed = [
+        run for run in groups.sound(record) if (footing := _footing(run)) is not None and footing.timing.low_ns > 0
+    ]
     found = curves([run for run in timed if all(value > 0 for value in run.workload.axes.values())])
     if not found:
         return None
     # The curves with most to compare, and most points, come first.
-    ordered = sorted(found.items(), key=lambda item: (-(len(item[1]) > 1), -max(len(line) for line in item[1].values())))
+    ordered = sorted(
+        found.items(), key=lambda item: (-(len(item[1]) > 1), -max(len(line) for line in item[1].values()))
+    )
     kept: list[dict[str, Any]] = []
     points = 0
     for place, lines in ordered[:_MOST_PLOTS]:

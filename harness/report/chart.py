@@ -1,4 +1,5 @@
-"""Geometry of the small plots that templates/charts.html writes as SVG: hundreds of them cost less than one of matplotlib's."""
+"""Geometry of the small plots that templates/charts.html writes as SVG: hundreds of them cost less than one of
+matplotlib's."""
 
 from __future__ import annotations
 
@@ -33,7 +34,11 @@ class Axis:
     def at(self, value: float) -> float:
         """Where the value stands; one outside of the axis stands at its end."""
         inside = min(max(value, self.low), self.high)
-        share = (inside - self.low) / (self.high - self.low) if self.even else log(inside / self.low) / log(self.high / self.low)
+        share = (
+            (inside - self.low) / (self.high - self.low)
+            if self.even
+            else log(inside / self.low) / log(self.high / self.low)
+        )
         return round(self.begin + (self.end - self.begin) * share, 1)
 
     def ticks(self, most: int = 6) -> list[float]:
@@ -94,7 +99,9 @@ def kind(ratio: Ratio) -> str:
 def forest(entries: Sequence[ForestEntry], title: str) -> dict[str, Any]:
     """Ratios with their intervals, one under the other, on a logarithmic axis with a line at 1."""
     scale = axis(
-        [1.0, *(end for entry in entries for end in (entry.ratio.low, entry.ratio.high) if end > 0)], _LABELS + 6, WIDTH - _FIGURES - 6
+        [1.0, *(end for entry in entries for end in (entry.ratio.low, entry.ratio.high) if end > 0)],
+        _LABELS + 6,
+        WIDTH - _FIGURES - 6,
     )
     y, rows, headings = 4.0, [], []
     for number, entry in enumerate(entries):
@@ -115,7 +122,15 @@ def forest(entries: Sequence[ForestEntry], title: str) -> dict[str, Any]:
         )
         y += _ROW
     ticks = [{"x": scale.at(value), "text": tick(value)} for value in scale.ticks()]
-    return {"title": title, "rows": rows, "headings": headings, "ticks": ticks, "one": scale.at(1), "bottom": y, "height": y + _FOOT}
+    return {
+        "title": title,
+        "rows": rows,
+        "headings": headings,
+        "ticks": ticks,
+        "one": scale.at(1),
+        "bottom": y,
+        "height": y + _FOOT,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +204,8 @@ def lines(
 ) -> dict[str, Any]:
     """Lines through points on logarithmic axes, at most eight, each with a marker of its own shape.
 
-    `names`: of the axes. `ideal`: a broken line where y is x. `duration`: y is a time in nanoseconds. `ordinal`: x counts
-    from 1 on and is not logarithmic.
+    `names`: of the axes. `ideal`: a broken line where y is x. `duration`: y is a time in nanoseconds. `ordinal`: x
+    counts from 1 on and is not logarithmic.
     """
     points = [point for _, each in series for point in each]
     xs = sorted({point.x for point in points})
@@ -221,10 +236,20 @@ def lines(
     return {
         "title": title,
         "series": found,
-        "x_ticks": [{"at": horizontal.at(value), "text": tick(value)} for value in (xs if len(xs) < 7 else horizontal.ticks())],
-        "y_ticks": [{"at": vertical.at(value), "text": units.time(value) if duration else tick(value)} for value in vertical.ticks()],
+        "x_ticks": [
+            {"at": horizontal.at(value), "text": tick(value)} for value in (xs if len(xs) < 7 else horizontal.ticks())
+        ],
+        "y_ticks": [
+            {"at": vertical.at(value), "text": units.time(value) if duration else tick(value)}
+            for value in vertical.ticks()
+        ],
         "names": names,
-        "ideal": {"x": horizontal.at(xs[0]), "y": vertical.at(xs[0]), "to_x": horizontal.at(xs[-1]), "to_y": vertical.at(xs[-1])}
+        "ideal": {
+            "x": horizontal.at(xs[0]),
+            "y": vertical.at(xs[0]),
+            "to_x": horizontal.at(xs[-1]),
+            "to_y": vertical.at(xs[-1]),
+        }
         if ideal
         else None,
         "left": _PLOT_LEFT,

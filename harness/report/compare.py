@@ -1,7 +1,8 @@
 """This Record against an earlier one of the same machine.
 
-The two were not taken by turns, so a machine that was slower on one of the days would look like a slower kernel. Each was taken by turns
-with the machine's own probe, though: what is compared is the part of the ceiling that was reached, from which the day's speed drops out.
+The two were not taken by turns, so a machine that was slower on one of the days would look like a slower kernel. Each
+was taken by turns with the machine's own probe, though: what is compared is the part of the ceiling that was reached,
+from which the day's speed drops out.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ _MOST_ROWS = 60
 _MOST_TABLE = 200
 _FEWEST = 2
 BAND = 0.02
-"""Changes up to this part of 1 are taken for noise: identical code that was timed by turns raised alarms within it and none beyond, see
-measure/alternate.py. How far identical code differs from session to session was not measured; the intervals, quotients of the ends of two
-95 % intervals, are wide for that, and the page sends whoever wants a verdict to `tritmark gate`."""
+"""Changes up to this part of 1 are taken for noise: identical code that was timed by turns raised alarms within it
+and none beyond, see measure/alternate.py. How far identical code differs from session to session was not measured;
+the intervals, quotients of the ends of two 95 % intervals, are wide for that, and the page sends whoever wants a
+verdict to `tritmark gate`."""
 
 
 class Change(StrEnum):
@@ -80,7 +82,8 @@ def widths(record: Record) -> list[float]:
 
 
 def noise(record: Record) -> tuple[float, float] | None:
-    """The noise of this Record's figures: the median of `widths`, and what nine in ten lie under. None where fewer than two were taken."""
+    """The noise of this Record's figures: the median of `widths`, and what nine in ten lie under. None where fewer
+    than two were taken."""
     found = widths(record)
     return (median(found), quantiles(found, n=10, method="inclusive")[-1]) if len(found) >= _FEWEST else None
 
@@ -89,8 +92,8 @@ def compare(now: Record, before: Record) -> RecordComparison:
     """Compare what both Records measured: the same kernel, workload and number of threads, against the same ceiling."""
     if now.machine.id != before.machine.id:
         return RecordComparison(
-            f"the baseline was measured on another machine ({before.machine.cpu}, id {before.machine.id}; here {now.machine.cpu}, id "
-            f"{now.machine.id}), and times of two machines do not compare: measure both on one"
+            f"the baseline was measured on another machine ({before.machine.cpu}, id {before.machine.id}; here "
+            f"{now.machine.cpu}, id {now.machine.id}), and times of two machines do not compare: measure both on one"
         )
     old = {run.place: run for run in groups.sound(before)}
     new = {run.place: run for run in groups.sound(now)}
@@ -116,10 +119,17 @@ def _pair(run: Run, old: Run, name: str) -> tuple[Run, str, Footing, Footing, Ra
         return None
     new, past = now.against, before.against
     # Another ceiling, or other work, and the parts of it would be parts of different things.
-    if (new.ceiling, new.unit, new.work) != (past.ceiling, past.unit, past.work) or min(new.fraction.low, past.fraction.low) <= 0:
+    if (new.ceiling, new.unit, new.work) != (past.ceiling, past.unit, past.work) or min(
+        new.fraction.low, past.fraction.low
+    ) <= 0:
         return None
     low, high = new.fraction.low / past.fraction.high, new.fraction.high / past.fraction.low
-    ratio = Ratio(median=new.fraction.median / past.fraction.median, low=low, high=high, pairs=min(new.fraction.pairs, past.fraction.pairs))
+    ratio = Ratio(
+        median=new.fraction.median / past.fraction.median,
+        low=low,
+        high=high,
+        pairs=min(new.fraction.pairs, past.fraction.pairs),
+    )
     return run, name, now, before, ratio
 
 

@@ -1,4 +1,5 @@
-"""Cross-validation: each kernel beside each implementation of somebody else, who is right where they differ, and which is faster."""
+"""Cross-validation: each kernel beside each implementation of somebody else, who is right where they differ, and
+which is faster."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from tritmark.harness.text import groups
 
 DIFFERS, BROKE, NOISY, PEER_WRONG, MATCH, ABSENT = "differs", "broke", "ambiguous", "peer wrong", "match", "not there"
 _WORST_FIRST = (DIFFERS, BROKE, NOISY, PEER_WRONG, MATCH, ABSENT)
-_MARKS = {DIFFERS: "fail", BROKE: "error", NOISY: "ambiguous", PEER_WRONG: "peer-wrong", MATCH: "pass", ABSENT: "not-run"}
+_MARKS = {
+    DIFFERS: "fail",
+    BROKE: "error",
+    NOISY: "ambiguous",
+    PEER_WRONG: "peer-wrong",
+    MATCH: "pass",
+    ABSENT: "not-run",
+}
 """The class that gives each outcome its shape and colour."""
 _BY_STATUS = {Status.FAIL: DIFFERS, Status.ERROR: BROKE, Status.AMBIGUOUS: NOISY, Status.NOT_RUN: ABSENT}
 _UNTOLD = {Status.ERROR, Status.AMBIGUOUS, Status.NOT_RUN}
@@ -68,7 +76,8 @@ def _of_op(op: str, runs: list[Run]) -> dict[str, Any]:
     peers = list(dict.fromkeys(peer for _, peer in cells))
     kernels = list(dict.fromkeys(kernel for kernel, _ in cells))
     rows = [
-        {"kernel": kernel, "anchor": groups.anchor(kernel), "cells": [cells.get((kernel, peer)) for peer in peers]} for kernel in kernels
+        {"kernel": kernel, "anchor": groups.anchor(kernel), "cells": [cells.get((kernel, peer)) for peer in peers]}
+        for kernel in kernels
     ]
     ordered = sorted(cells.values(), key=lambda cell: _WORST_FIRST.index(cell["word"]))
     return {"op": op, "peers": peers, "rows": rows, "cells": [cell for cell in ordered if cell["word"] != ABSENT]}

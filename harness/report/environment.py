@@ -25,7 +25,10 @@ def _facts(record: Record) -> list[tuple[str, str]]:
 
 
 def _host(machine: Machine) -> dict[str, str]:
-    gpus = {f"GPU {gpu.index}": f"{gpu.name}, {units.size(gpu.memory)}, driver {gpu.driver}, {gpu.uuid}" for gpu in machine.gpus}
+    gpus = {
+        f"GPU {gpu.index}": f"{gpu.name}, {units.size(gpu.memory)}, driver {gpu.driver}, {gpu.uuid}"
+        for gpu in machine.gpus
+    }
     return {
         "Machine id": machine.id,
         "CPU": machine.cpu,
@@ -52,7 +55,9 @@ def differences(record: Record, baseline: Record) -> list[tuple[str, str, str]]:
     """Name, what it is now, what it was in the baseline; where the two differ."""
     now, before = _all(record), _all(baseline)
     names = dict.fromkeys([*now, *before])
-    return [(name, now.get(name, _ABSENT), before.get(name, _ABSENT)) for name in names if now.get(name) != before.get(name)]
+    return [
+        (name, now.get(name, _ABSENT), before.get(name, _ABSENT)) for name in names if now.get(name) != before.get(name)
+    ]
 
 
 def _beside(record: Record, given: Given) -> dict[str, Any]:

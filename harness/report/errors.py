@@ -1,4 +1,5 @@
-"""How far outputs lie from the reference: the Runs of each op by their largest error in units of the last place, and the worst inputs."""
+"""How far outputs lie from the reference: the Runs of each op by their largest error in units of the last place, and
+the worst inputs."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def _row(key: tuple[str, ...], runs: list[Run]) -> dict[str, Any]:
         "elements": sum(run.accuracy.elements for run in runs),
         "mismatches": sum(run.accuracy.mismatches for run in runs),
         "families": sorted({run.accuracy.family for run in runs if run.accuracy.family}),
-        "largest": max((run.accuracy.largest_error for run in runs if run.accuracy.largest_error is not None), default=None),
+        "largest": max(
+            (run.accuracy.largest_error for run in runs if run.accuracy.largest_error is not None), default=None
+        ),
     }
 
 
@@ -49,8 +52,12 @@ def _context(record: Record) -> dict[str, Any] | None:
         return None
     several = len(groups.devices(record)) > 1
     rows = [_row(key if several else key[1:], runs) for key, runs in groups.by_key(judged).items()]
-    far = sorted((run for run in judged if run.accuracy.largest_ulp), key=lambda run: -(run.accuracy.largest_ulp or 0.0))
-    layers = sorted((max((each.largest_error for each in layer.schemes), default=0.0) for layer in record.layers), reverse=True)
+    far = sorted(
+        (run for run in judged if run.accuracy.largest_ulp), key=lambda run: -(run.accuracy.largest_ulp or 0.0)
+    )
+    layers = sorted(
+        (max((each.largest_error for each in layer.schemes), default=0.0) for layer in record.layers), reverse=True
+    )
     return {
         "bins": [name for name, _ in _BINS],
         "rows": rows,

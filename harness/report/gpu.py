@@ -1,5 +1,5 @@
-"""What ran on devices other than the host, such as GPUs: which they are and how they were, bandwidth, the cost of a launch, copies, memory,
-and the receipts."""
+"""What ran on devices other than the host, such as GPUs: which they are and how they were, bandwidth, the cost of a
+launch, copies, memory, and the receipts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def facts(gpu: Gpu) -> list[tuple[str, str]]:
         ("ECC", _ecc(health)),
         (
             "Utilization, memory used",
-            f"{_UNKNOWN if health.utilization is None else f'{health.utilization} %'}, {units.size(health.memory_used)}",
+            (
+                f"{_UNKNOWN if health.utilization is None else f'{health.utilization} %'}, "
+                f"{units.size(health.memory_used)}"
+            ),
         ),
     ]
     if health.note:
@@ -65,7 +68,9 @@ def _ecc(health: Health) -> str:
 
 def _fastest(record: Record, device: str, name: str) -> CeilingFacts | None:
     """The ceiling of that name in the device's memory."""
-    found = [each for each in record.machine.ceilings if (each.device, each.name, each.level) == (device, name, "memory")]
+    found = [
+        each for each in record.machine.ceilings if (each.device, each.name, each.level) == (device, name, "memory")
+    ]
     return max(found, key=lambda each: each.rate, default=None)
 
 
@@ -103,13 +108,22 @@ def _launches(runs: list[Run]) -> list[dict[str, Any]]:
         least = min(timed, key=lambda run: run.performance.read + run.performance.written, default=None)
         if least is not None and least.performance.hot is not None and least.performance.call_overhead_ns is not None:
             graph = least.performance.hot.timing
-            rows.append({"run": least, "graph": graph.median_ns, "clock": graph.clock, "adds": least.performance.call_overhead_ns})
+            rows.append(
+                {
+                    "run": least,
+                    "graph": graph.median_ns,
+                    "clock": graph.clock,
+                    "adds": least.performance.call_overhead_ns,
+                }
+            )
     return sorted(rows, key=lambda row: row["graph"])
 
 
 def _empty(record: Record, devices: set[str]) -> list[CeilingFacts]:
     """How often a kernel that does nothing can be launched, by each way of launching."""
-    return [each for each in record.machine.ceilings if each.device in devices and each.unit == _LAUNCHES and each.rate > 0]
+    return [
+        each for each in record.machine.ceilings if each.device in devices and each.unit == _LAUNCHES and each.rate > 0
+    ]
 
 
 def _transfers(runs: Iterable[Run]) -> list[dict[str, Any]]:
@@ -166,7 +180,8 @@ def _receipts(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _against_host(record: Record) -> list[dict[str, Any]]:
-    """For each op, dtype and workload that both were measured on, the quickest kernel of the host and of each other device."""
+    """For each op, dtype and workload that both were measured on, the quickest kernel of the host and of each other
+    device."""
     found: dict[tuple[str, str, str], dict[str, list[Run]]] = {}
     for run in groups.sound(record):
         if run.performance.cold is not None:
@@ -194,7 +209,9 @@ def _context(record: Record) -> dict[str, Any] | None:
     ran = {run.receipt.uuid for run in runs if run.receipt is not None}
     devices = {run.device for run in runs}
     units = {lane.device: lane.units for lane in record.lanes if lane.device in devices and lane.units}
-    gpus = [gpu for gpu in record.machine.gpus if gpu.uuid in ran] or (list(record.machine.gpus) if devices - units.keys() else [])
+    gpus = [gpu for gpu in record.machine.gpus if gpu.uuid in ran] or (
+        list(record.machine.gpus) if devices - units.keys() else []
+    )
     links = [each for each in record.machine.ceilings if each.device in devices and each.name in {"upload", "download"}]
     return {
         "gpus": [facts(gpu) for gpu in gpus],
@@ -202,7 +219,12 @@ def _context(record: Record) -> dict[str, Any] | None:
         "simulated": groups.simulated(record),
         "bandwidth": bandwidth[:_MOST_ROWS],
         "more": max(0, len(bandwidth) - _MOST_ROWS),
-        "roofs": [roof for device in sorted(devices) for name in ("copy", "read", "write") if (roof := _fastest(record, device, name))],
+        "roofs": [
+            roof
+            for device in sorted(devices)
+            for name in ("copy", "read", "write")
+            if (roof := _fastest(record, device, name))
+        ],
         "launches": _launches(measured),
         "empty": _empty(record, devices),
         "transfers": _transfers(runs),

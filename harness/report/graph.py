@@ -21,10 +21,17 @@ def _context(record: Record) -> dict[str, Any] | None:
     drawn: dict[str, list[chart.ForestEntry]] = {}
     for run, ratio in ordered[:_MOST_ROWS]:
         heading = f"{run.op} {run.format} {run.dtype} {run.variant}"
-        drawn.setdefault(heading, []).append(chart.ForestEntry(heading, groups.shape(run.workload), ratio, units.times(ratio)))
+        drawn.setdefault(heading, []).append(
+            chart.ForestEntry(heading, groups.shape(run.workload), ratio, units.times(ratio))
+        )
     entries = [entry for under in drawn.values() for entry in under]
     title = f"Plain launches over graphs for {units.counted(len(entries), 'Run')}; the table has the same figures"
-    return {"plot": chart.forest(entries, title), "rows": ordered[:_MOST_TABLE], "drawn": len(entries), "all": len(found)}
+    return {
+        "plot": chart.forest(entries, title),
+        "rows": ordered[:_MOST_TABLE],
+        "drawn": len(entries),
+        "all": len(found),
+    }
 
 
 SECTION = Section("graph", "Graph against plain launches", "graph.html", _context)

@@ -1,4 +1,5 @@
-"""Kernel by shape: the part of the ceiling that each variant reaches on each shape, as a table whose cells are shaded."""
+"""Kernel by shape: the part of the ceiling that each variant reaches on each shape, as a table whose cells are
+shaded."""
 
 from __future__ import annotations
 
@@ -37,13 +38,23 @@ def _group(key: tuple[str, ...], runs: list[Run]) -> dict[str, Any]:
         by_shape.setdefault(groups.shape(run.workload), []).append(run)
     # Those that most variants share say most; the rest is in the tables.
     shared = Counter({shape: len({run.variant for run in same}) for shape, same in by_shape.items()})
-    kept = {shape for shape, _ in sorted(shared.items(), key=lambda item: (-item[1], -_size(by_shape[item[0]][0])))[:_MOST_SHAPES]}
+    kept = {
+        shape
+        for shape, _ in sorted(shared.items(), key=lambda item: (-item[1], -_size(by_shape[item[0]][0])))[:_MOST_SHAPES]
+    }
     shapes = sorted(kept, key=lambda shape: tuple(by_shape[shape][0].workload.axes.values()))
     variants = groups.by_variant(runs)
-    best = {variant: {shape: _best(same, shape) for shape in shapes} for variant, same in list(variants.items())[:_MOST_KERNELS]}
+    best = {
+        variant: {shape: _best(same, shape) for shape in shapes}
+        for variant, same in list(variants.items())[:_MOST_KERNELS]
+    }
     tops = {shape: max((each[shape] or 0.0 for each in best.values()), default=0.0) for shape in shapes}
     rows = [
-        {"variant": variant, "kernel": variants[variant][0].kernel, "cells": [_cell(each[shape], tops[shape]) for shape in shapes]}
+        {
+            "variant": variant,
+            "kernel": variants[variant][0].kernel,
+            "cells": [_cell(each[shape], tops[shape]) for shape in shapes],
+        }
         for variant, each in best.items()
     ]
     titles = [next((run.workload.title for run in by_shape[shape] if run.workload.title), "") for shape in shapes]

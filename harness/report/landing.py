@@ -1,4 +1,5 @@
-"""One page over many Records: what each said, its report, and how kernels fared from Record to Record on one machine."""
+"""One page over many Records: what each said, its report, and how kernels fared from Record to Record on one
+machine."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def row(record: Record, page: str) -> Row:
 
 
 def _machine(rows: list[Row]) -> dict[str, Any]:
-    """The Records of one machine, the newest first, and curves of the kernels that several of them measured in the same suite."""
+    """The Records of one machine, the newest first, and curves of the kernels that several of them measured in the
+    same suite."""
     lines: dict[str, list[Row]] = {}
     for each in rows:
         for name in each.best:
@@ -96,7 +98,9 @@ def _machine(rows: list[Row]) -> dict[str, Any]:
             tip = f"{each.created}, commit {each.commit or 'not known'}: {percent:.1f} %"
             points.append(chart.Point(place + 1, percent, percent, percent, tip))
         title = f"Percent of the ceiling of {name} from Record to Record; the table under it has the same figures"
-        plot = chart.lines([("mean part of the ceiling", points)], title, ("Record, the oldest first", "percent"), ordinal=True)
+        plot = chart.lines(
+            [("mean part of the ceiling", points)], title, ("Record, the oldest first", "percent"), ordinal=True
+        )
         plots.append({"name": name, "plot": plot, "rows": [(each, each.best[name]) for each in several[name]]})
     return {
         "id": rows[0].machine_id,
@@ -117,11 +121,14 @@ def landing(rows: Sequence[Row], unread: Sequence[Unread] = ()) -> str:
     newest_first = sorted(by_machine.values(), key=lambda same: same[-1].created, reverse=True)
     failed = sum(each.status == "FAIL" for each in rows)
     headline = f"{units.counted(len(rows), 'Record')}, {failed:,} with failures" if rows else "No Records"
-    return document("landing.html", machines=[_machine(same) for same in newest_first], unread=unread, headline=headline)
+    return document(
+        "landing.html", machines=[_machine(same) for same in newest_first], unread=unread, headline=headline
+    )
 
 
 def build_all(paths: Sequence[Path], folder: Path) -> Path:
-    """Write `folder`/index.html over the Records in `paths`, with the report of each that has none yet or an older one; returns its path.
+    """Write `folder`/index.html over the Records in `paths`, with the report of each that has none yet or an older one;
+    returns its path.
 
     A file that cannot be read is named on the page with the reason. Raises OSError where a page cannot be written.
     """

@@ -14,7 +14,9 @@ def _totals(layers: tuple[Layer, ...]) -> dict[str, Any]:
     schemes = list(dict.fromkeys((scheme.scheme, scheme.format) for layer in layers for scheme in layer.schemes))
     rows = []
     for name in schemes:
-        pairs = [(layer, scheme) for layer in layers for scheme in layer.schemes if (scheme.scheme, scheme.format) == name]
+        pairs = [
+            (layer, scheme) for layer in layers for scheme in layer.schemes if (scheme.scheme, scheme.format) == name
+        ]
         rows.append(
             {
                 "scheme": name[0],
@@ -28,7 +30,13 @@ def _totals(layers: tuple[Layer, ...]) -> dict[str, Any]:
         )
     timed = [layer for layer in layers if layer.matmul_ns is not None and layer.float32_ns is not None]
     ternary, dense = fsum(layer.matmul_ns or 0 for layer in timed), fsum(layer.float32_ns or 0 for layer in timed)
-    return {"schemes": rows, "timed": len(timed), "ternary": ternary, "dense": dense, "speedup": dense / ternary if ternary else None}
+    return {
+        "schemes": rows,
+        "timed": len(timed),
+        "ternary": ternary,
+        "dense": dense,
+        "speedup": dense / ternary if ternary else None,
+    }
 
 
 def _weighted(pairs: list[tuple[float, Layer]]) -> float:
@@ -40,7 +48,11 @@ def _context(record: Record) -> dict[str, Any] | None:
     if not record.layers:
         return None
     ordered = sorted(record.layers, key=lambda layer: groups.WORST_FIRST.index(layer.status))
-    return {"layers": ordered, "totals": _totals(record.layers), "passed": sum(layer.status is Status.PASS for layer in ordered)}
+    return {
+        "layers": ordered,
+        "totals": _totals(record.layers),
+        "passed": sum(layer.status is Status.PASS for layer in ordered),
+    }
 
 
 SECTION = Section("layers", "Weights, layer by layer", "layers.html", _context)

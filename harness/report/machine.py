@@ -38,7 +38,10 @@ def _facts(record: Record) -> list[tuple[str, str]]:
         ("Host", machine.hostname),
         ("Machine id", machine.id),
         ("Features", " ".join(machine.features) or "none"),
-        *((f"GPU {gpu.index}", f"{gpu.name}, {units.size(gpu.memory)}, driver {gpu.driver}, {gpu.uuid}") for gpu in machine.gpus),
+        *(
+            (f"GPU {gpu.index}", f"{gpu.name}, {units.size(gpu.memory)}, driver {gpu.driver}, {gpu.uuid}")
+            for gpu in machine.gpus
+        ),
     ]
 
 

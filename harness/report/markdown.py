@@ -26,7 +26,8 @@ def code(text: str) -> str:
     """The text as one code span that nothing in it can leave, in a table cell as well."""
     shown = " ".join(visible(text).split()) or " "
     shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
-    # A span ends at as many backticks as began it; a table's cell ends at a bar, and renderers differ in what they take for an escaped one.
+    # A span ends at as many backticks as began it; a table's cell ends at a bar, and renderers differ in what they take
+    # for an escaped one.
     shown = shown.replace("|", "\\x7c")
     fence = "`" * (1 + max((len(found) for found in _TICKS.findall(shown)), default=0))
     padded = f" {shown} " if shown.startswith("`") or shown.endswith("`") else shown
@@ -36,7 +37,12 @@ def code(text: str) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A table; figures' columns, whose heads begin with a blank, stand to the right."""
     rule = "|".join("--:" if name.startswith(" ") else "---" for name in head)
-    return [f"| {' | '.join(name.strip() for name in head)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    return [
+        f"| {' | '.join(name.strip() for name in head)} |",
+        f"|{rule}|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+        "",
+    ]
 
 
 def markdown(record: Record, given: Given = NOTHING) -> str:
@@ -46,11 +52,16 @@ def markdown(record: Record, given: Given = NOTHING) -> str:
     lines += [f"- {each.question} **{each.status.value.upper()}** {code(answer.in_words(each.told))}" for each in told]
     lines += [""] if told else []
     lanes = (
-        f"{code(lane.device)} {_lane(lane.ran, lane.simulated)}{f': {code(lane.reason)}' if lane.reason else ''}" for lane in record.lanes
+        f"{code(lane.device)} {_lane(lane.ran, lane.simulated)}{f': {code(lane.reason)}' if lane.reason else ''}"
+        for lane in record.lanes
     )
     lines += [f"Lanes: {', '.join(lanes)}.  " if record.lanes else "", f"Machine: {code(machine.one_line(record))}.  "]
     noise = compare.noise(record)
-    lines += [f"Noise floor: ±{units.percent(noise[0])}.  " if noise else "", f"Record {code(record.id)}, suite {code(record.suite)}.", ""]
+    lines += [
+        f"Noise floor: ±{units.percent(noise[0])}.  " if noise else "",
+        f"Record {code(record.id)}, suite {code(record.suite)}.",
+        "",
+    ]
     lines += _failures(record)
     if given.baseline is not None:
         lines += _comparison(record, given.baseline)
@@ -67,7 +78,10 @@ def _lane(ran: bool, simulated: bool) -> str:
 def _failures(record: Record) -> list[str]:
     failed = [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}]
     layers = [layer for layer in record.layers if layer.status in {Status.FAIL, Status.ERROR}]
-    told = [f"- {kernel.status.value.upper()} {code(kernel.id)}: {code(verdicts.notes(kernel.first)[0])}" for kernel in failed]
+    told = [
+        f"- {kernel.status.value.upper()} {code(kernel.id)}: {code(verdicts.notes(kernel.first)[0])}"
+        for kernel in failed
+    ]
     told += [f"- {layer.status.value.upper()} layer {code(layer.name)}: {code(layer.reason)}" for layer in layers]
     if not told:
         return []
@@ -82,7 +96,10 @@ def _comparison(record: Record, baseline: Record) -> list[str]:
         return [*lines, f"Not compared: {code(found.refused or 'nothing was measured in both')}.", ""]
     counts = ", ".join(f"{len(found.having(change)):,} {change.value}" for change in compare.Change)
     lines += [
-        f"{counts}; changes within ±{units.percent(compare.BAND)} are noise. Not taken by turns: `tritmark gate BASE HEAD` does that.",
+        (
+            f"{counts}; changes within ±{units.percent(compare.BAND)} are noise. Not taken by turns: `tritmark "
+            "gate BASE HEAD` does that."
+        ),
         "",
     ]
     changed = [*found.having(compare.Change.SLOWER), *found.having(compare.Change.FASTER)]
@@ -137,4 +154,8 @@ def _best(record: Record) -> list[str]:
             cells += [units.timed(footing.timing if footing else None), units.share(groups.fraction(footing))]
         rows.append((code(f"{device}/{op}/{format}/{dtype}"), code(best.variant), *cells))
     head = ("Kernel", "Best variant", " Cold", " of the ceiling", " Hot", " of the ceiling")
-    return ["<details><summary>The best variant of each op</summary>", "", *table(head, rows), "</details>", ""] if rows else []
+    return (
+        ["<details><summary>The best variant of each op</summary>", "", *table(head, rows), "</details>", ""]
+        if rows
+        else []
+    )

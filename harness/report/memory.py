@@ -1,4 +1,5 @@
-"""Memory: what a call of each kernel takes beyond its arguments, what stays behind, and what is lost from call to call."""
+"""Memory: what a call of each kernel takes beyond its arguments, what stays behind, and what is lost from call to
+call."""
 
 from __future__ import annotations
 

@@ -10,7 +10,12 @@ from tritmark.harness.report.section import Section
 
 
 def _context(record: Record) -> dict[str, Any]:
-    timings = [footing.timing for run in record.runs for footing in (run.performance.cold, run.performance.hot) if footing is not None]
+    timings = [
+        footing.timing
+        for run in record.runs
+        for footing in (run.performance.cold, run.performance.hot)
+        if footing is not None
+    ]
     judged = [run for run in record.runs if run.accuracy.guards]
     return {
         "isolated": bool(judged) and all("process" in run.accuracy.guards for run in judged),

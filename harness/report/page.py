@@ -1,4 +1,5 @@
-"""Puts the sections together into one file that needs nothing but itself: no network, and no script for anything that is read."""
+"""Puts the sections together into one file that needs nothing but itself: no network, and no script for anything
+that is read."""
 
 from __future__ import annotations
 
@@ -78,8 +79,9 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 def build(record: Record, folder: Path, given: Given = NOTHING) -> Path:
     """Write the report of `record` to `folder`/<record id>.html, whole or not at all, and return its path.
 
-    `given` is what the page shows beside the Record. `folder` is made where it is missing. The same gives the same bytes. Raises
-    RecordError where the Record's id cannot be a file's name, and OSError where the file cannot be written.
+    `given` is what the page shows beside the Record. `folder` is made where it is missing. The same gives the same
+    bytes. Raises RecordError where the Record's id cannot be a file's name, and OSError where the file cannot be
+    written.
     """
     return put(folder, f"{_safe(record.id, folder)}.html", render(record, given))
 
@@ -100,7 +102,8 @@ def put(folder: Path, name: str, page: str) -> Path:
     try:
         write_atomically(path, page)
     except UsageError as error:
-        # The Record of a finished run stands without its page: the caller has to be able to tell a full disk from bad usage.
+        # The Record of a finished run stands without its page: the caller has to be able to tell a full disk from bad
+        # usage.
         raise error.__cause__ or error from None
     return path
 
@@ -136,7 +139,11 @@ def document(template: str, **variables: Any) -> str:
     templates = _templates()
     style, script = (_source(templates, name) for name in ("style.css", "script.js"))
     return templates.get_template(template).render(
-        style=Markup(style), script=Markup(script), style_hash=_policy_hash(style), script_hash=_policy_hash(script), **variables
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_policy_hash(style),
+        script_hash=_policy_hash(script),
+        **variables,
     )
 
 
@@ -159,7 +166,9 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters.update({name: getattr(units, name) for name in units.FILTERS})
-    templates.filters.update(iso=visible.isolated, breakable=visible.breakable, long=visible.long, part=groups.part, shell=visible.quoted)
+    templates.filters.update(
+        iso=visible.isolated, breakable=visible.breakable, long=visible.long, part=groups.part, shell=visible.quoted
+    )
     templates.globals.update(groups=groups, commands=commands, dash=units.NONE)
     return templates
 

@@ -1,4 +1,5 @@
-"""What the project's commits did to the kernels' speed on this machine: each commit's time over a pinned build's, and the lasting steps."""
+"""What the project's commits did to the kernels' speed on this machine: each commit's time over a pinned build's,
+and the lasting steps."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _MOST_PLOTS = 8
 
 
 def gathered(results: Path, machine: Machine, told: Callable[[str], None]) -> History:
-    """The history that asv's results under `results` tell of this machine, in the order of the commits of the working folder's branch.
+    """The history that asv's results under `results` tell of this machine, in the order of the commits of the working
+    folder's branch.
 
     Raises UsageError where there are no results or no repository.
     """
@@ -23,14 +25,18 @@ def gathered(results: Path, machine: Machine, told: Callable[[str], None]) -> Hi
 
     commits = regressions.order(Path.cwd())
     # The name under which asv files a machine's results ends with the machine's id.
-    own = [value for value in values(results, told) if value.machine.endswith(f"-{machine.id}") and value.commit in commits]
+    own = [
+        value for value in values(results, told) if value.machine.endswith(f"-{machine.id}") and value.commit in commits
+    ]
     series: dict[str, dict[str, Value]] = {}
     for value in own:
         series.setdefault(" ".join((value.benchmark, *value.parameters)), {})[value.commit] = value
     lines = []
     for benchmark, measured in series.items():
         ordered = sorted(measured.values(), key=lambda value: commits[value.commit])
-        lines.append(HistoryLine(benchmark, tuple(value.commit for value in ordered), tuple(value.value for value in ordered)))
+        lines.append(
+            HistoryLine(benchmark, tuple(value.commit for value in ordered), tuple(value.value for value in ordered))
+        )
     steps = [
         SpeedChange(
             " ".join((each.benchmark, *each.parameters)),
@@ -50,19 +56,26 @@ def _beside(_: Record, given: Given) -> dict[str, Any] | None:
     if history is None or not (history.lines or history.steps):
         return None
     stepped = {step.benchmark for step in history.steps}
-    ordered = sorted((line for line in history.lines if len(line.ratios) > 1), key=lambda line: line.benchmark not in stepped)
+    ordered = sorted(
+        (line for line in history.lines if len(line.ratios) > 1), key=lambda line: line.benchmark not in stepped
+    )
     plots = []
     for line in ordered[:_MOST_PLOTS]:
         points = [
             chart.Point(place + 1, ratio, ratio, ratio, f"commit {commit[:12]}, {ratio:.3f}")
             for place, (commit, ratio) in enumerate(zip(line.commits, line.ratios, strict=True))
         ]
-        title = f"Time of {line.benchmark} at each commit, over the pinned build's; the table under it has the same figures"
+        title = (
+            f"Time of {line.benchmark} at each commit, over the pinned build's; the table under it has the same figures"
+        )
         plots.append(
             {
                 "line": line,
                 "plot": chart.lines(
-                    [(line.benchmark, points)], title, ("commit, the oldest first", "time over the pinned build's"), ordinal=True
+                    [(line.benchmark, points)],
+                    title,
+                    ("commit, the oldest first", "time over the pinned build's"),
+                    ordinal=True,
                 ),
             }
         )

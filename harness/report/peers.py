@@ -15,14 +15,22 @@ _MOST_TABLE = 200
 
 
 def _context(record: Record) -> dict[str, Any] | None:
-    timed = [(run, each) for run in record.runs for each in run.cross.peers if each.speedup is not None and each.speedup.low > 0]
+    timed = [
+        (run, each)
+        for run in record.runs
+        for each in run.cross.peers
+        if each.speedup is not None and each.speedup.low > 0
+    ]
     if not timed:
         return None
     # The figure of a short call is half the call's own cost: where not all can be drawn, the long ones are.
     kept = sorted(timed, key=lambda both: -(both[1].peer_ns or 0.0))[:_MOST_ROWS]
     order = {id(each): place for place, (_, each) in enumerate(timed)}
     drawn = sorted(kept, key=lambda both: (both[0].op, groups.shape(both[0].workload), order[id(both[1])]))
-    title = f"Speed against other implementations in {units.counted(len(drawn), 'comparison')}; the table has the same figures"
+    title = (
+        f"Speed against other implementations in {units.counted(len(drawn), 'comparison')}; the table has the "
+        "same figures"
+    )
     return {
         "plot": chart.forest([_entry(run, each) for run, each in drawn], title),
         "rows": drawn + [both for both in timed if both not in drawn][: _MOST_TABLE - len(drawn)],

@@ -1,7 +1,8 @@
 """Matplotlib figures as small SVG elements that take their colours and their font from the page.
 
-A figure is drawn in the stand-in colours below; `svg` turns each into a class of the style sheet (templates/style.css), so that one drawing
-serves light, dark, print and forced colours. The page's policy admits no style attributes, so they become presentation attributes.
+A figure is drawn in the stand-in colours below; `svg` turns each into a class of the style sheet (templates/style.css),
+so that one drawing serves light, dark, print and forced colours. The page's policy admits no style attributes, so they
+become presentation attributes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 """A shape for each of SERIES, for readers and printers without colours."""
 
 WIDTH_PT = 360
-"""Width of every figure in points. The page shows a figure 340 to 620 pixels wide: text of 9 points is readable throughout."""
+"""Width of every figure in points. The page shows a figure 340 to 620 pixels wide: text of 9 points is readable
+throughout."""
 
 _CLASSES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper", COLD: "cold", HOT: "hot"}
 _CLASSES.update({colour: f"series{index}" for index, colour in enumerate(SERIES)})
@@ -57,8 +59,8 @@ _REFERENCE = re.compile(r"url\(#([^)]*)\)")
 def svg(name: str, title: str, height_pt: float, draw: Callable[[Figure], Mapping[str, str] | None]) -> Markup:
     """Draw on a new Figure and return its SVG element, the same for the same drawing.
 
-    `name` keeps ids apart from those of the page's other figures; `title` is what a screen reader says in place of the picture. `draw` may
-    return texts by gid, which become the tooltips of the artists with these gids.
+    `name` keeps ids apart from those of the page's other figures; `title` is what a screen reader says in place of the
+    picture. `draw` may return texts by gid, which become the tooltips of the artists with these gids.
     """
     from io import BytesIO
 

@@ -1,4 +1,5 @@
-"""What to change next: each proposal with its evidence, the edit, the commands that reproduce and verify it, and its rule's record."""
+"""What to change next: each proposal with its evidence, the edit, the commands that reproduce and verify it, and its
+rule's record."""
 
 from __future__ import annotations
 

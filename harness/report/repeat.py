@@ -13,7 +13,10 @@ def _by_command(record: Record) -> list[dict[str, Any]]:
     found: dict[str, list[Run]] = {}
     for run in record.runs:
         found.setdefault(commands.of_run(record, run), []).append(run)
-    return [{"command": command, "run": runs[0], "runs": len(runs), "anchor": groups.anchor(command)} for command, runs in found.items()]
+    return [
+        {"command": command, "run": runs[0], "runs": len(runs), "anchor": groups.anchor(command)}
+        for command, runs in found.items()
+    ]
 
 
 def _context(record: Record) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Where each measured Run stands under the roofs that this machine was measured to have (Williams, Waterman, Patterson 2009)."""
+"""Where each measured Run stands under the roofs that this machine was measured to have (Williams, Waterman,
+Patterson 2009)."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def _drawn(runs: list[Run]) -> list[Run]:
 
 
 def roofs(record: Record, device: str) -> list[CeilingFacts]:
-    """A device's ceilings, each with the threads that do best: reading from each level, writing to memory, computing; the fastest first."""
+    """A device's ceilings, each with the threads that do best: reading from each level, writing to memory,
+    computing; the fastest first."""
     found: dict[tuple[str, str], CeilingFacts] = {}
     for ceiling in record.machine.ceilings:
         known = found.get((ceiling.name, ceiling.level))
@@ -61,7 +63,9 @@ def _draw(figure: Figure, rows: list[dict[str, Any]], ceilings: list[CeilingFact
 
     bottom = (height - _PLOT_PT + _AXIS_PT) / height
     axes = figure.add_axes((0.15, bottom, 0.82, 0.98 - bottom))
-    axes.set(xscale="log", yscale="log", xlabel="operations for each byte that has to move", ylabel="operations a second")
+    axes.set(
+        xscale="log", yscale="log", xlabel="operations for each byte that has to move", ylabel="operations a second"
+    )
     bandwidths = [ceiling for ceiling in ceilings if ceiling.unit == _BYTES]
     peak = max((ceiling.rate for ceiling in ceilings if ceiling.unit != _BYTES), default=None)
     intensities = [row["intensity"] for row in rows]
@@ -109,7 +113,10 @@ def _points(axes: Axes, rows: list[dict[str, Any]]) -> dict[str, str]:
                     zorder=4,
                 )
                 run = row["run"]
-                tips[gid] = f"{run.kernel}, {groups.place(run.workload)}, {run.threads} threads, {name}: {units.rate(row[name], 'OP/s')}"
+                tips[gid] = (
+                    f"{run.kernel}, {groups.place(run.workload)}, {run.threads} threads, {name}: "
+                    f"{units.rate(row[name], 'OP/s')}"
+                )
     for number, op in enumerate(ops):
         place = number % len(SERIES)
         axes.plot([], [], MARKERS[place], markersize=5, color=SERIES[place], label=label(op))
@@ -120,14 +127,17 @@ def _roofs(axes: Axes, bandwidths: list[CeilingFacts], peak: float | None) -> No
     left, right = axes.get_xlim()
     if peak:
         axes.plot([left, right], [peak] * 2, color=INK, linewidth=1)
-        axes.annotate("compute", (right, peak), xytext=(0, 2), textcoords="offset points", ha="right", va="bottom", fontsize=8)
+        axes.annotate(
+            "compute", (right, peak), xytext=(0, 2), textcoords="offset points", ha="right", va="bottom", fontsize=8
+        )
     for number, ceiling in enumerate(bandwidths):
         end = min(right, peak / ceiling.rate) if peak else right
         if end <= left:
             continue
         dashes = "dashed" if ceiling.name == "write" else "solid"
         axes.plot([left, end], [ceiling.rate * left, ceiling.rate * end], color=MUTED, linewidth=1, linestyle=dashes)
-        # A short name stands on the line itself, which is broken behind it; neighbours, which may be close, take turns in height.
+        # A short name stands on the line itself, which is broken behind it; neighbours, which may be close, take turns
+        # in height.
         place = max(left, end / (1.4, 2.4, 4.2)[number % 3])
         name = label("write" if ceiling.name == "write" else ceiling.level, 10)
         box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
@@ -137,9 +147,14 @@ def _roofs(axes: Axes, bandwidths: list[CeilingFacts], peak: float | None) -> No
 def _device(record: Record, number: int, runs: list[Run]) -> dict[str, Any]:
     rows = [row for row in map(_row, _drawn(runs)) if row["cold"] or row["hot"]]
     ceilings = roofs(record, runs[0].device)
-    title = f"Roofline: {units.counted(len(rows), 'Run')} and {units.counted(len(ceilings), 'ceiling')}; the table has the same figures"
+    title = (
+        f"Roofline: {units.counted(len(rows), 'Run')} and {units.counted(len(ceilings), 'ceiling')}; the "
+        "table has the same figures"
+    )
     height = _PLOT_PT + _LEGEND_PT * ceil(len({run.op for run in runs}) / 2)
-    plot = svg(f"roofline{number}", title, height, lambda figure: _draw(figure, rows, ceilings, height)) if rows else None
+    plot = (
+        svg(f"roofline{number}", title, height, lambda figure: _draw(figure, rows, ceilings, height)) if rows else None
+    )
     return {
         "device": runs[0].device,
         "host": runs[0].device == HOST,

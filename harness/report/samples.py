@@ -1,4 +1,5 @@
-"""Every sample behind the figures, to download from the page itself where there is room, else in the Record's file, which is named."""
+"""Every sample behind the figures, to download from the page itself where there is room, else in the Record's file,
+which is named."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def cell(text: str) -> str:
-    """The text as a spreadsheet shows it and does not execute it: what begins like a formula is preceded by an apostrophe."""
+    """The text as a spreadsheet shows it and does not execute it: what begins like a formula is preceded by an
+    apostrophe."""
     shown = visible(text).replace("\n", " ")
     return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
 

@@ -16,7 +16,11 @@ _MOST_ROWS = 120
 
 def _point(threads: int, low: float, middle: float, high: float) -> chart.Point:
     return chart.Point(
-        threads, middle, low, high, f"{threads} threads, {units.number(middle)}x ({units.number(low)} to {units.number(high)})"
+        threads,
+        middle,
+        low,
+        high,
+        f"{threads} threads, {units.number(middle)}x ({units.number(low)} to {units.number(high)})",
     )
 
 
@@ -48,7 +52,12 @@ def _context(record: Record) -> dict[str, Any] | None:
         found.setdefault(f"{run.op} {run.format} {run.dtype}, {groups.place(run.workload)}", []).append(run)
     plots = [_group(heading, same) for heading, same in list(found.items())[:_MOST_PLOTS]]
     rows = [(run, each) for run in runs for each in run.scaling]
-    return {"plots": plots, "more": len(found) - len(plots), "rows": rows[:_MOST_ROWS], "rows_more": max(0, len(rows) - _MOST_ROWS)}
+    return {
+        "plots": plots,
+        "more": len(found) - len(plots),
+        "rows": rows[:_MOST_ROWS],
+        "rows_more": max(0, len(rows) - _MOST_ROWS),
+    }
 
 
 SECTION = Section("threads", "Threads", "scaling.html", _context)

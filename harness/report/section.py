@@ -65,9 +65,9 @@ NOTHING = Given()
 class Section:
     """One part of the page, under a heading of its own.
 
-    `context(record)` gives the variables of `templates/<template>`, or None where the Record has nothing for this section, which then
-    does not appear; a section that shows more than the Record has `beside(record, given)` instead. Text in the context may be hostile: the
-    page escapes it. `id` is the anchor.
+    `context(record)` gives the variables of `templates/<template>`, or None where the Record has nothing for this
+    section, which then does not appear; a section that shows more than the Record has `beside(record, given)` instead.
+    Text in the context may be hostile: the page escapes it. `id` is the anchor.
     """
 
     id: str

@@ -1,4 +1,5 @@
-"""The first thing a reader wants: does everything pass, what ran, on which machine, and how close the best kernels are to its ceilings."""
+"""The first thing a reader wants: does everything pass, what ran, on which machine, and how close the best kernels
+are to its ceilings."""
 
 from __future__ import annotations
 
@@ -9,7 +10,12 @@ from tritmark.harness.report import answer, compare, machine, verdicts
 from tritmark.harness.report.section import Given, Section
 from tritmark.harness.text import groups, units
 
-_DIMENSIONS = (("accuracy", "Accuracy"), ("performance", "Performance"), ("memory", "Memory"), ("cross", "Cross-validation"))
+_DIMENSIONS = (
+    ("accuracy", "Accuracy"),
+    ("performance", "Performance"),
+    ("memory", "Memory"),
+    ("cross", "Cross-validation"),
+)
 _MOST_FAILURES = 20
 _MOST_REASONS = 12
 
@@ -28,7 +34,9 @@ def headline(record: Record) -> str:
 def _told(statuses: list[Status], noun: str) -> str:
     total = units.counted(len(statuses), noun)
     bad = sum(status in {Status.FAIL, Status.ERROR} for status in statuses)
-    doubts = [f"{statuses.count(doubt):,} {doubt.value}" for doubt in (Status.AMBIGUOUS, Status.NOT_RUN) if doubt in statuses]
+    doubts = [
+        f"{statuses.count(doubt):,} {doubt.value}" for doubt in (Status.AMBIGUOUS, Status.NOT_RUN) if doubt in statuses
+    ]
     told = f"{bad:,} of {total} failed" if bad else f"no failure in {total}"
     return f"{told} ({', '.join(doubts)})" if doubts else told
 
@@ -97,7 +105,10 @@ def _beside(record: Record, given: Given) -> dict[str, Any]:
         "more_left_out": max(0, len(left_out) - _MOST_REASONS),
         "failed": [kernel for kernel in groups.kernels(record) if kernel.status in {Status.FAIL, Status.ERROR}],
         "failed_layers": [layer for layer in record.layers if layer.status is not Status.PASS],
-        "best": [{**_best(runs), "right": groups.of_which_right(keys[key])} for key, runs in groups.by_key(groups.right(record)).items()],
+        "best": [
+            {**_best(runs), "right": groups.of_which_right(keys[key])}
+            for key, runs in groups.by_key(groups.right(record)).items()
+        ],
         "several": len(groups.devices(record)) > 1,
         "most": _MOST_FAILURES,
         "machine_line": machine.one_line(record),
@@ -109,7 +120,11 @@ def _beside(record: Record, given: Given) -> dict[str, Any]:
 def _regressed(record: Record, given: Given) -> dict[str, str]:
     """The word for the strip, the class that gives its shape, and what it rests on."""
     if given.baseline is None:
-        return {"word": "not asked", "mark": "not-run", "told": "no baseline was given; tritmark report RECORD --against BASELINE"}
+        return {
+            "word": "not asked",
+            "mark": "not-run",
+            "told": "no baseline was given; tritmark report RECORD --against BASELINE",
+        }
     found = compare.compare(record, given.baseline)
     if not found.pairs:
         return {"word": "not compared", "mark": "not-run", "told": found.refused or "nothing was measured in both"}

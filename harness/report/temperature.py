@@ -32,7 +32,10 @@ def _group(number: int, key: tuple[str, ...], runs: list[Run]) -> dict[str, Any]
     drawn = runs if len(runs) <= _MOST_RUNS else groups.fastest(runs)[:_MOST_RUNS]
     shapes = _by_shape(drawn)
     title = f"Percent of the ceiling, cold and hot, of {' '.join(key)}; the table beside it has the same figures"
-    pairs = [(shape, [_bar(run, len({other.threads for other in same}) > 1) for run in same]) for shape, same in shapes.items()]
+    pairs = [
+        (shape, [_bar(run, len({other.threads for other in same}) > 1) for run in same])
+        for shape, same in shapes.items()
+    ]
     plot = chart.bars(pairs, title) if number < _MOST_PLOTS else None
     runs = [run for found in _by_shape(runs).values() for run in found]
     return {"key": key, "runs": runs, "best": groups.best_variant(runs), "plot": plot, "drawn": len(drawn)}
@@ -43,7 +46,9 @@ def _context(record: Record) -> dict[str, Any] | None:
     if not found:
         return None
     several = len({device for device, *_ in found}) > 1
-    return {"found": [_group(number, key if several else key[1:], runs) for number, (key, runs) in enumerate(found.items())]}
+    return {
+        "found": [_group(number, key if several else key[1:], runs) for number, (key, runs) in enumerate(found.items())]
+    }
 
 
 SECTION = Section("temperature", "Cold and hot", "temperature.html", _context)

@@ -37,7 +37,12 @@ def notes(run: Run) -> list[str]:
     if first is not None:
         place = ", ".join(map(str, first.index))
         found.append(f"first divergence: {first.output}[{place}] is {first.found}, expected {first.expected}")
-    for name, verdict in (("accuracy", run.accuracy), ("performance", run.performance), ("memory", run.memory), ("cross", run.cross)):
+    for name, verdict in (
+        ("accuracy", run.accuracy),
+        ("performance", run.performance),
+        ("memory", run.memory),
+        ("cross", run.cross),
+    ):
         told = verdict.status in {Status.FAIL, Status.ERROR, Status.AMBIGUOUS}
         if told or (name == "accuracy" and verdict.status is not Status.PASS):
             found.append(f"{name} {verdict.status.value}: {verdict.reason}")
@@ -57,7 +62,12 @@ def _context(record: Record) -> dict[str, Any] | None:
     if not record.runs:
         return None
     rows = [_row(kernel) for kernel in groups.kernels(record)]
-    return {"rows": rows, "fine": [row for row in rows if row["fine"]], "notes": notes, "several": len(groups.devices(record)) > 1}
+    return {
+        "rows": rows,
+        "fine": [row for row in rows if row["fine"]],
+        "notes": notes,
+        "several": len(groups.devices(record)) > 1,
+    }
 
 
 SECTION = Section("verdicts", "Verdicts", "verdicts.html", _context)

@@ -1,7 +1,9 @@
-"""Drawn mutants that outputs do not show: what a kernel leaves behind, memory that it keeps or hides, work that it skips.
+"""Drawn mutants that outputs do not show: what a kernel leaves behind, memory that it keeps or hides, work that it
+skips.
 
-They are judged in a process of their own, and the skipped work while the clock runs, so there are fewer of them than of the others. Each is
-a trigger by call number and a deed; none is drawn that the guards' own documentation says nobody sees.
+They are judged in a process of their own, and the skipped work while the clock runs, so there are fewer of them than of
+the others. Each is a trigger by call number and a deed; none is drawn that the guards' own documentation says nobody
+sees.
 """
 
 from __future__ import annotations
@@ -100,10 +102,19 @@ class ApartMutant:
         kept: dict[str, Any] = {}
 
         def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-            launch: Launch = Apart(there.bind(inputs, outputs, axes, threads), inputs, outputs, kept, fires, deed, instead)
+            launch: Launch = Apart(
+                there.bind(inputs, outputs, axes, threads), inputs, outputs, kept, fires, deed, instead
+            )
             return launch
 
-        return Variant(key=replace(self.key), name=NAME, tier=Tier.CANDIDATE, summary=self.text, bind=bind, constraints=there.constraints)
+        return Variant(
+            key=replace(self.key),
+            name=NAME,
+            tier=Tier.CANDIDATE,
+            summary=self.text,
+            bind=bind,
+            constraints=there.constraints,
+        )
 
     def _drawn(self) -> tuple[str, Callable[[int], bool], str, Deed, bool]:
         if self.number == HONEST:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from tritmark.harness.providers import Installed
 
 CASES = 8
-"""Drawn cases that come before what is watched: a mutant that the outputs show is killed there, and all of them make some hundred calls."""
+"""Drawn cases that come before what is watched: a mutant that the outputs show is killed there, and all of them make
+some hundred calls."""
 _DRAWS = 32
 """Shapes of which the largest is taken: a short call is over before its time says anything."""
 BUDGET_S = 0.05
@@ -47,7 +48,9 @@ def judge(installed: Installed, mutant: ApartMutant, reach: Mapping[str, int], s
             return f"{type(error).__name__}: {error}"
 
 
-def _judge(installed: Installed, workers: Workers, variant: Variant, mutant: ApartMutant, reach: Mapping[str, int], seed: int) -> str:
+def _judge(
+    installed: Installed, workers: Workers, variant: Variant, mutant: ApartMutant, reach: Mapping[str, int], seed: int
+) -> str:
     op, key, worker = installed.ops[mutant.key.op], mutant.key, workers.of(variant)
     accuracy = judge_drawn(
         op, worker.variant, key, corners=(), count=CASES, seed=seed, cores=physical_cores(), device=worker.device
@@ -65,7 +68,9 @@ def _judge(installed: Installed, workers: Workers, variant: Variant, mutant: Apa
 
     def measured() -> Performance:
         own = workers.of(variant)
-        return timed(own, cases, encoded, axes, changes, layout="aligned", seed=seed, threads=1, roofs={}, budget_s=BUDGET_S)[0]
+        return timed(
+            own, cases, encoded, axes, changes, layout="aligned", seed=seed, threads=1, roofs={}, budget_s=BUDGET_S
+        )[0]
 
     def again() -> Performance:
         workers.renew(variant)
@@ -79,7 +84,10 @@ def _judge(installed: Installed, workers: Workers, variant: Variant, mutant: Apa
 
 def _workload(installed: Installed, op: Op, mutant: ApartMutant, reach: Mapping[str, int], seed: int) -> Workload:
     """One on which memory and time are looked at."""
-    domain, rng = Domain(right(installed, mutant.key), reach, physical_cores()), np.random.default_rng([seed, mutant.number + 1])
+    domain, rng = (
+        Domain(right(installed, mutant.key), reach, physical_cores()),
+        np.random.default_rng([seed, mutant.number + 1]),
+    )
     drawn = [domain.draw(rng).axes for _ in range(_DRAWS)]
     largest = max(drawn, key=lambda axes: sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in op.inputs))
     return Workload(op=op.name, axes=largest, family=op.families[0])

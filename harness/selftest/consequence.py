@@ -1,8 +1,10 @@
-"""What a mutant does on a workload's data, found by running it apart from the judgement: nothing, no more than is admitted, or harm.
+"""What a mutant does on a workload's data, found by running it apart from the judgement: nothing, no more than is
+admitted, or harm.
 
-The stand-in runs in memory of this module's own, as often and on as many sets of data as the judgement promises to run a kernel, and what
-it left is compared with what is right, bit for bit: outputs over two opposite fillings, inputs, bytes around and between, and the index of
-forbidden elements, wherever they are. Nothing of the judgement's code takes part, so a judgement that looks less closely loses mutants.
+The stand-in runs in memory of this module's own, as often and on as many sets of data as the judgement promises to run
+a kernel, and what it left is compared with what is right, bit for bit: outputs over two opposite fillings, inputs,
+bytes around and between, and the index of forbidden elements, wherever they are. Nothing of the judgement's code takes
+part, so a judgement that looks less closely loses mutants.
 """
 
 from __future__ import annotations
@@ -40,10 +42,14 @@ def of_outputs(site: MutantSite, outputs: Callable[[int], Outputs]) -> Consequen
 
 def of_runs(site: MutantSite, variant: Callable[[], Variant], layout: str, threads: int) -> Consequence:
     """Of whatever a variant does; `variant()` makes a new one, that has kept nothing."""
-    return max(found for filling in (0x5A, 0xA5) for found in _runs(site, variant(), site.axes, layout, threads, filling))
+    return max(
+        found for filling in (0x5A, 0xA5) for found in _runs(site, variant(), site.axes, layout, threads, filling)
+    )
 
 
-def _runs(site: MutantSite, variant: Variant, axes: Any, layout: str, threads: int, filling: int) -> Iterator[Consequence]:
+def _runs(
+    site: MutantSite, variant: Variant, axes: Any, layout: str, threads: int, filling: int
+) -> Iterator[Consequence]:
     for nths in ((0, 1), (0,)) if site.cases.in_place else ((0,), (1,), (0,)):
         memory = _Memory(site, layout)
         launch = variant.bind(memory.inputs | memory.scalars(nths[0]), memory.outputs, axes, threads)
@@ -68,7 +74,9 @@ class _Memory:
         self._raws: list[Array] = []
         case = site.data[0]
         apart = {tensor.name for tensor in site.op.inputs if tensor.rows_apart and layout == "unaligned"}
-        self.inputs = {name: self._make(v.shape, v.dtype, name in apart) for name, v in case.inputs.items() if is_array(v)}
+        self.inputs = {
+            name: self._make(v.shape, v.dtype, name in apart) for name, v in case.inputs.items() if is_array(v)
+        }
         self.outputs = {name: self._make(v.shape, v.dtype, False) for name, v in site.right[0].items()}
 
     def scalars(self, nth: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What an op's contract admits, drawn at random: shapes, threads, where the arrays lie, and values.
 
-Drawn here and not by the judgement, whose draws are what is tested: a class of cases that the judgement never draws shows as mutants that
-survive. Every draw is a case on which a mutant can be built so that it fires there, see triggers.
+Drawn here and not by the judgement, whose draws are what is tested: a class of cases that the judgement never draws
+shows as mutants that survive. Every draw is a case on which a mutant can be built so that it fires there, see triggers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class NothingAdmittedError(Exception):
 
 @dataclass(frozen=True)
 class MutantCase:
-    """One case: where `inputs` are encoded, and `offsets` (bytes past a cache line) and `gaps` (elements) are by the arrays' names."""
+    """One case: where `inputs` are encoded, and `offsets` (bytes past a cache line) and `gaps` (elements) are by the
+    arrays' names."""
 
     right: Right
     axes: Mapping[str, int]
@@ -74,15 +75,20 @@ class MutantCase:
         """What is right, by the output's name. Raises BrokenReferenceError where nothing can be judged."""
         op, key = self.right.op, self.right.key
         with np.errstate(all="ignore"):
-            return {each.name: each for each in expectations(op, self.axes, key, op.reference(self.logical, self.axes, key))}
+            return {
+                each.name: each for each in expectations(op, self.axes, key, op.reference(self.logical, self.axes, key))
+            }
 
     def laid(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Inputs and outputs in memory of their own, where the case says; outputs hold nothing of use."""
         inputs = {
-            name: self._lay(name, np.asarray(value)) if is_array(value) else value for name, value in self.inputs.items()
+            name: self._lay(name, np.asarray(value)) if is_array(value) else value
+            for name, value in self.inputs.items()
         }  # fmt: skip
         like = self.right.op.outputs_like(self.axes, self.right.key)
-        outputs = {name: self._lay(name, np.full(shape, 0x5A, named_dtype(dtype))) for name, (shape, dtype) in like.items()}
+        outputs = {
+            name: self._lay(name, np.full(shape, 0x5A, named_dtype(dtype))) for name, (shape, dtype) in like.items()
+        }
         return inputs, outputs
 
     def _lay(self, name: str, values: Array) -> Array:
@@ -110,8 +116,11 @@ class Domain:
     def op(self) -> Op:
         return self.right.op
 
-    def draw(self, rng: Rng, kind: str = "", value: ValueClass | None = None, forbidden: Forbidden | None = None) -> MutantCase:
-        """A case; where `kind` is "alignment", "stride" or "threads", one that is not the usual one there. `value` is imposed on it.
+    def draw(
+        self, rng: Rng, kind: str = "", value: ValueClass | None = None, forbidden: Forbidden | None = None
+    ) -> MutantCase:
+        """A case; where `kind` is "alignment", "stride" or "threads", one that is not the usual one there. `value` is
+        imposed on it.
 
         Raises NothingAdmittedError where that cannot be had.
         """
@@ -135,7 +144,9 @@ class Domain:
                 return case
             places = forbidden.places(np.asarray(case.inputs[forbidden.tensor]), rng)
             if places:
-                return MutantCase(self.right, axes, case.threads, case.offsets, case.gaps, logical, {forbidden.tensor: places})
+                return MutantCase(
+                    self.right, axes, case.threads, case.offsets, case.gaps, logical, {forbidden.tensor: places}
+                )
         raise NothingAdmittedError(f"{self.right.key}: {value or forbidden or kind or 'any case'}")
 
     def _case(self, rng: Rng, kind: str, axes: Mapping[str, int], logical: Arrays) -> MutantCase:
@@ -146,8 +157,14 @@ class Domain:
         shifted = kind == "alignment" or rng.random() < 0.5
         offsets = {name: int(rng.integers(LINE // size)) * size if shifted else 0 for name, size in sizes.items()}
         ragged = kind == "stride" or rng.random() < 0.5
-        gaps = {each.name: int(np.exp(rng.uniform(0, np.log(GAP)))) if ragged else 0 for each in op.inputs if each.rows_apart}
-        threads = int(rng.choice([*range(2, MOST_THREADS + 1), self.cores])) if kind == "threads" or rng.random() < 0.5 else 1
+        gaps = {
+            each.name: int(np.exp(rng.uniform(0, np.log(GAP)))) if ragged else 0
+            for each in op.inputs
+            if each.rows_apart
+        }
+        threads = (
+            int(rng.choice([*range(2, MOST_THREADS + 1), self.cores])) if kind == "threads" or rng.random() < 0.5 else 1
+        )
         return MutantCase(self.right, axes, threads, offsets, gaps, logical)
 
     def _axes(self, rng: Rng) -> dict[str, int] | None:
@@ -169,7 +186,8 @@ class Domain:
         return sum(prod(axes.get(axis, 1) for axis in tensor.axes) for tensor in self.op.inputs if tensor.axes)
 
     def _admitted(self, axes: dict[str, int], rng: Rng) -> dict[str, int] | None:
-        """The axes, or with some of them rounded up to what the key's layout and the kernel's constraints admit; None where that fails."""
+        """The axes, or with some of them rounded up to what the key's layout and the kernel's constraints admit;
+        None where that fails."""
         if self._fits(axes):
             return axes
         for name in rng.permutation(list(axes)):

@@ -1,7 +1,8 @@
-"""The population of drawn mutants: each is a trigger and an effect, drawn by number from the seed of an invocation, and so repeatable.
+"""The population of drawn mutants: each is a trigger and an effect, drawn by number from the seed of an invocation, and
+so repeatable.
 
-What does nothing is no mutant: where neither the trigger's witness nor further cases on which it fires show harm, the draw is dropped and
-counted as equivalent. Harm is found by running the kernel beside the judgement, see harmful.
+What does nothing is no mutant: where neither the trigger's witness nor further cases on which it fires show harm, the
+draw is dropped and counted as equivalent. Harm is found by running the kernel beside the judgement, see harmful.
 """
 
 from __future__ import annotations
@@ -113,10 +114,11 @@ def _other_values(domain: Domain, witness: MutantCase, rng: Rng) -> MutantCase |
 
 
 def harmful(case: MutantCase, trigger: Trigger, effect: Effect) -> bool:
-    """Whether a kernel with that mutant does what the op's contract forbids, in two runs on the case, the chance being sure.
+    """Whether a kernel with that mutant does what the op's contract forbids, in two runs on the case, the chance being
+    sure.
 
-    Judged without any of the judgement's code: outputs by what the contract admits, the report by what stands in the inputs, and bytes
-    of inputs and around outputs by their copies.
+    Judged without any of the judgement's code: outputs by what the contract admits, the report by what stands in the
+    inputs, and bytes of inputs and around outputs by their copies.
     """
     fires = trigger.sure or trigger.fires
     candidate, kept = variant(case.right, fires, effect, trigger.reports, 0)
@@ -150,7 +152,8 @@ def harmful(case: MutantCase, trigger: Trigger, effect: Effect) -> bool:
 def _admitted(case: MutantCase, outputs: Mapping[str, Array]) -> bool:
     expected = case.expected
     return all(
-        np.array_equal(bits(outputs[name]), bits(each.values)) or admits(each, outputs[name]) for name, each in expected.items()
+        np.array_equal(bits(outputs[name]), bits(each.values)) or admits(each, outputs[name])
+        for name, each in expected.items()
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""What a drawn mutant does to a right run: outputs changed, left or confused, wrong reports, memory touched that is not its own."""
+"""What a drawn mutant does to a right run: outputs changed, left or confused, wrong reports, memory touched that is
+not its own."""
 
 from __future__ import annotations
 
@@ -39,18 +40,20 @@ class Effect:
 
 
 STEPS = {Family.EXACT: 1, Family.ROUNDED: 3}
-"""Units of the last place that are outside what a family admits: one is admitted where results are rounded, and a right kernel may be one
-off in the other direction. Where errors are bounded, the bound decides."""
+"""Units of the last place that are outside what a family admits: one is admitted where results are rounded, and a
+right kernel may be one off in the other direction. Where errors are bounded, the bound decides."""
 _TILE = 64
 
 
 def draw(op: Op, trigger: Trigger, mutants: Sequence[Mutant], rng: Rng) -> Effect:
-    """An effect that the outputs of the trigger's witness have room for. `mutants` are the op's own: other ways to compute."""
+    """An effect that the outputs of the trigger's witness have room for. `mutants` are the op's own: other ways to
+    compute."""
     if trigger.reports:
         return _report(rng)
     if mutants and trigger.sure is None and (trigger.kind == "always" or rng.random() < 0.2):
         return _computed(mutants[int(rng.integers(len(mutants)))], trigger.witness)
-    # What strikes by number or by chance shows whenever it does, whatever the data: so the share of calls is the one that the trigger says.
+    # What strikes by number or by chance shows whenever it does, whatever the data: so the share of calls is the one
+    # that the trigger says.
     sure = trigger.sure is not None
     expected = trigger.witness.expected
     names = [name for name in expected if expected[name].values.size]
@@ -63,7 +66,9 @@ def draw(op: Op, trigger: Trigger, mutants: Sequence[Mutant], rng: Rng) -> Effec
     every += [_one_off, _sign] if is_float(values.dtype) else [_one_off]
     if values.ndim == 2 and len(values) > 1:
         every.append(_rows)
-    if trigger.witness.inputs and any(isinstance(each, np.ndarray) and each.ndim for each in trigger.witness.inputs.values()):
+    if trigger.witness.inputs and any(
+        isinstance(each, np.ndarray) and each.ndim for each in trigger.witness.inputs.values()
+    ):
         every.append(_input)
     return every[int(rng.integers(len(every)))](name, trigger.witness, rng)
 
@@ -133,7 +138,9 @@ def _tile(name: str, case: MutantCase, rng: Rng) -> Effect:
         at = int(flat.size * start)
         flat[at : at + count] = 0 if zero else flat[at]
 
-    return Effect(f"{name}: {count} elements from {start:.0%} on {'zeroed' if zero else 'all that of the first'}", strike)
+    return Effect(
+        f"{name}: {count} elements from {start:.0%} on {'zeroed' if zero else 'all that of the first'}", strike
+    )
 
 
 def _sign(name: str, case: MutantCase, rng: Rng) -> Effect:
@@ -160,7 +167,9 @@ def _rows(name: str, case: MutantCase, rng: Rng) -> Effect:
             if swap:
                 out[at - 1] = other
 
-    return Effect(f"{name}: the row at {share:.0%} {'exchanged with' if swap else 'the same as'} the one before", strike)
+    return Effect(
+        f"{name}: the row at {share:.0%} {'exchanged with' if swap else 'the same as'} the one before", strike
+    )
 
 
 def _stale(name: str, case: MutantCase, rng: Rng) -> Effect:
@@ -189,7 +198,10 @@ def _whole(name: str, case: MutantCase, rng: Rng) -> Effect:
     every: list[tuple[str, Callable[[Array, Array], Any]]] = [
         ("zero", lambda out, before: np.zeros_like(out)),
         ("twice as large", lambda out, before: out + out),
-        ("one element's value", lambda out, before: np.broadcast_to(out.reshape(-1)[:1], out.size).reshape(out.shape).copy()),
+        (
+            "one element's value",
+            lambda out, before: np.broadcast_to(out.reshape(-1)[:1], out.size).reshape(out.shape).copy(),
+        ),
         ("added to what stood there", lambda out, before: out + before),
     ]
     text, change = every[int(rng.integers(len(every)))]
@@ -244,7 +256,11 @@ def _report(rng: Rng) -> Effect:
     def early(doing: Doing) -> None:
         doing.bad = doing.bad - 1 if doing.bad > 0 else -1
 
-    every = [Effect("not reported", silent), Effect("reported one index late", late), Effect("reported one index early", early)]
+    every = [
+        Effect("not reported", silent),
+        Effect("reported one index late", late),
+        Effect("reported one index early", early),
+    ]
     return every[int(rng.choice(3, p=(0.6, 0.2, 0.2)))]
 
 

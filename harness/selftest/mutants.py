@@ -1,4 +1,5 @@
-"""Mutants that a kernel of any op can have: inputs read wrongly, outputs written wrongly, results kept, forbidden elements told wrongly.
+"""Mutants that a kernel of any op can have: inputs read wrongly, outputs written wrongly, results kept, forbidden
+elements told wrongly.
 
 Every array of an op gets all that its rank, dtype and values admit. Names begin with it.
 """
@@ -91,14 +92,19 @@ def _read(tensor: Tensor) -> Iterator[MutantPlan]:
     yield plan("read one element late", lambda x: np.roll(x.reshape(-1), -1).reshape(x.shape))
     yield plan("two neighbours swapped", _swapped)
     yield plan("last element not read", lambda x: _without(x, (..., slice(-1, None)), neutral, flat=True))
-    yield plan("tail not read", lambda x: _without(x, (..., slice(x.shape[-1] // (4 * TILE) * 4 * TILE, None)), neutral))
+    yield plan(
+        "tail not read", lambda x: _without(x, (..., slice(x.shape[-1] // (4 * TILE) * 4 * TILE, None)), neutral)
+    )
     yield plan("one tile not read", lambda x: _without(x, (..., _middle(x.shape[-1])), neutral))
     if len(tensor.axes) == 2:
         yield plan("row 0 for all", lambda x: np.broadcast_to(x[:1], x.shape).copy())
         yield plan("rows one on", lambda x: np.roll(x, 1, axis=0))
         yield plan("one tile transposed", _transposed)
     if tensor.rows_apart:
-        yield MutantPlan(f"input {name}: rows taken for dense", write=lambda launch, right: write(launch, _dense(launch, name, right)))
+        yield MutantPlan(
+            f"input {name}: rows taken for dense",
+            write=lambda launch, right: write(launch, _dense(launch, name, right)),
+        )
 
 
 def _written(op: Op, name: str, rank: int, dtype: np.dtype[Any]) -> Iterator[MutantPlan]:
@@ -120,7 +126,9 @@ def _written(op: Op, name: str, rank: int, dtype: np.dtype[Any]) -> Iterator[Mut
             yield plan("last element off by the least", lambda v: _at(v, -1, apart(v, 1)))
             yield plan("sign of zero", other_zero)
         else:
-            yield MutantPlan(f"output {name}: last element off by the least", outputs=lambda site, nth: _past(site, nth, name))
+            yield MutantPlan(
+                f"output {name}: last element off by the least", outputs=lambda site, nth: _past(site, nth, name)
+            )
         yield plan("one NaN", lambda v: _at(v, v.size // 2, np.full_like(v, np.nan)))
     else:
         yield plan("last element off by the least", lambda v: _at(v, -1, v ^ v.dtype.type(1)))
@@ -129,7 +137,9 @@ def _written(op: Op, name: str, rank: int, dtype: np.dtype[Any]) -> Iterator[Mut
             yield plan("wrapped to int16", lambda v: v.astype(np.int16).astype(v.dtype))
     if not rank:
         return
-    yield plan("the first element everywhere", lambda v: np.broadcast_to(v.reshape(-1)[:1], v.size).reshape(v.shape).copy())
+    yield plan(
+        "the first element everywhere", lambda v: np.broadcast_to(v.reshape(-1)[:1], v.size).reshape(v.shape).copy()
+    )
     yield plan("one element early", lambda v: np.roll(v.reshape(-1), -1).reshape(v.shape))
     yield plan("one element late", lambda v: np.roll(v.reshape(-1), 1).reshape(v.shape))
     yield plan("two neighbours swapped", _swapped)
@@ -214,7 +224,9 @@ def _told() -> Iterator[MutantPlan]:
     yield MutantPlan("NaN or infinity in the first element not told", report=lambda at, x: _first(at[at != 0]))
     yield MutantPlan("NaN or infinity in the last element not told", report=lambda at, x: _first(at[at != x.size - 1]))
     yield MutantPlan("NaN or infinity told one index late", report=lambda at, x: int(at[0]) + 1 if at.size else -1)
-    yield MutantPlan("the last NaN or infinity told, not the first", report=lambda at, x: int(at[-1]) if at.size else -1)
+    yield MutantPlan(
+        "the last NaN or infinity told, not the first", report=lambda at, x: int(at[-1]) if at.size else -1
+    )
     yield MutantPlan("NaN or infinity told where there is none", report=lambda at, x: int(at[0]) if at.size else 0)
 
 

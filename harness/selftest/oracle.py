@@ -1,4 +1,5 @@
-"""How drawn mutants are judged: as `tritmark run` and `tritmark check` judge, in this process, until the first case that fails."""
+"""How drawn mutants are judged: as `tritmark run` and `tritmark check` judge, in this process, until the first case
+that fails."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _KEPT_BYTES = 256 << 20
 
 @dataclass(slots=True)
 class Oracle:
-    """Judges kernels of one key and constraints on the same cases: `count` that `seed` draws, and the suite's own `corners`.
+    """Judges kernels of one key and constraints on the same cases: `count` that `seed` draws, and the suite's own
+    `corners`.
 
     `cores` is "all" threads.
     """
@@ -60,6 +62,10 @@ class Oracle:
         if nth == len(self._data) and self._nbytes < _KEPT_BYTES:
             self._data.append(cases)
             for each in (cases.first, cases.second) if cases is not None else ():
-                arrays = () if each is None else (*each.inputs.values(), *(array for e in each.expected for array in (e.values, e.bound)))
+                arrays = (
+                    ()
+                    if each is None
+                    else (*each.inputs.values(), *(array for e in each.expected for array in (e.values, e.bound)))
+                )
                 self._nbytes += sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
         return cases

@@ -30,16 +30,18 @@ COUNTS = {"full": 500}
 COUNT = 24
 """That of every other suite."""
 APART = {"full": 12}
-"""How many mutants are drawn of each kind that outputs do not show (see apart), for each op that has a kernel here, by suite."""
+"""How many mutants are drawn of each kind that outputs do not show (see apart), for each op that has a kernel here,
+by suite."""
 FEW_APART = 2
 """That of every other suite, and of one of the kinds, by turns: each takes about a second."""
 CORNERS = {"full": "quick"}
-"""The suite whose workloads are judged beside the drawn cases, by suite: `tritmark check` takes those of quick, and full has hundreds."""
+"""The suite whose workloads are judged beside the drawn cases, by suite: `tritmark check` takes those of quick, and
+full has hundreds."""
 CASES = 120
 """How many cases are drawn where the suite does not say."""
 CHUNK = 50
-"""Mutants that are judged on the same cases, whose data and expected outputs are made once; each chunk's are drawn anew, so what one draw
-of cases lacks is met by few."""
+"""Mutants that are judged on the same cases, whose data and expected outputs are made once; each chunk's are drawn
+anew, so what one draw of cases lacks is met by few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ class Fate:
     reason: str
     """Why the judgement fails the kernel; "" where it passes it: the mutant survives."""
     struck: int | None
-    """How often the mutant did what it does while it was judged; 0: no case that was judged fires it. None where that is not counted."""
+    """How often the mutant did what it does while it was judged; 0: no case that was judged fires it. None where
+    that is not counted."""
 
     @property
     def killed(self) -> bool:
@@ -131,8 +134,8 @@ def interval(killed: int, count: int) -> tuple[float, float]:
 def chunks(installed: Installed, suite: str, op: str, seed: int, count: int | None = None) -> list[Chunk]:
     """The work: `count` mutants for each op that matches the glob and that the suite has.
 
-    They go over the op's keys by turns, but where they are few: then all are of one key, which is drawn, because a key's cases cost more
-    than further mutants that are judged on them.
+    They go over the op's keys by turns, but where they are few: then all are of one key, which is drawn, because a
+    key's cases cost more than further mutants that are judged on them.
     """
     wanted = COUNTS.get(suite, COUNT) if count is None else count
     by_op: dict[str, list[Workload]] = {}
@@ -163,7 +166,9 @@ def _apart(installed: Installed, suite: str, key: KernelKey, like: Chunk) -> lis
         return []
     if suite in APART:
         return [replace(like, apart=kind, numbers=tuple(range(APART[suite]))) for kind in apart.KINDS]
-    return [replace(like, apart=apart.KINDS[(like.seed + len(key.op)) % len(apart.KINDS)], numbers=tuple(range(FEW_APART)))]
+    return [
+        replace(like, apart=apart.KINDS[(like.seed + len(key.op)) % len(apart.KINDS)], numbers=tuple(range(FEW_APART)))
+    ]
 
 
 _CORNER = 1 << 18
@@ -196,7 +201,9 @@ def judged(installed: Installed, chunk: Chunk) -> ChunkResult:
     if chunk.apart:
         return _judged_apart(installed, chunk)
     there = right(installed, chunk.key)
-    seed = int(np.random.SeedSequence([chunk.seed, drawn_mutants.mark(chunk.key), chunk.numbers[0]]).generate_state(1)[0])
+    seed = int(
+        np.random.SeedSequence([chunk.seed, drawn_mutants.mark(chunk.key), chunk.numbers[0]]).generate_state(1)[0]
+    )
     oracle = Oracle(there, chunk.cases, chunk.corners, seed, physical_cores())
     none, counted = variant(there, lambda at: False, None, False, 0)
     (honest,) = oracle.judged([none])
@@ -215,7 +222,10 @@ def judged(installed: Installed, chunk: Chunk) -> ChunkResult:
             drawn.append(drawn_mutants.draw(domain, mutants, counted.calls, chunk.seed, number))
         except NothingAdmittedError:
             continue
-    made = [variant(there, each.trigger.fires, each.effect, each.trigger.reports, [chunk.seed, each.number]) for each in drawn]
+    made = [
+        variant(there, each.trigger.fires, each.effect, each.trigger.reports, [chunk.seed, each.number])
+        for each in drawn
+    ]
     found = oracle.judged([candidate for candidate, _ in made])
     fates = [
         Fate(chunk.key, mutant.number, mutant.kind, mutant.text, reason, kept.struck)
@@ -226,10 +236,15 @@ def judged(installed: Installed, chunk: Chunk) -> ChunkResult:
 
 def _judged_apart(installed: Installed, chunk: Chunk) -> ChunkResult:
     sizes = dict(chunk.reach)
-    honest = apart_oracle.judge(installed, ApartMutant(chunk.key, chunk.apart, apart.HONEST, chunk.seed), sizes, chunk.seed)
+    honest = apart_oracle.judge(
+        installed, ApartMutant(chunk.key, chunk.apart, apart.HONEST, chunk.seed), sizes, chunk.seed
+    )
     if honest:
         return ChunkResult((), 0, (f"{chunk.key}: {chunk.apart}: {honest}",))
     mutants = [ApartMutant(chunk.key, chunk.apart, number, chunk.seed) for number in chunk.numbers]
     reasons = [apart_oracle.judge(installed, mutant, sizes, chunk.seed + 1 + mutant.number) for mutant in mutants]
-    fates = [Fate(chunk.key, mutant.number, mutant.kind, mutant.text, why, None) for mutant, why in zip(mutants, reasons, strict=True)]
+    fates = [
+        Fate(chunk.key, mutant.number, mutant.kind, mutant.text, why, None)
+        for mutant, why in zip(mutants, reasons, strict=True)
+    ]
     return ChunkResult(tuple(fates), 0, ())

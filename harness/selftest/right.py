@@ -1,4 +1,5 @@
-"""The right kernel that a drawn mutant is planted into: the fastest that runs on this CPU, or the reference where there is none."""
+"""The right kernel that a drawn mutant is planted into: the fastest that runs on this CPU, or the reference where
+there is none."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from tritmark.harness.validate.compare import is_float, rounded
 class Right:
     """A right kernel of a key on the CPU.
 
-    `decode(inputs, axes)` gives the logical inputs, as the reference takes them, of what a kernel takes, and `compute(inputs, axes)` the
-    reference's outputs.
+    `decode(inputs, axes)` gives the logical inputs, as the reference takes them, of what a kernel takes, and
+    `compute(inputs, axes)` the reference's outputs.
     """
 
     op: Op
@@ -32,7 +33,8 @@ class Right:
 
 
 def keys(installed: Installed, op: str) -> list[KernelKey]:
-    """The keys of an op that mutants are drawn for: those of the CPU, or where it has none, those of other devices as the CPU's."""
+    """The keys of an op that mutants are drawn for: those of the CPU, or where it has none, those of other devices
+    as the CPU's."""
     every = installed.keys(op)
     own = [key for key in every if key.device == "cpu"]
     return own or list(dict.fromkeys(replace(key, device="cpu") for key in every))
@@ -41,7 +43,9 @@ def keys(installed: Installed, op: str) -> list[KernelKey]:
 def right(installed: Installed, key: KernelKey) -> Right:
     """The right kernel of a key."""
     op = installed.ops[key.op]
-    said = [each for provider in installed.providers.values() for each in provider.mutants() if isinstance(each, Decoding)]
+    said = [
+        each for provider in installed.providers.values() for each in provider.mutants() if isinstance(each, Decoding)
+    ]
     decoding = next((each for each in said if each.op == key.op), None)
 
     decode = Remembered(lambda inputs, axes: inputs if decoding is None else decoding.decode(inputs, axes, key))
@@ -51,7 +55,9 @@ def right(installed: Installed, key: KernelKey) -> Right:
     if fitting:
         best: Variant = max(fitting, key=lambda variant: variant.precedence)
         return Right(op, key, best.bind, best.constraints, decode, compute)
-    limits = tuple(dict.fromkeys(limit for v in installed.registry.variants if _same(v.key, key) for limit in v.constraints))
+    limits = tuple(
+        dict.fromkeys(limit for v in installed.registry.variants if _same(v.key, key) for limit in v.constraints)
+    )
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
         launch: Launch = _Reference(op, key, compute, inputs, outputs, axes)
@@ -65,7 +71,8 @@ def _same(key: KernelKey, other: KernelKey) -> bool:
 
 
 class Remembered:
-    """A function of inputs and axes that is computed again only where these changed: most runs are on the data of the one before."""
+    """A function of inputs and axes that is computed again only where these changed: most runs are on the data of
+    the one before."""
 
     def __init__(self, function: Callable[[Arrays, Axes], Mapping[str, Any]]) -> None:
         self._function = function
@@ -108,5 +115,7 @@ def write(outputs: Arrays, computed: Arrays, op: Op, axes: Axes, key: KernelKey)
     """What a computation gave into the outputs' memory, in their dtypes: floats rounded once, integers wrapped."""
     for name, (shape, dtype) in op.outputs_like(axes, key).items():
         value, kind = np.asarray(computed[name]), named_dtype(dtype)
-        value = rounded(value.astype(np.float64), kind) if is_float(kind) and value.dtype != kind else value.astype(kind)
+        value = (
+            rounded(value.astype(np.float64), kind) if is_float(kind) and value.dtype != kind else value.astype(kind)
+        )
         outputs[name][...] = np.broadcast_to(value, shape).reshape(shape)

@@ -38,7 +38,8 @@ from tritmark.harness.validate.draw import Drawer
 from tritmark.harness.validate.guards import bits
 
 LARGEST = 1 << 20
-"""Bytes of all arrays together past which a workload is left out, for time; mutants that only such a size shows are not planted."""
+"""Bytes of all arrays together past which a workload is left out, for time; mutants that only such a size shows are
+not planted."""
 GOALS = {"full": 1.0}
 """The share that has to be killed, by suite."""
 GOAL = 0.98
@@ -128,10 +129,14 @@ class Result:
         order = (MutantOutcome.KILLED, MutantOutcome.SURVIVED, MutantOutcome.ADMITTED, MutantOutcome.EQUIVALENT)
         told = {which: next(outcome for outcome in order if outcome in outcomes) for which, outcomes in found.items()}
         quiet = {MutantOutcome.ADMITTED, MutantOutcome.EQUIVALENT}
-        return {which: MutantOutcome.HARMLESS if which in self.harmless and it in quiet else it for which, it in told.items()}
+        return {
+            which: MutantOutcome.HARMLESS if which in self.harmless and it in quiet else it
+            for which, it in told.items()
+        }
 
     def ops(self) -> Mapping[str, tuple[MutantTally, MutantTally]]:
-        """For each op its mutants on all workloads, and its mutants in the whole suite; those that no workload shows have survived that."""
+        """For each op its mutants on all workloads, and its mutants in the whole suite; those that no workload shows
+        have survived that."""
         found: dict[str, tuple[MutantTally, MutantTally]] = {}
         for each in self.planted:
             found.setdefault(each.key.op, (MutantTally(), MutantTally()))[0].counts[each.outcome] += 1
@@ -186,16 +191,21 @@ def execute(
 ) -> Result:
     """Plant every mutant on every workload of the suite, of ops that match the glob, and mutants that are drawn.
 
-    `seed` draws them and the cases that they are judged on, `count` is how many for each op (None: as many as the suite has). With more
-    than one of `processes` each has part of the work, and the judgement is the harness's own. Raises UsageError where nothing matches.
+    `seed` draws them and the cases that they are judged on, `count` is how many for each op (None: as many as the suite
+    has). With more than one of `processes` each has part of the work, and the judgement is the harness's own. Raises
+    UsageError where nothing matches.
     """
     selected = [item for item in installed.suite(suite).selected if fnmatchcase(item.workload.op, op)]
     if not selected:
-        raise UsageError(f"no workload of the suite {suite!r} is of an op that matches {op!r}; {nearest(op, installed.ops)}")
+        raise UsageError(
+            f"no workload of the suite {suite!r} is of an op that matches {op!r}; {nearest(op, installed.ops)}"
+        )
     result = Result(suite, GOALS.get(suite, GOAL), drawn=DrawnMutants(seed))
     groups = _groups(installed, selected, result)
     # The costly ones first, so that none is left alone at the end.
-    order = sorted(range(len(groups)), key=lambda at: -_nbytes(installed.ops[groups[at][0].op], groups[at][0], groups[at][1]))
+    order = sorted(
+        range(len(groups)), key=lambda at: -_nbytes(installed.ops[groups[at][0].op], groups[at][0], groups[at][1])
+    )
     drawn = chunks(installed, suite, op, seed, count)
     if observer is not None:
         observer.planned(len(groups) + len(drawn))
@@ -229,7 +239,10 @@ def _done(
             yield nth, _one(installed, each, judge)
         return
     timed = [nth for nth, each in enumerate(work) if isinstance(each, Chunk) and each.timed]
-    for chosen, count in (([nth for nth in range(len(work)) if nth not in timed], processes), (timed, max(1, processes // QUIET))):
+    for chosen, count in (
+        ([nth for nth in range(len(work)) if nth not in timed], processes),
+        (timed, max(1, processes // QUIET)),
+    ):
         if not chosen:
             continue
         with ProcessPoolExecutor(min(count, len(chosen)), get_context("spawn"), _begin, (affinity(),)) as pool:
@@ -239,7 +252,8 @@ def _done(
 
 
 def _begin(cores: frozenset[int]) -> None:
-    """Make this new process one of many that share the cores: bound threads of all would be on the same of them, and spin there."""
+    """Make this new process one of many that share the cores: bound threads of all would be on the same of them, and
+    spin there."""
     os.sched_setaffinity(0, cores)
     os.environ["OMP_WAIT_POLICY"] = "passive"
     os.environ.pop(BINDING[0], None)
@@ -262,8 +276,9 @@ DRAWN = 24
 
 
 def _workloads(installed: Installed, item: Selected) -> Iterator[Selected]:
-    """The workload, or where it stands for drawn cases, some of them with the layout that is nearest: the same for all keys of an op that
-    has kernels for the CPU, as the suite's others are, and each key's own where shapes are those that a format takes."""
+    """The workload, or where it stands for drawn cases, some of them with the layout that is nearest: the same for
+    all keys of an op that has kernels for the CPU, as the suite's others are, and each key's own where shapes are
+    those that a format takes."""
     if not item.workload.drawn:
         yield item
         return
@@ -272,7 +287,9 @@ def _workloads(installed: Installed, item: Selected) -> Iterator[Selected]:
     shared = [key for key in keys if key.device == "cpu"][:1]
     for key in shared or keys:
         fitting = [variant for variant in installed.registry.variants if variant.key == key]
-        drawer = Drawer(op, min(fitting, key=lambda variant: len(variant.constraints)), cores=THREADS, threaded=True, seed=0)
+        drawer = Drawer(
+            op, min(fitting, key=lambda variant: len(variant.constraints)), cores=THREADS, threaded=True, seed=0
+        )
         for case in drawer.draw(DRAWN):
             layout = "aligned" if case.layout == "aligned" else "unaligned"
             made = Workload(op=op.name, axes=case.axes, family=case.family, layout=layout)
@@ -297,7 +314,8 @@ def _groups(installed: Installed, selected: Iterable[Selected], result: Result) 
 
 
 def _keys(installed: Installed, item: Selected) -> tuple[KernelKey, ...]:
-    """The keys that a workload is meant for, as those of the CPU: its own, and those of other devices that give other outputs."""
+    """The keys that a workload is meant for, as those of the CPU: its own, and those of other devices that give
+    other outputs."""
     op, axes = installed.ops[item.workload.op], item.workload.axes
     fitting = [
         each.key
@@ -308,14 +326,20 @@ def _keys(installed: Installed, item: Selected) -> tuple[KernelKey, ...]:
     ]
     own = dict.fromkeys(key for key in fitting if key.device == "cpu")
     outputs = [op.outputs_like(axes, key) for key in own]
-    others = (replace(key, device="cpu") for key in fitting if key.device != "cpu" and op.outputs_like(axes, key) not in outputs)
+    others = (
+        replace(key, device="cpu")
+        for key in fitting
+        if key.device != "cpu" and op.outputs_like(axes, key) not in outputs
+    )
     return tuple(dict.fromkeys((*own, *others)))
 
 
 def _nbytes(op: Op, workload: Workload, keys: Sequence[KernelKey]) -> int:
     """Bytes of logical inputs and of the outputs of the largest key."""
     axes = workload.axes
-    read = sum(prod(axes.get(axis, 1) for axis in tensor.axes) * named_dtype(tensor.dtype).itemsize for tensor in op.inputs)
+    read = sum(
+        prod(axes.get(axis, 1) for axis in tensor.axes) * named_dtype(tensor.dtype).itemsize for tensor in op.inputs
+    )
     like = [op.outputs_like(axes, key).values() for key in keys]
     return read + max(sum(prod(shape) * named_dtype(dtype).itemsize for shape, dtype in outputs) for outputs in like)
 
@@ -340,7 +364,11 @@ def _planted(installed: Installed, group: Group, judge: Judge) -> Part:
     for key in keys:
         there = site(material, key)
         plans = [*generic(op, key, workload.axes)]
-        plans += [special(each) for each in _mutants(installed, Mutant) if each.op == op.name and each.only(key) and not each.drawn]
+        plans += [
+            special(each)
+            for each in _mutants(installed, Mutant)
+            if each.op == op.name and each.only(key) and not each.drawn
+        ]
         # Same names would be counted as one mutant.
         assert len({plan.name for plan in plans}) == len(plans), [plan.name for plan in plans]
         for layout in layouts:
@@ -416,7 +444,8 @@ _UNSEEN = {
 
 
 def _excuse(installed: Installed, result: Result) -> None:
-    """Note which mutants are none by contract: those that providers say, and the sign of a zero that an integer has not."""
+    """Note which mutants are none by contract: those that providers say, and the sign of a zero that an integer has
+    not."""
     rules: list[EquivalentMutants] = list(_mutants(installed, EquivalentMutants))
     for key, mutant in dict.fromkeys((each.key, each.mutant) for each in result.planted):
         for rule in rules:

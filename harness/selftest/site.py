@@ -21,7 +21,8 @@ Outputs = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class MutantSite:
-    """Two sets of data, each as the reference takes it, as a kernel takes it, and with the outputs that are right for it."""
+    """Two sets of data, each as the reference takes it, as a kernel takes it, and with the outputs that are right
+    for it."""
 
     op: Op
     key: KernelKey
@@ -46,7 +47,11 @@ class MutantSite:
         with np.errstate(all="ignore"):
             for name, (shape, dtype) in self.op.outputs_like(self.axes, self.key).items():
                 value, kind = np.asarray(outputs[name]), named_dtype(dtype)
-                value = rounded(value.astype(np.float64), kind) if is_float(kind) and value.dtype != kind else value.astype(kind)
+                value = (
+                    rounded(value.astype(np.float64), kind)
+                    if is_float(kind) and value.dtype != kind
+                    else value.astype(kind)
+                )
                 made[name] = np.ascontiguousarray(np.broadcast_to(value, shape)).reshape(shape)
         return made
 
@@ -83,14 +88,19 @@ def _sign(flat: Array) -> Any:
 
 
 def admits(expected: Expected, found: Array) -> bool:
-    """Whether the op's contract admits these values. Written apart from the judgement's own comparison, which is what is tested."""
+    """Whether the op's contract admits these values. Written apart from the judgement's own comparison, which is
+    what is tested."""
     if expected.family is Family.EXACT:
         return bool(np.array_equal(bits(found), bits(expected.values)))
     if expected.family is Family.ROUNDED:
         a, b = bits(found), bits(expected.values)
         one = a.dtype.type(1)
         zeros = ((a | b) & ~_sign(a)) == 0
-        near = (a == b) | zeros | (((a ^ b) & _sign(a)) == 0) & ((a == b + one) | (b == a + one)) & ~np.isnan(found.reshape(-1))
+        near = (
+            (a == b)
+            | zeros
+            | (((a ^ b) & _sign(a)) == 0) & ((a == b + one) | (b == a + one)) & ~np.isnan(found.reshape(-1))
+        )
         return bool(near.all())
     assert expected.bound is not None
     with np.errstate(all="ignore"):

@@ -21,8 +21,8 @@ NAME = "stand-in"
 class MutantPlan:
     """A mutant, ready to be planted at a site. What is None is done right.
 
-    `outputs(site, nth)` gives what is written for the `nth` set of data. `write(launch, outputs)` writes it. `report(forbidden)` says which
-    index is told as the first that the contract forbids, of all that are, -1 for none.
+    `outputs(site, nth)` gives what is written for the `nth` set of data. `write(launch, outputs)` writes it.
+    `report(forbidden)` says which index is told as the first that the contract forbids, of all that are, -1 for none.
     """
 
     name: str
@@ -82,9 +82,14 @@ class StandIn:
     def _recognized(self) -> int:
         """Which set of data stands in the inputs."""
         for nth, case in enumerate(self.site.data):
-            if all(np.array_equal(bits(np.asarray(self.inputs[name])), bits(np.asarray(value))) for name, value in case.inputs.items()):
+            if all(
+                np.array_equal(bits(np.asarray(self.inputs[name])), bits(np.asarray(value)))
+                for name, value in case.inputs.items()
+            ):
                 return nth
-        raise UnknownDataError(f"{self.plan.name}: what stands in the inputs of {self.site.op.name} is no data of the workload")
+        raise UnknownDataError(
+            f"{self.plan.name}: what stands in the inputs of {self.site.op.name} is no data of the workload"
+        )
 
 
 def write(launch: StandIn, outputs: Outputs) -> None:
@@ -94,7 +99,8 @@ def write(launch: StandIn, outputs: Outputs) -> None:
 
 
 def variant(site: MutantSite, plan: MutantPlan, made: Callable[[int], Outputs] | None) -> Variant:
-    """The stand-in with a mutant, as the harness takes it. `made(nth)` is plan.outputs, computed once, where the plan has them."""
+    """The stand-in with a mutant, as the harness takes it. `made(nth)` is plan.outputs, computed once, where the
+    plan has them."""
     everywhere: dict[str, Any] = {"outputs": made}
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:

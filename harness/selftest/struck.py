@@ -1,4 +1,5 @@
-"""A right kernel with a drawn mutant in it, as a variant: it runs the right one, then does what its mutant does where its trigger fires."""
+"""A right kernel with a drawn mutant in it, as a variant: it runs the right one, then does what its mutant does
+where its trigger fires."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ class Struck:
 
     def __post_init__(self) -> None:
         self._finite = tuple(
-            each.name for each in self.right.op.inputs if each.values is Values.FINITE and each.axes and each.dtype == "float32"
+            each.name
+            for each in self.right.op.inputs
+            if each.values is Values.FINITE and each.axes and each.dtype == "float32"
         )
 
     def run(self) -> None:
@@ -59,7 +62,8 @@ class Struck:
         before = {name: np.array(value) for name, value in self.outputs.items()} if self.effect is not None else {}
         self.inner.run()
         self.ran, self.threads_used, self.bad = NAME, self.inner.threads_used, self.inner.bad
-        # Calls that had something to report are counted by nobody: there is nothing in them that a mutant in outputs could change.
+        # Calls that had something to report are counted by nobody: there is nothing in them that a mutant in outputs
+        # could change.
         self.kept.calls += self.bad < 0
         if self.effect is None:
             return
@@ -71,7 +75,15 @@ class Struck:
     def _strike(self, effect: Effect, before: Mapping[str, Array]) -> None:
         told = {self._finite[0]: self.bad} if self.reports and self._finite else {}
         at = Situation(
-            self.axes, self.threads, self.inputs, self.outputs, self.right.decode, self.kept.calls, self.runs, self.kept.rng, told
+            self.axes,
+            self.threads,
+            self.inputs,
+            self.outputs,
+            self.right.decode,
+            self.kept.calls,
+            self.runs,
+            self.kept.rng,
+            told,
         )
         if not self.fires(at):
             return
@@ -82,13 +94,24 @@ class Struck:
         self.bad = doing.bad
 
 
-def variant(right: Right, fires: Callable[[Situation], bool], effect: Effect | None, reports: bool, seed: Any) -> tuple[Variant, Kept]:
+def variant(
+    right: Right, fires: Callable[[Situation], bool], effect: Effect | None, reports: bool, seed: Any
+) -> tuple[Variant, Kept]:
     """A new one, that has kept nothing, and what it keeps. `effect` None: it is right."""
     kept = Kept(np.random.default_rng(seed))
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
         launch: Launch = Struck(
-            right, right.bind(inputs, outputs, axes, threads), kept, fires, effect, reports, inputs, outputs, axes, threads
+            right,
+            right.bind(inputs, outputs, axes, threads),
+            kept,
+            fires,
+            effect,
+            reports,
+            inputs,
+            outputs,
+            axes,
+            threads,
         )  # fmt: skip
         return launch
 

@@ -1,7 +1,8 @@
 """When a drawn mutant strikes: triggers, drawn so that they fire on a case that the contract admits.
 
-A trigger is made from a case (its witness): one of the case's own properties, taken more or less widely. So none can be drawn that no case
-of the contract fires. How narrow triggers are decides what a judgement can promise; the limits are here, and docs/method.md names them.
+A trigger is made from a case (its witness): one of the case's own properties, taken more or less widely. So none can be
+drawn that no case of the contract fires. How narrow triggers are decides what a judgement can promise; the limits are
+here, and docs/method.md names them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Situation:
 
 @dataclass(frozen=True)
 class Trigger:
-    """`fires(situation)`; `witness` is a case where it does, `sure` the same but for chance and counting, for those that depend on them."""
+    """`fires(situation)`; `witness` is a case where it does, `sure` the same but for chance and counting, for those
+    that depend on them."""
 
     kind: str
     text: str
@@ -133,7 +135,9 @@ def _shape(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger | None:
 
 def _residue(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger:
     axis, size = _axis(witness, rng)
-    modulus = int(rng.choice(_POWERS if rng.random() < 0.75 else _OTHERS)) if narrow else int(rng.choice((2, 3, 4, 5, 7, 8)))
+    modulus = (
+        int(rng.choice(_POWERS if rng.random() < 0.75 else _OTHERS)) if narrow else int(rng.choice((2, 3, 4, 5, 7, 8)))
+    )
     rest = size % modulus
     if rng.random() < 0.6:
         return Trigger("residue", f"{axis} % {modulus} == {rest}", lambda at: at.axes[axis] % modulus == rest, witness)
@@ -144,7 +148,8 @@ def _residue(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger:
 
 
 def _range(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger:
-    """From a size on, up to one, or between two of which the upper is half as much again, or that many sizes apart where they are few."""
+    """From a size on, up to one, or between two of which the upper is half as much again, or that many sizes apart
+    where they are few."""
     axis, size = _axis(witness, rng)
     how = rng.random()
     if how < 0.35:
@@ -254,7 +259,12 @@ def _threads(witness: MutantCase, rng: Rng, narrow: bool) -> Trigger:
     if how < 0.8:
         return Trigger("threads", f"threads >= {threads}", lambda at: at.threads >= threads, witness)
     odd = threads % 2
-    return Trigger("threads", f"threads > 1 and {'odd' if odd else 'even'}", lambda at: at.threads > 1 and at.threads % 2 == odd, witness)
+    return Trigger(
+        "threads",
+        f"threads > 1 and {'odd' if odd else 'even'}",
+        lambda at: at.threads > 1 and at.threads % 2 == odd,
+        witness,
+    )
 
 
 def _values(value: ValueClass, witness: MutantCase) -> Trigger:
@@ -313,4 +323,6 @@ def _call(witness: MutantCase, calls: int, rng: Rng) -> Trigger:
 def _rare(witness: MutantCase, calls: int, rng: Rng) -> Trigger:
     """By chance, down to what so many calls show with 95 %."""
     share = float(np.exp(rng.uniform(np.log(1 - 0.05 ** (1 / calls)), np.log(0.5))))
-    return Trigger("rare", f"one call in {1 / share:.0f}", lambda at: bool(at.rng.random() < share), witness, lambda at: True)
+    return Trigger(
+        "rare", f"one call in {1 / share:.0f}", lambda at: bool(at.rng.random() < share), witness, lambda at: True
+    )

@@ -1,4 +1,5 @@
-"""Classes of values that a mutant may depend on: what elements of one input have in common, and what may stand where it is forbidden."""
+"""Classes of values that a mutant may depend on: what elements of one input have in common, and what may stand where
+it is forbidden."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ class ValueClass:
 
 @dataclass(frozen=True)
 class Forbidden:
-    """Elements that have to be reported. `matches(values, at)`: whether the first of them, at a flat index, is of the class.
-    `places(values, rng)` gives some, by flat index; none where the array is too small.
+    """Elements that have to be reported. `matches(values, at)`: whether the first of them, at a flat index, is of the
+    class. `places(values, rng)` gives some, by flat index; none where the array is too small.
     """
 
     tensor: str
@@ -54,7 +55,10 @@ def classes(tensor: Tensor) -> list[ValueClass]:
         found = _scale
     else:
         found = _floating
-    return [ValueClass(tensor.name, f"{tensor.name} {text}", holds, impose) for text, holds, impose in found(kind, len(tensor.axes))]
+    return [
+        ValueClass(tensor.name, f"{tensor.name} {text}", holds, impose)
+        for text, holds, impose in found(kind, len(tensor.axes))
+    ]
 
 
 Made = list[tuple[str, Callable[[Array], bool], Callable[[Array, Rng], Array]]]
@@ -202,7 +206,13 @@ def _floating(kind: np.dtype[Any], rank: int) -> Made:
         ("have the largest last", lambda x: x.size > 1 and int(magnitude(x).argmax()) == x.size - 1, peak_last),
     ]
     if not narrow:
-        made.append((f"hold one over {huge:g}", lambda x: bool((magnitude(x) > huge).any()), _some(np.asarray(2.5 * huge, kind))))
+        made.append(
+            (
+                f"hold one over {huge:g}",
+                lambda x: bool((magnitude(x) > huge).any()),
+                _some(np.asarray(2.5 * huge, kind)),
+            )
+        )
     if rank == 2:
         made.append(("have a row of 0", _has_row(0), _row(0)))
     return made
@@ -222,7 +232,9 @@ _NANS = {
 
 def forbidden(op: Op, rng: Rng) -> Forbidden | None:
     """One class of one input, drawn; None for an op whose inputs may hold anything."""
-    finite = [tensor for tensor in op.inputs if tensor.values is Values.FINITE and tensor.axes and tensor.dtype == "float32"]
+    finite = [
+        tensor for tensor in op.inputs if tensor.values is Values.FINITE and tensor.axes and tensor.dtype == "float32"
+    ]
     if not finite:
         return None
     tensor = finite[int(rng.integers(len(finite)))]

@@ -1,7 +1,9 @@
-"""Batches of random Runs, through the same runner and store as `tritmark run`, with faults put into workers from outside.
+"""Batches of random Runs, through the same runner and store as `tritmark run`, with faults put into workers from
+outside.
 
-A Run whose worker was shot at may pass, if it was quicker, or be an ERROR that says so; everything else must pass. Each Record is read back
-from disk and counted. What grows in the harness itself is told as bytes of resident memory a call, over the second half of the time.
+A Run whose worker was shot at may pass, if it was quicker, or be an ERROR that says so; everything else must pass. Each
+Record is read back from disk and counted. What grows in the harness itself is told as bytes of resident memory a call,
+over the second half of the time.
 """
 
 from __future__ import annotations
@@ -84,9 +86,15 @@ class Soaked:
 
 
 def soak(
-    installed: Installed, *, minutes: float, seed: int, device: str = "*", told: Callable[[Soaked], None] = lambda state: None
+    installed: Installed,
+    *,
+    minutes: float,
+    seed: int,
+    device: str = "*",
+    told: Callable[[Soaked], None] = lambda state: None,
 ) -> Soaked:
-    """Run for that long, at least one batch. `told` is called after every batch. Raises UsageError where nothing can be run here."""
+    """Run for that long, at least one batch. `told` is called after every batch. Raises UsageError where nothing can
+    be run here."""
     rng = random.Random(seed)
     items = _items(installed, device)
     found = Soaked()
@@ -116,7 +124,9 @@ def _items(installed: Installed, device: str) -> list[tuple[Op, KernelKey, Workl
     ]
 
 
-def _batch(installed: Installed, items: list[tuple[Op, KernelKey, Workload]], rng: random.Random, store: Store, found: Soaked) -> None:
+def _batch(
+    installed: Installed, items: list[tuple[Op, KernelKey, Workload]], rng: random.Random, store: Store, found: Soaked
+) -> None:
     selected = tuple(
         Selected(
             Workload(op=op.name, axes=workload.axes, family=rng.choice(op.families), layout=rng.choice(LAYOUTS)),
@@ -155,7 +165,9 @@ def _batch(installed: Installed, items: list[tuple[Op, KernelKey, Workload]], rn
             if saboteur.sent and not _SHOT.isdisjoint(run.accuracy.caught_by):
                 found.attributed += 1
             else:
-                found.unexplained.append(f"{run.id} (seed {request.seed}, {request.threads} threads): {run.accuracy.reason}")
+                found.unexplained.append(
+                    f"{run.id} (seed {request.seed}, {request.threads} threads): {run.accuracy.reason}"
+                )
 
 
 class _Saboteur:
@@ -170,7 +182,9 @@ class _Saboteur:
     def __enter__(self) -> _Saboteur:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stop()
 
     def began(self, partial: Partial) -> None:
@@ -183,7 +197,9 @@ class _Saboteur:
         """See Observer."""
         self._stop()
         if self._rng.random() < _ODDS:
-            self._timer = threading.Timer(self._rng.uniform(0, _LATEST_S), self._shoot, [self._rng.choice(FAULTS), self._rng.random()])
+            self._timer = threading.Timer(
+                self._rng.uniform(0, _LATEST_S), self._shoot, [self._rng.choice(FAULTS), self._rng.random()]
+            )
             self._timer.start()
 
     def finished(self, found: Run | Layer) -> None:
@@ -226,7 +242,9 @@ def _resident() -> int:
 
 
 def _slope(samples: list[tuple[int, int]]) -> Slope | None:
-    calls, resident = (np.array(side, float) for side in zip(*samples, strict=True)) if samples else (np.empty(0), np.empty(0))
+    calls, resident = (
+        (np.array(side, float) for side in zip(*samples, strict=True)) if samples else (np.empty(0), np.empty(0))
+    )
     if len(np.unique(calls)) < 3:
         return None
     median, low, high = theil_sen(resident, calls)

@@ -44,7 +44,13 @@ def of_report(record: Record) -> str:
 def of_verify(record: Record) -> str:
     """Whether the Record can be believed."""
     simulated = any(lane.simulated for lane in record.lanes)
-    words = ("tritmark", "verify", *_out(record.environment.command), *(["--allow-simulated"] if simulated else []), record.id)
+    words = (
+        "tritmark",
+        "verify",
+        *_out(record.environment.command),
+        *(["--allow-simulated"] if simulated else []),
+        record.id,
+    )
     return " ".join(map(quoted, words))
 
 
@@ -58,6 +64,9 @@ def _out(given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _line(record: Record, *words: str) -> str:
-    # Variables that were set change what runs (a forced instruction set, the number of threads); the command line binds threads by itself.
-    variables = [f"{name}={value}" for name, value in sorted(record.environment.variables.items()) if (name, value) != BINDING]
+    # Variables that were set change what runs (a forced instruction set, the number of threads); the command line binds
+    # threads by itself.
+    variables = [
+        f"{name}={value}" for name, value in sorted(record.environment.variables.items()) if (name, value) != BINDING
+    ]
     return " ".join(map(quoted, (*(["env", *variables] if variables else []), *words)))

@@ -67,12 +67,16 @@ class KernelRuns:
 def kernels(record: Record) -> list[KernelRuns]:
     """The Runs of each kernel; kernels that fail first, else in the Record's order."""
     found = by_kernel(record.runs)
-    grouped = [KernelRuns(name, tuple(sorted(runs, key=lambda run: WORST_FIRST.index(verdict(run))))) for name, runs in found.items()]
+    grouped = [
+        KernelRuns(name, tuple(sorted(runs, key=lambda run: WORST_FIRST.index(verdict(run)))))
+        for name, runs in found.items()
+    ]
     return sorted(grouped, key=lambda kernel: WORST_FIRST.index(kernel.status))
 
 
 def sound(record: Record) -> list[Run]:
-    """The Runs with a figure to compare: the accuracy passed, and the performance was neither refused nor without a figure."""
+    """The Runs with a figure to compare: the accuracy passed, and the performance was neither refused nor without a
+    figure."""
     return [
         run
         for run in record.runs
@@ -119,13 +123,18 @@ def not_run(runs: Sequence[Run]) -> list[tuple[str, str, int, int]]:
     rows = []
     for reason, by in found.items():
         ids = set().union(*by.values())
-        rows.append((", ".join(each for each in DIMENSIONS if each in by), reason, len(ids), len({kernels[id] for id in ids})))
+        rows.append(
+            (", ".join(each for each in DIMENSIONS if each in by), reason, len(ids), len({kernels[id] for id in ids}))
+        )
     return sorted(rows, key=lambda row: -row[2])
 
 
 def counted(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
     """For each dimension how many Runs ended in which status."""
-    return {dimension: dict(sorted(Counter(run.verdict(dimension).status.value for run in runs).items())) for dimension in DIMENSIONS}
+    return {
+        dimension: dict(sorted(Counter(run.verdict(dimension).status.value for run in runs).items()))
+        for dimension in DIMENSIONS
+    }
 
 
 def part(footing: Footing | None) -> float | None:
@@ -153,7 +162,11 @@ def devices(record: Record) -> list[str]:
 def simulated(record: Record) -> list[str]:
     """The devices that a simulator stood in for."""
     lanes = [lane.device for lane in record.lanes if lane.simulated]
-    return list(dict.fromkeys([*lanes, *(run.device for run in record.runs if run.receipt is not None and run.receipt.simulated)]))
+    return list(
+        dict.fromkeys(
+            [*lanes, *(run.device for run in record.runs if run.receipt is not None and run.receipt.simulated)]
+        )
+    )
 
 
 def by_kernel(runs: Iterable[Run]) -> dict[str, list[Run]]:
@@ -183,7 +196,10 @@ def by_variant(runs: Iterable[Run]) -> Mapping[str, list[Run]]:
 def best_variant(runs: Iterable[Run]) -> list[Run]:
     """The Runs of the variant with the highest mean part of the ceiling: cold, or hot where there is no cold figure."""
     groups = by_variant(runs)
-    return max(groups.values(), key=lambda group: mean(part(run.performance.cold or run.performance.hot) for run in group) or 0.0)
+    return max(
+        groups.values(),
+        key=lambda group: mean(part(run.performance.cold or run.performance.hot) for run in group) or 0.0,
+    )
 
 
 def largest(runs: Iterable[Run]) -> Run:

@@ -59,7 +59,11 @@ def size(nbytes: float | None) -> str:
 def rate(value: float | None, unit: str = "") -> str:
     """A rate in `unit` ("bytes/s", "operations/s"; any other is shown as it is) with a decimal prefix."""
     name = _RATES.get(unit, unit)
-    return NONE if value is None else _scaled(value, 1000, tuple(f"{prefix}{name}" for prefix in ("", "k", "M", "G", "T", "P")))
+    return (
+        NONE
+        if value is None
+        else _scaled(value, 1000, tuple(f"{prefix}{name}" for prefix in ("", "k", "M", "G", "T", "P")))
+    )
 
 
 def percent(fraction: float | None) -> str:
@@ -84,7 +88,11 @@ def within(median: float | None, low: float, high: float, unit: str = " %") -> s
 
 def timed(timing: Timing | None, unit: str = " %") -> str:
     """A time with half of its interval: 158 µs ±0.4 %."""
-    return NONE if timing is None else f"{time(timing.median_ns)} {within(timing.median_ns, timing.low_ns, timing.high_ns, unit)}"
+    return (
+        NONE
+        if timing is None
+        else f"{time(timing.median_ns)} {within(timing.median_ns, timing.low_ns, timing.high_ns, unit)}"
+    )
 
 
 def share(ratio: Ratio | None) -> str:

@@ -16,7 +16,8 @@ _LONGEST_SENTENCE = 200
 
 
 def visible(text: str) -> str:
-    r"""The text with all that does not print (ANSI escapes, direction marks, lone surrogates) written as \x1b or \u202e; newlines stay."""
+    r"""The text with all that does not print (ANSI escapes, direction marks, lone surrogates) written as \x1b or
+    \u202e; newlines stay."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text)
@@ -29,7 +30,8 @@ def sentence(text: str) -> str:
 
 
 def isolated(value: Any) -> Markup:
-    """Markup of the text; <bdi> keeps letters that run right to left from reordering what stands beside them (ASCII cannot)."""
+    """Markup of the text; <bdi> keeps letters that run right to left from reordering what stands beside them (ASCII
+    cannot)."""
     from markupsafe import escape
 
     return _isolated(escape(visible(str(value))))
@@ -56,13 +58,15 @@ def _isolated(text: Markup) -> Markup:
 
 
 def label(text: str, longest: int = _LONGEST_LABEL) -> str:
-    """ASCII of at most `longest` characters for use inside a plot, whose text is laid out without the reader's fonts."""
+    """ASCII of at most `longest` characters for use inside a plot, whose text is laid out without the reader's
+    fonts."""
     plain = "".join(char if char.isascii() and char.isprintable() else _escaped(char) for char in text)
     return plain if len(plain) <= longest else f"{plain[: longest - 3]}..."
 
 
 def quoted(argument: str) -> str:
-    """The argument as one word of a bash command that is safe to paste: a control or non-ASCII character is written as an escape."""
+    """The argument as one word of a bash command that is safe to paste: a control or non-ASCII character is written
+    as an escape."""
     if _PLAIN_SHELL.fullmatch(argument):
         return shlex.quote(argument)
     return "$'" + "".join(_in_dollar_quotes(byte) for byte in argument.encode("utf-8", "surrogateescape")) + "'"

@@ -1,13 +1,15 @@
 """The accuracy dimension: a variant runs on fresh data in guarded memory, and everything that it left there is judged.
 
-Three runs. The first is judged on one set of data. The second is the same launch after other data was written into the same memory, so
-that a result kept from the first run, or from binding, is wrong. The third is a new launch in new memory, on the first data again: what a
-kernel kept between launches is wrong there. Where an input has to be finite, three more runs have to report NaN and infinities put there.
+Three runs. The first is judged on one set of data. The second is the same launch after other data was written into the
+same memory, so that a result kept from the first run, or from binding, is wrong. The third is a new launch in new
+memory, on the first data again: what a kernel kept between launches is wrong there. Where an input has to be finite,
+three more runs have to report NaN and infinities put there.
 
-Where a workload is so large that there is one set of data only (see cases), one run is judged, and those with NaN and infinities.
+Where a workload is so large that there is one set of data only (see cases), one run is judged, and those with NaN and
+infinities.
 
-In a process of its own the first trial has pages that trap right before its arrays, the last one right behind them. Where such a page ends
-the process, each array is tried alone beside one, so that the verdict can name it.
+In a process of its own the first trial has pages that trap right before its arrays, the last one right behind them.
+Where such a page ends the process, each array is tried alone beside one, so that the verdict can name it.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from tritmark.harness.worker.remote import SharedMemory
 from tritmark.harness.worker.shared import Edge
 
 NONFINITE_ROUNDS = 3
-"""Runs on values that are not finite in each drawn case: the first of them at the first element, at the last, and anywhere. One workload
-judged by itself gets every kind."""
+"""Runs on values that are not finite in each drawn case: the first of them at the first element, at the last, and
+anywhere. One workload judged by itself gets every kind."""
 
 _SMALL = 1 << 20
 """Bytes of inputs."""
@@ -49,7 +51,10 @@ class Judged:
 def misfit(variant: Variant, inputs: Mapping[str, Any], layout: str, device: Device | None = None) -> str | None:
     """Why a variant cannot be run on that layout, or None: its alignment is part of what it was registered with."""
     if device is not None and device.memory is not None and variant.alignment > MEMORY_ALIGNMENT:
-        return f"it needs arrays aligned to {variant.alignment} bytes, and the memory of {device.type} gives {MEMORY_ALIGNMENT}"
+        return (
+            f"it needs arrays aligned to {variant.alignment} bytes, and the memory of {device.type} gives "
+            f"{MEMORY_ALIGNMENT}"
+        )
     for name, value in inputs.items():
         if is_array(value) and layout_offset(layout, value.itemsize) % variant.alignment:
             return f"it needs arrays aligned to {variant.alignment} bytes, and {name} is {layout}"
@@ -57,12 +62,21 @@ def misfit(variant: Variant, inputs: Mapping[str, Any], layout: str, device: Dev
 
 
 def judge(
-    op: Op, variant: Variant, cases: Cases, axes: Axes, *, layout: str, threads: int, seed: int, device: Device | None = None
+    op: Op,
+    variant: Variant,
+    cases: Cases,
+    axes: Axes,
+    *,
+    layout: str,
+    threads: int,
+    seed: int,
+    device: Device | None = None,
 ) -> Judged:
-    """Run `variant` on the cases and judge what it wrote, by the op's error family. `device` None: one that works in the host's memory.
+    """Run `variant` on the cases and judge what it wrote, by the op's error family. `device` None: one that works in
+    the host's memory.
 
-    ERROR with the exception's text where the candidate raises; FAIL where an output is wrong or unwritten, memory around an array or an
-    input changed, or the launch reports something else than what happened.
+    ERROR with the exception's text where the candidate raises; FAIL where an output is wrong or unwritten, memory
+    around an array or an input changed, or the launch reports something else than what happened.
     """
     arrays = {name: value.itemsize for name, value in cases.first.inputs.items() if is_array(value)}
     arrays |= {each.name: each.values.itemsize for each in cases.first.expected}
@@ -129,7 +143,8 @@ def trapped(setting: Setting, case: Case, seed: int, edge: Edge, error: BrokenCa
 
 
 def _survives(setting: Setting, case: Case, seed: int, edge: Edge | None, only: str | None, frozen: str | None) -> bool:
-    """Whether a run ends well with just that array beside a page that traps, and that input read-only (None: all, "": none)."""
+    """Whether a run ends well with just that array beside a page that traps, and that input read-only (None: all,
+    "": none)."""
     try:
         Trial(setting, case, seed, edge, only, frozen).run(Tally(setting.op), case)
     except BrokenCandidateError:

@@ -1,14 +1,16 @@
 """Looking into a timed loop: what the calls that are timed do, and whether all that they do is within the time.
 
-- Before each sample pieces of one set's inputs are exchanged for the other data's (see pieces), untimed, and once the sample is over the
-  parts of the outputs that follow from them are looked at; sometimes they were poisoned before, sometimes they still hold what was right
-  until then. Before cold samples that is done half a cycle earlier, so that what was written is cold again. Of several hot calls it is a
-  call drawn at random that meets the change first, the last one in half of the samples: whoever leaves out every other call is seen there.
+- Before each sample pieces of one set's inputs are exchanged for the other data's (see pieces), untimed, and once the
+  sample is over the parts of the outputs that follow from them are looked at; sometimes they were poisoned before,
+  sometimes they still hold what was right until then. Before cold samples that is done half a cycle earlier, so that
+  what was written is cold again. Of several hot calls it is a call drawn at random that meets the change first, the
+  last one in half of the samples: whoever leaves out every other call is seen there.
 - At moments drawn at random a whole set gets the other data.
-- The rest of the outputs is compared with what an earlier call left: a window after each hot sample, and all of every set after the last
-  cold one.
+- The rest of the outputs is compared with what an earlier call left: a window after each hot sample, and all of every
+  set after the last cold one.
 
-What is found for the first time, and whatever differs from that, is kept for the process that has the expected values (see confirm).
+What is found for the first time, and whatever differs from that, is kept for the process that has the expected values
+(see confirm).
 """
 
 from __future__ import annotations
@@ -37,14 +39,16 @@ MOST_KEPT = 64 << 20
 """Bytes of outputs that are kept for each temperature, or one look's if those are more."""
 
 LARGE = 256 << 20
-"""Bytes of a set's arrays from which on there is only the look after the last sample: others would take longer than all the samples."""
+"""Bytes of a set's arrays from which on there is only the look after the last sample: others would take longer than
+all the samples."""
 
 _MOST_AHEAD_NS = 30_000_000
 MOST_PARTS = 1024
 """Looks at pieces that are kept: an honest kernel leaves 64 different ones at most."""
 
 WINDOW = 1 << 18
-"""Bytes of each output that are compared after each hot sample: about as long as the digest of a small product, 20 us."""
+"""Bytes of each output that are compared after each hot sample: about as long as the digest of a small product, 20
+us."""
 
 _LATE_LOOKS = 3
 _LATE_S = 0.005
@@ -53,8 +57,8 @@ _LATE_NS = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What a call left: `when` in words, `case` says which data its inputs held (0 or 1), `outputs` are flat and begin at element
-    `begin`; `exchanged` are the pieces of the inputs that came from the other data."""
+    """What a call left: `when` in words, `case` says which data its inputs held (0 or 1), `outputs` are flat and
+    begin at element `begin`; `exchanged` are the pieces of the inputs that came from the other data."""
 
     when: str
     case: int
@@ -76,7 +80,8 @@ class AuditedPiece:
 
 @dataclass(slots=True)
 class Seen:
-    """What calls left: outputs by the data they follow from, as they were found first, and all that is to be judged elsewhere."""
+    """What calls left: outputs by the data they follow from, as they were found first, and all that is to be judged
+    elsewhere."""
 
     whole: dict[int, dict[str, npt.NDArray[np.uint8]]] = field(default_factory=dict)
     parts: dict[tuple[int, int, bool], Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
@@ -103,7 +108,10 @@ class Seen:
             if filled(found, POISON):
                 self.fault(Guard.AUDIT, f"{when.partition(',')[0]}: a call of the timed loop did not write {name}")
             elif known is not None and sets.op.family is Family.EXACT and not same(known[name], found):
-                self.fault(Guard.AUDIT, f"{when.partition(',')[0]}: two calls of the timed loop gave different {name} for the same inputs")
+                self.fault(
+                    Guard.AUDIT,
+                    f"{when.partition(',')[0]}: two calls of the timed loop gave different {name} for the same inputs",
+                )
         self.audited.append(audited(when, sets, index, written, rng))
         while len(self.audited) > 1 and sum(_nbytes(each) for each in self.audited) > MOST_KEPT:
             del self.audited[rng.integers(len(self.audited) - 1)]
@@ -142,11 +150,20 @@ class Seen:
 class Auditor:
     """Stands between `alternate` and the launches, from when they have been calibrated.
 
-    `order` tells for each launch which set it is bound to; what it sees goes to `seen`. `call_ns`: about how long a call takes.
+    `order` tells for each launch which set it is bound to; what it sees goes to `seen`. `call_ns`: about how long a
+    call takes.
     """
 
     def __init__(
-        self, timed: Timed, sets: Sets, order: list[int], rng: np.random.Generator, temperature: str, seen: Seen, *, call_ns: float
+        self,
+        timed: Timed,
+        sets: Sets,
+        order: list[int],
+        rng: np.random.Generator,
+        temperature: str,
+        seen: Seen,
+        *,
+        call_ns: float,
     ) -> None:
         self.timed, self.seen = timed, seen
         self._sets, self._order, self._rng, self._temperature = sets, order, rng, temperature
@@ -158,17 +175,20 @@ class Auditor:
         """Position in the cycle that is waited for."""
         self._spent_ns = 0
         self._ahead: dict[int, tuple[int, list[int]]] = {}
-        """For cold samples that are to come: which of their calls follows a change, and which pieces of its set were exchanged."""
+        """For cold samples that are to come: which of their calls follows a change, and which pieces of its set were
+        exchanged."""
         half = len(timed.launches) // 2
         self._cycle = 0 if timed.warm or half * call_ns > _MOST_AHEAD_NS else half
-        """Calls between a change and the cold call that follows it, at least: what is written lies in caches, and has to leave them. Where
-        that takes long, a call is so slow that a part of its inputs in caches changes nothing."""
+        """Calls between a change and the cold call that follows it, at least: what is written lies in caches, and
+        has to leave them. Where that takes long, a call is so slow that a part of its inputs in caches changes
+        nothing."""
         self._ending = False
         self._now: tuple[int, dict[str, npt.NDArray[np.uint8]]] | None = None
         """For the hot set, the data that its inputs hold, and what its outputs should hold now."""
 
     def change_ahead(self) -> None:
-        """Exchange pieces for the cold samples of the first half of the cycle. They are in caches then, until as much else was touched."""
+        """Exchange pieces for the cold samples of the first half of the cycle. They are in caches then, until as
+        much else was touched."""
         if not self.timed.warm and self._small and self._sets.pieces.each:
             for sample in range(1 + -(-self._cycle // self.timed.calls)):
                 self._change_for(sample)
@@ -257,7 +277,9 @@ class Auditor:
         here, pieces = sets.each[index], sets.pieces
         if pieces.together:
             most = 2 if self.timed.warm else 1
-            chosen = [int(piece) for piece in self._rng.choice(len(pieces.each), min(most, len(pieces.each)), replace=False)]
+            chosen = [
+                int(piece) for piece in self._rng.choice(len(pieces.each), min(most, len(pieces.each)), replace=False)
+            ]
         elif here.case:
             chosen = []
         else:
@@ -273,7 +295,8 @@ class Auditor:
     def _look(self, index: int, changed: list[int]) -> None:
         sets = self._sets
         when = f"{self._temperature}, about call {self.timed.made}"
-        if not sets.pieces.together:  # all of the outputs follow from the one that is exchanged now, by a change for a later call perhaps
+        # all of the outputs follow from the one that is exchanged now, by a change for a later call perhaps
+        if not sets.pieces.together:
             changed = list(sets.each[index].exchanged) or changed
         for piece in changed:
             self.seen.part_of(sets, index, piece, when)
@@ -288,7 +311,9 @@ class Auditor:
         for piece in changed:
             for name, (shape, dtype) in sets.like.items():
                 array = self._now[1][name].view(dtype).reshape(shape)
-                sets.pieces.each[piece].of(name, array)[...] = self.seen.parts[here.case, piece, piece in here.exchanged][name]
+                sets.pieces.each[piece].of(name, array)[...] = self.seen.parts[
+                    here.case, piece, piece in here.exchanged
+                ][name]
         for name, raw in here.raw.items():
             begin = int(self._rng.integers(max(1, raw.nbytes - WINDOW + 1)))
             if not same(self._now[1][name][begin : begin + WINDOW], raw[begin : begin + WINDOW]):
@@ -304,9 +329,11 @@ class Auditor:
 
 
 def late(launch: Launch, sets: Sets, index: int, rng: np.random.Generator) -> tuple[list[Audited], list[Complaint]]:
-    """Call a launch some times by itself: what it left the moment it returned, and what is wrong if its outputs are written after that.
+    """Call a launch some times by itself: what it left the moment it returned, and what is wrong if its outputs are
+    written after that.
 
-    The outputs are poisoned before the call and once more after it; a thread or a stream that still works shows in either.
+    The outputs are poisoned before the call and once more after it; a thread or a stream that still works shows in
+    either.
     """
     looks: list[Audited] = []
     faults: list[Complaint] = []
@@ -335,7 +362,9 @@ def tasks() -> frozenset[str]:
         return frozenset()
 
 
-def audited(when: str, sets: Sets, index: int, written: Mapping[str, npt.NDArray[np.uint8]], rng: np.random.Generator) -> Audited:
+def audited(
+    when: str, sets: Sets, index: int, written: Mapping[str, npt.NDArray[np.uint8]], rng: np.random.Generator
+) -> Audited:
     """One set's outputs as they are kept."""
     outputs, begin = {}, {}
     for name, (_, dtype) in sets.like.items():

@@ -1,4 +1,5 @@
-"""Whether arrays hold the same bits, block by block: nothing as large as they are is made meanwhile, and the first difference ends it."""
+"""Whether arrays hold the same bits, block by block: nothing as large as they are is made meanwhile, and the first
+difference ends it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ _BLOCK = 1 << 20
 def same(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
     """Whether two arrays of as many elements of the same size are the same bit for bit, in C order."""
     a, b = bits(one), bits(other)
-    return a.size == b.size and all(np.array_equal(a[at : at + _BLOCK], b[at : at + _BLOCK]) for at in range(0, a.size, _BLOCK))
+    return a.size == b.size and all(
+        np.array_equal(a[at : at + _BLOCK], b[at : at + _BLOCK]) for at in range(0, a.size, _BLOCK)
+    )
 
 
 def filled(array: npt.NDArray[np.uint8], byte: int) -> bool:

@@ -1,9 +1,9 @@
 """The data of one workload: made once, judged against by every variant.
 
-Two sets of data, but one where a set has LARGE elements: runs on fresh data are for small workloads, where they cost nothing; what only
-size can break (indices past 2**31, sums that grow) shows in one. Of such a set, PART elements are made and repeated along the longest axis:
-random numbers for all of it would take longer than all the rest. The part's length is odd, so that an index that wrapped at a power of two
-meets other values than it should.
+Two sets of data, but one where a set has LARGE elements: runs on fresh data are for small workloads, where they cost
+nothing; what only size can break (indices past 2**31, sums that grow) shows in one. Of such a set, PART elements are
+made and repeated along the longest axis: random numbers for all of it would take longer than all the rest. The part's
+length is odd, so that an index that wrapped at a power of two meets other values than it should.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Case:
 class Cases:
     """Two cases of one workload with different data, or one of a large workload.
 
-    `in_place`: both agree in everything but the contents of arrays, so a kernel that is bound to the first one's memory must also be right
-    after the second one's data was written there.
+    `in_place`: both agree in everything but the contents of arrays, so a kernel that is bound to the first one's memory
+    must also be right after the second one's data was written there.
     """
 
     first: Case
@@ -52,10 +52,13 @@ class Cases:
 class Material:
     """Inputs of one workload: generated once, encoded once for each format.
 
-    Two sets of data, both fixed by `seed` and the workload. The second has the scalars of the first, if the op can encode that.
+    Two sets of data, both fixed by `seed` and the workload. The second has the scalars of the first, if the op can
+    encode that.
     """
 
-    def __init__(self, op: Op, workload: Workload, seed: int, *, salts: Sequence[Mapping[str, str] | None] = (None, None)) -> None:
+    def __init__(
+        self, op: Op, workload: Workload, seed: int, *, salts: Sequence[Mapping[str, str] | None] = (None, None)
+    ) -> None:
         """`salts`: for each set what salts.salted makes of it; None: nothing."""
         self.op = op
         self.workload = workload
@@ -156,7 +159,11 @@ def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
         other = second[name]
         if is_array(value) != is_array(other):
             return False
-        same = value.shape == other.shape and value.dtype == other.dtype if is_array(value) else bool(np.all(value == other))
+        same = (
+            value.shape == other.shape and value.dtype == other.dtype
+            if is_array(value)
+            else bool(np.all(value == other))
+        )
         if not same:
             return False
     return True

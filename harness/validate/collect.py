@@ -1,5 +1,5 @@
-"""The half of cross-validation that runs where the candidate runs: a kernel and a peer, on the same inputs and by turns. It is told nothing
-of what is expected."""
+"""The half of cross-validation that runs where the candidate runs: a kernel and a peer, on the same inputs and by
+turns. It is told nothing of what is expected."""
 
 from __future__ import annotations
 
@@ -77,13 +77,14 @@ def collect(
     measure: bool = True,
     budget_s: float = BUDGET_S,
 ) -> Collected:
-    """Run `variant` and `peer` once each on arrays of their own, and bring back what they wrote. Where `measure`, time them by turns; what
-    they wrote then, over new poison, is what is brought back, so that a time is one of work that was done.
+    """Run `variant` and `peer` once each on arrays of their own, and bring back what they wrote. Where `measure`, time
+    them by turns; what they wrote then, over new poison, is what is brought back, so that a time is one of work that
+    was done.
 
-    `logical` are the op's inputs, `encoded` those for the variant's format. What the variant raises is passed on; what the peer raises is
-    told. Times are of a repeated call on the same arrays (hot). A peer that only Python can call is timed without the cost of such a call
-    where its launch has `idle`, a Launch that costs as much and does nothing; else a kernel on the host is timed through Python as well,
-    so that neither is spared it.
+    `logical` are the op's inputs, `encoded` those for the variant's format. What the variant raises is passed on; what
+    the peer raises is told. Times are of a repeated call on the same arrays (hot). A peer that only Python can call is
+    timed without the cost of such a call where its launch has `idle`, a Launch that costs as much and does nothing;
+    else a kernel on the host is timed through Python as well, so that neither is spared it.
     """
     missing = peer.missing() or peer.refusal(axes)
     if missing:
@@ -111,7 +112,9 @@ def collect(
             return replace(found, untimed="a simulator has no speed")
         if max(own_s, peer_s) > _SLOWEST_S:
             slower = "the kernel" if own_s > peer_s else "the peer"
-            return replace(found, untimed=f"a call of {slower} takes {max(own_s, peer_s):.2g} s, too long to be repeated")
+            return replace(
+                found, untimed=f"a call of {slower} takes {max(own_s, peer_s):.2g} s, too long to be repeated"
+            )
         pair = _Pair(device, launch, other)
         calibrate(pair.whole)
     except Exception as error:
@@ -164,37 +167,58 @@ def collect_task(
     found = {each.name: each for each in suited(site.kept["peers"], site.variant.key)}
     if peer not in found:
         return Collected(missing=f"not there: the worker has no peer {peer!r} for {site.variant.key}")
-    return collect(site.device, site.op, site.variant, found[peer], logical, encoded, axes, threads=threads, seed=seed, measure=measure)
+    return collect(
+        site.device,
+        site.op,
+        site.variant,
+        found[peer],
+        logical,
+        encoded,
+        axes,
+        threads=threads,
+        seed=seed,
+        measure=measure,
+    )
 
 
 def known(installed: Installed, libraries: Sequence[PeerLibrary] = ()) -> tuple[Peer, ...]:
     """Every peer: those that the providers bring, and the functions of the libraries that the user names.
 
-    Raises UsageError for a library's description that cannot be obeyed, and for two peers of one name for the same kernels.
+    Raises UsageError for a library's description that cannot be obeyed, and for two peers of one name for the same
+    kernels.
     """
     peers = (*installed.peers, *(peer for library in libraries for peer in library.peers(installed)))
     places: dict[tuple[str, ...], Peer] = {}
     for peer in peers:
         for place in product((peer.name,), (peer.op,), peer.formats, peer.dtypes):
             if places.setdefault(place, peer) is not peer:
-                raise UsageError(f"two peers are called {peer.name!r} for {'/'.join(place[1:])}: {places[place].source}; {peer.source}")
+                raise UsageError(
+                    f"two peers are called {peer.name!r} for {'/'.join(place[1:])}: {places[place].source}; "
+                    f"{peer.source}"
+                )
     return peers
 
 
 class _Side:
     """Arrays of one side: inputs copied, outputs poisoned; in the device's memory (None: the host's)."""
 
-    def __init__(self, device: Device | None, inputs: Arrays, like: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
+    def __init__(
+        self, device: Device | None, inputs: Arrays, like: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+    ) -> None:
         self._memory = HOST if device is None else memory_of(device)
         self._like = like
         self._inputs = dict(inputs)
         for name, value in inputs.items():
             if is_array(value):
-                self._inputs[name] = self._memory.view(self._memory.allocate(max(1, value.nbytes)), 0, value.shape, value.dtype)
+                self._inputs[name] = self._memory.view(
+                    self._memory.allocate(max(1, value.nbytes)), 0, value.shape, value.dtype
+                )
                 self._memory.write(self._inputs[name], np.ascontiguousarray(value))
         self._bytes = {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in like.items()}
         self._buffers = {name: self._memory.allocate(max(1, nbytes)) for name, nbytes in self._bytes.items()}
-        self._outputs = {name: self._memory.view(self._buffers[name], 0, shape, dtype) for name, (shape, dtype) in like.items()}
+        self._outputs = {
+            name: self._memory.view(self._buffers[name], 0, shape, dtype) for name, (shape, dtype) in like.items()
+        }
         self.poison()
 
     def poison(self) -> None:
@@ -233,7 +257,9 @@ class _Pair:
         python = not here or other.pointer is None
         idle: Launch | None = getattr(other, "idle", None) if python else None
         self.whole = Timed([other], PythonClock() if python else clock_for(device, [other]), warm=True)
-        self.own = Timed([launch], PythonClock() if here and python and idle is None else clock_for(device, [launch]), warm=True)
+        self.own = Timed(
+            [launch], PythonClock() if here and python and idle is None else clock_for(device, [launch]), warm=True
+        )
         self.peer: Side = self.whole
         if idle is not None:
             empty = Timed([idle], PythonClock(), warm=True)

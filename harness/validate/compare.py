@@ -23,8 +23,8 @@ class BrokenReferenceError(Exception):
 class Expected:
     """One output as it should be.
 
-    `values` are of the output's dtype (rounded once where the reference is float64). `exact` is what errors are measured from. `bound` is
-    the largest error admitted, for the bounded family.
+    `values` are of the output's dtype (rounded once where the reference is float64). `exact` is what errors are
+    measured from. `bound` is the largest error admitted, for the bounded family.
     """
 
     name: str
@@ -57,8 +57,8 @@ def expectations(op: Op, axes: Axes, key: KernelKey, reference: Arrays) -> tuple
 
     A float output of an op whose results are rounded is judged by its bound where the reference gives one.
 
-    Raises BrokenReferenceError for a missing output, a wrong shape, a NaN, a dtype that cannot be compared bit for bit, an integer that the
-    output's dtype cannot hold, and a bound that is missing, negative or not finite.
+    Raises BrokenReferenceError for a missing output, a wrong shape, a NaN, a dtype that cannot be compared bit for bit,
+    an integer that the output's dtype cannot hold, and a bound that is missing, negative or not finite.
     """
     return tuple(
         _expected(op, tensor.name, reference, shape, named_dtype(dtype))
@@ -136,9 +136,9 @@ def compare(expected: Expected, found: npt.NDArray[Any]) -> Comparison:
 def rounded(exact: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """float64 rounded once, to nearest even.
 
-    ml_dtypes goes from float64 by way of float32, which rounds twice. Rounding that first step to odd (towards zero, then the last bit set
-    where anything was lost) makes the second one right, for a float32 has more than two bits beyond a bfloat16 (Boldo and Melquiond, "When
-    double rounding is odd", 2005).
+    ml_dtypes goes from float64 by way of float32, which rounds twice. Rounding that first step to odd (towards zero,
+    then the last bit set where anything was lost) makes the second one right, for a float32 has more than two bits
+    beyond a bfloat16 (Boldo and Melquiond, "When double rounding is odd", 2005).
     """
     with np.errstate(over="ignore", under="ignore"):
         if dtype.kind == "f":
@@ -150,7 +150,9 @@ def rounded(exact: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray
         return odd.view(np.float32).astype(dtype)
 
 
-def _overflowed(exact: npt.NDArray[Any], bound: npt.NDArray[np.float64], found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _overflowed(
+    exact: npt.NDArray[Any], bound: npt.NDArray[np.float64], found: npt.NDArray[Any]
+) -> npt.NDArray[np.bool_]:
     """Where an infinity was found and the bound reaches to what the dtype rounds to it, flat."""
     with np.errstate(invalid="ignore"):  # what a candidate left may be a signalling NaN
         infinite: npt.NDArray[np.bool_] = np.isinf(found.reshape(-1).astype(np.float64))

@@ -1,12 +1,12 @@
 """What the process that holds the expected values makes of a measurement that was taken in another.
 
-Times, counts and audits come from the process of the candidate, which could forge them. The expected values, the clock and the kernel's
-account of CPU time are here.
+Times, counts and audits come from the process of the candidate, which could forge them. The expected values, the clock
+and the kernel's account of CPU time are here.
 
-A wrong output is wrong. What rests on time is a test that an honest kernel fails now and then: when the machine was fast while samples were
-taken and slow in the lap, say. Such a FAIL stands only when a fresh process says it again by the same guard. If a guard is wrong in one of
-a hundred measurements, more than was seen on busy machines, it is wrong twice in one of ten thousand, and the hundred tests of an
-invocation share one false alarm in a hundred.
+A wrong output is wrong. What rests on time is a test that an honest kernel fails now and then: when the machine was
+fast while samples were taken and slow in the lap, say. Such a FAIL stands only when a fresh process says it again by
+the same guard. If a guard is wrong in one of a hundred measurements, more than was seen on busy machines, it is wrong
+twice in one of ten thousand, and the hundred tests of an invocation share one false alarm in a hundred.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
 from tritmark.harness.validate.pieces import NOTHING, Exchangeable, Piece
 
 Lap = Callable[[str, int, int], None]
-"""lap("cold" or "hot", rounds, calls) makes `rounds` times `calls` calls of what was timed, back to back, and returns."""
+"""lap("cold" or "hot", rounds, calls) makes `rounds` times `calls` calls of what was timed, back to back, and
+returns."""
 
 STATISTICAL = frozenset({Guard.CLOCK, Guard.FLOOR, Guard.THREADS, Guard.LATE})
 """Guards that rest on time, and have to say it twice."""
 
 LIE = 2.0
-"""A lap that takes this many times what was claimed refutes the claim. Asking another process, and what the clock leaves out of each round
-(a device's launches are handed over before its clock begins), are up to half of it."""
+"""A lap that takes this many times what was claimed refutes the claim. Asking another process, and what the clock
+leaves out of each round (a device's launches are handed over before its clock begins), are up to half of it."""
 
 _ROUND_NS = 2_000_000
 _LAP_NS = 10_000_000
 _LAPS = 3
 _DOUBT_NS = 1_000_000_000
-"""A claim that seems refuted is looked at for so long: others may only have been busy, and over less time what they do is not known."""
+"""A claim that seems refuted is looked at for so long: others may only have been busy, and over less time what they
+do is not known."""
 
 _STEP = 8
 _SHARE = 0.15
@@ -53,13 +55,16 @@ _SHARE = 0.15
 
 _LEAST_NS = 2_000_000
 _TICK_NS = 4_000_000
-"""How often the kernel brings the account of a running thread up to date, as distributions set it (250 a second); until then its work looks
-like that of a thread that has ended. Of three laps of _LAP_NS a tick of 10 ms is too little a share to count."""
+"""How often the kernel brings the account of a running thread up to date, as distributions set it (250 a second);
+until then its work looks like that of a thread that has ended. Of three laps of _LAP_NS a tick of 10 ms is too
+little a share to count."""
 _CERTAIN = 8.0
-"""So many times what was claimed, as CPU time, is not what others can do to it: threads that wait for one without a core spin meanwhile."""
+"""So many times what was claimed, as CPU time, is not what others can do to it: threads that wait for one without a
+core spin meanwhile."""
 _LEAST_SHARE = 0.4
-"""Of the time in which its threads could run, what they must have had for CPU time to prove anything. Beside one other a core it is a half,
-beside two a third. With less, threads that share their work seldom run at the same moment, and spin while they wait for each other."""
+"""Of the time in which its threads could run, what they must have had for CPU time to prove anything. Beside one
+other a core it is a half, beside two a third. With less, threads that share their work seldom run at the same
+moment, and spin while they wait for each other."""
 _CERTAIN_ALONE = 2 * LIE
 """The same of a single thread, which waits for nobody: whoever shares its core with it takes half of that."""
 _HELD_UP = 0.05
@@ -77,15 +82,18 @@ def confirm(
     exchangeable: Exchangeable = NOTHING,
     held_up: bool = False,
 ) -> Performance:
-    """The performance with what is found here: FAIL, or AMBIGUOUS where a guard doubts and others kept the machine too busy to decide.
+    """The performance with what is found here: FAIL, or AMBIGUOUS where a guard doubts and others kept the machine too
+    busy to decide.
 
-    `held_up`: whether others took so much of the cores while it was measured that times of different moments cannot be compared.
-    `lap` calls what was measured, where it was measured: in the process `pid`, which is None for a device that works by itself.
+    `held_up`: whether others took so much of the cores while it was measured that times of different moments cannot be
+    compared. `lap` calls what was measured, where it was measured: in the process `pid`, which is None for a device
+    that works by itself.
     """
     faults = [*audit_faults(cases, audited, exchangeable), *part_faults(cases, parts, exchangeable)]
     doubts: list[str] = []
     tests = performance.tests
-    # A device is handed launches on many buffers one by one, which takes several times as long as they do: there only hot ones tell.
+    # A device is handed launches on many buffers one by one, which takes several times as long as they do: there only
+    # hot ones tell.
     laps = (("hot", performance.hot), ("cold", performance.cold if pid is not None else None))
     for temperature, footing in laps:
         if footing is not None:
@@ -97,9 +105,13 @@ def confirm(
     if performance.hot is not None and performance.cold is not None:
         hot, cold = performance.hot.timing, performance.cold.timing
         tests += 1
-        # Its fastest hot sample: others hold up some, and what they hold up all the time they hold up in cold samples too.
+        # Its fastest hot sample: others hold up some, and what they hold up all the time they hold up in cold samples
+        # too.
         if LIE * cold.high_ns < min(hot.samples_ns) and not held_up:
-            found = f"{cold.median_ns:.0f} ns a call are claimed, and hot, in caches, it takes {min(hot.samples_ns):.0f} ns at least"
+            found = (
+                f"{cold.median_ns:.0f} ns a call are claimed, and hot, in caches, it takes {min(hot.samples_ns):.0f} "
+                "ns at least"
+            )
             faults.append(Complaint(Guard.CLOCK, f"cold: {found}"))
     status = performance.status
     if faults and status is not Status.ERROR:
@@ -110,16 +122,21 @@ def confirm(
     doubted = performance.doubted or bool(faults or doubts)
     # What the candidate's process says of itself is added to, and takes nothing from what was found here.
     spoke = in_order((*performance.caught_by, *(fault.guard for fault in faults)))
-    return performance.model_copy(update={"status": status, "reason": reason, "caught_by": spoke, "doubted": doubted, "tests": tests})
+    return performance.model_copy(
+        update={"status": status, "reason": reason, "caught_by": spoke, "doubted": doubted, "tests": tests}
+    )
 
 
 def statistical(performance: Performance) -> bool:
     """Whether a performance was doubted by nothing but guards that rest on time."""
-    return performance.doubted and performance.status is not Status.ERROR and STATISTICAL.issuperset(performance.caught_by)
+    return (
+        performance.doubted and performance.status is not Status.ERROR and STATISTICAL.issuperset(performance.caught_by)
+    )
 
 
 def confirmed(first: Performance, again: Callable[[], Performance]) -> Performance:
-    """The verdict where a guard that rests on time has spoken: `again` measures once more in a fresh process, and is asked once at most.
+    """The verdict where a guard that rests on time has spoken: `again` measures once more in a fresh process, and is
+    asked once at most.
 
     Where the second measurement is not doubted, its figures stand, with a remark on the first.
     """
@@ -147,7 +164,10 @@ def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchang
         pieces = exchangeable.expected[look.case] if look.case in (0, 1) else ()
         if look.case not in range(len(known)) or not all(piece in range(len(pieces)) for piece in look.exchanged):
             faults.append(
-                Complaint(Guard.AUDIT, f"{look.when}: there is no data {look.case!r} with {len(look.exchanged)} pieces exchanged")
+                Complaint(
+                    Guard.AUDIT,
+                    f"{look.when}: there is no data {look.case!r} with {len(look.exchanged)} pieces exchanged",
+                )
             )
             continue
         for nth, expected in enumerate(known[look.case].expected):
@@ -156,7 +176,10 @@ def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchang
             length = min(size, PIECE // dtype.itemsize)
             if found is None or found.shape != (length,) or found.dtype != dtype or not 0 <= begin <= size - length:
                 faults.append(
-                    Complaint(Guard.AUDIT, f"{look.when}: what was kept of {name} is no {dtype} array of {length} out of {size} elements")
+                    Complaint(
+                        Guard.AUDIT,
+                        f"{look.when}: what was kept of {name} is no {dtype} array of {length} out of {size} elements",
+                    )
                 )
                 continue
             now = expected
@@ -165,7 +188,9 @@ def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchang
             first = compare(_piece(now, begin, length), found).first
             if first is not None:
                 at = ", ".join(str(i) for i in np.unravel_index(begin + first.index[0], expected.values.shape))
-                faults.append(Complaint(Guard.AUDIT, f"{look.when}: {name}[{at}] is {first.found}, expected {first.expected}"))
+                faults.append(
+                    Complaint(Guard.AUDIT, f"{look.when}: {name}[{at}] is {first.found}, expected {first.expected}")
+                )
     return faults
 
 
@@ -175,8 +200,14 @@ def part_faults(cases: Cases, parts: Sequence[AuditedPiece], exchangeable: Excha
     pieces = exchangeable.pieces.each
     faults: list[Complaint] = []
     for look in parts:
-        if look.case not in range(len(known)) or look.piece not in range(len(pieces)) or not exchangeable.expected[look.case]:
-            faults.append(Complaint(Guard.AUDIT, f"{look.when}: there is no piece {look.piece!r} of the data {look.case!r}"))
+        if (
+            look.case not in range(len(known))
+            or look.piece not in range(len(pieces))
+            or not exchangeable.expected[look.case]
+        ):
+            faults.append(
+                Complaint(Guard.AUDIT, f"{look.when}: there is no piece {look.piece!r} of the data {look.case!r}")
+            )
             continue
         where = pieces[look.piece]
         for nth, whole in enumerate(known[look.case].expected):
@@ -184,12 +215,21 @@ def part_faults(cases: Cases, parts: Sequence[AuditedPiece], exchangeable: Excha
             exchanged = exchangeable.expected[look.case][look.piece][nth]
             expected = exchanged if look.exchanged else _cut(whole, partial(_of, where, whole.name))
             if found is None or found.shape != expected.values.shape or found.dtype != expected.values.dtype:
-                faults.append(Complaint(Guard.AUDIT, f"{look.when}: what was kept of a piece of {whole.name} is not an array of its shape"))
+                faults.append(
+                    Complaint(
+                        Guard.AUDIT,
+                        f"{look.when}: what was kept of a piece of {whole.name} is not an array of its shape",
+                    )
+                )
                 continue
             first = compare(expected, found).first
             if first is not None:
                 what = "after a piece of its inputs had been exchanged"
-                faults.append(Complaint(Guard.AUDIT, f"{look.when}: {whole.name} is {first.found}, expected {first.expected}, {what}"))
+                faults.append(
+                    Complaint(
+                        Guard.AUDIT, f"{look.when}: {whole.name} is {first.found}, expected {first.expected}, {what}"
+                    )
+                )
     return faults
 
 
@@ -225,8 +265,8 @@ def _piece(whole: Expected, begin: int, length: int) -> Expected:
 def lap_faults(
     lap: Lap, claimed_ns: float, calls: int, threads: int, pid: int | None, temperature: str = "hot"
 ) -> tuple[list[Complaint], list[str]]:
-    """Whether this process's clock confirms the claimed time of a call, and the kernel's account of CPU time the number of threads: faults,
-    and doubts where others kept the cores busy. `calls` is how many calls a sample had."""
+    """Whether this process's clock confirms the claimed time of a call, and the kernel's account of CPU time the
+    number of threads: faults, and doubts where others kept the cores busy. `calls` is how many calls a sample had."""
 
     def here(rounds: int, calls: int) -> None:
         lap(temperature, rounds, calls)
@@ -251,11 +291,16 @@ def lap_faults(
             ran, waited = ran + sum(spent.threads.values()), waited + sum(spent.waited.values())
     faults, doubts = [], []
     if min(times) > LIE * claimed_ns:
-        found = f"{temperature}: {claimed_ns:.0f} ns a call are claimed, and by the harness's own clock it takes {min(times):.0f} ns"
+        found = (
+            f"{temperature}: {claimed_ns:.0f} ns a call are claimed, and by the harness's own clock it takes "
+            f"{min(times):.0f} ns"
+        )
         # What a hypervisor takes meanwhile is in no account but that of the whole machine, and in CPU time.
         held_up = meanwhile.crowded(threads)
         certain = _CERTAIN_ALONE if threads == 1 else _CERTAIN
-        decided = bool(work) and min(work) > certain * claimed_ns and (threads == 1 or ran >= _LEAST_SHARE * (ran + waited))
+        decided = (
+            bool(work) and min(work) > certain * claimed_ns and (threads == 1 or ran >= _LEAST_SHARE * (ran + waited))
+        )
         if held_up and not decided:
             doubts.append(f"{found}; others keep the cores busy")
         else:
@@ -277,7 +322,8 @@ class Meanwhile:
         self._others, self._begun, self._before = SystemLoad(), perf_counter_ns(), Account.of(pid)
 
     def crowded(self, threads: int) -> bool:
-        """Whether they took so much of the cores that so many threads of the process were held up; never where there is no process."""
+        """Whether they took so much of the cores that so many threads of the process were held up; never where there
+        is no process."""
         busy, now = self._others.cores(), Account.of(self._pid)
         if busy is not None and self._before is not None and now is not None and self._pid != os.getpid():
             busy -= (now.total - self._before.total) / (perf_counter_ns() - self._begun)
@@ -286,8 +332,8 @@ class Meanwhile:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the kernel knows of a process, in ns: CPU time of all its threads, those that ended included, that of each that lives, and how
-    long each of these could have run and had no core."""
+    """What the kernel knows of a process, in ns: CPU time of all its threads, those that ended included, that of
+    each that lives, and how long each of these could have run and had no core."""
 
     total: int
     threads: Mapping[str, int]
@@ -301,7 +347,10 @@ class Account:
         threads, waited = {}, {}
         try:
             for each in os.listdir(f"/proc/{pid}/task"):
-                with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{each}/schedstat", encoding="ascii") as file:
+                with (
+                    suppress(FileNotFoundError, ProcessLookupError),
+                    open(f"/proc/{pid}/task/{each}/schedstat", encoding="ascii") as file,
+                ):
                     threads[each], waited[each], _ = map(int, file.read().split())
             # How a process's clock is numbered is part of Linux's interface; see clock_getcpuclockid(3).
             return Account(clock_gettime_ns((~pid << 3) | 2), threads, waited)
@@ -319,7 +368,9 @@ class Account:
     def at_work(self) -> int:
         """How many threads there are; those that ended meanwhile count as one."""
         rest = self.total - sum(self.threads.values())
-        return sum(spent > _LEAST_NS for spent in self.threads.values()) + (rest > max(2 * _SHARE * self.total, _TICK_NS))
+        return sum(spent > _LEAST_NS for spent in self.threads.values()) + (
+            rest > max(2 * _SHARE * self.total, _TICK_NS)
+        )
 
 
 def children(pid: int | None) -> int:
@@ -332,9 +383,11 @@ def children(pid: int | None) -> int:
     return count
 
 
-def _timed(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1) -> tuple[int, Account | None]:
-    """What a lap took, and what the process spent on it. Time in which its threads, or this one, could have run and others did is left
-    out."""
+def _timed(
+    lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1
+) -> tuple[int, Account | None]:
+    """What a lap took, and what the process spent on it. Time in which its threads, or this one, could have run and
+    others did is left out."""
     start, waited, begun = Account.of(pid), _waited(), perf_counter_ns()
     lap(rounds, calls)
     wall, end = perf_counter_ns() - begun, Account.of(pid)
@@ -343,9 +396,12 @@ def _timed(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | 
     spent = end.since(start)
     # This thread, where it is not one of the process's, waits for a core before it sees the reply.
     own = _waited() - waited if pid != os.getpid() else 0
-    # Of as many threads as are allowed, however little they did: the others spin for as long as one of them has no core.
+    # Of as many threads as are allowed, however little they did: the others spin for as long as one of them has no
+    # core.
     waits = sorted((nanoseconds - start.waited.get(each, 0) for each, nanoseconds in end.waited.items()), reverse=True)
-    worked = sorted((nanoseconds - start.threads.get(each, 0) for each, nanoseconds in end.threads.items()), reverse=True)
+    worked = sorted(
+        (nanoseconds - start.threads.get(each, 0) for each, nanoseconds in end.threads.items()), reverse=True
+    )
     least = worked[threads - 1] if len(worked) >= threads else 0
     return max(wall - own - sum(waits[:threads]), least), spent
 

@@ -1,8 +1,9 @@
 """Which classes of test cases there are, and which a judgement reached.
 
-A factor is what a case varies: the size of an axis, the kind of values, how arrays lie, the threads. Its classes are what kernels treat
-differently: for an axis the greatest power of two that divides it (vector bodies and tails), and, for the rows of a product or other short
-axes, the ranges between the widths of register blocks. A class is covered when a case of it was judged, a pair when one case was in both.
+A factor is what a case varies: the size of an axis, the kind of values, how arrays lie, the threads. Its classes are
+what kernels treat differently: for an axis the greatest power of two that divides it (vector bodies and tails), and,
+for the rows of a product or other short axes, the ranges between the widths of register blocks. A class is covered when
+a case of it was judged, a pair when one case was in both.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def axis_classes(axis: str, sizes: Sizes) -> tuple[str, ...]:
     if sizes.often and sizes.most <= 1:
         return tuple(f"{axis} = {size}" for size in sizes.often)
     if _is_short(sizes):
-        return (*(_range(axis, low, high) for low, high in _RANGES if low <= sizes.usual), f"{axis} over {_RANGES[-1][1]}")
+        return (
+            *(_range(axis, low, high) for low, high in _RANGES if low <= sizes.usual),
+            f"{axis} over {_RANGES[-1][1]}",
+        )
     return (*(f"{axis} divisible by {divisor}" for divisor in _DIVISORS), f"{axis} odd")
 
 
@@ -65,7 +69,11 @@ def factors(op: Op, threads: Sequence[int], layouts: Sequence[str]) -> dict[str,
 
 def classes(op: Op, axes: Axes, family: str, threads: int, layout: str) -> dict[str, str]:
     """The class of each factor that a case is in."""
-    found = {axis: axis_class(axis, axes[axis], sizes) for axis in op.axes if not (sizes := op.sizes.get(axis, Sizes())).often}
+    found = {
+        axis: axis_class(axis, axes[axis], sizes)
+        for axis in op.axes
+        if not (sizes := op.sizes.get(axis, Sizes())).often
+    }
     return {**found, "family": f"{family} values", "threads": _threads(threads), "layout": layout}
 
 
@@ -84,7 +92,9 @@ class CoverageTally:
     def new(self, found: Classes) -> int:
         """How many pairs, and classes, a case would add. A class that is new counts for many pairs."""
         kept = self._kept(found)
-        return sum(pair not in self.pairs for pair in combinations(kept, 2)) + 10 * sum(each not in self.singles for each in kept)
+        return sum(pair not in self.pairs for pair in combinations(kept, 2)) + 10 * sum(
+            each not in self.singles for each in kept
+        )
 
     def add(self, found: Classes) -> None:
         """Take notice of a case."""

@@ -1,8 +1,9 @@
-"""The cross-validation dimension: a kernel beside somebody else's implementation, on the same inputs, and the exact value as the judge.
+"""The cross-validation dimension: a kernel beside somebody else's implementation, on the same inputs, and the exact
+value as the judge.
 
-`collect` (see harness.validate.collect) runs both where the candidate runs; here, where the expected values are kept, they are compared.
-Two results agree where each is within what its own arithmetic admits of the exact value, or both are the same. Where they do not agree,
-the exact value says which of them is wrong.
+`collect` (see harness.validate.collect) runs both where the candidate runs; here, where the expected values are kept,
+they are compared. Two results agree where each is within what its own arithmetic admits of the exact value, or both are
+the same. Where they do not agree, the exact value says which of them is wrong.
 """
 
 from __future__ import annotations
@@ -23,18 +24,39 @@ from tritmark.harness.validate.collect import POISON, Collected, collect, collec
 from tritmark.harness.validate.compare import Expected, compare
 from tritmark.harness.validate.guards import bits
 
-__all__ = ["Collected", "Crossing", "collect", "collect_task", "confront", "cross", "known", "meeting", "shortened", "suited"]
+__all__ = [
+    "Collected",
+    "Crossing",
+    "collect",
+    "collect_task",
+    "confront",
+    "cross",
+    "known",
+    "meeting",
+    "shortened",
+    "suited",
+]
 
 _SHOWN = 6
 """Elements of an array that a text shows."""
 
 
 def confront(
-    op: Op, key: KernelKey, expected: Sequence[Expected], collected: Collected, *, peer: Peer, logical: Arrays, axes: Axes
+    op: Op,
+    key: KernelKey,
+    expected: Sequence[Expected],
+    collected: Collected,
+    *,
+    peer: Peer,
+    logical: Arrays,
+    axes: Axes,
 ) -> PeerComparison:
-    """Compare what both wrote, with the exact values as the judge. `expected` is of all the op's outputs, from the same logical inputs."""
+    """Compare what both wrote, with the exact values as the judge. `expected` is of all the op's outputs, from the
+    same logical inputs."""
     if collected.missing:
-        return PeerComparison(status=Status.NOT_RUN, reason=collected.missing, peer=peer.name, version=collected.version)
+        return PeerComparison(
+            status=Status.NOT_RUN, reason=collected.missing, peer=peer.name, version=collected.version
+        )
     if collected.error:
         return PeerComparison(status=Status.ERROR, reason=collected.error, peer=peer.name, version=collected.version)
     asked = [each for each in expected if each.name in peer.outputs]
@@ -47,7 +69,8 @@ def confront(
         broken = "the peer's bound is negative or not finite, which would admit anything"
         return PeerComparison(status=Status.ERROR, reason=broken, peer=peer.name, version=collected.version)
     sides = [
-        _confronted(each, collected.own[each.name], collected.peer[each.name], around) for each, around in zip(asked, admitted, strict=True)
+        _confronted(each, collected.own[each.name], collected.peer[each.name], around)
+        for each, around in zip(asked, admitted, strict=True)
     ]
     differing = [side for side in sides if side.differ.size]
     wrong = [side for side in differing if side.kernel_wrong.size]
@@ -96,25 +119,32 @@ def cross(op: Op, comparisons: Sequence[PeerComparison]) -> Cross:
 
 
 class Crossing:
-    """One key on one workload: what all of its variants are confronted with. What a peer's arithmetic admits is computed once.
+    """One key on one workload: what all of its variants are confronted with. What a peer's arithmetic admits is
+    computed once.
 
     `expected` is of all the op's outputs for the logical inputs, which are the ones that `collect` is given.
     """
 
-    def __init__(self, op: Op, key: KernelKey, peers: Iterable[Peer], expected: Sequence[Expected], logical: Arrays, axes: Axes) -> None:
+    def __init__(
+        self, op: Op, key: KernelKey, peers: Iterable[Peer], expected: Sequence[Expected], logical: Arrays, axes: Axes
+    ) -> None:
         self._op, self._key, self._expected, self._logical, self._axes = op, key, expected, logical, axes
         self.peers = tuple(replace(peer, bound=_once(peer.bound)) for peer in suited(peers, key))
 
     def judge(self, run: Callable[[Peer], Collected]) -> Cross:
-        """Confront one variant with every peer. `run(peer)` collects; what it raises (a worker's crash or time-out among it) is that
-        comparison's ERROR."""
+        """Confront one variant with every peer. `run(peer)` collects; what it raises (a worker's crash or time-out
+        among it) is that comparison's ERROR."""
         found = []
         for peer in self.peers:
             try:
                 collected = run(peer)
             except Exception as error:
                 collected = Collected(error=f"running both raised {type(error).__name__}: {error}")
-            found.append(confront(self._op, self._key, self._expected, collected, peer=peer, logical=self._logical, axes=self._axes))
+            found.append(
+                confront(
+                    self._op, self._key, self._expected, collected, peer=peer, logical=self._logical, axes=self._axes
+                )
+            )
         return cross(self._op, found)
 
 
@@ -158,7 +188,9 @@ def _garbled(asked: Sequence[Expected], collected: Collected) -> str:
             found, wanted = side.get(each.name), each.values
             if not isinstance(found, np.ndarray) or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
                 return f"what came back as the {whose}'s {each.name} is no {wanted.dtype} of shape {wanted.shape}"
-    times = [collected.own_ns, collected.peer_ns] + ([ratio.low, ratio.median, ratio.high] if (ratio := collected.speedup) else [])
+    times = [collected.own_ns, collected.peer_ns] + (
+        [ratio.low, ratio.median, ratio.high] if (ratio := collected.speedup) else []
+    )
     if not all(time is None or (isfinite(time) and time > 0) for time in times):
         return "what came back as times are none"
     return ""
@@ -202,7 +234,9 @@ def _verdict(
         return Status.PASS, remark
     first: Divergence = told["first"]
     at = ", ".join(map(str, first.index))
-    values = f"{first.output}[{at}] is {told['exact']} exactly, {first.found} by the kernel and {first.expected} by the peer"
+    values = (
+        f"{first.output}[{at}] is {told['exact']} exactly, {first.found} by the kernel and {first.expected} by the peer"
+    )
     count = sum(side.differ.size for side in sides)
     if peer_wrong:
         words = f"the peer is wrong in {_elements(count)}, the kernel is right: {values}"
@@ -211,7 +245,9 @@ def _verdict(
             words += f"; the peer did not write {', '.join(blank)}"
         return Status.PASS, "; ".join(filter(None, (words, remark)))
     mistaken = sum(side.kernel_wrong.size for side in wrong)
-    return Status.FAIL, "; ".join(filter(None, (f"they differ in {_elements(count)}, the kernel is wrong in {mistaken}: {values}", remark)))
+    return Status.FAIL, "; ".join(
+        filter(None, (f"they differ in {_elements(count)}, the kernel is wrong in {mistaken}: {values}", remark))
+    )
 
 
 def _elements(count: int) -> str:
@@ -243,15 +279,17 @@ def _shown(op: Op, key: KernelKey, axes: Axes, logical: Arrays, side: _Confronte
     index = tuple(int(i) for i in np.unravel_index(at, side.own.shape))
     name = side.expected.name
     return {
-        "first": Divergence(output=name, index=index, expected=str(side.peer.reshape(-1)[at]), found=str(side.own.reshape(-1)[at])),
+        "first": Divergence(
+            output=name, index=index, expected=str(side.peer.reshape(-1)[at]), found=str(side.own.reshape(-1)[at])
+        ),
         "exact": str(side.expected.exact.reshape(-1)[at]),
         "inputs": meeting(op, key, name, index, logical, axes),
     }
 
 
 def meeting(op: Op, key: KernelKey, output: str, index: tuple[int, ...], logical: Arrays, axes: Axes) -> dict[str, str]:
-    """For each input what meets in one element of an output, as text: along the axes that both share the element's place, along others
-    all there is. An output whose size is not that of its axes (packed ones) shares none."""
+    """For each input what meets in one element of an output, as text: along the axes that both share the element's
+    place, along others all there is. An output whose size is not that of its axes (packed ones) shares none."""
     tensor = next(each for each in op.outputs if each.name == output)
     shape, _ = op.outputs_like(axes, key)[output]
     placed = zip(tensor.axes, index, shape, strict=True) if len(shape) == len(tensor.axes) else ()

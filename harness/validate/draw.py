@@ -1,11 +1,13 @@
-"""Test cases drawn at random, so that whatever one shape, layout, thread count or kind of value triggers has its chance in every Record.
+"""Test cases drawn at random, so that whatever one shape, layout, thread count or kind of value triggers has its chance
+in every Record.
 
-In half of the cases an axis takes every residue modulo RESIDUES equally often (a Latin hypercube: shuffled decks, dealt anew when they are
-empty), in a third every power of two as its greatest divisor of this kind, and in the others every size up to _SINGLE. Families, thread
-counts, layouts, each array's address modulo a cache line, the distance of its rows, and what all of an input is (see salts) are dealt in
-the same way. What meets what is steered: of several cases that could be dealt next, the one with most pairs of classes (see coverage) that
-no case had yet is taken, so that all pairs meet early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system", IEEE Transactions on
-Software Engineering 23, 1997).
+In half of the cases an axis takes every residue modulo RESIDUES equally often (a Latin hypercube: shuffled decks, dealt
+anew when they are empty), in a third every power of two as its greatest divisor of this kind, and in the others every
+size up to _SINGLE. Families, thread counts, layouts, each array's address modulo a cache line, the distance of its
+rows, and what all of an input is (see salts) are dealt in the same way. What meets what is steered: of several cases
+that could be dealt next, the one with most pairs of classes (see coverage) that no case had yet is taken, so that all
+pairs meet early (AETG: Cohen, Dalal, Fredman, Patton, "The AETG system", IEEE Transactions on Software Engineering 23,
+1997).
 
 Shapes that a kernel's constraints or a format refuse are rounded to ones that they admit, never dropped.
 """
@@ -37,7 +39,8 @@ THREADS = (1, 2, 3, 4, 5, 6, 7, 8)
 """Thread counts beside the number of cores."""
 
 LAYOUTS = ("aligned", "one array off", "every array off", "ragged rows")
-"""How arrays lie: at multiples of the alignment, one of them elsewhere, each at an offset of its own, and with rows apart."""
+"""How arrays lie: at multiples of the alignment, one of them elsewhere, each at an offset of its own, and with rows
+apart."""
 
 _OFF = ("every array off", "ragged rows")
 """Layouts that are dealt twice as often as the others: in them each array has an address of its own."""
@@ -46,17 +49,19 @@ _LINE = 64
 """Bytes modulo which addresses and, in elements, distances of rows are dealt: a cache line, and the widest vector."""
 
 _FLUSH = 0.5
-"""Of the cases whose arrays lie before a page that traps: how often they end right there, where each has an address of its own."""
+"""Of the cases whose arrays lie before a page that traps: how often they end right there, where each has an address
+of its own."""
 
 _NAMED_GAP = 0.25
 """How often rows lie a listed number of elements apart, and not at a distance that is dealt."""
 
 _SALTED, _MOST_SALTED = 0.6, 0.3
-"""Of how many inputs of a set of data all is of a kind, and of one how often at most: some faults need several inputs of a family."""
+"""Of how many inputs of a set of data all is of a kind, and of one how often at most: some faults need several
+inputs of a family."""
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 0)
-"""Greatest powers of two that divide an axis. 256 stands for all from there on, and 0 for sizes near their multiples: what kernels do by
-blocks of hundreds or thousands has a tail that residues modulo RESIDUES seldom give."""
+"""Greatest powers of two that divide an axis. 256 stands for all from there on, and 0 for sizes near their
+multiples: what kernels do by blocks of hundreds or thousands has a tail that residues modulo RESIDUES seldom give."""
 
 _BLOCK = 256
 _NEAR, _APART = 16, 0.3
@@ -75,7 +80,8 @@ _CHOICES = 12
 """Cases that are considered for each that is taken; test_drawn.py holds 600 cases of a product to 96 % of all pairs."""
 
 _MOST_ELEMENTS = 1 << 18
-"""Elements of all inputs of a case. Larger ones cost more than they can show: what only size triggers is measured workloads' part."""
+"""Elements of all inputs of a case. Larger ones cost more than they can show: what only size triggers is measured
+workloads' part."""
 
 _MOST_WORK = 1 << 23
 """The product of all axes, which for a product is how many multiplications the reference does."""
@@ -84,7 +90,8 @@ _TRIES = 24
 """For a class that no case is in yet."""
 
 _MOST_PACKED = 1 << 28
-"""The product of all axes past which no shape is tried: n and block of the largest that a constraint asks for, 16384 each, are within."""
+"""The product of all axes past which no shape is tried: n and block of the largest that a constraint asks for, 16384
+each, are within."""
 
 _FACTORS = tuple(1 << power for power in range(1, 16))
 
@@ -213,7 +220,9 @@ class Drawer:
         layouts = LAYOUTS if self._ragged else LAYOUTS[:-1]
         self._layouts = _Deck((*layouts, *(each for each in _OFF if each in layouts)), self._rng)
         self._arrays = [*(tensor for tensor in op.inputs if tensor.axes), *op.outputs]
-        self._addresses = {tensor.name: _Deck(range(0, _LINE, self._step(tensor)), self._rng) for tensor in self._arrays}
+        self._addresses = {
+            tensor.name: _Deck(range(0, _LINE, self._step(tensor)), self._rng) for tensor in self._arrays
+        }
         self._one_off = _Deck([name for name, deck in self._addresses.items() if len(deck.members) > 1], self._rng)
         self._strides = {tensor.name: _Deck(range(_LINE), self._rng) for tensor in self._ragged}
         self._salts = {tensor.name: _Deck(tuple(kinds(tensor)), self._rng) for tensor in op.inputs}
@@ -250,7 +259,9 @@ class Drawer:
         itemsizes = {tensor.name: _itemsize(tensor, self._variant) for tensor in self._arrays}
         placement = named(corner.layout, itemsizes, frozenset(tensor.name for tensor in self._ragged))
         layout = "ragged rows" if placement.gaps else "every array off" if placement.offsets else "aligned"
-        return self._taken(Drawn(self._number, axes, corner.family, self._threads.deal(), layout, placement, self._seed()))
+        return self._taken(
+            Drawn(self._number, axes, corner.family, self._threads.deal(), layout, placement, self._seed())
+        )
 
     def _next(self) -> Drawn | None:
         """The next case; None where its shape, and what is near it, is not admitted."""
@@ -262,7 +273,13 @@ class Drawer:
             family, threads, layout = (deck.look() for deck in decks)
             looked = {axis: each.look(long=axis == long) for axis, each in self._axes.items()}
             axes = self._shape({axis: each.size for axis, each in looked.items()}, long)
-            found = classes(self._op, axes, self._families.members[family], self._threads.members[threads], self._layouts.members[layout])
+            found = classes(
+                self._op,
+                axes,
+                self._families.members[family],
+                self._threads.members[threads],
+                self._layouts.members[layout],
+            )
             new = self.tally.new(found)
             if best is None or new > best[0]:
                 best = new, axes, looked, (family, threads, layout)
@@ -323,7 +340,8 @@ class Drawer:
         return elements > _MOST_ELEMENTS or (len(axes) > 2 and prod(axes.values()) > _MOST_WORK)
 
     def _placed(self, layout: str, axes: Axes) -> Placement:
-        """Where arrays lie: each array takes every address modulo _LINE, and every distance of its rows, equally often."""
+        """Where arrays lie: each array takes every address modulo _LINE, and every distance of its rows, equally
+        often."""
         rng = self._rng
         if layout == "aligned" or (layout == "one array off" and not self._one_off.members):
             return Placement()
@@ -341,12 +359,15 @@ class Drawer:
         return {name: deck.deal() for name, deck in self._salts.items() if self._rng.random() < often}
 
     def _gap(self, tensor: Tensor, axes: Axes) -> int:
-        """Bytes: a few odd elements, a vector, a cache line, or many; or as many as make the distance of rows what is dealt."""
+        """Bytes: a few odd elements, a vector, a cache line, or many; or as many as make the distance of rows what
+        is dealt."""
         itemsize = _itemsize(tensor, self._variant)
         row = axes[tensor.axes[-1]]
         if self._rng.random() < _NAMED_GAP:
             # The last is up to the next power of two.
-            return itemsize * self._rng.choice([1, 1, 1, 2, 3, 5, 7, 8, 16, 32, 64, 257, *3 * [(1 << row.bit_length()) - row]])
+            return itemsize * self._rng.choice(
+                [1, 1, 1, 2, 3, 5, 7, 8, 16, 32, 64, 257, *3 * [(1 << row.bit_length()) - row]]
+            )
         least = (self._strides[tensor.name].deal() - row) % _LINE
         return itemsize * (least + _LINE * self._rng.randrange(2) or _LINE)
 
@@ -356,7 +377,8 @@ class Drawer:
 
 
 def fitting(op: Op, variant: Variant, axes: Axes, *, encoded: bool = True) -> dict[str, int] | None:
-    """The axes, or near ones that the variant's constraints and, if `encoded`, its format admit; None where none are found.
+    """The axes, or near ones that the variant's constraints and, if `encoded`, its format admit; None where none are
+    found.
 
     Those that differ little are tried first, and as few axes as possible change.
     """

@@ -1,10 +1,11 @@
 """A variant judged on cases that are drawn: see draw for what they are, and trial for what each is looked at for.
 
-In each case the launch runs on one set of data, then on others written into the same memory, then many times over. Where inputs have to be
-finite, some runs have values that are not. Which end of its arrays lies at a page that traps changes from case to case.
+In each case the launch runs on one set of data, then on others written into the same memory, then many times over.
+Where inputs have to be finite, some runs have values that are not. Which end of its arrays lies at a page that traps
+changes from case to case.
 
-What a verdict can promise: a fault that shows in a share p of calls, whatever the case, passes n calls with (1 - p)^n. The rarest that
-would have been seen with 95 % is so 1 - 0.05^(1/n).
+What a verdict can promise: a fault that shows in a share p of calls, whatever the case, passes n calls with (1 - p)^n.
+The rarest that would have been seen with 95 % is so 1 - 0.05^(1/n).
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ CONFIDENCE = 0.95
 _REPEATED_BYTES = 1 << 16
 _REPEATED_WORK = 1 << 22
 _MOST_REPEATS = 40
-"""A case is repeated as often as its outputs fit into _REPEATED_BYTES, and the product of its axes into _REPEATED_WORK, at most so often:
-all cases together make thousands of calls then, and repeating takes no longer than the rest, for plain loops too."""
+"""A case is repeated as often as its outputs fit into _REPEATED_BYTES, and the product of its axes into
+_REPEATED_WORK, at most so often: all cases together make thousands of calls then, and repeating takes no longer than
+the rest, for plain loops too."""
 
 DEVICE_SHARE = 4
-"""On a device with a memory of its own, where each run's outputs are copied off, one in so many of the repeated runs is made."""
+"""On a device with a memory of its own, where each run's outputs are copied off, one in so many of the repeated runs
+is made."""
 
 _KEPT = 16
 """Data of cases that are kept for the next variant of the same key."""
@@ -47,7 +50,8 @@ ENOUGH_FAILED = 32
 """Cases that failed after which no more are judged: what they have in common shows by then."""
 
 LEAST_FAILED = 4
-"""Fewer have something in common by chance: of four random cases all are in a given class of half the cases with 6 %."""
+"""Fewer have something in common by chance: of four random cases all are in a given class of half the cases with 6
+%."""
 
 _TELLING = 0.5
 """A class that more than this share of all cases is in says nothing about those that fail."""
@@ -120,7 +124,10 @@ class DrawnJudgement:
 
     def judge(self, case: Drawn, cases: Cases, classes: Mapping[str, str]) -> None:
         """Run it on a case, which is in these classes."""
-        tally, setting = self._tally, Setting(self._op, self._variant, case.axes, case.placement, case.threads, self._device)
+        tally, setting = (
+            self._tally,
+            Setting(self._op, self._variant, case.axes, case.placement, case.threads, self._device),
+        )
         before, tally.where, begun = tally.complaints, str(case), perf_counter()
         edge = edge_of(case.number)
         trial: Trial | None = None
@@ -163,7 +170,9 @@ class DrawnJudgement:
                 tally.complain(Guard.STATE, fault)
         except BrokenCandidateError as error:
             self._broken = ended(tally, error, None)
-        verdict = tally.verdict(self._broken).model_copy(update={"calls": tally.calls, "seed": seed, "failed_case": self._first_failed})
+        verdict = tally.verdict(self._broken).model_copy(
+            update={"calls": tally.calls, "seed": seed, "failed_case": self._first_failed}
+        )
         judged = Judged(verdict, tally.evidence.receipt(self._variant), self._seconds)
         return Part(judged, tuple(drawer.missing), tuple(sorted(drawer.tally.singles)), self._cases, self._failed)
 
@@ -189,7 +198,8 @@ class Draw:
 
 
 def judge_parts(op: Op, variants: Sequence[tuple[Variant, Device | None]], draw: Draw) -> list[Part]:
-    """Judge variants of one key, side by side on the same data. Raises BrokenReferenceError where nothing can be judged against."""
+    """Judge variants of one key, side by side on the same data. Raises BrokenReferenceError where nothing can be
+    judged against."""
     data = Data(op, draw.key)
     drawn: dict[tuple[object, ...], tuple[Drawer, list[Drawn]]] = {}
     at_work = []
@@ -211,7 +221,15 @@ def judge_parts(op: Op, variants: Sequence[tuple[Variant, Device | None]], draw:
 
 
 def judge_drawn(
-    op: Op, variant: Variant, key: KernelKey, *, corners: Sequence[Workload], count: int, seed: int, cores: int, device: Device | None
+    op: Op,
+    variant: Variant,
+    key: KernelKey,
+    *,
+    corners: Sequence[Workload],
+    count: int,
+    seed: int,
+    cores: int,
+    device: Device | None,
 ) -> Judged:
     """Judge one variant here, on `count` cases beside the corners. `device` None: it works on the host's memory."""
     return merged(judge_parts(op, [(variant, device)], Draw(key, count, tuple(corners), seed, cores)))

@@ -40,7 +40,8 @@ class LaunchEvidence:
 
 
 def with_proofs(receipt: Receipt, proofs: Iterable[Proof]) -> Receipt:
-    """The receipt with more proofs added. Where launches had code of their own each, the hash is that of all the hashes, sorted."""
+    """The receipt with more proofs added. Where launches had code of their own each, the hash is that of all the
+    hashes, sorted."""
     found = list(proofs)
     if not found:
         return receipt
@@ -67,4 +68,6 @@ def added(receipts: Iterable[Receipt | None]) -> Receipt | None:
     if not found:
         return None
     # On the host launches prove nothing that a receipt would hold.
-    return with_proofs(replace(found[0], runs=sum(each.runs for each in found)), found[1:] if found[0].functions else [])
+    return with_proofs(
+        replace(found[0], runs=sum(each.runs for each in found)), found[1:] if found[0].functions else []
+    )

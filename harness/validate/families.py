@@ -1,8 +1,9 @@
 """Seeded input families. An op's `generate` picks from them; every one is deterministic given the generator.
 
-Families: "uniform", "normal", "heavy" (tails of a Cauchy distribution), "constant", "zero", "ties" (exact halves of a step and their
-neighbours), "denormals", "extremes" (the largest and smallest of the type), "one_nonzero"; for products of integers "corners" (rows that
-are the least or the greatest throughout: the largest sums of either sign) and "scales" (ordinary values beside scales of any size).
+Families: "uniform", "normal", "heavy" (tails of a Cauchy distribution), "constant", "zero", "ties" (exact halves of a
+step and their neighbours), "denormals", "extremes" (the largest and smallest of the type), "one_nonzero"; for products
+of integers "corners" (rows that are the least or the greatest throughout: the largest sums of either sign) and "scales"
+(ordinary values beside scales of any size).
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from tritmark.harness.spec import Sizes
 
 FLOAT_FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "extremes", "one_nonzero")
 KINDS = 10
-"""Patterns of values that are no finite numbers: infinity, quiet NaN, NaN with all bits set, signalling NaN with the least bit of its
-payload and with the greatest, each of both signs."""
+"""Patterns of values that are no finite numbers: infinity, quiet NaN, NaN with all bits set, signalling NaN with the
+least bit of its payload and with the greatest, each of both signs."""
 
 INTEGER_FAMILIES = ("uniform", "normal", "constant", "zero", "extremes", "one_nonzero")
 
 ELEMENTS = Sizes(usual=2048, most=1 << 17)
-"""Of an op that works element by element: vectors and their tails, and sometimes enough for several threads to share."""
+"""Of an op that works element by element: vectors and their tails, and sometimes enough for several threads to
+share."""
 
 ROWS = Sizes(usual=70, most=640)
 """Of the rows of a product: one token, batches, and what register blocks leave over."""
@@ -50,18 +52,25 @@ def floats(family: str, shape: tuple[int, ...], rng: np.random.Generator, step: 
         towards = rng.choice(np.array([-np.inf, 0.0, np.inf], np.float32), shape)
         return np.where(towards == 0, at, np.nextafter(at, towards)).astype(np.float32)
     if family == "denormals":
-        bits = rng.integers(0, 1 << 23, shape, dtype=np.uint32) | (rng.integers(0, 2, shape, dtype=np.uint32) << np.uint32(31))
+        bits = rng.integers(0, 1 << 23, shape, dtype=np.uint32) | (
+            rng.integers(0, 2, shape, dtype=np.uint32) << np.uint32(31)
+        )
         return bits.view(np.float32)
     if family == "extremes":
-        pool = np.array([_F32.max, -_F32.max, _F32.tiny, -_F32.tiny, _F32.smallest_subnormal, 0.0, -0.0, 1.0], np.float32)
+        pool = np.array(
+            [_F32.max, -_F32.max, _F32.tiny, -_F32.tiny, _F32.smallest_subnormal, 0.0, -0.0, 1.0], np.float32
+        )
         return rng.choice(pool, shape)
     if family == "one_nonzero":
         return _one_nonzero(shape, np.float32(-0.625), np.float32, rng)
     raise UsageError(f"unknown input family {family!r} for floats; {nearest(family, FLOAT_FAMILIES)}")
 
 
-def integers(family: str, shape: tuple[int, ...], low: int, high: int, rng: np.random.Generator) -> npt.NDArray[np.int8]:
-    """int8 values of a family within [low, high]; "constant" is `high` everywhere, which finds accumulators that are too narrow."""
+def integers(
+    family: str, shape: tuple[int, ...], low: int, high: int, rng: np.random.Generator
+) -> npt.NDArray[np.int8]:
+    """int8 values of a family within [low, high]; "constant" is `high` everywhere, which finds accumulators that are
+    too narrow."""
     if family in {"uniform", "scales"}:
         return rng.integers(low, high + 1, shape, dtype=np.int8)
     if family == "corners":
@@ -82,8 +91,8 @@ def integers(family: str, shape: tuple[int, ...], low: int, high: int, rng: np.r
 
 
 def scales(family: str, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Positive float32 scales; mostly no power of two, so that a division in place of a product shows. "extremes" spans 1e-37 to 1e38,
-    "denormals" what is under the least normal number."""
+    """Positive float32 scales; mostly no power of two, so that a division in place of a product shows. "extremes"
+    spans 1e-37 to 1e38, "denormals" what is under the least normal number."""
     if family == "denormals":
         return np.asarray(rng.integers(1, 1 << 23, shape, dtype=np.uint32)).view(np.float32)
     if rng.random() < _PLAIN_SCALE:
@@ -100,11 +109,13 @@ def _one_nonzero(shape: tuple[int, ...], value: Any, dtype: Any, rng: np.random.
     return array
 
 
-def scales_apart(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+def scales_apart(
+    shape: tuple[int, ...], rng: np.random.Generator
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """A positive float32 number and an array of divisors for it, of any size that float32 has, denormal ones included.
 
-    The quotients are as likely to be of one magnitude as of another, from what float32 flushes to zero to what it cannot hold: a kernel
-    that forms the quotient, or a reciprocal, in float32 loses what the contract's float64 keeps.
+    The quotients are as likely to be of one magnitude as of another, from what float32 flushes to zero to what it
+    cannot hold: a kernel that forms the quotient, or a reciprocal, in float32 loses what the contract's float64 keeps.
     """
     largest, smallest = 38.0, -44.0
     exponent = rng.uniform(smallest, largest)

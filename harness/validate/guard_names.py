@@ -1,7 +1,8 @@
 """The guards by name, and what one of them has to say. A verdict keeps the names of those that spoke, in `caught_by`.
 
-A candidate in the same process as its guards can turn off what lives there: what Bench says of inputs, runs, threads and late outputs, and
-the floor. Values, poison, zones, pages, audited outputs, clock, threads at work and the process's end are seen from outside.
+A candidate in the same process as its guards can turn off what lives there: what Bench says of inputs, runs, threads
+and late outputs, and the floor. Values, poison, zones, pages, audited outputs, clock, threads at work and the process's
+end are seen from outside.
 """
 
 from __future__ import annotations

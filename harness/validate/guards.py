@@ -1,15 +1,17 @@
-"""Memory that tells what a candidate did to it: canary zones around every array, poison in outputs, a copy to compare inputs with.
+"""Memory that tells what a candidate did to it: canary zones around every array, poison in outputs, a copy to compare
+inputs with.
 
-Every array stands flush between two zones of at least ZONE bytes filled with a seeded pattern; a byte of it that changed is a write outside
-the array, down to one byte past either end. The pattern is inverted from one run to the next, so a write that repeats what stood there is
-seen in the second. Between rows that lie apart every byte is the greatest or the least that an int8 can be, by turns: whoever takes such
-rows for dense reads few of them, and more moderate ones could leave a result within the error that a narrow float is allowed. Zones see
-writes within their reach only, and only after the run. Where the candidate has a process of its own (harness.worker), the array can also
-lie flush against a page that traps: any access beyond that edge, a read too, ends the process. Else a read outside is not seen; what it
-finds differs from run to run, so a result that depends on it is wrong in one of them.
+Every array stands flush between two zones of at least ZONE bytes filled with a seeded pattern; a byte of it that
+changed is a write outside the array, down to one byte past either end. The pattern is inverted from one run to the
+next, so a write that repeats what stood there is seen in the second. Between rows that lie apart every byte is the
+greatest or the least that an int8 can be, by turns: whoever takes such rows for dense reads few of them, and more
+moderate ones could leave a result within the error that a narrow float is allowed. Zones see writes within their reach
+only, and only after the run. Where the candidate has a process of its own (harness.worker), the array can also lie
+flush against a page that traps: any access beyond that edge, a read too, ends the process. Else a read outside is not
+seen; what it finds differs from run to run, so a result that depends on it is wrong in one of them.
 
-For a device with a memory of its own, array and zones lie in a buffer there. All of it is copied there before a run and back after it, and
-judged on the host.
+For a device with a memory of its own, array and zones lie in a buffer there. All of it is copied there before a run and
+back after it, and judged on the host.
 """
 
 from __future__ import annotations
@@ -54,14 +56,15 @@ def layout_offset(layout: str, itemsize: int) -> int:
 class GuardedArray:
     """One array between two canary zones.
 
-    `shape` and `dtype` are the array's. `offset` is how many bytes past a multiple of `alignment` it begins. `gap` is how many bytes of
-    canary lie between its rows (2-D only). `seed` fixes the patterns. `memory` is the device's own, None for the host's. `edge`: the end at
-    which a page that traps takes the zone's place, where the memory is a worker's. With `flush` an array ends right at the page behind it,
-    wherever that has it begin; else past the end of one that is not a multiple of the alignment there remain some bytes of canary.
-    `writable`: whether who is handed the array may write it or its zones; where not, an array of a worker's lies in pages that trap the
-    attempt.
+    `shape` and `dtype` are the array's. `offset` is how many bytes past a multiple of `alignment` it begins. `gap` is
+    how many bytes of canary lie between its rows (2-D only). `seed` fixes the patterns. `memory` is the device's own,
+    None for the host's. `edge`: the end at which a page that traps takes the zone's place, where the memory is a
+    worker's. With `flush` an array ends right at the page behind it, wherever that has it begin; else past the end of
+    one that is not a multiple of the alignment there remain some bytes of canary. `writable`: whether who is handed the
+    array may write it or its zones; where not, an array of a worker's lies in pages that trap the attempt.
 
-    `array` is what is judged, `handle` what a launch is bound to: the same array on the host, its mirror in the device's memory else.
+    `array` is what is judged, `handle` what a launch is bound to: the same array on the host, its mirror in the
+    device's memory else.
     """
 
     def __init__(
@@ -86,8 +89,8 @@ class GuardedArray:
             self._raw = np.empty(ZONE + alignment + offset + span + ZONE, np.uint8)
             start = ZONE + -(self._raw.ctypes.data + ZONE) % alignment + offset
         elif isinstance(memory, SharedMemory):
-            # Counted from the edge, where a page begins. At an odd multiple of the alignment where there is no edge: nothing beyond it may
-            # be relied on.
+            # Counted from the edge, where a page begins. At an odd multiple of the alignment where there is no edge:
+            # nothing beyond it may be relied on.
             after = ZONE if edge != "end" else 0 if flush else (-span - offset) % alignment
             start = {"start": offset, "end": ZONE, None: ZONE + alignment + offset}[edge]
             self._raw = np.empty(start + span + after, np.uint8)
@@ -146,13 +149,15 @@ class GuardedArray:
             self._memory.read(self._mirror, self._raw)
 
     def poison(self) -> None:
-        """Fill the array with the pattern that `arm` inverts, so that no element keeps its poison from one run to the next."""
+        """Fill the array with the pattern that `arm` inverts, so that no element keeps its poison from one run to
+        the next."""
         poison = self._fill((self.array.nbytes,)).copy().view(self.array.dtype).reshape(self.array.shape)
         self.array[...] = poison
         self._poison = poison
 
     def unwritten(self) -> npt.NDArray[np.bool_]:
-        """Which elements still hold their poison, bit for bit; flat, in C order. An element that does so in two runs was not written."""
+        """Which elements still hold their poison, bit for bit; flat, in C order. An element that does so in two runs
+        was not written."""
         if self._poison is None:
             raise ValueError("the array was never poisoned")
         same: npt.NDArray[np.bool_] = bits(self._poison) == bits(self.array)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 BUDGET_S = 0.15
-"""Seconds that each temperature is sampled at most, once there are enough samples for an interval: a quiet machine needs a third of it, and
-where others take turns ten times as much would bring an interval half as wide."""
+"""Seconds that each temperature is sampled at most, once there are enough samples for an interval: a quiet machine
+needs a third of it, and where others take turns ten times as much would bring an interval half as wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ def measure(
     budget_s: float = BUDGET_S,
     pieces: Pieces | None = None,
 ) -> Measured:
-    """Time the variant of the site; `inputs` are encoded for its format, `roofs` what other processes have found out, `fresh` other inputs
-    of the same shapes and scalars for audits, `budget_s` how long each temperature is sampled, `pieces` what is exchanged before samples.
-    The Bench stays, for laps."""
+    """Time the variant of the site; `inputs` are encoded for its format, `roofs` what other processes have found
+    out, `fresh` other inputs of the same shapes and scalars for audits, `budget_s` how long each temperature is
+    sampled, `pieces` what is exchanged before samples. The Bench stays, for laps."""
     from tritmark.harness.validate.performance import Bench
 
     survey(site.device).learn(roofs)
@@ -76,11 +76,16 @@ def measure(
     used = usage(site.device, site.op, site.variant, inputs, axes)
     evidence, audited = bench.evidence, tuple(bench.audited)
     scaling, plain = _ratios(site, inputs, axes, layout, seed, threads)
-    return Measured(performance, evidence, used, survey(site.device).told(), scaling, plain, audited, tuple(bench.parts))
+    return Measured(
+        performance, evidence, used, survey(site.device).told(), scaling, plain, audited, tuple(bench.parts)
+    )
 
 
-def _ratios(site: Site, inputs: Arrays, axes: Axes, layout: str, seed: int, threads: int) -> tuple[tuple[Scaled, ...], Ratio | None]:
-    """The speed-up on several threads on the host, and plain launches over a graph's on a device; see measure.scaling."""
+def _ratios(
+    site: Site, inputs: Arrays, axes: Axes, layout: str, seed: int, threads: int
+) -> tuple[tuple[Scaled, ...], Ratio | None]:
+    """The speed-up on several threads on the host, and plain launches over a graph's on a device; see
+    measure.scaling."""
     import numpy as np
 
     from tritmark.harness.machine.cpu import physical_cores

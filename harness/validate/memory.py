@@ -1,24 +1,28 @@
 """The memory dimension: what calls take beyond their arguments, what they keep, and what they lose.
 
-`observe` has the candidate's process bind, run and drop, and reads its account from outside (worker.peak); `judged` says what the readings
-mean. `confirmed_use` does so in a fresh process, and what was found there has to be found in another again.
+`observe` has the candidate's process bind, run and drop, and reads its account from outside (worker.peak); `judged`
+says what the readings mean. `confirmed_use` does so in a fresh process, and what was found there has to be found in
+another again.
 
-First calls: what the process holds after FIRST launches were bound, run and dropped, and did not before, is held against the declared
-workspace: heap, static data that was written, shared memory, page tables, files without a name. A kernel of the device's that does next to
-nothing runs first with as many threads, so that their stacks are there. What was imported meanwhile is code: where the first calls seem to
-keep too much, those modules are imported beforehand in the process that confirms it.
+First calls: what the process holds after FIRST launches were bound, run and dropped, and did not before, is held
+against the declared workspace: heap, static data that was written, shared memory, page tables, files without a name. A
+kernel of the device's that does next to nothing runs first with as many threads, so that their stacks are there. What
+was imported meanwhile is code: where the first calls seem to keep too much, those modules are imported beforehand in
+the process that confirms it.
 
-Peaks: as many launches are bound, run and dropped, one after the other, a few more times, and the least of the peaks counts, as others in
-the process can only add. What the system's own count of pages may be off by, or more where the same procedure shows more of a call that
-does nothing, is its floor: only what lies above the declared workspace and the floor is held against a kernel, and an overhead only where
-the inputs are more than the floor. On a device with a memory of its own that memory is judged, and the host's is told.
+Peaks: as many launches are bound, run and dropped, one after the other, a few more times, and the least of the peaks
+counts, as others in the process can only add. What the system's own count of pages may be off by, or more where the
+same procedure shows more of a call that does nothing, is its floor: only what lies above the declared workspace and the
+floor is held against a kernel, and an overhead only where the inputs are more than the floor. On a device with a memory
+of its own that memory is judged, and the host's is told.
 
-Leaks: readings of the heap (as the process tells), and of resident, mapped and kernel memory (from outside) between up to MOST_CALLS calls
-of one launch, and between launches that are bound, run and dropped. Where Theil and Sen's slope is above zero by its 95 % interval, the
-search is made again four times as long, and again: what leaks goes on, and grows more in the longer search; a cache that is filled and a
-heap that breathes do not. It has to be a page at least, the least that the system gives to a process, and more than what calls of nothing
-show. Of memory that grows by a page a call at least, one search is enough, and of descriptors, which are counted and not measured, one for
-each reading: these come to the system's limits before the longer search ends. An alarm by chance would have to win all six searches of two
+Leaks: readings of the heap (as the process tells), and of resident, mapped and kernel memory (from outside) between up
+to MOST_CALLS calls of one launch, and between launches that are bound, run and dropped. Where Theil and Sen's slope is
+above zero by its 95 % interval, the search is made again four times as long, and again: what leaks goes on, and grows
+more in the longer search; a cache that is filled and a heap that breathes do not. It has to be a page at least, the
+least that the system gives to a process, and more than what calls of nothing show. Of memory that grows by a page a
+call at least, one search is enough, and of descriptors, which are counted and not measured, one for each reading: these
+come to the system's limits before the longer search ends. An alarm by chance would have to win all six searches of two
 processes, each with 2.5 %: far less than the 1 % that an invocation's alarms share among some hundred tests.
 """
 
@@ -55,10 +59,11 @@ LONGER = 4
 """How many times as long as the last one a further search is."""
 SEARCHES = 3
 FIRST = 8
-"""Launches that one reading of a peak, or of what first calls keep, is about: a kernel that takes memory in its second call, or in each so
-many, is seen too."""
+"""Launches that one reading of a peak, or of what first calls keep, is about: a kernel that takes memory in its
+second call, or in each so many, is seen too."""
 OVERHEAD = 2.0
-"""Beyond inputs and outputs a call takes less than this times its inputs (specification, 2.5), where these are more than the floor."""
+"""Beyond inputs and outputs a call takes less than this times its inputs (specification, 2.5), where these are more
+than the floor."""
 
 _PEAKS = 3
 _MOST_PEAKS = 12
@@ -140,11 +145,18 @@ class Observed:
 
 
 def confirmed_use(
-    fresh: Callable[[bool], tuple[Ask, int]], inputs: Arrays, axes: Axes, *, threads: int, bits_per_weight: float | None = None
+    fresh: Callable[[bool], tuple[Ask, int]],
+    inputs: Arrays,
+    axes: Axes,
+    *,
+    threads: int,
+    bits_per_weight: float | None = None,
 ) -> MemoryUse:
-    """Observe and judge in a fresh process, and what is found there once more in another one: only what both show is held against a kernel.
+    """Observe and judge in a fresh process, and what is found there once more in another one: only what both show is
+    held against a kernel.
 
-    `fresh` begins a process, told whether it is the second, and gives how to ask it, and its number. What its tasks raise is passed on.
+    `fresh` begins a process, told whether it is the second, and gives how to ask it, and its number. What its tasks
+    raise is passed on.
     """
     ask, pid = fresh(False)
     first = observe(ask, pid, inputs, axes, threads=threads)
@@ -154,14 +166,16 @@ def confirmed_use(
     ask, pid = fresh(True)
     seen = observe(ask, pid, inputs, axes, threads=threads, modules=first.imported)
     both = {kind: reason for kind, reason in faults(seen).items() if kind in alarms}
-    return judged(seen, both, bits_per_weight=bits_per_weight).model_copy(update={"alarms": len(alarms), "confirmed": len(both)})
+    return judged(seen, both, bits_per_weight=bits_per_weight).model_copy(
+        update={"alarms": len(alarms), "confirmed": len(both)}
+    )
 
 
 def watched(workers: Workers, variant: Variant, again: bool) -> tuple[Ask, int]:
     """A process of the variant, and how to ask it; see confirmed_use. Where workers are no processes, this one.
 
-    On a device with a memory of its own, whose driver takes long to begin, only what is looked at again gets a fresh one: what a first call
-    keeps of the host's memory is not judged there.
+    On a device with a memory of its own, whose driver takes long to begin, only what is looked at again gets a fresh
+    one: what a first call keeps of the host's memory is not judged there.
     """
     if again or workers.installed.registry.devices[variant.key.device].memory is None:
         workers.renew(variant)
@@ -183,15 +197,19 @@ def bits_per_weight(op: Op, key: KernelKey, axes: Axes, inputs: Arrays) -> float
     if op.weights is None:
         return None
     ternary = [tensor for tensor in op.inputs if tensor.values is Values.TERNARY]
-    packed = [inputs[each.name] for each in ternary if inputs[each.name].shape != tuple(axes[axis] for axis in each.axes)]
+    packed = [
+        inputs[each.name] for each in ternary if inputs[each.name].shape != tuple(axes[axis] for axis in each.axes)
+    ]
     made = op.outputs_like(axes, key).values()
-    nbytes = sum(each.nbytes for each in packed) or sum(prod(shape) * named_dtype(dtype).itemsize for shape, dtype in made)
+    nbytes = sum(each.nbytes for each in packed) or sum(
+        prod(shape) * named_dtype(dtype).itemsize for shape, dtype in made
+    )
     return 8 * nbytes / op.weights(axes)
 
 
 def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, modules: tuple[str, ...] = ()) -> Observed:
-    """Take the readings of the process `pid`, which `ask` asks. `inputs` are encoded for the variant's format, `modules` are imported
-    beforehand. What tasks raise is passed on."""
+    """Take the readings of the process `pid`, which `ask` asks. `inputs` are encoded for the variant's format,
+    `modules` are imported beforehand. What tasks raise is passed on."""
     prepared: Prepared = ask(tasks.prepare, inputs, dict(axes), threads, modules)
     own_memory, notes = prepared.own_memory, []
     persistent, persistent_floor, imported = _kept(ask, pid, prepared)
@@ -201,11 +219,15 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
         try:
             host_floor = max(host_floor, _peak(ask, pid, "nothing"), abs(_peak(ask, pid, "touch") - KNOWN))
             # What looks like too much is looked at some more times: pages are counted by each core for itself first.
-            while len(host_peaks) < _PEAKS or (min(host_peaks) > prepared.workspace + host_floor and len(host_peaks) < _MOST_PEAKS):
+            while len(host_peaks) < _PEAKS or (
+                min(host_peaks) > prepared.workspace + host_floor and len(host_peaks) < _MOST_PEAKS
+            ):
                 host_peaks += (_peak(ask, pid, "launch"),)
         except UnreadableError as error:
             notes.append(f"the peak of the host's memory is not known: {error}")
-    device_peaks = tuple(told for _ in range(_PEAKS if own_memory else 0) if (told := ask(tasks.device_peak, "launch")) is not None)
+    device_peaks = tuple(
+        told for _ in range(_PEAKS if own_memory else 0) if (told := ask(tasks.device_peak, "launch")) is not None
+    )
     device_floor = max(0, (ask(tasks.device_peak, "workspace") or 0) - prepared.workspace) if own_memory else 0
     made, seconds = ask(tasks.pilot, "call")
     meter = _Meter(ask, None if own_memory else pid)
@@ -239,7 +261,8 @@ def _peak(ask: Ask, pid: int, kind: Kind) -> int:
 
 
 def _kept(ask: Ask, pid: int, prepared: Prepared) -> tuple[int | None, int, tuple[str, ...]]:
-    """What the first calls keep, what calls of nothing and threads show of that, and the modules that came with them."""
+    """What the first calls keep, what calls of nothing and threads show of that, and the modules that came with
+    them."""
 
     def after(task: Callable[..., Any], *args: Any) -> tuple[int | None, frozenset[str]]:
         ask(task, *args)
@@ -283,28 +306,38 @@ def faults(seen: Observed) -> dict[str, str]:
     taken, overhead = min(peaks, default=None), _overhead(seen)
     if taken is not None and taken > seen.workspace + least:
         noise = f"what {'the device rounds up to' if seen.own_memory else 'this system may miscount'} is {least}"
-        told["peak"] = f"takes {taken} bytes of the {where}'s memory beyond inputs and outputs and declares {seen.workspace}; {noise}"
+        told["peak"] = (
+            f"takes {taken} bytes of the {where}'s memory beyond inputs and outputs and declares "
+            f"{seen.workspace}; {noise}"
+        )
     # The device's memory is its driver's to keep, and the host's that of the driver.
     if not seen.own_memory and seen.persistent is not None and seen.persistent > seen.workspace + seen.persistent_floor:
         told["kept"] = (
-            f"keeps {seen.persistent} bytes of the host's memory beyond inputs and outputs and declares {seen.workspace}, "
-            f"from its first calls on; a kernel that does nothing may show {seen.persistent_floor}"
+            f"keeps {seen.persistent} bytes of the host's memory beyond inputs and outputs and declares "
+            f"{seen.workspace}, from its first calls on; a kernel that does nothing may show {seen.persistent_floor}"
         )
-    if overhead is not None and overhead >= OVERHEAD and seen.inputs > least:  # what is not told from noise is no part of small inputs
+    # what is not told from noise is no part of small inputs
+    if overhead is not None and overhead >= OVERHEAD and seen.inputs > least:
         told["overhead"] = (
-            f"takes {overhead:.1f} times its {seen.inputs} bytes of inputs beyond inputs and outputs; under {OVERHEAD:g} is wanted"
+            f"takes {overhead:.1f} times its {seen.inputs} bytes of inputs beyond inputs and outputs; under "
+            f"{OVERHEAD:g} is wanted"
         )
     return {kind: reason for kind, reason in told.items() if reason}
 
 
-def judged(seen: Observed, held_against: Mapping[str, str] | None = None, *, bits_per_weight: float | None = None) -> MemoryUse:
-    """The verdict on the readings: FAIL for a leak, for memory that was not declared, and for an overhead of OVERHEAD or more.
+def judged(
+    seen: Observed, held_against: Mapping[str, str] | None = None, *, bits_per_weight: float | None = None
+) -> MemoryUse:
+    """The verdict on the readings: FAIL for a leak, for memory that was not declared, and for an overhead of OVERHEAD
+    or more.
 
     `held_against`: the `faults` that count, None for all of them.
     """
     found = faults(seen) if held_against is None else held_against
     told = seen.calls.last
-    slopes = {name: slope for name in ("heap", "resident", "mapped", "kernel") if (slope := _slope(told, name)) is not None}
+    slopes = {
+        name: slope for name in ("heap", "resident", "mapped", "kernel") if (slope := _slope(told, name)) is not None
+    }
     leaking = {name: slopes[name] for name in _leaks(seen.calls, "a call", "calls") if name in slopes} or slopes
     series = sum(len(each.last.series) for each in (seen.calls, seen.launches))
     return MemoryUse(
@@ -326,7 +359,9 @@ def judged(seen: Observed, held_against: Mapping[str, str] | None = None, *, bit
         bits_per_weight=bits_per_weight,
         overhead=_overhead(seen),
         floor=seen.device_floor if seen.own_memory else seen.host_floor,
-        tests=series + (bool(seen.host_peaks or seen.device_peaks)) + (seen.persistent is not None and not seen.own_memory),
+        tests=series
+        + (bool(seen.host_peaks or seen.device_peaks))
+        + (seen.persistent is not None and not seen.own_memory),
         alarms=len(found),
         confirmed=len(found),
     )
@@ -350,7 +385,9 @@ class _Meter:
         while len(found) < SEARCHES and _grows(found[-1]) and not any(_at_once(found[0], name) for name in _SERIES):
             longer *= LONGER
             found.append(self._search(kind, longer * each, longer * BUDGET_S))
-        idle = self._search("nothing", longer * each, longer * BUDGET_S, found[-1].seconds) if _grows(found[-1]) else None
+        idle = (
+            self._search("nothing", longer * each, longer * BUDGET_S, found[-1].seconds) if _grows(found[-1]) else None
+        )
         return Searches(tuple(found), idle)
 
     def _search(self, kind: Kind, each: int, budget_s: float, seconds: float = 0.0) -> Search:
@@ -394,7 +431,12 @@ def _leaks(found: Searches, unit: str, things: str) -> dict[str, str]:
     told: dict[str, str] = {}
     for name, words in _WORDS.items():
         slope = _slope(found.last, name)
-        if slope is not None and found.idle is not None and found.last.growth(name) > found.idle.growth(name) and _goes_on(found, name):
+        if (
+            slope is not None
+            and found.idle is not None
+            and found.last.growth(name) > found.idle.growth(name)
+            and _goes_on(found, name)
+        ):
             # Memory that is resident is mapped too, and what the heap holds is either.
             if told and name in {"resident", "mapped"}:
                 continue
@@ -404,15 +446,17 @@ def _leaks(found: Searches, unit: str, things: str) -> dict[str, str]:
 
 
 def _goes_on(found: Searches, name: str) -> bool:
-    """Whether it grows in every search, and more in the last than in the one before: by half of LONGER's power, which lies between what is
-    filled once and what leaks."""
+    """Whether it grows in every search, and more in the last than in the one before: by half of LONGER's power,
+    which lies between what is filled once and what leaks."""
     if _at_once(found.each[0], name):
         return True
     if name == "descriptors" or len(found.each) < SEARCHES:
         return False
     slopes = [_slope(each, name) for each in found.each]
     before, last = (each.growth(name) for each in found.each[-2:])
-    return all(slope is not None and slope.low > 0 for slope in slopes) and last >= max(mmap.PAGESIZE, before * LONGER**0.5)
+    return all(slope is not None and slope.low > 0 for slope in slopes) and last >= max(
+        mmap.PAGESIZE, before * LONGER**0.5
+    )
 
 
 def _slope(search: Search, name: str) -> Slope | None:

@@ -1,4 +1,5 @@
-"""What the memory dimension has a candidate's process do, which binds, runs and drops, and tells what only it can tell."""
+"""What the memory dimension has a candidate's process do, which binds, runs and drops, and tells what only it can
+tell."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from tritmark.harness.validate.guards import ALIGNMENT
 from tritmark.harness.worker.peak import small_pages, touch
 
 Kind = Literal["call", "launch", "nothing", "touch", "workspace"]
-"""A run of one launch; a launch that is bound, run and dropped; no kernel at all; KNOWN bytes of memory; what the variant declares."""
+"""A run of one launch; a launch that is bound, run and dropped; no kernel at all; KNOWN bytes of memory; what the
+variant declares."""
 
 _BENCH = "memory bench"
 _PILOT_S = 0.005
@@ -88,12 +90,18 @@ class _Bench:
         self.variant, self.axes, self.threads = site.variant, axes, threads
         self.device, self.memory = site.device, memory_of(site.device)
         there = {name: value for name, value in inputs.items() if is_array(value)}
-        like = {name: (shape, named_dtype(dtype)) for name, (shape, dtype) in site.op.outputs_like(axes, site.variant.key).items()}
+        like = {
+            name: (shape, named_dtype(dtype))
+            for name, (shape, dtype) in site.op.outputs_like(axes, site.variant.key).items()
+        }
         alignment = max(ALIGNMENT, site.variant.alignment)
         self.inputs = sum(value.nbytes for value in there.values())
         self.outputs = sum(prod(shape) * dtype.itemsize for shape, dtype in like.values())
         # All of it is written now, so that no launch is charged for the pages of its arguments.
-        self._takes = {**inputs, **{name: self._placed(np.ascontiguousarray(value), alignment) for name, value in there.items()}}
+        self._takes = {
+            **inputs,
+            **{name: self._placed(np.ascontiguousarray(value), alignment) for name, value in there.items()},
+        }
         self._gives = {name: self._placed(np.zeros(shape, dtype), alignment) for name, (shape, dtype) in like.items()}
         self.launch: Launch | None = None
         self.stack = ExitStack()
@@ -168,7 +176,8 @@ def release(site: Place) -> None:
 
 
 def probe(site: Place) -> None:
-    """Run a kernel that does next to nothing with as many threads: a probe of the device's. What the threads take is there from then on."""
+    """Run a kernel that does next to nothing with as many threads: a probe of the device's. What the threads take is
+    there from then on."""
     bench = _bench(site)
     ceiling = site.device.ceilings().get("read")
     if ceiling is not None:
@@ -189,7 +198,8 @@ def several(site: Place, kind: Kind, times: int) -> None:
 
 
 def settled(site: Place) -> tuple[int | None, frozenset[str]]:
-    """Give back what Python and malloc keep for later. What of the device's memory is held then, and which modules are imported."""
+    """Give back what Python and malloc keep for later. What of the device's memory is held then, and which modules
+    are imported."""
     settle()
     trim()
     return _bench(site).watch.held, frozenset(sys.modules)

@@ -1,10 +1,12 @@
-"""The performance dimension: how long a kernel takes, cold and hot, and how that compares with what this machine can do.
+"""The performance dimension: how long a kernel takes, cold and hot, and how that compares with what this machine can
+do.
 
-The least time for a workload is the longest of: bytes read over the read ceiling, bytes written over the write ceiling, operations over the
-compute ceiling. The kernel is timed by turns with the probe of the one that takes longest, over as many bytes, as cold or as hot.
+The least time for a workload is the longest of: bytes read over the read ceiling, bytes written over the write ceiling,
+operations over the compute ceiling. The kernel is timed by turns with the probe of the one that takes longest, over as
+many bytes, as cold or as hot.
 
-Bench runs where the kernel runs. What it finds there the kernel could forge; `audited` and `lap` are for the process that holds the
-expected values and has a clock of its own (see confirm).
+Bench runs where the kernel runs. What it finds there the kernel could forge; `audited` and `lap` are for the process
+that holds the expected values and has a clock of its own (see confirm).
 """
 
 from __future__ import annotations
@@ -29,20 +31,23 @@ from tritmark.harness.validate.pieces import Pieces
 from tritmark.harness.validate.sets import Sets
 
 LAYOUT_NOISE = 0.004
-"""Where the linker puts a kernel moves its time by 0.1 to 0.4 %: no figure is better than that, so sampling for a finer one is waste."""
+"""Where the linker puts a kernel moves its time by 0.1 to 0.4 %: no figure is better than that, so sampling for a
+finer one is waste."""
 
 TELLING = 0.05
-"""The difference that measurements here have to tell apart: a kernel that is further under the physical floor does not do the work, and a
-probe that is further behind a kernel lost."""
+"""The difference that measurements here have to tell apart: a kernel that is further under the physical floor does
+not do the work, and a probe that is further behind a kernel lost."""
 
 PAIRS = 100
-"""Pairs after which an interval of TELLING will do: each further pair costs 28 bytes of a Record, and a finer claim is the gate's."""
+"""Pairs after which an interval of TELLING will do: each further pair costs 28 bytes of a Record, and a finer claim
+is the gate's."""
 
 DIGITS = 4
 """Significant digits of samples that are kept."""
 
 _LOADED = 2.0
-"""A machine's speed may change by that much from one moment to the next. Beyond it, in its fastest sample, the probe was held up."""
+"""A machine's speed may change by that much from one moment to the next. Beyond it, in its fastest sample, the probe
+was held up."""
 
 _PATIENCE = 8
 _OVERHEAD_S = 0.01
@@ -50,7 +55,8 @@ _OVERHEAD_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """What limits a workload: the probe, how much of its work is needed, over how many bytes it goes, and whether they are cold."""
+    """What limits a workload: the probe, how much of its work is needed, over how many bytes it goes, and whether
+    they are cold."""
 
     roof: Roof
     need: int
@@ -73,13 +79,14 @@ class _Limit:
 
 
 class Bench:
-    """What the variants of one key share on one workload: copies of its inputs, memory for its outputs, and the probes' memory, all of it
-    where the device's kernels find their arrays.
+    """What the variants of one key share on one workload: copies of its inputs, memory for its outputs, and the probes'
+    memory, all of it where the device's kernels find their arrays.
 
-    `inputs` are encoded for the key's format; arrays are copied, everything else is shared. `fresh` are other inputs of the same shapes and
-    scalars, which audits put in their place; None where there are none. `pieces` of them are exchanged before samples. `layout` is the
-    workload's. `budget_s` is how long each temperature is sampled, `turn` how much memory either side cycles through (None: as much as this
-    machine needs). Drop the object to give the memory back.
+    `inputs` are encoded for the key's format; arrays are copied, everything else is shared. `fresh` are other inputs of
+    the same shapes and scalars, which audits put in their place; None where there are none. `pieces` of them are
+    exchanged before samples. `layout` is the workload's. `budget_s` is how long each temperature is sampled, `turn` how
+    much memory either side cycles through (None: as much as this machine needs). Drop the object to give the memory
+    back.
     """
 
     def __init__(
@@ -144,7 +151,9 @@ class Bench:
             cold = self._footing(self._timed["cold"], order, threads, "cold", faults, remarks)
             self._compare([index for index, launch in enumerate(launches) if launch.runs > begun[index]])
         else:
-            remarks.append(f"no cold figure: {self._footprint} bytes are too few to cycle through {self._rotation.nbytes}")
+            remarks.append(
+                f"no cold figure: {self._footprint} bytes are too few to cycle through {self._rotation.nbytes}"
+            )
         self._timed["hot"] = Timed(launches[:1], clock_for(self._device, launches[:1]), warm=True)
         hot = self._footing(self._timed["hot"], [0], threads, "hot", faults, remarks)
         looks, tardy = late(launches[0], self._sets, 0, self._rng)
@@ -153,7 +162,12 @@ class Bench:
         # The probes keep threads of their own, as many as the kernel was allowed.
         started = max(started, len(tasks() - before) - (threads - 1))
         if self._memory is HOST and started > threads - 1:
-            faults.append(Complaint(Guard.THREADS, f"{started} threads that it started outlive its calls; of {threads} threads one calls"))
+            faults.append(
+                Complaint(
+                    Guard.THREADS,
+                    f"{started} threads that it started outlive its calls; of {threads} threads one calls",
+                )
+            )
         overhead = self._overhead(launches[0], hot.timing.median_ns)
         for launch in launches:
             self.evidence.add(launch, launch.runs, self._device.proof(launch))
@@ -172,15 +186,17 @@ class Bench:
         )
 
     def lap(self, temperature: str, rounds: int, calls: int) -> None:
-        """Call what was measured last `rounds` times `calls` times, as the samples of its cold or hot figure do; for who has a clock of its
-        own."""
+        """Call what was measured last `rounds` times `calls` times, as the samples of its cold or hot figure do; for
+        who has a clock of its own."""
         timed = self._timed[temperature]
         for _ in range(rounds):
             timed.take(calls)
 
     @cached_property
     def _sets(self) -> Sets:
-        return Sets(self._op, self._key, self._axes, self._cases, self._memory, self._layout, self._rotation, self._pieces)
+        return Sets(
+            self._op, self._key, self._axes, self._cases, self._memory, self._layout, self._rotation, self._pieces
+        )
 
     @cached_property
     def _field(self) -> Field:
@@ -204,16 +220,25 @@ class Bench:
                 moves = found.unit(name) == BYTES
                 nbytes = self._footprint if moves else COMPUTE_BYTES
                 limits.append(
-                    _Limit(found.roof(name, self._field, nbytes, threads=threads, cold=cold and moves), need, nbytes, cold and moves)
+                    _Limit(
+                        found.roof(name, self._field, nbytes, threads=threads, cold=cold and moves),
+                        need,
+                        nbytes,
+                        cold and moves,
+                    )
                 )
         return max(limits, key=lambda limit: limit.need / limit.roof.rate)
 
-    def _against(self, timed: Timed, order: list[int], threads: int, temperature: str) -> tuple[_Limit, Timed, Alternation]:
+    def _against(
+        self, timed: Timed, order: list[int], threads: int, temperature: str
+    ) -> tuple[_Limit, Timed, Alternation]:
         """The kernel by turns with the probe that limits it. `order` tells which set each launch is bound to."""
         cold = temperature == "cold"
         limit = self._limit(threads, cold)
         roof = limit.roof
-        probe = bind(roof.ceiling, self._device, self._field, limit.nbytes, threads=roof.threads, cold=limit.cold, rng=self._rng)
+        probe = bind(
+            roof.ceiling, self._device, self._field, limit.nbytes, threads=roof.threads, cold=limit.cold, rng=self._rng
+        )
         calibrate(probe)
         call_ns = calibrate(timed)
         auditor = Auditor(timed, self._sets, order, self._rng, temperature, self.seen, call_ns=call_ns)
@@ -233,7 +258,13 @@ class Bench:
         return limit, probe, found.rounded(DIGITS)
 
     def _footing(
-        self, timed: Timed, order: list[int], threads: int, temperature: str, faults: list[Complaint], remarks: list[str]
+        self,
+        timed: Timed,
+        order: list[int],
+        threads: int,
+        temperature: str,
+        faults: list[Complaint],
+        remarks: list[str],
     ) -> Footing:
         launches = timed.launches  # calibrating may leave out some
         before = sum(launch.runs for launch in launches)
@@ -247,9 +278,13 @@ class Bench:
         name = limit.roof.ceiling.name
         ran = sum(launch.runs for launch in launches) - before
         if ran != timed.made:
-            faults.append(Complaint(Guard.RUNS, f"{temperature}: {timed.made} calls were made and the code ran {ran} times"))
+            faults.append(
+                Complaint(Guard.RUNS, f"{temperature}: {timed.made} calls were made and the code ran {ran} times")
+            )
         if fraction.pairs < LEAST_SAMPLES:
-            remarks.append(f"{temperature}: a call takes so long that only {fraction.pairs} pairs of samples were taken")
+            remarks.append(
+                f"{temperature}: a call takes so long that only {fraction.pairs} pairs of samples were taken"
+            )
         lost = limit.outrun(found)
         if lost:
             took = median(found.a_ns)
@@ -263,13 +298,13 @@ class Bench:
         loaded = limit.work * 1e9 / min(found.b_ns) * _LOADED < limit.roof.rate
         if loaded and not lost:
             remarks.append(
-                f"{temperature}: the {name} probe was never half as fast as in the machine's survey: something loads the machine while it "
-                "runs; how close the kernel comes is not known"
+                f"{temperature}: the {name} probe was never half as fast as in the machine's survey: something "
+                "loads the machine while it runs; how close the kernel comes is not known"
             )
         elif lost:
             remarks.append(
-                f"{temperature}: the {name} probe lost, at {100 * fraction.median:.0f} %: others held it up, or it takes longer to start; "
-                "how close the kernel comes is not known"
+                f"{temperature}: the {name} probe lost, at {100 * fraction.median:.0f} %: others held it up, or it "
+                "takes longer to start; how close the kernel comes is not known"
             )
         if temperature == "cold" and self._rotation.nbytes < self._rotation.wanted:
             remarks.append(f"cold cycles through {self._rotation.nbytes} bytes of the {self._rotation.wanted} wanted")
@@ -286,11 +321,13 @@ class Bench:
                 lost=lost or loaded,
             ),
             footprint=self._footprint,
-            rotation=len(timed.launches) * self._sets.nbytes + (len(probe.launches) * limit.nbytes if limit.cold else 0),
+            rotation=len(timed.launches) * self._sets.nbytes
+            + (len(probe.launches) * limit.nbytes if limit.cold else 0),
         )
 
     def _overhead(self, launch: Launch, native_ns: float) -> float | None:
-        """What the call through Python adds; None for a launch that only Python can call, or whose time would hide it."""
+        """What the call through Python adds; None for a launch that only Python can call, or whose time would hide
+        it."""
         if launch.pointer is None or native_ns > SHORTEST_NS:
             return None
         through, native = Timed([launch], PythonClock(), warm=True), Timed([launch], own_clock(self._device), warm=True)

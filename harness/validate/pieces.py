@@ -1,9 +1,10 @@
 """Small parts of the inputs that are exchanged before every sample, and what the outputs are afterwards.
 
-A workload has two sets of data. Where an op's pieces do not know of each other (`Op.apart`), any of them may come from the other data, and
-the outputs of just that piece change: 2^MOST mixtures, none of which a kernel can have met before, for a few microseconds each. Where every
-output depends on every input, a stretch of elements comes from the other data, one stretch at a time. A kernel that keeps results and looks
-at a few elements to know its data again leaves outputs that are wrong.
+A workload has two sets of data. Where an op's pieces do not know of each other (`Op.apart`), any of them may come from
+the other data, and the outputs of just that piece change: 2^MOST mixtures, none of which a kernel can have met before,
+for a few microseconds each. Where every output depends on every input, a stretch of elements comes from the other data,
+one stretch at a time. A kernel that keeps results and looks at a few elements to know its data again leaves outputs
+that are wrong.
 
 The process of the candidate knows where pieces lie; what they should give stays with the parent.
 """
@@ -23,11 +24,12 @@ from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.compare import BrokenReferenceError, Expected, expectations
 
 MOST = 16
-"""Pieces that take turns: 2^16 mixtures are more than there are samples, and the parent computes each piece once for either data."""
+"""Pieces that take turns: 2^16 mixtures are more than there are samples, and the parent computes each piece once for
+either data."""
 
 _PART = 1024
-"""A piece is at most this part of its axis, or one unit: so little that was just written is no help to a cold call (a unit of a product's
-weights may be more: 64 rows of 2560)."""
+"""A piece is at most this part of its axis, or one unit: so little that was just written is no help to a cold call
+(a unit of a product's weights may be more: 64 rows of 2560)."""
 
 _STRETCHES = 3
 _STRETCH = 64
@@ -37,8 +39,8 @@ _WHOLE = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Where a piece lies: of each input that has it the elements [begin, end) of the flat array, and of each output the axis and the part
-    [begin, end) along it. The axis is -1 where all of the output may change."""
+    """Where a piece lies: of each input that has it the elements [begin, end) of the flat array, and of each output
+    the axis and the part [begin, end) along it. The axis is -1 where all of the output may change."""
 
     inputs: Mapping[str, tuple[int, int]]
     outputs: Mapping[str, tuple[int, int, int]]
@@ -60,8 +62,8 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Exchangeable:
-    """Pieces, and for the parent what each gives: `expected[case][piece]` are the outputs' parts where the rest holds the data `case` and
-    the piece comes from the other."""
+    """Pieces, and for the parent what each gives: `expected[case][piece]` are the outputs' parts where the rest
+    holds the data `case` and the piece comes from the other."""
 
     pieces: Pieces
     expected: tuple[tuple[tuple[Expected, ...], ...], ...]
@@ -71,10 +73,15 @@ NOTHING = Exchangeable(Pieces(), ((), ()))
 
 
 def exchangeable(
-    op: Op, key: KernelKey, axes: Axes, logical: tuple[Arrays, ...], encoded: tuple[Arrays, ...], rng: np.random.Generator
+    op: Op,
+    key: KernelKey,
+    axes: Axes,
+    logical: tuple[Arrays, ...],
+    encoded: tuple[Arrays, ...],
+    rng: np.random.Generator,
 ) -> Exchangeable:
-    """The pieces of a workload of two sets of data that differ in nothing but the contents of arrays. None where the op or its reference
-    does not take a piece by itself."""
+    """The pieces of a workload of two sets of data that differ in nothing but the contents of arrays. None where the
+    op or its reference does not take a piece by itself."""
     try:
         found = _pieces(op, key, axes, logical, encoded, rng)
         return found if found is not None else _stretches(op, key, axes, logical, encoded, rng)
@@ -83,7 +90,12 @@ def exchangeable(
 
 
 def _pieces(
-    op: Op, key: KernelKey, axes: Axes, logical: tuple[Arrays, ...], encoded: tuple[Arrays, ...], rng: np.random.Generator
+    op: Op,
+    key: KernelKey,
+    axes: Axes,
+    logical: tuple[Arrays, ...],
+    encoded: tuple[Arrays, ...],
+    rng: np.random.Generator,
 ) -> Exchangeable | None:
     if op.apart is None:
         return None
@@ -106,7 +118,10 @@ def _pieces(
     pieces = tuple(
         Piece(
             {name: (int(start) // size * length, (int(start) // size + 1) * length) for name, length in inputs.items()},
-            {name: (at, int(start) // size * length, (int(start) // size + 1) * length) for name, (at, length) in outputs.items()},
+            {
+                name: (at, int(start) // size * length, (int(start) // size + 1) * length)
+                for name, (at, length) in outputs.items()
+            },
         )
         for start in starts
     )
@@ -114,18 +129,29 @@ def _pieces(
     within = {**axes, axis: where.size}
     expected = []
     for case in (0, 1):
-        mixed = {name: value.take(where, along[name]) if name in along else value for name, value in logical[1 - case].items()}
+        mixed = {
+            name: value.take(where, along[name]) if name in along else value
+            for name, value in logical[1 - case].items()
+        }
         mixed |= {name: value for name, value in logical[case].items() if name not in along}
         whole = expectations(op, within, key, op.reference(mixed, within, key))
-        expected.append(tuple(tuple(_part(each, *outputs[each.name], nth) for each in whole) for nth in range(len(starts))))
+        expected.append(
+            tuple(tuple(_part(each, *outputs[each.name], nth) for each in whole) for nth in range(len(starts)))
+        )
     return Exchangeable(Pieces(pieces), tuple(expected))
 
 
-def _lengths(op: Op, key: KernelKey, axes: Axes, axis: str, size: int, logical: Arrays, along: Mapping[str, int]) -> dict[str, int]:
-    """How many elements of each encoded input a piece of `size` has: what two have more than one, without what a format keeps once."""
+def _lengths(
+    op: Op, key: KernelKey, axes: Axes, axis: str, size: int, logical: Arrays, along: Mapping[str, int]
+) -> dict[str, int]:
+    """How many elements of each encoded input a piece of `size` has: what two have more than one, without what a
+    format keeps once."""
 
     def encoded(length: int) -> dict[str, Any]:
-        cut = {name: value.take(np.arange(length), along[name]) if name in along else value for name, value in logical.items()}
+        cut = {
+            name: value.take(np.arange(length), along[name]) if name in along else value
+            for name, value in logical.items()
+        }
         return op.encode(cut, {**axes, axis: length}, key.format)
 
     one, two = encoded(size), encoded(2 * size)
@@ -143,13 +169,20 @@ def _part(whole: Expected, axis: int, length: int, nth: int) -> Expected:
 
 
 def _stretches(
-    op: Op, key: KernelKey, axes: Axes, logical: tuple[Arrays, ...], encoded: tuple[Arrays, ...], rng: np.random.Generator
+    op: Op,
+    key: KernelKey,
+    axes: Axes,
+    logical: tuple[Arrays, ...],
+    encoded: tuple[Arrays, ...],
+    rng: np.random.Generator,
 ) -> Exchangeable:
     """Stretches of one input that kernels take as it is, element by element."""
     plain = [
         name
         for name, value in encoded[0].items()
-        if is_array(value) and name in logical[0] and (value.shape, value.dtype) == (logical[0][name].shape, logical[0][name].dtype)
+        if is_array(value)
+        and name in logical[0]
+        and (value.shape, value.dtype) == (logical[0][name].shape, logical[0][name].dtype)
         if value.size > _STRETCH and np.array_equal(value, logical[0][name])
     ]  # fmt: skip
     if not plain or sum(value.size for value in encoded[0].values() if is_array(value)) >= _WHOLE:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from tritmark.harness.validate.guards import layout_offset
 
 ROW_GAP = 3
-"""Elements between the rows of an unaligned array whose rows may lie apart: odd, so that rows are aligned to nothing."""
+"""Elements between the rows of an unaligned array whose rows may lie apart: odd, so that rows are aligned to
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`offsets` and `gaps` are bytes by array, rounded down to what the array's elements and the variant's alignment admit.
+    """`offsets` and `gaps` are bytes by array, rounded down to what the array's elements and the variant's alignment
+    admit.
 
     An array that is not named begins at a multiple of the alignment, its rows one right after the other.
     """
@@ -29,7 +31,8 @@ class Placement:
         return self.offsets.get(name, 0) // step * step
 
     def gap(self, name: str, itemsize: int, alignment: int) -> int:
-        """Bytes between two rows. A variant that asks for aligned arrays is given rows that are as aligned as dense ones are."""
+        """Bytes between two rows. A variant that asks for aligned arrays is given rows that are as aligned as dense
+        ones are."""
         step = alignment if alignment > itemsize else itemsize
         return self.gaps.get(name, 0) // step * step
 
@@ -38,10 +41,11 @@ ALIGNED = Placement()
 
 
 def named(layout: str, itemsizes: Mapping[str, int], apart: frozenset[str]) -> Placement:
-    """The placement of a layout: every array aligned, or every array one element past that and rows that may lie apart, apart.
+    """The placement of a layout: every array aligned, or every array one element past that and rows that may lie apart,
+    apart.
 
-    `itemsizes` are the bytes of each array's elements, `apart` the arrays whose rows may lie apart. Raises UsageError for an unknown
-    layout.
+    `itemsizes` are the bytes of each array's elements, `apart` the arrays whose rows may lie apart. Raises UsageError
+    for an unknown layout.
     """
     offsets = {name: layout_offset(layout, itemsize) for name, itemsize in itemsizes.items()}
     if not any(offsets.values()):

@@ -1,7 +1,8 @@
-"""Values that a contract admits and that families do not hold: whole inputs of one kind, and single elements among others.
+"""Values that a contract admits and that families do not hold: whole inputs of one kind, and single elements among
+others.
 
-A kind is what all elements of one input have in common, which kernels may depend on: one sign, one value, the order, the size. Which input
-is of which kind is dealt with the case (see draw), so that each is met as early as possible.
+A kind is what all elements of one input have in common, which kernels may depend on: one sign, one value, the order,
+the size. Which input is of which kind is dealt with the case (see draw), so that each is met as early as possible.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Change = Callable[[Array, Rng], Array]
 
 
 def kinds(tensor: Tensor) -> Mapping[str, Change]:
-    """What all of an input may be. Each changes an array of the input's shape, in float32 or int8, into one that is of that kind."""
+    """What all of an input may be. Each changes an array of the input's shape, in float32 or int8, into one that is
+    of that kind."""
     if named_dtype(tensor.dtype) == np.int8:
         found = _CODES if tensor.values is Values.TERNARY else _INTEGERS
     elif tensor.values is Values.POSITIVE:
@@ -34,8 +36,8 @@ def kinds(tensor: Tensor) -> Mapping[str, Change]:
 
 
 def salted(op: Op, logical: Arrays, dealt: Mapping[str, str], rng: Rng) -> dict[str, Any]:
-    """Inputs of the kinds that were dealt, by name, and most of the others with some elements replaced: zeros of both signs, denormals, the
-    least and greatest integers, runs of one code, whole rows of them."""
+    """Inputs of the kinds that were dealt, by name, and most of the others with some elements replaced: zeros of
+    both signs, denormals, the least and greatest integers, runs of one code, whole rows of them."""
     made = dict(logical)
     for tensor in op.inputs:
         array = np.asarray(made[tensor.name])
@@ -51,7 +53,8 @@ def _plain(array: Array) -> Array:
 
 
 def _as(dtype: np.dtype[Any], values: Array, tensor: Tensor, before: Array) -> Array:
-    """In the input's dtype again; where it may hold anything, no larger than it was: sums of its family stay within what is judged."""
+    """In the input's dtype again; where it may hold anything, no larger than it was: sums of its family stay within
+    what is judged."""
     if dtype == np.int8:
         return values.astype(dtype)
     if tensor.values is Values.ANY and before.size:
@@ -62,7 +65,13 @@ def _as(dtype: np.dtype[Any], values: Array, tensor: Tensor, before: Array) -> A
 
 def _strewn(array: Array, tensor: Tensor, rng: Rng) -> Array:
     """A few elements, perhaps some in sequence, perhaps a row."""
-    pool = _SALT_CODES if tensor.values is Values.TERNARY else _SALT_INTEGERS if array.dtype == np.int8 else _salt_floats(array.dtype)
+    pool = (
+        _SALT_CODES
+        if tensor.values is Values.TERNARY
+        else _SALT_INTEGERS
+        if array.dtype == np.int8
+        else _salt_floats(array.dtype)
+    )
     array = np.array(array)
     flat = array.reshape(-1)
     flat[rng.integers(flat.size, size=int(rng.integers(1, 4)))] = rng.choice(pool)
@@ -107,7 +116,9 @@ def _flat(change: Callable[[Array, Rng], None]) -> Change:
 
 
 def _alternating(low: float, high: float) -> Change:
-    return lambda values, rng: np.where(np.arange(values.size).reshape(values.shape) % 2, low, high).astype(values.dtype)
+    return lambda values, rng: np.where(np.arange(values.size).reshape(values.shape) % 2, low, high).astype(
+        values.dtype
+    )
 
 
 def _one(value: float) -> Change:

@@ -1,5 +1,5 @@
-"""The arrays of a timed loop: as many sets of them as make memory cold, each able to hold either of two sets of data, and pieces of the
-other."""
+"""The arrays of a timed loop: as many sets of them as make memory cold, each able to hold either of two sets of
+data, and pieces of the other."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Set:
 class Sets:
     """All sets of one workload, in the memory where the device's kernels find their arrays.
 
-    `cases` are the encoded inputs of the first set of data and, where there is another of the same shapes and scalars, of the second.
-    Arrays are copied, everything else is shared. A set holds the first data until it is exchanged.
+    `cases` are the encoded inputs of the first set of data and, where there is another of the same shapes and scalars,
+    of the second. Arrays are copied, everything else is shared. A set holds the first data until it is exchanged.
     """
 
     op: Op
@@ -99,7 +99,9 @@ class Sets:
         source = self.cases[each.case ^ (piece in each.exchanged)]
         for name, (begin, end) in self.pieces.each[piece].inputs.items():
             part = np.ascontiguousarray(source[name]).reshape(-1)[begin:end]
-            self.memory.write(self.memory.view(each.raw_inputs[name], begin * part.itemsize, part.shape, part.dtype), part)
+            self.memory.write(
+                self.memory.view(each.raw_inputs[name], begin * part.itemsize, part.shape, part.dtype), part
+            )
 
     def part(self, index: int, piece: int) -> dict[str, npt.NDArray[Any]]:
         """What stands in a piece's part of one set's outputs: copies."""
@@ -107,7 +109,10 @@ class Sets:
         if self.memory is HOST:
             return {name: np.array(where.of(name, self.each[index].outputs[name])) for name in where.outputs}
         written = self.written(index)
-        return {name: np.array(where.of(name, written[name].view(dtype).reshape(shape))) for name, (shape, dtype) in self.like.items()}
+        return {
+            name: np.array(where.of(name, written[name].view(dtype).reshape(shape)))
+            for name, (shape, dtype) in self.like.items()
+        }
 
     def spoil(self, index: int, piece: int) -> None:
         """Fill a piece's part of one set's outputs with POISON, where that costs little: on the host."""
@@ -132,7 +137,8 @@ class Sets:
             rows[...] = POISON
 
     def others_than(self, known: Mapping[int, Mapping[str, npt.NDArray[np.uint8]]], among: Sequence[int]) -> list[int]:
-        """Which of those sets hold other outputs than are known of their data, or come from data of which nothing is known."""
+        """Which of those sets hold other outputs than are known of their data, or come from data of which nothing is
+        known."""
         doubtful = np.ones(len(self.each), np.bool_)
         for case, outputs in known.items():
             here = np.array([each.case == case and not each.exchanged for each in self.each])
@@ -185,7 +191,9 @@ class Sets:
         inputs, given = dict(self.cases[0]), {}
         for name, array in self.cases[0].items():
             if is_array(array):
-                given[name] = arena.take((array.nbytes,), np.dtype(np.uint8), self._offset(array.dtype) * array.dtype.itemsize)
+                given[name] = arena.take(
+                    (array.nbytes,), np.dtype(np.uint8), self._offset(array.dtype) * array.dtype.itemsize
+                )
                 inputs[name] = self.memory.view(given[name], 0, array.shape, array.dtype)
                 self.memory.write(inputs[name], np.ascontiguousarray(array))
         raw = {
@@ -212,6 +220,8 @@ class Sets:
         return layout_offset(self.layout, dtype.itemsize) // dtype.itemsize
 
 
-def _compare(rows: npt.NDArray[np.uint8], output: npt.NDArray[np.uint8], alike: npt.NDArray[np.bool_], count: int, begin: int) -> None:
+def _compare(
+    rows: npt.NDArray[np.uint8], output: npt.NDArray[np.uint8], alike: npt.NDArray[np.bool_], count: int, begin: int
+) -> None:
     """Tell which of `count` rows, from `begin` on, are that output."""
     alike[begin : begin + count] = (rows[begin : begin + count] == output).all(axis=1)

@@ -1,9 +1,10 @@
 """What a candidate's calls leave behind in its process: settings, signals, timers, files, threads, children.
 
-Read from outside, in /proc, wherever that tells; see worker.inside for the rest. Some of it a first call may change, and no later one: a
-runtime opens files and maps memory when it is first used. A pool of threads may stay, one less than the threads that a call may use; one
-for each library of linear algebra that is loaded, which are all told that number (see candidate.frameworks). The rest is the same before
-the first call and after the last one. What grows from call to call is the memory dimension's.
+Read from outside, in /proc, wherever that tells; see worker.inside for the rest. Some of it a first call may change,
+and no later one: a runtime opens files and maps memory when it is first used. A pool of threads may stay, one less than
+the threads that a call may use; one for each library of linear algebra that is loaded, which are all told that number
+(see candidate.frameworks). The rest is the same before the first call and after the last one. What grows from call to
+call is the memory dimension's.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class StateWatch:
     """Watches the process of one worker: made before it is bound, `begin` after the first run, `end` after the last.
 
     On a device with a memory of its own, whose driver has files, threads and mappings of its
-    own, settings only are compared. `worker` None: nothing is. All raise BrokenCandidateError where the process does not tell.
+    own, settings only are compared. `worker` None: nothing is. All raise BrokenCandidateError where the process does
+    not tell.
     """
 
     def __init__(self, worker: Isolated | None, threads: int = 1) -> None:
@@ -139,10 +141,16 @@ class StateWatch:
         faults = []
         if now.cores not in {first.cores, _first_place(first.cores) if now.openmp else first.cores}:
             faults.append(
-                _changed("the cores that its thread may use", _listed(map(str, sorted(first.cores))), _listed(map(str, sorted(now.cores))))
+                _changed(
+                    "the cores that its thread may use",
+                    _listed(map(str, sorted(first.cores))),
+                    _listed(map(str, sorted(now.cores))),
+                )
             )
         if self._too_many(now):
-            faults.append(f"it left {now.threads} threads, and found {first.threads}; of {self.threads} threads one calls")
+            faults.append(
+                f"it left {now.threads} threads, and found {first.threads}; of {self.threads} threads one calls"
+            )
         left = _new(first.children, now.children)
         if left:
             faults.append(f"it left {len(left)} child processes: {_listed(left)}")
@@ -153,9 +161,14 @@ class StateWatch:
         closed = [target for number, target in begun.descriptors.items() if number not in now.descriptors]
         if closed:
             faults.append(f"it closed {len(closed)} descriptors that it found: {_listed(closed)}")
-        for what, before_, after in (("shared", begun.shared, now.shared), ("writable and executable", begun.executable, now.executable)):
+        for what, before_, after in (
+            ("shared", begun.shared, now.shared),
+            ("writable and executable", begun.executable, now.executable),
+        ):
             if after - before_:
-                faults.append(f"it left {len(after - before_)} mappings that are {what}: {_listed(sorted(after - before_))}")
+                faults.append(
+                    f"it left {len(after - before_)} mappings that are {what}: {_listed(sorted(after - before_))}"
+                )
         return faults
 
     def _too_many(self, now: Outside) -> bool:
@@ -166,7 +179,9 @@ class StateWatch:
         until = monotonic() + _ENDING_S
         while True:
             found = self._both()
-            if monotonic() > until or not (self._too_many(found[1]) or _new(self._found[1].children, found[1].children)):
+            if monotonic() > until or not (
+                self._too_many(found[1]) or _new(self._found[1].children, found[1].children)
+            ):
                 return found
             sleep(0.01)
 
@@ -191,7 +206,9 @@ class StateWatch:
             return Outside.of(self._worker.process.pid)
         except OSError as error:
             self._inside()  # which says what became of it
-            raise BrokenCandidateError(f"the state of the candidate's process cannot be read: {error}", Guard.STATE) from error
+            raise BrokenCandidateError(
+                f"the state of the candidate's process cannot be read: {error}", Guard.STATE
+            ) from error
 
 
 _NOTHING = Inside(), Outside({}, frozenset(), False, 1, 0, (), {}, frozenset(), frozenset())
@@ -215,7 +232,10 @@ def _floating(within: Inside) -> list[str]:
     usual = USUAL.told()
     return list(
         dict.fromkeys(
-            _changed(what, usual[what], value) for found in within.floating for what, value in found.told().items() if value != usual[what]
+            _changed(what, usual[what], value)
+            for found in within.floating
+            for what, value in found.told().items()
+            if value != usual[what]
         )
     )
 
@@ -284,14 +304,17 @@ def _settings(pid: int) -> dict[str, str]:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     found |= {"the nice value": fields[16], "the scheduling policy": fields[38], "the real-time priority": fields[37]}
     found["the working directory"] = os.readlink(f"/proc/{pid}/cwd")
-    found |= {f"the limit {name}": "{} of {}".format(*resource.prlimit(pid, number)) for name, number in _LIMITS.items()}
+    found |= {
+        f"the limit {name}": "{} of {}".format(*resource.prlimit(pid, number)) for name, number in _LIMITS.items()
+    }
     with suppress(OSError):  # a kernel without checkpoints
         found["the number of POSIX timers"] = str(Path(f"/proc/{pid}/timers").read_text().count("ID:"))
     return found
 
 
 def _children(pid: int) -> tuple[str, ...]:
-    """Processes below that one, with their names: its own, and those whose parent has ended, as the worker takes these in."""
+    """Processes below that one, with their names: its own, and those whose parent has ended, as the worker takes
+    these in."""
     found = []
     for each in os.listdir("/proc"):
         if not each.isdecimal():
@@ -319,8 +342,8 @@ def _descriptors(pid: int) -> dict[int, str]:
 
 
 def _maps(pid: int) -> tuple[frozenset[str], frozenset[str], bool, int]:
-    """Files that are mapped shared and writable, mappings that can be written and executed, whether there is a runtime of OpenMP, and how
-    many libraries of linear algebra there are."""
+    """Files that are mapped shared and writable, mappings that can be written and executed, whether there is a
+    runtime of OpenMP, and how many libraries of linear algebra there are."""
     told = Path(f"/proc/{pid}/maps").read_text()
     shared, executable = set(), set()
     for each in _WRITABLE.findall(told):

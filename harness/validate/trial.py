@@ -91,7 +91,8 @@ class Tally:
             self.complain(
                 Guard.VALUES,
                 f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}; "
-                f"{result.wrong.size} of {guarded.array.size} elements are wrong in {self.where or f'case {self.cases}'}",
+                f"{result.wrong.size} of {guarded.array.size} elements are wrong in "
+                f"{self.where or f'case {self.cases}'}",
             )
         if not result.wrong.size:
             return
@@ -100,7 +101,8 @@ class Tally:
         self.unwritten[expected.name] = still
         if never.size:
             self.complain(
-                Guard.POISON, f"{never.size} elements of {expected.name} are never written, the first at flat index {int(never[0])}"
+                Guard.POISON,
+                f"{never.size} elements of {expected.name} are never written, the first at flat index {int(never[0])}",
             )
 
     def complain(self, guard: Guard, reason: str) -> None:
@@ -113,7 +115,9 @@ class Tally:
     def verdict(self, ended: Complaint | None = None) -> Accuracy:
         """What it comes to; ERROR where the candidate `ended` so."""
         reasons = ([ended.text] if ended is not None else []) + self.reasons
-        shown = "; ".join(reasons[:_MOST_REASONS]) + (f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else "")
+        shown = "; ".join(reasons[:_MOST_REASONS]) + (
+            f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
+        )
         return Accuracy(
             status=Status.ERROR if ended is not None else Status.FAIL if reasons else Status.PASS,
             reason=shown,
@@ -154,10 +158,16 @@ class Trial:
     """Guarded memory for one launch, and the launch bound to it at its first run."""
 
     def __init__(
-        self, setting: Setting, case: Case, seed: int, edge: Edge | None = None, only: str | None = None, frozen: str | None = None
+        self,
+        setting: Setting,
+        case: Case,
+        seed: int,
+        edge: Edge | None = None,
+        only: str | None = None,
+        frozen: str | None = None,
     ) -> None:
-        """`edge` is the end of the arrays, or of the one named `only`, that lies at a page that traps, where there are such pages.
-        `frozen` is the input that may only be read, None for all of them."""
+        """`edge` is the end of the arrays, or of the one named `only`, that lies at a page that traps, where there
+        are such pages. `frozen` is the input that may only be read, None for all of them."""
         self._setting = setting
         self._edge, self._only, self._frozen = edge, only, frozen
         self._memory = setting.memory
@@ -165,7 +175,11 @@ class Trial:
         self._scalars = {name: value for name, value in case.inputs.items() if not is_array(value)}
         self._names = set(case.inputs)
         try:
-            self._inputs = {name: self._guard(name, value.shape, value.dtype) for name, value in case.inputs.items() if is_array(value)}
+            self._inputs = {
+                name: self._guard(name, value.shape, value.dtype)
+                for name, value in case.inputs.items()
+                if is_array(value)
+            }
             self._outputs = {e.name: self._guard(e.name, e.values.shape, e.values.dtype) for e in case.expected}
         except (DeviceError, CandidateError, WorkerError) as error:
             raise broken(error) from error
@@ -221,7 +235,8 @@ class Trial:
             guarded.array[...] = case.inputs[name]
 
     def run(self, tally: Tally, case: Case) -> None:
-        """Run once on what stands in the inputs, and judge the outputs against the case and the memory against what was there."""
+        """Run once on what stands in the inputs, and judge the outputs against the case and the memory against what
+        was there."""
         tally.cases += 1
         tally.calls += 1
         for guarded in self._outputs.values():
@@ -236,9 +251,11 @@ class Trial:
                 tally.complain(Guard.INPUTS, f"the input {name} was changed")
 
     def run_nonfinite(self, tally: Tally, case: Case, rounds: int) -> None:
-        """Put values that are no finite numbers into each input that has to be finite, and see whether the launch tells where.
+        """Put values that are no finite numbers into each input that has to be finite, and see whether the launch tells
+        where.
 
-        In each round another kind is the first that is there, with others behind it: at the first element, the last, or anywhere.
+        In each round another kind is the first that is there, with others behind it: at the first element, the last, or
+        anywhere.
         """
         setting = self._setting
         if not setting.variant.reports_nonfinite:
@@ -255,13 +272,21 @@ class Trial:
             for nth in range(rounds):
                 first = (0, array.size - 1, int(rng.integers(array.size)))[nth % 3 if nth < 3 else 2]
                 further = rng.integers(first, array.size, int(rng.integers(3)))
-                for at, kind in ((first, kinds[nth % KINDS]), *((int(at), rng.integers(KINDS)) for at in further if at > first)):
+                for at, kind in (
+                    (first, kinds[nth % KINDS]),
+                    *((int(at), rng.integers(KINDS)) for at in further if at > first),
+                ):
                     _set_bits(array, at, forbidden(array.dtype, int(kind)))
-                shown = f"{array[np.unravel_index(first, array.shape)]} (bits {forbidden(array.dtype, int(kinds[nth % KINDS])):#x})"
+                shown = (
+                    f"{array[np.unravel_index(first, array.shape)]} (bits "
+                    f"{forbidden(array.dtype, int(kinds[nth % KINDS])):#x})"
+                )
                 self._run(tally)
                 tally.calls += 1
                 if self.bad != first:
-                    tally.complain(Guard.NONFINITE, f"{shown} at index {first} of {tensor.name} is reported as at {self.bad}")
+                    tally.complain(
+                        Guard.NONFINITE, f"{shown} at index {first} of {tensor.name} is reported as at {self.bad}"
+                    )
                 array[...] = case.inputs[tensor.name]
 
     def repeat(self, tally: Tally, case: Case, times: int) -> None:
@@ -318,8 +343,8 @@ class Trial:
                 at = ", ".join(str(i) for i in result.first.index)
                 tally.complain(
                     Guard.VALUES,
-                    f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}, in repeated run {nth + 1} of "
-                    f"{tally.where or 'the same launch'}",
+                    f"{expected.name}[{at}] is {result.first.found}, expected {result.first.expected}, in repeated "
+                    f"run {nth + 1} of {tally.where or 'the same launch'}",
                 )
 
     def _run(self, tally: Tally) -> None:

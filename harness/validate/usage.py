@@ -23,16 +23,20 @@ class Usage:
 
 
 def usage(device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes) -> Usage:
-    """Bind and run once on new arrays. `inputs` are encoded for the variant's format. Whatever device or variant raise is passed on."""
+    """Bind and run once on new arrays. `inputs` are encoded for the variant's format. Whatever device or variant
+    raise is passed on."""
     if device.memory is None:
         return Usage()
     memory = device.memory()
     there = {name: np.ascontiguousarray(value) for name, value in inputs.items() if is_array(value)}
-    back = {name: np.empty(shape, named_dtype(dtype)) for name, (shape, dtype) in op.outputs_like(axes, variant.key).items()}
+    back = {
+        name: np.empty(shape, named_dtype(dtype)) for name, (shape, dtype) in op.outputs_like(axes, variant.key).items()
+    }
     upload = download = 0
     with memory.watch() as seen:
         arrays = {
-            name: memory.view(memory.allocate(max(1, each.nbytes)), 0, each.shape, each.dtype) for name, each in (there | back).items()
+            name: memory.view(memory.allocate(max(1, each.nbytes)), 0, each.shape, each.dtype)
+            for name, each in (there | back).items()
         }
         for _ in range(2):  # the first copy also makes the device's staging buffers and this process's pages
             begun = perf_counter_ns()

@@ -20,7 +20,8 @@ _STORED = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "float64": "<f
 def read_float32(file: PlainFile, dtype: str, shape: tuple[int, ...], offset: int, nbytes: int) -> NDArray[np.float32]:
     """A float32 array of `shape` from the `nbytes` bytes at byte `offset` of `file`.
 
-    `dtype` is one of FLOATS or DEQUANTIZED. Besides the result, memory holds what is stored once more (not for float32).
+    `dtype` is one of FLOATS or DEQUANTIZED. Besides the result, memory holds what is stored once more (not for
+    float32).
     """
     if nbytes == 0:
         return np.empty(shape, np.float32)

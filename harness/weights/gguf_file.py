@@ -115,8 +115,8 @@ class _Cursor:
 def read_header(file: PlainFile) -> list[TensorInfo]:
     """The tensors of a .gguf file in file order, shapes in NumPy's order. Of a split model this is the one part named.
 
-    Refused with WeightFileError: a header that is not what the format says or runs past the file, and tensors of unknown
-    type, twice of one name, not aligned, overlapping, with holes between them, or past the end of the file.
+    Refused with WeightFileError: a header that is not what the format says or runs past the file, and tensors of
+    unknown type, twice of one name, not aligned, overlapping, with holes between them, or past the end of the file.
     """
     cursor = _Cursor(file)
     tensor_count, pair_count = _counts(cursor)
@@ -159,7 +159,10 @@ def _counts(cursor: _Cursor) -> tuple[int, int]:
         raise file.error(f"GGUF version {version}{big_endian}", "2 or 3, little-endian")
     tensor_count = cursor.u64("the number of tensors")
     pair_count = cursor.u64("the number of key-value pairs")
-    for count, least, what in ((tensor_count, _LEAST_TENSOR_BYTES, "tensors"), (pair_count, _LEAST_PAIR_BYTES, "key-value pairs")):
+    for count, least, what in (
+        (tensor_count, _LEAST_TENSOR_BYTES, "tensors"),
+        (pair_count, _LEAST_PAIR_BYTES, "key-value pairs"),
+    ):
         if count > MAX_ENTRIES:
             raise file.error(f"{count} {what}", f"at most {MAX_ENTRIES}")
         cursor.need(count * least, f"{count} {what}")

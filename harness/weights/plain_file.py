@@ -73,7 +73,9 @@ class PlainFile:
             with self._own_errors("a readable file, inside the `with` block that opened it"):
                 got = os.preadv(self._file.fileno(), [rest], offset)
             if got == 0:
-                raise self.error(f"ends at byte {offset}, {len(rest)} short", f"the {self.size} bytes it had when opened")
+                raise self.error(
+                    f"ends at byte {offset}, {len(rest)} short", f"the {self.size} bytes it had when opened"
+                )
             offset += got
             rest = rest[got:]
 

@@ -1,10 +1,10 @@
 """The header of a .safetensors file, checked in full.
 
 Format: https://github.com/huggingface/safetensors (8 bytes of header length, little-endian; a JSON object; the data,
-without holes). The safetensors library does not tell where a tensor lies, and its row slices come out of a mapping whose
-pages pile up, so the offsets have to be read here. Two parsers of one hostile header can be played against each
-other, hence this one is strict enough to stand alone; the tests check that the library accepts whatever this
-accepts, and reads the same values.
+without holes). The safetensors library does not tell where a tensor lies, and its row slices come out of a mapping
+whose pages pile up, so the offsets have to be read here. Two parsers of one hostile header can be played against each
+other, hence this one is strict enough to stand alone; the tests check that the library accepts whatever this accepts,
+and reads the same values.
 
 The JSON is walked member by member rather than given to `json.loads`: only what a header may hold is ever built, so a
 header of nested lists costs neither stack nor memory.
@@ -45,7 +45,11 @@ _DTYPES = {
     "F32": ("float32", 32),
     "F64": ("float64", 64),
     "C64": ("complex64", 64),
-    **{f"{letter}{bits}": (f"{kind}{bits}", bits) for letter, kind in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)},
+    **{
+        f"{letter}{bits}": (f"{kind}{bits}", bits)
+        for letter, kind in (("I", "int"), ("U", "uint"))
+        for bits in (8, 16, 32, 64)
+    },
 }
 """Name in the header -> our name, bits an element."""
 
@@ -144,8 +148,8 @@ class _Header:
 def read_header(file: PlainFile) -> list[TensorInfo]:
     """The tensors of a .safetensors file, in the order of their data.
 
-    Refused with WeightFileError: a header that is not what the format says, and data that overlaps, has holes, or is not
-    exactly as long as the file. Data that is not aligned to its dtype is accepted, as the format does, for it is
+    Refused with WeightFileError: a header that is not what the format says, and data that overlaps, has holes, or is
+    not exactly as long as the file. Data that is not aligned to its dtype is accepted, as the format does, for it is
     copied to aligned memory anyway.
     """
     text, data = _header_text(file)
@@ -179,7 +183,10 @@ def _header_text(file: PlainFile) -> tuple[str, int]:
             raise file.error(what, "a .safetensors file")
     length = int.from_bytes(start[:_LENGTH_BYTES], "little")
     if length > min(MAX_HEADER, file.size - _LENGTH_BYTES):
-        raise file.error(f"a header of {length} bytes in a file of {file.size}", f"a header inside the file, of at most {MAX_HEADER} bytes")
+        raise file.error(
+            f"a header of {length} bytes in a file of {file.size}",
+            f"a header inside the file, of at most {MAX_HEADER} bytes",
+        )
     if start[_LENGTH_BYTES:] != b"{":
         raise file.error(f"a header that begins with {inert(start[_LENGTH_BYTES:])}", "one that begins with b'{'")
     try:

@@ -49,16 +49,20 @@ class WeightSource:
 
     def matrices(self) -> Iterator[TensorInfo]:
         """Every 2-D tensor with elements that `read` gives as floats, in file order."""
-        return (tensor for tensor in self.tensors if len(tensor.shape) == 2 and 0 not in tensor.shape and tensor.readable)
+        return (
+            tensor for tensor in self.tensors if len(tensor.shape) == 2 and 0 not in tensor.shape and tensor.readable
+        )
 
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
-        """The tensor called `name` as a new float32 array; with `rows` only those of its first axis, as `[rows]` would give.
+        """The tensor called `name` as a new float32 array; with `rows` only those of its first axis, as `[rows]` would
+        give.
 
-        `rows` needs a tensor of 2 dimensions or more, and step 1. Only the bytes of these rows are read, and nothing stays in
-        memory but the result. Values are exact, except that float64 is rounded to float32 once.
+        `rows` needs a tensor of 2 dimensions or more, and step 1. Only the bytes of these rows are read, and nothing
+        stays in memory but the result. Values are exact, except that float64 is rounded to float32 once.
 
-        Raises InvalidArgumentError for an unknown name or unfit rows, WeightFileError for a dtype that has no floats to give
-        (integers, float8, GGUF's block types but q8_0, tq1_0 and tq2_0) and for a file that shrank since it was opened.
+        Raises InvalidArgumentError for an unknown name or unfit rows, WeightFileError for a dtype that has no floats to
+        give (integers, float8, GGUF's block types but q8_0, tq1_0 and tq2_0) and for a file that shrank since it was
+        opened.
         """
         if name not in self._placed:
             raise _bad_argument("name", inert(name), f"one of the {len(self.tensors)} names in .tensors")
@@ -79,18 +83,22 @@ class WeightSource:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
 def open_weights(path: str | Path) -> WeightSource:
-    """Open and check the weights at `path`: a .safetensors file, a folder of them, a .gguf file, or `hf:OWNER/NAME[@REVISION]`.
+    """Open and check the weights at `path`: a .safetensors file, a folder of them, a .gguf file, or
+    `hf:OWNER/NAME[@REVISION]`.
 
-    In a folder each *.safetensors file is a shard; no name may come twice, and of files numbered -00001-of-00003 none may be
-    missing. Subfolders and the index.json are not looked at. `hf:` needs huggingface_hub and gets the files in the
-    repository's top folder into that library's cache.
+    In a folder each *.safetensors file is a shard; no name may come twice, and of files numbered -00001-of-00003 none
+    may be missing. Subfolders and the index.json are not looked at. `hf:` needs huggingface_hub and gets the files in
+    the repository's top folder into that library's cache.
 
-    Raises WeightFileError for anything else and for a file that is truncated, lying or hostile, before memory is taken for it.
+    Raises WeightFileError for anything else and for a file that is truncated, lying or hostile, before memory is taken
+    for it.
     """
     text = str(path)
     if "\0" in text:
@@ -116,7 +124,9 @@ def _require_all_shards(folder: str, present: set[str]) -> None:
         last = f"{stem}-{total}-of-{total}.safetensors"
         for needed in ([before] if int(number) > 1 else []) + [last]:
             if needed not in present:
-                raise WeightFileError(path=inert_path(folder), found=f"no shard {inert(needed)}", legal=f"all {int(total)} shards")
+                raise WeightFileError(
+                    path=inert_path(folder), found=f"no shard {inert(needed)}", legal=f"all {int(total)} shards"
+                )
 
 
 def _row_range(tensor: TensorInfo, rows: slice) -> tuple[int, int]:

@@ -9,8 +9,9 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 """dtypes that hold one float for each element."""
 
 DEQUANTIZED = ("q8_0", "tq1_0", "tq2_0")
-"""GGUF block types that are read as `scale * code`: q8_0 is within 1/254 of a block's absmax, and the tq types are ternary
-weights in full. Types in between (q4_0, the k-quants, ...) are refused: their own error would be mistaken for ours."""
+"""GGUF block types that are read as `scale * code`: q8_0 is within 1/254 of a block's absmax, and the tq types are
+ternary weights in full. Types in between (q4_0, the k-quants, ...) are refused: their own error would be mistaken
+for ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class TensorInfo:
     shape: tuple[int, ...]
     """NumPy order, (rows, columns); GGUF stores the reverse."""
     dtype: str
-    """NumPy's or ml_dtypes' name ("float32", "bfloat16", "float8_e4m3fn"), or GGUF's block type in small letters ("q8_0")."""
+    """NumPy's or ml_dtypes' name ("float32", "bfloat16", "float8_e4m3fn"), or GGUF's block type in small letters
+    ("q8_0")."""
     nbytes: int
     """Size in the file."""
     file: Path

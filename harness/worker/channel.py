@@ -1,7 +1,8 @@
-"""What parent and worker say to each other: pickled messages over a socket pair, and descriptors of shared memory beside them.
+"""What parent and worker say to each other: pickled messages over a socket pair, and descriptors of shared memory
+beside them.
 
-Every request carries a random number that its reply must repeat. What comes back from a worker is unpickled with classes only, of
-tritmark, NumPy and a few others: a reply can carry figures and arrays, not calls.
+Every request carries a random number that its reply must repeat. What comes back from a worker is unpickled with
+classes only, of tritmark, NumPy and a few others: a reply can carry figures and arrays, not calls.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _BUILTINS = frozenset({"object", "dict", "list", "tuple", "set", "frozenset", "c
 
 
 class Shipped:
-    """Arrays that went through shared memory once, so that they need not be copied there again; for arrays that cannot be written."""
+    """Arrays that went through shared memory once, so that they need not be copied there again; for arrays that
+    cannot be written."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, tuple[weakref.ref[npt.NDArray[Any]], SharedBlock]] = {}
@@ -129,7 +131,8 @@ class Channel:
                     reduction.sendfds(end, descriptors[start : start + _AT_ONCE])
 
     def receive(self) -> Any:
-        """The next message. Raises EOFError where the other end is gone, GarbledError for what is no reply to the last request."""
+        """The next message. Raises EOFError where the other end is gone, GarbledError for what is no reply to the
+        last request."""
         data = self.connection.recv_bytes()
         nonce, count, body = data[:_NONCE], int.from_bytes(data[_NONCE : _NONCE + 4], "little"), data[_NONCE + 4 :]
         if self._trusted:

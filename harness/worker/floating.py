@@ -37,7 +37,11 @@ class Floating(NamedTuple):
         """Each setting, in words."""
         if platform.machine() != "x86_64":
             flushed = "flushed to zero" if self.control >> 24 & 1 else "kept"
-            return {"the rounding mode": _FPCR_ROUNDING[self.control >> 22 & 3], "denormals": flushed, "FPCR": f"{self.control:#x}"}
+            return {
+                "the rounding mode": _FPCR_ROUNDING[self.control >> 22 & 3],
+                "denormals": flushed,
+                "FPCR": f"{self.control:#x}",
+            }
         return {
             "the rounding mode": _ROUNDING[self.mxcsr >> 13 & 3],
             "denormal results": "flushed to zero" if self.mxcsr >> 15 & 1 else "kept",
@@ -74,5 +78,5 @@ def _reader() -> tuple[Floating, Callable[[], Floating | None]]:
 
 
 USUAL, changed = _reader()
-"""What was set when this was imported, before any candidate. And a function that finds the settings of the calling thread that differ, sets
-them back and tells them, None where none does; it takes half a microsecond."""
+"""What was set when this was imported, before any candidate. And a function that finds the settings of the calling
+thread that differ, sets them back and tells them, None where none does; it takes half a microsecond."""

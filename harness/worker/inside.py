@@ -42,7 +42,9 @@ class Inside:
 
 def inside(site: Site) -> Inside:
     """Read all of it."""
-    timers = {name: signal.getitimer(getattr(signal, name)) for name in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")}
+    timers = {
+        name: signal.getitimer(getattr(signal, name)) for name in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
+    }
     ran(site)
     return Inside(
         handlers=_handlers(),
@@ -93,4 +95,8 @@ class _Entries:
 
 def _handlers() -> dict[int, int]:
     library, action = ctypes.CDLL(None), (ctypes.c_uint64 * (_ACTION // 8))()
-    return {int(number): int(action[0]) for number in signal.valid_signals() if library.sigaction(int(number), None, action) == 0}
+    return {
+        int(number): int(action[0])
+        for number in signal.valid_signals()
+        if library.sigaction(int(number), None, action) == 0
+    }

@@ -1,4 +1,5 @@
-"""What the system knows of a process's memory, read from outside: what is resident, what that was at the most, what is held in its name."""
+"""What the system knows of a process's memory, read from outside: what is resident, what that was at the most, what
+is held in its name."""
 
 from __future__ import annotations
 
@@ -43,12 +44,14 @@ class ProcessMemory(NamedTuple):
 
 
 def account(pid: int, *, exact: bool) -> ProcessMemory | None:
-    """What the process holds now; None where this system does not tell. `exact`: what is resident is counted page by page, which takes
-    milliseconds, and is not off by what `miscount` says."""
+    """What the process holds now; None where this system does not tell. `exact`: what is resident is counted page by
+    page, which takes milliseconds, and is not off by what `miscount` says."""
     folder = PROC / str(pid)
     try:
         status = (folder / "status").read_bytes()
-        resident = _kibibytes((folder / "smaps_rollup").read_bytes(), _OWN) if exact else _kibibytes(status, _OWN_COUNTED)
+        resident = (
+            _kibibytes((folder / "smaps_rollup").read_bytes(), _OWN) if exact else _kibibytes(status, _OWN_COUNTED)
+        )
         files, descriptors = _open_files(folder / "fd")
     except (OSError, ValueError, IndexError):
         return None
@@ -59,8 +62,8 @@ def account(pid: int, *, exact: bool) -> ProcessMemory | None:
 def peak(pid: int, work: Callable[[], object]) -> int:
     """Bytes that were resident at the most during `work`, beyond what was resident before it. Raises UnreadableError.
 
-    Free memory of the heap has to be given back to the system first (heap.trim): what `work` takes from there would not show otherwise. And
-    pages have to be small meanwhile: a huge one counts as 2 MiB, however little of it is wanted.
+    Free memory of the heap has to be given back to the system first (heap.trim): what `work` takes from there would not
+    show otherwise. And pages have to be small meanwhile: a huge one counts as 2 MiB, however little of it is wanted.
     """
     clear = PROC / str(pid) / "clear_refs"
     try:
@@ -75,9 +78,9 @@ def peak(pid: int, work: Callable[[], object]) -> int:
 def miscount(obeyed: bool) -> int:
     """Bytes by which `peak` may be wrong by the kernel's own account.
 
-    It counts pages for each core and sums them up only once a core has a batch of them, of max(32, 2 cores) pages (Linux's
-    lib/percpu_counter.c), or before Linux 6.2 of 64 pages a thread (mm/memory.c). Where huge pages cannot be kept away (see small_pages),
-    one of them is within the error.
+    It counts pages for each core and sums them up only once a core has a batch of them, of max(32, 2 cores) pages
+    (Linux's lib/percpu_counter.c), or before Linux 6.2 of 64 pages a thread (mm/memory.c). Where huge pages cannot be
+    kept away (see small_pages), one of them is within the error.
     """
     return mmap.PAGESIZE * max(64, 2 * (os.cpu_count() or 1)) if obeyed else _HUGE
 
@@ -125,7 +128,8 @@ def _kibibytes(told: bytes, names: frozenset[bytes]) -> int:
 
 
 def _open_files(folder: Path) -> tuple[int, int]:
-    """Bytes of files that have no name and are not the harness's blocks, and how many descriptors there are beside those."""
+    """Bytes of files that have no name and are not the harness's blocks, and how many descriptors there are beside
+    those."""
     held: dict[int, int] = {}
     ours: set[int] = set()
     count = 0

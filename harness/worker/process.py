@@ -1,7 +1,7 @@
 """The parent's side of one worker process: start, ask, watch, end.
 
-Processes are forked from a server (multiprocessing's forkserver) that has imported what workers need and has never touched a device or
-started a thread: a fresh worker costs some 20 ms, and no CUDA context is ever forked.
+Processes are forked from a server (multiprocessing's forkserver) that has imported what workers need and has never
+touched a device or started a thread: a fresh worker costs some 20 ms, and no CUDA context is ever forked.
 """
 
 from __future__ import annotations
@@ -55,10 +55,13 @@ def prepare() -> None:
 class WorkerProcess:
     """One process for one variant. Not for several threads at once.
 
-    `memory_bytes`: address space that it may take beyond what it has when it starts (0: unlimited), and resident memory.
+    `memory_bytes`: address space that it may take beyond what it has when it starts (0: unlimited), and resident
+    memory.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], variant_id: str, *, memory_bytes: int, limit_address_space: bool) -> None:
+    def __init__(
+        self, candidates: Sequence[Candidate], variant_id: str, *, memory_bytes: int, limit_address_space: bool
+    ) -> None:
         prepare()
         self._memory_bytes = memory_bytes
         self.found: Any = None
@@ -93,8 +96,8 @@ class WorkerProcess:
     def call(self, what: str, timeout_s: float, request: TaskRequest) -> Any:
         """The task's result; `what` says for messages what was being done.
 
-        Raises CandidateError where the task raised, and WorkerError where the process died, took too long or too much memory. In that case
-        it is gone.
+        Raises CandidateError where the task raised, and WorkerError where the process died, took too long or too much
+        memory. In that case it is gone.
         """
         try:
             self._channel.send(request)
@@ -117,24 +120,35 @@ class WorkerProcess:
             left = deadline - monotonic()
             if left <= 0:
                 raise self._failed(Failure.HANG, f"did not return from {what} within {timeout_s:g} s and was killed")
-            if self._process.sentinel in wait([connection, self._process.sentinel], min(left, _LOOK_S)) and not connection.poll(0):
+            if self._process.sentinel in wait(
+                [connection, self._process.sentinel], min(left, _LOOK_S)
+            ) and not connection.poll(0):
                 raise self._died(what)
             if self._memory_bytes and (resident := self._resident()) > self._memory_bytes:
-                raise self._failed(Failure.MEMORY, f"held {resident} bytes in {what}, {self._memory_bytes} were allowed, and was killed")
+                raise self._failed(
+                    Failure.MEMORY,
+                    f"held {resident} bytes in {what}, {self._memory_bytes} were allowed, and was killed",
+                )
         try:
             reply = self._channel.receive()
         except (EOFError, ConnectionResetError) as error:
             raise self._died(what) from error
         except (GarbledError, OSError) as error:
-            raise self._failed(Failure.PROTOCOL, f"sent something else than the result of {what} ({error}), and was killed") from error
+            raise self._failed(
+                Failure.PROTOCOL, f"sent something else than the result of {what} ({error}), and was killed"
+            ) from error
         if isinstance(reply, Raised):
-            # Told by the candidate's process, which may forge it: it decides what an ERROR is called, and not that it is one.
+            # Told by the candidate's process, which may forge it: it decides what an ERROR is called, and not that it
+            # is one.
             kind = reply.kind if isinstance(reply.kind, Failure) and reply.kind in _RAISED else Failure.ERROR
             raise CandidateError(kind, reply.name, reply.text, reply.trace)
         return reply.result
 
     def _resident(self) -> int:
-        with suppress(OSError, ValueError, IndexError), open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file:
+        with (
+            suppress(OSError, ValueError, IndexError),
+            open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file,
+        ):
             fields = file.read().split()
             return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")  # what is shared is the parent's
         return 0
@@ -179,7 +193,8 @@ def _signal(number: int) -> str:
 
 
 class importing:  # noqa: N801
-    """While processes are started: a `__main__` that is a script must not be run again in each of them. Workers need nothing of it."""
+    """While processes are started: a `__main__` that is a script must not be run again in each of them. Workers need
+    nothing of it."""
 
     def __enter__(self) -> None:
         main = sys.modules["__main__"]

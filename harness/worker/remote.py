@@ -52,10 +52,11 @@ class Caller(Protocol):
 
 
 class Buffer:
-    """A buffer of the worker, by its number; gone there when this object is gone here, or ready for the next one that fits.
+    """A buffer of the worker, by its number; gone there when this object is gone here, or ready for the next one that
+    fits.
 
-    It begins at byte `start` of what has that number there; `block` is that, where it is shared memory. `give_back` takes the number and
-    the block.
+    It begins at byte `start` of what has that number there; `block` is that, where it is shared memory. `give_back`
+    takes the number and the block.
     """
 
     def __init__(
@@ -88,8 +89,9 @@ class Buffer:
 class SharedMemory:
     """The host's memory, as a worker sees it: see Memory. Every buffer ends, or begins, at a page that traps.
 
-    Blocks are kept for the next buffers, by their size, edge and whether the worker may write them: a file, a mapping and a message for
-    each array cost more than most runs. What another one left there remains, beyond what a buffer holds too.
+    Blocks are kept for the next buffers, by their size, edge and whether the worker may write them: a file, a mapping
+    and a message for each array cost more than most runs. What another one left there remains, beyond what a buffer
+    holds too.
     """
 
     cache: int | None = None
@@ -108,8 +110,8 @@ class SharedMemory:
         return available()
 
     def allocate(self, nbytes: int, edge: Edge = "end", *, writable: bool = True) -> Buffer:
-        """See Memory. `edge` is the end that lies against the page that traps; `writable`: whether the worker may write there, or dies of
-        it (what NumPy knows of it, it raises at)."""
+        """See Memory. `edge` is the end that lies against the page that traps; `writable`: whether the worker may
+        write there, or dies of it (what NumPy knows of it, it raises at)."""
         if self._process is not self.worker.process or not self.worker.alive:
             self._free.clear()
             self._kept = 0
@@ -124,7 +126,9 @@ class SharedMemory:
             self.worker.call("attaching memory", tasks.attach, number, block)
             block.close()
             self._process = self.worker.process
-        return Buffer(number, nbytes, partial(self._back, self._process), block, 0 if edge == "start" else capacity - nbytes)
+        return Buffer(
+            number, nbytes, partial(self._back, self._process), block, 0 if edge == "start" else capacity - nbytes
+        )
 
     def _back(self, process: WorkerProcess | None, number: int, block: SharedBlock | None) -> None:
         assert block is not None
@@ -137,7 +141,12 @@ class SharedMemory:
         self._free.setdefault((block.nbytes, block.edge, block.writable), []).append((number, block))
 
     def view(
-        self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
+        self,
+        buffer: Buffer,
+        offset: int,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        strides: tuple[int, ...] | None = None,
     ) -> Handle:
         """See Memory."""
         return Handle(buffer, offset, shape, np.dtype(dtype), strides)
@@ -158,7 +167,8 @@ class SharedMemory:
 class RemoteMemory:
     """The memory of a device that the worker works on: see Memory.
 
-    Small buffers lie side by side in one of the worker's, unless they are to be `apart`: what lies so goes there and back in one copy.
+    Small buffers lie side by side in one of the worker's, unless they are to be `apart`: what lies so goes there and
+    back in one copy.
     """
 
     def __init__(self, worker: Caller, *, apart: bool) -> None:
@@ -208,7 +218,12 @@ class RemoteMemory:
                 self._used = 0
 
     def view(
-        self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
+        self,
+        buffer: Buffer,
+        offset: int,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        strides: tuple[int, ...] | None = None,
     ) -> Handle:
         """See Memory."""
         return Handle(buffer, offset, shape, np.dtype(dtype), strides)
@@ -222,7 +237,8 @@ class RemoteMemory:
         self._copy([(array, into)], to_device=False)
 
     def write_all(self, pairs: Sequence[tuple[Buffer, npt.NDArray[Any]]]) -> None:
-        """`write` for several whole buffers, in one message. What lies between two of them and in neither may change."""
+        """`write` for several whole buffers, in one message. What lies between two of them and in neither may
+        change."""
         self._copy(pairs, to_device=True)
 
     def read_all(self, pairs: Sequence[tuple[Buffer, npt.NDArray[Any]]]) -> None:
@@ -236,7 +252,10 @@ class RemoteMemory:
     def _copy(self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]], *, to_device: bool) -> None:
         copies, places, end = self._copies(pairs)
         staging = self.shared.allocate(max(1, end))
-        parts = [(staging.bytes[begin : begin + values.nbytes], values) for begin, (_, values) in zip(places, pairs, strict=True)]
+        parts = [
+            (staging.bytes[begin : begin + values.nbytes], values)
+            for begin, (_, values) in zip(places, pairs, strict=True)
+        ]
         if to_device:
             for staged, values in parts:
                 staged[...] = values.reshape(-1).view(np.uint8)
@@ -246,10 +265,16 @@ class RemoteMemory:
             for staged, values in parts:
                 values.reshape(-1).view(np.uint8)[...] = staged
 
-    def _copies(self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]]) -> tuple[tuple[Copy, ...], list[int], int]:
+    def _copies(
+        self, pairs: Sequence[tuple[Buffer | Handle, npt.NDArray[Any]]]
+    ) -> tuple[tuple[Copy, ...], list[int], int]:
         """The copies to be made, where each array begins in what is staged, and how long that is."""
         common = self._common
-        whole = [array for array, _ in pairs if isinstance(array, Buffer) and common is not None and array.number == common.number]
+        whole = [
+            array
+            for array, _ in pairs
+            if isinstance(array, Buffer) and common is not None and array.number == common.number
+        ]
         if common is not None and len(whole) == len(pairs) == self._alive:
             begin = min(array.start for array in whole)
             end = max(array.start + array.nbytes for array in whole)
@@ -294,8 +319,9 @@ def _bytes(array: Buffer | Handle) -> npt.NDArray[np.uint8]:
 
 
 def _capacity(nbytes: int) -> int:
-    """Bytes of the block for a buffer: whole pages, in steps of a quarter of the power of two below, so that sizes near each other
-    share blocks, and at most a quarter of a block lies between a buffer and the page at the other end."""
+    """Bytes of the block for a buffer: whole pages, in steps of a quarter of the power of two below, so that sizes
+    near each other share blocks, and at most a quarter of a block lies between a buffer and the page at the other
+    end."""
     needed = pages(nbytes)
     step = max(1, 1 << max(0, needed.bit_length() - 3))
     return -(-needed // step) * step * PAGE
@@ -321,9 +347,9 @@ class RemoteLaunch:
     def run_many(self, runs: int, into: Mapping[str, Buffer], poison: Mapping[str, Buffer]) -> tuple[Ran, ...]:
         """Run so many times in one message; what each run told.
 
-        After each run every output that `into` names is copied there, one behind the other, and filled with the bytes of its `poison`.
-        The buffers come from the memory's `shared`: `into` holds `runs` times the bytes of a C-contiguous output, `poison` once. Raises
-        CandidateError, WorkerError.
+        After each run every output that `into` names is copied there, one behind the other, and filled with the bytes
+        of its `poison`. The buffers come from the memory's `shared`: `into` holds `runs` times the bytes of a
+        C-contiguous output, `poison` once. Raises CandidateError, WorkerError.
         """
         copied = tuple((self._arrays[1][name], _flat(buffer), _flat(poison[name])) for name, buffer in into.items())
         told: tuple[Ran, ...] = self._asked("runs", tasks.run_many, runs, copied)

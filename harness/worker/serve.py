@@ -69,8 +69,9 @@ def serve(
     cores: frozenset[int],
     memory_bytes: int,
 ) -> None:
-    """Run in the new process, on those logical cores: OpenMP may have bound the parent to one of them. `memory_bytes` limits the address
-    space from here on, 0 not at all. First comes the descriptor of what takes all that the candidate prints."""
+    """Run in the new process, on those logical cores: OpenMP may have bound the parent to one of them.
+    `memory_bytes` limits the address space from here on, 0 not at all. First comes the descriptor of what takes all
+    that the candidate prints."""
     _let_go_of_the_server()
     settle(cores)
     # What a candidate starts stays below it, also where who started it has ended.
@@ -106,7 +107,8 @@ def serve(
 
 
 def settle(cores: frozenset[int]) -> None:
-    """Make a new process one of the harness's: it may run on those logical cores, ends with the harness, and leaves Ctrl-C to it."""
+    """Make a new process one of the harness's: it may run on those logical cores, ends with the harness, and leaves
+    Ctrl-C to it."""
     os.sched_setaffinity(0, cores)
     affinity()  # before OpenMP binds this process
     # Its parent is the server that forked it, which ends with the harness.
@@ -115,8 +117,8 @@ def settle(cores: frozenset[int]) -> None:
 
 
 def _let_go_of_the_server() -> None:
-    """Close the pipes with which a child could start more processes: while one is open the server outlives the harness, and what a
-    candidate writes into one ends it."""
+    """Close the pipes with which a child could start more processes: while one is open the server outlives the
+    harness, and what a candidate writes into one ends it."""
     server, tracker = forkserver._forkserver, resource_tracker._resource_tracker
     for owner, name in ((server, "_forkserver_alive_fd"), (tracker, "_fd")):
         descriptor = getattr(owner, name)
@@ -141,4 +143,6 @@ def _raised(error: BaseException) -> Raised:
         text = str(error)
     except Exception:  # whose text cannot be had
         text = "(no text)"
-    return Raised(failure_of(error), type(error).__name__, text[:_TEXT], "".join(traceback.format_exception(error))[-_TEXT:])
+    return Raised(
+        failure_of(error), type(error).__name__, text[:_TEXT], "".join(traceback.format_exception(error))[-_TEXT:]
+    )

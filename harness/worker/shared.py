@@ -1,8 +1,9 @@
 """Memory that parent and worker share, between two pages that trap.
 
-A block is an anonymous file (memfd): it has no name, so nothing is left behind whatever becomes of the processes. The worker maps it with
-PROT_NONE pages on both sides; the parent's own mapping has none. What lies flush against such a page is guarded to the byte. Memory that
-the worker may not write goes there as a descriptor that was opened for reading only, so that no mprotect makes its mapping writable.
+A block is an anonymous file (memfd): it has no name, so nothing is left behind whatever becomes of the processes. The
+worker maps it with PROT_NONE pages on both sides; the parent's own mapping has none. What lies flush against such a
+page is guarded to the byte. Memory that the worker may not write goes there as a descriptor that was opened for reading
+only, so that no mprotect makes its mapping writable.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ MADE: set[int] = set()
 
 
 class SharedBlock:
-    """`nbytes` of shared memory as a uint8 array `bytes`, zero at first, flush against the page before it or the page after it.
+    """`nbytes` of shared memory as a uint8 array `bytes`, zero at first, flush against the page before it or the page
+    after it.
 
     `writable`: whether the worker may write there; the parent always may.
     """
 
-    def __init__(self, nbytes: int, edge: Edge = "end", descriptor: int | None = None, *, writable: bool = True) -> None:
+    def __init__(
+        self, nbytes: int, edge: Edge = "end", descriptor: int | None = None, *, writable: bool = True
+    ) -> None:
         inside = pages(nbytes) * PAGE
         self.nbytes = nbytes
         self.edge = edge
@@ -80,7 +84,9 @@ def pages(nbytes: int) -> int:
     return -(-max(1, nbytes) // PAGE)
 
 
-def view(buffer: npt.NDArray[Any], offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None) -> npt.NDArray[Any]:
+def view(
+    buffer: npt.NDArray[Any], offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None
+) -> npt.NDArray[Any]:
     """An array within a flat uint8 array; it keeps the buffer alive."""
     made: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer=buffer, offset=offset, strides=strides)
     return made

@@ -44,4 +44,6 @@ def site(candidates: Sequence[Candidate], variant_id: str) -> Site:
     for variant in installed.registry.variants:
         if variant.id == variant_id:
             return Site(installed, variant)
-    raise UsageError(f"{variant_id}: is not registered in the worker; a package that registers it must do so wherever it is imported")
+    raise UsageError(
+        f"{variant_id}: is not registered in the worker; a package that registers it must do so wherever it is imported"
+    )

@@ -17,7 +17,8 @@ from tritmark.harness.worker.site import Site
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """An array in one of the worker's buffers, as the parent names it. `shape`, `dtype` and `strides` (bytes, None: C-contiguous)."""
+    """An array in one of the worker's buffers, as the parent names it. `shape`, `dtype` and `strides` (bytes, None:
+    C-contiguous)."""
 
     buffer: Any
     """The parent's object for the buffer, which keeps it alive; pickled as its number."""
@@ -27,7 +28,13 @@ class Handle:
     strides: tuple[int, ...] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Handle, (int(self.buffer), self.offset + getattr(self.buffer, "start", 0), self.shape, self.dtype, self.strides)
+        return Handle, (
+            int(self.buffer),
+            self.offset + getattr(self.buffer, "start", 0),
+            self.shape,
+            self.dtype,
+            self.strides,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,9 @@ def bind(site: Site, number: int, inputs: Arrays, outputs: Arrays, axes: Axes, t
     bound(site)
 
 
-def bind_first(site: Site, number: int, binding: tuple[Any, ...], task: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def bind_first(
+    site: Site, number: int, binding: tuple[Any, ...], task: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:
     """Bind, and do a task with the launch: one message for both."""
     bind(site, number, *binding)
     return task(site, number, *args)
@@ -87,10 +96,13 @@ def run(site: Site, number: int) -> Ran:
 
 
 def run_many(site: Site, number: int, runs: int, copied: tuple[tuple[Handle, Handle, Handle], ...]) -> tuple[Ran, ...]:
-    """Run a launch so many times. After each, for every (output, kept, poison): copy the output's bytes behind those of the
-    run before, and the poison into the output. `kept` and `poison` lie in shared memory."""
+    """Run a launch so many times. After each, for every (output, kept, poison): copy the output's bytes behind those
+    of the run before, and the poison into the output. `kept` and `poison` lie in shared memory."""
     launch, found = site.launches[number], []
-    places = [(resolve(site, output), resolve(site, kept).reshape(runs, -1), resolve(site, poison)) for output, kept, poison in copied]
+    places = [
+        (resolve(site, output), resolve(site, kept).reshape(runs, -1), resolve(site, poison))
+        for output, kept, poison in copied
+    ]
     for index in range(runs):
         launch.run()
         ran(site)

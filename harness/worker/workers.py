@@ -38,7 +38,8 @@ class Worker(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Number of the process; None where there is none, and on a device with a memory of its own, which does not work in a process."""
+        """Number of the process; None where there is none, and on a device with a memory of its own, which does not
+        work in a process."""
 
     def begin(self) -> None:
         """Begin the process where there is none, as the next call would."""
@@ -46,7 +47,8 @@ class Worker(Protocol):
     def call(self, what: str, task: Callable[..., Any], *args: Any, timeout_s: float | None = None) -> Any:
         """The result of `task(site, *args)`; `what` says for messages what was being done.
 
-        Raises CandidateError where it raised, and WorkerError where the process died, did not answer in time or took too much memory.
+        Raises CandidateError where it raised, and WorkerError where the process died, did not answer in time or took
+        too much memory.
         """
 
 
@@ -112,7 +114,9 @@ class Isolated:
         """See Worker."""
         process = self._begun()
         dropped, self._dropped = self._dropped, ([], [])
-        return process.call(what, timeout_s or self._workers.timeout_s, TaskRequest(task, args, tuple(dropped[0]), tuple(dropped[1])))
+        return process.call(
+            what, timeout_s or self._workers.timeout_s, TaskRequest(task, args, tuple(dropped[0]), tuple(dropped[1]))
+        )
 
     def _begun(self) -> WorkerProcess:
         if self.process is None or not self.process.alive:
@@ -137,8 +141,8 @@ class Isolated:
 class Workers(AbstractContextManager["Workers"]):
     """One worker for each variant.
 
-    `timeout_s`: seconds that one call of a candidate may take. `memory_bytes`: what a candidate on the host may take beyond what its
-    process has when it starts, 0 for no limit.
+    `timeout_s`: seconds that one call of a candidate may take. `memory_bytes`: what a candidate on the host may take
+    beyond what its process has when it starts, 0 for no limit.
     """
 
     def __init__(

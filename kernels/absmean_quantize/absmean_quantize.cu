@@ -1,27 +1,31 @@
-/* absmean_quantize: scale = max(mean |x|, 1e-5), q = clamp(rint(x / scale), -1, 1), the division in float32, ties to even.
+/* absmean_quantize: scale = max(mean |x|, 1e-5), q = clamp(rint(x / scale), -1, 1), the division in float32, ties to
+ * even.
  *
- * The order of the sum is the contract's (spec.py), so that the bits are the CPU kernels': at most 1024 chunks, in each 16 float64 lanes, element i
- * added to lane i mod 16 in rising order; lanes added pairwise, 8 apart, then 4, 2 and 1; the chunks' sums likewise, 512 apart, then 256, and
- * so on. That is 16384 chains of dependent additions at most, however large x is, and 9 bytes of memory traffic an element: x is read twice
- * and codes are written. Three launches: the chunks' sums, the scale, the codes.
+ * The order of the sum is the contract's (spec.py), so that the bits are the CPU kernels': at most 1024 chunks, in each
+ * 16 float64 lanes, element i added to lane i mod 16 in rising order; lanes added pairwise, 8 apart, then 4, 2 and 1;
+ * the chunks' sums likewise, 512 apart, then 256, and so on. That is 16384 chains of dependent additions at most,
+ * however large x is, and 9 bytes of memory traffic an element: x is read twice and codes are written. Three launches:
+ * the chunks' sums, the scale, the codes.
  *
- * v1      A thread a lane: it walks through its chunk alone, 64 bytes at a time with the 15 lanes beside it. The codes with an IEEE division,
- *         one element a thread at a time.
- * ahead   A thread a lane again, and a warp, of two chunks, a block: 1024 chunks are four warps on each multiprocessor of 128 or more. Copies
- *         to shared memory that no register waits for (cp.async, from compute capability 8.0 on) keep 12 to 16 KiB a warp under way, all
- *         in pieces of 512 contiguous bytes; a lane's next element is then a conflict-free load. A float's magnitude, its bits laid
- *         into a double's fields, is 2^-896 times what it was, denormals too, so one fma with 2^896 converts and adds with one
- *         rounding: integer operations and the fma, in place of a conversion unit that would have to be waited for. By the compiled code a
- *         warp adds 32 rows in some 500 cycles: 270 us for the chains at 2^29 elements, where reading takes an H200 466 us.
- *         The codes without a division: for a scale of 1e-5 or more half of it is exact and normal, and a quotient is above 0.5
- *         just where |x| is above scale / 2. Loads and stores as i2s_quantize's `words`.
+ * v1      A thread a lane: it walks through its chunk alone, 64 bytes at a time with the 15 lanes beside it. The codes
+ *         with an IEEE division, one element a thread at a time.
+ * ahead   A thread a lane again, and a warp, of two chunks, a block: 1024 chunks are four warps on each multiprocessor
+ *         of 128 or more. Copies to shared memory that no register waits for (cp.async, from compute capability 8.0 on)
+ *         keep 12 to 16 KiB a warp under way, all in pieces of 512 contiguous bytes; a lane's next element is then a
+ *         conflict-free load. A float's magnitude, its bits laid into a double's fields, is 2^-896 times what it was,
+ *         denormals too, so one fma with 2^896 converts and adds with one rounding: integer operations and the fma, in
+ *         place of a conversion unit that would have to be waited for. By the compiled code a warp adds 32 rows in some
+ *         500 cycles: 270 us for the chains at 2^29 elements, where reading takes an H200 466 us. The codes without a
+ *         division: for a scale of 1e-5 or more half of it is exact and normal, and a quotient is above 0.5 just where
+ *         |x| is above scale / 2. Loads and stores as i2s_quantize's `words`.
  *
- * Until there were 1024 chunks there were 256: 4096 chains. A block a chunk, in which 8 warps fetched for one that added, took an NVIDIA H200
- * 1545 us for the sums at 2^29, timed alone with CUDA events: 12 ns an addition, 1.39 of the 4.6 TB/s that it reads at; v1 54.7 ms.
+ * Until there were 1024 chunks there were 256: 4096 chains. A block a chunk, in which 8 warps fetched for one that
+ * added, took an NVIDIA H200 1545 us for the sums at 2^29, timed alone with CUDA events: 12 ns an addition, 1.39 of the
+ * 4.6 TB/s that it reads at; v1 54.7 ms.
  *
- * A float64 sum of zeros added to what is never negative changes no bit, so a lane is filled up with zeros. NaN and infinity have an exponent
- * that adds 2^128 or more, what no finite float has: only a lane whose sum is that large looks for them, and `bad` is lowered to the
- * first one's index. All indices have 64 bits. */
+ * A float64 sum of zeros added to what is never negative changes no bit, so a lane is filled up with zeros. NaN and
+ * infinity have an exponent that adds 2^128 or more, what no finite float has: only a lane whose sum is that large
+ * looks for them, and `bad` is lowered to the first one's index. All indices have 64 bits. */
 
 #define LANES 16
 /* Macros: threads of a block, MOST_CHUNKS for the scale, WARP for `ahead`'s sums, THREADS for all others. */
@@ -82,8 +86,8 @@ extern "C" __global__ void __launch_bounds__(MOST_CHUNKS)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_absmean_codes_v1(const float *__restrict__ x, signed char *__restrict__ q, const float *__restrict__ scale, size_t n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_absmean_codes_v1(
+    const float *__restrict__ x, signed char *__restrict__ q, const float *__restrict__ scale, size_t n)
 {
     __shared__ float shared_scale[1];
     if (threadIdx.x == 0)
@@ -99,7 +103,9 @@ __device__ __forceinline__ void copy(float *to, const float *from, int bytes)
 {
     if (bytes == 4 * PIECE) {
 #if !defined(TRITMARK_SIMULATOR) && __CUDA_ARCH__ >= 800
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
+                     "l"(from)
+                     : "memory");
 #else
         *(float4 *)to = __ldcg((const float4 *)from);
 #endif
@@ -126,7 +132,8 @@ __device__ __forceinline__ void arrive()
     __syncwarp();
 }
 
-/* Begin to copy ROWS * LANES elements of a chunk, of which it has `left`; zeros for the others. Beside each row is the other chunk's. */
+/* Begin to copy ROWS * LANES elements of a chunk, of which it has `left`; zeros for the others. Beside each row is
+ * the other chunk's. */
 __device__ __forceinline__ void fetch(float *to, const float *from, long long left)
 {
     to += threadIdx.x / 4 * WARP + threadIdx.x % 4 * PIECE;
@@ -138,7 +145,11 @@ __device__ __forceinline__ void fetch(float *to, const float *from, long long le
     } else {
         for (int k = 0; k < ROWS / rows; k++) {
             const long long mine = left - k * turn - own;
-            copy(to + k * rows * WARP, mine > 0 ? from + k * turn + own : from, mine <= 0 ? 0 : mine < PIECE ? 4 * (int)mine : 4 * PIECE);
+            copy(
+                to + k * rows * WARP, mine > 0 ? from + k * turn + own : from,
+                mine <= 0      ? 0
+                : mine < PIECE ? 4 * (int)mine
+                               : 4 * PIECE);
         }
     }
 }
@@ -203,8 +214,8 @@ __device__ __forceinline__ unsigned codes(float4 x, float half)
     return code(x.x, half) | code(x.y, half) << 8 | code(x.z, half) << 16 | code(x.w, half) << 24;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_absmean_codes_words(const float *__restrict__ x, signed char *__restrict__ q, const float *__restrict__ scale, size_t n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_absmean_codes_words(
+    const float *__restrict__ x, signed char *__restrict__ q, const float *__restrict__ scale, size_t n)
 {
     const size_t tile = (size_t)THREADS * 8;
     const float half = __fmul_rn(0.5f, __ldg(scale));

@@ -34,15 +34,17 @@ def absmean_quantize(
     threads: int | None = None,
     device: str = "cpu",
 ) -> AbsmeanQuantized:
-    """Ternary codes and one scale for a tensor: scale = max(mean |x|, 1e-5), codes = clamp(rint(x / scale), -1, 1), ties to even.
+    """Ternary codes and one scale for a tensor: scale = max(mean |x|, 1e-5), codes = clamp(rint(x / scale), -1, 1),
+    ties to even.
 
-    `x` is float32 of any shape, C-contiguous; `out`, if given, takes the codes: int8 of x's shape. The mean is summed in float64, in an
-    order that the contract states (kernels/absmean_quantize/spec.py), so the result depends neither on `device` ("cpu", "cuda" or a
-    package's), nor on `threads`, nor on `variant`, which forces one of the device's kernels. Source: BitNet b1.58 (arXiv:2402.17764).
+    `x` is float32 of any shape, C-contiguous; `out`, if given, takes the codes: int8 of x's shape. The mean is summed
+    in float64, in an order that the contract states (kernels/absmean_quantize/spec.py), so the result depends neither
+    on `device` ("cpu", "cuda" or a package's), nor on `threads`, nor on `variant`, which forces one of the device's
+    kernels. Source: BitNet b1.58 (arXiv:2402.17764).
 
-    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
-    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU
-    fails; `out` is then untouched.
+    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that
+    of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is
+    not there, DeviceError where a GPU fails; `out` is then untouched.
     """
     key = replace(KEY, device=device)
     flat = dispatch.flattened(OP.name, "x", x)

@@ -18,9 +18,15 @@ WARP = 32
 DEFINES = (("THREADS", str(THREADS)), ("MOST_CHUNKS", str(CHUNKS)), ("WARP", str(WARP)))
 
 SUMS_V1 = Kernel(file=FILE, name="ternary_gpu_absmean_sums_v1", threads=THREADS, registers=32, defines=DEFINES)
-CODES_V1 = Kernel(file=FILE, name="ternary_gpu_absmean_codes_v1", threads=THREADS, registers=32, shared=16, defines=DEFINES)
-SCALE = Kernel(file=FILE, name="ternary_gpu_absmean_scale", threads=CHUNKS, registers=32, shared=8 * CHUNKS, defines=DEFINES)
-SUMS = Kernel(file=FILE, name="ternary_gpu_absmean_sums_ahead", threads=WARP, registers=96, shared=16 << 10, defines=DEFINES)
+CODES_V1 = Kernel(
+    file=FILE, name="ternary_gpu_absmean_codes_v1", threads=THREADS, registers=32, shared=16, defines=DEFINES
+)
+SCALE = Kernel(
+    file=FILE, name="ternary_gpu_absmean_scale", threads=CHUNKS, registers=32, shared=8 * CHUNKS, defines=DEFINES
+)
+SUMS = Kernel(
+    file=FILE, name="ternary_gpu_absmean_sums_ahead", threads=WARP, registers=96, shared=16 << 10, defines=DEFINES
+)
 CODES = Kernel(file=FILE, name="ternary_gpu_absmean_codes_words", threads=THREADS, registers=32, defines=DEFINES)
 
 
@@ -44,7 +50,12 @@ def _v1(call: Call) -> tuple[Step, ...]:
     sums = call.params(SUMS_V1, -(-chunks * LANES // THREADS))
     codes = call.params(CODES_V1, -(-n // THREADS), waves=1)
     return (
-        Step(kernel=SUMS_V1, grid=sums.grid, block=sums.block, args=(x, call.workspace, np.uint64(n), np.uint64(size), call.bad)),
+        Step(
+            kernel=SUMS_V1,
+            grid=sums.grid,
+            block=sums.block,
+            args=(x, call.workspace, np.uint64(n), np.uint64(size), call.bad),
+        ),
         _scale(call),
         Step(kernel=CODES_V1, grid=codes.grid, block=codes.block, args=(x, q, call.outputs["scale"], np.uint64(n))),
     )
@@ -57,7 +68,12 @@ def _vector(call: Call) -> tuple[Step, ...]:
     sums = call.params(SUMS, -(-chunks * LANES // WARP))
     codes = call.params(CODES, -(-n // TILE))
     return (
-        Step(kernel=SUMS, grid=sums.grid, block=sums.block, args=(x, call.workspace, np.uint64(n), np.uint64(size), call.bad)),
+        Step(
+            kernel=SUMS,
+            grid=sums.grid,
+            block=sums.block,
+            args=(x, call.workspace, np.uint64(n), np.uint64(size), call.bad),
+        ),
         _scale(call),
         Step(kernel=CODES, grid=codes.grid, block=codes.block, args=(x, q, call.outputs["scale"], np.uint64(n))),
     )

@@ -32,7 +32,8 @@ def _pairwise(terms: npt.NDArray[np.float64]) -> float:
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """scale = float32(max(mean |x|, 1e-5)), codes = clamp(rint(x / scale), -1, 1). The contract is the float32 quotient."""
+    """scale = float32(max(mean |x|, 1e-5)), codes = clamp(rint(x / scale), -1, 1). The contract is the float32
+    quotient."""
     x = inputs["x"]
     scale = np.float32(max(mean_magnitude(x), 1e-5))
     with np.errstate(over="ignore", under="ignore"):

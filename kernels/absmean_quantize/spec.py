@@ -1,12 +1,13 @@
 """The contract of absmean_quantize.
 
-scale = float32(max(mean |x|, 1e-5)) over the whole tensor; codes = clamp(rint(x / scale), -1, 1), the division in float32, ties to even.
+scale = float32(max(mean |x|, 1e-5)) over the whole tensor; codes = clamp(rint(x / scale), -1, 1), the division in
+float32, ties to even.
 
-The mean is a float64 sum, divided by n and rounded to float32 once. Its order is part of the contract, so that no instruction set and no
-number of threads changes a bit: x is cut into chunks of 4096 * ceil(n / 2**22) elements, so at most 1024 (the last may be shorter). In a
-chunk 16 lanes begin at 0; element i of the chunk is added to lane i mod 16, in rising order of i. The lanes are added pairwise: lane j
-and lane j + 8, then j + 4, j + 2, j + 1. The chunks' sums, 0 for those that are not there, are added in the same way: c and c + 512, then
-c + 256, and so on to c + 1.
+The mean is a float64 sum, divided by n and rounded to float32 once. Its order is part of the contract, so that no
+instruction set and no number of threads changes a bit: x is cut into chunks of 4096 * ceil(n / 2**22) elements, so at
+most 1024 (the last may be shorter). In a chunk 16 lanes begin at 0; element i of the chunk is added to lane i mod 16,
+in rising order of i. The lanes are added pairwise: lane j and lane j + 8, then j + 4, j + 2, j + 1. The chunks' sums, 0
+for those that are not there, are added in the same way: c and c + 512, then c + 256, and so on to c + 1.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
 
 
 def _ties(n: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Half of the mean and the floats next to it: as many elements are one and a half times the mean, an odd one is the mean itself.
+    """Half of the mean and the floats next to it: as many elements are one and a half times the mean, an odd one is the
+    mean itself.
 
-    The mean has 11 bits, so the sums of its multiples are exact, and what the neighbours add to it is too little for another float32.
+    The mean has 11 bits, so the sums of its multiples are exact, and what the neighbours add to it is too little for
+    another float32.
     """
     means = np.arange(1 << 10, 1 << 11, dtype=np.float32)
     above = np.nextafter(means / 2, np.float32(np.inf))
@@ -58,7 +61,8 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
 
 OP = Op(
     name="absmean_quantize",
-    summary="scale = max(mean |x|, 1e-5), codes = clamp(rint(x / scale), -1, 1); the mean is a float64 sum in a stated order",
+    summary="scale = max(mean |x|, 1e-5), codes = clamp(rint(x / scale), -1, 1); the mean is a float64 sum in a "
+    "stated order",
     source="BitNet b1.58 (arXiv:2402.17764), section 2; order of the sum: kernels/absmean_quantize/spec.py",
     axes=("n",),
     inputs=(Tensor("x", ("n",), "float32", "weights of one tensor", Values.FINITE),),

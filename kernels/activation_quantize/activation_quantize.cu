@@ -1,19 +1,23 @@
 /* activation_quantize: for each row of K floats
  *
- *     s = 127 / max(absmax, 1e-5);  q = clamp(rint(x * s), -128, 127), the float32 product, ties to even;  the int32 sum of q
+ *     s = 127 / max(absmax, 1e-5);  q = clamp(rint(x * s), -128, 127), the float32 product, ties to even;  the int32
+ *     sum of q
  *
- * 4 bytes are read and 1 is written for an element. Exact on every path: neither a maximum nor an integer sum has an order, then one IEEE
- * division a row and one IEEE product an element. A block has a row; its grid is M blocks.
+ * 4 bytes are read and 1 is written for an element. Exact on every path: neither a maximum nor an integer sum has an
+ * order, then one IEEE division a row and one IEEE product an element. A block has a row; its grid is M blocks.
  *
  * v1      256 threads, an element at a time, the row read twice; both reductions by halving in shared memory.
- * kept    The row stays in registers between its maximum and its codes: 16 elements a thread, so a row of at most 16 * blockDim.x. 16-byte loads
- *         and 4-byte stores where the row is aligned to them, which the block finds out by itself. Adding 1.5 * 2^23 to a product rounds
- *         it to an integer, ties to even, and leaves the code in the low byte; four of them are summed by one dp4a. Reductions by
- *         warp instructions, so that a single short row, where latency is all, waits for two barriers only.
- * long    The same for rows of any length: in steps of 16 * blockDim.x elements, read a second time for the codes (from the L2 cache, mostly).
+ * kept    The row stays in registers between its maximum and its codes: 16 elements a thread, so a row of at most 16 *
+ *         blockDim.x. 16-byte loads and 4-byte stores where the row is aligned to them, which the block finds out by
+ *         itself. Adding 1.5 * 2^23 to a product rounds it to an integer, ties to even, and leaves the code in the low
+ *         byte; four of them are summed by one dp4a. Reductions by warp instructions, so that a single short row, where
+ *         latency is all, waits for two barriers only.
+ * long    The same for rows of any length: in steps of 16 * blockDim.x elements, read a second time for the codes (from
+ *         the L2 cache, mostly).
  *
- * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), TB/s of the 5 bytes an element; the suite's
- * own figures: `tritmark run --suite gpu --device cuda`. Threads a block after the kernel's name.
+ * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), TB/s of the 5 bytes
+ * an element; the suite's own figures: `tritmark run --suite gpu --device cuda`. Threads a block after the kernel's
+ * name.
  *
  *                             one row    2^21 elements     2^25              2^29
  *     K = 2560    v1          2.62 us    6.96 us, 1.51     68.0 us, 2.47     1003 us, 2.68
@@ -33,8 +37,9 @@
  *
  * So a thread keeps 16 elements, 8 where a short row is alone or among few (cuda.py), and `long` has 1024 threads.
  *
- * |x * s| is at most 127 * (1 + 2^-23), which rounds to 127, so for finite rows the clamp has nothing to do. NaN and infinity have
- * the largest absolute bits, so the maximum tells of them; `bad` is then lowered to the index, in the (M, K) array, of the row's first. */
+ * |x * s| is at most 127 * (1 + 2^-23), which rounds to 127, so for finite rows the clamp has nothing to do. NaN and
+ * infinity have the largest absolute bits, so the maximum tells of them; `bad` is then lowered to the index, in the
+ * (M, K) array, of the row's first. */
 
 /* Macros: threads of a block, THREADS_V1 of `v1`, MOST_THREADS of the others at most. */
 #define LOADS 4
@@ -42,7 +47,10 @@
 
 __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
 
-__device__ __forceinline__ float scale_of(unsigned largest) { return __fdiv_rn(127.0f, fmaxf(__uint_as_float(largest), 1e-5f)); }
+__device__ __forceinline__ float scale_of(unsigned largest)
+{
+    return __fdiv_rn(127.0f, fmaxf(__uint_as_float(largest), 1e-5f));
+}
 
 __device__ __forceinline__ void find_nonfinite(const float *x, size_t K, size_t begin, unsigned long long *bad)
 {
@@ -54,8 +62,8 @@ __device__ __forceinline__ void find_nonfinite(const float *x, size_t K, size_t 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS_V1) ternary_gpu_activation_v1(
-    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum, size_t K, size_t stride,
-    unsigned long long *bad)
+    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
+    size_t K, size_t stride, unsigned long long *bad)
 {
     __shared__ unsigned largest[THREADS_V1];
     __shared__ int sums[THREADS_V1];
@@ -157,7 +165,10 @@ __device__ __forceinline__ unsigned highest(float4 x)
     return max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w)));
 }
 
-__device__ __forceinline__ unsigned rounded(float x, float factor) { return __float_as_uint(__fadd_rn(__fmul_rn(x, factor), ROUNDER)); }
+__device__ __forceinline__ unsigned rounded(float x, float factor)
+{
+    return __float_as_uint(__fadd_rn(__fmul_rn(x, factor), ROUNDER));
+}
 
 /* Write four codes from `at`, none past K; returns their sum. What was fetched past K is zero, and so is its code. */
 __device__ __forceinline__ int put(signed char *codes, float4 x, float factor, size_t at, size_t K, bool aligned)
@@ -177,8 +188,8 @@ __device__ __forceinline__ int put(signed char *codes, float4 x, float factor, s
 __device__ __forceinline__ bool aligned_to(const void *pointer, unsigned bytes) { return (size_t)pointer % bytes == 0; }
 
 extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activation_kept(
-    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum, size_t K, size_t stride,
-    unsigned long long *bad)
+    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
+    size_t K, size_t stride, unsigned long long *bad)
 {
     __shared__ unsigned largest[32];
     __shared__ int sums[32];
@@ -212,8 +223,8 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
 }
 
 extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activation_long(
-    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum, size_t K, size_t stride,
-    unsigned long long *bad)
+    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
+    size_t K, size_t stride, unsigned long long *bad)
 {
     __shared__ unsigned largest[32];
     __shared__ int sums[32];

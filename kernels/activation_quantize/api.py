@@ -35,22 +35,24 @@ def activation_quantize(
     threads: int | None = None,
     device: str = "cpu",
 ) -> ActivationQuantized:
-    """int8 activations by row: scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), ties to even, and the sum of q.
+    """int8 activations by row: scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), ties to even,
+    and the sum of q.
 
-    `x` is float32 (..., K), K at most 16,777,215; rows are contiguous and may lie apart, at one distance. Quotient and product are
-    float32's. `out`, if given, is an earlier result of the same shape: its arrays are filled again. `device` is "cpu",
-    "cuda" or a package's; `variant` forces one of its kernels.
-    Source: BitNet b1.58 (arXiv:2402.17764).
+    `x` is float32 (..., K), K at most 16,777,215; rows are contiguous and may lie apart, at one distance. Quotient and
+    product are float32's. `out`, if given, is an earlier result of the same shape: its arrays are filled again.
+    `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels. Source: BitNet b1.58
+    (arXiv:2402.17764).
 
-    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
-    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is not there or K is too large,
-    DeviceError where a GPU fails; `out` is then untouched.
+    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that
+    of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is
+    not there or K is too large, DeviceError where a GPU fails; `out` is then untouched.
     """
     rows = _rows(x)
     axes = unify(OP, {"x": rows})
     shapes = x.shape, x.shape[:-1], x.shape[:-1]
     arrays = [
-        elementwise.output(OP, tensor, array, shape, {"x": x}) for tensor, array, shape in zip(OP.outputs, _given(out), shapes, strict=True)
+        elementwise.output(OP, tensor, array, shape, {"x": x})
+        for tensor, array, shape in zip(OP.outputs, _given(out), shapes, strict=True)
     ]
     key = replace(KEY, device=device)
     chosen = dispatch.select(key, axes, variant)
@@ -77,5 +79,7 @@ def _given(out: Any) -> tuple[Any, Any, Any]:
         return None, None, None
     if not isinstance(out, ActivationQuantized):
         found = f"a {type(out).__name__}"
-        raise InvalidArgumentError(op=OP.name, argument="out", found=found, legal="ActivationQuantized, as this returns it")
+        raise InvalidArgumentError(
+            op=OP.name, argument="out", found=found, legal="ActivationQuantized, as this returns it"
+        )
     return out

@@ -24,12 +24,17 @@ DEFINES = (("THREADS_V1", str(THREADS_V1)), ("MOST_THREADS", str(MOST_THREADS)))
 OF_A_THREAD = 16
 """Elements that a thread of `KEPT` has room for."""
 SHORT = 4096
-"""Elements of a row that is done sooner by twice the threads where it need not share a multiprocessor, at most. Measured on an NVIDIA H200,
-one row: K = 2560 in 1.54 us with 320 threads, 1.65 with 160; K = 6912 in 2.28 us with 864 threads, 2.01 with 448."""
+"""Elements of a row that is done sooner by twice the threads where it need not share a multiprocessor, at most.
+Measured on an NVIDIA H200, one row: K = 2560 in 1.54 us with 320 threads, 1.65 with 160; K = 6912 in 2.28 us with
+864 threads, 2.01 with 448."""
 
 V1 = Kernel(file=FILE, name="ternary_gpu_activation_v1", threads=THREADS_V1, registers=32, shared=2048, defines=DEFINES)
-KEPT = Kernel(file=FILE, name="ternary_gpu_activation_kept", threads=MOST_THREADS, registers=64, shared=256, defines=DEFINES)
-LONG = Kernel(file=FILE, name="ternary_gpu_activation_long", threads=MOST_THREADS, registers=64, shared=256, defines=DEFINES)
+KEPT = Kernel(
+    file=FILE, name="ternary_gpu_activation_kept", threads=MOST_THREADS, registers=64, shared=256, defines=DEFINES
+)
+LONG = Kernel(
+    file=FILE, name="ternary_gpu_activation_long", threads=MOST_THREADS, registers=64, shared=256, defines=DEFINES
+)
 
 
 def _step(call: Call, kernel: Kernel, threads: int) -> tuple[Step, ...]:
@@ -54,7 +59,15 @@ def _vector(call: Call) -> tuple[Step, ...]:
 
 
 VARIANTS = (
-    variant(KEY, "v1", Tier.BASELINE, "a block a row, one element a thread, the row read twice", (V1,), _v1, constraints=LIMITS),
+    variant(
+        KEY,
+        "v1",
+        Tier.BASELINE,
+        "a block a row, one element a thread, the row read twice",
+        (V1,),
+        _v1,
+        constraints=LIMITS,
+    ),
     variant(
         KEY,
         "vector",

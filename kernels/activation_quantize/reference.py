@@ -15,8 +15,8 @@ LEAST = np.float32(1e-5)
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), and the sum of q, by row.
 
-    float64 has more than twice float32's bits and two to spare, so a quotient or product that is rounded to it and then to float32 is
-    the float32 quotient or product.
+    float64 has more than twice float32's bits and two to spare, so a quotient or product that is rounded to it and then
+    to float32 is the float32 quotient or product.
     """
     x = inputs["x"]
     absmax = np.maximum(np.abs(x).max(axis=1), LEAST)

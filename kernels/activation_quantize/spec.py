@@ -24,8 +24,8 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
 def _ties(M: int, K: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     """What comes nearest to a half once it is multiplied by the scale, and the floats next to it.
 
-    With 127 in the row the scale is 1, and halves are ties: so in every other row. In the rest the scale is no power of two, and a quotient
-    by 1 / scale is another number than the product.
+    With 127 in the row the scale is 1, and halves are ties: so in every other row. In the rest the scale is no power of
+    two, and a quotient by 1 / scale is another number than the product.
     """
     largest = np.where(np.arange(M) % 2, rng.uniform(0.1, 1000, M), 127).astype(np.float32)
     scale = (127.0 / largest.astype(np.float64)).astype(np.float32)

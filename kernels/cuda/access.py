@@ -1,4 +1,5 @@
-"""How every CUDA variant walks through device memory, from traces of the simulator: `python -m tritmark.kernels.cuda.access [GLOB]`.
+"""How every CUDA variant walks through device memory, from traces of the simulator: `python -m
+tritmark.kernels.cuda.access [GLOB]`.
 
 The shapes are small and whole: what a site does there it does at any size, tails aside.
 """
@@ -47,7 +48,9 @@ def percent(found: tuple[AccessSite, ...]) -> float:
 
 def cuda_variants(glob: str = "*") -> Iterator[Variant]:
     """The CUDA variants whose id matches, of every package."""
-    yield from (each for each in installed().registry.variants if each.key.device == "cuda" and fnmatchcase(each.id, glob))
+    yield from (
+        each for each in installed().registry.variants if each.key.device == "cuda" and fnmatchcase(each.id, glob)
+    )
 
 
 def main() -> None:

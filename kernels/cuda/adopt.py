@@ -23,7 +23,8 @@ _MOST_THREADS, _MOST_REGISTERS = 1024, 255
 
 
 def adopt(described: Described, capabilities: tuple[tuple[int, int], ...], *, compiled: bool) -> tuple[Variant, ...]:
-    """The variant of a manifest, `compiled` where the device is there. Raises UsageError, and CompileError with the compiler's words."""
+    """The variant of a manifest, `compiled` where the device is there. Raises UsageError, and CompileError with the
+    compiler's words."""
     _must_have(described)
     capability = described.capability or capabilities[0]
     if capability not in capabilities:
@@ -75,17 +76,23 @@ def _must_compile(kernel: Kernel) -> None:
 
 def _must_have(described: Described) -> None:
     """The source has the function, with C's name. nvcc alone knows for certain; this looks at the text."""
-    text = _COMMENT.sub(lambda found: found[0] if found[0] == '"C"' else " ", "\n".join(local_sources(described.path).values()))
+    text = _COMMENT.sub(
+        lambda found: found[0] if found[0] == '"C"' else " ", "\n".join(local_sources(described.path).values())
+    )
     at = described.located.find("function", described.function)
     names = _KERNEL.findall(text)
     if described.function not in names:
         offer = nearest(described.function, names)
         raise described.located.error(at, f"{described.path.name} has no kernel {described.function!r}; {offer}")
     if 'extern "C"' not in text:
-        raise described.located.error(at, f'{described.path.name} has {described.function!r} as a C++ function; legal: extern "C"')
+        raise described.located.error(
+            at, f'{described.path.name} has {described.function!r} as a C++ function; legal: extern "C"'
+        )
 
 
-def _bind(described: Described, kernel: Kernel, variant_id: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+def _bind(
+    described: Described, kernel: Kernel, variant_id: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
+) -> Launch:
     from tritmark.kernels.cuda.context import cuda_context
 
     here = cuda_context()
@@ -95,12 +102,22 @@ def _bind(described: Described, kernel: Kernel, variant_id: str, inputs: Arrays,
             raise InvalidArgumentError(op=described.op.name, argument=name, found=found, legal=legal)
     bad = here.array((1,), np.uint64)
     bad.write(np.full(1, NONE_BAD))
-    call = Call(inputs=inputs, outputs=outputs, axes=axes, info=here.backend.info, bad=bad, workspace=None, function=here.function)
+    call = Call(
+        inputs=inputs,
+        outputs=outputs,
+        axes=axes,
+        info=here.backend.info,
+        bad=bad,
+        workspace=None,
+        function=here.function,
+    )
     if described.geometry is None:
         raise UsageError(f"{described.located.path}: grid and block are missing")
     grid, block, shared = described.geometry.values(axes)
     args = tuple(_value(described, argument, call) for argument in described.arguments)
-    return Adopted(variant_id, call, (Step(kernel=kernel, grid=grid, block=block, args=args, shared=shared),), described)
+    return Adopted(
+        variant_id, call, (Step(kernel=kernel, grid=grid, block=block, args=args, shared=shared),), described
+    )
 
 
 def _value(described: Described, argument: Argument, call: Call) -> object:

@@ -71,7 +71,11 @@ class DeviceArray:
         return self.strides == strides_of(self.shape, self.dtype.itemsize)
 
     def view(
-        self, shape: tuple[int, ...], dtype: npt.DTypeLike | None = None, offset: int = 0, strides: tuple[int, ...] | None = None
+        self,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike | None = None,
+        offset: int = 0,
+        strides: tuple[int, ...] | None = None,
     ) -> DeviceArray:
         """Another array over the same memory, from byte `offset` of this one."""
         return DeviceArray(self._copies, self.owner, self.pointer + offset, shape, dtype or self.dtype, strides)
@@ -107,5 +111,7 @@ class DeviceArray:
 
     def _same(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if values.nbytes != self.nbytes or not values.flags.c_contiguous or not self.contiguous:
-            raise ValueError(f"{values.nbytes} C-contiguous bytes on the host and {self.nbytes} on the device are needed")
+            raise ValueError(
+                f"{values.nbytes} C-contiguous bytes on the host and {self.nbytes} on the device are needed"
+            )
         return values

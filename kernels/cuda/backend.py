@@ -29,7 +29,8 @@ class DeviceFunction(Protocol):
     """The driver's handle (the simulator's entry point)."""
 
     def blocks_per_sm(self, threads: int, shared: int = 0) -> int:
-        """Blocks of that many threads and bytes of dynamic shared memory that one multiprocessor holds at a time, told by the driver."""
+        """Blocks of that many threads and bytes of dynamic shared memory that one multiprocessor holds at a time,
+        told by the driver."""
 
 
 class Stream(Protocol):
@@ -78,13 +79,17 @@ class Backend(Protocol):
     """The stream that is used where none is named."""
 
     def function(self, kernel: Kernel) -> DeviceFunction:
-        """Compile (or take from the cache) and load. Raises CompileError, DeviceUnavailableError for too low a capability."""
+        """Compile (or take from the cache) and load. Raises CompileError, DeviceUnavailableError for too low a
+        capability."""
 
     def arguments(self, function: DeviceFunction, args: Sequence[Any]) -> Any:
         """Arguments (NumPy scalars; pointers as np.uint64), packed once for any number of launches."""
 
-    def enqueue(self, function: DeviceFunction, grid: Dim, block: Dim, arguments: Any, shared: int, stream: Stream) -> None:
-        """Put one launch into a stream. Raises LaunchError where the device refuses it; the simulator runs it at once."""
+    def enqueue(
+        self, function: DeviceFunction, grid: Dim, block: Dim, arguments: Any, shared: int, stream: Stream
+    ) -> None:
+        """Put one launch into a stream. Raises LaunchError where the device refuses it; the simulator runs it at
+        once."""
 
     def new_stream(self) -> Stream: ...
     def new_event(self) -> Event: ...

@@ -45,14 +45,17 @@ class Batch:
         self._order = []
 
     def order(self) -> list[Item]:
-        """As they are put into the streams: the largest first, so that none is left over at the end, and equal kernels side by side."""
-        return sorted(self.items, key=lambda item: (-item.work, [(step.kernel.name, step.grid) for step in item.launch.steps]))
+        """As they are put into the streams: the largest first, so that none is left over at the end, and equal
+        kernels side by side."""
+        return sorted(
+            self.items, key=lambda item: (-item.work, [(step.kernel.name, step.grid) for step in item.launch.steps])
+        )
 
     def run(self) -> None:
         """Run all of them and wait once. The device's time of each is taken in the first run. An empty batch is done.
 
-        Raises LaunchError or DeviceFaultError, which name the item; a GPU that fails while several items run on it does not tell which it
-        was, and then all of them are named.
+        Raises LaunchError or DeviceFaultError, which name the item; a GPU that fails while several items run on it does
+        not tell which it was, and then all of them are named.
         """
         if not self.items:
             return
@@ -109,7 +112,9 @@ def _fault(here: CudaContext, given: Sequence[Item], problem: DeviceFaultError) 
     if here.backend.simulated or os.environ.get(BLOCKING) == "1":
         return DeviceFaultError(f"{given[-1].label}: {problem.found}", next_step=problem.next_step)
     names = ", ".join(item.label for item in given)
-    return DeviceFaultError(f"one of {names}: {problem.found}", next_step=f"set {BLOCKING}=1 to learn which; {problem.next_step}")
+    return DeviceFaultError(
+        f"one of {names}: {problem.found}", next_step=f"set {BLOCKING}=1 to learn which; {problem.next_step}"
+    )
 
 
 def _spread(order: Sequence[Item], streams: Sequence[Stream]) -> list[Stream]:

@@ -54,7 +54,8 @@ class BlockSource(Protocol):
 
 
 class PlainBlocks:
-    """Blocks of exactly the bytes asked for, given back at once: the simulator's, which then finds every access beside or after them."""
+    """Blocks of exactly the bytes asked for, given back at once: the simulator's, which then finds every access
+    beside or after them."""
 
     idle = 0
     largest_idle = 0
@@ -85,9 +86,9 @@ class PlainBlocks:
 class KeptBlocks:
     """Blocks that are kept and serve the next request of the same size.
 
-    Sizes are multiples of 256 bytes and of a 256th of the power of two below them, so that rounding costs less than 0.4 % from 64 KiB on,
-    and nothing for a power of two. What is idle never exceeds the most that was ever in use at a time, or `spare` bytes if that is more:
-    beyond that, what was given back longest ago goes back to the device.
+    Sizes are multiples of 256 bytes and of a 256th of the power of two below them, so that rounding costs less than 0.4
+    % from 64 KiB on, and nothing for a power of two. What is idle never exceeds the most that was ever in use at a
+    time, or `spare` bytes if that is more: beyond that, what was given back longest ago goes back to the device.
     """
 
     def __init__(self, allocate: Callable[[int], Allocation], spare: int = 0) -> None:

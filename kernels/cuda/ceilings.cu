@@ -1,22 +1,26 @@
 /* What a GPU can do at most: kernels that only read, only write, only copy or only compute.
 
-   Memory. What a kernel reaches follows from the bytes that are under way: at 4.8 TB/s and some 700 ns from DRAM about 3.4 MB,
-   25 KiB on each of 132 multiprocessors. 2048 threads with one 16-byte access each are 32 KiB; UNROLL accesses before the first
-   result is used are UNROLL times that, so 1 is about enough, and 4 and 8 leave room. Against that stands the beginning: with few
-   bytes per thread more threads can begin at once, which is what counts in small footprints.
+   Memory. What a kernel reaches follows from the bytes that are under way: at 4.8 TB/s and some 700 ns from DRAM about
+   3.4 MB, 25 KiB on each of 132 multiprocessors. 2048 threads with one 16-byte access each are 32 KiB; UNROLL accesses
+   before the first result is used are UNROLL times that, so 1 is about enough, and 4 and 8 leave room. Against that
+   stands the beginning: with few bytes per thread more threads can begin at once, which is what counts in small
+   footprints.
 
-   Versions, by what each thread does; a grid either covers everything once ("whole") or is as large as the device holds at a time
-   and goes over it in strides ("resident"). The launcher makes both of every function, and the fastest at a footprint is the ceiling.
+   Versions, by what each thread does; a grid either covers everything once ("whole") or is as large as the device holds
+   at a time and goes over it in strides ("resident"). The launcher makes both of every function, and the fastest at a
+   footprint is the ceiling.
      _1       one 16-byte access
      _4, _8   that many, each a block's width apart, all loads before the first use
      _stream_4  the same with loads and stores that are not meant to stay in L2 (ld.global.cs, st.global.cs)
 
-   Computing. dot: 8 independent chains of dp4a (4 products and 4 sums each: 8 operations), 32 instructions a round, operands that
-   depend on the previous result, so nothing can be taken out of the loop. matrix: 8 independent chains of mma m16n8k32 on int8
-   (8192 operations each) on the tensor cores, from compute capability 8.0. wgmma of 9.0 goes further; no kernel here uses it.
+   Computing. dot: 8 independent chains of dp4a (4 products and 4 sums each: 8 operations), 32 instructions a round,
+   operands that depend on the previous result, so nothing can be taken out of the loop. matrix: 8 independent chains of
+   mma m16n8k32 on int8 (8192 operations each) on the tensor cores, from compute capability 8.0. wgmma of 9.0 goes
+   further; no kernel here uses it.
 
-   Every function works on any number of bytes: what is left over 16 goes byte by byte through the first block. Sums wrap at 2^32 and
-   are left in sums[block], so what was read can be checked, and no compiler can leave it out. Sizes are 64-bit.
+   Every function works on any number of bytes: what is left over 16 goes byte by byte through the first block. Sums
+   wrap at 2^32 and are left in sums[block], so what was read can be checked, and no compiler can leave it out. Sizes
+   are 64-bit.
 
    Macro: THREADS, of a block. */
 
@@ -136,7 +140,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_read_8(const uns
     leave_sum(read_all<8, false>(data, nbytes), warps, sums);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_read_stream_4(const unsigned char *data, u64 nbytes, u32 *sums)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    probe_gpu_read_stream_4(const unsigned char *data, u64 nbytes, u32 *sums)
 {
     __shared__ u32 warps[32];
     leave_sum(read_all<4, true>(data, nbytes), warps, sums);
@@ -152,22 +157,26 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_write_4(unsigned
     write_all<4, false>(data, nbytes, word);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_write_stream_4(unsigned char *data, u64 nbytes, u32 word)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    probe_gpu_write_stream_4(unsigned char *data, u64 nbytes, u32 word)
 {
     write_all<4, true>(data, nbytes, word);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_copy_1(const unsigned char *from, unsigned char *to, u64 nbytes)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    probe_gpu_copy_1(const unsigned char *from, unsigned char *to, u64 nbytes)
 {
     copy_all<1, false>(from, to, nbytes);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_copy_4(const unsigned char *from, unsigned char *to, u64 nbytes)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    probe_gpu_copy_4(const unsigned char *from, unsigned char *to, u64 nbytes)
 {
     copy_all<4, false>(from, to, nbytes);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_copy_stream_4(const unsigned char *from, unsigned char *to, u64 nbytes)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    probe_gpu_copy_stream_4(const unsigned char *from, unsigned char *to, u64 nbytes)
 {
     copy_all<4, true>(from, to, nbytes);
 }
@@ -202,7 +211,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_matrix(u64 round
     __shared__ u32 warps[32];
     u32 sum = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    const u64 all = (u64)gridDim.x * (blockDim.x >> 5), first = (u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+    const u64 all = (u64)gridDim.x * (blockDim.x >> 5),
+              first = (u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     const u32 a = 0x01010101u * (threadIdx.x & 3), b = 0x01010101u;
     int acc[8][4];
 #pragma unroll
@@ -213,7 +223,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_matrix(u64 round
     for (u64 round = first; round < rounds; round += all) {
 #pragma unroll
         for (int k = 0; k < 8; ++k)
-            asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, {%5, %5}, {%0, %1, %2, %3};"
+            asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, {%5, "
+                         "%5}, {%0, %1, %2, %3};"
                          : "+r"(acc[k][0]), "+r"(acc[k][1]), "+r"(acc[k][2]), "+r"(acc[k][3])
                          : "r"(a), "r"(b));
     }

@@ -34,7 +34,9 @@ WORD = 0x5A5A5A5A
 
 
 def _kernel(name: str, registers: int, **more: Any) -> Kernel:
-    return Kernel(file="cuda/ceilings.cu", name=f"probe_gpu_{name}", threads=THREADS, registers=registers, defines=DEFINES, **more)
+    return Kernel(
+        file="cuda/ceilings.cu", name=f"probe_gpu_{name}", threads=THREADS, registers=registers, defines=DEFINES, **more
+    )
 
 
 READ = {
@@ -75,7 +77,13 @@ class Probe(CudaLaunch):
         here = cuda_context()
         self.sink = sink
         call = Call(
-            inputs={"buffer": buffer}, outputs={}, axes={}, info=here.backend.info, bad=sink.bad, workspace=None, function=here.function
+            inputs={"buffer": buffer},
+            outputs={},
+            axes={},
+            info=here.backend.info,
+            bad=sink.bad,
+            workspace=None,
+            function=here.function,
         )
         step = Step(kernel=kernel, grid=(blocks, 1, 1), block=(kernel.threads, 1, 1), args=args)
         super().__init__(f"cuda/probe/none/uint8/{kernel.name}", call, (step,))
@@ -157,7 +165,13 @@ def _cover(kernel: Kernel, nbytes: int, unroll: int, resident: bool) -> int:
 
 def _read(unroll: int, resident: bool, buffer: DeviceArray, threads: int) -> Launch:
     kernel, sink = READ[unroll], _sink()
-    return Probe(kernel, _cover(kernel, buffer.nbytes, unroll, resident), (buffer, np.uint64(buffer.nbytes), sink.sums), buffer, sink)
+    return Probe(
+        kernel,
+        _cover(kernel, buffer.nbytes, unroll, resident),
+        (buffer, np.uint64(buffer.nbytes), sink.sums),
+        buffer,
+        sink,
+    )
 
 
 def _write(unroll: int, resident: bool, buffer: DeviceArray, threads: int) -> Launch:
@@ -201,13 +215,20 @@ def _products(nbytes: int) -> int:
     return nbytes * MATRIX_ROUNDS * MATRIX_OPERATIONS
 
 
-def _moving(name: str, kernels: Mapping[int, Kernel], bind: Callable[..., Launch], work: Callable[[int], int] = int) -> dict[str, Ceiling]:
+def _moving(
+    name: str, kernels: Mapping[int, Kernel], bind: Callable[..., Launch], work: Callable[[int], int] = int
+) -> dict[str, Ceiling]:
     found = {}
     for unroll in kernels:
         for resident in (False, True):
-            streaming, blocks = ", streaming" if unroll < 0 else "", "resident blocks" if resident else "a block for each part"
+            streaming, blocks = (
+                ", streaming" if unroll < 0 else "",
+                "resident blocks" if resident else "a block for each part",
+            )
             how = f"{abs(unroll)} accesses a thread{streaming}, {blocks}"
-            found[f"{name}: {how}"] = Ceiling(name=name, unit="bytes/s", summary=how, bind=partial(bind, unroll, resident), work=work)
+            found[f"{name}: {how}"] = Ceiling(
+                name=name, unit="bytes/s", summary=how, bind=partial(bind, unroll, resident), work=work
+            )
     return found
 
 
@@ -225,7 +246,9 @@ def _ceilings(capability: tuple[int, int], simulated: bool) -> Mapping[str, Ceil
         **_moving("read", READ, _read),
         **_moving("write", WRITE, _write),
         **_moving("copy", COPY, _copy, _copied),
-        "compute: dp4a": Ceiling(name="compute", unit="operations/s", summary="int8 dot products (dp4a)", bind=dot, work=_dots),
+        "compute: dp4a": Ceiling(
+            name="compute", unit="operations/s", summary="int8 dot products (dp4a)", bind=dot, work=_dots
+        ),
         "dot": Ceiling(name="dot", unit="operations/s", summary="int8 dot products (dp4a)", bind=dot, work=_dots),
         "launch": Ceiling(
             name="launch",
@@ -244,14 +267,28 @@ def _ceilings(capability: tuple[int, int], simulated: bool) -> Mapping[str, Ceil
             level="stream",
         ),
         "upload": Ceiling(
-            name="upload", unit="bytes/s", summary="host to device", bind=partial(_transfer, True), work=int, level="pinned memory"
+            name="upload",
+            unit="bytes/s",
+            summary="host to device",
+            bind=partial(_transfer, True),
+            work=int,
+            level="pinned memory",
         ),
         "download": Ceiling(
-            name="download", unit="bytes/s", summary="device to host", bind=partial(_transfer, False), work=int, level="pinned memory"
+            name="download",
+            unit="bytes/s",
+            summary="device to host",
+            bind=partial(_transfer, False),
+            work=int,
+            level="pinned memory",
         ),
     }
     if capability >= MATRIX.capability and not simulated:
         found["compute: mma"] = Ceiling(
-            name="compute", unit="operations/s", summary="int8 products on the tensor cores (mma)", bind=matrix, work=_products
+            name="compute",
+            unit="operations/s",
+            summary="int8 products on the tensor cores (mma)",
+            bind=matrix,
+            work=_products,
         )
     return found

@@ -1,8 +1,9 @@
-"""The GPU's clock: events around launches that wait in a stream, so that neither Python nor the driver's queue is in the time.
+"""The GPU's clock: events around launches that wait in a stream, so that neither Python nor the driver's queue is in
+the time.
 
-A launch through Python takes several microseconds, more than many kernels. So calls under PLAIN_NS are recorded in a CUDA graph once and
-replayed; longer ones are put into the stream one by one. Either way a kernel that only waits stands before the first event until
-everything behind it has been handed over: the device finds no gap there.
+A launch through Python takes several microseconds, more than many kernels. So calls under PLAIN_NS are recorded in a
+CUDA graph once and replayed; longer ones are put into the stream one by one. Either way a kernel that only waits stands
+before the first event until everything behind it has been handed over: the device finds no gap there.
 
 PyCUDA has no graphs; cuda-bindings records PyCUDA's stream by its handle.
 """
@@ -45,7 +46,9 @@ def turn_of(launches: Sequence[Launch], first: int, calls: int) -> list[CudaLaun
     """The launches of a sample in order: its `calls` calls go through them from the first, again and again."""
     if calls < 1 or not launches or any(not isinstance(launch, CudaLaunch) for launch in launches[:1]):
         raise ValueError(f"{calls} calls of {len(launches)} launches; legal: at least one of each, launches of the GPU")
-    return cast("list[CudaLaunch]", [launches[(first + call) % len(launches)] for call in range(min(calls, len(launches)))])
+    return cast(
+        "list[CudaLaunch]", [launches[(first + call) % len(launches)] for call in range(min(calls, len(launches)))]
+    )
 
 
 def count(turn: Sequence[CudaLaunch], calls: int, taken_ns: float) -> None:
@@ -71,10 +74,11 @@ class GraphClock:
         self._gate: Gate | None = None
 
     def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
-        """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds between the events around them.
+        """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds between the events
+        around them.
 
-        Raises DeviceError in the simulator, which has no speed, LaunchError where a graph does not hold what was recorded, and
-        DeviceFaultError where a kernel broke.
+        Raises DeviceError in the simulator, which has no speed, LaunchError where a graph does not hold what was
+        recorded, and DeviceFaultError where a kernel broke.
         """
         here, turn = timeable(), turn_of(launches, first, calls)
         if launches is not self._launches:
@@ -92,7 +96,8 @@ class GraphClock:
         if self._gate is None:
             self._gate = Gate(here)
         stream, gate = here.backend.stream, self._gate
-        # As long as handing over usually takes, twice; who is interrupted there loses one sample's exactness and no more.
+        # As long as handing over usually takes, twice; who is interrupted there loses one sample's exactness and no
+        # more.
         wait = 2 * median(self._handed_over) if self._handed_over else 0
         begun = perf_counter_ns()
         gate.close(min(MOST_WAIT_NS, max(LEAST_WAIT_NS, round(wait))))
@@ -138,7 +143,8 @@ class Gate:
 
 
 class Graph:
-    """Launches that were recorded from a stream, one after the other, and can be replayed. Keeps what it launches alive."""
+    """Launches that were recorded from a stream, one after the other, and can be replayed. Keeps what it launches
+    alive."""
 
     def __init__(self, here: CudaContext, launches: Sequence[CudaLaunch]) -> None:
         from cuda.bindings import driver
@@ -190,5 +196,7 @@ def checked(result: tuple[Any, ...]) -> tuple[Any, ...]:
     """What a driver call gave besides its status. Raises DeviceFaultError for any status but success."""
     status, *values = result
     if status.value:
-        raise DeviceFaultError(f"the CUDA driver says {status.name}", next_step="run the kernel under compute-sanitizer")
+        raise DeviceFaultError(
+            f"the CUDA driver says {status.name}", next_step="run the kernel under compute-sanitizer"
+        )
     return tuple(values)

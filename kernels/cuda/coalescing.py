@@ -1,7 +1,7 @@
 """How a kernel walks through device memory, from the accesses that the simulator traced (specification, 4.4).
 
-A warp's instruction moves whole sectors of 32 bytes. Coalescing, in percent, is the sectors that its bytes would fill at the least, over
-the sectors that they lie in.
+A warp's instruction moves whole sectors of 32 bytes. Coalescing, in percent, is the sectors that its bytes would fill
+at the least, over the sectors that they lie in.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ RANDOM = AccessPattern("random", 0)
 
 
 def access_pattern(distances: npt.NDArray[np.int64]) -> AccessPattern:
-    """The pattern of accesses that are so far from each other: sequential where each is one further than the one before (or there is but
-    one), strided where all distances are the same (0: all at the same place), else random."""
+    """The pattern of accesses that are so far from each other: sequential where each is one further than the one
+    before (or there is but one), strided where all distances are the same (0: all at the same place), else random."""
     if not distances.size or (distances == 1).all():
         return SEQUENTIAL
     return AccessPattern("strided", int(distances[0])) if (distances == distances[0]).all() else RANDOM
@@ -71,7 +71,10 @@ class AccessSite:
         return 100 * self.least / self.sectors
 
     def __str__(self) -> str:
-        return f"{self.kernel}, {self.line}: {self.kind} of {self.size} bytes a lane, {self.pattern}, {self.percent:.0f} % coalesced"
+        return (
+            f"{self.kernel}, {self.line}: {self.kind} of {self.size} bytes a lane, {self.pattern}, "
+            f"{self.percent:.0f} % coalesced"
+        )
 
 
 def analyse(trace: Trace) -> tuple[AccessSite, ...]:

@@ -1,12 +1,14 @@
 """The one compile step: a .cu file becomes a cubin for one architecture, kept in a cache of our own.
 
-The semantics are those of PyCUDA's `SourceModule(text, no_extern_c=True, cache_dir=False, options=..., arch=...)`: nvcc gets a source
-text in a temporary folder, with the options as they are, and `pycuda.driver.module_from_buffer` loads what comes out (kernels.cuda.driver).
-nvcc is run here and not by `pycuda.compiler`, because that imports the driver (the static checks run where there is none), warns about
-every word that nvcc says (ptxas's report, which kernels.cuda.resources reads, is such), and its cache is not written atomically.
+The semantics are those of PyCUDA's `SourceModule(text, no_extern_c=True, cache_dir=False, options=..., arch=...)`: nvcc
+gets a source text in a temporary folder, with the options as they are, and `pycuda.driver.module_from_buffer` loads
+what comes out (kernels.cuda.driver). nvcc is run here and not by `pycuda.compiler`, because that imports the driver
+(the static checks run where there is none), warns about every word that nvcc says (ptxas's report, which
+kernels.cuda.resources reads, is such), and its cache is not written atomically.
 
-The text is laid out with the local #includes that it names at the same relative places, and no line information is asked for: so the
-cubin does not depend on where tritmark is installed, and its hash is the same wherever compiler, source and options are the same.
+The text is laid out with the local #includes that it names at the same relative places, and no line information is
+asked for: so the cubin does not depend on where tritmark is installed, and its hash is the same wherever compiler,
+source and options are the same.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class Cubin:
 
 @cache
 def find_nvcc() -> Path:
-    """The compiler: TRITMARK_NVCC, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, then PyPI's nvidia-cuda-nvcc (13 and later have an nvcc).
+    """The compiler: TRITMARK_NVCC, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, then PyPI's nvidia-cuda-nvcc (13 and
+    later have an nvcc).
 
     Raises UsageError where TRITMARK_NVCC names no file, DeviceUnavailableError where there is none.
     """
@@ -73,7 +76,8 @@ def find_nvcc() -> Path:
             return candidate
     raise DeviceUnavailableError(
         "no CUDA compiler was found",
-        next_step=f"pip install 'nvidia-cuda-nvcc>=13' 'nvidia-cuda-cccl>=13', or install the CUDA toolkit, or set {NVCC} to its nvcc",
+        next_step="pip install 'nvidia-cuda-nvcc>=13' 'nvidia-cuda-cccl>=13', or install the CUDA toolkit, or set "
+        f"{NVCC} to its nvcc",
     )
 
 
@@ -112,7 +116,9 @@ def _run(arguments: Sequence[str | Path], folder: Path | None = None) -> tuple[i
     except OSError as why:
         raise CompileError(f"{arguments[0]} cannot be run ({why})", next_step=f"set {NVCC} to a working nvcc") from None
     except subprocess.TimeoutExpired:
-        raise CompileError(f"{arguments[0]} took over {LIMIT_S} s", next_step="make the source smaller, or try another compiler") from None
+        raise CompileError(
+            f"{arguments[0]} took over {LIMIT_S} s", next_step="make the source smaller, or try another compiler"
+        ) from None
     return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
@@ -136,12 +142,15 @@ def architectures() -> tuple[str, ...]:
     status, said = _run([find_nvcc(), "--list-gpu-arch"])
     found = {int(number) for number in re.findall(r"^compute_(\d+)\s*$", said, re.MULTILINE)}
     if status or not found:
-        raise CompileError(f"nvcc --list-gpu-arch failed: {said.strip()[-200:]}", next_step=f"set {NVCC} to a working nvcc")
+        raise CompileError(
+            f"nvcc --list-gpu-arch failed: {said.strip()[-200:]}", next_step=f"set {NVCC} to a working nvcc"
+        )
     return tuple(f"sm_{number}" for number in sorted(found))
 
 
 def compile_kernel(kernel: Kernel, arch: str) -> Cubin:
-    """The cubin of the kernel's source with its macros and options, for `arch` (sm_90) unless its own options name an architecture.
+    """The cubin of the kernel's source with its macros and options, for `arch` (sm_90) unless its own options name an
+    architecture.
 
     Raises CompileError with nvcc's words, and what find_nvcc raises.
     """
@@ -156,7 +165,9 @@ def compiled_before(kernel: Kernel, arch: str) -> Cubin | None:
 
 def _options(kernel: Kernel, arch: str) -> tuple[str, ...]:
     defines = [f"-D{name}={value}" for name, value in kernel.defines]
-    own = any(option.startswith(("-arch", "-gencode", "--gpu-architecture", "--generate-code")) for option in kernel.options)
+    own = any(
+        option.startswith(("-arch", "-gencode", "--gpu-architecture", "--generate-code")) for option in kernel.options
+    )
     target = [] if own else [f"-arch={arch}"]
     return (*OPTIONS, *target, *defines, *kernel.options)
 
@@ -170,7 +181,8 @@ def _stored(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) ->
 
 
 def compile_source(path: Path, options: Sequence[str]) -> Cubin:
-    """The cubin of a .cu file, from the cache or newly compiled. One process compiles it, others that want it wait for that one."""
+    """The cubin of a .cu file, from the cache or newly compiled. One process compiles it, others that want it wait
+    for that one."""
     nvcc = find_nvcc()
     sources = local_sources(path)
     stored = _stored(nvcc, sources, options)
@@ -195,7 +207,9 @@ def compile_source(path: Path, options: Sequence[str]) -> Cubin:
 
 
 def _not_kept(folder: Path, why: OSError) -> None:
-    _LOG.warning("nothing can be kept in %s (%s), so kernels are compiled anew in each process; next: set %s", folder, why, CACHE)
+    _LOG.warning(
+        "nothing can be kept in %s (%s), so kernels are compiled anew in each process; next: set %s", folder, why, CACHE
+    )
 
 
 def cache_folder() -> Path:
@@ -212,11 +226,14 @@ def must_be_private(folder: Path) -> None:
     """Raises UsageError where others could put code there that we would run."""
     found = folder.stat()
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(f"{folder} belongs to, or can be written by, others; legal: a folder of your own: chmod 700, or set {CACHE}")
+        raise UsageError(
+            f"{folder} belongs to, or can be written by, others; legal: a folder of your own: chmod 700, or set {CACHE}"
+        )
 
 
 def local_sources(path: Path) -> dict[PurePath, str]:
-    """The text of a source and of every local #include that it names, itself first, by their places relative to a common folder."""
+    """The text of a source and of every local #include that it names, itself first, by their places relative to a
+    common folder."""
     texts: dict[Path, str] = {}
     waiting = [path.resolve()]
     while waiting:
@@ -230,7 +247,9 @@ def local_sources(path: Path) -> dict[PurePath, str]:
                 f"{current} cannot be read ({why})", next_step="reinstall tritmark, or mend the kernel's file name"
             ) from None
         # A name in quotes that is not there is the compiler's to find or to complain about.
-        waiting += [near for name in _INCLUDE.findall(texts[current]) if (near := (current.parent / name).resolve()).is_file()]
+        waiting += [
+            near for name in _INCLUDE.findall(texts[current]) if (near := (current.parent / name).resolve()).is_file()
+        ]
     top = Path(os.path.commonpath([source.parent for source in texts]))
     return {source.relative_to(top): text for source, text in texts.items()}
 
@@ -268,7 +287,9 @@ def _compile(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -
         with TemporaryDirectory(prefix="tritmark-") as scratch:
             return _compile_in(Path(scratch), nvcc, sources, options)
     except OSError as why:
-        raise CompileError(f"no scratch folder for the compiler ({why})", next_step="make context there, or set TMPDIR") from None
+        raise CompileError(
+            f"no scratch folder for the compiler ({why})", next_step="make context there, or set TMPDIR"
+        ) from None
 
 
 def _compile_in(folder: Path, nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -> Cubin:
@@ -278,7 +299,9 @@ def _compile_in(folder: Path, nvcc: Path, sources: dict[PurePath, str], options:
     source = next(iter(sources))
     status, said = _run([nvcc, "-cubin", "-Xptxas", "-v", *options, "-o", "out.cubin", str(source)], folder)
     if status:
-        raise CompileError(f"{source} does not compile ({' '.join(options)}):\n{_errors(said)}\n", next_step=_mend(said))
+        raise CompileError(
+            f"{source} does not compile ({' '.join(options)}):\n{_errors(said)}\n", next_step=_mend(said)
+        )
     return Cubin((folder / "out.cubin").read_bytes(), said, cached=False)
 
 
@@ -291,7 +314,10 @@ def _errors(said: str) -> str:
 
 def _mend(said: str) -> str:
     if "Unsupported gpu architecture" in said:
-        return f"{compiler()} makes code for {', '.join(architectures())}; install a toolkit that knows the device, or use the CPU"
+        return (
+            f"{compiler()} makes code for {', '.join(architectures())}; install a toolkit that knows the device, "
+            "or use the CPU"
+        )
     if shutil.which("g++") is None:
         return "install g++, which nvcc needs"
     if "nv/target" in said:

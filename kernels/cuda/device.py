@@ -1,4 +1,5 @@
-"""The GPU as a device of the harness: whether it is there, what it can do, where its memory is, and what its launcher can prove.
+"""The GPU as a device of the harness: whether it is there, what it can do, where its memory is, and what its launcher
+can prove.
 
 Nothing here asks for more than the question needs: only what runs something makes the context, and with it a context.
 """
@@ -39,7 +40,8 @@ def features() -> frozenset[str]:
 
 
 def missing() -> str | None:
-    """Why there is no GPU that can be used and what to do about it, or None. For the simulator: why it cannot be built."""
+    """Why there is no GPU that can be used and what to do about it, or None. For the simulator: why it cannot be
+    built."""
     if simulated():
         from tritmark.kernels.cuda.simulator import toolchain
 
@@ -69,9 +71,14 @@ def forced() -> str | None:
 
 
 def code_hash(variant_id: str) -> str:
-    """SHA-256 over those of the binaries that hold the variant's kernels, which are compiled for it; "" for what is no CUDA variant."""
+    """SHA-256 over those of the binaries that hold the variant's kernels, which are compiled for it; "" for what is
+    no CUDA variant."""
     kernels = launches.KERNELS.get(variant_id, ())
-    return sha256("".join(cuda_context().function(kernel).code_hash for kernel in kernels).encode()).hexdigest() if kernels else ""
+    return (
+        sha256("".join(cuda_context().function(kernel).code_hash for kernel in kernels).encode()).hexdigest()
+        if kernels
+        else ""
+    )
 
 
 def compiler() -> str:
@@ -107,7 +114,12 @@ class CudaMemory:
         return cuda_context().array((max(1, nbytes),), "uint8")
 
     def view(
-        self, buffer: DeviceArray, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
+        self,
+        buffer: DeviceArray,
+        offset: int,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        strides: tuple[int, ...] | None = None,
     ) -> DeviceArray:
         """An array within the buffer."""
         return buffer.view(shape, dtype, offset, strides)

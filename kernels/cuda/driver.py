@@ -1,7 +1,9 @@
-"""A GPU as the backend: PyCUDA on the device's primary context. cuda-bindings answers what PyCUDA does not ask (occupancy, parameters).
+"""A GPU as the backend: PyCUDA on the device's primary context. cuda-bindings answers what PyCUDA does not ask
+(occupancy, parameters).
 
-PyCUDA keeps a stack of contexts for each thread. The main thread has the context all its life if it made the backend; any other has it
-within `with backend:`, which every method here does for itself: a thread that ended with a context on its stack would end the process.
+PyCUDA keeps a stack of contexts for each thread. The main thread has the context all its life if it made the backend;
+any other has it within `with backend:`, which every method here does for itself: a thread that ended with a context on
+its stack would end the process.
 """
 
 from __future__ import annotations
@@ -113,12 +115,16 @@ class DriverBackend:
                 if self._broken():
                     self._fail(why, f"loading {kernel.name}")
                 raise CompileError(
-                    f"{kernel.file} has no kernel {kernel.name} ({why})", next_step='declare it extern "C" __global__ under that name'
+                    f"{kernel.file} has no kernel {kernel.name} ({why})",
+                    next_step='declare it extern "C" __global__ under that name',
                 ) from None
-            return DriverFunction(self, kernel, cubin, raw, self._ask("cuModuleGetFunction", twin, kernel.name.encode()))
+            return DriverFunction(
+                self, kernel, cubin, raw, self._ask("cuModuleGetFunction", twin, kernel.name.encode())
+            )
 
     def _load(self, kernel: Kernel, cubin: compiler.Cubin) -> tuple[Any, Any]:
-        """The cubin as PyCUDA's module, and once more for cuda-bindings: PyCUDA keeps the handles of its functions to itself."""
+        """The cubin as PyCUDA's module, and once more for cuda-bindings: PyCUDA keeps the handles of its functions
+        to itself."""
         try:
             module = self._cuda.module_from_buffer(cubin.code)
         except self._cuda.MemoryError as why:
@@ -127,8 +133,9 @@ class DriverBackend:
             if self._broken():
                 self._fail(why, f"loading {kernel.file}")
             raise DeviceUnavailableError(
-                f"the driver ({self.info.driver}) does not take {kernel.file} as {compiler.compiler()} made it for {self.info.arch}: {why}",
-                next_step=f"update the driver, or set {compiler.NVCC} to the nvcc of a toolkit that is not newer than it",
+                f"the driver ({self.info.driver}) does not take {kernel.file} as {compiler.compiler()} made it "
+                f"for {self.info.arch}: {why}",
+                next_step=f"update the driver, or set {compiler.NVCC} to the nvcc of a toolkit that is no newer",
             ) from None
         loaded = (module, self._ask("cuModuleLoadData", cubin.code))
         self._modules[cubin.hash] = loaded
@@ -141,7 +148,9 @@ class DriverBackend:
         """
         for place, arg in enumerate(args):
             if not isinstance(arg, np.integer | np.floating):
-                raise TypeError(f"{function.name}: argument {place} is {type(arg).__name__}; legal: a NumPy integer or float")
+                raise TypeError(
+                    f"{function.name}: argument {place} is {type(arg).__name__}; legal: a NumPy integer or float"
+                )
         assert isinstance(function, DriverFunction)
         taken = function.parameters(len(args))
         given = tuple(arg.dtype.itemsize for arg in args)
@@ -150,7 +159,9 @@ class DriverBackend:
         packed: bytes = self._pack("".join(arg.dtype.char for arg in args), *args)
         return packed
 
-    def enqueue(self, function: DeviceFunction, grid: Dim, block: Dim, arguments: bytes, shared: int, stream: Stream) -> None:
+    def enqueue(
+        self, function: DeviceFunction, grid: Dim, block: Dim, arguments: bytes, shared: int, stream: Stream
+    ) -> None:
         """Put one launch into a stream. Raises LaunchError where the device refuses it."""
         assert isinstance(function, DriverFunction)
         assert isinstance(stream, DriverStream)
@@ -164,7 +175,8 @@ class DriverBackend:
         self.last_kernel = function.name
 
     def new_stream(self) -> DriverStream:
-        """A stream that, as the driver's default, waits for copies and launches outside of any stream and they for it."""
+        """A stream that, as the driver's default, waits for copies and launches outside of any stream and they for
+        it."""
         with self:
             return DriverStream(self, self._cuda.Stream())
 
@@ -191,7 +203,8 @@ class DriverBackend:
                 made: npt.NDArray[Any] = self._cuda.pagelocked_empty(nbytes, np.uint8)
             except self._cuda.MemoryError as why:
                 raise DeviceError(
-                    f"{nbytes} bytes of the host's memory cannot be pinned ({why})", next_step="pin less at a time, or raise ulimit -l"
+                    f"{nbytes} bytes of the host's memory cannot be pinned ({why})",
+                    next_step="pin less at a time, or raise ulimit -l",
                 ) from None
             return made
 
@@ -243,7 +256,9 @@ class DriverBackend:
         """Call the driver through cuda-bindings. Raises DeviceError where it refuses."""
         code, *values = getattr(self._bindings, function)(*arguments)
         if code:
-            raise DeviceError(f"{function}: {getattr(code, 'name', code)}", next_step="update the driver and cuda-bindings")
+            raise DeviceError(
+                f"{function}: {getattr(code, 'name', code)}", next_step="update the driver and cuda-bindings"
+            )
         return values[0] if len(values) == 1 else tuple(values)
 
     def _broken(self) -> bool:
@@ -255,20 +270,24 @@ class DriverBackend:
         """Raise what a refused call means: InsufficientMemoryError, DeviceFaultError or DeviceError."""
         if isinstance(why, self._cuda.MemoryError):
             raise InsufficientMemoryError(
-                what=doing, required=nbytes, available=self.memory()[0], next_step="free other arrays, or work on smaller pieces"
+                what=doing,
+                required=nbytes,
+                available=self.memory()[0],
+                next_step="free other arrays, or work on smaller pieces",
             ) from None
         if self._broken():
             kernel = f"; the kernel that it was given last is {self.last_kernel}" if self.last_kernel else ""
             self._lost = DeviceFaultError(
                 f"{self.info.name} broke off: {why}{kernel}",
-                next_step="this process has lost its GPU context: start a fresh one, under compute-sanitizer to see where it broke; "
-                "the CPU's kernels still work here",
+                next_step="this process has lost its GPU context: start a fresh one, under compute-sanitizer to see "
+                "where it broke; the CPU's kernels still work here",
             )
             raise self._lost from None
         raise DeviceError(f"{doing}: {why}", next_step="look with nvidia-smi, or use the CPU") from None
 
     def _refused(self, why: Exception, function: DriverFunction, grid: Dim, block: Dim, shared: int) -> NoReturn:
-        """Raise what a refused launch means: LaunchError naming the limit, or DeviceFaultError from an earlier kernel."""
+        """Raise what a refused launch means: LaunchError naming the limit, or DeviceFaultError from an earlier
+        kernel."""
         if self._broken():
             self._fail(why, f"launching {function.name}")
         threads, info = block[0] * block[1] * block[2], self.info
@@ -276,7 +295,8 @@ class DriverBackend:
             (
                 not 1 <= threads <= function.most_threads,
                 f"{threads} threads a block",
-                f"1 to {function.most_threads}, which its {function.registers} registers a thread and its launch bounds allow",
+                f"1 to {function.most_threads}, which its {function.registers} registers a thread and its launch "
+                "bounds allow",
             ),
             (
                 function.shared + shared > info.shared_per_block_optin,
@@ -290,7 +310,9 @@ class DriverBackend:
             if passed:
                 raise LaunchError(f"{function.name}: {found}", next_step=f"use {legal}") from None
         asked = f"grid {grid}, block {block}, {shared} bytes of dynamic shared memory"
-        raise LaunchError(f"{function.name}: {why} ({asked})", next_step="launch with fewer threads or less shared memory") from None
+        raise LaunchError(
+            f"{function.name}: {why} ({asked})", next_step="launch with fewer threads or less shared memory"
+        ) from None
 
     def _forked(self) -> None:
         self._lost = DeviceUnavailableError(
@@ -317,7 +339,8 @@ class _Held:
         self.raw = raw
 
     def free(self) -> None:
-        """Give it back. Where the context is lost it is kept until the process ends: PyCUDA would complain about each piece."""
+        """Give it back. Where the context is lost it is kept until the process ends: PyCUDA would complain about
+        each piece."""
         try:
             with self._backend:
                 self.raw = None
@@ -351,7 +374,8 @@ class DriverFunction:
         """Bytes of dynamic shared memory that a launch may ask for so far."""
 
     def allow(self, shared: int) -> None:
-        """Let launches ask for so many bytes of dynamic shared memory. Raises PyCUDA's LogicError where the device has not so many."""
+        """Let launches ask for so many bytes of dynamic shared memory. Raises PyCUDA's LogicError where the device
+        has not so many."""
         cuda, backend = self._backend._cuda, self._backend
         self.raw.set_attribute(cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
         attribute = backend._bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -370,8 +394,9 @@ class DriverFunction:
     def parameters(self, given: int) -> tuple[int, ...] | None:
         """Bytes of each parameter; None where the driver does not tell (before CUDA 12.4).
 
-        Before 13.1 it does not tell how many there are: then no more than `given` are looked for, since asking past the last is an
-        error that compute-sanitizer reports, and what is missing at the end goes unseen here (the simulator sees it).
+        Before 13.1 it does not tell how many there are: then no more than `given` are looked for, since asking past the
+        last is an error that compute-sanitizer reports, and what is missing at the end goes unseen here (the simulator
+        sees it).
         """
         bindings = self._backend._bindings
         try:
@@ -454,7 +479,8 @@ class DriverAllocation(_Held):
 
 
 def _packages() -> tuple[Any, Any, Any]:
-    """PyCUDA's driver, cuda-bindings' and PyCUDA's packing of arguments. Raises DeviceUnavailableError with what is missing."""
+    """PyCUDA's driver, cuda-bindings' and PyCUDA's packing of arguments. Raises DeviceUnavailableError with what is
+    missing."""
     found = gpu.problem() or gpu.package_problem()
     if found is not None:
         raise found

@@ -14,7 +14,8 @@ ROOM = Path(__file__).parent.parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One `extern "C" __global__` function and its budget, which the static checks hold it to for every architecture."""
+    """One `extern "C" __global__` function and its budget, which the static checks hold it to for every
+    architecture."""
 
     file: str
     """Source, relative to kernels/, such as "i2s_quantize/vector.cu"; the whole path for one of another package."""
@@ -47,8 +48,8 @@ class Kernel:
 class Step:
     """One launch of a kernel.
 
-    `args` are in the order of the function's parameters: DeviceArray (its pointer is passed) or a NumPy scalar of exactly the
-    parameter's type (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64).
+    `args` are in the order of the function's parameters: DeviceArray (its pointer is passed) or a NumPy scalar of
+    exactly the parameter's type (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64).
     """
 
     kernel: Kernel

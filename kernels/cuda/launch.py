@@ -1,4 +1,5 @@
-"""From a Variant to launches on the device: what an op's cuda.py describes becomes steps that can be run, captured and counted."""
+"""From a Variant to launches on the device: what an op's cuda.py describes becomes steps that can be run, captured
+and counted."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ DEVICE = "cuda"
 REAL = "a real GPU"
 """Feature of devices that are not simulated."""
 NONE_BAD = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""What the kernels' `bad` holds until one of them lowers it, by atomicMin, to the index of an element that the contract forbids."""
+"""What the kernels' `bad` holds until one of them lowers it, by atomicMin, to the index of an element that the
+contract forbids."""
 
 
 def compute(capability: tuple[int, int]) -> str:
@@ -45,9 +47,13 @@ class Call:
     """uint8, as many bytes as the variant's `workspace` says, content undefined; None for none."""
     function: Callable[[Kernel], DeviceFunction]
 
-    def params(self, kernel: Kernel, blocks: int, threads: int | None = None, *, shared: int = 0, waves: int | None = None) -> LaunchParams:
+    def params(
+        self, kernel: Kernel, blocks: int, threads: int | None = None, *, shared: int = 0, waves: int | None = None
+    ) -> LaunchParams:
         """See launch_params; `threads` are the kernel's unless told."""
-        return launch_params(self.function(kernel), self.info, blocks, threads or kernel.threads, shared=shared, waves=waves)
+        return launch_params(
+            self.function(kernel), self.info, blocks, threads or kernel.threads, shared=shared, waves=waves
+        )
 
 
 Steps = Callable[[Call], tuple[Step, ...]]
@@ -72,7 +78,8 @@ def variant(
 ) -> Variant:
     """A Variant on the GPU. `steps(call)` gives its launches in order; `kernels` are all that they may use.
 
-    `alignment`: bytes that every array's address must be a multiple of. `features`: beyond the kernels' compute capability.
+    `alignment`: bytes that every array's address must be a multiple of. `features`: beyond the kernels' compute
+    capability.
     """
     needed = {compute(max(kernel.capability for kernel in kernels))} | features
     if not all(kernel.simulated for kernel in kernels):
@@ -95,11 +102,13 @@ def variant(
     return made
 
 
-def code_files(kernels: tuple[Kernel, ...], target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
+def code_files(
+    kernels: tuple[Kernel, ...], target: str, binaries: frozenset[str] = frozenset()
+) -> tuple[CodeFile, ...]:
     """Their binaries for that architecture, or for the GPU here where it is "", from the cache or compiled.
 
-    With `binaries`, hashes of those that are wanted, no more is compiled than these take. () where the simulator stands in for the GPU:
-    then nothing of them runs. Raises CompileError, DeviceUnavailableError.
+    With `binaries`, hashes of those that are wanted, no more is compiled than these take. () where the simulator stands
+    in for the GPU: then nothing of them runs. Raises CompileError, DeviceUnavailableError.
     """
     from tritmark.harness.machine.gpu import device_info
     from tritmark.kernels.cuda.compile import compile_kernel, compiled_before
@@ -122,7 +131,12 @@ def code_files(kernels: tuple[Kernel, ...], target: str, binaries: frozenset[str
         entries = (*(found[cubin.hash].entries if cubin.hash in found else ()), kernel.name)
         spilled = {name: use.spill_stores + use.spill_loads for name, use in parse(cubin.report).items()}
         found[cubin.hash] = CodeFile(
-            kind="cubin", name=kernel.file, entries=tuple(dict.fromkeys(entries)), target=arch, data=cubin.code, spilled=spilled
+            kind="cubin",
+            name=kernel.file,
+            entries=tuple(dict.fromkeys(entries)),
+            target=arch,
+            data=cubin.code,
+            spilled=spilled,
         )
     return tuple(found.values())
 
@@ -266,7 +280,9 @@ class CudaLaunch:
                     grid=grid,
                     block=block,
                     shared=shared,
-                    resident=None if self._context.backend.simulated else function.blocks_per_sm(block[0] * block[1] * block[2], shared),
+                    resident=None
+                    if self._context.backend.simulated
+                    else function.blocks_per_sm(block[0] * block[1] * block[2], shared),
                 )
                 for function, grid, block, _, shared in self._prepared
             ),

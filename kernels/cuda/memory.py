@@ -1,7 +1,8 @@
-"""The device's memory: a pool that knows what it handed out, where and when, and says before work whether there is enough.
+"""The device's memory: a pool that knows what it handed out, where and when, and says before work whether there is
+enough.
 
-Memory goes back when the last array over it is gone or when it is freed, and serves the next request at once. Who puts work into a
-stream keeps its arrays until that work is complete, as CudaLaunch.run, Batch and Transfers do.
+Memory goes back when the last array over it is gone or when it is freed, and serves the next request at once. Who puts
+work into a stream keeps its arrays until that work is complete, as CudaLaunch.run, Batch and Transfers do.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ class PoolMemory:
     def pointer(self) -> int:
         """Address on the device. Raises FreedMemoryError once it was given back."""
         if self._block is None:
-            raise FreedMemoryError(f"{self.allocated} was used after {self._freed} had freed it", next_step="free it after its last use")
+            raise FreedMemoryError(
+                f"{self.allocated} was used after {self._freed} had freed it", next_step="free it after its last use"
+            )
         return self._block.pointer
 
     @property
@@ -90,7 +93,8 @@ class PoolMemory:
         block, self._block = self._block, None
         if block is None:
             raise FreedMemoryError(
-                f"{self.allocated} was freed at {':'.join(map(str, _site()))} after {self._freed} had freed it", next_step="free it once"
+                f"{self.allocated} was freed at {':'.join(map(str, _site()))} after {self._freed} had freed it",
+                next_step="free it once",
             )
         self._freed = ":".join(map(str, _site()))
         self._pool._give(self.allocated, block)
@@ -248,19 +252,22 @@ class MemoryPool:
         return sum(self._blocks.size(nbytes) for nbytes in sizes if nbytes)
 
     def available(self) -> int:
-        """Bytes that can still be allocated: free on the device, or idle here. Raises DeviceError where the device does not answer."""
+        """Bytes that can still be allocated: free on the device, or idle here. Raises DeviceError where the device
+        does not answer."""
         with self._lock:
             self._collect()
             return self._backend.memory()[0] + self._blocks.idle
 
     def ensure_ready(self, what: str, required: int) -> None:
-        """Before work: the device answers and has so many bytes. Raises DeviceError, InsufficientMemoryError; allocates nothing."""
+        """Before work: the device answers and has so many bytes. Raises DeviceError, InsufficientMemoryError;
+        allocates nothing."""
         available = self.available()
         if required > available:
             raise InsufficientMemoryError(what=what, required=required, available=available, next_step=_NEXT)
 
     def leaks(self, since: int = 0) -> LeakReport:
-        """What is allocated and not freed; with `since`, only what came after so many allocations (see MemoryFigures.allocations)."""
+        """What is allocated and not freed; with `since`, only what came after so many allocations (see
+        MemoryFigures.allocations)."""
         with self._lock:
             self._collect()
             return LeakReport(tuple(each for each in self._live.values() if each.serial > since))
@@ -295,7 +302,9 @@ class MemoryPool:
             reasons.append(f"the pool holds {figures.held} bytes and the device counts {total - free} in use")
         short = figures.most_active - figures.active - figures.idle - free
         if total and short > 0:
-            reasons.append(f"{short} bytes are missing to reach the {figures.most_active} that were in use at the most; {_NEXT}")
+            reasons.append(
+                f"{short} bytes are missing to reach the {figures.most_active} that were in use at the most; {_NEXT}"
+            )
         if older_than_s is not None and oldest is not None and oldest.age_s > older_than_s:
             reasons.append(f"{oldest} was not freed for {oldest.age_s:.1f} s")
         return MemoryHealth(free=free, total=total, figures=figures, oldest=oldest, reasons=tuple(reasons))
@@ -310,10 +319,14 @@ class MemoryPool:
                 self._refused += 1
                 what = f"{dtype} {shape}" + (f' "{label}"' if label else "")
                 required = self._blocks.size(nbytes)
-                raise InsufficientMemoryError(what=what, required=required, available=problem.available, next_step=_NEXT) from None
+                raise InsufficientMemoryError(
+                    what=what, required=required, available=problem.available, next_step=_NEXT
+                ) from None
             if block.pointer % ALIGNMENT:
                 self._blocks.give(block)
-                raise DeviceError(f"memory at address {block.pointer:#x}", next_step=f"use a driver that aligns to {ALIGNMENT} bytes")
+                raise DeviceError(
+                    f"memory at address {block.pointer:#x}", next_step=f"use a driver that aligns to {ALIGNMENT} bytes"
+                )
             self._stats.cache_hits += hit
             self._stats.cache_misses += not hit
             self._allocations += 1
@@ -340,8 +353,8 @@ class MemoryPool:
             self._collect()
 
     def _leave(self, allocated: Allocated, block: Block) -> None:
-        """Take note of memory whose last array is gone. The garbage collector may say so at any point of any thread, within this class
-        too and where no context is current, so the next request or question does the rest."""
+        """Take note of memory whose last array is gone. The garbage collector may say so at any point of any thread,
+        within this class too and where no context is current, so the next request or question does the rest."""
         self._left.append((allocated, block))
 
     def _collect(self) -> None:

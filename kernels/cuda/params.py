@@ -28,7 +28,8 @@ class LaunchParams:
 def launch_params(
     function: DeviceFunction, info: DeviceInfo, blocks: int, threads: int, *, shared: int = 0, waves: int | None = None
 ) -> LaunchParams:
-    """Parameters for `blocks` blocks of `threads` threads; with `waves`, at most so many times what the device holds at a time.
+    """Parameters for `blocks` blocks of `threads` threads; with `waves`, at most so many times what the device holds at
+    a time.
 
     Raises LaunchError where a block needs more threads or shared memory than the device has.
     """
@@ -57,9 +58,13 @@ def launch_params(
 
 
 def tile_search(info: DeviceInfo, itemsize: int, least: int = 16, most: int = 32) -> int:
-    """Edge of the largest square tile, from `least` by doubling to `most`, of which a block has a thread for each element and keeps two
-    in shared memory (specification, 4.1)."""
+    """Edge of the largest square tile, from `least` by doubling to `most`, of which a block has a thread for each
+    element and keeps two in shared memory (specification, 4.1)."""
     edge = least
-    while edge < most and (2 * edge) ** 2 <= info.threads_per_block and 2 * (2 * edge) ** 2 * itemsize <= info.shared_per_block:
+    while (
+        edge < most
+        and (2 * edge) ** 2 <= info.threads_per_block
+        and 2 * (2 * edge) ** 2 * itemsize <= info.shared_per_block
+    ):
         edge *= 2
     return edge

@@ -1,4 +1,5 @@
-"""The clock of a caller without graphs: launches that Python puts into the stream one by one, nothing holding the device back meanwhile."""
+"""The clock of a caller without graphs: launches that Python puts into the stream one by one, nothing holding the
+device back meanwhile."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ from tritmark.kernels.cuda.clock import count, timeable, turn_of
 
 
 class PlainClock:
-    """Times launches between two events, as fast as Python hands them over: for a short kernel that is the time of handing over."""
+    """Times launches between two events, as fast as Python hands them over: for a short kernel that is the time of
+    handing over."""
 
     name = "CUDA events, one by one"
 
     def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
-        """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds between the events around them.
+        """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds between the events
+        around them.
 
         Raises DeviceError in the simulator, which has no speed, and DeviceFaultError where a kernel broke.
         """

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 SMALL = 1 << 16
 """Blocks below so many bytes are those of PyCUDA's pool.
 
-It has 16 sizes between a power of two and the next, each one byte short of where the next begins (`bin_number` and `alloc_size` in its
-mempool.hpp): a request of 2^30 bytes takes 2^30 + 2^26 - 1 of the device, 6.25 % too much. Below 64 KiB that is 2 KiB at the most; from
-there on KeptBlocks rounds by less than 0.4 %.
+It has 16 sizes between a power of two and the next, each one byte short of where the next begins (`bin_number` and
+`alloc_size` in its mempool.hpp): a request of 2^30 bytes takes 2^30 + 2^26 - 1 of the device, 6.25 % too much. Below 64
+KiB that is 2 KiB at the most; from there on KeptBlocks rounds by less than 0.4 %.
 """
 SPARE = 8
-"""This part of the device's memory may lie idle in large blocks, so that arrays that take turns need not be allocated each time."""
+"""This part of the device's memory may lie idle in large blocks, so that arrays that take turns need not be
+allocated each time."""
 
 
 class PyCudaBlocks:
@@ -59,7 +60,11 @@ class PyCudaBlocks:
     def size(self, nbytes: int) -> int:
         """See Blocks."""
         rounded = -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return self._large.size(nbytes) if rounded >= SMALL else int(self._small.alloc_size(self._small.bin_number(rounded)))
+        return (
+            self._large.size(nbytes)
+            if rounded >= SMALL
+            else int(self._small.alloc_size(self._small.bin_number(rounded)))
+        )
 
     def take(self, nbytes: int) -> tuple[Block, bool]:
         """See Blocks."""
@@ -73,11 +78,15 @@ class PyCudaBlocks:
             except self._out_of_memory:
                 self._small_idle.clear()  # it has freed all that it kept
                 raise InsufficientMemoryError(
-                    what="a block", required=size, available=self._backend.memory()[0], next_step="free arrays on the device"
+                    what="a block",
+                    required=size,
+                    available=self._backend.memory()[0],
+                    next_step="free arrays on the device",
                 ) from None
             if hit:
                 self._small_idle[size] -= 1
-            if self._small.held_blocks != self._small_idle.total():  # memory was short, and it has freed some of what it kept
+            # memory was short, and it has freed some of what it kept
+            if self._small.held_blocks != self._small_idle.total():
                 self._small.free_held()
                 self._small_idle.clear()
         return Block(int(source), size, source), hit
@@ -104,8 +113,9 @@ class PyCudaBlocks:
     def _stop(self) -> None:
         """At the end of the process, while there is a context: have PyCUDA's pool keep nothing any more.
 
-        To keep a block it needs a current context, and where there is none it would end the process. If the context is lost, nothing
-        can go back to it, and PyCUDA would complain about each block; so they are taken out of its pool before.
+        To keep a block it needs a current context, and where there is none it would end the process. If the context is
+        lost, nothing can go back to it, and PyCUDA would complain about each block; so they are taken out of its pool
+        before.
         """
         with suppress(DeviceError), self._backend:
             self._small.stop_holding()

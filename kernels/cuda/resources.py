@@ -28,13 +28,16 @@ class Resources:
     spill_stores: int
     spill_loads: int
     shared: int
-    """Static, of one block. Dynamic shared memory is asked for at the launch: no compiler knows it, launch_params checks it."""
+    """Static, of one block. Dynamic shared memory is asked for at the launch: no compiler knows it, launch_params
+    checks it."""
     constant: int
     """Parameters and constants."""
 
 
 _FUNCTION = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
-_FRAME = re.compile(r"Function properties for (\S+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_FRAME = re.compile(
+    r"Function properties for (\S+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+)
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _CUMULATIVE = re.compile(r"(\d+) bytes cumulative stack size")
 _SHARED = re.compile(r"(\d+)(?:\+(\d+))? bytes smem")
@@ -44,7 +47,8 @@ _CONSTANT = re.compile(r"(\d+) bytes cmem\[\d+\]")
 def parse(report: str) -> dict[str, Resources]:
     """Each kernel's use, from what ptxas -v said (CUDA 12 and 13).
 
-    What functions spill that are called and not inlined is counted for every kernel of the source: the report does not say whose they are.
+    What functions spill that are called and not inlined is counted for every kernel of the source: the report does not
+    say whose they are.
     """
     parts = _FUNCTION.split(report)[1:]
     kernels = dict(zip(parts[0::3], parts[2::3], strict=True))

@@ -40,7 +40,9 @@ class PerformanceStats:
 
     def since(self, earlier: PerformanceStats) -> PerformanceStats:
         """What came after `earlier`, a copy of these counts."""
-        return PerformanceStats(**{field.name: getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)})
+        return PerformanceStats(
+            **{field.name: getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)}
+        )
 
 
 class CountedCopies:

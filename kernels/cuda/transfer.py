@@ -1,7 +1,9 @@
-"""Copies between host and device through pinned memory, in chunks: one is copied by the host while another is on its way.
+"""Copies between host and device through pinned memory, in chunks: one is copied by the host while another is on its
+way.
 
-The device copies from and to pinned memory by itself, at the full rate of the bus; ordinary memory it reaches only through the driver's own
-buffers, while the caller waits. Arrays of one chunk or less go that way, because there is nothing to overlap.
+The device copies from and to pinned memory by itself, at the full rate of the bus; ordinary memory it reaches only
+through the driver's own buffers, while the caller waits. Arrays of one chunk or less go that way, because there is
+nothing to overlap.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How an array follows the axis that is split: each `units` of it stand for `entries` along the array's first axis, and what remains
-    at the end for as many as a whole one (the groups of a packed format, the scale of a short block)."""
+    """How an array follows the axis that is split: each `units` of it stand for `entries` along the array's first
+    axis, and what remains at the end for as many as a whole one (the groups of a packed format, the scale of a short
+    block)."""
 
     units: int = 1
     entries: int = 1
@@ -63,7 +66,8 @@ class Streamed:
     """Those that ran, each perhaps for many chunks; their proofs tell how often."""
     chunks: int
     bad: int
-    """As Launch.bad, over all chunks: index in the first input that was split. Outputs end before the chunk that it is in."""
+    """As Launch.bad, over all chunks: index in the first input that was split. Outputs end before the chunk that it
+    is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ class Transfers:
         self._pool.ensure_ready(what, self._pool.required_bytes(sizes))
 
     def upload(self, values: Array, label: str = "") -> DeviceArray:
-        """A C-contiguous copy of a NumPy array, of any strides, on the device; complete on return. Raises InsufficientMemoryError."""
+        """A C-contiguous copy of a NumPy array, of any strides, on the device; complete on return. Raises
+        InsufficientMemoryError."""
         made = self._pool.array(values.shape, values.dtype, label)
         if not values.size:
             return made
@@ -126,7 +131,10 @@ class Transfers:
             into = np.empty(array.shape, array.dtype)
         elif into.shape != array.shape or into.dtype != array.dtype:
             raise InvalidArgumentError(
-                op="download", argument="into", found=f"{into.dtype} {into.shape}", legal=f"{array.dtype} {array.shape}, as on the device"
+                op="download",
+                argument="into",
+                found=f"{into.dtype} {into.shape}",
+                legal=f"{array.dtype} {array.shape}, as on the device",
             )
         if not array.size:
             return into
@@ -156,15 +164,24 @@ class Transfers:
             stage.stream.synchronize()
 
     def through(
-        self, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, axis: str, split: Mapping[str, Split], multiple: int = 1
+        self,
+        variant: Variant,
+        inputs: Arrays,
+        outputs: Arrays,
+        axes: Axes,
+        axis: str,
+        split: Mapping[str, Split],
+        multiple: int = 1,
     ) -> Streamed:
-        """Run an elementwise or blockwise variant over host arrays of any size, with memory for a few chunks on the device.
+        """Run an elementwise or blockwise variant over host arrays of any size, with memory for a few chunks on the
+        device.
 
-        While one chunk is computed, the next uploads and the one before downloads. `split` names the arrays, inputs and outputs, that
-        follow `axes[axis]`; chunks begin at multiples of `multiple`, which no block may straddle. The other inputs are whole for
-        every chunk. Arrays may have any strides; outputs are written as chunks complete.
+        While one chunk is computed, the next uploads and the one before downloads. `split` names the arrays, inputs and
+        outputs, that follow `axes[axis]`; chunks begin at multiples of `multiple`, which no block may straddle. The
+        other inputs are whole for every chunk. Arrays may have any strides; outputs are written as chunks complete.
 
-        Raises InvalidArgumentError where lengths do not agree, InsufficientMemoryError before anything runs, LaunchError, DeviceFaultError.
+        Raises InvalidArgumentError where lengths do not agree, InsufficientMemoryError before anything runs,
+        LaunchError, DeviceFaultError.
         """
         arrays = {name: array for name, array in (*inputs.items(), *outputs.items()) if name in split}
         _check(variant.key.op, arrays, split, axes[axis], multiple)
@@ -174,10 +191,13 @@ class Transfers:
             return _Through(self._backend, self._pool, self._copies, plan, self._streams()).run(self._pinned)
 
     def pipelined(self, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes) -> Streamed | None:
-        """`through`, where each array has an element for each of the op's one axis and the inputs are PIPELINED bytes at least; or None."""
+        """`through`, where each array has an element for each of the op's one axis and the inputs are PIPELINED
+        bytes at least; or None."""
         (axis, *more) = op.axes
         split = {tensor.name: Split() for tensor in (*op.inputs, *op.outputs) if tensor.axes}
-        if more or any(tensor.axes != (axis,) for tensor in (*op.inputs, *op.outputs) if tensor.axes or tensor in op.outputs):
+        if more or any(
+            tensor.axes != (axis,) for tensor in (*op.inputs, *op.outputs) if tensor.axes or tensor in op.outputs
+        ):
             return None
         if sum(value.nbytes for value in inputs.values() if isinstance(value, np.ndarray)) < PIPELINED:
             return None
@@ -245,7 +265,12 @@ class _Through:
     """One call of Transfers.through."""
 
     def __init__(
-        self, backend: Backend, pool: MemoryPool, copies: CountedCopies, plan: _Plan, streams: tuple[Stream, Stream, Stream]
+        self,
+        backend: Backend,
+        pool: MemoryPool,
+        copies: CountedCopies,
+        plan: _Plan,
+        streams: tuple[Stream, Stream, Stream],
     ) -> None:
         self._backend = backend
         self._pool = pool
@@ -282,7 +307,8 @@ class _Through:
         arrays = {**self._inputs, **self._outputs}
         shapes = {name: (plan.split[name].length(plan.units), *array.shape[1:]) for name, array in arrays.items()}
         sizes = {name: math.prod(shape) * arrays[name].itemsize for name, shape in shapes.items()}
-        scratch = [plan.variant.workspace({**plan.axes, plan.axis: plan.units})] * 2  # the last chunk may have one of its own
+        # the last chunk may have one of its own
+        scratch = [plan.variant.workspace({**plan.axes, plan.axis: plan.units})] * 2
         there = [name for name, value in self._whole.items() if isinstance(value, np.ndarray) and value.ndim]
         required = [*[*sizes.values(), *scratch] * count, *[self._whole[name].nbytes for name in there]]
         self._pool.ensure_ready(plan.variant.id, self._pool.required_bytes(required))
@@ -329,7 +355,9 @@ class _Through:
 
     def _bind(self, slot: _Slot, units: int) -> CudaLaunch:
         plan = self._plan
-        device = {name: array.view((plan.split[name].length(units), *array.shape[1:])) for name, array in slot.device.items()}
+        device = {
+            name: array.view((plan.split[name].length(units), *array.shape[1:])) for name, array in slot.device.items()
+        }
         inputs = {name: device[name] if name in device else self._whole[name] for name in plan.inputs}
         outputs = {name: device[name] for name in plan.outputs}
         launch: Any = plan.variant.bind(inputs, outputs, {**plan.axes, plan.axis: units}, 1)
@@ -337,7 +365,8 @@ class _Through:
         return launch
 
     def _finish(self, slot: _Slot) -> int:
-        """Wait for the chunk in a slot and take what it gave; the index of an element that the contract forbids, or -1."""
+        """Wait for the chunk in a slot and take what it gave; the index of an element that the contract forbids, or
+        -1."""
         if slot.chunk is None:
             return -1
         (begin, end), slot.chunk = slot.chunk, None
@@ -361,20 +390,26 @@ def _check(op: str, arrays: Arrays, split: Mapping[str, Split], total: int, mult
             raise InvalidArgumentError(op=op, argument="split", found=f"{name!r}", legal="names of inputs and outputs")
         if multiple % how.units:
             found = f"{multiple}, with {name} in steps of {how.units}"
-            raise InvalidArgumentError(op=op, argument="multiple", found=found, legal="a multiple of every array's units")
+            raise InvalidArgumentError(
+                op=op, argument="multiple", found=found, legal="a multiple of every array's units"
+            )
         if arrays[name].shape[0] != how.length(total):
             found = f"{arrays[name].shape[0]} entries long"
-            raise InvalidArgumentError(op=op, argument=name, found=found, legal=f"{how.length(total)} for {total} units of the axis")
+            raise InvalidArgumentError(
+                op=op, argument=name, found=found, legal=f"{how.length(total)} for {total} units of the axis"
+            )
 
 
 def _units(arrays: Arrays, split: Mapping[str, Split], total: int, multiple: int, nbytes: int) -> int:
-    """Units of the axis in a chunk: a multiple of `multiple`, as many as keep the largest array within a buffer, but at least one."""
+    """Units of the axis in a chunk: a multiple of `multiple`, as many as keep the largest array within a buffer, but
+    at least one."""
     each: int = max(array[: split[name].length(multiple)].nbytes for name, array in arrays.items())
     return min(max(1, nbytes // max(1, each)) * multiple, -(-total // multiple) * multiple)
 
 
 def pieces(values: Array, nbytes: int) -> Iterator[tuple[int, Array]]:
-    """Parts of an array that follow each other in C order, each of at most so many bytes, with the byte where it begins."""
+    """Parts of an array that follow each other in C order, each of at most so many bytes, with the byte where it
+    begins."""
     if values.nbytes <= nbytes:
         yield 0, values
         return

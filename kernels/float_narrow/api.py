@@ -18,11 +18,12 @@ from tritmark.kernels.float_narrow.spec import DTYPES, OP
 def float_narrow(
     x: npt.NDArray[np.float32], dtype: str = "float16", *, device: str = "cuda", variant: str | None = None
 ) -> npt.NDArray[Any]:
-    """`x` (float32, any shape, C-contiguous) in `dtype`, "float16" or "bfloat16", rounded to nearest even, as a new array.
+    """`x` (float32, any shape, C-contiguous) in `dtype`, "float16" or "bfloat16", rounded to nearest even, as a new
+    array.
 
-    What is too large becomes infinity; a NaN becomes the quiet NaN of its sign and its payload's leading bits. `variant` forces one of the
-    device's kernels. Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where the device or `variant`
-    is not there, DeviceError where a GPU fails.
+    What is too large becomes infinity; a NaN becomes the quiet NaN of its sign and its payload's leading bits.
+    `variant` forces one of the device's kernels. Raises InvalidArgumentError for arguments outside the contract,
+    NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU fails.
     """
     if dtype not in DTYPES:
         raise InvalidArgumentError(op=OP.name, argument="dtype", found=repr(dtype), legal=" or ".join(DTYPES))

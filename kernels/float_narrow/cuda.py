@@ -32,7 +32,9 @@ def _variants(dtype: str) -> tuple[Variant, ...]:
     wide = "16-byte loads, four under way, 8-byte stores"
     return (
         variant(key, "v1", Tier.BASELINE, "grid-stride, one element a thread", (v1,), partial(_steps, v1, THREADS, 1)),
-        variant(key, "vector", Tier.HIGHLY_OPTIMIZED, wide, (vector,), partial(_steps, vector, TILE, None), alignment=16),
+        variant(
+            key, "vector", Tier.HIGHLY_OPTIMIZED, wide, (vector,), partial(_steps, vector, TILE, None), alignment=16
+        ),
     )
 
 

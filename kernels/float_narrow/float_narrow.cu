@@ -1,14 +1,17 @@
-/* float_narrow: float32 to float16 or bfloat16, rounded to nearest even; past the largest finite value to infinity. A NaN becomes the quiet NaN
- * of its sign and its payload's leading bits (so IEEE 754 recommends, and so x86 and ARM do; the GPU's own instruction forgets both).
+/* float_narrow: float32 to float16 or bfloat16, rounded to nearest even; past the largest finite value to infinity. A
+ * NaN becomes the quiet NaN of its sign and its payload's leading bits (so IEEE 754 recommends, and so x86 and ARM do;
+ * the GPU's own instruction forgets both).
  *
  * 4 bytes are read and 2 are written for an element, so memory sets the time.
  *
- * v1      256 threads, grid-stride, one element a thread at a time: a warp reads 128 bytes and writes 64 with an instruction.
+ * v1      256 threads, grid-stride, one element a thread at a time: a warp reads 128 bytes and writes 64 with an
+ *         instruction.
  * words   Four 16-byte loads under way in a thread, and an 8-byte store for each.
  *         A block has one tile of 4096 elements.
  *
- * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), float16, TB/s of the 6 bytes an element;
- * the suite's own figures: `tritmark run --suite gpu --device cuda`. bfloat16 is within 5 % of them at 2^21, 1.1 % beyond.
+ * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), float16, TB/s of the
+ * 6 bytes an element; the suite's own figures: `tritmark run --suite gpu --device cuda`. bfloat16 is within 5 % of them
+ * at 2^21, 1.1 % beyond.
  *
  *     n                        2^21              2^25              2^29
  *     v1                       6.70 us, 1.88     73.7 us, 2.73     1166 us, 2.76
@@ -32,7 +35,8 @@ struct Float16 {
 };
 
 struct Bfloat16 {
-    /* Half of the last place is added, or a little less where the last bit that stays is 0: that is to nearest even, and infinity overflows right. */
+    /* Half of the last place is added, or a little less where the last bit that stays is 0: that is to nearest even,
+     * and infinity overflows right. */
     static __device__ __forceinline__ unsigned bits(float x)
     {
         const unsigned from = __float_as_uint(x);
@@ -40,7 +44,8 @@ struct Bfloat16 {
     }
 };
 
-template <class To> __device__ __forceinline__ void plain(const float *__restrict__ x, unsigned short *__restrict__ h, size_t n)
+template <class To> __device__ __forceinline__ void plain(
+    const float *__restrict__ x, unsigned short *__restrict__ h, size_t n)
 {
     const size_t stride = (size_t)blockDim.x * gridDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride)
@@ -59,7 +64,8 @@ template <class To> __device__ __forceinline__ void rest(const float *x, unsigne
         h[i] = (unsigned short)To::bits(x[i]);
 }
 
-template <class To> __device__ __forceinline__ void words(const float *__restrict__ x, unsigned short *__restrict__ h, size_t n)
+template <class To> __device__ __forceinline__ void words(
+    const float *__restrict__ x, unsigned short *__restrict__ h, size_t n)
 {
     const size_t tile = THREADS * 16;
     for (size_t begin = blockIdx.x * tile; begin < n; begin += gridDim.x * tile) {
@@ -69,7 +75,8 @@ template <class To> __device__ __forceinline__ void words(const float *__restric
         }
         const float4 *from = (const float4 *)(x + begin) + threadIdx.x;
         uint2 *to = (uint2 *)(h + begin) + threadIdx.x;
-        float4 a = __ldcs(from), b = __ldcs(from + THREADS), c = __ldcs(from + 2 * THREADS), d = __ldcs(from + 3 * THREADS);
+        float4 a = __ldcs(from), b = __ldcs(from + THREADS), c = __ldcs(from + 2 * THREADS),
+               d = __ldcs(from + 3 * THREADS);
         __stcs(to, narrowed<To>(a));
         __stcs(to + THREADS, narrowed<To>(b));
         __stcs(to + 2 * THREADS, narrowed<To>(c));
@@ -78,7 +85,8 @@ template <class To> __device__ __forceinline__ void words(const float *__restric
 }
 
 #define FUNCTION(NAME, BODY, TO) \
-    extern "C" __global__ void __launch_bounds__(THREADS) NAME(const float *__restrict__ x, unsigned short *__restrict__ h, size_t n) \
+    extern "C" __global__ void __launch_bounds__(THREADS) \
+        NAME(const float *__restrict__ x, unsigned short *__restrict__ h, size_t n) \
     { \
         BODY<TO>(x, h, n); \
     }

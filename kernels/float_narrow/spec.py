@@ -1,7 +1,8 @@
 """The contract of float_narrow.
 
-To nearest even; what lies half a step or more past the largest finite value becomes infinity. A NaN becomes the quiet NaN of its sign and
-its payload's leading bits, as IEEE 754-2019 (6.2.3) recommends and as x86 (F16C) and ARM do it. The families hold infinities, and no NaN.
+To nearest even; what lies half a step or more past the largest finite value becomes infinity. A NaN becomes the quiet
+NaN of its sign and its payload's leading bits, as IEEE 754-2019 (6.2.3) recommends and as x86 (F16C) and ARM do it. The
+families hold infinities, and no NaN.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _F16 = np.finfo(np.float16)
 
 
 def values(family: str, n: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """float32 values of a family that are of interest in float16 and in bfloat16: ties, denormals and overflow of both."""
+    """float32 values of a family that are of interest in float16 and in bfloat16: ties, denormals and overflow of
+    both."""
     if family == "ties":
         return _ties(n, rng)
     if family == "denormals":
@@ -33,8 +35,20 @@ def values(family: str, n: int, rng: np.random.Generator) -> npt.NDArray[np.floa
     if family == "extremes":
         half, single = np.float32(_F16.max), np.uint32(0x7F7F8000).view(np.float32)
         over = half + np.float32(16)  # half a step of float16 past its largest; `single` is that of bfloat16
-        edges = [half, over, np.nextafter(over, np.float32(0)), single, np.nextafter(single, np.float32(0)), _F32.max, np.inf, _F32.tiny]
-        pool = np.array([*edges, _F16.tiny, _F16.smallest_subnormal, _F16.smallest_subnormal / 2, _F32.smallest_subnormal, 0], np.float32)
+        edges = [
+            half,
+            over,
+            np.nextafter(over, np.float32(0)),
+            single,
+            np.nextafter(single, np.float32(0)),
+            _F32.max,
+            np.inf,
+            _F32.tiny,
+        ]
+        pool = np.array(
+            [*edges, _F16.tiny, _F16.smallest_subnormal, _F16.smallest_subnormal / 2, _F32.smallest_subnormal, 0],
+            np.float32,
+        )
         return rng.choice(np.concatenate([pool, -pool]), n)
     return floats(family, (n,), rng)
 

@@ -17,8 +17,9 @@ from tritmark.kernels.float_widen.spec import FORMATS, OP
 def float_widen(h: npt.NDArray[Any], *, device: str = "cuda", variant: str | None = None) -> npt.NDArray[np.float32]:
     """`h` (float16 or ml_dtypes' bfloat16, any shape, C-contiguous) in float32, exactly, as a new array.
 
-    A NaN becomes the quiet NaN of its sign and payload. `variant` forces one of the device's kernels. Raises InvalidArgumentError for
-    arguments outside the contract, NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU fails.
+    A NaN becomes the quiet NaN of its sign and payload. `variant` forces one of the device's kernels. Raises
+    InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where the device or `variant` is
+    not there, DeviceError where a GPU fails.
     """
     flat = dispatch.flattened(OP.name, "h", h)
     format = str(flat.dtype)

@@ -32,7 +32,9 @@ def _variants(format: str) -> tuple[Variant, ...]:
     wide = "16-byte loads and stores, next to each other in a warp"
     return (
         variant(key, "v1", Tier.BASELINE, "grid-stride, one element a thread", (v1,), partial(_steps, v1, THREADS, 1)),
-        variant(key, "vector", Tier.HIGHLY_OPTIMIZED, wide, (vector,), partial(_steps, vector, TILE, None), alignment=16),
+        variant(
+            key, "vector", Tier.HIGHLY_OPTIMIZED, wide, (vector,), partial(_steps, vector, TILE, None), alignment=16
+        ),
     )
 
 

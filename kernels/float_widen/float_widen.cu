@@ -1,15 +1,17 @@
-/* float_widen: float16 or bfloat16 to float32, exactly. A NaN becomes the quiet NaN of its sign and payload (so IEEE 754 recommends, and so x86 and
- * ARM do; the GPU's own instruction forgets both).
+/* float_widen: float16 or bfloat16 to float32, exactly. A NaN becomes the quiet NaN of its sign and payload (so IEEE
+ * 754 recommends, and so x86 and ARM do; the GPU's own instruction forgets both).
  *
  * 2 bytes are read and 4 are written for an element, so memory sets the time.
  *
- * v1      256 threads, grid-stride, one element a thread at a time: a warp reads 64 bytes and writes 128 with an instruction.
- * pairs   Two 16-byte loads, which two neighbouring threads exchange, so that their 16-byte stores are next to each other: the even
- *         thread reads what both of them write first, the odd one what they write second. Two shuffles for eight elements. A block has
- *         one tile of 4096 elements.
+ * v1      256 threads, grid-stride, one element a thread at a time: a warp reads 64 bytes and writes 128 with an
+ *         instruction.
+ * pairs   Two 16-byte loads, which two neighbouring threads exchange, so that their 16-byte stores are next to each
+ *         other: the even thread reads what both of them write first, the odd one what they write second. Two shuffles
+ *         for eight elements. A block has one tile of 4096 elements.
  *
- * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), bfloat16, TB/s of the 6 bytes an element;
- * the suite's own figures: `tritmark run --suite gpu --device cuda`. float16 is within 1.2 % of them, at 2^29 words 797 us, pairs 796 us.
+ * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), bfloat16, TB/s of
+ * the 6 bytes an element; the suite's own figures: `tritmark run --suite gpu --device cuda`. float16 is within 1.2 % of
+ * them, at 2^29 words 797 us, pairs 796 us.
  *
  *     n                        2^21              2^25              2^29
  *     v1                       6.88 us, 1.83     78.3 us, 2.57     1282 us, 2.51
@@ -29,7 +31,9 @@ struct Float16 {
     static __device__ __forceinline__ float value(unsigned bits)
     {
         const float exact = __half2float(__ushort_as_half((unsigned short)bits));
-        return (bits & 0x7fffu) > 0x7c00u ? __uint_as_float((bits & 0x8000u) << 16 | 0x7fc00000u | (bits & 0x03ffu) << 13) : exact;
+        return (bits & 0x7fffu) > 0x7c00u
+                   ? __uint_as_float((bits & 0x8000u) << 16 | 0x7fc00000u | (bits & 0x03ffu) << 13)
+                   : exact;
     }
 };
 
@@ -40,7 +44,8 @@ struct Bfloat16 {
     }
 };
 
-template <class From> __device__ __forceinline__ void plain(const unsigned short *__restrict__ h, float *__restrict__ x, size_t n)
+template <class From> __device__ __forceinline__ void plain(
+    const unsigned short *__restrict__ h, float *__restrict__ x, size_t n)
 {
     const size_t stride = (size_t)blockDim.x * gridDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride)
@@ -49,7 +54,8 @@ template <class From> __device__ __forceinline__ void plain(const unsigned short
 
 template <class From> __device__ __forceinline__ float4 widened(unsigned low, unsigned high)
 {
-    return make_float4(From::value(low & 0xffffu), From::value(low >> 16), From::value(high & 0xffffu), From::value(high >> 16));
+    return make_float4(
+        From::value(low & 0xffffu), From::value(low >> 16), From::value(high & 0xffffu), From::value(high >> 16));
 }
 
 /* What is left of the array past the last whole tile. */
@@ -59,15 +65,18 @@ template <class From> __device__ __forceinline__ void rest(const unsigned short 
         x[i] = From::value(h[i]);
 }
 
-/* Between two neighbouring threads, each gets its half of what the even one holds, and then its half of what the odd one holds. */
+/* Between two neighbouring threads, each gets its half of what the even one holds, and then its half of what the odd
+ * one holds. */
 __device__ __forceinline__ uint4 exchange(uint4 own)
 {
     const bool odd = threadIdx.x & 1;
-    const unsigned a = __shfl_xor_sync(0xffffffffu, odd ? own.x : own.z, 1), b = __shfl_xor_sync(0xffffffffu, odd ? own.y : own.w, 1);
+    const unsigned a = __shfl_xor_sync(0xffffffffu, odd ? own.x : own.z, 1),
+                   b = __shfl_xor_sync(0xffffffffu, odd ? own.y : own.w, 1);
     return odd ? make_uint4(a, b, own.z, own.w) : make_uint4(own.x, own.y, a, b);
 }
 
-template <class From> __device__ __forceinline__ void pairs(const unsigned short *__restrict__ h, float *__restrict__ x, size_t n)
+template <class From> __device__ __forceinline__ void pairs(
+    const unsigned short *__restrict__ h, float *__restrict__ x, size_t n)
 {
     const size_t tile = THREADS * 16;
     for (size_t begin = blockIdx.x * tile; begin < n; begin += gridDim.x * tile) {
@@ -88,7 +97,8 @@ template <class From> __device__ __forceinline__ void pairs(const unsigned short
 }
 
 #define FUNCTION(NAME, BODY, FROM) \
-    extern "C" __global__ void __launch_bounds__(THREADS) NAME(const unsigned short *__restrict__ h, float *__restrict__ x, size_t n) \
+    extern "C" __global__ void __launch_bounds__(THREADS) \
+        NAME(const unsigned short *__restrict__ h, float *__restrict__ x, size_t n) \
     { \
         BODY<FROM>(h, x, n); \
     }

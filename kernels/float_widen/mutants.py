@@ -1,4 +1,5 @@
-"""Ways to compute float_widen wrongly. What a NaN becomes is not among them: the harness refuses to judge against one."""
+"""Ways to compute float_widen wrongly. What a NaN becomes is not among them: the harness refuses to judge against
+one."""
 
 from __future__ import annotations
 

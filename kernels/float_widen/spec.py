@@ -1,7 +1,7 @@
 """The contract of float_widen.
 
-Exact. A NaN becomes the quiet NaN of its sign and payload, as IEEE 754-2019 (6.2.3) recommends and as x86 (F16C) and ARM do it. The
-families hold infinities, and no NaN.
+Exact. A NaN becomes the quiet NaN of its sign and payload, as IEEE 754-2019 (6.2.3) recommends and as x86 (F16C) and
+ARM do it. The families hold infinities, and no NaN.
 
 A key's dtype is the output's, float32; its format says what is read: "float16" or "bfloat16".
 """

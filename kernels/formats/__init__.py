@@ -1,7 +1,7 @@
 """Weight formats, in NumPy: the packers' exact bytes, and the way back.
 
-`FORMATS[name]` has `pack`, `unpack` and `quantize`, see `base.Format`. A new format is one file here and one line below, or comes
-with another package's provider.
+`FORMATS[name]` has `pack`, `unpack` and `quantize`, see `base.Format`. A new format is one file here and one line
+below, or comes with another package's provider.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ BUILT_IN: Mapping[str, Format] = MappingProxyType(
 
 
 class _InstalledFormats(Mapping[str, Format]):
-    """What all providers bring. Others are imported only for a name that is none of this package's, or where all names are wanted."""
+    """What all providers bring. Others are imported only for a name that is none of this package's, or where all
+    names are wanted."""
 
     def __getitem__(self, name: str) -> Format:
         return BUILT_IN[name] if name in BUILT_IN else self._all()[name]

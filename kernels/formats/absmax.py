@@ -1,4 +1,5 @@
-"""The rule by which libggml quantizes to its ternary formats, in NumPy: by block, the largest magnitude and lroundf(x * (1 / it))."""
+"""The rule by which libggml quantizes to its ternary formats, in NumPy: by block, the largest magnitude and
+lroundf(x * (1 / it))."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def _blocks(blocks: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.f
 
 
 def _largest(blocks: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Largest magnitude of each block as ggml's MAX macro finds it, walking forward: after a NaN only what follows it counts."""
+    """Largest magnitude of each block as ggml's MAX macro finds it, walking forward: after a NaN only what follows
+    it counts."""
     magnitudes = np.abs(blocks)
     largest: NDArray[np.float32] = magnitudes.max(axis=1)
     (rows,) = np.nonzero(np.isnan(largest))

@@ -24,20 +24,23 @@ Rule = Callable[[NDArray[np.float32]], tuple[NDArray[np.int8], Scale]]
 
 
 class TailDroppedWarning(UserWarning):
-    """A layout has no room for the last weights of this shape: the original packer drops them, and they read back as -1."""
+    """A layout has no room for the last weights of this shape: the original packer drops them, and they read back as
+    -1."""
 
 
 class NonFiniteWarning(UserWarning):
-    """Float weights held NaN or infinity, or their scale became one; the original quantizer stores what it gets without a word."""
+    """Float weights held NaN or infinity, or their scale became one; the original quantizer stores what it gets
+    without a word."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format(ABC):
     """A bit layout of a matrix of ternary codes, shape (N, K), row-major, together with its scale or scales.
 
-    `pack`, `unpack` and `quantize` never modify their arguments and take any memory layout (views, strides, Fortran order). What an
-    original does in silence and a reader would not expect, they do with a warning, and refuse where asked to (`tail="error"`,
-    `nonfinite="error"`). Everything else that is wrong is refused with an InvalidArgumentError.
+    `pack`, `unpack` and `quantize` never modify their arguments and take any memory layout (views, strides, Fortran
+    order). What an original does in silence and a reader would not expect, they do with a warning, and refuse where
+    asked to (`tail="error"`, `nonfinite="error"`). Everything else that is wrong is refused with an
+    InvalidArgumentError.
     """
 
     name: str
@@ -63,7 +66,8 @@ class Format(ABC):
     drops_tail: bool = False
     """True where the original loses the last N*K modulo `block` weights."""
     rule: Rule | None = None
-    """The original's own way from float32 (N, K) to codes and scale, if it has one. A code 2 stands for the reserved field 3."""
+    """The original's own way from float32 (N, K) to codes and scale, if it has one. A code 2 stands for the reserved
+    field 3."""
 
     @abstractmethod
     def packed_shape(self, shape: Shape) -> tuple[int, ...]:
@@ -78,7 +82,8 @@ class Format(ABC):
         return 8 * self.packed_bytes(shape) / math.prod(shape)
 
     def scale_shape(self, shape: Shape) -> tuple[int, ...]:
-        """Shape of the scales of a matrix (N, K): () with one for the tensor, (N,) with one a row, (N, K/group) with one a group."""
+        """Shape of the scales of a matrix (N, K): () with one for the tensor, (N,) with one a row, (N, K/group) with
+        one a group."""
         if self.scale_per == "tensor":
             return ()
         return (shape[0],) if self.scale_per == "row" else (shape[0], shape[1] // self.group)
@@ -102,7 +107,11 @@ class Format(ABC):
     @property
     def scales(self) -> str:
         """What the scales belong to, in words."""
-        return {"tensor": "one scale", "row": "a scale for each row", "group": f"a scale for each group of {self.group}"}[self.scale_per]
+        return {
+            "tensor": "one scale",
+            "row": "a scale for each row",
+            "group": f"a scale for each group of {self.group}",
+        }[self.scale_per]
 
     def dropped(self, shape: Shape) -> int:
         """How many weights at the end of a matrix of this shape the layout cannot hold."""
@@ -111,14 +120,15 @@ class Format(ABC):
     def pack(self, codes: NDArray[np.int8], scale: float | Scale, *, tail: Tail = "drop") -> NDArray[np.uint8]:
         """Pack int8 codes (N, K) and their scale into the original packer's bytes: uint8, shape `packed_shape((N, K))`.
 
-        `scale` is one finite number >= 0, stored as float32; formats with more of them take float32 of `scale_shape`, or one
-        number for all, of any value but a finite one that would overflow. Bytes that the original never writes are zero.
+        `scale` is one finite number >= 0, stored as float32; formats with more of them take float32 of `scale_shape`,
+        or one number for all, of any value but a finite one that would overflow. Bytes that the original never writes
+        are zero.
 
-        `tail` says what to do with weights that the original packer loses (`dropped(shape)` of them): "drop" loses them too, to give
-        the same bytes, and warns with TailDroppedWarning; "error" refuses.
+        `tail` says what to do with weights that the original packer loses (`dropped(shape)` of them): "drop" loses them
+        too, to give the same bytes, and warns with TailDroppedWarning; "error" refuses.
 
-        Raises InvalidArgumentError for a wrong type, dtype or shape, a code outside {-1, 0, 1} (with the first index in row-major
-        order), a scale the layout cannot store, or a tail under tail="error".
+        Raises InvalidArgumentError for a wrong type, dtype or shape, a code outside {-1, 0, 1} (with the first index in
+        row-major order), a scale the layout cannot store, or a tail under tail="error".
         """
         op = f"formats.{self.name}.pack"
         _check_array(op, "codes", codes, np.int8)
@@ -131,17 +141,21 @@ class Format(ABC):
         return self._pack(codes, stored)
 
     def unpack(self, packed: NDArray[np.uint8], shape: Shape, *, tail: Tail = "drop") -> tuple[NDArray[np.int8], Scale]:
-        """Read packed bytes back: int8 codes (N, K), and the scale as np.float32, or float32 of `scale_shape` in formats with more of them.
+        """Read packed bytes back: int8 codes (N, K), and the scale as np.float32, or float32 of `scale_shape` in
+        formats with more of them.
 
-        `packed` is uint8 of `packed_shape(shape)`, or flat with as many bytes. Weights that the original packer has lost come out as
-        -1, with a TailDroppedWarning; tail="error" refuses such a shape.
+        `packed` is uint8 of `packed_shape(shape)`, or flat with as many bytes. Weights that the original packer has
+        lost come out as -1, with a TailDroppedWarning; tail="error" refuses such a shape.
 
-        Raises InvalidArgumentError for a wrong type, dtype or size, the reserved field 3 (with the index of the first such weight),
-        a scale per tensor that is negative or not finite, bytes that cannot come from the packer, or a tail under tail="error".
+        Raises InvalidArgumentError for a wrong type, dtype or size, the reserved field 3 (with the index of the first
+        such weight), a scale per tensor that is negative or not finite, bytes that cannot come from the packer, or a
+        tail under tail="error".
         """
         op = f"formats.{self.name}.unpack"
         if not (isinstance(shape, tuple) and all(isinstance(n, (int, np.integer)) for n in shape)):
-            raise InvalidArgumentError(op=op, argument="shape", found=repr(shape), legal="a tuple of two integers (N, K)")
+            raise InvalidArgumentError(
+                op=op, argument="shape", found=repr(shape), legal="a tuple of two integers (N, K)"
+            )
         shape = self.check_shape(op, "shape", shape)
         _check_array(op, "packed", packed, np.uint8)
         expected = self.packed_shape(shape)
@@ -154,21 +168,29 @@ class Format(ABC):
             _check_tensor_scale(op, scale)
         index = _first_illegal(codes)
         if index:
-            raise InvalidArgumentError(op=op, argument="packed", found=f"field 3 for the weight at {index}", legal="0, 1, 2 for -1, 0, 1")
+            raise InvalidArgumentError(
+                op=op, argument="packed", found=f"field 3 for the weight at {index}", legal="0, 1, 2 for -1, 0, 1"
+            )
         return codes, scale
 
-    def quantize(self, x: NDArray[np.float32], *, tail: Tail = "drop", nonfinite: Nonfinite = "keep") -> NDArray[np.uint8]:
-        """Quantize float32 weights (N, K) by the original's own rule and pack them: uint8, shape `packed_shape((N, K))`.
+    def quantize(
+        self, x: NDArray[np.float32], *, tail: Tail = "drop", nonfinite: Nonfinite = "keep"
+    ) -> NDArray[np.uint8]:
+        """Quantize float32 weights (N, K) by the original's own rule and pack them: uint8, shape `packed_shape((N,
+        K))`.
 
-        `tail` is as in `pack`. `nonfinite` says what to do with NaN, infinities and scales that overflow: "keep" gives the original's
-        bytes and warns with NonFiniteWarning, "error" refuses.
+        `tail` is as in `pack`. `nonfinite` says what to do with NaN, infinities and scales that overflow: "keep" gives
+        the original's bytes and warns with NonFiniteWarning, "error" refuses.
 
-        Raises InvalidArgumentError for a wrong type, dtype or shape, where asked to, and always in a format that has no rule.
+        Raises InvalidArgumentError for a wrong type, dtype or shape, where asked to, and always in a format that has no
+        rule.
         """
         op = f"formats.{self.name}.quantize"
         if self.rule is None:
             found = f"{self.name}, which has no quantization rule"
-            raise InvalidArgumentError(op=op, argument="format", found=found, legal="a format with a rule; or pack(codes, scale)")
+            raise InvalidArgumentError(
+                op=op, argument="format", found=found, legal="a format with a rule; or pack(codes, scale)"
+            )
         _check_array(op, "x", x, np.float32)
         shape = self.check_shape(op, "x", x.shape)
         _check_choice(op, "nonfinite", nonfinite, ("keep", "error"))
@@ -180,7 +202,9 @@ class Format(ABC):
             index = _first_index(overflow)
             bad = f"{np.asarray(scale)[index]} at its largest in block {index}, too much for a {self.scale_dtype} scale"
         if bad and nonfinite == "error":
-            raise InvalidArgumentError(op=op, argument="x", found=bad, legal=f"finite numbers with {self.scale_dtype} scales")
+            raise InvalidArgumentError(
+                op=op, argument="x", found=bad, legal=f"finite numbers with {self.scale_dtype} scales"
+            )
         if bad:
             warnings.warn(f"{op}: x is {bad}; the bytes are the original's", NonFiniteWarning, stacklevel=2)
         return self._pack(codes, scale)
@@ -194,7 +218,8 @@ class Format(ABC):
         """Unpack flat, contiguous bytes of the right size; field 3 comes out as code 2."""
 
     def _stored(self, scale: Scale) -> NDArray[np.floating[Any]]:
-        """Scales in their stored dtype, little-endian: overflow gives infinity, and every NaN the quiet one of its sign, as in libggml."""
+        """Scales in their stored dtype, little-endian: overflow gives infinity, and every NaN the quiet one of its
+        sign, as in libggml."""
         with np.errstate(over="ignore"):
             stored = np.asarray(scale).astype(np.dtype(self.scale_dtype).newbyteorder("<"))
         np.copyto(stored, np.copysign(np.float32(np.nan), scale), where=np.isnan(stored), casting="same_kind")
@@ -202,7 +227,9 @@ class Format(ABC):
 
     def check_shape(self, op: str, argument: str, shape: tuple[int, ...]) -> Shape:
         if len(shape) != 2 or min(shape) < 1:
-            raise InvalidArgumentError(op=op, argument=argument, found=f"of shape {shape}", legal="two axes (N, K), both at least 1")
+            raise InvalidArgumentError(
+                op=op, argument=argument, found=f"of shape {shape}", legal="two axes (N, K), both at least 1"
+            )
         n, k = int(shape[0]), int(shape[1])
         if n % self.row_multiple or k % self.column_multiple:
             legal = f"N a multiple of {self.row_multiple} and K of {self.column_multiple}"
@@ -214,7 +241,9 @@ class Format(ABC):
         count = self.dropped(shape)
         if count and tail == "error":
             found = f"{shape}, of which the layout drops the last {count} weights"
-            raise InvalidArgumentError(op=op, argument="shape", found=found, legal=f"N*K a multiple of {self.block}, or tail='drop'")
+            raise InvalidArgumentError(
+                op=op, argument="shape", found=found, legal=f"N*K a multiple of {self.block}, or tail='drop'"
+            )
         if count:
             message = f"{op}: the layout drops the last {count} of {math.prod(shape)} weights, which read back as -1"
             warnings.warn(message, TailDroppedWarning, stacklevel=3)
@@ -253,7 +282,9 @@ class Format(ABC):
 def _check_array(op: str, argument: str, value: Any, dtype: type[np.generic]) -> None:
     found = f"of dtype {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     if not isinstance(value, np.ndarray) or value.dtype != dtype:
-        raise InvalidArgumentError(op=op, argument=argument, found=found, legal=f"a NumPy array of {np.dtype(dtype)} in native byte order")
+        raise InvalidArgumentError(
+            op=op, argument=argument, found=found, legal=f"a NumPy array of {np.dtype(dtype)} in native byte order"
+        )
 
 
 def _check_tensor_scale(op: str, scale: Scale) -> None:
@@ -273,7 +304,8 @@ def _first_index(mask: NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 def _first_illegal(codes: NDArray[np.int8]) -> tuple[int, ...]:
-    """Index of the first code outside -1..1, or (). Two reductions take no memory; a mask is made only when there is one to find."""
+    """Index of the first code outside -1..1, or (). Two reductions take no memory; a mask is made only when there is
+    one to find."""
     if codes.min() >= -1 and codes.max() <= 1:
         return ()
     return _first_index((codes < -1) | (codes > 1))

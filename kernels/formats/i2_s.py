@@ -1,7 +1,8 @@
 """I2_S, the format of bitnet.cpp, in its three builds: x86, ARM, and x86 with four rows to a byte.
 
-Fields w + 1 of 2 bits, the first of four groups of weights in the top bits, then one float32 scale at byte N*K/4 and 28 bytes that the
-original never writes. The flat builds run over row ends in blocks; what is left over at the end is dropped.
+Fields w + 1 of 2 bits, the first of four groups of weights in the top bits, then one float32 scale at byte N*K/4 and 28
+bytes that the original never writes. The flat builds run over row ends in blocks; what is left over at the end is
+dropped.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _ZERO_UP_TO = np.float32(1e-6)
 class I2S(Format):
     """One of the I2_S builds.
 
-    `lane` is the number of bytes of a block: weight j of a block of 4 * lane is in byte j % lane. None stands for the build that puts
-    four rows, of one column, into a byte.
+    `lane` is the number of bytes of a block: weight j of a block of 4 * lane is in byte j % lane. None stands for the
+    build that puts four rows, of one column, into a byte.
     """
 
     lane: int | None
@@ -35,7 +36,8 @@ class I2S(Format):
         return (shape[0] * shape[1] // 4 + _TRAILER_BYTES,)
 
     def _groups(self, codes: NDArray[np.int8]) -> NDArray[np.int8]:
-        """The weights that the layout holds as (units, 4, width): group g of a unit goes to bits 6 - 2g of its `width` bytes."""
+        """The weights that the layout holds as (units, 4, width): group g of a unit goes to bits 6 - 2g of its
+        `width` bytes."""
         if self.lane is None:
             return codes.reshape(-1, 4, codes.shape[1])
         return codes.reshape(-1)[: codes.size // self.block * self.block].reshape(-1, 4, self.lane)
@@ -70,7 +72,8 @@ class I2S(Format):
 
 
 def _signs(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
-    """The rule of quantize_i2_s: the sign of each weight but 0 for |x| < 1e-6, and the largest magnitude as the scale."""
+    """The rule of quantize_i2_s: the sign of each weight but 0 for |x| < 1e-6, and the largest magnitude as the
+    scale."""
     # The original takes the largest magnitude with fmax, which passes over NaN.
     scale = np.float32(max(0.0, np.fmax.reduce(x, axis=None), -np.fmin.reduce(x, axis=None)))
     codes = np.empty(x.shape, np.int8)

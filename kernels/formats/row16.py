@@ -1,9 +1,9 @@
 """row16, the layout of tritmark's own GPU kernels: 16 consecutive weights of a row in one little-endian uint32.
 
-Weight e (0..15) of a word is the field w + 1 at shift 8 * (e % 4) + 2 * (e / 4), so that (word >> 2 * i) & 0x03030303 has the weights
-4 * i to 4 * i + 3 in its bytes 0 to 3: what a dot instruction over four int8 (dp4a) multiplies by four consecutive activations. Rows are
-padded with w = 0 to whole groups of 64 weights (16 bytes), so that every row starts where 16 bytes can be loaded at once. The last 64 bytes
-are the float32 scale and zeros.
+Weight e (0..15) of a word is the field w + 1 at shift 8 * (e % 4) + 2 * (e / 4), so that (word >> 2 * i) & 0x03030303
+has the weights 4 * i to 4 * i + 3 in its bytes 0 to 3: what a dot instruction over four int8 (dp4a) multiplies by four
+consecutive activations. Rows are padded with w = 0 to whole groups of 64 weights (16 bytes), so that every row starts
+where 16 bytes can be loaded at once. The last 64 bytes are the float32 scale and zeros.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def join_words(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 
 def split_words(packed: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """Undo `join_words`: the codes of whole rows (rows, bytes), padding included; the reserved field 3 comes out as 2."""
+    """Undo `join_words`: the codes of whole rows (rows, bytes), padding included; the reserved field 3 comes out as
+    2."""
     words = packed.reshape(len(packed), -1, 4)
     codes = np.empty((*words.shape[:2], 4, 4), np.int8)
     split_fields(words, [codes[:, :, i] for i in range(4)])

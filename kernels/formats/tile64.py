@@ -1,10 +1,11 @@
 """tile64, the layout of tritmark's own CPU kernels: weights are repacked into it once, on load.
 
-A tile is 64 rows; inside it, each group of 4 columns takes 64 consecutive bytes. Byte 4*r + c of those (r = 0..15, c = 0..3) holds
-column c of the group for the rows r, r + 16, r + 32 and r + 48 of the tile, in bits 0-1, 2-3, 4-5 and 6-7, as the field w + 1. By
-shift and mask one 512-bit load thus gives four registers of 16 rows by 4 columns each: what an int8 dot instruction (VNNI) sums into
-16 int32 lanes, a lane for each row, with the 4 activations broadcast. N and K are padded with w = 0 to whole tiles and groups, so that
-kernels have no tails. The last 64 bytes are the float32 scale and zeros.
+A tile is 64 rows; inside it, each group of 4 columns takes 64 consecutive bytes. Byte 4*r + c of those (r = 0..15, c =
+0..3) holds column c of the group for the rows r, r + 16, r + 32 and r + 48 of the tile, in bits 0-1, 2-3, 4-5 and 6-7,
+as the field w + 1. By shift and mask one 512-bit load thus gives four registers of 16 rows by 4 columns each: what an
+int8 dot instruction (VNNI) sums into 16 int32 lanes, a lane for each row, with the 4 activations broadcast. N and K are
+padded with w = 0 to whole tiles and groups, so that kernels have no tails. The last 64 bytes are the float32 scale and
+zeros.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class Tile64(Format):
 
     def _padding(self, axis: str) -> InvalidArgumentError:
         found = f"with weights other than 0 in the padded {axis}"
-        return InvalidArgumentError(op=f"formats.{self.name}.unpack", argument="packed", found=found, legal="0 in the padding")
+        return InvalidArgumentError(
+            op=f"formats.{self.name}.unpack", argument="packed", found=found, legal="0 in the padding"
+        )
 
 
 def _counts(shape: Shape) -> tuple[int, int]:
@@ -89,7 +92,8 @@ def _counts(shape: Shape) -> tuple[int, int]:
 
 
 def _units(packed: NDArray[np.uint8], tiles: int, groups: int) -> NDArray[np.uint32]:
-    """The tiles as (tiles, groups, 16), four columns to a unit; only ever copied as wholes, so byte order does not matter."""
+    """The tiles as (tiles, groups, 16), four columns to a unit; only ever copied as wholes, so byte order does not
+    matter."""
     return packed[:-TRAILER_BYTES].view(np.uint32).reshape(tiles, groups, 16)
 
 

@@ -13,20 +13,22 @@ from tritmark.kernels.formats.bits import slabs
 from tritmark.kernels.formats.ggml_blocks import BLOCK, Blocks
 
 _PARTS = ((0, 160, 0, 5, 32), (160, 240, 32, 5, 16), (240, 256, 48, 4, 4))
-"""The three parts of a block: first weight, end of weights, first byte, weights in a byte, bytes. Weight j of a part is in byte j % bytes,
-its digit j // bytes counted from the most significant."""
+"""The three parts of a block: first weight, end of weights, first byte, weights in a byte, bytes. Weight j of a part
+is in byte j % bytes, its digit j // bytes counted from the most significant."""
 _POWERS = np.array([81, 27, 9, 3, 1], np.uint8)
 _DIGITS = 243
 """How many values five base-3 digits have."""
 
 
 def _bytes_of_values() -> NDArray[np.uint8]:
-    """For each value of five digits the byte, rounded up, whose fraction of 256 is the value's of 243; and libggml's for 243 to 255."""
+    """For each value of five digits the byte, rounded up, whose fraction of 256 is the value's of 243; and libggml's
+    for 243 to 255."""
     return ((np.arange(256) * 256 + _DIGITS - 1) // _DIGITS).astype(np.uint8)
 
 
 def _codes_of_bytes() -> NDArray[np.int8]:
-    """(5, 256): for each digit and byte the code, by libggml's way: the byte times 3^digit modulo 256, times 3, over 256, less 1."""
+    """(5, 256): for each digit and byte the code, by libggml's way: the byte times 3^digit modulo 256, times 3, over
+    256, less 1."""
     shifted = np.arange(256) * 3 ** np.arange(5)[:, np.newaxis] % 256
     return (shifted * 3 // 256 - 1).astype(np.int8)
 
@@ -39,10 +41,11 @@ _LEGAL = {5: np.isin(np.arange(256), _BYTE[:_DIGITS]), 4: np.isin(np.arange(256)
 
 @dataclass(frozen=True, kw_only=True)
 class TQ1(Blocks):
-    """160 weights in 32 bytes and 80 in 16, five base-3 digits w + 1 to a byte, 16 weights in 4 bytes of four; then the float16 scale d.
+    """160 weights in 32 bytes and 80 in 16, five base-3 digits w + 1 to a byte, 16 weights in 4 bytes of four; then the
+    float16 scale d.
 
-    `quantize` follows libggml on x86-64, as that of TQ2_0 does. Where a NaN makes it forget the magnitudes before it, a digit may be
-    no digit; the bytes are libggml's, and read back as other weights or are refused.
+    `quantize` follows libggml on x86-64, as that of TQ2_0 does. Where a NaN makes it forget the magnitudes before it, a
+    digit may be no digit; the bytes are libggml's, and read back as other weights or are refused.
     """
 
     def _join(self, weights: NDArray[np.int8], body: NDArray[np.uint8]) -> None:

@@ -15,11 +15,13 @@ from tritmark.kernels.formats.ggml_blocks import BLOCK, Blocks
 
 @dataclass(frozen=True, kw_only=True)
 class TQ2(Blocks):
-    """Half blocks of 128 weights in 32 bytes: weight j in byte j % 32, the first 32 in the lowest bits; then the float16 scale d.
+    """Half blocks of 128 weights in 32 bytes: weight j in byte j % 32, the first 32 in the lowest bits; then the
+    float16 scale d.
 
-    `quantize` follows libggml on x86-64: d is float16(a), a the largest magnitude, and the field is (lroundf(x * (1/a)) + 1) & 3, in
-    float32. What it does to unusual values is kept: a NaN makes it forget the magnitudes before it; a product that is NaN, infinite or
-    beyond int64 gives w = 0; and magnitudes before a NaN may exceed a, which can give the reserved field 3 that `unpack` refuses.
+    `quantize` follows libggml on x86-64: d is float16(a), a the largest magnitude, and the field is (lroundf(x * (1/a))
+    + 1) & 3, in float32. What it does to unusual values is kept: a NaN makes it forget the magnitudes before it; a
+    product that is NaN, infinite or beyond int64 gives w = 0; and magnitudes before a NaN may exceed a, which can give
+    the reserved field 3 that `unpack` refuses.
     """
 
     def _join(self, weights: NDArray[np.int8], body: NDArray[np.uint8]) -> None:

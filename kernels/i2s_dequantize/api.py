@@ -26,9 +26,10 @@ def i2s_dequantize(
 ) -> npt.NDArray[np.float32]:
     """float32(q) * scale, elementwise (specification, 1.1).
 
-    `q` is int8 of any shape, C-contiguous; `scale` is finite and above zero; `out`, if given, is float32 of q's shape. `device` is "cpu",
-    "cuda" or a package's; `variant` forces one of its kernels. Raises InvalidArgumentError for arguments outside the contract,
-    NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU fails; `out` is then untouched.
+    `q` is int8 of any shape, C-contiguous; `scale` is finite and above zero; `out`, if given, is float32 of q's shape.
+    `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels. Raises InvalidArgumentError for
+    arguments outside the contract, NoCompatibleKernelError where the device or `variant` is not there, DeviceError
+    where a GPU fails; `out` is then untouched.
     """
     key = replace(KEY, device=device)
     flat = dispatch.flattened(OP.name, "q", q)

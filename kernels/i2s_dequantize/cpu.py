@@ -8,7 +8,9 @@ from tritmark.kernels import cpu
 
 def _bind(isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     stream = outputs["x"].nbytes > cpu.l2_bytes()
-    launch: Launch = cpu.native("i2s_dequantize").I2SDequantize(isa, inputs["q"], inputs["scale"], outputs["x"], stream, threads)
+    launch: Launch = cpu.native("i2s_dequantize").I2SDequantize(
+        isa, inputs["q"], inputs["scale"], outputs["x"], stream, threads
+    )
     return launch
 
 

@@ -18,8 +18,18 @@ REGISTERS = 32
 """What a kernel of this op may use (specification, 1.2); the compiler is held to it."""
 OPTIONS = (f"-maxrregcount={REGISTERS}",)
 
-V1 = Kernel(file=FILE, name="i2s_gpu_dequantize_v1", threads=THREADS, registers=REGISTERS, shared=16, defines=DEFINES, options=OPTIONS)
-VECTOR = Kernel(file=FILE, name="i2s_gpu_dequantize_words", threads=THREADS, registers=REGISTERS, defines=DEFINES, options=OPTIONS)
+V1 = Kernel(
+    file=FILE,
+    name="i2s_gpu_dequantize_v1",
+    threads=THREADS,
+    registers=REGISTERS,
+    shared=16,
+    defines=DEFINES,
+    options=OPTIONS,
+)
+VECTOR = Kernel(
+    file=FILE, name="i2s_gpu_dequantize_words", threads=THREADS, registers=REGISTERS, defines=DEFINES, options=OPTIONS
+)
 
 
 def _step(call: Call, kernel: Kernel, blocks: int, waves: int | None) -> tuple[Step, ...]:
@@ -38,5 +48,13 @@ def _vector(call: Call) -> tuple[Step, ...]:
 
 VARIANTS = (
     variant(KEY, "v1", Tier.BASELINE, "specification, 1.2: grid-stride, one element a thread", (V1,), _v1),
-    variant(KEY, "vector", Tier.HIGHLY_OPTIMIZED, "two 4-byte loads under way, 16-byte stores", (VECTOR,), _vector, alignment=16),
+    variant(
+        KEY,
+        "vector",
+        Tier.HIGHLY_OPTIMIZED,
+        "two 4-byte loads under way, 16-byte stores",
+        (VECTOR,),
+        _vector,
+        alignment=16,
+    ),
 )

@@ -2,13 +2,13 @@
  *
  * 1 byte is read and 4 are written for an element, so memory sets the time.
  *
- * v1      The first kernel (specification, 1.2): 256 threads, grid-stride, the scale in shared memory, one element a thread at a time.
- *         A warp reads 32 bytes and writes 128 with an instruction.
- * words   Two 4-byte loads under way in a thread, and a 16-byte store for each: a warp reads 128 bytes and writes 512 with an instruction.
- *         A block has one tile of 2048 elements.
+ * v1      The first kernel (specification, 1.2): 256 threads, grid-stride, the scale in shared memory, one element a
+ *         thread at a time. A warp reads 32 bytes and writes 128 with an instruction.
+ * words   Two 4-byte loads under way in a thread, and a 16-byte store for each: a warp reads 128 bytes and writes 512
+ *         with an instruction. A block has one tile of 2048 elements.
  *
- * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), TB/s of the 5 bytes an element; the suite's
- * own figures: `tritmark run --suite gpu --device cuda`.
+ * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), TB/s of the 5 bytes
+ * an element; the suite's own figures: `tritmark run --suite gpu --device cuda`.
  *
  *     n                        2^21              2^25              2^29
  *     v1                       6.39 us, 1.64     73.5 us, 2.28     1134 us, 2.37
@@ -18,13 +18,16 @@
  *     16-byte loads            3.69 us, 2.84     43.3 us, 3.87      672 us, 4.00
  *     writes alone             2.77 us, 3.03     30.1 us, 4.46      462 us, 4.64     (the 4 bytes only)
  *
- * The last but one exchanges codes among four threads, so that each loads 16 bytes: no gain. Four loads: none that lasts.
+ * The last but one exchanges codes among four threads, so that each loads 16 bytes: no gain. Four loads: none that
+ * lasts.
  *
- * All indices are size_t. At most 32 registers a thread: cuda.py holds the compiler to that, which launch bounds would overrule. */
+ * All indices are size_t. At most 32 registers a thread: cuda.py holds the compiler to that, which launch bounds
+ * would overrule. */
 
 /* Macro: THREADS, of a block. */
 
-extern "C" __global__ void i2s_gpu_dequantize_v1(const signed char *__restrict__ q, float *__restrict__ x, float scale, size_t n)
+extern "C" __global__ void i2s_gpu_dequantize_v1(
+    const signed char *__restrict__ q, float *__restrict__ x, float scale, size_t n)
 {
     __shared__ float shared_scale[1];
     if (threadIdx.x == 0)
@@ -52,7 +55,8 @@ __device__ __forceinline__ void rest(const signed char *q, float *x, float scale
         x[i] = value((unsigned char)q[i], 0, scale);
 }
 
-extern "C" __global__ void i2s_gpu_dequantize_words(const signed char *__restrict__ q, float *__restrict__ x, float scale, size_t n)
+extern "C" __global__ void i2s_gpu_dequantize_words(
+    const signed char *__restrict__ q, float *__restrict__ x, float scale, size_t n)
 {
     const size_t tile = (size_t)THREADS * 8;
     for (size_t begin = blockIdx.x * tile; begin < n; begin += gridDim.x * tile) {

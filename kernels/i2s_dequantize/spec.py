@@ -15,7 +15,10 @@ from tritmark.kernels.i2s_dequantize.reference import reference
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
     # i2s_quantize gives codes from -2 to 1, and kernels take any int8.
     low, high = (-128, 127) if family == "extremes" else (-2, 1)
-    return {"q": integers("uniform" if family == "denormals" else family, (axes["n"],), low, high, rng), "scale": scales(family, (), rng)}
+    return {
+        "q": integers("uniform" if family == "denormals" else family, (axes["n"],), low, high, rng),
+        "scale": scales(family, (), rng),
+    }
 
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:

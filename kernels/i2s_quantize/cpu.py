@@ -8,7 +8,9 @@ from tritmark.kernels import cpu
 
 def _bind(isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     stream = outputs["q"].nbytes > cpu.l2_bytes()
-    launch: Launch = cpu.native("i2s_quantize").I2SQuantize(isa, inputs["x"], inputs["scale"], outputs["q"], stream, threads)
+    launch: Launch = cpu.native("i2s_quantize").I2SQuantize(
+        isa, inputs["x"], inputs["scale"], outputs["q"], stream, threads
+    )
     return launch
 
 

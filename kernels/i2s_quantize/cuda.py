@@ -19,8 +19,18 @@ REGISTERS = 32
 """What a kernel of this op may use (specification, 1.2); the compiler is held to it."""
 OPTIONS = (f"-maxrregcount={REGISTERS}",)
 
-V1 = Kernel(file=FILE, name="i2s_gpu_quantize_v1", threads=THREADS, registers=REGISTERS, shared=16, defines=DEFINES, options=OPTIONS)
-VECTOR = Kernel(file=FILE, name="i2s_gpu_quantize_words", threads=THREADS, registers=REGISTERS, defines=DEFINES, options=OPTIONS)
+V1 = Kernel(
+    file=FILE,
+    name="i2s_gpu_quantize_v1",
+    threads=THREADS,
+    registers=REGISTERS,
+    shared=16,
+    defines=DEFINES,
+    options=OPTIONS,
+)
+VECTOR = Kernel(
+    file=FILE, name="i2s_gpu_quantize_words", threads=THREADS, registers=REGISTERS, defines=DEFINES, options=OPTIONS
+)
 
 
 def _v1(call: Call) -> tuple[Step, ...]:

@@ -2,14 +2,15 @@
  *
  * 4 bytes are read and 1 is written for an element, so memory sets the time: everything else has to fit beside it.
  *
- * v1      The first kernel (specification, 1.2): 256 threads, grid-stride, the scale in shared memory, an IEEE division, one element a
- *         thread at a time. A warp reads 128 bytes and writes 32 with an instruction, and a division is some ten instructions.
- * words   No division: the quotient is a monotone function of x, so the code changes at three values of x that are found once, on the host, by
- *         dividing (steps.py). Two 16-byte loads under way in a thread, and a 4-byte store for each: a warp reads 512 bytes and writes
- *         128 with an instruction. A block has one tile of 2048 elements.
+ * v1      The first kernel (specification, 1.2): 256 threads, grid-stride, the scale in shared memory, an IEEE
+ *         division, one element a thread at a time. A warp reads 128 bytes and writes 32 with an instruction, and a
+ *         division is some ten instructions.
+ * words   No division: the quotient is a monotone function of x, so the code changes at three values of x that are
+ *         found once, on the host, by dividing (steps.py). Two 16-byte loads under way in a thread, and a 4-byte store
+ *         for each: a warp reads 512 bytes and writes 128 with an instruction. A block has one tile of 2048 elements.
  *
- * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), TB/s of the 5 bytes an element; the suite's
- * own figures: `tritmark run --suite gpu --device cuda`.
+ * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), TB/s of the 5 bytes
+ * an element; the suite's own figures: `tritmark run --suite gpu --device cuda`.
  *
  *     n                        2^21              2^25              2^29
  *     v1                       6.34 us, 1.65     71.4 us, 2.35     1105 us, 2.43
@@ -21,10 +22,11 @@
  *
  * The last but one exchanges codes among four threads, so that each stores 16 bytes: no gain. Four loads: none either.
  *
- * NaN and infinity: x * 0 is NaN for them and 0 for all others, so a sum of such products, one instruction an element, tells whether a
- * thread has met any; only then it looks for the first. `bad` is lowered to its index.
+ * NaN and infinity: x * 0 is NaN for them and 0 for all others, so a sum of such products, one instruction an element,
+ * tells whether a thread has met any; only then it looks for the first. `bad` is lowered to its index.
  *
- * All indices are size_t. At most 32 registers a thread: cuda.py holds the compiler to that, which launch bounds would overrule. */
+ * All indices are size_t. At most 32 registers a thread: cuda.py holds the compiler to that, which launch bounds
+ * would overrule. */
 
 /* Macro: THREADS, of a block. */
 
@@ -47,7 +49,10 @@ extern "C" __global__ void i2s_gpu_quantize_v1(
 }
 
 /* `one` is the largest x of code 0, `two` the largest magnitude of code -1. */
-__device__ __forceinline__ unsigned code(float x, float one, float two) { return x > one ? 1u : x < -two ? 0xfeu : x < -one ? 0xffu : 0u; }
+__device__ __forceinline__ unsigned code(float x, float one, float two)
+{
+    return x > one ? 1u : x < -two ? 0xfeu : x < -one ? 0xffu : 0u;
+}
 
 __device__ __forceinline__ unsigned codes(float4 x, float one, float two)
 {
@@ -71,7 +76,8 @@ __device__ __forceinline__ void find_nonfinite(const float *x, size_t begin, uns
 }
 
 /* What is left of the array past the last whole tile. */
-__device__ __forceinline__ void rest(const float *x, signed char *q, float one, float two, size_t begin, size_t n, unsigned long long *bad)
+__device__ __forceinline__ void rest(
+    const float *x, signed char *q, float one, float two, size_t begin, size_t n, unsigned long long *bad)
 {
     for (size_t i = begin + threadIdx.x; i < n; i += THREADS) {
         float value = x[i];

@@ -33,5 +33,8 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
     _mutant("clamped at -1", lambda x, s: np.rint(np.clip(x / s, -1, 1))),
     _mutant("clamped at 2", lambda x, s: np.rint(np.clip(x / s, -2, 2))),
     _mutant("not clamped", lambda x, s: np.clip(np.rint(x / s), -128, 127)),
-    _mutant("denormals taken for zero", lambda x, s: np.rint(np.clip(np.where(np.abs(x) < np.finfo(np.float32).tiny, 0, x) / s, -2, 1))),
+    _mutant(
+        "denormals taken for zero",
+        lambda x, s: np.rint(np.clip(np.where(np.abs(x) < np.finfo(np.float32).tiny, 0, x) / s, -2, 1)),
+    ),
 )

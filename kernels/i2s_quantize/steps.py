@@ -1,4 +1,5 @@
-"""Where the codes of i2s_quantize change, found once by dividing, so that no kernel has to (cython_ext/src/steps/steps.h does the same)."""
+"""Where the codes of i2s_quantize change, found once by dividing, so that no kernel has to
+(cython_ext/src/steps/steps.h does the same)."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ def find_steps(scale: np.float32) -> Steps:
 def _last_within(scale: np.float32, limit: np.float32) -> np.float32:
     """The largest finite x >= 0 whose float32 quotient by `scale` is at most `limit`.
 
-    One bit after the other from the top, so nothing is assumed of the scale: a quotient that overflows is above the limit, one that
-    underflows is below it.
+    One bit after the other from the top, so nothing is assumed of the scale: a quotient that overflows is above the
+    limit, one that underflows is below it.
     """
     last = 0
     with np.errstate(over="ignore", under="ignore"):

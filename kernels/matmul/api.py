@@ -1,4 +1,5 @@
-"""The public function matmul. It runs on the GPU alone: precisions are those of its tensor cores, and batches take its streams."""
+"""The public function matmul. It runs on the GPU alone: precisions are those of its tensor cores, and batches take
+its streams."""
 
 from __future__ import annotations
 
@@ -31,23 +32,32 @@ class Bound:
 
 
 def matmul(
-    a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], *, mode: PrecisionMode | str = PrecisionMode.AUTO, variant: str | None = None
+    a: npt.NDArray[np.float32],
+    b: npt.NDArray[np.float32],
+    *,
+    mode: PrecisionMode | str = PrecisionMode.AUTO,
+    variant: str | None = None,
 ) -> npt.NDArray[np.float32]:
     """C = A B on the GPU, float32 (M, K) times float32 (K, N), in mixed precision (specification, 3.2).
 
-    `mode` says what the factors are rounded to, on the device, to nearest even: "fp32", "fp16" (what is past 65504 becomes infinity),
-    "bf16", or "auto", the best that the device has. Sums and C are float32. A mode that the device lacks is replaced by fp32; a warning is
-    logged and the receipt says so. `variant` forces one of the kernels. NaN and infinities go through.
+    `mode` says what the factors are rounded to, on the device, to nearest even: "fp32", "fp16" (what is past 65504
+    becomes infinity), "bf16", or "auto", the best that the device has. Sums and C are float32. A mode that the device
+    lacks is replaced by fp32; a warning is logged and the receipt says so. `variant` forces one of the kernels. NaN and
+    infinities go through.
 
-    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (K above 2^20, a variant
-    that is not there), DeviceError where there is no GPU or it fails.
+    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (K
+    above 2^20, a variant that is not there), DeviceError where there is no GPU or it fails.
     """
     result, _ = with_receipt(a, b, mode=mode, variant=variant)
     return result
 
 
 def with_receipt(
-    a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], *, mode: PrecisionMode | str = PrecisionMode.AUTO, variant: str | None = None
+    a: npt.NDArray[np.float32],
+    b: npt.NDArray[np.float32],
+    *,
+    mode: PrecisionMode | str = PrecisionMode.AUTO,
+    variant: str | None = None,
 ) -> tuple[npt.NDArray[np.float32], Receipt]:
     """As matmul, with the receipt of what ran: the conversions and the product."""
     from tritmark.kernels.cuda.context import cuda_context
@@ -66,11 +76,11 @@ def matmul_batch(
     mode: PrecisionMode | str = PrecisionMode.AUTO,
     variant: str | None = None,
 ) -> list[npt.NDArray[np.float32]]:
-    """The products C = A B of several pairs (A, B), each as matmul has it, over several streams: the largest goes to the GPU first, and all
-    are waited for once (specification, 3.6). No pairs, no products.
+    """The products C = A B of several pairs (A, B), each as matmul has it, over several streams: the largest goes to
+    the GPU first, and all are waited for once (specification, 3.6). No pairs, no products.
 
-    Raises what matmul does, before anything runs where an argument is outside the contract; a DeviceError names the pair, or all that it
-    may be.
+    Raises what matmul does, before anything runs where an argument is outside the contract; a DeviceError names the
+    pair, or all that it may be.
     """
     from tritmark.kernels.cuda.batch import Batch
     from tritmark.kernels.cuda.context import cuda_context

@@ -40,8 +40,8 @@ class PrecisionResult:
 
 
 def benchmark_precision_modes(shapes: Iterable[tuple[int, int, int]], seed: int = 0) -> list[PrecisionResult]:
-    """Time every mode that the GPU supports on each shape (M, N, K), and compare its product of normal float32 matrices with float64's
-    (specification, 3.5).
+    """Time every mode that the GPU supports on each shape (M, N, K), and compare its product of normal float32 matrices
+    with float64's (specification, 3.5).
 
     Raises DeviceError in the simulator, which has no speed, and what matmul raises.
     """

@@ -59,7 +59,10 @@ def _wmma(name: str, bits: str, capability: tuple[int, int], edge: int) -> Kerne
 
 WMMA = {
     dtype: {edge: _wmma(name, bits, capability, edge) for edge in EDGES}
-    for dtype, name, bits, capability in (("float16", "wmma_fp16", "16", (7, 0)), ("bfloat16", "wmma_bf16", "8", (8, 0)))
+    for dtype, name, bits, capability in (
+        ("float16", "wmma_fp16", "16", (7, 0)),
+        ("bfloat16", "wmma_bf16", "8", (8, 0)),
+    )
 }
 
 
@@ -91,7 +94,14 @@ def _variant(dtype: str, name: str, tier: Tier, summary: str, kernels: tuple[Ker
 
 VARIANTS = (
     *(
-        _variant(dtype, "tiled", Tier.BASELINE, "64 x 64 outputs a block, 4 x 4 a thread", (kernel,), partial(_tiled_steps, kernel))
+        _variant(
+            dtype,
+            "tiled",
+            Tier.BASELINE,
+            "64 x 64 outputs a block, 4 x 4 a thread",
+            (kernel,),
+            partial(_tiled_steps, kernel),
+        )
         for dtype, kernel in TILED.items()
     ),
     *(

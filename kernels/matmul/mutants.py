@@ -25,7 +25,9 @@ def _narrow_sums(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 def _narrow_output(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The product rounded to bfloat16 once it is there."""
-    return {"c": _product(inputs["a"], inputs["b"]).astype(np.float32).astype(named_dtype("bfloat16")).astype(np.float64)}
+    return {
+        "c": _product(inputs["a"], inputs["b"]).astype(np.float32).astype(named_dtype("bfloat16")).astype(np.float64)
+    }
 
 
 def _narrow_inputs(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:

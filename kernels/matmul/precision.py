@@ -12,7 +12,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class PrecisionMode(StrEnum):
-    """What the factors are rounded to; sums and products are float32 in every mode. The 16-bit modes use tensor cores where there are."""
+    """What the factors are rounded to; sums and products are float32 in every mode. The 16-bit modes use tensor
+    cores where there are."""
 
     FP32 = "fp32"
     FP16 = "fp16"
@@ -50,7 +51,9 @@ def effective_precision(mode: PrecisionMode | str, info: DeviceInfo) -> tuple[Pr
     try:
         asked = PrecisionMode(mode)
     except ValueError:
-        raise InvalidArgumentError(op="matmul", argument="mode", found=repr(mode), legal=", ".join(PrecisionMode)) from None
+        raise InvalidArgumentError(
+            op="matmul", argument="mode", found=repr(mode), legal=", ".join(PrecisionMode)
+        ) from None
     if asked is PrecisionMode.AUTO:
         return detect_best_precision(info), ""
     if asked in supported_precisions(info):

@@ -2,12 +2,13 @@
 
 Notation: u = 2^-24 is the unit roundoff of float32, gamma(n, u) = n u / (1 - n u), T = |A| |B|.
 
-float32 sums of IEEE products and additions in any order: |error| <= gamma(K, u) T (Higham, "Accuracy and Stability of Numerical
-Algorithms", 3.1). Tensor cores add 4, 8 or 16 products (which are exact) and the sum so far by aligning them to the largest and truncating
-(Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021): each addend and the result lose at most 2 u of the
-largest, so 4 products at a time, the worst case, make 6 such losses, 12 u T for every 4 of the K. That covers the IEEE kernels of the same
-inputs. Where a product lies is taken from the exponents of its factors, and that of a denormal is the least normal's: on an H200 sums of
-products with float16's least denormal lost 2^-37, as if each factor were 2^-14. So in T a denormal counts as the least normal.
+float32 sums of IEEE products and additions in any order: |error| <= gamma(K, u) T (Higham, "Accuracy and Stability of
+Numerical Algorithms", 3.1). Tensor cores add 4, 8 or 16 products (which are exact) and the sum so far by aligning them
+to the largest and truncating (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021): each
+addend and the result lose at most 2 u of the largest, so 4 products at a time, the worst case, make 6 such losses, 12 u
+T for every 4 of the K. That covers the IEEE kernels of the same inputs. Where a product lies is taken from the
+exponents of its factors, and that of a denormal is the least normal's: on an H200 sums of products with float16's least
+denormal lost 2^-37, as if each factor were 2^-14. So in T a denormal counts as the least normal.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ U_FLOAT64 = 2.0**-53
 SMALLEST_NORMAL = 2.0**-126
 """Of float32: what a product or sum can lose where small results become zero."""
 NARROW = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134)}
-"""Rounding a float32 to that type changes it by at most the first of itself plus the second (half the smallest denormal)."""
+"""Rounding a float32 to that type changes it by at most the first of itself plus the second (half the smallest
+denormal)."""
 
 LEAST_NORMAL = {"float16": 2.0**-14, "bfloat16": 2.0**-126}
 """Of the types that tensor cores multiply."""

@@ -1,7 +1,7 @@
 """The contracts of matmul: one op for each dtype of the inputs; sums and output are float32 in all of them.
 
-No kernel sums in float16 (specification, 8): such a sum of ones stops at 2048, so no bound of use exists; float32 sums cost nothing on
-tensor cores.
+No kernel sums in float16 (specification, 8): such a sum of ones stops at 2048, so no bound of use exists; float32 sums
+cost nothing on tensor cores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MAX_K = 1 << 20
 """The bound of the sums is 12 roundings for 4 of the K; past this it would say nothing."""
 FAMILIES = ("uniform", "normal", "heavy", "constant", "zero", "ties", "denormals", "one_nonzero", "large")
 LARGEST = np.float32(1e4)
-"""Inputs' largest: float16 holds it, and float32 the sums of its squares. That of one factor alone in the family "large"."""
+"""Inputs' largest: float16 holds it, and float32 the sums of its squares. That of one factor alone in the family
+"large"."""
 _LARGE = {"float32": (30.0, 38.0), "float16": (4.0, 4.7), "bfloat16": (30.0, 38.0)}
 """Powers of ten between which the largest of that factor lies."""
 _PRODUCT = 32.0
@@ -50,7 +51,10 @@ def _large(dtype: str, axes: Axes, rng: np.random.Generator) -> dict[str, Any]:
     other = min(4.0, _PRODUCT - power)
     shapes = {"a": (axes["M"], axes["K"]), "b": (axes["K"], axes["N"])}
     powers = dict(zip(shapes, rng.permutation([power, other]), strict=True))
-    return {name: (rng.uniform(-1, 1, shape) * 10.0 ** powers[name]).astype(named_dtype(dtype)) for name, shape in shapes.items()}
+    return {
+        name: (rng.uniform(-1, 1, shape) * 10.0 ** powers[name]).astype(named_dtype(dtype))
+        for name, shape in shapes.items()
+    }
 
 
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:

@@ -1,14 +1,14 @@
 /* matmul, C = A B: the shared-memory product (specification, 3.2), for float32, float16 and bfloat16.
  *
  * The story:
- *   v1, here: a block makes 64 x 64 outputs, a thread 4 x 4 of them; steps of 16 k go to shared memory as float32, so a thread does 16 fmaf for
- *      two 16-byte loads from there; four neighbouring outputs are one 16-byte store where rows allow it. Products of two float16 or two
- *      bfloat16 are exact in float32 (22 and 16 bits), and sums are float32: half sums (specification, 8) would lose everything from
- *      K = 2048 on.
+ *   v1, here: a block makes 64 x 64 outputs, a thread 4 x 4 of them; steps of 16 k go to shared memory as float32, so a
+ *      thread does 16 fmaf for two 16-byte loads from there; four neighbouring outputs are one 16-byte store where rows
+ *      allow it. Products of two float16 or two bfloat16 are exact in float32 (22 and 16 bits), and sums are float32:
+ *      half sums (specification, 8) would lose everything from K = 2048 on.
  *   v2 and v3 are wmma.cu, on tensor cores.
  *
- * Macros: INPUT, 32 (float), 16 (__half) or 8 (__nv_bfloat16: as many bits of significand); THREADS, of a block; and NAME, the function's
- * name. */
+ * Macros: INPUT, 32 (float), 16 (__half) or 8 (__nv_bfloat16: as many bits of significand); THREADS, of a block; and
+ * NAME, the function's name. */
 #if INPUT == 16
 #include <cuda_fp16.h>
 typedef __half input;
@@ -24,9 +24,11 @@ __device__ __forceinline__ float wide(input x) { return x; }
 
 #define EDGE 64 /* rows and columns of a block's outputs */
 #define DEPTH 16 /* k of a step */
-#define PITCH 68 /* floats between two k in shared memory: 16-byte aligned, and a column's writes spread over the banks */
+/* floats between two k in shared memory: 16-byte aligned, and a column's writes spread over the banks */
+#define PITCH 68
 
-/* a (M, K), b (K, N), c (M, N), all row-major; grid: any number of blocks; block: THREADS threads. Indexes in 64 bits. */
+/* a (M, K), b (K, N), c (M, N), all row-major; grid: any number of blocks; block: THREADS threads. Indexes in 64
+ * bits. */
 extern "C" __global__ void __launch_bounds__(THREADS)
     NAME(const input *__restrict__ a, const input *__restrict__ b, float *__restrict__ c, int M, int N, int K)
 {
@@ -44,12 +46,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 const int m = m0 + ty + 16 * i, ka = k0 + tx;
                 left[tx * PITCH + ty + 16 * i] = m < M && ka < K ? wide(a[(long long)m * K + ka]) : 0.0f;
                 const int n = n0 + (int)threadIdx.x % EDGE, kb = k0 + (int)threadIdx.x / EDGE + 4 * i;
-                right[(threadIdx.x / EDGE + 4 * i) * PITCH + threadIdx.x % EDGE] = n < N && kb < K ? wide(b[(long long)kb * N + n]) : 0.0f;
+                right[(threadIdx.x / EDGE + 4 * i) * PITCH + threadIdx.x % EDGE] =
+                    n < N && kb < K ? wide(b[(long long)kb * N + n]) : 0.0f;
             }
             __syncthreads();
 #pragma unroll
             for (int k = 0; k < DEPTH; k++) {
-                const float4 l4 = *(const float4 *)&left[k * PITCH + 4 * ty], r4 = *(const float4 *)&right[k * PITCH + 4 * tx];
+                const float4 l4 = *(const float4 *)&left[k * PITCH + 4 * ty],
+                             r4 = *(const float4 *)&right[k * PITCH + 4 * tx];
                 const float l[4] = {l4.x, l4.y, l4.z, l4.w}, r[4] = {r4.x, r4.y, r4.z, r4.w};
 #pragma unroll
                 for (int p = 0; p < 4; p++)

@@ -1,21 +1,23 @@
 /* matmul, C = A B, on tensor cores through nvcuda::wmma: float16 or bfloat16 inputs, float32 sums (specification, 3.4).
  *
  * The story (v1 is tiled.cu):
- *   v2: a block of 4 warps makes 64 x 64 outputs, a warp 32 x 32 of them in 2 x 2 fragments of 16 x 16; steps of 32 k go to shared memory
- *      element by element, between two barriers. 600 us on an NVIDIA H200 for (M, N, K) = (512, 2560, 2560) and for (64, 6912, 2560), three
- *      times what v1 takes for float32: 2-byte loads, and nothing is computed while they are on their way.
- *   v3, here: 16-byte loads where rows allow it; the next step's are issued before this one is multiplied, wait in registers and go to the
- *      other of two buffers: one barrier a step. Two sizes of tile: 128 x 128 outputs by 8 warps of 32 x 64, which read each input from L2
- *      half as often (a step of 32 k brings 16 KiB for 2^20 operations), and 64 x 64 by 4 warps of 32 x 32 with steps of 64 k where large tiles
- *      would leave multiprocessors without any. Fragments that lie within C are stored straight to it, others through shared memory.
- *      On the H200, with a benchmark outside of this project, float16 and bfloat16: 54 and 72 us at (512, 2560, 2560), 40 and 49 at
- *      (64, 6912, 2560), 183 and 241 at (2048, 2560, 2560), where v1 takes 307, 188 and 914 for float32. 64 x 64 tiles by 8 warps of 32 x 16
- *      were faster at (64, 6912, 2560), 29 and 38, and slower for bfloat16 elsewhere.
+ *   v2: a block of 4 warps makes 64 x 64 outputs, a warp 32 x 32 of them in 2 x 2 fragments of 16 x 16; steps of 32 k
+ *      go to shared memory element by element, between two barriers. 600 us on an NVIDIA H200 for (M, N, K) = (512,
+ *      2560, 2560) and for (64, 6912, 2560), three times what v1 takes for float32: 2-byte loads, and nothing is
+ *      computed while they are on their way.
+ *   v3, here: 16-byte loads where rows allow it; the next step's are issued before this one is multiplied, wait in
+ *      registers and go to the other of two buffers: one barrier a step. Two sizes of tile: 128 x 128 outputs by 8
+ *      warps of 32 x 64, which read each input from L2 half as often (a step of 32 k brings 16 KiB for 2^20
+ *      operations), and 64 x 64 by 4 warps of 32 x 32 with steps of 64 k where large tiles would leave multiprocessors
+ *      without any. Fragments that lie within C are stored straight to it, others through shared memory. On the H200,
+ *      with a benchmark outside of this project, float16 and bfloat16: 54 and 72 us at (512, 2560, 2560), 40 and 49 at
+ *      (64, 6912, 2560), 183 and 241 at (2048, 2560, 2560), where v1 takes 307, 188 and 914 for float32. 64 x 64 tiles
+ *      by 8 warps of 32 x 16 were faster at (64, 6912, 2560), 29 and 38, and slower for bfloat16 elsewhere.
  *
  * What lies beyond M, N or K is 0 in shared memory, so every shape is whole fragments.
  *
- * Macros: INPUT, 16 (__half) or 8 (__nv_bfloat16); EDGE, rows and columns of a block's outputs; DEPTH, k of a step; WARP_N, columns of a warp's
- * outputs (its rows are 32); THREADS, of a block; and NAME, the function's name. */
+ * Macros: INPUT, 16 (__half) or 8 (__nv_bfloat16); EDGE, rows and columns of a block's outputs; DEPTH, k of a step;
+ * WARP_N, columns of a warp's outputs (its rows are 32); THREADS, of a block; and NAME, the function's name. */
 #include <mma.h>
 #if INPUT == 16
 #include <cuda_fp16.h>
@@ -26,7 +28,7 @@ typedef __nv_bfloat16 input;
 #endif
 
 #define WARP_M 32
-#define ACROSS (EDGE / WARP_N)                     /* warps side by side */
+#define ACROSS (EDGE / WARP_N) /* warps side by side */
 #define LEFT_PITCH (DEPTH + 8) /* elements between rows in shared memory: eight rows' 16 bytes lie in different banks */
 #define RIGHT_PITCH (EDGE + 8)
 #define LEFT (EDGE * LEFT_PITCH) /* elements of a buffer */
@@ -36,7 +38,8 @@ typedef __nv_bfloat16 input;
 
 static_assert(THREADS == 32 * ACROSS * (EDGE / WARP_M), "a warp for each part of the outputs");
 
-/* Elements column to column + 7 of a row, zeros beyond its end. `fast`: row and its length are multiples of 16 bytes. */
+/* Elements column to column + 7 of a row, zeros beyond its end. `fast`: row and its length are multiples of 16
+ * bytes. */
 __device__ __forceinline__ uint4 eight(const input *row, int column, int columns, bool fast)
 {
     if (fast)
@@ -54,8 +57,8 @@ __device__ __forceinline__ uint4 eight(const input *row, int column, int columns
 
 /* What this thread brings of a step: chunks of rows of A along k, and of rows of B along n. */
 __device__ __forceinline__ void fetch(
-    uint4 (&l)[LOADS], uint4 (&r)[LOADS], const input *a, const input *b, int m0, int n0, int k0, int M, int N, int K, bool fast_a,
-    bool fast_b)
+    uint4 (&l)[LOADS], uint4 (&r)[LOADS], const input *a, const input *b, int m0, int n0, int k0, int M, int N, int K,
+    bool fast_a, bool fast_b)
 {
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
@@ -76,19 +79,21 @@ __device__ __forceinline__ void keep(input *left, input *right, const uint4 (&l)
     }
 }
 
-/* a (M, K), b (K, N), c (M, N), all row-major; grid: any number of blocks; block: THREADS threads. Indexes in 64 bits; M, N and K at most
- * 2^31 - 1 - 128. */
+/* a (M, K), b (K, N), c (M, N), all row-major; grid: any number of blocks; block: THREADS threads. Indexes in 64
+ * bits; M, N and K at most 2^31 - 1 - 128. */
 extern "C" __global__ void __launch_bounds__(THREADS)
     NAME(const input *__restrict__ a, const input *__restrict__ b, float *__restrict__ c, int M, int N, int K)
 {
     using namespace nvcuda;
     __shared__ __align__(32) input buffers[2 * (LEFT + RIGHT)]; /* twice: left [m][k], right [k][n] */
     const int warp = threadIdx.x / 32, wm = warp / ACROSS * WARP_M, wn = warp % ACROSS * WARP_N;
-    const bool fast_a = K % 8 == 0 && ((unsigned long long)a & 15) == 0, fast_b = N % 8 == 0 && ((unsigned long long)b & 15) == 0;
+    const bool fast_a = K % 8 == 0 && ((unsigned long long)a & 15) == 0,
+               fast_b = N % 8 == 0 && ((unsigned long long)b & 15) == 0;
     const bool straight = N % 4 == 0 && ((unsigned long long)c & 31) == 0;
     const long long down = (M + EDGE - 1) / EDGE, tiles = down * ((N + EDGE - 1) / EDGE);
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const int m0 = (int)(tile % down) * EDGE, n0 = (int)(tile / down) * EDGE; /* neighbours share B, the larger factor of most */
+        /* neighbours share B, the larger factor of most */
+        const int m0 = (int)(tile % down) * EDGE, n0 = (int)(tile / down) * EDGE;
         wmma::fragment<wmma::accumulator, 16, 16, 16, float> acc[WARP_M / 16][WARP_N / 16];
 #pragma unroll
         for (int i = 0; i < WARP_M / 16; i++)
@@ -123,7 +128,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             at ^= 1;
             if (more)
                 keep(buffers + at * (LEFT + RIGHT), buffers + at * (LEFT + RIGHT) + LEFT, l, r);
-            __syncthreads(); /* after the last step too: outputs go where inputs were, and the next tile's inputs where outputs were */
+            /* after the last step too: outputs go where inputs were, and the next tile's inputs where outputs were */
+            __syncthreads();
         }
         float *patch = (float *)buffers + warp * 16 * PATCH; /* the warp's own */
 #pragma unroll

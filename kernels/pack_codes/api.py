@@ -21,11 +21,12 @@ def pack_codes(
 ) -> npt.NDArray[np.uint8]:
     """The bytes that FORMATS[format].pack(codes, scale, tail="error") gives, packed on the device.
 
-    `codes` is int8 (N, K), -1, 0 or 1. `scale` is one number, or float32 (N, K / 256) for tq2_0. `format` is "i2_s_x86", "row16" or
-    "tq2_0". `variant` forces one of the device's kernels.
+    `codes` is int8 (N, K), -1, 0 or 1. `scale` is one number, or float32 (N, K / 256) for tq2_0. `format` is
+    "i2_s_x86", "row16" or "tq2_0". `variant` forces one of the device's kernels.
 
-    Raises InvalidArgumentError where the format's own packer does (a code that is none, with its index; a scale that it cannot store; a
-    shape that it cannot hold), NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU fails.
+    Raises InvalidArgumentError where the format's own packer does (a code that is none, with its index; a scale that it
+    cannot store; a shape that it cannot hold), NoCompatibleKernelError where the device or `variant` is not there,
+    DeviceError where a GPU fails.
     """
     packed, _ = with_receipt(codes, scale, format, device=device, variant=variant)
     return packed
@@ -51,5 +52,7 @@ def with_receipt(
 def device_format(op: str, name: str) -> Format:
     """One of the formats that the device packs into and unpacks from. Raises InvalidArgumentError for any other."""
     if name not in PACKED_FORMATS:
-        raise InvalidArgumentError(op=op, argument="format", found=misspelt(name, PACKED_FORMATS), legal=", ".join(PACKED_FORMATS))
+        raise InvalidArgumentError(
+            op=op, argument="format", found=misspelt(name, PACKED_FORMATS), legal=", ".join(PACKED_FORMATS)
+        )
     return FORMATS[name]

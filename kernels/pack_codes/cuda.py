@@ -34,10 +34,16 @@ def variants(op: Op, dtype: str, file: str, verb: str, arguments: tuple[str, ...
     """
     made = []
     for format, suffix in zip(PACKED_FORMATS, ("i2s", "row16", "tq2_0"), strict=True):
-        kernel = Kernel(file=file, name=f"ternary_gpu_{verb}_{suffix}", threads=_THREADS, registers=48, defines=_DEFINES)
+        kernel = Kernel(
+            file=file, name=f"ternary_gpu_{verb}_{suffix}", threads=_THREADS, registers=48, defines=_DEFINES
+        )
         key, steps = KernelKey(DEVICE, op.name, format, dtype), partial(_steps, kernel, format, arguments)
-        made.append(variant(key, "v1", Tier.BASELINE, summary, (kernel,), steps, constraints=(Fits(format),), alignment=16))
+        made.append(
+            variant(key, "v1", Tier.BASELINE, summary, (kernel,), steps, constraints=(Fits(format),), alignment=16)
+        )
     return tuple(made)
 
 
-VARIANTS = variants(OP, "uint8", "pack_codes/pack.cu", "pack", ("codes", "scales", "packed"), "16 codes a thread, 16-byte loads")
+VARIANTS = variants(
+    OP, "uint8", "pack_codes/pack.cu", "pack", ("codes", "scales", "packed"), "16 codes a thread, 16-byte loads"
+)

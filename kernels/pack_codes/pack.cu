@@ -1,13 +1,14 @@
 /* pack_codes: int8 codes (N, K), row-major, into the bytes of a weight format.
  *
- * v1   16 codes a thread in one 16-byte load. row16: they are its word. I2_S and TQ2_0: byte j of a group of 128 codes holds the codes
- *      j, j + 32, j + 64 and j + 96, which are in four lanes; three shuffles (each lane hands over half of what it has, then half of that)
- *      leave each lane with one word of 4 bytes. Stores are of 4 bytes, a warp's next to each other.
+ * v1   16 codes a thread in one 16-byte load. row16: they are its word. I2_S and TQ2_0: byte j of a group of 128 codes
+ *      holds the codes j, j + 32, j + 64 and j + 96, which are in four lanes; three shuffles (each lane hands over half
+ *      of what it has, then half of that) leave each lane with one word of 4 bytes. Stores are of 4 bytes, a warp's
+ *      next to each other.
  *
  * Bytes a code: 1 read, 1/4 written. A code outside -1..1 lowers *bad to its index; the bytes are then without meaning.
  *
- * `codes` and `packed` are aligned to 16 bytes; indices are of 64 bits. In row16 with K no multiple of 16 rows lie at any address, so their
- * codes are loaded one by one.
+ * `codes` and `packed` are aligned to 16 bytes; indices are of 64 bits. In row16 with K no multiple of 16 rows lie at
+ * any address, so their codes are loaded one by one.
  *
  * Macro: THREADS, of a block. */
 #include <cuda_fp16.h>
@@ -19,7 +20,10 @@ typedef unsigned long long u64;
 const unsigned ALL = 0xffffffffu;
 
 /* Four codes as fields: (w + 1) & 3 in each byte. */
-__device__ __forceinline__ unsigned fields(unsigned codes) { return ((codes & 0x03030303u) + 0x01010101u) & 0x03030303u; }
+__device__ __forceinline__ unsigned fields(unsigned codes)
+{
+    return ((codes & 0x03030303u) + 0x01010101u) & 0x03030303u;
+}
 
 /* Nonzero where one of four bytes is no code: its field is 3, or leads back to another byte. */
 __device__ __forceinline__ unsigned wrong(unsigned codes)
@@ -45,12 +49,13 @@ __device__ __forceinline__ void check(uint4 v, u64 at, u64 *bad)
         report(v, at, bad);
 }
 
-/* Lane l has the codes 16 * l .. + 15 of 512: field g of the bytes 16 * h .. + 15 of a group's 32, g = l / 2 % 4, h = l % 2. It gets the
- * word of the bytes 16 * h + 4 * g .. + 3; field g of a byte is at shift first + step * g. */
+/* Lane l has the codes 16 * l .. + 15 of 512: field g of the bytes 16 * h .. + 15 of a group's 32, g = l / 2 % 4, h
+ * = l % 2. It gets the word of the bytes 16 * h + 4 * g .. + 3; field g of a byte is at shift first + step * g. */
 __device__ __forceinline__ unsigned exchanged(uint4 v, int lane, int first, int step)
 {
     const int shift = first + step * (lane >> 1 & 3);
-    const unsigned a = fields(v.x) << shift, b = fields(v.y) << shift, c = fields(v.z) << shift, d = fields(v.w) << shift;
+    const unsigned a = fields(v.x) << shift, b = fields(v.y) << shift, c = fields(v.z) << shift,
+                   d = fields(v.w) << shift;
     const bool odd = lane & 2, high = lane & 4;
     const unsigned low = (odd ? b : a) | __shfl_xor_sync(ALL, odd ? a : b, 2);
     const unsigned up = (odd ? d : c) | __shfl_xor_sync(ALL, odd ? c : d, 2);
@@ -60,7 +65,8 @@ __device__ __forceinline__ unsigned exchanged(uint4 v, int lane, int first, int 
 /* A scale as float16: to nearest even, too much is infinity, and a NaN becomes the quiet one of its sign. */
 __device__ __forceinline__ unsigned half_of(float scale)
 {
-    return scale != scale ? (__float_as_uint(scale) >> 16 & 0x8000u) | 0x7e00u : __half_as_ushort(__float2half_rn(scale));
+    return scale != scale ? (__float_as_uint(scale) >> 16 & 0x8000u) | 0x7e00u
+                          : __half_as_ushort(__float2half_rn(scale));
 }
 
 __device__ __forceinline__ void trailer(unsigned *to, const float *scale, int words)
@@ -72,8 +78,8 @@ __device__ __forceinline__ void trailer(unsigned *to, const float *scale, int wo
 } // namespace ternary_pack
 
 /* I2_S x86; n = N * K, a multiple of 128. */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_pack_i2s(const signed char *codes, const float *scale, unsigned *packed, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_pack_i2s(
+    const signed char *codes, const float *scale, unsigned *packed, unsigned long long *bad, unsigned long long n)
 {
     using namespace ternary_pack;
     const int lane = threadIdx.x & 31;
@@ -105,7 +111,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_pack_tq2_0(
             v = *(const uint4 *)(codes + at);
         check(v, at, bad);
         /* In the order of the bytes: lane 8 * G + 4 * h + g. */
-        const unsigned word = __shfl_sync(ALL, exchanged(v, lane, 0, 2), (lane & ~7) | (lane & 3) << 1 | (lane >> 2 & 1));
+        const unsigned word =
+            __shfl_sync(ALL, exchanged(v, lane, 0, 2), (lane & ~7) | (lane & 3) << 1 | (lane >> 2 & 1));
         const unsigned d = at < n ? half_of(scales[block]) : 0;
         /* Two blocks are 33 words; those of the second begin in the middle of word 16, behind the first one's d. */
         const unsigned before = __shfl_up_sync(ALL, word, 1), first_d = __shfl_sync(ALL, d, 0);
@@ -123,7 +130,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_pack_tq2_0(
 
 /* row16. */
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_pack_row16(
-    const signed char *codes, const float *scale, unsigned *packed, unsigned long long *bad, unsigned long long N, unsigned long long K)
+    const signed char *codes, const float *scale, unsigned *packed, unsigned long long *bad, unsigned long long N,
+    unsigned long long K)
 {
     using namespace ternary_pack;
     const u64 of_row = (K + 63) / 64 * 4, words = N * of_row;

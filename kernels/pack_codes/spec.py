@@ -28,14 +28,20 @@ class Fits:
         """Why these axes are not admitted, or None."""
         form, shape = FORMATS[self.format], (axes["N"], axes["K"])
         if shape[0] % form.row_multiple or shape[1] % form.column_multiple:
-            return f"{self.format} takes N a multiple of {form.row_multiple} and K of {form.column_multiple}, not {shape}"
+            return (
+                f"{self.format} takes N a multiple of {form.row_multiple} and K of {form.column_multiple}, not {shape}"
+            )
         if form.dropped(shape):
-            return f"{self.format} drops the last {form.dropped(shape)} weights of {shape}: N * K is no multiple of {form.block}"
+            return (
+                f"{self.format} drops the last {form.dropped(shape)} weights of {shape}: N * K is no multiple of "
+                f"{form.block}"
+            )
         return None
 
 
 def generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Codes of a family, and a scale for each 256 of a row, float16's range included: every format finds its own among them.
+    """Codes of a family, and a scale for each 256 of a row, float16's range included: every format finds its own among
+    them.
 
     The first is the one that a tensor may share, and not negative.
     """
@@ -65,7 +71,11 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     rows, blocks = scales_like(axes, key.format)
     codes = axes["N"] * axes["K"]
-    return Traffic(read=codes + 4 * rows * blocks, written=FORMATS[key.format].packed_bytes((axes["N"], axes["K"])), operations=2 * codes)
+    return Traffic(
+        read=codes + 4 * rows * blocks,
+        written=FORMATS[key.format].packed_bytes((axes["N"], axes["K"])),
+        operations=2 * codes,
+    )
 
 
 OP = Op(
@@ -75,7 +85,12 @@ OP = Op(
     axes=("N", "K"),
     inputs=(
         Tensor("codes", ("N", "K"), "int8", "ternary codes; kernels report the first other one", Values.TERNARY),
-        Tensor("scales", ("rows", "blocks"), "float32", "what code 1 stands for: (1, 1), or (N, K / block) in formats with block scales"),
+        Tensor(
+            "scales",
+            ("rows", "blocks"),
+            "float32",
+            "what code 1 stands for: (1, 1), or (N, K / block) in formats with block scales",
+        ),
     ),
     outputs=(Tensor("packed", ("bytes",), "key", "the format's bytes, scale and padding included"),),
     family=Family.EXACT,

@@ -1,6 +1,7 @@
 """Implementations of others, from their packages on PyPI, to cross-validate the kernels with: PEERS.
 
-Importing this loads none of them; each one's `missing()` says whether it is there. All come with `pip install 'tritmark[peers]'`.
+Importing this loads none of them; each one's `missing()` says whether it is there. All come with `pip install
+'tritmark[peers]'`.
 """
 
 from __future__ import annotations

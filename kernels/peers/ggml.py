@@ -77,9 +77,11 @@ def _too_long(axes: Axes) -> str | None:
 
 
 def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """Blocks are summed in integers, as (w + 1) * a less the sum of a; each of these sums is scaled and added in float32.
+    """Blocks are summed in integers, as (w + 1) * a less the sum of a; each of these sums is scaled and added in
+    float32.
 
-    Roundings on the way of a term: the scale, its product with the integer, one addition a block, and those of the lanes at the end.
+    Roundings on the way of a term: the scale, its product with the integer, one addition a block, and those of the
+    lanes at the end.
     """
     blocks = -(-axes["K"] // libggml.BLOCK)
     sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
@@ -91,13 +93,17 @@ def _grouped(inputs: Arrays, axes: Axes) -> Arrays:
     weights = FORMATS["tq2_0"].pack(inputs["weights"], weight_scales(inputs, axes, "tq2_0"))
     inverse, info = 1 / inputs["act_scale"].astype(np.float64), np.finfo(np.float32)
     if inverse.min() < info.tiny or inverse.max() > info.max:
-        found, legal = f"inverses from {inverse.min():.3g} to {inverse.max():.3g}", "ones that are normal numbers of float32"
+        found, legal = (
+            f"inverses from {inverse.min():.3g} to {inverse.max():.3g}",
+            "ones that are normal numbers of float32",
+        )
         raise InvalidArgumentError(op="ggml_mul_mat", argument="act_scale", found=found, legal=legal)
     return {"weights": weights, "activations": libggml.pack_q8_K(inputs["activations"], inverse.astype(np.float32))}
 
 
 def _grouped_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """As _bound; each block's scale has one rounding more, with that of the activations, and below the normal numbers it loses more."""
+    """As _bound; each block's scale has one rounding more, with that of the activations, and below the normal
+    numbers it loses more."""
     terms = axes["K"] // libggml.BLOCK + _LANES
     scales = np.repeat(np.abs(weight_scales(inputs, axes, "tq2_0")), libggml.BLOCK, axis=1).astype(np.float64)
     activations, fields = np.abs(inputs["activations"].astype(np.float64)), inputs["weights"].astype(np.float64) + 2
@@ -105,7 +111,9 @@ def _grouped_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     return {"out": gamma(3 + terms) * scaled + _LEAST * (activations @ fields.T + terms)}
 
 
-_PRODUCT = "libggml, ggml_mul_mat of TQ2_0 weights and Q8_K activations (ggml_vec_dot_tq2_0_q8_K); from PyPI's pywhispercpp"
+_PRODUCT = (
+    "libggml, ggml_mul_mat of TQ2_0 weights and Q8_K activations (ggml_vec_dot_tq2_0_q8_K); from PyPI's pywhispercpp"
+)
 
 PEERS = (
     Peer(

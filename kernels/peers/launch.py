@@ -17,7 +17,8 @@ _SLAB = 1 << 22
 
 
 def gamma(n: int) -> float:
-    """The largest relative error that `n` roundings in float32 make together (Higham, Accuracy and Stability, lemma 3.1)."""
+    """The largest relative error that `n` roundings in float32 make together (Higham, Accuracy and Stability, lemma
+    3.1)."""
     return n * UNIT / (1 - n * UNIT)
 
 

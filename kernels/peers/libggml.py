@@ -1,7 +1,9 @@
-"""libggml through ctypes: the ternary quantizers, Q8_K, the dot products of ternary blocks with it, and whole products in its own graph.
+"""libggml through ctypes: the ternary quantizers, Q8_K, the dot products of ternary blocks with it, and whole products
+in its own graph.
 
-The libraries are looked for in the folder that TRITMARK_GGML names, then in the wheels of pywhispercpp and llama-cpp-python, which bundle
-them. Layouts: kernels/formats, and for Q8_K `Q8_K_BYTES`. Rows are multiples of 256 values long.
+The libraries are looked for in the folder that TRITMARK_GGML names, then in the wheels of pywhispercpp and
+llama-cpp-python, which bundle them. Layouts: kernels/formats, and for Q8_K `Q8_K_BYTES`. Rows are multiples of 256
+values long.
 """
 
 from __future__ import annotations
@@ -112,7 +114,10 @@ def find() -> Found | str:
 
 def _chosen(files: Sequence[Path]) -> tuple[Path, Path] | None:
     """Of some files the two libraries."""
-    base, cpu = ([file for file in files if file.name.startswith(part) and ".so" in file.name and file.exists()] for part in _PARTS)
+    base, cpu = (
+        [file for file in files if file.name.startswith(part) and ".so" in file.name and file.exists()]
+        for part in _PARTS
+    )
     return (base[0], cpu[0]) if base and cpu else None
 
 
@@ -128,10 +133,13 @@ def _loaded(paths: tuple[Path, Path]) -> Library | str:
                 function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
         return f"cannot be used: {error}"
-    lacking = [feature for name, feature in _NEEDS.items() if getattr(library.cpu, name)() and feature not in features()]
+    lacking = [
+        feature for name, feature in _NEEDS.items() if getattr(library.cpu, name)() and feature not in features()
+    ]
     if lacking:
         return (
-            f"{paths[1]} is compiled for {', '.join(lacking)}, which this CPU lacks; build llama.cpp here and name its folder in {FOLDER}"
+            f"{paths[1]} is compiled for {', '.join(lacking)}, which this CPU lacks; build llama.cpp here and "
+            f"name its folder in {FOLDER}"
         )
     # Fills the tables that turn float16 into float32.
     library.cpu.ggml_cpu_init()
@@ -162,7 +170,9 @@ def library() -> Library:
     found = find()
     loaded = found if isinstance(found, str) else _loaded(found.paths)
     if isinstance(loaded, str):
-        raise DeviceUnavailableError(f"libggml: {loaded}", next_step=f"pip install 'tritmark[peers]', or name its folder in {FOLDER}")
+        raise DeviceUnavailableError(
+            f"libggml: {loaded}", next_step=f"pip install 'tritmark[peers]', or name its folder in {FOLDER}"
+        )
     return loaded
 
 
@@ -181,7 +191,9 @@ def quantize_into(format: str, x: Floats, out: Bytes) -> Bytes:
     _check(f"quantize_row_{format}_ref", "x", x, np.float32)
     if out.nbytes != x.size // BLOCK * BLOCK_BYTES[format] or not out.flags.c_contiguous:
         legal = f"C-contiguous, {x.size // BLOCK * BLOCK_BYTES[format]} bytes"
-        raise InvalidArgumentError(op=f"quantize_row_{format}_ref", argument="out", found=f"{out.nbytes} bytes", legal=legal)
+        raise InvalidArgumentError(
+            op=f"quantize_row_{format}_ref", argument="out", found=f"{out.nbytes} bytes", legal=legal
+        )
     getattr(library().base, f"quantize_row_{format}_ref")(x.ctypes.data, out.ctypes.data, x.size)
     return out
 
@@ -224,7 +236,8 @@ def unpack_q8_K(packed: Bytes) -> tuple[npt.NDArray[np.int8], Floats]:  # noqa: 
 class GgmlProduct:
     """A product of ternary weights (N, K), packed, and activations (M, K) in Q8_K, by ggml's own graph on the CPU.
 
-    Everything lies in ggml's memory: weights are copied there once, activations by each `run`, and the product (M, N), float32, from there.
+    Everything lies in ggml's memory: weights are copied there once, activations by each `run`, and the product (M, N),
+    float32, from there.
     """
 
     def __init__(self, format: str, weights: Bytes, N: int, K: int, M: int, threads: int) -> None:
@@ -269,15 +282,21 @@ def _check(op: str, argument: str, array: Any, dtype: Any, nbytes: int | None = 
     right = isinstance(array, np.ndarray) and array.dtype == dtype and array.flags.c_contiguous
     right = right and (array.size % BLOCK == 0 if nbytes is None else array.nbytes == nbytes)
     if not right:
-        found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+        found = (
+            f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+        )
         size = f"a multiple of {BLOCK} long" if nbytes is None else f"{nbytes} bytes"
-        raise InvalidArgumentError(op=op, argument=argument, found=found, legal=f"C-contiguous {np.dtype(dtype)}, {size}")
+        raise InvalidArgumentError(
+            op=op, argument=argument, found=found, legal=f"C-contiguous {np.dtype(dtype)}, {size}"
+        )
 
 
 def _blocks(x: Floats, size: int) -> Bytes:
     if not isinstance(x, np.ndarray) or x.ndim != 2 or x.shape[1] % BLOCK:
         found = f"of shape {x.shape}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"
-        raise InvalidArgumentError(op="libggml", argument="x", found=found, legal=f"two axes, the second a multiple of {BLOCK}")
+        raise InvalidArgumentError(
+            op="libggml", argument="x", found=found, legal=f"two axes, the second a multiple of {BLOCK}"
+        )
     return np.empty((x.shape[0], x.shape[1] // BLOCK * size), np.uint8)
 
 

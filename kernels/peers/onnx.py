@@ -1,7 +1,8 @@
 """ONNX Runtime's MatMulNBits with 2-bit weights as a peer of ternary_matmul.
 
-A product as a model would have it: float32 activations, which the int8 path (accuracy level 4) quantizes by itself for each block of 128
-columns, and codes w + 1 of two bits, four to a byte, the first in the lowest bits, with zero point 1 and a scale for each block.
+A product as a model would have it: float32 activations, which the int8 path (accuracy level 4) quantizes by itself for
+each block of 128 columns, and codes w + 1 of two bits, four to a byte, the first in the lowest bits, with zero point 1
+and a scale for each block.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def version() -> str:
 
 
 def pack(codes: npt.NDArray[np.int8], block: int = BLOCK) -> npt.NDArray[np.uint8]:
-    """Ternary codes (N, K) as MatMulNBits takes them: uint8 (N, K/block, block/4), columns filled up with code 0 to whole blocks."""
+    """Ternary codes (N, K) as MatMulNBits takes them: uint8 (N, K/block, block/4), columns filled up with code 0 to
+    whole blocks."""
     N, K = codes.shape
     fields = np.pad(codes, ((0, 0), (0, -K % block))).view(np.uint8).reshape(N, -1, block // 4, 4)
     # Modulo 256, and 1 added to each field at the end.
@@ -60,7 +62,9 @@ def pack(codes: npt.NDArray[np.int8], block: int = BLOCK) -> npt.NDArray[np.uint
 class OnnxProduct:
     """A session that multiplies activations (M, K), float32, with weights as `pack` gives them, times a scale."""
 
-    def __init__(self, weights: npt.NDArray[np.uint8], scale: float, K: int, *, accuracy: int = INT8, threads: int = 1) -> None:
+    def __init__(
+        self, weights: npt.NDArray[np.uint8], scale: float, K: int, *, accuracy: int = INT8, threads: int = 1
+    ) -> None:
         reason = missing()
         if reason:
             raise DeviceUnavailableError(f"onnxruntime: {reason}", next_step="pip install 'tritmark[peers]'")
@@ -79,7 +83,12 @@ class OnnxProduct:
         """What runs the product with these arrays, in place."""
         K, N = self._columns
         for name, array, columns in (("activations", activations, K), ("out", out, N)):
-            if array.dtype != np.float32 or array.ndim != 2 or array.shape[1] != columns or not array.flags.c_contiguous:
+            if (
+                array.dtype != np.float32
+                or array.ndim != 2
+                or array.shape[1] != columns
+                or not array.flags.c_contiguous
+            ):
                 found, legal = f"{array.dtype} of shape {array.shape}", f"C-contiguous float32 with {columns} columns"
                 raise InvalidArgumentError(op="MatMulNBits", argument=name, found=found, legal=legal)
         binding = self._session.io_binding()
@@ -133,7 +142,8 @@ def _model(weights: npt.NDArray[np.uint8], scale: float, K: int, accuracy: int) 
 
 @cache
 def quantizes() -> bool:
-    """Whether accuracy level 4 computes in int8 here: older versions, and some processors, have float32 for 2-bit weights only."""
+    """Whether accuracy level 4 computes in int8 here: older versions, and some processors, have float32 for 2-bit
+    weights only."""
     row = np.ones((1, BLOCK), np.float32)
     row[0, 0] = 100
     # 1 * 127 / 100 becomes 1, which stands for 0.79.
@@ -152,7 +162,9 @@ def _encode(inputs: Arrays, axes: Axes) -> Arrays:
     most = float(np.max(np.abs(activations), initial=0.0))
     if most > float(np.finfo(np.float32).max):
         legal = "activations that stand for numbers of float32"
-        raise InvalidArgumentError(op="MatMulNBits", argument="act_scale", found=f"activations of {most:.3g}", legal=legal)
+        raise InvalidArgumentError(
+            op="MatMulNBits", argument="act_scale", found=f"activations of {most:.3g}", legal=legal
+        )
     return {
         "activations": activations.astype(np.float32),
         "weights": pack(inputs["weights"]),
@@ -166,9 +178,11 @@ def _bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
 
 
 def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """What the quantization of the activations loses, which is known but where a quotient is next to a tie, and float32's roundings.
+    """What the quantization of the activations loses, which is known but where a quotient is next to a tie, and
+    float32's roundings.
 
-    The int8 path sums (w + 1) * q in integers, adds them up in float32, and takes off the zero point times the sum of q likewise.
+    The int8 path sums (w + 1) * q in integers, adds them up in float32, and takes off the zero point times the sum of q
+    likewise.
     """
     values, weights, scale = _activations(inputs), inputs["weights"], float(inputs["weight_scale"])
     if not quantizes():
@@ -192,7 +206,8 @@ PEERS = (
         formats=PRODUCTS,
         takes=one_scale,
         dtypes=frozenset({"float32"}),
-        source="ONNX Runtime, com.microsoft.MatMulNBits, bits = 2, blocks of 128, accuracy level 4; from PyPI's onnxruntime",
+        source="ONNX Runtime, com.microsoft.MatMulNBits, bits = 2, blocks of 128, accuracy level 4; from PyPI's "
+        "onnxruntime",
         version=version,
         missing=missing,
         encode=_encode,

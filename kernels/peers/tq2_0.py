@@ -1,8 +1,8 @@
 """What llama.cpp's quantizers to TQ2_0 make of ternary_quantize's inputs, and where their rule and the op's may part.
 
-Both take the largest magnitude a of a block. The op gives 0 up to a half of it, exactly compared, ties included; the quantizers round
-x * (1 / a), computed in float32, half away from zero. So both agree but where x / a is a half to within the two roundings of that product,
-and in blocks whose a is under the op's smallest scale.
+Both take the largest magnitude a of a block. The op gives 0 up to a half of it, exactly compared, ties included; the
+quantizers round x * (1 / a), computed in float32, half away from zero. So both agree but where x / a is a half to
+within the two roundings of that product, and in blocks whose a is under the op's smallest scale.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def _padded(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """For each byte of the blocks how far it may be off: 4^g where the two rules may part for the code in its field g; scales never."""
+    """For each byte of the blocks how far it may be off: 4^g where the two rules may part for the code in its field
+    g; scales never."""
     x = np.abs(_padded(inputs["x"]).reshape(-1, BLOCK).astype(np.float64))
     largest = x.max(axis=1, keepdims=True)
     # 1 / a is rounded relatively, or by half of the smallest number where it is that small; then the product is.

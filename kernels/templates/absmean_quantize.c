@@ -1,7 +1,7 @@
 /* A kernel of absmean_quantize: scale = max(mean |x|, 1e-5), codes = clamp(rint(x / scale), -1, 1).
  *
- * The mean is a float64 sum in the order that the contract states: chunks of 4096 * ceil(n / 2^22) values, 16 lanes in each, the lanes added
- * pairwise, then the sums of 1024 chunks pairwise. */
+ * The mean is a float64 sum in the order that the contract states: chunks of 4096 * ceil(n / 2^22) values, 16 lanes
+ * in each, the lanes added pairwise, then the sums of 1024 chunks pairwise. */
 #include <math.h>
 #include <stdint.h>
 

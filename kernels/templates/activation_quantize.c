@@ -1,9 +1,12 @@
-/* A kernel of activation_quantize: by row scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), and the sum of q. */
+/* A kernel of activation_quantize: by row scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127),
+ * and the sum of q. */
 #include <math.h>
 #include <stdint.h>
 
-/* `stride`: elements from one row of x to the next. `bad` holds -1: leave the index of the first NaN or infinity there. */
-void activation_quantize(const float *x, int64_t stride, int8_t *q, float *scale, int32_t *sum, int64_t M, int64_t K, int64_t *bad)
+/* `stride`: elements from one row of x to the next. `bad` holds -1: leave the index of the first NaN or infinity
+ * there. */
+void activation_quantize(
+    const float *x, int64_t stride, int8_t *q, float *scale, int32_t *sum, int64_t M, int64_t K, int64_t *bad)
 {
     for (int64_t m = 0; m < M; m++) {
         const float *row = x + m * stride;

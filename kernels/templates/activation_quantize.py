@@ -1,4 +1,5 @@
-"""A kernel of activation_quantize: by row scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), and the sum of q."""
+"""A kernel of activation_quantize: by row scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127),
+and the sum of q."""
 
 from typing import Any
 

@@ -7,7 +7,8 @@ import numpy as np
 from tritmark.harness.candidate import kernel
 
 PIECE = 128
-"""Rows and columns at a time: temporary arrays are memory too, and so are the copies of both factors that NumPy's library makes."""
+"""Rows and columns at a time: temporary arrays are memory too, and so are the copies of both factors that NumPy's
+library makes."""
 
 
 @kernel(op="matmul_bf16", dtype="float32", workspace="20 * 128 * 128")

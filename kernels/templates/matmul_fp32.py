@@ -5,7 +5,8 @@ from typing import Any
 from tritmark.harness.candidate import kernel
 
 PIECE = 128
-"""Rows and columns at a time: temporary arrays are memory too, and so are the copies of both factors that NumPy's library makes."""
+"""Rows and columns at a time: temporary arrays are memory too, and so are the copies of both factors that NumPy's
+library makes."""
 
 
 @kernel(op="matmul_fp32", dtype="float32", workspace="12 * 128 * 128")

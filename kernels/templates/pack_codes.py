@@ -1,4 +1,5 @@
-"""A kernel of pack_codes for row16: weight e of 16 is the field w + 1 at shift 8 * (e % 4) + 2 * (e / 4) of a word; rows of whole 64."""
+"""A kernel of pack_codes for row16: weight e of 16 is the field w + 1 at shift 8 * (e % 4) + 2 * (e / 4) of a word;
+rows of whole 64."""
 
 from typing import Any
 
@@ -9,7 +10,8 @@ from tritmark.harness.candidate import kernel
 
 @kernel(op="pack_codes", format="row16", dtype="uint8", workspace="4 * K + 1024")
 def pack(codes: Any, scales: Any, packed: Any, N: int, K: int) -> None:
-    """codes is int8 (N, K), scales float32 (1, 1); packed is uint8, with the scale in the first 4 of its last 64 bytes."""
+    """codes is int8 (N, K), scales float32 (1, 1); packed is uint8, with the scale in the first 4 of its last 64
+    bytes."""
     rows = packed[:-64].reshape(N, -1, 4)
     fields = np.ones(16 * rows.shape[1], np.uint8)
     four = fields.reshape(-1, 4, 4)  # word, shift 2 * this, byte

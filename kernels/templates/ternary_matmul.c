@@ -1,13 +1,13 @@
 /* A kernel of ternary_matmul for tile64: out = activations * weights^T, times weight_scale / act_scale.
  *
- * A tile is 64 rows; of each 4 columns it has 64 bytes: byte 4 * r + c holds column c of the rows r, r + 16, r + 32 and r + 48 in bits 0-1, 2-3,
- * 4-5 and 6-7, as the field w + 1. */
+ * A tile is 64 rows; of each 4 columns it has 64 bytes: byte 4 * r + c holds column c of the rows r, r + 16, r + 32
+ * and r + 48 in bits 0-1, 2-3, 4-5 and 6-7, as the field w + 1. */
 #include <stdint.h>
 
 /* `stride`: elements from one row of activations to the next. */
 void ternary_matmul(
-    const int8_t *activations, int64_t stride, const uint8_t *weights, float weight_scale, const float *act_scale, float *out, int64_t M,
-    int64_t N, int64_t K)
+    const int8_t *activations, int64_t stride, const uint8_t *weights, float weight_scale, const float *act_scale,
+    float *out, int64_t M, int64_t N, int64_t K)
 {
     int64_t groups = (K + 3) / 4;
     for (int64_t m = 0; m < M; m++) {

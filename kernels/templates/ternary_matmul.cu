@@ -1,11 +1,13 @@
-/* A kernel of ternary_matmul for row16, one output a thread: out = activations * weights^T, times weight_scale / act_scale.
+/* A kernel of ternary_matmul for row16, one output a thread: out = activations * weights^T, times weight_scale /
+ * act_scale.
  *
- * Weight e of 16 is the field w + 1 at shift 8 * (e % 4) + 2 * (e / 4) of a little-endian word; rows are padded to whole 64 weights. */
+ * Weight e of 16 is the field w + 1 at shift 8 * (e % 4) + 2 * (e / 4) of a little-endian word; rows are padded to
+ * whole 64 weights. */
 
 /* `stride`: elements from one row of activations to the next. */
 extern "C" __global__ void gemm_simple(
-    const signed char *activations, long long stride, const unsigned char *weights, float weight_scale, const float *act_scale, float *out,
-    long long M, long long N, long long K)
+    const signed char *activations, long long stride, const unsigned char *weights, float weight_scale,
+    const float *act_scale, float *out, long long M, long long N, long long K)
 {
     long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= M * N)

@@ -9,12 +9,19 @@ from tritmark.harness.candidate import kernel
 PIECE = 256
 
 
-@kernel(op="ternary_matmul", format="tile64", dtype="float32", workspace="32 * (M + 64) * 256 + 1024 * M", max={"K": 8388607})
+@kernel(
+    op="ternary_matmul",
+    format="tile64",
+    dtype="float32",
+    workspace="32 * (M + 64) * 256 + 1024 * M",
+    max={"K": 8388607},
+)
 def matmul(activations: Any, weights: Any, weight_scale: Any, act_scale: Any, out: Any, N: int, K: int) -> None:
-    """activations is int8 (M, K), its rows perhaps apart; weights are packed bytes, act_scale float32 (M,), out float32 (M, N).
+    """activations is int8 (M, K), its rows perhaps apart; weights are packed bytes, act_scale float32 (M,), out float32
+    (M, N).
 
-    A tile is 64 rows; of each 4 columns it has 64 bytes: byte 4 * r + c holds column c of the rows r, r + 16, r + 32 and r + 48 in bits
-    0-1, 2-3, 4-5 and 6-7, as the field w + 1. 64 bytes with the scale come last.
+    A tile is 64 rows; of each 4 columns it has 64 bytes: byte 4 * r + c holds column c of the rows r, r + 16, r + 32
+    and r + 48 in bits 0-1, 2-3, 4-5 and 6-7, as the field w + 1. 64 bytes with the scale come last.
     """
     groups = -(-K // 4)
     tiles = weights[:-64].reshape(-1, groups, 16, 4)

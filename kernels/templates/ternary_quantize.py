@@ -1,4 +1,5 @@
-"""A kernel of ternary_quantize: for each `block` values scale = max(absmax, 1e-8), and codes -1, 0, 1 by comparison with scale / 2."""
+"""A kernel of ternary_quantize: for each `block` values scale = max(absmax, 1e-8), and codes -1, 0, 1 by comparison
+with scale / 2."""
 
 from typing import Any
 

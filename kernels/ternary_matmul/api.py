@@ -30,18 +30,21 @@ def ternary_matmul(
 ) -> npt.NDArray[Any]:
     """activations @ weights.T, exact in int32 (W2A8), then times weight scale / activation scale.
 
-    `activations` is int8 (M, K) or (K,), rows contiguous (they may lie apart). `weights` comes from pack_weights; where no kernel computes
-    from its format, it is repacked once into one that holds the same, and the receipt says so. `act_scale` is float32, one number or one a
-    row, finite and above zero: what activation_quantize multiplied by. `dtype` is "float32", "bfloat16" or "int32" (the accumulators,
-    unscaled). Returns (M, N) or (N,); `out`, if given, has that shape and dtype.
+    `activations` is int8 (M, K) or (K,), rows contiguous (they may lie apart). `weights` comes from pack_weights; where
+    no kernel computes from its format, it is repacked once into one that holds the same, and the receipt says so.
+    `act_scale` is float32, one number or one a row, finite and above zero: what activation_quantize multiplied by.
+    `dtype` is "float32", "bfloat16" or "int32" (the accumulators, unscaled). Returns (M, N) or (N,); `out`, if given,
+    has that shape and dtype.
 
-    Where each group of a row's weights has a scale (tq2_0), the int32 sum of each group is exact, and the sum of these times their scales
-    is within a bound that is known beforehand (kernels/ternary_matmul/reference.py); there is no "int32" of such weights.
+    Where each group of a row's weights has a scale (tq2_0), the int32 sum of each group is exact, and the sum of these
+    times their scales is within a bound that is known beforehand (kernels/ternary_matmul/reference.py); there is no
+    "int32" of such weights.
 
     `device` is "cpu", "cuda" or a package's (weights are copied there once and kept).
 
-    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (a format whose scales none
-    takes, a device that is not there, an instruction set that this CPU lacks), DeviceError where a GPU fails; `out` is then untouched.
+    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (a
+    format whose scales none takes, a device that is not there, an instruction set that this CPU lacks), DeviceError
+    where a GPU fails; `out` is then untouched.
     """
     result, _ = with_receipt(
         activations, weights, act_scale=act_scale, dtype=dtype, out=out, variant=variant, threads=threads, device=device
@@ -63,7 +66,10 @@ def with_receipt(
     """As ternary_matmul, with the receipt of what ran."""
     if not isinstance(weights, PackedWeights):
         raise InvalidArgumentError(
-            op=OP.name, argument="weights", found=f"a {type(weights).__name__}", legal="PackedWeights, as pack_weights makes them"
+            op=OP.name,
+            argument="weights",
+            found=f"a {type(weights).__name__}",
+            legal="PackedWeights, as pack_weights makes them",
         )
     single = isinstance(activations, np.ndarray) and activations.ndim == 1
     rows = activations[np.newaxis] if single else activations
@@ -80,7 +86,9 @@ def with_receipt(
     encoded = {**inputs, "weights": weights.packed_as(chosen.key.format, device)}
     receipt = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
     result = outputs["out"]
-    return (result[0] if single else result) if out is None else out, replace(receipt, note=weights.repacked_note(chosen))
+    return (result[0] if single else result) if out is None else out, replace(
+        receipt, note=weights.repacked_note(chosen)
+    )
 
 
 def _dtype_name(dtype: Any, format: str) -> str:

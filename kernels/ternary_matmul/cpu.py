@@ -18,8 +18,8 @@ FORMATS: dict[str, tuple[str, tuple[Constraint, ...]]] = {
     "i2_s_x86": ("ternary_matmul_i2_s_x86", (MultipleOf("K", 128),)),
     "tq2_0": ("ternary_matmul_tq2_0", (MultipleOf("K", 256),)),
 }
-"""For each format its table of kernels in isas.h, and what their shapes must keep to. The first of several that are equally good is the one
-that weights are packed into where nothing else is asked for."""
+"""For each format its table of kernels in isas.h, and what their shapes must keep to. The first of several that are
+equally good is the one that weights are packed into where nothing else is asked for."""
 
 
 def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
@@ -46,7 +46,9 @@ def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> I
     form, limits = grouped(format), (MaxSize("K", MAX_K), *constraints)
     workspace = no_workspace if form is None else partial(_group_sums, form.group)
     for dtype in dtypes(format):
-        yield from cpu.variants("ternary_matmul", format, dtype, partial(_bind, format), limits, table=table, workspace=workspace)
+        yield from cpu.variants(
+            "ternary_matmul", format, dtype, partial(_bind, format), limits, table=table, workspace=workspace
+        )
 
 
 VARIANTS = tuple(variant for format, row in FORMATS.items() for variant in _variants(format, *row))

@@ -25,7 +25,8 @@ WARP = 32
 SHARED = 48 << 10
 """Bytes of shared memory that every device gives a block without being asked."""
 
-# --- tiled, v1 ---------------------------------------------------------------------------------------------------------------------------
+# --- tiled, v1
+# ----------------------------------------------------------------------------------------------------------------------
 
 TILED = {
     edge: Kernel(
@@ -48,7 +49,8 @@ def _tiled(kind: int, call: Call) -> tuple[Step, ...]:
     return (Step(kernel=TILED[edge], grid=launch.grid, block=launch.block, args=args),)
 
 
-# --- dp4a: a register-tiled product ------------------------------------------------------------------------------------------------------
+# --- dp4a: a register-tiled product
+# ----------------------------------------------------------------------------------------------------------------------
 
 THREADS = 256
 """Of a block here, and of one of gemv_dp4a at most."""
@@ -71,7 +73,8 @@ def _gemm(kind: int, call: Call) -> tuple[Step, ...]:
     return (Step(kernel=GEMM, grid=launch.grid, block=launch.block, args=args),)
 
 
-# --- gemv_dp4a: M = 1 --------------------------------------------------------------------------------------------------------------------
+# --- gemv_dp4a: M = 1
+# ----------------------------------------------------------------------------------------------------------------------
 
 LANES = 8
 ROWS = 4
@@ -86,14 +89,21 @@ GEMV_DP4A = {
         threads=THREADS,
         registers=64,
         shared=SHARED,
-        defines=(("LANES", str(LANES)), ("ROWS", str(ROWS)), ("STEPS", "1"), ("THREADS", str(THREADS)), ("STAGED", str(int(staged)))),
+        defines=(
+            ("LANES", str(LANES)),
+            ("ROWS", str(ROWS)),
+            ("STEPS", "1"),
+            ("THREADS", str(THREADS)),
+            ("STAGED", str(int(staged))),
+        ),
     )
     for staged in (False, True)
 }
 
 
 def dp4a_shape(N: int, K: int, sms: int) -> tuple[bool, int, int]:
-    """Whether to stage activations, threads of a block, and split, as measured on the H200's 132 multiprocessors (gemv_dp4a.cu)."""
+    """Whether to stage activations, threads of a block, and split, as measured on the H200's 132 multiprocessors
+    (gemv_dp4a.cu)."""
     chunks = row_bytes(K) // 16
     threads, split = 128, 1
     # Blocks of few rows until each multiprocessor has four, as far as K goes.
@@ -118,7 +128,8 @@ def _gemv_dp4a(kind: int, call: Call) -> tuple[Step, ...]:
 
 
 def _instance(name: str, macros: Shape | Rows) -> Kernel:
-    """The function gemm_NAME of NAME.cu with these macros, held to the registers with which a block fits a multiprocessor."""
+    """The function gemm_NAME of NAME.cu with these macros, held to the registers with which a block fits a
+    multiprocessor."""
     return Kernel(
         file=f"ternary_matmul/{name}.cu",
         name=f"gemm_{name}",
@@ -130,7 +141,8 @@ def _instance(name: str, macros: Shape | Rows) -> Kernel:
     )
 
 
-# --- gemv: 2 <= M <= 8, on tensor cores --------------------------------------------------------------------------------------------------
+# --- gemv: 2 <= M <= 8, on tensor cores
+# --------------------------------------------------------------------------------------------------
 
 GEMV_M = 8
 """Rows of activations that one mma takes."""
@@ -182,7 +194,10 @@ class Shape:
         return warps * WARP <= self.threads and self.shared(warps, M) <= SHARED
 
 
-FEW = tuple(Shape(rows8=rows8, steps=1, activations=1, flow=1, threads=threads) for rows8, threads in ((1, 1024), (3, 768), (4, 640)))
+FEW = tuple(
+    Shape(rows8=rows8, steps=1, activations=1, flow=1, threads=threads)
+    for rows8, threads in ((1, 1024), (3, 768), (4, 640))
+)
 """For N of at most one tile a multiprocessor."""
 FEW_LONG = Shape(rows8=3, steps=2, activations=1, flow=1, threads=512)
 MANY = Shape(rows8=4, steps=1, activations=1, flow=2, threads=640)
@@ -196,8 +211,9 @@ GEMV = {shape: _instance("gemv_mma", shape) for shape in SHAPES}
 def gemv_shape(M: int, N: int, K: int, sms: int) -> Shape:
     """The instance of gemv_mma.cu for that product on a device of so many multiprocessors.
 
-    Chosen by N (does one wave of tiles do?) and K (how many warps does one pass take?), after the times at the head of the source, which
-    were measured on the H200's 132 multiprocessors with one row of activations: more rows take the same instructions.
+    Chosen by N (does one wave of tiles do?) and K (how many warps does one pass take?), after the times at the head of
+    the source, which were measured on the H200's 132 multiprocessors with one row of activations: more rows take the
+    same instructions.
     """
     few = next((shape for shape in FEW if shape.rows * sms >= N), None)
     many = (MANY, MANY_LONG) if K <= 3072 else (MANY_LONG, MANY)
@@ -209,14 +225,16 @@ def _gemv_mma(kind: int, call: Call) -> tuple[Step, ...]:
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
     shape = gemv_shape(M, N, K, call.info.sms)
     warps = shape.warps(M, K)
-    # A block that loads ahead stays for as many tiles as there are; otherwise the device's own scheduler hands out tiles.
+    # A block that loads ahead stays for as many tiles as there are; otherwise the device's own scheduler hands out
+    # tiles.
     waves = 1 if shape.ahead else None
     launch = call.params(GEMV[shape], -(-N // shape.rows), WARP * warps, shared=shape.shared(warps, M), waves=waves)
     args = (*_arrays(call), _lda(call), *_numbers(call, kind))
     return (Step(kernel=GEMV[shape], grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 
-# --- gemv: M = 1, on tensor cores unless dp4a is faster ----------------------------------------------------------------------------------
+# --- gemv: M = 1, on tensor cores unless dp4a is faster
+# ----------------------------------------------------------------------------------
 
 ROWS_N = 1 << 30
 """Rows of weights that gemv_rows.cu indexes with room to spare."""
@@ -248,7 +266,9 @@ class Rows:
 
     def takes(self, K: int) -> bool:
         """Whether a warp takes K in one pass, where it must, and shared memory holds the activations."""
-        return (self.loop or self.chunks(K) == 4 * self.seg * self.steps) and self.shared(self.threads // WARP, K) <= SHARED
+        return (self.loop or self.chunks(K) == 4 * self.seg * self.steps) and self.shared(
+            self.threads // WARP, K
+        ) <= SHARED
 
 
 SHORT = Rows(seg=8, steps=2, pairs=1, threads=1024)
@@ -265,10 +285,11 @@ def rows_shape(N: int, K: int, sms: int) -> tuple[Rows, int, int] | Shape | None
 
     Where another kernel is faster: the instance of gemv_mma.cu, or None for dp4a.
 
-    Chosen by the times at the head of the source, measured on the H200's 132 multiprocessors. Up to 32 rows a multiprocessor every weight
-    is in flight at once, in two blocks a multiprocessor where that takes more than 10 warps and registers allow it; so it is for K <=
-    2560 with as many rows as fit. Beyond, one block a multiprocessor goes over its rows, for K under 4096 with gemv_mma.cu. dp4a: K of
-    4096 to 12288 with more than 64 rows a multiprocessor, and K whose activations shared memory does not hold.
+    Chosen by the times at the head of the source, measured on the H200's 132 multiprocessors. Up to 32 rows a
+    multiprocessor every weight is in flight at once, in two blocks a multiprocessor where that takes more than 10 warps
+    and registers allow it; so it is for K <= 2560 with as many rows as fit. Beyond, one block a multiprocessor goes
+    over its rows, for K under 4096 with gemv_mma.cu. dp4a: K of 4096 to 12288 with more than 64 rows a multiprocessor,
+    and K whose activations shared memory does not hold.
     """
     if N > ROWS_N or not LOOP.takes(K) or (4096 <= K <= 12288 and 64 * sms < N):
         return None
@@ -298,7 +319,8 @@ def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 
-# --- what they share ---------------------------------------------------------------------------------------------------------------------
+# --- what they share
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _arrays(call: Call) -> tuple[object, object, object, object]:
@@ -316,10 +338,36 @@ def _numbers(call: Call, kind: int) -> tuple[np.float32, np.int32, np.int32, np.
     return np.float32(call.inputs["weight_scale"]), M, N, K, np.int32(kind)
 
 
-MAKERS: tuple[tuple[str, Tier, str, tuple[Kernel, ...], Callable[..., tuple[Step, ...]], tuple[MaxSize | MinSize, ...], int], ...] = (
-    ("tiled", Tier.BASELINE, "square tiles in shared memory, one output a thread", tuple(TILED.values()), _tiled, (), 1),
-    ("dp4a", Tier.HIGHLY_OPTIMIZED, "64 x 64 outputs a block, 4 x 4 a thread, dp4a", (GEMM,), _gemm, (MinSize("M", 2),), 4),
-    ("gemv_dp4a", Tier.HIGHLY_OPTIMIZED, "each weight read once, dp4a", tuple(GEMV_DP4A.values()), _gemv_dp4a, (MaxSize("M", 1),), 16),
+MAKERS: tuple[
+    tuple[str, Tier, str, tuple[Kernel, ...], Callable[..., tuple[Step, ...]], tuple[MaxSize | MinSize, ...], int], ...
+] = (
+    (
+        "tiled",
+        Tier.BASELINE,
+        "square tiles in shared memory, one output a thread",
+        tuple(TILED.values()),
+        _tiled,
+        (),
+        1,
+    ),
+    (
+        "dp4a",
+        Tier.HIGHLY_OPTIMIZED,
+        "64 x 64 outputs a block, 4 x 4 a thread, dp4a",
+        (GEMM,),
+        _gemm,
+        (MinSize("M", 2),),
+        4,
+    ),
+    (
+        "gemv_dp4a",
+        Tier.HIGHLY_OPTIMIZED,
+        "each weight read once, dp4a",
+        tuple(GEMV_DP4A.values()),
+        _gemv_dp4a,
+        (MaxSize("M", 1),),
+        16,
+    ),
     (
         "gemv",
         Tier.EXTREMELY_OPTIMIZED,

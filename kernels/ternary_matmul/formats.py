@@ -7,7 +7,8 @@ from tritmark.kernels.ternary_matmul import cpu, cuda
 
 
 def one_scale(format: Format) -> bool:
-    """Whether the matrix has one scale: a peer makes its own weights from the codes, and takes the scale beside them."""
+    """Whether the matrix has one scale: a peer makes its own weights from the codes, and takes the scale beside
+    them."""
     return format.scale_per == "tensor"
 
 

@@ -1,24 +1,29 @@
 /* ternary_matmul for M > 1: a register-tiled product with dp4a.
  *
  * The story (v1 is tiled.cu):
- *   v2, here: a block makes 64 x 64 outputs, a thread 4 x 4 of them. In each step of 64 k, activations (64 x 64 bytes) and weights, unpacked
- *      to signed bytes, go to shared memory as words of 4 k, k outermost: a thread reads 4 + 4 words with two 16-byte loads and does 16 dp4a
- *      (64 multiply-adds). Weights are unpacked once for 64 rows of activations.
+ *   v2, here: a block makes 64 x 64 outputs, a thread 4 x 4 of them. In each step of 64 k, activations (64 x 64 bytes)
+ *      and weights, unpacked to signed bytes, go to shared memory as words of 4 k, k outermost: a thread reads 4 + 4
+ *      words with two 16-byte loads and does 16 dp4a (64 multiply-adds). Weights are unpacked once for 64 rows of
+ *      activations.
  *
- * Unpacked weights are signed, so no sum of activations is needed: ((c | 0x80) - 1) ^ 0x80 takes one off each byte without a borrow between them.
- * Padding holds w = 0 and activations beyond K are read as 0. Bound: 128 * K fits int32 for K < 2^24.
+ * Unpacked weights are signed, so no sum of activations is needed: ((c | 0x80) - 1) ^ 0x80 takes one off each byte
+ * without a borrow between them. Padding holds w = 0 and activations beyond K are read as 0. Bound: 128 * K fits int32
+ * for K < 2^24.
  *
  * Macro: THREADS, of a block. */
 #include "common.cuh"
 
 #define EDGE 64      /* rows and columns of a block's outputs, and k of a step */
 #define WORDS 16     /* words of 4 k in a step */
-#define PITCH 68 /* words between two k in shared memory: rows of 16 bytes, and the 4 words that a thread writes lie in different banks */
+/* words between two k in shared memory: rows of 16 bytes, and the 4 words that a thread writes lie in different
+ * banks */
+#define PITCH 68
 
-/* grid: any number of blocks; block: THREADS threads. w: row16, `words` 32-bit words a row; lda: bytes between rows of activations. */
+/* grid: any number of blocks; block: THREADS threads. w: row16, `words` 32-bit words a row; lda: bytes between rows
+ * of activations. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_i2s_dp4a(
-    const signed char *__restrict__ a, const unsigned *__restrict__ w, const float *__restrict__ act_scale, void *__restrict__ out,
-    long long lda, long long words, float weight_scale, int M, int N, int K, int kind)
+    const signed char *__restrict__ a, const unsigned *__restrict__ w, const float *__restrict__ act_scale,
+    void *__restrict__ out, long long lda, long long words, float weight_scale, int M, int N, int K, int kind)
 {
     __shared__ __align__(16) int activations[WORDS * PITCH]; /* [k / 4][m] */
     __shared__ __align__(16) int weights[WORDS * PITCH]; /* [k / 4][n] */
@@ -45,12 +50,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_i2s_dp4a(
                 weights[(4 * quarter + i) * PITCH + row] =
                     (int)((((word >> 2 * i & 0x03030303u) | 0x80808080u) - 0x01010101u) ^ 0x80808080u);
             __syncthreads();
-            /* Once a row and tile; between two barriers: the tile before is done with them, and this one needs them after the next. */
+            /* Once a row and tile; between two barriers: the tile before is done with them, and this one needs them
+             * after the next. */
             if (kind && k0 == 0 && threadIdx.x < EDGE && m0 + threadIdx.x < M)
                 factors[threadIdx.x] = output_factor(weight_scale, act_scale[m0 + threadIdx.x]);
 #pragma unroll
             for (int i = 0; i < WORDS; i++) {
-                const int4 left = *(const int4 *)&activations[i * PITCH + 4 * ty], right = *(const int4 *)&weights[i * PITCH + 4 * tx];
+                const int4 left = *(const int4 *)&activations[i * PITCH + 4 * ty],
+                           right = *(const int4 *)&weights[i * PITCH + 4 * tx];
                 const int l[4] = {left.x, left.y, left.z, left.w}, r[4] = {right.x, right.y, right.z, right.w};
 #pragma unroll
                 for (int p = 0; p < 4; p++)

@@ -1,32 +1,39 @@
-/* ternary_matmul for M = 1 without tensor cores: weights (N, K) in row16, each read once, decoded in registers and multiplied by dp4a.
+/* ternary_matmul for M = 1 without tensor cores: weights (N, K) in row16, each read once, decoded in registers and
+ * multiplied by dp4a.
  *
  * The story (v1 is tiled.cu):
- *   v2, here: LANES lanes take 16 bytes = 64 weights each of the same row, ROWS rows at a time, STEPS of those loads a row in flight, all issued
- *      before the activations are asked for. The activations of a chunk are used for ROWS rows. For 64 weights: 16 ands, 4 shifts, 16 dp4a.
+ *   v2, here: LANES lanes take 16 bytes = 64 weights each of the same row, ROWS rows at a time, STEPS of those loads a
+ *      row in flight, all issued before the activations are asked for. The activations of a chunk are used for ROWS
+ *      rows. For 64 weights: 16 ands, 4 shifts, 16 dp4a.
  *   v3 and v4 are gemv_mma.cu and gemv_rows.cu, for tensor cores.
  *
- * Fields 1 and 2 of a word are masked, not shifted, so they count 4 and 16 times in sums of their own, shifted back at the end (exact: the
- * last bits are zero); field 3 would not fit a signed byte and is shifted. Bound: 32 * 128 * K / 4 fits int32 for K <= 2^21 a lane, which
- * holds with LANES >= 8 for every K < 2^23.
+ * Fields 1 and 2 of a word are masked, not shifted, so they count 4 and 16 times in sums of their own, shifted back at
+ * the end (exact: the last bits are zero); field 3 would not fit a signed byte and is shifted. Bound: 32 * 128 * K / 4
+ * fits int32 for K <= 2^21 a lane, which holds with LANES >= 8 for every K < 2^23.
  *
  * acc = sum(code * a) - sum(a), both summed in the same lane over the same k: activations beyond K are read as 0.
  *
  * `split` groups of LANES lanes share a row's K and add their sums in shared memory.
  *
- * Macros: LANES (8, 16, 32), ROWS, STEPS, THREADS (most threads of a block), STAGED: 1 takes activations through shared memory, a pass at a
- * time, 0 reads them where they are used.
+ * Macros: LANES (8, 16, 32), ROWS, STEPS, THREADS (most threads of a block), STAGED: 1 takes activations through shared
+ * memory, a pass at a time, 0 reads them where they are used.
  *
- * On an NVIDIA H200, in us, M = 1, weights cold in L2, LANES 8, ROWS 4, STEPS 1 (for scale: v1 took 125 us for 640 x 2560):
- *   STAGED 1: 2560 x 2560 3.20, 3840 x 2560 3.44, 3200 x 3200 3.48 (256 threads, split 8), 13824 x 2560 6.08 and 20480 x 3200 8.35 (128
- *   threads, split 2), 14336 x 4096 6.39 (128, split 4), 55296 x 5120 20.31 (128, split 1), 3200 x 10240 6.46 (256, split 8);
- *   STAGED 0: 5120 x 27648 13.25 (128, split 8), 3200 x 10240 6.47 (128, split 8), 4096 x 4096 3.77 (256, split 8).
- * All from before the factor was divided while the first weights are on their way. Against v3 and v4 by shape: gemv_mma.cu, gemv_rows.cu. */
+ * On an NVIDIA H200, in us, M = 1, weights cold in L2, LANES 8, ROWS 4, STEPS 1 (for scale: v1 took 125 us for 640 x
+ * 2560):
+ *   STAGED 1: 2560 x 2560 3.20, 3840 x 2560 3.44, 3200 x 3200 3.48 (256 threads, split 8), 13824 x 2560 6.08 and 20480
+ *   x 3200 8.35 (128 threads, split 2), 14336 x 4096 6.39 (128, split 4), 55296 x 5120 20.31 (128, split 1), 3200 x
+ *   10240 6.46 (256, split 8); STAGED 0: 5120 x 27648 13.25 (128, split 8), 3200 x 10240 6.47 (128, split 8), 4096 x
+ *   4096 3.77 (256, split 8).
+ * All from before the factor was divided while the first weights are on their way. Against v3 and v4 by shape:
+ * gemv_mma.cu, gemv_rows.cu. */
 #include "common.cuh"
 
-/* grid: any number of blocks; block: groups * split * LANES threads, groups >= 1 (a divisor where split > 1). Dynamic shared memory:
- * STAGED * STEPS * split * LANES * 64 bytes, then groups * ROWS * split * 4. Indexes the bytes of weights in 64 bits. */
+/* grid: any number of blocks; block: groups * split * LANES threads, groups >= 1 (a divisor where split > 1).
+ * Dynamic shared memory: STAGED * STEPS * split * LANES * 64 bytes, then groups * ROWS * split * 4. Indexes the
+ * bytes of weights in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_dp4a(
-    const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind, int split)
+    const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind,
+    int split)
 {
     extern __shared__ __align__(16) unsigned char gemv_shared[];
     const int lane = threadIdx.x % LANES, part = threadIdx.x / LANES % split, group = threadIdx.x / (LANES * split);
@@ -52,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_dp4a(
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
                     const int chunk = from + s * wide + mine;
-                    now[s][r] =
-                        row + r < N && chunk < chunks ? weights16(w + (long long)(row + r) * chunks + chunk) : make_uint4(0, 0, 0, 0);
+                    now[s][r] = row + r < N && chunk < chunks ? weights16(w + (long long)(row + r) * chunks + chunk)
+                                                              : make_uint4(0, 0, 0, 0);
                 }
             /* The factor is made while the first weights are on their way. */
             const bool first = kind && tile == (int)blockIdx.x && from == 0;
@@ -84,7 +91,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_dp4a(
                     act_sum = __dp4a(four.w, (int)ONES, act_sum);
 #pragma unroll
                     for (int r = 0; r < ROWS; r++) {
-                        const unsigned word = j == 0 ? now[s][r].x : j == 1 ? now[s][r].y : j == 2 ? now[s][r].z : now[s][r].w;
+                        const unsigned word = j == 0   ? now[s][r].x
+                                              : j == 1 ? now[s][r].y
+                                              : j == 2 ? now[s][r].z
+                                                       : now[s][r].w;
                         acc[r][0] = __dp4a((int)(word & 0x03030303u), four.x, acc[r][0]);
                         acc[r][1] = __dp4a((int)(word & 0x0c0c0c0cu), four.y, acc[r][1]);
                         acc[r][2] = __dp4a((int)(word & 0x30303030u), four.z, acc[r][2]);

@@ -1,36 +1,39 @@
-/* ternary_matmul for M <= 8: weights (N, K) in row16, each read once, decoded in registers and multiplied by the tensor cores.
+/* ternary_matmul for M <= 8: weights (N, K) in row16, each read once, decoded in registers and multiplied by the tensor
+ * cores.
  *
  * The story:
- *   v1 gemm_i2s_tiled (tiled.cu): square tiles in shared memory, one output a thread. Every weight becomes a byte in shared memory: bound by
- *      that traffic, not by DRAM.
- *   v2 gemm_gemv_dp4a (gemv_dp4a.cu): 64 weights of a row in a 16-byte load, dp4a against 64 activations. For 64 weights a thread issues 16 ands,
- *      4 shifts, 16 dp4a, and 4 loads of activations; all the integer instructions share one pipe at half rate.
- *   v3 gemm_gemv_mma (here): the dp4a and the traffic of activations go to mma.m16n8k32 (u8 times s8, int32 sums): 512 weights in one
- *      instruction, up to 8 rows of activations for the price of one. What is left for 64 weights is 16 ands and 4 mma.
+ *   v1 gemm_i2s_tiled (tiled.cu): square tiles in shared memory, one output a thread. Every weight becomes a byte in
+ *      shared memory: bound by that traffic, not by DRAM.
+ *   v2 gemm_gemv_dp4a (gemv_dp4a.cu): 64 weights of a row in a 16-byte load, dp4a against 64 activations. For 64
+ *      weights a thread issues 16 ands, 4 shifts, 16 dp4a, and 4 loads of activations; all the integer instructions
+ *      share one pipe at half rate.
+ *   v3 gemm_gemv_mma (here): the dp4a and the traffic of activations go to mma.m16n8k32 (u8 times s8, int32 sums): 512
+ *      weights in one instruction, up to 8 rows of activations for the price of one. What is left for 64 weights is 16
+ *      ands and 4 mma.
  *   v4 gemm_gemv_rows (gemv_rows.cu): for M = 1, the other 7 columns of B take further k.
  *
- * Decoding costs one instruction for 4 weights: field i of a row16 word (its bits 2i, 2i+1 of each byte) is masked, not shifted, so it counts
- * 4^i times. Each field has sums of its own, which are shifted back at the end; their last bits are zero, so that is exact.
- * Bound: the sums of field 3 stay within int32 while a warp takes at most 2^19 of the K (2 * 64 * 128 * 2^19 / 4 = 2^31, reached only on the
- * negative side).
+ * Decoding costs one instruction for 4 weights: field i of a row16 word (its bits 2i, 2i+1 of each byte) is masked, not
+ * shifted, so it counts 4^i times. Each field has sums of its own, which are shifted back at the end; their last bits
+ * are zero, so that is exact. Bound: the sums of field 3 stay within int32 while a warp takes at most 2^19 of the K (2
+ * * 64 * 128 * 2^19 / 4 = 2^31, reached only on the negative side).
  *
- * acc = sum(code * a) - sum(a). sum(a) comes from a row of ones beside the weights' rows: where the tile has an odd number of 8-row groups the
- * upper half of its last mma is free for it.
+ * acc = sum(code * a) - sum(a). sum(a) comes from a row of ones beside the weights' rows: where the tile has an odd
+ * number of 8-row groups the upper half of its last mma is free for it.
  *
- * Layout of one mma: A (16 x 32, row-major) are weights, B (32 x 8) activations. Which k stands where in those 32 is free as long as A and B
- * agree: lane (g, t) = (lane / 4, lane % 4) takes 16 bytes = 64 weights of row g (and row g + 8), and lane (m, t) the 64 activations of row m
- * that go with the chunk t. 4 chunks are a step of 256 weights.
+ * Layout of one mma: A (16 x 32, row-major) are weights, B (32 x 8) activations. Which k stands where in those 32 is
+ * free as long as A and B agree: lane (g, t) = (lane / 4, lane % 4) takes 16 bytes = 64 weights of row g (and row g +
+ * 8), and lane (m, t) the 64 activations of row m that go with the chunk t. 4 chunks are a step of 256 weights.
  *
- * A block owns a tile of 8 * ROWS8 rows of weights; its warps split K, STEPS steps each, all loaded before anything is used, and add their
- * sums in shared memory. A block takes further tiles while there are any.
+ * A block owns a tile of 8 * ROWS8 rows of weights; its warps split K, STEPS steps each, all loaded before anything is
+ * used, and add their sums in shared memory. A block takes further tiles while there are any.
  *
- * Macros: ROWS8 (8-row groups of a tile), STEPS (steps of a warp that are in flight together), THREADS (most threads of a block),
- * ACTIVATIONS: 0 read where they are used, 1 kept in registers (FLOW 1 or 2);
- * FLOW: 0 as many passes over K as it takes, 1 one pass, 2 one pass and the next tile loaded before this one is multiplied.
+ * Macros: ROWS8 (8-row groups of a tile), STEPS (steps of a warp that are in flight together), THREADS (most threads of
+ * a block), ACTIVATIONS: 0 read where they are used, 1 kept in registers (FLOW 1 or 2); FLOW: 0 as many passes over K
+ * as it takes, 1 one pass, 2 one pass and the next tile loaded before this one is multiplied.
  *
- * Times of a launch on an NVIDIA H200 (132 SMs), in us: M = 1, plain launches in a CUDA graph, weights cold in L2; v3 as cuda.py configures it
- * for M > 1, v2 in its best configuration, and a kernel that only reads those bytes; v2 and v3 from before the factor of the outputs moved to
- * the front. For scale: v1 took 125 us for 640 x 2560.
+ * Times of a launch on an NVIDIA H200 (132 SMs), in us: M = 1, plain launches in a CUDA graph, weights cold in L2; v3
+ * as cuda.py configures it for M > 1, v2 in its best configuration, and a kernel that only reads those bytes; v2 and v3
+ * from before the factor of the outputs moved to the front. For scale: v1 took 125 us for 640 x 2560.
  *
  *   N x K          read   v3     v2                        N x K          read   v3     v2
  *   2560 x 2560    1.80   2.96   3.20                      3200 x 10240   3.56   6.04   6.44
@@ -73,8 +76,8 @@ __device__ __forceinline__ void activations64(int (&to)[16], const signed char *
  * 256 * STEPS * warps >= K. Dynamic shared memory: 2 * warps * M * TILE * 4 bytes.
  * lda: bytes between rows of activations. Indexes N * chunks * 16 bytes of weights and M * N outputs in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
-    const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M, int N, int K,
-    int kind)
+    const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M,
+    int N, int K, int kind)
 {
     extern __shared__ __align__(16) unsigned char gemv_shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -95,7 +98,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
 #pragma unroll
             for (int r = 0; r < ROWS8; r++) {
                 const int row = tile * TILE + 8 * r + g, chunk = from + 4 * s;
-                to[s][r] = row < N && chunk < chunks ? weights16(w + (long long)row * chunks + chunk) : make_uint4(0, 0, 0, 0);
+                to[s][r] =
+                    row < N && chunk < chunks ? weights16(w + (long long)row * chunks + chunk) : make_uint4(0, 0, 0, 0);
             }
     };
     load(now, blockIdx.x, first);
@@ -166,9 +170,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             const int m = 2 * t + j;
-            const int ones = SPARE
-                                 ? acc[PAIRS - 1][0][2 + j] + acc[PAIRS - 1][1][2 + j] + acc[PAIRS - 1][2][2 + j] + acc[PAIRS - 1][3][2 + j]
-                                 : act_sum[j];
+            const int ones = SPARE ? acc[PAIRS - 1][0][2 + j] + acc[PAIRS - 1][1][2 + j] + acc[PAIRS - 1][2][2 + j] +
+                                         acc[PAIRS - 1][3][2 + j]
+                                   : act_sum[j];
             if (m < M)
 #pragma unroll
                 for (int r = 0; r < ROWS8; r++) {

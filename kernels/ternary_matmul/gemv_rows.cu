@@ -1,27 +1,34 @@
-/* ternary_matmul for M = 1 on the tensor cores: weights (N, K) in row16, each read once, and every row's sum made by one warp.
+/* ternary_matmul for M = 1 on the tensor cores: weights (N, K) in row16, each read once, and every row's sum made by
+ * one warp.
  *
  * The story (v1 is tiled.cu, v2 gemv_dp4a.cu, v3 gemv_mma.cu, which explains how weights are decoded):
- *   v4, here: v3 uses one of the 8 columns of B for the one row of activations and splits K among warps, which add their sums in shared memory
- *      behind a barrier. Here the columns hold SEG segments of K instead: column j the activations of segment j % SEG, so that the 8 rows of a
- *      fragment of A are SEG segments of 8 / SEG rows of weights. Only element (g, g) of each fragment of C is used: an eighth of the product,
- *      as in v3, but each lane's 16 bytes lie side by side in memory (512 bytes of a row in one load for SEG = 8), a warp owns whole rows, and
- *      its sums end in a reduction of registers. One barrier is left, for the activations; the weights are asked for before it.
- *   Tried after that: dividing the factor of the outputs before the barrier (the compiler puts it behind the sums, where float32 outputs take 0.12
- *      us longer than int32 ones), and two 16 bytes of activations asked for together. Slower: 3.00 for 2.69 us at 2560 x 2560, 5.75 for 5.17 at
- *      13824 x 2560, 8.60 for 7.78 at 20480 x 3200; so both are gone again. In gemv_dp4a.cu the early factor pays and stays.
+ *   v4, here: v3 uses one of the 8 columns of B for the one row of activations and splits K among warps, which add
+ *      their sums in shared memory behind a barrier. Here the columns hold SEG segments of K instead: column j the
+ *      activations of segment j % SEG, so that the 8 rows of a fragment of A are SEG segments of 8 / SEG rows of
+ *      weights. Only element (g, g) of each fragment of C is used: an eighth of the product, as in v3, but each lane's
+ *      16 bytes lie side by side in memory (512 bytes of a row in one load for SEG = 8), a warp owns whole rows, and
+ *      its sums end in a reduction of registers. One barrier is left, for the activations; the weights are asked for
+ *      before it.
+ *   Tried after that: dividing the factor of the outputs before the barrier (the compiler puts it behind the sums,
+ *   where float32 outputs take 0.12
+ *      us longer than int32 ones), and two 16 bytes of activations asked for together. Slower: 3.00 for 2.69 us at 2560
+ *      x 2560, 5.75 for 5.17 at 13824 x 2560, 8.60 for 7.78 at 20480 x 3200; so both are gone again. In gemv_dp4a.cu
+ *      the early factor pays and stays.
  *
- * acc = sum(code * a) - sum(a); the warps that stage the activations leave their shares of sum(a) in shared memory, and each lane takes some off.
- * Bound: the sums of field 3 hold K / SEG / 4 codes of a row in one element: |sum| <= 2 * 64 * 128 * K / SEG / 4 < 2^31 for K < 2^19 * SEG. Shared
- * memory ends earlier: K bytes of activations.
+ * acc = sum(code * a) - sum(a); the warps that stage the activations leave their shares of sum(a) in shared memory, and
+ * each lane takes some off. Bound: the sums of field 3 hold K / SEG / 4 codes of a row in one element: |sum| <= 2 * 64
+ * * 128 * K / SEG / 4 < 2^31 for K < 2^19 * SEG. Shared memory ends earlier: K bytes of activations.
  *
- * A block owns `each` rows, a warp 2 * PAIRS * 8 / SEG of them at a time, STEPS steps of 4 * SEG chunks of 64 weights in flight together.
+ * A block owns `each` rows, a warp 2 * PAIRS * 8 / SEG of them at a time, STEPS steps of 4 * SEG chunks of 64 weights
+ * in flight together.
  *
- * Macros: SEG (8, 4, 2), STEPS, PAIRS (of fragments of A), THREADS (most threads of a block), LOOP: 0 one tile a warp and K in one pass, the
- * pairs multiplied one after another; 1 as many tiles and passes over K as it takes, the next loaded before this one is multiplied (PAIRS 1).
+ * Macros: SEG (8, 4, 2), STEPS, PAIRS (of fragments of A), THREADS (most threads of a block), LOOP: 0 one tile a warp
+ * and K in one pass, the pairs multiplied one after another; 1 as many tiles and passes over K as it takes, the next
+ * loaded before this one is multiplied (PAIRS 1).
  *
- * Times of a launch on an NVIDIA H200 (132 SMs), in us: M = 1, float32 outputs, plain launches in a CUDA graph, weights cold in L2. Measured with
- * a benchmark outside of this project; "v2, v3" is the faster of the two, v2 before its factor moved to the front, and "read" a kernel that only
- * reads those bytes.
+ * Times of a launch on an NVIDIA H200 (132 SMs), in us: M = 1, float32 outputs, plain launches in a CUDA graph, weights
+ * cold in L2. Measured with a benchmark outside of this project; "v2, v3" is the faster of the two, v2 before its
+ * factor moved to the front, and "read" a kernel that only reads those bytes.
  *
  *   N x K          read   v2, v3   v4     SEG STEPS PAIRS LOOP   blocks x warps
  *   2560 x 2560    1.80   2.99     2.69   8   2     1     0      128 x 10
@@ -36,9 +43,9 @@
  *   5120 x 27648   9.28   13.40    12.53  8   2     1     1      132 x 20
  *   55296 x 5120   16.95  20.59    20.31  4   5     1     1      264 x 8    (v2 is launched)
  *
- * Of what v4 takes at 2560 x 2560, reading the weights is 1.82, activations through shared memory 0.27, decoding and multiplying 0.42, adding up,
- * factor and store 0.18 (0.05 with int32 outputs). Rings of slots in shared memory filled by cp.async.bulk or cp.async were slower for every
- * shape: 3.00 and 3.27 at 2560 x 2560. */
+ * Of what v4 takes at 2560 x 2560, reading the weights is 1.82, activations through shared memory 0.27, decoding and
+ * multiplying 0.42, adding up, factor and store 0.18 (0.05 with int32 outputs). Rings of slots in shared memory
+ * filled by cp.async.bulk or cp.async were slower for every shape: 3.00 and 3.27 at 2560 x 2560. */
 #include "common.cuh"
 #include "mma.cuh"
 
@@ -46,11 +53,12 @@
 #define PER (8 / SEG)           /* rows in 8 rows of a fragment */
 #define TILE (2 * PAIRS * PER)  /* rows of a warp at a time */
 
-/* grid: N / each blocks, rounded up; block: whole warps; with LOOP 0, TILE * warps >= each and 64 * WIDE * STEPS >= K. Dynamic shared memory: 64
- * bytes for each chunk of K up to a multiple of WIDE * STEPS, then 4 bytes a warp. a: aligned to 16 bytes. N + each and N + TILE * warps < 2^31;
- * indexes the bytes of weights in 64 bits. */
+/* grid: N / each blocks, rounded up; block: whole warps; with LOOP 0, TILE * warps >= each and 64 * WIDE * STEPS >=
+ * K. Dynamic shared memory: 64 bytes for each chunk of K up to a multiple of WIDE * STEPS, then 4 bytes a warp. a:
+ * aligned to 16 bytes. N + each and N + TILE * warps < 2^31; indexes the bytes of weights in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
-    const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind, int each)
+    const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind,
+    int each)
 {
     extern __shared__ __align__(16) unsigned char gemv_shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -90,7 +98,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
         if (chunk < (unsigned)chunks)
             four = activations16_aligned(a, 16 * i, K);
         staged[(chunk / WIDE * 4 + j) * WIDE + chunk % WIDE] = four;
-        sum = __dp4a(four.x, (int)ONES, __dp4a(four.y, (int)ONES, __dp4a(four.z, (int)ONES, __dp4a(four.w, (int)ONES, sum))));
+        sum = __dp4a(
+            four.x, (int)ONES, __dp4a(four.y, (int)ONES, __dp4a(four.z, (int)ONES, __dp4a(four.w, (int)ONES, sum))));
     }
     sum = __reduce_add_sync(0xffffffffu, sum);
     if (lane == 0)

@@ -12,9 +12,11 @@ __device__ inline int dot4_u8s8(unsigned a, unsigned b)
 }
 #endif
 
-/* c += A B, A 16 x 32 of unsigned bytes, B 32 x 8 of signed ones. With (g, t) = (lane / 4, lane % 4): a0, a2 hold k = 4t.. and 16 + 4t.. of row g
- * of A, a1, a3 the same of row g + 8, b0, b1 the same of column g of B; c[0], c[1] are row g, columns 2t and 2t + 1; c[2], c[3] those of row g + 8. */
-__device__ __forceinline__ void mma(int (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)
+/* c += A B, A 16 x 32 of unsigned bytes, B 32 x 8 of signed ones. With (g, t) = (lane / 4, lane % 4): a0, a2 hold k
+ * = 4t.. and 16 + 4t.. of row g of A, a1, a3 the same of row g + 8, b0, b1 the same of column g of B; c[0], c[1] are
+ * row g, columns 2t and 2t + 1; c[2], c[3] those of row g + 8. */
+__device__ __forceinline__ void mma(
+    int (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)
 {
 #ifdef TRITMARK_SIMULATOR
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -29,7 +31,8 @@ __device__ __forceinline__ void mma(int (&c)[4], unsigned a0, unsigned a1, unsig
         }
     }
 #else
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 #endif

@@ -36,7 +36,8 @@ def _int16(every: int, saturates: bool, x: Array, w: Array) -> Array:
 
 
 def _int16_products(x: Array, w: Array) -> Array:
-    """Products summed in int16, flushed every 256: too late by one where all are -128 times -1, for 256 times 128 is 2**15."""
+    """Products summed in int16, flushed every 256: too late by one where all are -128 times -1, for 256 times 128 is
+    2**15."""
     acc = np.zeros((len(x), len(w)), np.int64)
     for start in range(0, x.shape[1], 256):
         acc += accumulate(x[:, start : start + 256], w[:, start : start + 256]).astype(np.int16)
@@ -92,13 +93,15 @@ def _multiplied(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 def _product_of_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The quotient of the scales rounded to float32 before the product: it overflows, or is denormal, where the output is neither."""
+    """The quotient of the scales rounded to float32 before the product: it overflows, or is denormal, where the
+    output is neither."""
     quotient = (np.float32(inputs["weight_scale"]) / inputs["act_scale"]).astype(np.float64)
     return {"out": accumulate(inputs["activations"], inputs["weights"]) * quotient[:, np.newaxis]}
 
 
 def _flushed_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Scales that are denormal taken for the least that is not, as a processor does that flushes them, and keeps off a division by 0."""
+    """Scales that are denormal taken for the least that is not, as a processor does that flushes them, and keeps off
+    a division by 0."""
     least, act_scale = np.finfo(np.float32).tiny, inputs["act_scale"]
     scales = weight_scales(inputs, axes, key.format)
     kept = np.where(np.abs(scales) < least, np.copysign(least, scales), scales)
@@ -126,7 +129,9 @@ def _one_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 def _no_denormal_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """Scales below float16's normal numbers read as zero."""
     scales = weight_scales(inputs, axes, key.format)
-    return _changed(inputs, axes, key, weight_scale=np.where(np.abs(scales) < np.finfo(np.float16).tiny, np.float32(0), scales))
+    return _changed(
+        inputs, axes, key, weight_scale=np.where(np.abs(scales) < np.finfo(np.float16).tiny, np.float32(0), scales)
+    )
 
 
 def _narrow_sums(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
@@ -173,7 +178,9 @@ def _is_float_of_one_scale(key: KernelKey) -> bool:
 def _has_no_tail(key: KernelKey) -> bool:
     """Whether a row is always a whole number of what the mutant drops the rest of."""
     _, limits = cpu.FORMATS.get(key.format, ("", ()))
-    return any(isinstance(limit, MultipleOf) and limit.axis == "K" and limit.factor % (4 * TILE) == 0 for limit in limits)
+    return any(
+        isinstance(limit, MultipleOf) and limit.axis == "K" and limit.factor % (4 * TILE) == 0 for limit in limits
+    )
 
 
 _OP = "ternary_matmul"
@@ -196,14 +203,26 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
     Mutant(op=_OP, name="fields of a byte reversed", compute=_fields_reversed),
     Mutant(op=_OP, name="times the activations' scale", compute=_multiplied, only=_is_float),
     Mutant(op=_OP, name="int16 products, flushed every 256", compute=partial(_summed, _int16_products)),
-    Mutant(op=_OP, name="quotient of the scales in float32", compute=_product_of_scales, only=_is_float_of_one_scale, drawn=True),
+    Mutant(
+        op=_OP,
+        name="quotient of the scales in float32",
+        compute=_product_of_scales,
+        only=_is_float_of_one_scale,
+        drawn=True,
+    ),
     Mutant(op=_OP, name="denormal scales flushed", compute=_flushed_scales, only=_is_float, drawn=True),
     Mutant(op=_OP, name="denormal outputs flushed", compute=_flushed_outputs, only=_is_float, drawn=True),
     Mutant(op=_OP, name="-128 times -1 is -128", compute=partial(_summed, _128_lost)),
     Mutant(op=_OP, name="scales of the groups one on", compute=_next_scales, only=_has_groups),
     Mutant(op=_OP, name="the first scale for all of a row", compute=_one_scale, only=_has_groups),
     Mutant(op=_OP, name="sum over the groups in bfloat16", compute=_narrow_sums, only=_has_groups),
-    Mutant(op=_OP, name="denormal scales of groups read as zero", compute=_no_denormal_scales, only=_has_float16_groups, drawn=True),
+    Mutant(
+        op=_OP,
+        name="denormal scales of groups read as zero",
+        compute=_no_denormal_scales,
+        only=_has_float16_groups,
+        drawn=True,
+    ),
     EquivalentMutants(op=_OP, mutant="input *_scale: *", only=_is_int, reason="int32 outputs are the sums themselves"),
     EquivalentMutants(
         op=_OP,
@@ -212,10 +231,16 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
         reason="a unit of float32's last place is far less than the one of bfloat16's that the contract admits",
     ),
     EquivalentMutants(
-        op=_OP, mutant="input activations: tail not read", only=_has_no_tail, reason="rows are whole blocks of the weights' format"
+        op=_OP,
+        mutant="input activations: tail not read",
+        only=_has_no_tail,
+        reason="rows are whole blocks of the weights' format",
     ),
     EquivalentMutants(
-        op=_OP, mutant="input weights: tail not read", only=_has_no_tail, reason="rows are whole blocks of the weights' format"
+        op=_OP,
+        mutant="input weights: tail not read",
+        only=_has_no_tail,
+        reason="rows are whole blocks of the weights' format",
     ),
     EquivalentMutants(
         op=_OP,

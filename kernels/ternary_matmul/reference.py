@@ -1,14 +1,16 @@
 """ternary_matmul in NumPy, and how far a product with a scale for each group of weights may be from it.
 
-Notation: u = 2^-24 is the unit roundoff of float32, gamma(n) = n u / (1 - n u). The sum of a group's products, its part, is exact in int32,
-and so the product is for weights with one scale, or one for each row, rounded once. With a scale d[g] for each of n groups
+Notation: u = 2^-24 is the unit roundoff of float32, gamma(n) = n u / (1 - n u). The sum of a group's products, its
+part, is exact in int32, and so the product is for weights with one scale, or one for each row, rounded once. With a
+scale d[g] for each of n groups
 
     out = (d[1] part[1] + ... + d[n] part[n]) / act_scale
 
-may be summed in float32, in any order: n - 1 additions, and three roundings on the way of a term, its product with the scale and two for
-the division (by way of a reciprocal), so |error| <= gamma(n + 2) (|d[1] part[1]| + ... + |d[n] part[n]|) / act_scale (Higham, "Accuracy and
-Stability of Numerical Algorithms", 4.2). Parts past 2^24 are rounded once more. A product or quotient below the normal numbers loses half
-of the least number instead. An output of bfloat16 is that sum rounded once more.
+may be summed in float32, in any order: n - 1 additions, and three roundings on the way of a term, its product with the
+scale and two for the division (by way of a reciprocal), so |error| <= gamma(n + 2) (|d[1] part[1]| + ... + |d[n]
+part[n]|) / act_scale (Higham, "Accuracy and Stability of Numerical Algorithms", 4.2). Parts past 2^24 are rounded once
+more. A product or quotient below the normal numbers loses half of the least number instead. An output of bfloat16 is
+that sum rounded once more.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ _HALF_LEAST = 2.0**-150
 def accumulate(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -> npt.NDArray[np.int64]:
     """activations (M, K) times codes (N, K) transposed, as int64 (M, N).
 
-    Computed in float32 or, of more than _SHORT columns, in float64, where every partial sum is an integer under 2^24 or 2^53 and so exact;
-    NumPy's integer product is 50 times slower.
+    Computed in float32 or, of more than _SHORT columns, in float64, where every partial sum is an integer under 2^24 or
+    2^53 and so exact; NumPy's integer product is 50 times slower.
     """
     dtype: type[np.floating[Any]] = np.float32 if codes.shape[1] <= _SHORT else np.float64
     wide = activations.astype(dtype)
@@ -50,8 +52,8 @@ def accumulate(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The int64 sums, or for float outputs those times weight scale / act_scale in float64 (rounding is left to the judgement); with a
-    scale for each group of weights also `out.bound`."""
+    """The int64 sums, or for float outputs those times weight scale / act_scale in float64 (rounding is left to the
+    judgement); with a scale for each group of weights also `out.bound`."""
     return product(inputs, axes, key, accumulate)
 
 
@@ -72,14 +74,19 @@ def product(inputs: Arrays, axes: Axes, key: KernelKey, sums: Sums) -> dict[str,
         total += term
         magnitudes += np.abs(term)
     exact = total / act_scale
-    return {"out": exact, "out.bound": _bound(exact, magnitudes, act_scale, axes["K"] // form.group, form.group, key.dtype)}
+    return {
+        "out": exact,
+        "out.bound": _bound(exact, magnitudes, act_scale, axes["K"] // form.group, form.group, key.dtype),
+    }
 
 
 def _bound(exact: Floats, magnitudes: Floats, act_scale: Floats, groups: int, group: int, dtype: str) -> Floats:
     """The largest error of a kernel's output, against the float64 sum `exact`, whose own roundings it covers."""
     roundings = groups + 2 + (128 * group > _EXACT)
     own = gamma(groups + 1, U_FLOAT64)
-    bound: Floats = (gamma(roundings, U_FLOAT32) + own) * magnitudes / act_scale / (1 - own) + _HALF_LEAST * (groups / act_scale + 2)
+    bound: Floats = (gamma(roundings, U_FLOAT32) + own) * magnitudes / act_scale / (1 - own) + _HALF_LEAST * (
+        groups / act_scale + 2
+    )
     if dtype == "bfloat16":
         bound += _half_unit(np.abs(exact) + bound)
     return bound

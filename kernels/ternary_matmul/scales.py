@@ -11,11 +11,14 @@ from tritmark.harness.spec import Arrays, Axes
 from tritmark.kernels.formats import FORMATS, Format
 
 _LEADING = 4
-"""Codes of a row or group that its scale follows from: few, so that most weights can be wrong without a change of the scale."""
+"""Codes of a row or group that its scale follows from: few, so that most weights can be wrong without a change of
+the scale."""
 _STEPS = 256
-"""Scales are that many different multiples of the number that was drawn, all of which float16 holds where it holds that number."""
+"""Scales are that many different multiples of the number that was drawn, all of which float16 holds where it holds
+that number."""
 _MIX = np.uint32(2654435761)
-"""2^32 over the golden ratio: products with it spread neighbouring integers over all values of their upper bits (Knuth, 6.4)."""
+"""2^32 over the golden ratio: products with it spread neighbouring integers over all values of their upper bits
+(Knuth, 6.4)."""
 
 
 def grouped(format: str) -> Format | None:
@@ -27,9 +30,10 @@ def grouped(format: str) -> Format | None:
 def weight_scales(inputs: Arrays, axes: Axes, format: str) -> npt.NDArray[np.float32]:
     """The scales of the weights as the format stores them: float32 of its `scale_shape`.
 
-    The inputs' `weight_scale` is one number, whatever the format. One with more scales has that number, brought into the stored dtype's
-    range, times 1 to 2, of either sign. The factor follows from the first codes of the row or group and its place in its row: so
-    neighbours differ, and a row of weights has the same scales wherever it lies. Scales that are there already, an array, stay as they are.
+    The inputs' `weight_scale` is one number, whatever the format. One with more scales has that number, brought into
+    the stored dtype's range, times 1 to 2, of either sign. The factor follows from the first codes of the row or group
+    and its place in its row: so neighbours differ, and a row of weights has the same scales wherever it lies. Scales
+    that are there already, an array, stay as they are.
 
     Raises InvalidArgumentError for a shape that the format does not take.
     """

@@ -18,7 +18,8 @@ DTYPES = ("int32", "float32", "bfloat16")
 
 
 def dtypes(format: str) -> tuple[str, ...]:
-    """The output dtypes of products with weights of a format: the int32 sum of a row has no meaning where its groups have scales."""
+    """The output dtypes of products with weights of a format: the int32 sum of a row has no meaning where its groups
+    have scales."""
     return DTYPES if grouped(format) is None else tuple(dtype for dtype in DTYPES if dtype != "int32")
 
 
@@ -54,14 +55,29 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
 
 OP = Op(
     name="ternary_matmul",
-    summary="out = activations @ weights.T in int32, for each group with a scale; float outputs times weight_scale / act_scale",
+    summary="out = activations @ weights.T in int32, for each group with a scale; float outputs times "
+    "weight_scale / act_scale",
     source="docs/specification.md, section 3.1; W2A8 of microsoft/BitNet; numerics: BitNet b1.58 (arXiv:2402.17764)",
     axes=("M", "N", "K"),
     inputs=(
         Tensor("activations", ("M", "K"), "int8", "quantized activations", rows_apart=True),
-        Tensor("weights", ("N", "K"), "int8", "ternary codes; kernels take them packed in the key's format", Values.TERNARY),
-        Tensor("weight_scale", (), "float32", "what code 1 stands for; kernels get 1 where weights hold several scales", Values.POSITIVE),
-        Tensor("act_scale", ("M",), "float32", "activations were multiplied by it, so the output is divided by it", Values.POSITIVE),
+        Tensor(
+            "weights", ("N", "K"), "int8", "ternary codes; kernels take them packed in the key's format", Values.TERNARY
+        ),
+        Tensor(
+            "weight_scale",
+            (),
+            "float32",
+            "what code 1 stands for; kernels get 1 where weights hold several scales",
+            Values.POSITIVE,
+        ),
+        Tensor(
+            "act_scale",
+            ("M",),
+            "float32",
+            "activations were multiplied by it, so the output is divided by it",
+            Values.POSITIVE,
+        ),
     ),
     outputs=(Tensor("out", ("M", "N"), "key", "the product"),),
     family=Family.ROUNDED,

@@ -1,8 +1,9 @@
 /* ternary_matmul, v1: the first kernel, in tiles (specification, 3.1), for any M, N, K.
  *
- * Square tiles of TILE x TILE activations and weights, the weights unpacked to a byte each, in shared memory; one output a thread, one pass of
- * the tiles over K. A tile of 2 * TILE^2 bytes serves TILE^3 multiply-adds. Every weight is unpacked once for each TILE rows of activations, and
- * every multiply-add reads two bytes of shared memory: that, not DRAM, is its limit. gemm.cu (M > 1) and the gemv kernels (M small) replace it.
+ * Square tiles of TILE x TILE activations and weights, the weights unpacked to a byte each, in shared memory; one
+ * output a thread, one pass of the tiles over K. A tile of 2 * TILE^2 bytes serves TILE^3 multiply-adds. Every weight
+ * is unpacked once for each TILE rows of activations, and every multiply-add reads two bytes of shared memory: that,
+ * not DRAM, is its limit. gemm.cu (M > 1) and the gemv kernels (M small) replace it.
  *
  * Weights are read byte by byte, so nothing needs an alignment. Bound: 128 * K fits int32 for K < 2^24.
  *
@@ -11,13 +12,15 @@
 
 static_assert(THREADS == TILE * TILE, "a thread an output");
 
-/* grid: any number of blocks; block: THREADS threads. w: row16, `row_bytes` a row; lda: bytes between rows of activations. Indexes in 64 bits. */
+/* grid: any number of blocks; block: THREADS threads. w: row16, `row_bytes` a row; lda: bytes between rows of
+ * activations. Indexes in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_i2s_tiled(
-    const signed char *__restrict__ a, const unsigned char *__restrict__ w, const float *__restrict__ act_scale, void *__restrict__ out,
-    long long lda, long long row_bytes, float weight_scale, int M, int N, int K, int kind)
+    const signed char *__restrict__ a, const unsigned char *__restrict__ w, const float *__restrict__ act_scale,
+    void *__restrict__ out, long long lda, long long row_bytes, float weight_scale, int M, int N, int K, int kind)
 {
     __shared__ signed char activations[TILE * TILE];     /* [m][k] */
-    __shared__ signed char weights[TILE * (TILE + 4)];   /* [n][k], a word more a row, so that a column's bytes lie in different banks */
+    /* [n][k], a word more a row, so that a column's bytes lie in different banks */
+    __shared__ signed char weights[TILE * (TILE + 4)];
     const int x = threadIdx.x % TILE, y = threadIdx.x / TILE;
     const long long across = (N + TILE - 1) / TILE, tiles = across * ((M + TILE - 1) / TILE);
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {

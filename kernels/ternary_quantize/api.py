@@ -31,8 +31,9 @@ class PackedTernary(NamedTuple):
     """Ternary codes, four a byte, and the scales of their blocks."""
 
     packed: npt.NDArray[np.uint8]
-    """The codes of the flat array in the bytes of `format`, the last group filled up with 0. i2_s_x86: 32 bytes for each 128 codes, row16:
-    16 for each 64, both without the format's own scale; tq2_0: 66 for each 256, their scale as float16 included."""
+    """The codes of the flat array in the bytes of `format`, the last group filled up with 0. i2_s_x86: 32 bytes for
+    each 128 codes, row16: 16 for each 64, both without the format's own scale; tq2_0: 66 for each 256, their scale
+    as float16 included."""
     scales: npt.NDArray[np.float32]
     """What code 1 stands for: one for each block of the flat array."""
     n: int
@@ -91,21 +92,27 @@ def ternary_quantize(
 ) -> TernaryQuantized | PackedTernary:
     """Ternary codes with a scale for each block: scale = max(absmax, 1e-8), code = (x > scale / 2) - (x < -scale / 2).
 
-    `x` is float32 of any shape, C-contiguous; `block` consecutive elements of the flat array share a scale, and the last block may be
-    shorter; None leaves it to the device (128 on the CPU, block_for on the GPU). `packed` packs the codes, four a byte, in the same pass,
-    into `format`: "i2_s_x86", or, on the GPU only, "row16" or "tq2_0" (whose block is 256). `out`, if given, is an earlier result of the
-    same kind and shape: its arrays are filled again. `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels. Source:
-    specification, 2.1; layouts: kernels/formats.
+    `x` is float32 of any shape, C-contiguous; `block` consecutive elements of the flat array share a scale, and the
+    last block may be shorter; None leaves it to the device (128 on the CPU, block_for on the GPU). `packed` packs the
+    codes, four a byte, in the same pass, into `format`: "i2_s_x86", or, on the GPU only, "row16" or "tq2_0" (whose
+    block is 256). `out`, if given, is an earlier result of the same kind and shape: its arrays are filled again.
+    `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels. Source: specification, 2.1; layouts:
+    kernels/formats.
 
-    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that of the flat array;
-    `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device, its kernel for `format` or `variant` is not there,
-    DeviceError where a GPU fails; `out` is then untouched.
+    Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that
+    of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device, its kernel for
+    `format` or `variant` is not there, DeviceError where a GPU fails; `out` is then untouched.
     """
     if format not in GROUPS:
-        raise InvalidArgumentError(op=OP.name, argument="format", found=misspelt(format, GROUPS), legal=", ".join(GROUPS))
+        raise InvalidArgumentError(
+            op=OP.name, argument="format", found=misspelt(format, GROUPS), legal=", ".join(GROUPS)
+        )
     if not packed and format != PACKED.format:
         raise InvalidArgumentError(
-            op=OP.name, argument="format", found=f"{format!r} for codes that are not packed", legal="packed=True with it"
+            op=OP.name,
+            argument="format",
+            found=f"{format!r} for codes that are not packed",
+            legal="packed=True with it",
         )
     key = replace(PACKED, format=format, device=device) if packed else replace(CODES, device=device)
     flat = dispatch.flattened(OP.name, "x", x)
@@ -130,7 +137,9 @@ def _size(block: Any) -> int:
     except TypeError:
         size = 0
     if size < 1:
-        raise InvalidArgumentError(op=OP.name, argument="block", found=repr(block), legal="an integer, at least 1, or None")
+        raise InvalidArgumentError(
+            op=OP.name, argument="block", found=repr(block), legal="an integer, at least 1, or None"
+        )
     return size
 
 
@@ -153,7 +162,11 @@ def _given(out: Any, key: KernelKey, packed: bool) -> tuple[Any, Any]:
         return None, None
     if not isinstance(out, kind):
         found = f"a {type(out).__name__}"
-        raise InvalidArgumentError(op=OP.name, argument="out", found=found, legal=f"{kind.__name__}, as packed={packed} returns it")
+        raise InvalidArgumentError(
+            op=OP.name, argument="out", found=found, legal=f"{kind.__name__}, as packed={packed} returns it"
+        )
     if isinstance(out, PackedTernary) and out.format != key.format:
-        raise InvalidArgumentError(op=OP.name, argument="out", found=f"packed as {out.format}", legal=f"packed as {key.format}")
+        raise InvalidArgumentError(
+            op=OP.name, argument="out", found=f"packed as {out.format}", legal=f"packed as {key.format}"
+        )
     return out[0], out[1]

@@ -31,9 +31,10 @@ _SUFFIX = {"none": "int8", "i2_s_x86": "i2s", "row16": "row16", "tq2_0": "tq2_0"
 def block_for(capability: tuple[int, int], n: int) -> int:
     """The block for `n` values on a device, where the caller names none, as the specification, 2.3, has it.
 
-    Speed gives no reason to deviate from it: on an H200 every block runs at the same rate (tuned.cu), and 32, which the specification
-    takes there, costs 2 percent more time than 256, for the scales alone. So what decides is what a caller wants of the codes: a scale
-    for few values follows them more closely, one for many takes less memory (an eighth of a byte a value at 32, a 64th at 256).
+    Speed gives no reason to deviate from it: on an H200 every block runs at the same rate (tuned.cu), and 32, which the
+    specification takes there, costs 2 percent more time than 256, for the scales alone. So what decides is what a
+    caller wants of the codes: a scale for few values follows them more closely, one for many takes less memory (an
+    eighth of a byte a value at 32, a 64th at 256).
     """
     block = SPECIFIED.get(capability, 32)
     return min(block, n) if n < 1024 else block
@@ -105,7 +106,8 @@ def _packing(call: Call, format: str) -> Step:
 
 
 def _together(kernel: Kernel, each: Callable[[int], int], call: Call, format: str) -> tuple[Step, ...]:
-    """Scales and int8 codes at once, packed codes in a second pass. `each(block)` is how many blocks a thread block takes."""
+    """Scales and int8 codes at once, packed codes in a second pass. `each(block)` is how many blocks a thread block
+    takes."""
     x, codes, scales = call.inputs["x"], call.outputs["codes"], call.outputs["scales"]
     n, block = _sizes(call)
     blocks = -(-scales.size // each(int(block)))

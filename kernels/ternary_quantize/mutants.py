@@ -33,7 +33,9 @@ def _codes(blocks: Floats, scales: Floats) -> npt.NDArray[Any]:
 
 
 def _mutant(
-    name: str, scales: Callable[[Floats], Floats] = _scales, codes: Callable[[Floats, Floats], npt.NDArray[Any]] = _codes
+    name: str,
+    scales: Callable[[Floats], Floats] = _scales,
+    codes: Callable[[Floats, Floats], npt.NDArray[Any]] = _codes,
 ) -> Mutant:
     def compute(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
         blocks = _blocks(inputs["x"], axes["block"])
@@ -59,15 +61,27 @@ def _early(blocks: Floats) -> Floats:
 MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
     _mutant("blocks begin one element early", scales=_early),
     _mutant("codes by the next block's scale", codes=lambda blocks, scales: _codes(blocks, np.roll(scales, -1))),
-    _mutant("codes by the first block's scale", codes=lambda blocks, scales: _codes(blocks, np.broadcast_to(scales[:1], scales.shape))),
+    _mutant(
+        "codes by the first block's scale",
+        codes=lambda blocks, scales: _codes(blocks, np.broadcast_to(scales[:1], scales.shape)),
+    ),
     _mutant("the last block joined with the one before", scales=_joined),
-    _mutant("the first element of a block not read", scales=lambda blocks: np.maximum(np.abs(blocks[:, 1:]).max(axis=1, initial=0), LEAST)),
-    _mutant("the last element of a block not read", scales=lambda blocks: np.maximum(np.abs(blocks[:, :-1]).max(axis=1, initial=0), LEAST)),
+    _mutant(
+        "the first element of a block not read",
+        scales=lambda blocks: np.maximum(np.abs(blocks[:, 1:]).max(axis=1, initial=0), LEAST),
+    ),
+    _mutant(
+        "the last element of a block not read",
+        scales=lambda blocks: np.maximum(np.abs(blocks[:, :-1]).max(axis=1, initial=0), LEAST),
+    ),
     _mutant("the largest, not the largest magnitude", scales=lambda blocks: np.maximum(blocks.max(axis=1), LEAST)),
     _mutant("the mean magnitude", scales=lambda blocks: np.maximum(np.abs(blocks).mean(axis=1), LEAST)),
     _mutant("no least scale", scales=lambda blocks: np.maximum(np.abs(blocks).max(axis=1), np.float32(1e-38))),
     _mutant("the least scale is 1e-5", scales=lambda blocks: np.maximum(np.abs(blocks).max(axis=1), np.float32(1e-5))),
-    _mutant("ties rounded away from zero", codes=lambda blocks, s: _codes(blocks, np.nextafter(s, np.float32(0))) * (blocks != 0)),
+    _mutant(
+        "ties rounded away from zero",
+        codes=lambda blocks, s: _codes(blocks, np.nextafter(s, np.float32(0))) * (blocks != 0),
+    ),
     _mutant(
         "product with the inverse, ties away",
         codes=lambda blocks, s: np.trunc(blocks * (np.float32(1) / s)[:, np.newaxis] * np.float32(2)).clip(-1, 1),

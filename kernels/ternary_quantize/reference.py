@@ -18,7 +18,8 @@ GROUPS = {"i2_s_x86": (128, 32), "row16": (64, 16), "tq2_0": (256, 66)}
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """By block, scale = max(absmax, 1e-8) and q = (x > scale / 2) - (x < -scale / 2): halves and comparisons in float64, so exact."""
+    """By block, scale = max(absmax, 1e-8) and q = (x > scale / 2) - (x < -scale / 2): halves and comparisons in
+    float64, so exact."""
     x, n = inputs["x"], axes["n"]
     block = min(axes["block"], n)
     padded = np.zeros(-(-n // block) * block, np.float32)
@@ -31,7 +32,8 @@ def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 def pack(codes: npt.NDArray[np.int8], format: str, scales: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """Codes as a stream: of I2_S x86 or row16 without their scale, or of TQ2_0 blocks, each with its own of `scales` as float16."""
+    """Codes as a stream: of I2_S x86 or row16 without their scale, or of TQ2_0 blocks, each with its own of `scales`
+    as float16."""
     group, size = GROUPS[format]
     groups = np.zeros((-(-codes.size // group), group), np.int8)
     groups.reshape(-1)[: codes.size] = codes

@@ -17,14 +17,18 @@ from tritmark.kernels.ternary_quantize.reference import GROUPS, reference
 CODES = KernelKey("cpu", "ternary_quantize", "none", "int8")
 """One code a byte."""
 PACKED = KernelKey("cpu", "ternary_quantize", "i2_s_x86", "uint8")
-"""Four codes a byte: the stream of I2_S x86 over the flat array, without its scale; what the last group of 128 lacks is filled with 0."""
+"""Four codes a byte: the stream of I2_S x86 over the flat array, without its scale; what the last group of 128 lacks
+is filled with 0."""
 ROW16 = KernelKey("cuda", "ternary_quantize", "row16", "uint8")
-"""Four codes a byte: words of 16 codes over the flat array, as a row of row16; what the last 16 bytes lack is filled with 0."""
+"""Four codes a byte: words of 16 codes over the flat array, as a row of row16; what the last 16 bytes lack is filled
+with 0."""
 TQ2_0 = KernelKey("cuda", "ternary_quantize", "tq2_0", "uint8")
-"""Blocks of TQ2_0 over the flat array, for block = 256 only: d is the block's scale as float16, what the last block lacks is filled with 0.
+"""Blocks of TQ2_0 over the flat array, for block = 256 only: d is the block's scale as float16, what the last block
+lacks is filled with 0.
 
-The codes are this op's. Those of llama.cpp, which takes x * (1 / absmax) in float32 and rounds halves away from zero, differ at ties and,
-since that product is rounded twice, at the floats next to them; and in blocks whose absmax is under the smallest scale."""
+The codes are this op's. Those of llama.cpp, which takes x * (1 / absmax) in float32 and rounds halves away from
+zero, differ at ties and, since that product is rounded twice, at the floats next to them; and in blocks whose absmax
+is under the smallest scale."""
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
@@ -34,7 +38,8 @@ def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, An
 
 
 def _ties(n: int, block: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Halves and the floats next to them in blocks that hold a 1, each block times a power of two: ties whatever the scale."""
+    """Halves and the floats next to them in blocks that hold a 1, each block times a power of two: ties whatever the
+    scale."""
     half = np.float32(0.5)
     pool = np.array([half, np.nextafter(half, np.float32(0)), np.nextafter(half, np.float32(1)), 0, 1], np.float32)
     x = rng.choice(np.concatenate([pool, -pool]), n)
@@ -48,7 +53,9 @@ def _ties(n: int, block: int, rng: np.random.Generator) -> npt.NDArray[np.float3
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
     n, scales = axes["n"], -(-axes["n"] // axes["block"])
     if key.format == "tq2_0" and axes["block"] != GROUPS["tq2_0"][0]:
-        raise InvalidArgumentError(op=key.op, argument="block", found=str(axes["block"]), legal="256, the block of tq2_0")
+        raise InvalidArgumentError(
+            op=key.op, argument="block", found=str(axes["block"]), legal="256, the block of tq2_0"
+        )
     group, size = GROUPS.get(key.format, (1, 1))
     codes = -(-n // group) * size
     return {"codes": ((codes,), key.dtype), "scales": ((scales,), "float32")}
@@ -65,7 +72,15 @@ OP = Op(
     summary="per block: scale = max(absmax, 1e-8), q = (x > scale / 2) - (x < -scale / 2)",
     source="docs/specification.md, section 2.1; comparisons in place of a product with 1 / scale: section 8",
     axes=("n", "block"),
-    inputs=(Tensor("x", ("n",), "float32", "values; each `block` consecutive ones share a scale, the last perhaps fewer", Values.FINITE),),
+    inputs=(
+        Tensor(
+            "x",
+            ("n",),
+            "float32",
+            "values; each `block` consecutive ones share a scale, the last perhaps fewer",
+            Values.FINITE,
+        ),
+    ),
     outputs=(
         Tensor("codes", ("n",), "key", "-1, 0 or 1; in the key's format"),
         Tensor("scales", ("blocks",), "float32", "what code 1 stands for, for each block"),

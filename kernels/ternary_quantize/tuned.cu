@@ -2,27 +2,30 @@
  *
  *     scale = max(absmax, 1e-8f);  q = (x > 0.5f * scale) - (x < -0.5f * scale)
  *
- * v1 (v1.cu)   the first algorithm (specification, 2.2): a thread an element, the maximum through shared memory. Eight barriers for 256 elements,
- *              4-byte loads, and packed output takes a second pass over x.
- * tuned        a warp takes 512 consecutive floats in a step, four float4 a lane, all loaded before the first is used. Lane l has the
- *              floats 4 * (l % 8) .. + 3 of each quarter (32 floats) of the 128 that its 8 lanes share:
+ * v1 (v1.cu)   the first algorithm (specification, 2.2): a thread an element, the maximum through shared memory. Eight
+ *              barriers for 256 elements, 4-byte loads, and packed output takes a second pass over x.
+ * tuned        a warp takes 512 consecutive floats in a step, four float4 a lane, all loaded before the first is used.
+ *              Lane l has the floats 4 * (l % 8) .. + 3 of each quarter (32 floats) of the 128 that its 8 lanes share:
  *
  *                  x[g] = floats at step + 128 * (l / 8) + 32 * g + 4 * (l % 8),  g = 0..3
  *
  *              so that one load instruction covers four whole 128-byte lines, and
- *              - a block of 32, 64 or 128 lies within 8 lanes (three shuffles for each maximum), one of 256 within 16 (four);
- *              - a lane has all of its 4 bytes of I2_S and of TQ2_0, whose byte j holds the elements j, j + 32, j + 64 and j + 96: packing
- *                takes no exchange at all, and a warp stores 128 consecutive bytes;
- *              - a word of row16 (16 consecutive elements) is in 4 lanes, which exchange quarters: 3 shuffles for 16 elements;
+ *              - a block of 32, 64 or 128 lies within 8 lanes (three shuffles for each maximum), one of 256 within 16
+ *                (four);
+ *              - a lane has all of its 4 bytes of I2_S and of TQ2_0, whose byte j holds the elements j, j + 32, j + 64
+ *                and j + 96: packing takes no exchange at all, and a warp stores 128 consecutive bytes;
+ *              - a word of row16 (16 consecutive elements) is in 4 lanes, which exchange quarters: 3 shuffles for 16
+ *                elements;
  *              - int8 codes take 4 shuffles for 16 elements to be stored as 16 bytes a lane.
  *
- * Bytes an element: 4 read; written 1 (int8) or 1/4 (packed), and 4 / block for the scale. Instructions an element, counted in what nvcc
- * 13.0 makes for sm_90, addresses and loop included: 8 to 12. Three quarters of one are the maximum (|x| and the NaN come with it from
- * sm_80 on) and four the code: the signs of half - x and half + x are the comparisons, and byte permutations spread four signs over the
- * bytes of a word. 132 multiprocessors at 1.7 GHz issue about 30 for each element that 4.2 TB/s bring.
+ * Bytes an element: 4 read; written 1 (int8) or 1/4 (packed), and 4 / block for the scale. Instructions an element,
+ * counted in what nvcc 13.0 makes for sm_90, addresses and loop included: 8 to 12. Three quarters of one are the
+ * maximum (|x| and the NaN come with it from sm_80 on) and four the code: the signs of half - x and half + x are the
+ * comparisons, and byte permutations spread four signs over the bytes of a word. 132 multiprocessors at 1.7 GHz issue
+ * about 30 for each element that 4.2 TB/s bring.
  *
- * Measured on an H200, nothing of it in the L2 beforehand (us a call; TB/s of bytes read and written), with the version of this file that
- * still had the candidates below as template parameters:
+ * Measured on an H200, nothing of it in the L2 beforehand (us a call; TB/s of bytes read and written), with the version
+ * of this file that still had the candidates below as template parameters:
  *
  *                      n = 2^29                    n = 2^25                    n = 2^21
  *                   tuned      v1_warp     v1   tuned      v1_warp     v1   tuned      v1_warp     v1
@@ -41,19 +44,21 @@
  *     row16   256     522  4.39   2137   6602    34.7  4.12    141    416    3.97  2.25   11.8   28.8
  *     tq2_0   256     523  4.39   2454   6920    34.8  4.12    161    436    3.92  2.28   13.0   30.0
  *
- * Kernels that read and write as much and do nothing else reach 4.40 TB/s (4 bytes read, 1 written) and 4.39 (4 read, 1/4 written) at
- * 2^29, 4.23 and 4.15 at 2^25, 2.61 and 2.45 at 2^21; reading alone 4.59 at 2^29. So the rate does not depend on the block; what 32 costs
- * more than 256, about 2 percent, are its scales.
+ * Kernels that read and write as much and do nothing else reach 4.40 TB/s (4 bytes read, 1 written) and 4.39 (4 read,
+ * 1/4 written) at 2^29, 4.23 and 4.15 at 2^25, 2.61 and 2.45 at 2^21; reading alone 4.59 at 2^29. So the rate does not
+ * depend on the block; what 32 costs more than 256, about 2 percent, are its scales.
  *
- * Tried and not better by half a percent at 2^29, nor at 2^25 but once (row16 in blocks of 128, 0.6 percent): 1024 floats a warp; the next
- * 512 under way while these are worked on; int8 codes in stores of 4 bytes without an exchange; loads and stores without hints, or loads
- * that ask for 256 bytes; 128 or 512 threads; grids of 1 and 4 waves. At 2^21 some save 1 to 4 percent, which is 0.05 to 0.14 us.
+ * Tried and not better by half a percent at 2^29, nor at 2^25 but once (row16 in blocks of 128, 0.6 percent): 1024
+ * floats a warp; the next 512 under way while these are worked on; int8 codes in stores of 4 bytes without an exchange;
+ * loads and stores without hints, or loads that ask for 256 bytes; 128 or 512 threads; grids of 1 and 4 waves. At 2^21
+ * some save 1 to 4 percent, which is 0.05 to 0.14 us.
  *
- * Exact: a maximum does not round, half of a float of at least 1e-8 neither, and no difference rounds across zero. NaN and infinity show in
- * the maximum; the lanes of such a block then look for theirs and lower *bad to its index.
+ * Exact: a maximum does not round, half of a float of at least 1e-8 neither, and no difference rounds across zero. NaN
+ * and infinity show in the maximum; the lanes of such a block then look for theirs and lower *bad to its index.
  *
- * All addresses are multiples of 16 bytes. Any n from 1 on that memory holds (64-bit indices). A last, partial step reads what there is
- * and takes the rest for 0, which is also what fills packed output up. Macro: THREADS, of a block. */
+ * All addresses are multiples of 16 bytes. Any n from 1 on that memory holds (64-bit indices). A last, partial step
+ * reads what there is and takes the rest for 0, which is also what fills packed output up. Macro: THREADS, of a
+ * block. */
 #include <cuda_fp16.h>
 
 namespace ternary_tuned {
@@ -98,8 +103,8 @@ __device__ __forceinline__ unsigned signs(float a, float b, float c, float d)
     asm("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(all) : "r"(ab), "r"(cd));
     return all;
 #else
-    return (__float_as_uint(a) >> 31) * 0xffu | (__float_as_uint(b) >> 31) * 0xff00u | (__float_as_uint(c) >> 31) * 0xff0000u |
-           (__float_as_uint(d) >> 31) * 0xff000000u;
+    return (__float_as_uint(a) >> 31) * 0xffu | (__float_as_uint(b) >> 31) * 0xff00u |
+           (__float_as_uint(c) >> 31) * 0xff0000u | (__float_as_uint(d) >> 31) * 0xff000000u;
 #endif
 }
 
@@ -127,7 +132,8 @@ __device__ __forceinline__ float4 load_part(const float *x, int left)
     return make_float4(left > 0 ? x[0] : 0.0f, left > 1 ? x[1] : 0.0f, left > 2 ? x[2] : 0.0f, left > 3 ? x[3] : 0.0f);
 }
 
-/* Lower *bad to the first of this lane's 16 floats, from index `at`, that is not finite, if one is. Rare, so it reads them again. */
+/* Lower *bad to the first of this lane's 16 floats, from index `at`, that is not finite, if one is. Rare, so it
+ * reads them again. */
 __device__ __forceinline__ void report(const float *x, u64 at, u64 n, u64 *bad)
 {
 #pragma unroll 1
@@ -162,8 +168,9 @@ __device__ __forceinline__ unsigned merged(const unsigned (&p)[4], int lane)
     return (high ? up : low) | __shfl_xor_sync(ALL, high ? low : up, 2);
 }
 
-/* A step of a warp, which is in its lanes' registers; `step` is the index in x of its first float. WHOLE: all of it lies below n; else x
- * has its first `left` floats. What is written is not read soon, so stores say so to the caches. */
+/* A step of a warp, which is in its lanes' registers; `step` is the index in x of its first float. WHOLE: all of it
+ * lies below n; else x has its first `left` floats. What is written is not read soon, so stores say so to the
+ * caches. */
 template <int BLOCK, int OUT, bool WHOLE>
 __device__ __forceinline__ void finish(
     const float4 (&v)[4], const float *x, void *codes, float *scales, u64 *bad, u64 n, u64 step, int left, int lane)
@@ -257,8 +264,10 @@ __device__ __forceinline__ void finish(
     }
 }
 
-/* Every warp of the grid takes steps, each so many behind the last as there are warps; loads tell the caches that a line is used once. */
-template <int BLOCK, int OUT> __device__ __forceinline__ void run(const float *x, void *codes, float *scales, u64 *bad, u64 n)
+/* Every warp of the grid takes steps, each so many behind the last as there are warps; loads tell the caches that a
+ * line is used once. */
+template <int BLOCK, int OUT> __device__ __forceinline__ void run(
+    const float *x, void *codes, float *scales, u64 *bad, u64 n)
 {
     const int lane = threadIdx.x & 31;
     const int offset = 128 * (lane >> 3) + 4 * (lane & 7);
@@ -282,80 +291,80 @@ template <int BLOCK, int OUT> __device__ __forceinline__ void run(const float *x
 
 } // namespace ternary_tuned
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_int8_32(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_int8_32(
+    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<32, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_int8_64(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_int8_64(
+    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<64, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_int8_128(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_int8_128(
+    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<128, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_int8_256(const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_int8_256(
+    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_i2s_32(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_i2s_32(
+    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<32, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_i2s_64(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_i2s_64(
+    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<64, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_i2s_128(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_i2s_128(
+    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<128, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_i2s_256(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_i2s_256(
+    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_row16_32(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_row16_32(
+    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<32, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_row16_64(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_row16_64(
+    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<64, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_row16_128(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_row16_128(
+    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<128, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_row16_256(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_row16_256(
+    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_tq2_0_256(const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_tq2_0_256(
+    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::TQ2>(x, codes, scales, bad, n);
 }

@@ -2,25 +2,28 @@
  *
  *     scale = max(absmax, 1e-8f);  q = (x > 0.5f * scale) - (x < -0.5f * scale)
  *
- * v1           the first kernel (specification, 2.2): the maximum is reduced through shared memory by a tree, barrier by barrier. A thread
- *              block takes as many whole quantization blocks as its 256 threads have elements for, or walks over one larger one. Decided
- *              otherwise (specification, 8): an element belongs to its block's own threads, no thread block cuts through a block; the tree
- *              admits blocks that are no power of two; all threads write codes, not one of them; and codes come from comparisons, not
- *              from a product with 1 / scale, which rounds.
- * v1_warp      the second kernel: the maximum by warp shuffles, no barrier for blocks that a warp takes alone (up to 1024), one per 8
- *              warps' maxima for larger ones, where every warp's maximum counts.
- * split_*      blocks of more than 8192, down to one for the whole tensor: v1 and v1_warp leave each of them to one thread block. Here one
- *              pass takes the maxima of pieces of 8192 and joins them in the scales by atomicMax (a maximum is the same in any order, so
- *              the result is too), a second one, over the same pieces, writes the codes. A third, before both, sets the scales to 1e-8.
- * v1_pack_*    packed output for any block: groups of 128 (or 16, 64) codes and quantization blocks need not meet, so x is read a second
- *              time, with the scales, by a thread for each byte.
+ * v1           the first kernel (specification, 2.2): the maximum is reduced through shared memory by a tree, barrier
+ *              by barrier. A thread block takes as many whole quantization blocks as its 256 threads have elements for,
+ *              or walks over one larger one. Decided otherwise (specification, 8): an element belongs to its block's
+ *              own threads, no thread block cuts through a block; the tree admits blocks that are no power of two; all
+ *              threads write codes, not one of them; and codes come from comparisons, not from a product with 1 /
+ *              scale, which rounds.
+ * v1_warp      the second kernel: the maximum by warp shuffles, no barrier for blocks that a warp takes alone (up to
+ *              1024), one per 8 warps' maxima for larger ones, where every warp's maximum counts.
+ * split_*      blocks of more than 8192, down to one for the whole tensor: v1 and v1_warp leave each of them to one
+ *              thread block. Here one pass takes the maxima of pieces of 8192 and joins them in the scales by atomicMax
+ *              (a maximum is the same in any order, so the result is too), a second one, over the same pieces, writes
+ *              the codes. A third, before both, sets the scales to 1e-8.
+ * v1_pack_*    packed output for any block: groups of 128 (or 16, 64) codes and quantization blocks need not meet, so x
+ *              is read a second time, with the scales, by a thread for each byte.
  *
- * Bytes an element: 4 read and 1 written, and 4 / block for the scale; packed: 8 read and 1/4 written. split: 8 read and 1 or 1/4 written.
- * Loads are of 4 bytes. Measured times of v1 and v1_warp are in tuned.cu: at 2^29 floats and int8 on an H200 v1 falls from 0.54 TB/s
- * (blocks of 32) to 0.46 (256), and v1_warp rises from 1.00 to 1.95.
+ * Bytes an element: 4 read and 1 written, and 4 / block for the scale; packed: 8 read and 1/4 written. split: 8 read
+ * and 1 or 1/4 written. Loads are of 4 bytes. Measured times of v1 and v1_warp are in tuned.cu: at 2^29 floats and int8
+ * on an H200 v1 falls from 0.54 TB/s (blocks of 32) to 0.46 (256), and v1_warp rises from 1.00 to 1.95.
  *
- * Exact: the maximum is one of integers (bits without the sign), half of a float of at least 1e-8 does not round. An integer maximum from
- * 0x7f800000 on means NaN or infinity in the block: its threads then lower *bad to the index of theirs.
+ * Exact: the maximum is one of integers (bits without the sign), half of a float of at least 1e-8 does not round. An
+ * integer maximum from 0x7f800000 on means NaN or infinity in the block: its threads then lower *bad to the index of
+ * theirs.
  *
  * Any n and block from 1 on (64-bit indices); addresses aligned to their elements. Macro: THREADS, of a block. */
 #include <cuda_fp16.h>
@@ -52,7 +55,8 @@ __device__ __forceinline__ unsigned walk(const float *x, u64 begin, u64 end, int
     return most;
 }
 
-__device__ __forceinline__ void write_codes(const float *x, signed char *codes, u64 begin, u64 end, int stride, float half)
+__device__ __forceinline__ void write_codes(
+    const float *x, signed char *codes, u64 begin, u64 end, int stride, float half)
 {
     for (u64 i = begin; i < end; i += stride)
         codes[i] = code(x[i], half);
@@ -65,7 +69,8 @@ struct Piece {
 
 __device__ __forceinline__ Piece piece(u64 p, u64 pieces, u64 n, u64 block)
 {
-    const u64 b = p / pieces, begin = b * block + (p - b * pieces) * PIECE, last = (b + 1) * block < n ? (b + 1) * block : n;
+    const u64 b = p / pieces, begin = b * block + (p - b * pieces) * PIECE,
+              last = (b + 1) * block < n ? (b + 1) * block : n;
     return Piece{b, begin, begin + PIECE < last ? begin + PIECE : last};
 }
 
@@ -75,7 +80,8 @@ __device__ __forceinline__ unsigned field(const float *x, const float *scales, u
     return i < n ? 1 + code(x[i], 0.5f * scales[i / block]) : 1;
 }
 
-/* The fields of the elements at, at + apart, at + 2 * apart and at + 3 * apart, the first at bit `shift`, the next at shift + step. */
+/* The fields of the elements at, at + apart, at + 2 * apart and at + 3 * apart, the first at bit `shift`, the next
+ * at shift + step. */
 __device__ __forceinline__ unsigned char byte_of(
     const float *x, const float *scales, u64 at, int apart, int shift, int step, u64 n, u64 block)
 {
@@ -89,7 +95,8 @@ __device__ __forceinline__ unsigned char byte_of(
 
 /* `codes` may be null: scales only. */
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_v1(
-    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n, unsigned long long block)
+    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n,
+    unsigned long long block)
 {
     using namespace ternary_v1;
     __shared__ unsigned most[256];
@@ -124,7 +131,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_v1(
 
 /* `codes` may be null: scales only. */
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_v1_warp(
-    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n, unsigned long long block)
+    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n,
+    unsigned long long block)
 {
     using namespace ternary_v1;
     __shared__ unsigned of_warp[8];
@@ -190,8 +198,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_split_scales(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_split_codes(
-    const float *__restrict__ x, const float *__restrict__ scales, signed char *__restrict__ codes, unsigned long long n,
-    unsigned long long block)
+    const float *__restrict__ x, const float *__restrict__ scales, signed char *__restrict__ codes,
+    unsigned long long n, unsigned long long block)
 {
     using namespace ternary_v1;
     const u64 pieces = (block + PIECE - 1) / PIECE, all = (n + block - 1) / block * pieces;
@@ -205,8 +213,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_split_codes(
 }
 
 /* I2_S x86: byte j % 32 of a group of 128 has element j at shift 6 - 2 * (j / 32). */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_v1_pack_i2s(const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_v1_pack_i2s(
+    const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
 {
     using namespace ternary_v1;
     const u64 bytes = (n + 127) / 128 * 32;
@@ -215,8 +223,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 /* row16: element e of 16 in byte e % 4 of a word, at shift 2 * (e / 4), filled up to 64 elements. */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_v1_pack_row16(const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_v1_pack_row16(
+    const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
 {
     using namespace ternary_v1;
     const u64 bytes = (n + 63) / 64 * 16;
@@ -224,9 +232,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         packed[p] = byte_of(x, scales, p / 4 * 16 + p % 4, 4, 0, 2, n, block);
 }
 
-/* TQ2_0: 64 bytes of 256 elements, element e in byte 32 * (e / 128) + e % 32 at shift 2 * (e % 128 / 32), then the scale as half. */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_v1_pack_tq2_0(const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
+/* TQ2_0: 64 bytes of 256 elements, element e in byte 32 * (e / 128) + e % 32 at shift 2 * (e % 128 / 32), then the
+ * scale as half. */
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_v1_pack_tq2_0(
+    const float *x, const float *scales, unsigned char *packed, unsigned long long n, unsigned long long block)
 {
     using namespace ternary_v1;
     const u64 bytes = (n + 255) / 256 * 66;

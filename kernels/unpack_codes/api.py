@@ -19,28 +19,41 @@ _BYTES = Tensor("packed", ("bytes",), "uint8", "a weight format's bytes")
 
 
 def unpack_codes(
-    packed: npt.NDArray[np.uint8], shape: tuple[int, int], format: str = "row16", *, device: str = "cuda", variant: str | None = None
+    packed: npt.NDArray[np.uint8],
+    shape: tuple[int, int],
+    format: str = "row16",
+    *,
+    device: str = "cuda",
+    variant: str | None = None,
 ) -> tuple[npt.NDArray[np.int8], Scale]:
     """What FORMATS[format].unpack(packed, shape, tail="error") gives, unpacked on the device.
 
-    That is codes int8 (N, K) and the scale, np.float32, or float32 (N, K / 256) for tq2_0. `format` is "i2_s_x86", "row16" or "tq2_0";
-    `packed` is uint8 of the format's shape, or flat with as many bytes. `variant` forces one of the device's kernels.
+    That is codes int8 (N, K) and the scale, np.float32, or float32 (N, K / 256) for tq2_0. `format` is "i2_s_x86",
+    "row16" or "tq2_0"; `packed` is uint8 of the format's shape, or flat with as many bytes. `variant` forces one of the
+    device's kernels.
 
-    Raises InvalidArgumentError where the format's own unpacker does (the reserved field 3, with the index of its weight; other weights
-    than 0 in the padding; a scale that is negative or not finite; a wrong size), NoCompatibleKernelError where the device or `variant` is
-    not there, DeviceError where a GPU fails.
+    Raises InvalidArgumentError where the format's own unpacker does (the reserved field 3, with the index of its
+    weight; other weights than 0 in the padding; a scale that is negative or not finite; a wrong size),
+    NoCompatibleKernelError where the device or `variant` is not there, DeviceError where a GPU fails.
     """
     codes, scale, _ = with_receipt(packed, shape, format, device=device, variant=variant)
     return codes, scale
 
 
 def with_receipt(
-    packed: npt.NDArray[np.uint8], shape: tuple[int, int], format: str = "row16", *, device: str = "cuda", variant: str | None = None
+    packed: npt.NDArray[np.uint8],
+    shape: tuple[int, int],
+    format: str = "row16",
+    *,
+    device: str = "cuda",
+    variant: str | None = None,
 ) -> tuple[npt.NDArray[np.int8], Scale, Receipt]:
     """As unpack_codes, with the receipt of what ran."""
     form = device_format(OP.name, format)
     if not (isinstance(shape, tuple) and all(isinstance(n, (int, np.integer)) for n in shape)):
-        raise InvalidArgumentError(op=OP.name, argument="shape", found=repr(shape), legal="a tuple of two integers (N, K)")
+        raise InvalidArgumentError(
+            op=OP.name, argument="shape", found=repr(shape), legal="a tuple of two integers (N, K)"
+        )
     N, K = form.check_shape(OP.name, "shape", shape)
     flat = np.ascontiguousarray(packed).reshape(-1) if isinstance(packed, np.ndarray) else packed
     check_array(OP.name, _BYTES, flat)
@@ -54,4 +67,8 @@ def with_receipt(
     outputs = dispatch.outputs_for(OP, axes, key, {}, {})
     receipt = dispatch.run(OP, dispatch.select(key, axes, variant), {"packed": flat}, outputs, axes, 1)
     scales = outputs["scales"]
-    return outputs["codes"], form.check_scale(OP.name, scales if form.scale_per != "tensor" else scales[0, 0], (N, K)), receipt
+    return (
+        outputs["codes"],
+        form.check_scale(OP.name, scales if form.scale_per != "tensor" else scales[0, 0], (N, K)),
+        receipt,
+    )

@@ -32,7 +32,11 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     rows, blocks = scales_like(axes, key.format)
     codes = axes["N"] * axes["K"]
-    return Traffic(read=FORMATS[key.format].packed_bytes((axes["N"], axes["K"])), written=codes + 4 * rows * blocks, operations=2 * codes)
+    return Traffic(
+        read=FORMATS[key.format].packed_bytes((axes["N"], axes["K"])),
+        written=codes + 4 * rows * blocks,
+        operations=2 * codes,
+    )
 
 
 OP = Op(
@@ -41,12 +45,28 @@ OP = Op(
     source="FORMATS[key.format].unpack",
     axes=("N", "K"),
     inputs=(
-        Tensor("packed", ("N", "K"), "int8", "ternary codes; kernels take them packed in the key's format, with `scales`", Values.TERNARY),
-        Tensor("scales", ("N", "blocks"), "float32", "one for each 256 codes of a row, or the first for the tensor; packed with the codes"),
+        Tensor(
+            "packed",
+            ("N", "K"),
+            "int8",
+            "ternary codes; kernels take them packed in the key's format, with `scales`",
+            Values.TERNARY,
+        ),
+        Tensor(
+            "scales",
+            ("N", "blocks"),
+            "float32",
+            "one for each 256 codes of a row, or the first for the tensor; packed with the codes",
+        ),
     ),
     outputs=(
         Tensor("codes", ("N", "K"), "key", "-1, 0 or 1"),
-        Tensor("scales", ("rows", "blocks"), "float32", "what code 1 stands for: (1, 1), or (N, K / block) in formats with block scales"),
+        Tensor(
+            "scales",
+            ("rows", "blocks"),
+            "float32",
+            "what code 1 stands for: (1, 1), or (N, K / block) in formats with block scales",
+        ),
     ),
     family=Family.EXACT,
     families=INTEGER_FAMILIES,

@@ -1,14 +1,15 @@
 /* unpack_codes: the bytes of a weight format into int8 codes (N, K), row-major.
  *
- * v1   16 codes a thread in one 16-byte store. row16: they are one word. I2_S and TQ2_0: they are one field of 16 bytes, which four threads
- *      of a warp load, each to take another field of them: the same addresses in one instruction, so memory sees them once. Blocks of TQ2_0
- *      lie 66 bytes apart, so every second one is loaded in words that are shifted by half a word.
+ * v1   16 codes a thread in one 16-byte store. row16: they are one word. I2_S and TQ2_0: they are one field of 16
+ *      bytes, which four threads of a warp load, each to take another field of them: the same addresses in one
+ *      instruction, so memory sees them once. Blocks of TQ2_0 lie 66 bytes apart, so every second one is loaded in
+ *      words that are shifted by half a word.
  *
- * Bytes a code: 1/4 read, 1 written. A field 3 lowers *bad to the index of its code. In row16, padding that is not w = 0 lowers it to
- * N * K + row, which lies behind every code.
+ * Bytes a code: 1/4 read, 1 written. A field 3 lowers *bad to the index of its code. In row16, padding that is not w =
+ * 0 lowers it to N * K + row, which lies behind every code.
  *
- * `packed` and `codes` are aligned to 16 bytes; indices are of 64 bits. In row16 with K no multiple of 16 rows lie at any address, so their
- * codes are stored one by one.
+ * `packed` and `codes` are aligned to 16 bytes; indices are of 64 bits. In row16 with K no multiple of 16 rows lie at
+ * any address, so their codes are stored one by one.
  *
  * Macro: THREADS, of a block. */
 #include <cuda_fp16.h>
@@ -32,7 +33,8 @@ __device__ __forceinline__ void report(uint4 f, u64 at, u64 *bad)
             atomicMin(bad, at + e);
 }
 
-/* A float16 scale as float32, exactly; a NaN stays the quiet one of its sign and payload, which the GPU's own instruction forgets. */
+/* A float16 scale as float32, exactly; a NaN stays the quiet one of its sign and payload, which the GPU's own
+ * instruction forgets. */
 __device__ __forceinline__ float scale_of(unsigned short half)
 {
     const unsigned bits = half;
@@ -42,7 +44,8 @@ __device__ __forceinline__ float scale_of(unsigned short half)
 
 __device__ __forceinline__ uint4 field(uint4 v, int shift)
 {
-    return make_uint4(v.x >> shift & 0x03030303u, v.y >> shift & 0x03030303u, v.z >> shift & 0x03030303u, v.w >> shift & 0x03030303u);
+    return make_uint4(
+        v.x >> shift & 0x03030303u, v.y >> shift & 0x03030303u, v.z >> shift & 0x03030303u, v.w >> shift & 0x03030303u);
 }
 
 /* Check 16 fields, and store them as the codes from index `at`. */
@@ -56,8 +59,8 @@ __device__ __forceinline__ void put(uint4 f, signed char *codes, u64 at, u64 *ba
 } // namespace ternary_unpack
 
 /* I2_S x86; n = N * K, a multiple of 128. */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_unpack_i2s(const unsigned char *packed, signed char *codes, float *scale, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_unpack_i2s(
+    const unsigned char *packed, signed char *codes, float *scale, unsigned long long *bad, unsigned long long n)
 {
     using namespace ternary_unpack;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n / 16; i += (u64)gridDim.x * blockDim.x) {
@@ -70,12 +73,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 /* TQ2_0; n = N * K, K a multiple of 256. */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    ternary_gpu_unpack_tq2_0(const unsigned char *packed, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_unpack_tq2_0(
+    const unsigned char *packed, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     using namespace ternary_unpack;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n / 16; i += (u64)gridDim.x * blockDim.x) {
-        const int u = (int)(i & 15); /* of the 16 threads of a block: half u / 8, field u % 8 / 2 of the bytes 16 * (u % 2) .. + 15 */
+        /* of the 16 threads of a block: half u / 8, field u % 8 / 2 of the bytes 16 * (u % 2) .. + 15 */
+        const int u = (int)(i & 15);
         const u64 block = i / 16, from = block * 66 + 32 * (u >> 3) + 16 * (u & 1);
         const unsigned *words = (const unsigned *)(packed + (from & ~3ull));
         uint4 v = make_uint4(words[0], words[1], words[2], words[3]);
@@ -92,7 +96,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 /* row16. */
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_unpack_row16(
-    const unsigned *packed, signed char *codes, float *scale, unsigned long long *bad, unsigned long long N, unsigned long long K)
+    const unsigned *packed, signed char *codes, float *scale, unsigned long long *bad, unsigned long long N,
+    unsigned long long K)
 {
     using namespace ternary_unpack;
     const u64 of_row = (K + 63) / 64 * 4, words = N * of_row;
@@ -100,7 +105,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_unpack_row16(
         const u64 row = w / of_row, column = (w - row * of_row) * 16, at = row * K + column;
         const unsigned word = packed[w];
         if (K % 16 == 0 && column < K) {
-            put(make_uint4(word & 0x03030303u, word >> 2 & 0x03030303u, word >> 4 & 0x03030303u, word >> 6 & 0x03030303u), codes, at, bad);
+            put(make_uint4(
+                    word & 0x03030303u, word >> 2 & 0x03030303u, word >> 4 & 0x03030303u, word >> 6 & 0x03030303u),
+                codes, at, bad);
             continue;
         }
         for (int e = 0; e < 16; e++) {

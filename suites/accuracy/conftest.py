@@ -1,4 +1,5 @@
-"""What the numerics tests share: arrays at a chosen distance from an aligned address, with guards around them, here and on the device."""
+"""What the numerics tests share: arrays at a chosen distance from an aligned address, with guards around them, here
+and on the device."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def guarded() -> Callable[[int, npt.DTypeLike, int], GuardedArray]:
-    """guarded(n, dtype, offset): an output array of n elements, `offset` of them past a 64-byte boundary, with guards."""
+    """guarded(n, dtype, offset): an output array of n elements, `offset` of them past a 64-byte boundary, with
+    guards."""
 
     def make(n: int, dtype: npt.DTypeLike, offset: int) -> GuardedArray:
         kind = np.dtype(dtype)
@@ -57,9 +59,12 @@ def at_offset(guarded: Callable[[int, npt.DTypeLike, int], GuardedArray]) -> Cal
 
 
 class Placed:
-    """An array on the device, `offset` elements past an aligned address, `gap` elements between its rows, zones on both sides."""
+    """An array on the device, `offset` elements past an aligned address, `gap` elements between its rows, zones on
+    both sides."""
 
-    def __init__(self, context: CudaContext, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0, gap: int = 0) -> None:
+    def __init__(
+        self, context: CudaContext, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0, gap: int = 0
+    ) -> None:
         item = dtype.itemsize
         self._start = ZONE + offset * item
         row = (shape[-1] + gap) * item if shape else item
@@ -87,12 +92,22 @@ class Placed:
 class Bound:
     """A variant bound to placed arrays; `inputs` are encoded for it."""
 
-    def __init__(self, context: CudaContext, variant: Variant, inputs: Arrays, axes: Axes, offset: int = 0, gap: int = 0) -> None:
+    def __init__(
+        self, context: CudaContext, variant: Variant, inputs: Arrays, axes: Axes, offset: int = 0, gap: int = 0
+    ) -> None:
         like = _op(variant).outputs_like(axes, variant.key)
-        self.inputs = {name: Placed(context, value.shape, value.dtype, offset, gap) for name, value in inputs.items() if np.ndim(value)}
-        self.outputs = {name: Placed(context, shape, named_dtype(dtype), offset) for name, (shape, dtype) in like.items()}
+        self.inputs = {
+            name: Placed(context, value.shape, value.dtype, offset, gap)
+            for name, value in inputs.items()
+            if np.ndim(value)
+        }
+        self.outputs = {
+            name: Placed(context, shape, named_dtype(dtype), offset) for name, (shape, dtype) in like.items()
+        }
         handles = {name: placed.handle for name, placed in self.inputs.items()}
-        self.launch: Launch = variant.bind({**inputs, **handles}, {name: placed.handle for name, placed in self.outputs.items()}, axes, 1)
+        self.launch: Launch = variant.bind(
+            {**inputs, **handles}, {name: placed.handle for name, placed in self.outputs.items()}, axes, 1
+        )
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """What it makes of other arrays; scalars stay those that it was bound to."""
@@ -116,7 +131,8 @@ def bound(cuda: CudaContext) -> Callable[..., Bound]:
 
 @pytest.fixture
 def judge(bound: Callable[..., Bound]) -> Callable[..., None]:
-    """judge(variant, axes, family, offset=0, gap=0, seed=0): two sets of data in the same memory give the reference's bits."""
+    """judge(variant, axes, family, offset=0, gap=0, seed=0): two sets of data in the same memory give the
+    reference's bits."""
 
     def check(variant: Variant, axes: Axes, family: str, offset: int = 0, gap: int = 0, seed: int = 0) -> None:
         op, format = _op(variant), variant.key.format
@@ -129,7 +145,13 @@ def judge(bound: Callable[..., Bound]) -> Callable[..., None]:
             for name, expected in op.reference(logical, axes, variant.key).items():
                 wanted = np.asarray(expected).astype(found[name].dtype)
                 wrong = np.flatnonzero(bits(found[name]) != bits(wanted))
-                assert not wrong.size, (name, axes, wrong[:8], found[name].reshape(-1)[wrong[:8]], wanted.reshape(-1)[wrong[:8]])
+                assert not wrong.size, (
+                    name,
+                    axes,
+                    wrong[:8],
+                    found[name].reshape(-1)[wrong[:8]],
+                    wanted.reshape(-1)[wrong[:8]],
+                )
         assert (there.launch.ran, there.launch.runs) == (variant.name, 2)
 
     return check

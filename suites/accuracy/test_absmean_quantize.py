@@ -1,4 +1,5 @@
-"""absmean_quantize against its contract: every path, size, alignment and thread count gives the same bits, the scale's included."""
+"""absmean_quantize against its contract: every path, size, alignment and thread count gives the same bits, the
+scale's included."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from tritmark.kernels.absmean_quantize.spec import OP
 F32 = np.finfo(np.float32)
 # A thread is woken for each four chunks of 4096 elements.
 SIZES = st.one_of(st.integers(1, 5000), st.integers(32_768, 70_000))
-LAYOUT = {"offset": st.integers(0, 15), "offset_q": st.integers(0, 63), "stream": st.booleans(), "threads": st.integers(1, 4)}
+LAYOUT = {
+    "offset": st.integers(0, 15),
+    "offset_q": st.integers(0, 63),
+    "stream": st.booleans(),
+    "threads": st.integers(1, 4),
+}
 
 
 def _expected(x):
@@ -56,7 +62,8 @@ def test_chunks_grow_with_the_tensor(isa, n):
 
 
 def test_the_order_of_the_sum_is_the_stated_one(isa):
-    """One large element in lane 0 and many that vanish beside it, but not beside each other: any other order gives another scale."""
+    """One large element in lane 0 and many that vanish beside it, but not beside each other: any other order gives
+    another scale."""
     x = np.full(4096, 2.0**-30, np.float32)
     x[0] = 2.0**24
     small = 4096 // 16
@@ -69,7 +76,8 @@ def test_the_order_of_the_sum_is_the_stated_one(isa):
 
 
 def test_the_order_of_the_chunks_is_the_stated_one(isa):
-    """Chunk 0 is halfway between two float32. A 1 vanishes beside it, a 2 does not: the scale tells which of them were added first."""
+    """Chunk 0 is halfway between two float32. A 1 vanishes beside it, a 2 does not: the scale tells which of them
+    were added first."""
     x = np.zeros(4 * 4096, np.float32)
     x[[0, 1, 4096, 2 * 4096, 3 * 4096]] = 2.0**53, 2.0**29, 1, 1, 1
     assert mean_magnitude(x) == (2.0**53 + 2.0**29 + 2) / x.size
@@ -78,7 +86,8 @@ def test_the_order_of_the_chunks_is_the_stated_one(isa):
 
 @given(n=SIZES, family=st.sampled_from(OP.families), seed=st.integers(0, 2**32))
 def test_the_reference_is_the_mean(n, family, seed):
-    """A float64 sum in any order is within n * 2**-53 of the exact one, relatively; fsum rounds once, the quotient once."""
+    """A float64 sum in any order is within n * 2**-53 of the exact one, relatively; fsum rounds once, the quotient
+    once."""
     x = OP.generate({"n": n}, family, np.random.default_rng(seed))["x"]
     exact = math.fsum(np.abs(x).astype(np.float64)) / n
     assert abs(mean_magnitude(x) - exact) <= (n + 3) * 2.0**-53 * exact
@@ -132,7 +141,12 @@ def test_the_receipt_names_what_ran(isa):
     assert (receipt.kernel, receipt.ran, receipt.runs) == (f"cpu/absmean_quantize/none/int8/{isa}", isa, 1)
 
 
-@given(n=SIZES, wrong=st.lists(st.tuples(st.floats(0, 1), st.sampled_from([np.nan, -np.nan, np.inf, -np.inf])), min_size=1, max_size=4))
+@given(
+    n=SIZES,
+    wrong=st.lists(
+        st.tuples(st.floats(0, 1), st.sampled_from([np.nan, -np.nan, np.inf, -np.inf])), min_size=1, max_size=4
+    ),
+)
 def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, n, wrong):
     x = np.random.default_rng(n).standard_normal(n, dtype=np.float32)
     for where, value in wrong:
@@ -145,7 +159,9 @@ def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, n, wro
             absmean_quantize(x, variant=isa, threads=4, **given_)  # type: ignore[arg-type]
         assert (caught.value.op, caught.value.argument) == ("absmean_quantize", "x")
     assert np.all(out == 77)
-    assert _same(absmean_quantize(x, variant=isa, threads=4, nonfinite="zero"), np.where(np.isfinite(x), x, np.float32(0)))
+    assert _same(
+        absmean_quantize(x, variant=isa, threads=4, nonfinite="zero"), np.where(np.isfinite(x), x, np.float32(0))
+    )
     assert np.array_equal(x.view(np.uint32), before.view(np.uint32))
 
 

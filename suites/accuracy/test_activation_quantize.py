@@ -1,4 +1,5 @@
-"""activation_quantize against its contract: every path, shape, row distance, alignment and thread count gives the same bits."""
+"""activation_quantize against its contract: every path, shape, row distance, alignment and thread count gives the
+same bits."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def _expected(x):
 
 def _same(found, wanted):
     return all(
-        a.dtype == b.dtype and a.shape == b.shape and np.array_equal(np.atleast_1d(a).view(np.uint8), np.atleast_1d(b).view(np.uint8))
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and np.array_equal(np.atleast_1d(a).view(np.uint8), np.atleast_1d(b).view(np.uint8))
         for a, b in zip(found, wanted, strict=True)
     )
 
@@ -61,7 +64,9 @@ def test_the_bits_are_the_contracts(isa, guarded, at_offset, shape, family, seed
     values = OP.generate({"M": M, "K": K}, family, np.random.default_rng(seed))["x"]
     x = _rows_apart(values, gap, offset, at_offset)
     q, scale, total = guarded(M * K, np.int8, offset_q), guarded(M, np.float32, offset), guarded(M, np.int32, offset)
-    launch = cpu.native("activation_quantize").ActivationQuantize(isa, x, q.array.reshape(M, K), scale.array, total.array, threads)
+    launch = cpu.native("activation_quantize").ActivationQuantize(
+        isa, x, q.array.reshape(M, K), scale.array, total.array, threads
+    )
     launch.run()
     assert _same((q.array.reshape(M, K), scale.array, total.array), _expected(values))
     assert not q.broken()
@@ -79,7 +84,11 @@ def _float32(exact):
     return min(candidates, key=lambda c: (abs(Fraction(float(c)) - exact), int(c.view(np.uint32)) & 1))
 
 
-@given(K=st.integers(1, 40), family=st.sampled_from(("uniform", "normal", "heavy", "constant", "zero", "ties")), seed=st.integers(0, 2**32))
+@given(
+    K=st.integers(1, 40),
+    family=st.sampled_from(("uniform", "normal", "heavy", "constant", "zero", "ties")),
+    seed=st.integers(0, 2**32),
+)
 def test_the_reference_is_the_rule_in_exact_fractions(K, family, seed):
     x = OP.generate({"M": 1, "K": K}, family, np.random.default_rng(seed))["x"]
     found = _expected(x)
@@ -134,8 +143,11 @@ def test_the_shape_is_kept_and_out_is_filled(shape):
     assert isinstance(result, ActivationQuantized)
     assert (result.q.shape, result.scale.shape, result.sum.shape) == (shape, shape[:-1], shape[:-1])
     rows = _expected(x.reshape(-1, shape[-1]))
-    assert all(np.array_equal(found.reshape(-1), wanted.reshape(-1)) for found, wanted in zip(result, rows, strict=True))  # type: ignore[attr-defined]
-    out = ActivationQuantized(np.full(shape, 77, np.int8), np.full(shape[:-1], 77, np.float32), np.full(shape[:-1], 77, np.int32))
+    for found, wanted in zip(result, rows, strict=True):
+        assert np.array_equal(found.reshape(-1), wanted.reshape(-1))  # type: ignore[attr-defined]
+    out = ActivationQuantized(
+        np.full(shape, 77, np.int8), np.full(shape[:-1], 77, np.float32), np.full(shape[:-1], 77, np.int32)
+    )
     again = activation_quantize(x, out=out)
     assert _same(out, result)
     assert all(np.shares_memory(a, b) for a, b in zip(again, out, strict=True))
@@ -166,7 +178,9 @@ def test_the_receipt_names_what_ran(isa):
 @given(
     shape=SHAPES,
     gap=st.integers(0, 5),
-    wrong=st.lists(st.tuples(st.floats(0, 1), st.sampled_from([np.nan, -np.nan, np.inf, -np.inf])), min_size=1, max_size=4),
+    wrong=st.lists(
+        st.tuples(st.floats(0, 1), st.sampled_from([np.nan, -np.nan, np.inf, -np.inf])), min_size=1, max_size=4
+    ),
 )
 def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, at_offset, shape, gap, wrong):
     values = np.random.default_rng(shape[1]).standard_normal(shape, dtype=np.float32)
@@ -189,7 +203,9 @@ def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, at_off
 
 def test_a_launch_forgets_what_was_wrong_before(isa):
     x, q = np.zeros((2, 20), np.float32), np.empty((2, 20), np.int8)
-    launch = cpu.native("activation_quantize").ActivationQuantize(isa, x, q, np.empty(2, np.float32), np.empty(2, np.int32), 1)
+    launch = cpu.native("activation_quantize").ActivationQuantize(
+        isa, x, q, np.empty(2, np.float32), np.empty(2, np.int32), 1
+    )
     x[1, 7] = np.inf
     launch.run()
     assert launch.bad == 27
@@ -265,7 +281,12 @@ def test_rows_whose_sum_might_not_fit_have_no_kernel():
 
 def test_the_boundary_refuses_arrays_that_do_not_fit():
     native = cpu.native("activation_quantize").ActivationQuantize
-    x, q, scale, total = np.ones((3, 8), np.float32), np.empty((3, 8), np.int8), np.empty(3, np.float32), np.empty(3, np.int32)
+    x, q, scale, total = (
+        np.ones((3, 8), np.float32),
+        np.empty((3, 8), np.int8),
+        np.empty(3, np.float32),
+        np.empty(3, np.int32),
+    )
     native("scalar", x, q, scale, total, 1)
     for wrong in [
         (x[::-1], q, scale, total),

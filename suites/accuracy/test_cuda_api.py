@@ -97,7 +97,9 @@ def test_what_is_not_finite_is_named_and_nothing_is_written(value: float) -> Non
     assert (out == 9).all()
     with pytest.raises(InvalidArgumentError, match=r"x is .* at index 3092"):
         activation_quantize(bad, device="cuda")
-    assert np.array_equal(i2s_quantize(bad, 0.7, nonfinite="zero", device="cuda"), i2s_quantize(bad, 0.7, nonfinite="zero"))
+    assert np.array_equal(
+        i2s_quantize(bad, 0.7, nonfinite="zero", device="cuda"), i2s_quantize(bad, 0.7, nonfinite="zero")
+    )
 
 
 def test_large_arrays_go_through_in_chunks(cuda: CudaContext, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +135,10 @@ def test_a_device_that_is_not_there_is_refused_with_the_reason(monkeypatch: pyte
     monkeypatch.setenv("TRITMARK_GPU_FAKE", "none")
     why = gpu.why_not()
     assert why
-    for call in (lambda: i2s_quantize(X, 1.0, device="cuda"), lambda: QuantizedLinear(np.ones((4, 8), np.float32), device="cuda")):
+    for call in (
+        lambda: i2s_quantize(X, 1.0, device="cuda"),
+        lambda: QuantizedLinear(np.ones((4, 8), np.float32), device="cuda"),
+    ):
         with pytest.raises(NoCompatibleKernelError) as caught:
             call()
         assert why in str(caught.value)

@@ -36,7 +36,8 @@ from tritmark.kernels.i2s_quantize.steps import find_steps
 F32 = np.finfo(np.float32)
 
 OPS: Mapping[str, Op] = {
-    op.name: op for op in (I2S_QUANTIZE, I2S_DEQUANTIZE, ABSMEAN_QUANTIZE, ACTIVATION_QUANTIZE, FLOAT_NARROW, FLOAT_WIDEN)
+    op.name: op
+    for op in (I2S_QUANTIZE, I2S_DEQUANTIZE, ABSMEAN_QUANTIZE, ACTIVATION_QUANTIZE, FLOAT_NARROW, FLOAT_WIDEN)
 }
 MODULES = (quantize_cuda, dequantize_cuda, absmean_cuda, activation_cuda, narrow_cuda, widen_cuda)
 VARIANTS = tuple(variant for module in MODULES for variant in module.VARIANTS)
@@ -98,7 +99,16 @@ def test_the_first_that_is_not_finite_is_named_and_then_forgotten(bound, variant
     inputs = op.generate(axes, "uniform", np.random.default_rng(3))
     there = bound(variant, inputs, axes)
     count = 9107
-    for places in ((0,), (count - 1,), (4095,), (4096,), (4095, 4094), (5000, 5003, 9000, 4999, 8191), (8192, 9106), (1, 2, 3)):
+    for places in (
+        (0,),
+        (count - 1,),
+        (4095,),
+        (4096,),
+        (4095, 4094),
+        (5000, 5003, 9000, 4999, 8191),
+        (8192, 9106),
+        (1, 2, 3),
+    ):
         for value in (np.nan, -np.inf):
             x = inputs["x"].copy()
             x.reshape(-1)[list(places)] = value
@@ -111,7 +121,9 @@ def test_the_first_that_is_not_finite_is_named_and_then_forgotten(bound, variant
 @_each("variant", quantize_cuda.VARIANTS)
 def test_every_scale_has_its_steps_where_the_division_has_them(bound, variant: Variant):
     least, denormal = F32.smallest_subnormal, np.nextafter(F32.tiny, np.float32(0))
-    for scale in map(np.float32, (least, 3 * least, denormal, F32.tiny, 1e-20, 0.7, 1.0, F32.max / np.float32(1.5), F32.max)):
+    for scale in map(
+        np.float32, (least, 3 * least, denormal, F32.tiny, 1e-20, 0.7, 1.0, F32.max / np.float32(1.5), F32.max)
+    ):
         x = _near_multiples(scale)
         axes = {"n": x.size}
         inputs = {"x": x, "scale": scale}
@@ -120,9 +132,14 @@ def test_every_scale_has_its_steps_where_the_division_has_them(bound, variant: V
 
 
 def _near_multiples(scale: np.float32) -> np.ndarray:
-    """The floats around the multiples of scale / 2, to 8 steps either side, the ends of the range, and any float at all."""
+    """The floats around the multiples of scale / 2, to 8 steps either side, the ends of the range, and any float at
+    all."""
     multiples = np.clip(np.arange(6) * 0.5 * float(scale), 0, float(F32.max)).astype(np.float32)
-    near = np.clip(multiples.view(np.int32) + np.arange(-8, 9, dtype=np.int32)[:, np.newaxis], 0, np.float32(F32.max).view(np.int32))
+    near = np.clip(
+        multiples.view(np.int32) + np.arange(-8, 9, dtype=np.int32)[:, np.newaxis],
+        0,
+        np.float32(F32.max).view(np.int32),
+    )
     anything = np.random.default_rng(0).integers(0, 1 << 31, 300, dtype=np.uint32).view(np.float32)
     x = np.concatenate([near.astype(np.int32).view(np.float32).reshape(-1), anything[np.isfinite(anything)]])
     return np.concatenate([x, -x])
@@ -160,13 +177,16 @@ def test_the_order_of_the_sum_is_the_stated_one(bound, variant: Variant):
     # float32 hides the difference, so look at what the chunks' sums were.
     call = there.launch._call
     sums = call.workspace.view((4,), np.float64).numpy()
-    expected = [absmean_reference.mean_magnitude(x[i : i + 4096]) * min(4096, x.size - i) for i in range(0, x.size, 4096)]
+    expected = [
+        absmean_reference.mean_magnitude(x[i : i + 4096]) * min(4096, x.size - i) for i in range(0, x.size, 4096)
+    ]
     assert sums.tolist() == expected
 
 
 @_each("variant", absmean_cuda.VARIANTS)
 def test_the_order_of_the_chunks_is_the_stated_one(bound, variant: Variant):
-    """Chunk 0 is halfway between two float32. A 1 vanishes beside it, a 2 does not: the scale tells which of them were added first."""
+    """Chunk 0 is halfway between two float32. A 1 vanishes beside it, a 2 does not: the scale tells which of them
+    were added first."""
     x = np.zeros(4 * 4096, np.float32)
     x[[0, 1, 4096, 2 * 4096, 3 * 4096]] = 2.0**53, 2.0**29, 1, 1, 1
     assert absmean_reference.mean_magnitude(x) == (2.0**53 + 2.0**29 + 2) / x.size
@@ -178,7 +198,9 @@ def test_the_order_of_the_chunks_is_the_stated_one(bound, variant: Variant):
 def test_half_the_scale_is_a_tie_and_goes_to_zero(bound, variant: Variant):
     """The magnitudes' mean is 1, with halves and the floats next to them."""
     half, above, below = 0.5, 0.5 + 2.0**-24, 0.5 - 2.0**-25
-    x = np.array([half, 1.5, above, above, 1.5 - 2.0**-23, 1.5, *[below] * 4, 1.5 + 2.0**-23, *[1.5] * 3] * 300, np.float32)
+    x = np.array(
+        [half, 1.5, above, above, 1.5 - 2.0**-23, 1.5, *[below] * 4, 1.5 + 2.0**-23, *[1.5] * 3] * 300, np.float32
+    )
     x[::3] *= -1
     axes = {"n": x.size}
     found = bound(variant, {"x": x}, axes).run({"x": x})
@@ -201,7 +223,9 @@ def test_narrowing_rounds_to_nearest_even_and_keeps_what_a_nan_can_keep(bound, v
     """Around every float16 and bfloat16 and halfway to the next: NaN and infinity included."""
     rng = np.random.default_rng(5)
     anything = rng.integers(0, 1 << 32, 6000, dtype=np.uint32)
-    near = (PATTERNS[::7].astype(np.uint32) << 16)[:, np.newaxis] + np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    near = (PATTERNS[::7].astype(np.uint32) << 16)[:, np.newaxis] + np.array(
+        [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32
+    )
     with np.errstate(invalid="ignore"):
         half = PATTERNS[::5].view(np.float16).astype(np.float32).view(np.uint32)
     half = half[:, np.newaxis] + np.array([0, 0x0FFF, 0x1000, 0x1001], np.uint32)
@@ -214,7 +238,9 @@ def test_narrowing_rounds_to_nearest_even_and_keeps_what_a_nan_can_keep(bound, v
 @pytest.mark.parametrize(("dtype", "digits", "least"), [("float16", 11, -24), ("bfloat16", 8, -133)])
 def test_the_reference_rounds_as_exact_fractions_do(dtype: str, digits: int, least: int):
     """`digits` significant bits, none below 2**least."""
-    x = np.concatenate([FLOAT_NARROW.generate({"n": 500}, family, np.random.default_rng(1))["x"] for family in FLOAT_NARROW.families])
+    x = np.concatenate(
+        [FLOAT_NARROW.generate({"n": 500}, family, np.random.default_rng(1))["x"] for family in FLOAT_NARROW.families]
+    )
     largest = Fraction(float(ml_dtypes.finfo(named_dtype(dtype)).max))
     for value, found in zip(x.tolist(), narrowed(x, dtype).astype(np.float64).tolist(), strict=True):
         if not np.isfinite(value):
@@ -230,8 +256,14 @@ def test_a_nan_stays_quiet_and_keeps_its_sign_and_leading_payload():
     nan = np.array([0x7F800001, 0xFFC12345, 0x7FBFFFFF], np.uint32).view(np.float32)
     assert [hex(bits) for bits in narrowed(nan, "bfloat16").view(np.uint16)] == ["0x7fc0", "0xffc1", "0x7fff"]
     assert [hex(bits) for bits in narrowed(nan, "float16").view(np.uint16)] == ["0x7e00", "0xfe09", "0x7fff"]
-    assert widened(np.array([0x7F81, 0xFFC1], np.uint16).view(ml_dtypes.bfloat16)).view(np.uint32).tolist() == [0x7FC10000, 0xFFC10000]
-    assert widened(np.array([0x7C01, 0xFE09], np.uint16).view(np.float16)).view(np.uint32).tolist() == [0x7FC02000, 0xFFC12000]
+    assert widened(np.array([0x7F81, 0xFFC1], np.uint16).view(ml_dtypes.bfloat16)).view(np.uint32).tolist() == [
+        0x7FC10000,
+        0xFFC10000,
+    ]
+    assert widened(np.array([0x7C01, 0xFE09], np.uint16).view(np.float16)).view(np.uint32).tolist() == [
+        0x7FC02000,
+        0xFFC12000,
+    ]
 
 
 @pytest.mark.usefixtures("cuda")

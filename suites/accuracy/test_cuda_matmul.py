@@ -1,4 +1,5 @@
-"""matmul in mixed precision, on the GPU or in the simulator: within the bound that is known beforehand, and in the mode it says."""
+"""matmul in mixed precision, on the GPU or in the simulator: within the bound that is known beforehand, and in the
+mode it says."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def _factors():
 
 
 @pytest.mark.parametrize(
-    ("mode", "function"), [("fp32", "gemm_fp32"), ("fp16", "wmma_fp16_64"), ("bf16", "wmma_bf16_64"), ("auto", "wmma_bf16_64")]
+    ("mode", "function"),
+    [("fp32", "gemm_fp32"), ("fp16", "wmma_fp16_64"), ("bf16", "wmma_bf16_64"), ("auto", "wmma_bf16_64")],
 )
 def test_a_mode_runs_its_kernels_and_the_receipt_says_so(cuda, mode, function):
     a, b = _factors()
@@ -141,7 +143,11 @@ def test_a_mode_runs_its_kernels_and_the_receipt_says_so(cuda, mode, function):
 def test_a_mode_that_the_device_lacks_becomes_fp32_and_is_recorded(cuda, monkeypatch, caplog, mode, capability):
     monkeypatch.setattr(cuda.backend, "info", replace(cuda.backend.info, capability=capability))
     a, b = _factors()
-    monkeypatch.setattr(api.dispatch, "select", lambda key, axes, name: next(v for v in VARIANTS if v.key == key and v.name == "tiled"))  # type: ignore[attr-defined]
+
+    def tiled(key, axes, name):
+        return next(v for v in VARIANTS if v.key == key and v.name == "tiled")
+
+    monkeypatch.setattr(api.dispatch, "select", tiled)  # type: ignore[attr-defined]
     with caplog.at_level(logging.WARNING):
         c, receipt = api.with_receipt(a, b, mode=mode)
     assert receipt.functions == ("gemm_fp32",)

@@ -1,4 +1,5 @@
-"""The CUDA kernels of pack_codes and unpack_codes against the formats, on the GPU where there is one, or else in the simulator."""
+"""The CUDA kernels of pack_codes and unpack_codes against the formats, on the GPU where there is one, or else in the
+simulator."""
 
 from __future__ import annotations
 
@@ -24,15 +25,35 @@ from tritmark.kernels.unpack_codes.api import with_receipt as unpack_with_receip
 from tritmark.kernels.unpack_codes.spec import OP as UNPACK
 
 OPS = {PACK.name: PACK, UNPACK.name: UNPACK}
-SHAPES = ((1, 1), (2, 64), (3, 65), (5, 128), (4, 32), (7, 256), (2, 512), (3, 768), (13, 80), (64, 112), (1, 128), (33, 48), (2, 5000))
+SHAPES = (
+    (1, 1),
+    (2, 64),
+    (3, 65),
+    (5, 128),
+    (4, 32),
+    (7, 256),
+    (2, 512),
+    (3, 768),
+    (13, 80),
+    (64, 112),
+    (1, 128),
+    (33, 48),
+    (2, 5000),
+)
 
-every_variant = pytest.mark.parametrize("variant", [*pack_cuda.VARIANTS, *unpack_cuda.VARIANTS], ids=lambda v: f"{v.key.op}-{v.key.format}")
+every_variant = pytest.mark.parametrize(
+    "variant", [*pack_cuda.VARIANTS, *unpack_cuda.VARIANTS], ids=lambda v: f"{v.key.op}-{v.key.format}"
+)
 
 
 def _with_shapes(variants: tuple[Variant, ...], *shapes: tuple[int, int]) -> Any:
     """Each variant with each of the shapes that it takes."""
-    pairs = [(variant, shape) for variant in variants for shape in shapes if _takes(variant, {"N": shape[0], "K": shape[1]})]
-    return pytest.mark.parametrize(("variant", "shape"), pairs, ids=[f"{variant.key.format}-{n}x{k}" for variant, (n, k) in pairs])
+    pairs = [
+        (variant, shape) for variant in variants for shape in shapes if _takes(variant, {"N": shape[0], "K": shape[1]})
+    ]
+    return pytest.mark.parametrize(
+        ("variant", "shape"), pairs, ids=[f"{variant.key.format}-{n}x{k}" for variant, (n, k) in pairs]
+    )
 
 
 def _takes(variant: Variant, axes: Axes) -> bool:
@@ -61,7 +82,9 @@ def test_every_family(judge: Callable[..., None], variant: Variant):
 
 
 @every_variant
-def test_a_grid_smaller_than_the_work_goes_round(judge: Callable[..., None], variant: Variant, monkeypatch: pytest.MonkeyPatch):
+def test_a_grid_smaller_than_the_work_goes_round(
+    judge: Callable[..., None], variant: Variant, monkeypatch: pytest.MonkeyPatch
+):
     whole = launch.launch_params  # type: ignore[attr-defined]
     monkeypatch.setattr(launch, "launch_params", lambda *a, **k: replace(whole(*a, **k), grid=(2, 1, 1)))
     judge(variant, {"N": 37, "K": 768}, "uniform")
@@ -76,7 +99,9 @@ def test_an_address_that_is_not_aligned_is_refused(bound: Callable[..., Any], va
 
 
 @_with_shapes(pack_cuda.VARIANTS, (9, 256), (5, 77))
-def test_the_first_illegal_code_is_named_and_then_forgotten(bound: Callable[..., Any], variant: Variant, shape: tuple[int, int]):
+def test_the_first_illegal_code_is_named_and_then_forgotten(
+    bound: Callable[..., Any], variant: Variant, shape: tuple[int, int]
+):
     axes = {"N": shape[0], "K": shape[1]}
     good, _ = _encoded(PACK, variant, axes, "uniform", 0)
     there = bound(variant, good, axes)
@@ -102,12 +127,20 @@ def _field(format: str, k: int, row: int, width: int) -> tuple[int, int]:
 
 
 @_with_shapes(unpack_cuda.VARIANTS, (4, 256), (6, 77))
-def test_the_first_field_3_is_named_and_then_forgotten(bound: Callable[..., Any], variant: Variant, shape: tuple[int, int]):
+def test_the_first_field_3_is_named_and_then_forgotten(
+    bound: Callable[..., Any], variant: Variant, shape: tuple[int, int]
+):
     axes = {"N": shape[0], "K": shape[1]}
     form = FORMATS[variant.key.format]
     good, _ = _encoded(UNPACK, variant, axes, "uniform", 0)
     there = bound(variant, good, axes)
-    for places in (((0, 0),), ((shape[0] - 1, shape[1] - 1),), ((2, 40), (2, 39)), ((3, 0), (2, 76)), ((1, 15), (1, 16))):
+    for places in (
+        ((0, 0),),
+        ((shape[0] - 1, shape[1] - 1),),
+        ((2, 40), (2, 39)),
+        ((3, 0), (2, 76)),
+        ((1, 15), (1, 16)),
+    ):
         packed = good["packed"].copy()
         for row, k in places:
             byte, shift = _field(form.name, k, row, shape[1])
@@ -121,7 +154,9 @@ def test_the_first_field_3_is_named_and_then_forgotten(bound: Callable[..., Any]
 
 
 @pytest.mark.parametrize("shape", [(3, 65), (3, 112), (3, 36), (3, 16)])
-def test_weights_in_the_padding_of_row16_are_reported_behind_all_others(bound: Callable[..., Any], shape: tuple[int, int]):
+def test_weights_in_the_padding_of_row16_are_reported_behind_all_others(
+    bound: Callable[..., Any], shape: tuple[int, int]
+):
     (variant,) = (v for v in unpack_cuda.VARIANTS if v.key.format == "row16")
     axes = {"N": shape[0], "K": shape[1]}
     good, _ = _encoded(UNPACK, variant, axes, "uniform", 0)
@@ -143,7 +178,9 @@ def test_unpacking_gives_back_what_was_packed(bound: Callable[..., Any]):
         assert packer.key.format == unpacker.key.format
         axes = {"N": 6, "K": 512}
         scales = np.full(scales_like(axes, packer.key.format), 0.375, np.float32)
-        packed = bound(packer, {"codes": codes, "scales": scales}, axes).run({"codes": codes, "scales": scales})["packed"]
+        packed = bound(packer, {"codes": codes, "scales": scales}, axes).run({"codes": codes, "scales": scales})[
+            "packed"
+        ]
         found = bound(unpacker, {"packed": packed}, axes).run({"packed": packed})
         assert np.array_equal(found["codes"], codes)
         assert np.array_equal(found["scales"], scales)
@@ -213,7 +250,9 @@ def test_functions_give_the_formats_bytes_and_codes(cuda: CudaContext, format: s
 @pytest.mark.parametrize("bits", [1, 0x3FF, 0x3C00, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0xFE01, 0x7FFF])
 def test_block_scales_are_those_of_tq2_0_whatever_they_hold(cuda: CudaContext, bits: int):
     codes, form = _matrix(3, 1024), FORMATS["tq2_0"]
-    scales = np.resize(np.concatenate([NANS, np.array([np.inf, -np.inf, -1, 65519.996, 1e-8, 2.0**-25], np.float32)]), (3, 4))
+    scales = np.resize(
+        np.concatenate([NANS, np.array([np.inf, -np.inf, -1, 65519.996, 1e-8, 2.0**-25], np.float32)]), (3, 4)
+    )
     packed = pack_codes(codes, scales, "tq2_0")
     _same(packed, form.pack(codes, scales))
     packed.reshape(-1, 66)[:, 64:] = np.array([bits], "<u2").view(np.uint8)
@@ -232,7 +271,19 @@ def test_a_code_that_is_none_is_refused_as_the_format_does(cuda: CudaContext, fo
 
 
 @pytest.mark.parametrize(
-    "scale", [-1.0, np.nan, np.inf, 1e39, 65520.0, "1", None, np.ones((4, 2), np.float32), np.full((4, 2), 7e4, np.float32), np.ones(3)]
+    "scale",
+    [
+        -1.0,
+        np.nan,
+        np.inf,
+        1e39,
+        65520.0,
+        "1",
+        None,
+        np.ones((4, 2), np.float32),
+        np.full((4, 2), 7e4, np.float32),
+        np.ones(3),
+    ],
 )
 @every_format
 def test_scales_are_refused_as_the_format_does(cuda: CudaContext, format: str, scale: Any):
@@ -286,7 +337,10 @@ def test_shapes_are_refused_as_the_formats_do(cuda: CudaContext):
     form, packed = FORMATS["row16"], np.zeros(7, np.uint8)
     for shape in ((3, 64), (0, 4), (3,), [3, 64], (3.0, 64)):
         assert _refused(unpack_codes, packed, shape) == _refused(form.unpack, packed, shape)
-    assert _refused(unpack_codes, packed.astype(np.int8), (3, 64))[:2] == _refused(form.unpack, packed.astype(np.int8), (3, 64))[:2]
+    assert (
+        _refused(unpack_codes, packed.astype(np.int8), (3, 64))[:2]
+        == _refused(form.unpack, packed.astype(np.int8), (3, 64))[:2]
+    )
     for wrong in (codes.astype(np.int32), codes.tolist(), codes[0]):
         assert _refused(pack_codes, wrong, 1.0)[:2] == _refused(form.pack, wrong, 1.0)[:2]
 

@@ -1,4 +1,5 @@
-"""ternary_matmul on the GPU, or in the simulator: every kernel gives the integer product's bits, for any shape and stride."""
+"""ternary_matmul on the GPU, or in the simulator: every kernel gives the integer product's bits, for any shape and
+stride."""
 
 from __future__ import annotations
 
@@ -19,7 +20,17 @@ DTYPES = {"int32": np.int32, "float32": np.float32, "bfloat16": ml_dtypes.bfloat
 VARIANTS = {(variant.name, variant.key.dtype): variant for variant in kernels.VARIANTS}
 NAMES = tuple(dict.fromkeys(name for name, _ in VARIANTS))
 # (M, N, K): tails of every axis, single elements, one and several tiles, passes and warps.
-SHAPES = ((1, 1, 1), (1, 5, 3), (1, 30, 1100), (1, 66, 320), (2, 9, 1337), (3, 17, 130), (8, 24, 321), (9, 70, 200), (65, 66, 65))
+SHAPES = (
+    (1, 1, 1),
+    (1, 5, 3),
+    (1, 30, 1100),
+    (1, 66, 320),
+    (2, 9, 1337),
+    (3, 17, 130),
+    (8, 24, 321),
+    (9, 70, 200),
+    (65, 66, 65),
+)
 TARGETS = (
     (2560, 2560),
     (3840, 2560),
@@ -136,7 +147,9 @@ def test_the_largest_sums_are_exact(cuda, name, activation, code):
 
 
 @pytest.mark.parametrize("M", [2, 8])
-@pytest.mark.parametrize("shape", kernels.SHAPES, ids=lambda shape: f"rows8={shape.rows8},steps={shape.steps},flow={shape.flow}")
+@pytest.mark.parametrize(
+    "shape", kernels.SHAPES, ids=lambda shape: f"rows8={shape.rows8},steps={shape.steps},flow={shape.flow}"
+)
 def test_every_instance_of_the_gemv_is_exact(cuda, monkeypatch, shape, M):
     """Several tiles a block, where it loads ahead; several passes over K, where it can."""
     monkeypatch.setattr(kernels, "gemv_shape", lambda *asked: shape)
@@ -150,12 +163,18 @@ def test_every_instance_of_the_gemv_is_exact(cuda, monkeypatch, shape, M):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("warps", [1, 12])
-@pytest.mark.parametrize("shape", kernels.ROWS_SHAPES, ids=lambda shape: f"seg={shape.seg},steps={shape.steps},loop={shape.loop}")
+@pytest.mark.parametrize(
+    "shape", kernels.ROWS_SHAPES, ids=lambda shape: f"seg={shape.seg},steps={shape.steps},loop={shape.loop}"
+)
 def test_every_instance_of_the_gemv_for_one_row_is_exact(cuda, monkeypatch, shape, warps, dtype):
     """Rows that do not fill the last block nor a warp's tile; several tiles and passes over K, where it can."""
     each = warps * shape.tile + (3 if shape.loop else 0)
     monkeypatch.setattr(kernels, "rows_shape", lambda *asked: (shape, warps, each))
-    for N, K in ((2 * each + 1, 64 * shape.chunks(1) - 23), (each - 1, 16), (1, 2 * 64 * shape.chunks(1) + 65 if shape.loop else 129)):
+    for N, K in (
+        (2 * each + 1, 64 * shape.chunks(1) - 23),
+        (each - 1, 16),
+        (1, 2 * 64 * shape.chunks(1) + 65 if shape.loop else 129),
+    ):
         assert shape.takes(K)
         data = _data(1, N, K)
         _same(_run(cuda, VARIANTS["gemv", dtype], *data), _expected(*data, dtype))
@@ -208,7 +227,9 @@ def test_a_chosen_instance_fits_its_block_and_its_sums(M, N, K, sms):
         assert warps * shape.steps * kernels.STEP >= K
 
 
-@given(N=st.integers(1, (1 << 31) - 1), K=st.integers(1, 50000) | st.integers(1, kernels.MAX_K), sms=st.integers(1, 200))
+@given(
+    N=st.integers(1, (1 << 31) - 1), K=st.integers(1, 50000) | st.integers(1, kernels.MAX_K), sms=st.integers(1, 200)
+)
 def test_a_chosen_instance_for_one_row_fits_its_block_and_its_sums(N, K, sms):
     chosen = kernels.rows_shape(N, K, sms)
     if chosen is None:
@@ -250,7 +271,8 @@ def test_a_chosen_configuration_of_dp4a_fits_its_block(N, K, sms):
     ],
 )
 def test_one_row_takes_what_was_measured_fastest(target, chosen):
-    """On the 132 multiprocessors of the H200: the instance, warps and rows of a block, or staging, threads and split of dp4a."""
+    """On the 132 multiprocessors of the H200: the instance, warps and rows of a block, or staging, threads and split
+    of dp4a."""
     assert (kernels.rows_shape(*target, 132) or kernels.dp4a_shape(*target, 132)) == chosen  # type: ignore[call-arg]
     assert target in TARGETS
 

@@ -1,4 +1,5 @@
-"""The CUDA kernels of ternary_quantize against the contract, on the GPU where there is one, or else in the simulator."""
+"""The CUDA kernels of ternary_quantize against the contract, on the GPU where there is one, or else in the
+simulator."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ every_variant = _each(tuple(variant for variant in kernels.VARIANTS if variant n
 
 def _blocks(variant: Variant, some: tuple[int, ...]) -> list[int]:
     """Those of `some` that the variant takes."""
-    taken = [block for block in some if not any(limit.refusal({"n": 1, "block": block}) for limit in variant.constraints)]
+    taken = [
+        block for block in some if not any(limit.refusal({"n": 1, "block": block}) for limit in variant.constraints)
+    ]
     assert taken
     return taken
 
@@ -59,7 +62,9 @@ def test_every_family(judge: Callable[..., None], variant: Variant, family: str)
 
 
 @every_variant
-def test_a_grid_smaller_than_the_work_goes_round(judge: Callable[..., None], variant: Variant, monkeypatch: pytest.MonkeyPatch):
+def test_a_grid_smaller_than_the_work_goes_round(
+    judge: Callable[..., None], variant: Variant, monkeypatch: pytest.MonkeyPatch
+):
     whole = launch.launch_params  # type: ignore[attr-defined]
     monkeypatch.setattr(launch, "launch_params", lambda *a, **k: replace(whole(*a, **k), grid=(2, 1, 1)))
     for block in _blocks(variant, (7, 32, 64, 128, 256, 1100)):
@@ -85,7 +90,15 @@ def test_the_first_that_is_not_finite_is_named_and_then_forgotten(bound: Callabl
 
 @pytest.mark.parametrize(
     ("n", "block"),
-    [(8193, 8193), (8193, 1 << 40), (16_384, 16_384), (20_000, 8200), (16_385, 16_384), (30_001, 20_000), (33_000, 8192 + 128)],
+    [
+        (8193, 8193),
+        (8193, 1 << 40),
+        (16_384, 16_384),
+        (20_000, 8200),
+        (16_385, 16_384),
+        (30_001, 20_000),
+        (33_000, 8192 + 128),
+    ],
 )
 @_each(SPLIT)
 def test_large_blocks(judge: Callable[..., None], variant: Variant, n: int, block: int):
@@ -120,7 +133,9 @@ def test_the_first_of_a_large_block_that_is_not_finite_is_named(bound: Callable[
     assert there.launch.bad == -1
 
 
-@pytest.mark.parametrize("axes", [{"n": 8192, "block": 8193}, {"n": 1 << 30, "block": 8192}, {"n": 1, "block": 1 << 40}])
+@pytest.mark.parametrize(
+    "axes", [{"n": 8192, "block": 8193}, {"n": 1 << 30, "block": 8192}, {"n": 1, "block": 1 << 40}]
+)
 def test_blocks_of_one_piece_are_not_split(axes: dict[str, int]):
     for variant in SPLIT:
         (why,) = (limit.refusal(axes) for limit in variant.constraints)
@@ -183,7 +198,12 @@ def test_tq2_0_scales_overflow_and_underflow_as_float16_does(bound: Callable[...
 def test_tq2_0_has_blocks_of_256_only(block: int):
     with pytest.raises(InvalidArgumentError, match="256, the block of tq2_0"):
         OP.outputs_like({"n": 1000, "block": block}, TQ2_0)
-    refusals = [limit.refusal({"n": 1000, "block": block}) for v in kernels.VARIANTS if v.key == TQ2_0 for limit in v.constraints]
+    refusals = [
+        limit.refusal({"n": 1000, "block": block})
+        for v in kernels.VARIANTS
+        if v.key == TQ2_0
+        for limit in v.constraints
+    ]
     assert refusals == [f"block = {block} is not 256"] * 3
 
 
@@ -241,7 +261,9 @@ def test_packed_results_hold_the_cpus_codes(cuda: CudaContext, shape: tuple[int,
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_formats_and_blocks_that_there_are_not(cuda: CudaContext, device: str, asked: dict[str, Any], argument: str, words: str):
+def test_formats_and_blocks_that_there_are_not(
+    cuda: CudaContext, device: str, asked: dict[str, Any], argument: str, words: str
+):
     with pytest.raises(InvalidArgumentError) as caught:
         ternary_quantize(np.ones(300, np.float32), device=device, **asked)
     assert caught.value.argument == argument

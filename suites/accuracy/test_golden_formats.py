@@ -1,4 +1,5 @@
-"""The formats against bytes that the original packers wrote, gguf's quantizer, and the C rules told one weight at a time."""
+"""The formats against bytes that the original packers wrote, gguf's quantizer, and the C rules told one weight at a
+time."""
 
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ def test_packers(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", I2S_MATMULS, ids=lambda path: path.stem)
-@pytest.mark.parametrize(("name", "key"), [("i2_s_x86", "packed"), ("i2_s_x86_r4", "packed_r4"), ("i2_s_arm", "packed_arm")])
+@pytest.mark.parametrize(
+    ("name", "key"), [("i2_s_x86", "packed"), ("i2_s_x86_r4", "packed_r4"), ("i2_s_arm", "packed_arm")]
+)
 def test_weights_of_i2s_products(path: Path, name: str, key: str) -> None:
     vector = load(path)
     np.testing.assert_array_equal(FORMATS[name].pack(vector["weights"], vector["scale"]), vector[key], strict=True)
@@ -83,7 +86,9 @@ def test_weights_of_i2s_products(path: Path, name: str, key: str) -> None:
 def test_weights_of_tq_products(path: Path) -> None:
     vector = load(path)
     np.testing.assert_array_equal(
-        FORMATS[str(vector["format"]).removesuffix("_matmul")].quantize(vector["w_float"]), vector["packed"], strict=True
+        FORMATS[str(vector["format"]).removesuffix("_matmul")].quantize(vector["w_float"]),
+        vector["packed"],
+        strict=True,
     )
 
 
@@ -113,7 +118,8 @@ def test_tq_agrees_with_gguf(name: str, seed: int, magnitude: float, family: str
 
 
 def tq_one_by_one(x: Floats) -> tuple[list[int], bytes]:
-    """The rule of both quantize_row_tq*_0_ref for one block, a weight at a time: lroundf(x / largest) + 1 for each, and the scale's bytes.
+    """The rule of both quantize_row_tq*_0_ref for one block, a weight at a time: lroundf(x / largest) + 1 for each, and
+    the scale's bytes.
 
     Products are rounded to float32, lroundf is done in exact integers; as int, what it gives is cut to 32 bits.
     """
@@ -162,7 +168,26 @@ def tq1_0_one_by_one(x: Floats) -> bytes:
 ONE_BY_ONE = {"tq1_0": tq1_0_one_by_one, "tq2_0": tq2_0_one_by_one}
 
 AWKWARD = np.array(
-    [0, -0.0, 1e-45, 2.9e-39, 2.95e-39, 1.2e-38, 6e-8, 0.49999997, 0.5, 1, 1.5, 2.5, 65519.99, 65520, 1e10, 2**25, 1e19, 3.4028235e38],
+    [
+        0,
+        -0.0,
+        1e-45,
+        2.9e-39,
+        2.95e-39,
+        1.2e-38,
+        6e-8,
+        0.49999997,
+        0.5,
+        1,
+        1.5,
+        2.5,
+        65519.99,
+        65520,
+        1e10,
+        2**25,
+        1e19,
+        3.4028235e38,
+    ],
     np.float32,
 )
 
@@ -197,7 +222,9 @@ NEAR_1E_6 = [np.nextafter(np.float32(1e-6), np.float32(toward)) for toward in (0
 @given(st.integers(0, 2**32), st.booleans())
 def test_i2_s_rule_follows_c(name: str, seed: int, finite: bool) -> None:
     rng = np.random.default_rng(seed)
-    values = np.array([0, -0.0, 1e-45, *NEAR_1E_6, 1e-5, 1, 3.4028235e38] + ([] if finite else [np.nan, np.inf]), np.float32)
+    values = np.array(
+        [0, -0.0, 1e-45, *NEAR_1E_6, 1e-5, 1, 3.4028235e38] + ([] if finite else [np.nan, np.inf]), np.float32
+    )
     x = rng.choice(values[rng.integers(0, 2, values.size, dtype=bool) | (values == 0)], (4, 96))
     x *= rng.choice(np.array([-1, 1], np.float32), x.shape)
     codes, scale = i2_s_one_by_one(x)

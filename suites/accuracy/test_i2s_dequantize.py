@@ -16,7 +16,12 @@ from tritmark.kernels.i2s_dequantize.spec import OP
 F32 = np.finfo(np.float32)
 # A thread is woken for each 16,384 elements.
 SIZES = st.one_of(st.integers(1, 5000), st.integers(32_768, 70_000))
-LAYOUT = {"offset": st.integers(0, 15), "offset_q": st.integers(0, 63), "stream": st.booleans(), "threads": st.integers(1, 4)}
+LAYOUT = {
+    "offset": st.integers(0, 15),
+    "offset_q": st.integers(0, 63),
+    "stream": st.booleans(),
+    "threads": st.integers(1, 4),
+}
 
 
 def _expected(q, scale):

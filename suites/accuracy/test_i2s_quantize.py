@@ -16,7 +16,12 @@ from tritmark.kernels.i2s_quantize.spec import OP
 F32 = np.finfo(np.float32)
 # A thread is woken for each 16,384 elements.
 SIZES = st.one_of(st.integers(1, 5000), st.integers(32_768, 70_000))
-LAYOUT = {"offset": st.integers(0, 15), "offset_q": st.integers(0, 63), "stream": st.booleans(), "threads": st.integers(1, 4)}
+LAYOUT = {
+    "offset": st.integers(0, 15),
+    "offset_q": st.integers(0, 63),
+    "stream": st.booleans(),
+    "threads": st.integers(1, 4),
+}
 
 
 def _expected(x, scale):
@@ -45,7 +50,8 @@ def test_the_bits_are_the_divisions(isa, guarded, at_offset, n, family, seed, of
 @example(scale=float(F32.max) / 1.5, seed=0)
 @example(scale=1.0, seed=0)
 def test_every_scale_has_its_steps_where_the_division_has_them(isa, scale, seed):
-    """The floats around the multiples of scale / 2, to 8 steps either side, any float at all, and the ends of the range."""
+    """The floats around the multiples of scale / 2, to 8 steps either side, any float at all, and the ends of the
+    range."""
     multiples = np.clip(np.arange(-5, 6) * 0.5 * scale, -float(F32.max), float(F32.max)).astype(np.float32)
     steps = np.arange(-8, 9, dtype=np.int32)[:, np.newaxis]
     # Of one sign: a step across zero would come out among the NaNs.
@@ -87,7 +93,12 @@ def test_the_receipt_names_what_ran(isa):
     assert (receipt.kernel, receipt.ran, receipt.runs) == (f"cpu/i2s_quantize/none/int8/{isa}", isa, 1)
 
 
-@given(n=SIZES, wrong=st.lists(st.tuples(st.floats(0, 1), st.sampled_from([np.nan, -np.nan, np.inf, -np.inf])), min_size=1, max_size=4))
+@given(
+    n=SIZES,
+    wrong=st.lists(
+        st.tuples(st.floats(0, 1), st.sampled_from([np.nan, -np.nan, np.inf, -np.inf])), min_size=1, max_size=4
+    ),
+)
 def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, n, wrong):
     x = np.random.default_rng(n).standard_normal(n, dtype=np.float32)
     for where, value in wrong:

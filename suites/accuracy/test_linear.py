@@ -60,7 +60,8 @@ def test_bad_construction_is_named(arguments, argument):
 
 
 @pytest.mark.parametrize(
-    "x", [np.ones(129, np.float32), np.ones(130), np.ones((1, 1, 1, 130), np.float32), np.ones((0, 130), np.float32), [1.0]]
+    "x",
+    [np.ones(129, np.float32), np.ones(130), np.ones((1, 1, 1, 130), np.float32), np.ones((0, 130), np.float32), [1.0]],
 )
 def test_bad_input_is_named(x):
     with pytest.raises(InvalidArgumentError):

@@ -1,4 +1,5 @@
-"""The oracle is tested too: a kernel with one mutant planted in it has to be failed, and the same kernel without it has to pass."""
+"""The oracle is tested too: a kernel with one mutant planted in it has to be failed, and the same kernel without it
+has to pass."""
 
 from __future__ import annotations
 
@@ -82,7 +83,14 @@ def right(op: Op, key: KernelKey, inputs: Arrays, axes: Axes) -> dict[str, Any]:
 
 
 def judged(
-    op: Op, key: KernelKey, axes: Axes, compute: Compute = right, *, family: str = "normal", layout: str = "aligned", **mutant: Any
+    op: Op,
+    key: KernelKey,
+    axes: Axes,
+    compute: Compute = right,
+    *,
+    family: str = "normal",
+    layout: str = "aligned",
+    **mutant: Any,
 ) -> Judged:
     """The verdict on a candidate that computes so, with such a mutant."""
 
@@ -166,7 +174,8 @@ def two_ulp_off(op: Op, key: KernelKey, inputs: Arrays, axes: Axes) -> dict[str,
 
 
 def int16_accumulators(op: Op, key: KernelKey, inputs: Arrays, axes: Axes) -> dict[str, Any]:
-    """Sums in 16 lanes of int16 that are flushed every 4096 values only, as the layout I2_S is summed by its original."""
+    """Sums in 16 lanes of int16 that are flushed every 4096 values only, as the layout I2_S is summed by its
+    original."""
     codes = weights(inputs, axes)
     acc = np.zeros((axes["M"], axes["N"]), np.int64)
     for start in range(0, axes["K"], 4096):
@@ -196,7 +205,12 @@ def written_column_by_column(op: Op, key: KernelKey, inputs: Arrays, axes: Axes)
 
 
 PRODUCTS: dict[str, tuple[Compute, Axes, str, str]] = {
-    "swapped code: two codes change places": (with_weights(swap_one_pair), {"M": 1, "N": 64, "K": 128}, "normal", "aligned"),
+    "swapped code: two codes change places": (
+        with_weights(swap_one_pair),
+        {"M": 1, "N": 64, "K": 128},
+        "normal",
+        "aligned",
+    ),
     "swapped code: plus for minus": (with_weights(flip), {"M": 1, "N": 64, "K": 128}, "normal", "aligned"),
     "dropped tail": (with_weights(drop_the_tail), {"M": 1, "N": 64, "K": 129}, "normal", "aligned"),
     "wrong scale: product for quotient": (times_the_activation_scale, {"M": 2, "N": 64, "K": 64}, "normal", "aligned"),
@@ -374,7 +388,9 @@ class TestEveryOp:
     def test_one_byte_outside(self, op: Op, key: KernelKey, axes: Axes, side: str) -> None:
         shape, dtype = next(iter(op.outputs_like(axes, key).values()))
         nbytes = int(np.prod(shape)) * named_dtype(dtype).itemsize
-        verdict = judged(op, key, axes, after=lambda candidate: write_past(candidate, -1 if side == "before" else nbytes)).accuracy
+        verdict = judged(
+            op, key, axes, after=lambda candidate: write_past(candidate, -1 if side == "before" else nbytes)
+        ).accuracy
         assert verdict.status is Status.FAIL
         assert verdict.mismatches == 0
         assert "the nearest 1 away" in verdict.reason

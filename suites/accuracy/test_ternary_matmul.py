@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from tritmark.harness import providers
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
-from tritmark.kernels import FORMATS, PROVIDER, PackedWeights, QuantizedLinear, cpu, pack_weights, register, ternary_matmul
+from tritmark.kernels import (
+    FORMATS,
+    PROVIDER,
+    PackedWeights,
+    QuantizedLinear,
+    cpu,
+    pack_weights,
+    register,
+    ternary_matmul,
+)
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -31,10 +40,18 @@ def _data(shape: tuple[int, int, int], seed: int, gap: int = 0, offset: int = 0)
 
 
 def _float_rule(acc, weight_scale, act_scale):
-    return (acc.astype(np.float64) * (np.float64(weight_scale) / act_scale.astype(np.float64))[:, np.newaxis]).astype(np.float32)
+    return (acc.astype(np.float64) * (np.float64(weight_scale) / act_scale.astype(np.float64))[:, np.newaxis]).astype(
+        np.float32
+    )
 
 
-@given(shape=SHAPES, seed=st.integers(0, 2**32), gap=st.integers(0, 70), offset=st.integers(0, 63), threads=st.integers(1, 4))
+@given(
+    shape=SHAPES,
+    seed=st.integers(0, 2**32),
+    gap=st.integers(0, 70),
+    offset=st.integers(0, 63),
+    threads=st.integers(1, 4),
+)
 def test_all_outputs_are_the_same_bits_everywhere(isa, shape, seed, gap, offset, threads):
     activations, codes, weight_scale, act_scale = _data(shape, seed, gap, offset)
     weights = pack_weights(codes, weight_scale)
@@ -71,7 +88,9 @@ def test_sums_past_the_chunk_are_exact(isa):
 def test_every_format_with_one_scale_is_taken(format):
     activations, codes, weight_scale, act_scale = _data((3, 64, 256), 3)
     out = ternary_matmul(activations, pack_weights(codes, weight_scale, format=format), act_scale=act_scale)
-    assert np.array_equal(out, _float_rule(activations.astype(np.int64) @ codes.T.astype(np.int64), weight_scale, act_scale))
+    assert np.array_equal(
+        out, _float_rule(activations.astype(np.int64) @ codes.T.astype(np.int64), weight_scale, act_scale)
+    )
 
 
 def test_weights_are_repacked_where_no_kernel_reads_their_format_and_the_receipt_says_so():
@@ -104,14 +123,20 @@ def test_a_kernel_that_reads_the_weights_format_is_taken_before_any_other(monkey
     assert np.array_equal(out, expected)
     assert (receipt.kernel, receipt.note) == ("cpu/ternary_matmul/i2_s_arm/float32/mine", "")
     assert (
-        with_receipt(activations, weights, act_scale=act_scale, variant="scalar")[1].note == "computed from tile64, repacked from i2_s_arm"
+        with_receipt(activations, weights, act_scale=act_scale, variant="scalar")[1].note
+        == "computed from tile64, repacked from i2_s_arm"
     )
     layer = QuantizedLinear(weights)
     layer(np.ones(256, np.float32))
     assert (layer.receipt.kernel, layer.receipt.note) == ("cpu/ternary_matmul/i2_s_arm/float32/mine", "")  # type: ignore[union-attr]
     with pytest.raises(NoCompatibleKernelError) as caught:
         with_receipt(activations, weights, act_scale=act_scale, variant="neon")
-    assert {name.partition("/")[0] for name, _ in caught.value.candidates} == {"i2_s_arm", "tile64", "i2_s_x86", "tq2_0"}
+    assert {name.partition("/")[0] for name, _ in caught.value.candidates} == {
+        "i2_s_arm",
+        "tile64",
+        "i2_s_x86",
+        "tq2_0",
+    }
     assert pack_weights(codes, weight_scale).format == "tile64"
 
 
@@ -187,11 +212,15 @@ def test_bad_arguments_are_named(change, argument):
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("mm_i2s_*.npz")), ids=lambda path: path.stem)
-@pytest.mark.parametrize(("key", "format"), [("packed", "i2_s_x86"), ("packed_r4", "i2_s_x86_r4"), ("packed_arm", "i2_s_arm")])
+@pytest.mark.parametrize(
+    ("key", "format"), [("packed", "i2_s_x86"), ("packed_r4", "i2_s_x86_r4"), ("packed_arm", "i2_s_arm")]
+)
 def test_the_original_packers_bytes_give_the_exact_product(isa, path, key, format):
     vector = np.load(path)
     weights = PackedWeights.from_bytes(vector[key], format, vector["weights"].shape)
     acc = ternary_matmul(vector["acts"], weights, dtype="int32", variant=isa)
     assert np.array_equal(acc, vector["ternary_exact"])
     if vector["x86_overflow"] and key == "packed":
-        assert not np.array_equal(acc, vector["out_1x1"] - vector["act_sum"][:, np.newaxis]), "the original's int16 sums overflow here"
+        assert not np.array_equal(acc, vector["out_1x1"] - vector["act_sum"][:, np.newaxis]), (
+            "the original's int16 sums overflow here"
+        )

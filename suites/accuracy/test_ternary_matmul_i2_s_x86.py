@@ -11,10 +11,18 @@ from tritmark.harness.errors import NoCompatibleKernelError
 from tritmark.kernels import QuantizedLinear, cpu, pack_weights
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
-SHAPES = st.tuples(st.integers(1, 9) | st.integers(60, 70), st.integers(1, 70), st.integers(1, 12).map(lambda blocks: 128 * blocks))
+SHAPES = st.tuples(
+    st.integers(1, 9) | st.integers(60, 70), st.integers(1, 70), st.integers(1, 12).map(lambda blocks: 128 * blocks)
+)
 
 
-@given(SHAPES, st.integers(0, 2**32), st.sampled_from([0, 1, 37]), st.integers(1, 5), st.sampled_from(["int32", "float32", "bfloat16"]))
+@given(
+    SHAPES,
+    st.integers(0, 2**32),
+    st.sampled_from([0, 1, 37]),
+    st.integers(1, 5),
+    st.sampled_from(["int32", "float32", "bfloat16"]),
+)
 def test_the_bits_are_those_of_the_repacked_product(isa, shape, seed, gap, threads, dtype):
     M, N, K = shape
     rng = np.random.default_rng(seed)
@@ -24,7 +32,9 @@ def test_the_bits_are_those_of_the_repacked_product(isa, shape, seed, gap, threa
     weights = pack_weights(codes, scale, format="i2_s_x86")
     out, receipt = with_receipt(activations, weights, act_scale=act_scale, dtype=dtype, variant=isa, threads=threads)
     assert (receipt.kernel, receipt.ran, receipt.note) == (f"cpu/ternary_matmul/i2_s_x86/{dtype}/{isa}", isa, "")
-    expected, _ = with_receipt(activations, pack_weights(codes, scale), act_scale=act_scale, dtype=dtype, variant="scalar")
+    expected, _ = with_receipt(
+        activations, pack_weights(codes, scale), act_scale=act_scale, dtype=dtype, variant="scalar"
+    )
     assert np.array_equal(out, expected)
     if dtype == "int32":
         assert np.array_equal(out, activations.astype(np.int64) @ codes.T.astype(np.int64))
@@ -61,6 +71,9 @@ def test_a_layer_computes_from_the_bytes_that_it_was_given(monkeypatch):
 def test_a_set_that_it_has_no_kernel_for_is_looked_for_in_other_formats():
     weights = pack_weights(np.ones((8, 256), np.int8), 0.5, format="i2_s_x86")
     if cpu.ISAS["sse41"].features <= cpu.features():
-        assert with_receipt(np.ones((1, 256), np.int8), weights, variant="sse41")[1].kernel == "cpu/ternary_matmul/tile64/float32/sse41"
+        assert (
+            with_receipt(np.ones((1, 256), np.int8), weights, variant="sse41")[1].kernel
+            == "cpu/ternary_matmul/tile64/float32/sse41"
+        )
     with pytest.raises(NoCompatibleKernelError):
         with_receipt(np.ones((1, 256), np.int8), weights, variant="neon")

@@ -1,4 +1,5 @@
-"""ternary_matmul with weights that have a scale for each row or group: the contract, its bound, and other packages' kernels."""
+"""ternary_matmul with weights that have a scale for each row or group: the contract, its bound, and other packages'
+kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +23,17 @@ from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, MultipleOf, T
 from tritmark.harness.validate import drawn
 from tritmark.harness.validate.compare import compare, expectations, rounded
 from tritmark.harness.validate.drawn import judge_drawn
-from tritmark.kernels import FORMATS, OPS, PackedWeights, QuantizedLinear, activation_quantize, cpu, pack_weights, register, ternary_matmul
+from tritmark.kernels import (
+    FORMATS,
+    OPS,
+    PackedWeights,
+    QuantizedLinear,
+    activation_quantize,
+    cpu,
+    pack_weights,
+    register,
+    ternary_matmul,
+)
 from tritmark.kernels.formats import Format
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.reference import accumulate, reference
@@ -50,7 +61,16 @@ class Plain(Format):
 
 
 ROWS = Plain(name="plain_rows", block=1, scale_per="row", summary="", source="")
-GROUPS = Plain(name="plain_groups", block=64, column_multiple=64, scale_per="group", group=64, scale_dtype="float16", summary="", source="")
+GROUPS = Plain(
+    name="plain_groups",
+    block=64,
+    column_multiple=64,
+    scale_per="group",
+    group=64,
+    scale_dtype="float16",
+    summary="",
+    source="",
+)
 
 Work = Callable[[Format, Arrays, Arrays, Axes], None]
 
@@ -105,7 +125,8 @@ def plain(form: Format, dtype: str, work: Work, name: str = "plain") -> Variant:
 
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Formats and kernels of another package are installed, and none is forced: what is forced is an instruction set of this one."""
+    """Formats and kernels of another package are installed, and none is forced: what is forced is an instruction set
+    of this one."""
     monkeypatch.delenv(cpu.FORCE, raising=False)
     monkeypatch.setattr(providers, "_LOADED", [])
     monkeypatch.setattr(drawn, "_MOST_REPEATS", 6)
@@ -125,7 +146,8 @@ def some_weights(form: Format, shape: tuple[int, int], seed: int = 0) -> PackedW
     return pack_weights(codes, rng.standard_normal(form.scale_shape(shape), np.float32), format=form.name)
 
 
-# --- formats and kernels of other packages ------------------------------------------------------------------------------------------------
+# --- formats and kernels of other packages
+# ------------------------------------------------------------------------------------------------
 
 
 def test_weights_with_a_scale_for_each_row_are_computed_and_their_sums_are_exact(others: None) -> None:
@@ -135,7 +157,9 @@ def test_weights_with_a_scale_for_each_row_are_computed_and_their_sums_are_exact
     sums = activations.astype(np.int64) @ codes.T.astype(np.int64)
     out, receipt = with_receipt(activations, weights, act_scale=act_scale)
     assert (receipt.kernel, receipt.note) == ("cpu/ternary_matmul/plain_rows/float32/plain", "")
-    assert np.array_equal(out, (sums * (scales.astype(np.float64) / act_scale[:, None].astype(np.float64))).astype(np.float32))
+    assert np.array_equal(
+        out, (sums * (scales.astype(np.float64) / act_scale[:, None].astype(np.float64))).astype(np.float32)
+    )
     assert np.array_equal(ternary_matmul(activations, weights, dtype="int32"), sums)
 
 
@@ -175,7 +199,9 @@ def test_sums_of_whole_rows_have_no_meaning_with_scales_of_groups(others: None) 
     activations = np.ones((1, 256), np.int8)
     for format in ("plain_groups", "tq2_0"):
         weights = some_weights(FORMATS[format], (4, 256))
-        with pytest.raises(InvalidArgumentError, match=rf"dtype is 'int32' for {format}, which has a scale for each group"):
+        with pytest.raises(
+            InvalidArgumentError, match=rf"dtype is 'int32' for {format}, which has a scale for each group"
+        ):
             ternary_matmul(activations, weights, dtype="int32")
 
 
@@ -183,7 +209,10 @@ def test_scales_are_not_repacked_into_ones_that_hold_less(others: None) -> None:
     wide = replace(GROUPS, name="wide", block=256, group=256, column_multiple=256, scale_dtype="float32")
     assert FORMATS["tq2_0"].refusal(wide, (4, 256)) == "wide has scales of float32, tq2_0 of float16"
     assert wide.refusal(FORMATS["tq2_0"], (4, 256)) is None
-    assert GROUPS.refusal(ROWS, (4, 256)) == "plain_rows has a scale for each row, plain_groups a scale for each group of 64"
+    assert (
+        GROUPS.refusal(ROWS, (4, 256))
+        == "plain_rows has a scale for each row, plain_groups a scale for each group of 64"
+    )
 
 
 def test_one_scale_is_packed_for_a_kernel_that_takes_one(others: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +222,9 @@ def test_one_scale_is_packed_for_a_kernel_that_takes_one(others: None, monkeypat
     assert pack_weights(np.ones((2, 64), np.int8), 0.3).format == "tile64"
 
 
-def test_without_a_kernel_a_layer_computes_with_float_weights_and_says_so(others: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_kernel_a_layer_computes_with_float_weights_and_says_so(
+    others: None, caplog: pytest.LogCaptureFixture
+) -> None:
     lonely = replace(GROUPS, name="lonely", group=32, block=32, column_multiple=32)
     providers.installed().formats["lonely"] = lonely
     weights, rng = some_weights(lonely, (4, 256)), np.random.default_rng(1)
@@ -211,10 +242,17 @@ def test_without_a_kernel_a_layer_computes_with_float_weights_and_says_so(others
     assert "dequantized" in layer.receipt.note
 
 
-# --- the scales that data have ------------------------------------------------------------------------------------------------------------
+# --- the scales that data have
+# ----------------------------------------------------------------------------------------------------------------------
 
 
-@given(st.sampled_from(OP.families), st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 5), st.sampled_from(["tq2_0", "tq1_0"]))
+@given(
+    st.sampled_from(OP.families),
+    st.integers(0, 2**32),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.sampled_from(["tq2_0", "tq1_0"]),
+)
 def test_what_kernels_unpack_are_the_scales_of_the_reference(family, seed, N, blocks, format):
     axes = {"M": 1, "N": N, "K": 256 * blocks}
     inputs = OP.generate(axes, family, np.random.default_rng(seed))
@@ -249,7 +287,8 @@ def test_rows_keep_their_scales_wherever_they_lie(seed, order):
     assert np.array_equal(weight_scales(inputs, axes, "tq2_0"), scales), "one weight decides about a whole group"
 
 
-# --- the bound ----------------------------------------------------------------------------------------------------------------------------
+# --- the bound
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def parts_of(inputs: Arrays, axes: Axes) -> tuple[Any, Any]:
@@ -266,7 +305,11 @@ def test_float32_sums_in_any_order_are_within_the_bound(family, seed, blocks):
     parts, scales = parts_of(inputs, axes)
     act = inputs["act_scale"][:, None]
     inverse = np.float32(1) / act
-    terms = {"at the end": parts * scales, "by its inverse": parts * scales, "with the scales": parts * (scales * inverse)}
+    terms = {
+        "at the end": parts * scales,
+        "by its inverse": parts * scales,
+        "with the scales": parts * (scales * inverse),
+    }
     for way, each in terms.items():
         order = rng.permutation(blocks)
         one_by_one = np.add.accumulate(each[order], axis=0)[-1]
@@ -321,7 +364,9 @@ def test_what_is_wrong_by_little_is_outside_the_bound(dtype: str, family: str) -
 
     def share(**changed: Any) -> float:
         """Of the outputs that differ from the right ones, how many are told."""
-        out = reference({**inputs, "weight_scale": scales, **changed}, axes, KernelKey("cpu", OP.name, "tq2_0", dtype))["out"]
+        out = reference({**inputs, "weight_scale": scales, **changed}, axes, KernelKey("cpu", OP.name, "tq2_0", dtype))[
+            "out"
+        ]
         found = rounded(out, kind)
         return compare(expected, found).wrong.size / max(1, int(np.count_nonzero(found != expected.values)))
 

@@ -1,4 +1,5 @@
-"""ternary_matmul straight from the bytes of tq2_0: exact sums of groups, the same bits everywhere, and what gguf reads from them."""
+"""ternary_matmul straight from the bytes of tq2_0: exact sums of groups, the same bits everywhere, and what gguf
+reads from them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,16 @@ from tritmark.harness.record import Status
 from tritmark.harness.spec import KernelKey
 from tritmark.harness.validate.compare import compare, expectations, rounded
 from tritmark.harness.validate.drawn import judge_drawn
-from tritmark.kernels import FORMATS, OPS, PROVIDER, PackedWeights, QuantizedLinear, activation_quantize, cpu, pack_weights
+from tritmark.kernels import (
+    FORMATS,
+    OPS,
+    PROVIDER,
+    PackedWeights,
+    QuantizedLinear,
+    activation_quantize,
+    cpu,
+    pack_weights,
+)
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.reference import reference
 
@@ -30,12 +40,20 @@ def model(activations, codes, scales, act_scale):
     total = np.zeros((len(activations), len(codes)))
     for g in range(scales.shape[1]):
         columns = slice(256 * g, 256 * (g + 1))
-        total += (activations[:, columns].astype(np.int64) @ codes[:, columns].astype(np.int64).T) * scales[:, g].astype(np.float64)
+        total += (activations[:, columns].astype(np.int64) @ codes[:, columns].astype(np.int64).T) * scales[
+            :, g
+        ].astype(np.float64)
     with np.errstate(over="ignore", under="ignore"):
         return (total * (1 / act_scale.astype(np.float64))[:, None]).astype(np.float32)
 
 
-@given(SHAPES, st.integers(0, 2**32), st.sampled_from([0, 1, 37]), st.integers(1, 5), st.sampled_from(["float32", "bfloat16"]))
+@given(
+    SHAPES,
+    st.integers(0, 2**32),
+    st.sampled_from([0, 1, 37]),
+    st.integers(1, 5),
+    st.sampled_from(["float32", "bfloat16"]),
+)
 def test_the_bits_are_those_of_float64_sums_in_the_groups_order(isa, shape, seed, gap, threads, dtype):
     M, N, blocks = shape
     K, rng = 256 * blocks, np.random.default_rng(seed)
@@ -52,13 +70,16 @@ def test_the_bits_are_those_of_float64_sums_in_the_groups_order(isa, shape, seed
 @pytest.mark.parametrize("M", [1, 3])
 @pytest.mark.parametrize("kind", ["quantized", "of any bytes"])
 def test_gguf_reads_the_same_weights(isa, M, kind):
-    """Its values of weights that it packed itself, in a float64 product, are what the contract admits of the kernels."""
+    """Its values of weights that it packed itself, in a float64 product, are what the contract admits of the
+    kernels."""
     rng = np.random.default_rng(7)
     N, K = 37, 1536
     if kind == "quantized":
         data = gguf.quants.quantize(rng.standard_normal((N, K), np.float32), gguf.GGMLQuantizationType.TQ2_0)
     else:
-        data = TQ2_0.pack(rng.integers(-1, 2, (N, K), dtype=np.int8), rng.standard_normal((N, K // 256)).astype(np.float32))
+        data = TQ2_0.pack(
+            rng.integers(-1, 2, (N, K), dtype=np.int8), rng.standard_normal((N, K // 256)).astype(np.float32)
+        )
     values = gguf.quants.dequantize(data, gguf.GGMLQuantizationType.TQ2_0).astype(np.float64)
     activations, act_scale = rng.integers(-128, 128, (M, K), dtype=np.int8), rng.uniform(0.5, 50, M).astype(np.float32)
     weights = PackedWeights.from_bytes(data, "tq2_0", (N, K))
@@ -66,7 +87,10 @@ def test_gguf_reads_the_same_weights(isa, M, kind):
     inputs = {"activations": activations, "weights": codes, "weight_scale": scales, "act_scale": act_scale}
     for dtype in ("float32", "bfloat16"):
         key = KernelKey("cpu", OP.name, "tq2_0", dtype)
-        judged = {**reference(inputs, {"M": M, "N": N, "K": K}, key), "out": activations @ values.T / act_scale.astype(np.float64)[:, None]}
+        judged = {
+            **reference(inputs, {"M": M, "N": N, "K": K}, key),
+            "out": activations @ values.T / act_scale.astype(np.float64)[:, None],
+        }
         (expected,) = expectations(OP, {"M": M, "N": N, "K": K}, key, judged)
         out, _ = with_receipt(activations, weights, act_scale=act_scale, dtype=dtype, variant=isa)
         assert compare(expected, out).wrong.size == 0
@@ -115,7 +139,9 @@ def test_a_layer_computes_from_the_bytes_that_it_was_given(monkeypatch, caplog):
     monkeypatch.delenv(cpu.FORCE, raising=False)
     rng = np.random.default_rng(3)
     x = rng.standard_normal((3, 512), np.float32)
-    weights = pack_weights(rng.integers(-1, 2, (8, 512), dtype=np.int8), rng.uniform(0, 2, (8, 2)).astype(np.float32), format="tq2_0")
+    weights = pack_weights(
+        rng.integers(-1, 2, (8, 512), dtype=np.int8), rng.uniform(0, 2, (8, 2)).astype(np.float32), format="tq2_0"
+    )
     with caplog.at_level(logging.WARNING):
         layer = QuantizedLinear(weights)
         y = layer(x)
@@ -133,7 +159,10 @@ def test_tq1_0_is_repacked_into_it(monkeypatch):
     """Both have float16 scales of 256 weights."""
     monkeypatch.delenv(cpu.FORCE, raising=False)
     rng = np.random.default_rng(4)
-    codes, scales = rng.integers(-1, 2, (8, 512), dtype=np.int8), rng.standard_normal((8, 2)).astype(np.float16).astype(np.float32)
+    codes, scales = (
+        rng.integers(-1, 2, (8, 512), dtype=np.int8),
+        rng.standard_normal((8, 2)).astype(np.float16).astype(np.float32),
+    )
     activations = rng.integers(-128, 128, (2, 512), dtype=np.int8)
     out, receipt = with_receipt(activations, pack_weights(codes, scales, format="tq1_0"))
     assert receipt.kernel.startswith("cpu/ternary_matmul/tq2_0/float32/")

@@ -1,4 +1,5 @@
-"""ternary_quantize against its contract: every path, block, size, alignment and thread count gives the same bits, packed or not."""
+"""ternary_quantize against its contract: every path, block, size, alignment and thread count gives the same bits,
+packed or not."""
 
 from __future__ import annotations
 
@@ -20,7 +21,12 @@ F32 = np.finfo(np.float32)
 SIZES = st.one_of(st.integers(1, 5000), st.integers(32_768, 70_000))
 # The fused blocks, their neighbours, and any other.
 BLOCKS = st.one_of(st.sampled_from([32, 64, 128, 256, 384, 512]), st.integers(1, 600), st.integers(5000, 80_000))
-LAYOUT = {"offset": st.integers(0, 15), "offset_codes": st.integers(0, 63), "stream": st.booleans(), "threads": st.integers(1, 4)}
+LAYOUT = {
+    "offset": st.integers(0, 15),
+    "offset_codes": st.integers(0, 63),
+    "stream": st.booleans(),
+    "threads": st.integers(1, 4),
+}
 
 
 def _expected(x, block, key=CODES):
@@ -43,21 +49,35 @@ def _same(found, wanted):
     return found.dtype == wanted.dtype and np.array_equal(found.view(np.uint8), wanted.view(np.uint8))
 
 
-@given(n=SIZES, block=BLOCKS, family=st.sampled_from(OP.families), packed=st.booleans(), seed=st.integers(0, 2**32), **LAYOUT)
+@given(
+    n=SIZES,
+    block=BLOCKS,
+    family=st.sampled_from(OP.families),
+    packed=st.booleans(),
+    seed=st.integers(0, 2**32),
+    **LAYOUT,
+)
 @example(n=384, block=32, family="ties", packed=True, seed=1, offset=0, offset_codes=0, stream=True, threads=1)
 @example(n=384, block=64, family="ties", packed=True, seed=2, offset=1, offset_codes=16, stream=True, threads=1)
 @example(n=384, block=128, family="ties", packed=True, seed=3, offset=0, offset_codes=1, stream=True, threads=1)
 @example(n=1024, block=512, family="ties", packed=True, seed=4, offset=0, offset_codes=32, stream=True, threads=1)
 @example(n=384, block=32, family="extremes", packed=True, seed=5, offset=0, offset_codes=0, stream=False, threads=1)
 @example(n=384, block=48, family="ties", packed=False, seed=6, offset=0, offset_codes=16, stream=True, threads=1)
-def test_the_bits_are_the_contracts(isa, guarded, at_offset, n, block, family, packed, seed, offset, offset_codes, stream, threads):
+def test_the_bits_are_the_contracts(
+    isa, guarded, at_offset, n, block, family, packed, seed, offset, offset_codes, stream, threads
+):
     key = PACKED if packed else CODES
     axes = {"n": n, "block": block}
     values = OP.generate(axes, family, np.random.default_rng(seed))["x"]
     like = OP.outputs_like(axes, key)
     x = at_offset(values, offset)
-    codes, scales = guarded(like["codes"][0][0], key.dtype, offset_codes), guarded(like["scales"][0][0], np.float32, offset)
-    launch = cpu.native("ternary_quantize").TernaryQuantize(isa, x, min(block, n), codes.array, scales.array, stream, threads)
+    codes, scales = (
+        guarded(like["codes"][0][0], key.dtype, offset_codes),
+        guarded(like["scales"][0][0], np.float32, offset),
+    )
+    launch = cpu.native("ternary_quantize").TernaryQuantize(
+        isa, x, min(block, n), codes.array, scales.array, stream, threads
+    )
     launch.run()
     wanted_codes, wanted_scales = _expected(values, block, key)
     assert _same(codes.array, wanted_codes)
@@ -69,7 +89,9 @@ def test_the_bits_are_the_contracts(isa, guarded, at_offset, n, block, family, p
     assert launch.threads_used == max(1, min(threads, n // 16_384))
 
 
-@given(n=st.integers(1, 300), block=st.integers(1, 320), family=st.sampled_from(OP.families), seed=st.integers(0, 2**32))
+@given(
+    n=st.integers(1, 300), block=st.integers(1, 320), family=st.sampled_from(OP.families), seed=st.integers(0, 2**32)
+)
 def test_the_reference_is_the_rule_element_by_element(n, block, family, seed):
     x = OP.generate({"n": n, "block": block}, family, np.random.default_rng(seed))["x"]
     codes, scales = _expected(x, block)
@@ -99,7 +121,8 @@ def test_packed_bytes_are_those_of_the_format(isa):
 
 
 def test_halves_are_ties_in_every_block(isa):
-    """The family does what it is for: elements at exactly half the scale, which are 0, and just past it, which are not."""
+    """The family does what it is for: elements at exactly half the scale, which are 0, and just past it, which are
+    not."""
     for block in (32, 64, 100, 128, 256):
         x = OP.generate({"n": 20 * block, "block": block}, "ties", np.random.default_rng(block))["x"]
         codes, scales = ternary_quantize(x, block, variant=isa)
@@ -181,7 +204,9 @@ def test_the_receipt_names_what_ran(isa, key):
     n=SIZES,
     block=BLOCKS,
     packed=st.booleans(),
-    wrong=st.lists(st.tuples(st.floats(0, 1), st.sampled_from([np.nan, -np.nan, np.inf, -np.inf])), min_size=1, max_size=4),
+    wrong=st.lists(
+        st.tuples(st.floats(0, 1), st.sampled_from([np.nan, -np.nan, np.inf, -np.inf])), min_size=1, max_size=4
+    ),
 )
 def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, n, block, packed, wrong):
     x = np.random.default_rng(n).standard_normal(n, dtype=np.float32)

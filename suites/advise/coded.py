@@ -8,7 +8,8 @@ from tritmark.harness.record import HOST, Code, Record, Run
 
 
 def with_code(record: Record) -> Record:
-    """The Record with `Run.code` where it had none: for a GPU of the capability that ran, without any GPU; for the host, what is installed.
+    """The Record with `Run.code` where it had none: for a GPU of the capability that ran, without any GPU; for the
+    host, what is installed.
 
     The code is today's, not that of the day: `score.py` says so where it uses it.
     """
@@ -18,7 +19,12 @@ def with_code(record: Record) -> Record:
     known: dict[str, Code | None] = {}
 
     def of(run: Run) -> Run:
-        if run.code is not None or run.performance.hot is None or run.kernel not in variants or (run.device != HOST and not target):
+        if (
+            run.code is not None
+            or run.performance.hot is None
+            or run.kernel not in variants
+            or (run.device != HOST and not target)
+        ):
             return run
         if run.kernel not in known:
             known[run.kernel] = code_of(variants[run.kernel], None, "" if run.device == HOST else target)

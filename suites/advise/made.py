@@ -1,4 +1,5 @@
-"""The changes that were in fact made between this project's variants: made.toml, each quote looked up in the kernel's story."""
+"""The changes that were in fact made between this project's variants: made.toml, each quote looked up in the
+kernel's story."""
 
 from __future__ import annotations
 

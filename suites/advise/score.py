@@ -1,10 +1,12 @@
-"""How good is the advice? The rules against this project's own kernels, before and after tuning, on the same workloads of one Record.
+"""How good is the advice? The rules against this project's own kernels, before and after tuning, on the same workloads
+of one Record.
 
     python suites/advise/score.py [RECORD.json ...] [--code] [--write]
 
-For each Run of a kernel as it was before: every rule that fires has to name a change that was in fact made (made.toml), and what the
-fastest tuned sibling gained has to lie in the predicted interval. For a kernel at 90 % of its ceiling no rule may promise over 1.15x.
-`--write` puts the outcomes into results/ledger.json. Exit status 1 where a figure is not reached.
+For each Run of a kernel as it was before: every rule that fires has to name a change that was in fact made (made.toml),
+and what the fastest tuned sibling gained has to lie in the predicted interval. For a kernel at 90 % of its ceiling no
+rule may promise over 1.15x. `--write` puts the outcomes into results/ledger.json. Exit status 1 where a figure is not
+reached.
 """
 
 from __future__ import annotations
@@ -48,12 +50,17 @@ def outcomes(record: Record, changes: Iterable[Made]) -> list[LedgerEntry]:
         for change in changes:
             evidence = Evidence(record, run)
             tuned = [
-                each for each in evidence.siblings if each.variant in change.after and each.passed and each.performance.hot is not None
+                each
+                for each in evidence.siblings
+                if each.variant in change.after and each.passed and each.performance.hot is not None
             ]
             if not change.concerns(run) or not tuned:
                 continue
             after = min(tuned, key=lambda each: each.performance.hot.timing.median_ns)  # type: ignore[union-attr]
-            found += [beside(record, proposal, run, after, change.rules.get(number[proposal.rule], "")) for proposal in of_run(evidence)]
+            found += [
+                beside(record, proposal, run, after, change.rules.get(number[proposal.rule], ""))
+                for proposal in of_run(evidence)
+            ]
     return found
 
 
@@ -66,8 +73,12 @@ def near(records: Iterable[Record]) -> Near:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", nargs="*", type=Path, default=sorted((ROOT / "results" / "baselines").glob("*.json")))
-    parser.add_argument("--code", action="store_true", help="for Records without compiled code, read that of today's build (needs nvcc)")
+    parser.add_argument(
+        "records", nargs="*", type=Path, default=sorted((ROOT / "results" / "baselines").glob("*.json"))
+    )
+    parser.add_argument(
+        "--code", action="store_true", help="for Records without compiled code, read that of today's build (needs nvcc)"
+    )
     parser.add_argument("--write", action="store_true", help=f"put the outcomes into results/{NAME}")
     given = parser.parse_args()
 
@@ -95,12 +106,17 @@ def main() -> int:
     for outcome in found:
         if not outcome.hit:
             why = "outside" if outcome.change else "no such change was made"
-            gain = f"{outcome.predicted.low:.2f} to {outcome.predicted.high:.2f}, measured {outcome.measured.median:.2f}"
+            gain = (
+                f"{outcome.predicted.low:.2f} to {outcome.predicted.high:.2f}, measured {outcome.measured.median:.2f}"
+            )
             print(f"MISS ({why})  {outcome.rule}: {outcome.kernel} {outcome.workload}: {gain}")
     close = near(records)
     share, named = inside(found), all(outcome.change for outcome in found)
     print(f"{len(found)} promises, each about a change that was made: {'yes' if named else 'no'}")
-    print(f"inside the predicted interval: {'none' if share is None else f'{100 * share:.1f} %'} (goal {100 * GOAL:.0f} %)")
+    print(
+        f"inside the predicted interval: {'none' if share is None else f'{100 * share:.1f} %'} (goal "
+        f"{100 * GOAL:.0f} %)"
+    )
     told = f"{len(close.proposals)} proposals, at most {close.most:.2f}x (goal {MOST}x)"
     print(f"{close.runs} Runs at {100 * NEAR:.0f} % of the ceiling: {told}")
     return 0 if share is not None and share >= GOAL and named and close.most <= MOST and not unquoted else 1

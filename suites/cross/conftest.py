@@ -1,4 +1,5 @@
-"""The C++ reference and the planted faults, compiled once into one library, and what the tests of cross-validation share."""
+"""The C++ reference and the planted faults, compiled once into one library, and what the tests of cross-validation
+share."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ def reference_for(references: tuple[Peer, ...]) -> Callable[[KernelKey], Peer]:
 
     def of(key: KernelKey) -> Peer:
         found = suited(references, key)
-        assert len(found) == 1, f"{key} has {len(found)} references; write one in reference.cpp and describe it in reference.toml"
+        assert len(found) == 1, (
+            f"{key} has {len(found)} references; write one in reference.cpp and describe it in reference.toml"
+        )
         return found[0]
 
     return of
@@ -86,7 +89,9 @@ def compare(installed: Installed) -> Callable[..., PeerComparison]:
         inputs = op.generate(axes, family, np.random.default_rng(seed)) if logical is None else logical
         encoded = op.encode(inputs, axes, key.format)
         device = installed.registry.devices[key.device]
-        found = collect(device, op, variant, peer, inputs, encoded, axes, threads=1, seed=seed, measure=measure, budget_s=budget_s)
+        found = collect(
+            device, op, variant, peer, inputs, encoded, axes, threads=1, seed=seed, measure=measure, budget_s=budget_s
+        )
         expected = expectations(op, axes, key, op.reference(inputs, axes, key))
         return confront(op, key, expected, found, peer=peer, logical=inputs, axes=axes)
 

@@ -12,8 +12,8 @@ int field(const uint8_t *weights, int64_t flat)
     return weights[flat / 128 * 32 + j % 32] >> (6 - 2 * (j / 32)) & 3;
 }
 
-// The dot product of microsoft/BitNet's AVX2 code (ggml_vec_dot_i2_i8_s): 16 lanes of int16 that take the fields times two activations
-// each, wrap around, and go to int32 every 4096 values.
+// The dot product of microsoft/BitNet's AVX2 code (ggml_vec_dot_i2_i8_s): 16 lanes of int16 that take the fields times
+// two activations each, wrap around, and go to int32 every 4096 values.
 int32_t dot_int16(const int8_t *activations, const uint8_t *weights, int64_t row, int64_t K)
 {
     int32_t sum = 0;

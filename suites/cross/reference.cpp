@@ -1,6 +1,7 @@
-// An independent reference for every op of tritmark, in plain C++17: written from the formats' and the ops' descriptions, one element at a
-// time, without a line of the kernels or of the NumPy references. Slow, and meant to be read. int64 and double wherever the op asks for no
-// narrower arithmetic; compiled with -ffp-contract=off, so a product is rounded where it is written. Little-endian hosts only.
+// An independent reference for every op of tritmark, in plain C++17: written from the formats' and the ops'
+// descriptions, one element at a time, without a line of the kernels or of the NumPy references. Slow, and meant to be
+// read. int64 and double wherever the op asks for no narrower arithmetic; compiled with -ffp-contract=off, so a product
+// is rounded where it is written. Little-endian hosts only.
 //
 // Arrays are C-contiguous. float16 and bfloat16 are their bits in uint16_t.
 
@@ -12,12 +13,12 @@
 
 namespace {
 
-// --- floats --------------------------------------------------------------------------------------------------------------------------
+// --- floats ----------------------------------------------------------------------------------------------------------
 
 struct Narrow {
-    int precision;     // bits of the significand, the implied one included
-    int least;         // exponent of the smallest normal number
-    int largest;       // exponent of the largest one
+    int precision;  // bits of the significand, the implied one included
+    int least;  // exponent of the smallest normal number
+    int largest;  // exponent of the largest one
 };
 constexpr Narrow kHalf{11, -14, 15};
 constexpr Narrow kBrain{8, -126, 127};
@@ -43,7 +44,8 @@ uint16_t narrowed(double x, Narrow type)
     const int exponent = std::max(std::ilogb(magnitude), type.least);
     // In units of the last place, where doubles are exact; nearbyint rounds halves to even.
     const double units = std::nearbyint(std::ldexp(magnitude, stored - exponent));
-    // A significand that rounds up to a power of two carries into the exponent by itself, and a denormal into the normals.
+    // A significand that rounds up to a power of two carries into the exponent by itself, and a denormal into the
+    // normals.
     const uint32_t biased = uint32_t(exponent - type.least) << stored;
     return uint16_t(sign | std::min(biased + uint32_t(units), infinity));
 }
@@ -74,7 +76,7 @@ float widened(uint16_t bits, Narrow type)
     return float(negative ? -value : value);
 }
 
-// --- formats -------------------------------------------------------------------------------------------------------------------------
+// --- formats ---------------------------------------------------------------------------------------------------------
 
 // A field of two bits: which byte, and the shift in it.
 struct Field {
@@ -105,7 +107,8 @@ Field row16(int64_t column)
 
 int64_t row16_bytes(int64_t K) { return (K + 63) / 64 * 16; }
 
-// tile64: tiles of 64 rows; each group of 4 columns of a tile takes 64 bytes, of which 4 r + c holds column c of the rows r, r + 16, ...
+// tile64: tiles of 64 rows; each group of 4 columns of a tile takes 64 bytes, of which 4 r + c holds column c of the
+// rows r, r + 16, ...
 Field tile64(int64_t row, int64_t column, int64_t K)
 {
     const int64_t groups = (K + 3) / 4, in_tile = row % 64;
@@ -125,7 +128,7 @@ void put_half(uint8_t *at, float scale)
     std::memcpy(at, &half, 2);
 }
 
-// --- ops -----------------------------------------------------------------------------------------------------------------------------
+// --- ops -------------------------------------------------------------------------------------------------------------
 
 float clamped(float x, float low, float high) { return std::min(std::max(x, low), high); }
 
@@ -169,12 +172,22 @@ double mean_magnitude(const float *x, int64_t n)
 
 using Weight = int (*)(const uint8_t *, int64_t row, int64_t column, int64_t K);
 
-int of_tile64(const uint8_t *packed, int64_t row, int64_t column, int64_t K) { return taken(packed, tile64(row, column, K)); }
-int of_i2_s_x86(const uint8_t *packed, int64_t row, int64_t column, int64_t K) { return taken(packed, i2_s_x86(row * K + column)); }
-int of_row16(const uint8_t *packed, int64_t row, int64_t column, int64_t K) { return taken(packed + row * row16_bytes(K), row16(column)); }
+int of_tile64(const uint8_t *packed, int64_t row, int64_t column, int64_t K)
+{
+    return taken(packed, tile64(row, column, K));
+}
+int of_i2_s_x86(const uint8_t *packed, int64_t row, int64_t column, int64_t K)
+{
+    return taken(packed, i2_s_x86(row * K + column));
+}
+int of_row16(const uint8_t *packed, int64_t row, int64_t column, int64_t K)
+{
+    return taken(packed + row * row16_bytes(K), row16(column));
+}
 
 template <class Store>
-void product(Weight weight, const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
+void product(
+    Weight weight, const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
 {
     std::vector<int> row(static_cast<size_t>(K));
     for (int64_t n = 0; n < N; ++n) {
@@ -187,7 +200,8 @@ void product(Weight weight, const int8_t *activations, const uint8_t *weights, i
     }
 }
 
-// Each weight is its code times the scale of its block of 256, which with an activation makes a product that double holds.
+// Each weight is its code times the scale of its block of 256, which with an activation makes a product that double
+// holds.
 template <class Store>
 void grouped_product(const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
 {
@@ -345,21 +359,24 @@ void unpack_codes_tq2_0(const uint8_t *packed, int8_t *codes, float *scales, int
 }
 
 #define TERNARY_MATMUL(format) \
-    void ternary_matmul_##format##_int32(const int8_t *activations, const uint8_t *weights, int32_t *out, int64_t M, int64_t N, int64_t K) \
+    void ternary_matmul_##format##_int32( \
+        const int8_t *activations, const uint8_t *weights, int32_t *out, int64_t M, int64_t N, int64_t K) \
     { \
-        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { out[m * N + n] = int32_t(sum); }); \
+        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { \
+            out[m * N + n] = int32_t(sum); \
+        }); \
     } \
     void ternary_matmul_##format##_float32( \
-        const int8_t *activations, const uint8_t *weights, float weight_scale, const float *act_scale, float *out, int64_t M, int64_t N, \
-        int64_t K) \
+        const int8_t *activations, const uint8_t *weights, float weight_scale, const float *act_scale, float *out, \
+        int64_t M, int64_t N, int64_t K) \
     { \
         product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { \
             out[m * N + n] = float(double(sum) * double(weight_scale) / double(act_scale[m])); \
         }); \
     } \
     void ternary_matmul_##format##_bfloat16( \
-        const int8_t *activations, const uint8_t *weights, float weight_scale, const float *act_scale, uint16_t *out, int64_t M, \
-        int64_t N, int64_t K) \
+        const int8_t *activations, const uint8_t *weights, float weight_scale, const float *act_scale, uint16_t *out, \
+        int64_t M, int64_t N, int64_t K) \
     { \
         product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { \
             out[m * N + n] = narrowed(double(sum) * double(weight_scale) / double(act_scale[m]), kBrain); \
@@ -370,14 +387,17 @@ TERNARY_MATMUL(i2_s_x86)
 TERNARY_MATMUL(row16)
 
 void ternary_matmul_tq2_0_float32(
-    const int8_t *activations, const uint8_t *weights, const float *act_scale, float *out, int64_t M, int64_t N, int64_t K)
+    const int8_t *activations, const uint8_t *weights, const float *act_scale, float *out, int64_t M, int64_t N,
+    int64_t K)
 {
-    grouped_product(
-        activations, weights, M, N, K, [&](int64_t m, int64_t n, double sum) { out[m * N + n] = float(sum / double(act_scale[m])); });
+    grouped_product(activations, weights, M, N, K, [&](int64_t m, int64_t n, double sum) {
+        out[m * N + n] = float(sum / double(act_scale[m]));
+    });
 }
 
 void ternary_matmul_tq2_0_bfloat16(
-    const int8_t *activations, const uint8_t *weights, const float *act_scale, uint16_t *out, int64_t M, int64_t N, int64_t K)
+    const int8_t *activations, const uint8_t *weights, const float *act_scale, uint16_t *out, int64_t M, int64_t N,
+    int64_t K)
 {
     grouped_product(activations, weights, M, N, K, [&](int64_t m, int64_t n, double sum) {
         out[m * N + n] = narrowed(sum / double(act_scale[m]), kBrain);
@@ -386,19 +406,22 @@ void ternary_matmul_tq2_0_bfloat16(
 
 void matmul_fp32(const float *a, const float *b, float *c, int64_t M, int64_t N, int64_t K)
 {
-    float_product(c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(a[m * K + k]) * double(b[k * N + n]); });
+    float_product(
+        c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(a[m * K + k]) * double(b[k * N + n]); });
 }
 
 void matmul_fp16(const uint16_t *a, const uint16_t *b, float *c, int64_t M, int64_t N, int64_t K)
 {
-    float_product(
-        c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(widened(a[m * K + k], kHalf)) * widened(b[k * N + n], kHalf); });
+    float_product(c, M, N, K, [&](int64_t m, int64_t n, int64_t k) {
+        return double(widened(a[m * K + k], kHalf)) * widened(b[k * N + n], kHalf);
+    });
 }
 
 void matmul_bf16(const uint16_t *a, const uint16_t *b, float *c, int64_t M, int64_t N, int64_t K)
 {
-    float_product(
-        c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(widened(a[m * K + k], kBrain)) * widened(b[k * N + n], kBrain); });
+    float_product(c, M, N, K, [&](int64_t m, int64_t n, int64_t k) {
+        return double(widened(a[m * K + k], kBrain)) * widened(b[k * N + n], kBrain);
+    });
 }
 
 }  // extern "C"

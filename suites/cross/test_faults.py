@@ -1,4 +1,5 @@
-"""A peer that is wrong is found out, with the exact value; a kernel that is wrong fails; neither is taken for the other."""
+"""A peer that is wrong is found out, with the exact value; a kernel that is wrong fails; neither is taken for the
+other."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def test_the_planted_overflow_is_the_originals(vector: str, faults: Mapping[str,
         assert bool((out != golden["raw_exact"]).any()) is bool(golden["x86_overflow"])
 
 
-def test_the_int16_overflow_is_the_peers_fault(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
+def test_the_int16_overflow_is_the_peers_fault(
+    faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]
+) -> None:
     axes, logical = _product(np.full((2, 2176), 127, np.int8), np.ones((3, 2176), np.int8))
     found = compare(best(INT32, axes), faults["bitnet_matmul"], axes, logical=logical)
     assert (found.status, found.match, found.peer_wrong, found.mismatches) == (Status.PASS, False, True, 6)
@@ -67,13 +70,23 @@ def test_the_int16_overflow_is_the_peers_fault(faults: Mapping[str, Peer], compa
     assert "276352 exactly" in found.reason
 
 
-def test_below_the_overflow_the_same_function_is_right(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
+def test_below_the_overflow_the_same_function_is_right(
+    faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]
+) -> None:
     axes, logical = _product(np.full((2, 2048), 127, np.int8), np.ones((3, 2048), np.int8))
     found = compare(best(INT32, axes), faults["bitnet_matmul"], axes, logical=logical)
-    assert (found.status, found.match, found.peer_wrong, found.mismatches, found.exact) == (Status.PASS, True, False, 0, "")
+    assert (found.status, found.match, found.peer_wrong, found.mismatches, found.exact) == (
+        Status.PASS,
+        True,
+        False,
+        0,
+        "",
+    )
 
 
-def test_a_wrong_rounding_is_found_with_its_element(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
+def test_a_wrong_rounding_is_found_with_its_element(
+    faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]
+) -> None:
     x = np.zeros(1000, np.float32)
     x[[700, 901]] = -0.25, 0.25
     logical = {"x": x, "scale": np.asarray(0.5, np.float32)}
@@ -85,7 +98,9 @@ def test_a_wrong_rounding_is_found_with_its_element(faults: Mapping[str, Peer], 
     assert found.mismatches == 2
 
 
-def test_what_a_peer_leaves_unwritten_is_no_match(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
+def test_what_a_peer_leaves_unwritten_is_no_match(
+    faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]
+) -> None:
     variant = best(DEQUANTIZE, {"n": 64})
     short = compare(variant, faults["dequantize_short"], {"n": 64})
     assert (short.peer_wrong, short.mismatches) == (True, 1)
@@ -103,7 +118,9 @@ def test_a_status_is_looked_at(faults: Mapping[str, Peer], compare: Compare, bes
     assert found.match is None
 
 
-def test_a_missing_symbol_is_not_built(faults: Mapping[str, Peer], compiled: Path, compare: Compare, best: Callable[..., Variant]) -> None:
+def test_a_missing_symbol_is_not_built(
+    faults: Mapping[str, Peer], compiled: Path, compare: Compare, best: Callable[..., Variant]
+) -> None:
     peer = faults["dequantize_float32"]
     found = compare(best(DEQUANTIZE, {"n": 64}), peer, {"n": 64})
     assert (found.status, found.match) == (Status.NOT_RUN, None)
@@ -137,7 +154,13 @@ def test_a_wrong_kernel_fails_beside_a_right_peer(
         outputs["out"][1, 3] += 1
 
     found = compare(_spoiled(best(INT32, axes), spoil), reference_for(INT32), axes)
-    assert (found.status, found.match, found.peer_wrong, found.mismatches, found.largest_error) == (Status.FAIL, False, False, 1, 1.0)
+    assert (found.status, found.match, found.peer_wrong, found.mismatches, found.largest_error) == (
+        Status.FAIL,
+        False,
+        False,
+        1,
+        1.0,
+    )
     assert found.first is not None
     assert found.first.index == (1, 3)
     assert found.exact == found.first.expected != found.first.found
@@ -146,7 +169,9 @@ def test_a_wrong_kernel_fails_beside_a_right_peer(
     assert "it differs" in found.migration_reason
 
 
-def test_both_wrong_is_a_failure_at_the_kernels_element(faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]) -> None:
+def test_both_wrong_is_a_failure_at_the_kernels_element(
+    faults: Mapping[str, Peer], compare: Compare, best: Callable[..., Variant]
+) -> None:
     def spoil(outputs: Arrays) -> None:
         outputs["x"][40] = 7.25
 
@@ -157,8 +182,11 @@ def test_both_wrong_is_a_failure_at_the_kernels_element(faults: Mapping[str, Pee
     assert (found.first.index, found.first.found) == ((40,), "7.25")
 
 
-def test_the_same_wrong_value_twice_is_told(reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]) -> None:
-    """Agreement proves nothing where the exact value is another; accuracy fails such a kernel, this says what it met."""
+def test_the_same_wrong_value_twice_is_told(
+    reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]
+) -> None:
+    """Agreement proves nothing where the exact value is another; accuracy fails such a kernel, this says what it
+    met."""
     axes = {"n": 10}
     variant, peer = best(DEQUANTIZE, axes), reference_for(DEQUANTIZE)
 
@@ -188,7 +216,9 @@ def test_times_by_turns(reference_for: Callable[..., Peer], compare: Compare, be
     assert found.migration_reason.startswith("yes: both are right, and it is ")
 
 
-def test_a_time_is_one_of_work_that_was_done(reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]) -> None:
+def test_a_time_is_one_of_work_that_was_done(
+    reference_for: Callable[..., Peer], compare: Compare, best: Callable[..., Variant]
+) -> None:
     """A kernel that leaves what is there already is quick and wrong."""
     variant = best(DEQUANTIZE, {"n": 4096})
 
@@ -239,7 +269,9 @@ def test_a_call_s_own_cost_is_nobody_s_time(
 ) -> None:
     """ctypes takes some hundred nanoseconds: next to that, nothing done would look like slow work."""
     axes = {"n": 16}
-    tries = [compare(best(DEQUANTIZE, axes), faults["dequantize_nothing"], axes, measure=True).peer_ns for _ in range(5)]
+    tries = [
+        compare(best(DEQUANTIZE, axes), faults["dequantize_nothing"], axes, measure=True).peer_ns for _ in range(5)
+    ]
     assert min(ns for ns in tries if ns is not None) < 100, "in one of five, nobody disturbed it"
     large = {"n": 1 << 16}
     work = compare(best(DEQUANTIZE, large), reference_for(DEQUANTIZE), large, measure=True)
@@ -261,7 +293,9 @@ def _ratio(low: float, high: float, pairs: int = 30) -> Ratio:
         (None, False, "no: not timed (not asked for)"),
     ],
 )
-def test_migration(installed: Installed, reference_for: Callable[..., Peer], speedup: Ratio | None, recommended: bool, why: str) -> None:
+def test_migration(
+    installed: Installed, reference_for: Callable[..., Peer], speedup: Ratio | None, recommended: bool, why: str
+) -> None:
     op, axes = installed.ops[DEQUANTIZE.op], {"n": 4}
     logical = op.generate(axes, "uniform", np.random.default_rng(0))
     expected = expectations(op, axes, DEQUANTIZE, op.reference(logical, axes, DEQUANTIZE))
@@ -290,7 +324,9 @@ def test_a_run_is_as_good_as_its_worst_comparison(
     assert cross(op, [refused, failed]).status is Status.FAIL
 
 
-def test_every_peer_that_suits_is_asked(installed: Installed, faults: Mapping[str, Peer], best: Callable[..., Variant]) -> None:
+def test_every_peer_that_suits_is_asked(
+    installed: Installed, faults: Mapping[str, Peer], best: Callable[..., Variant]
+) -> None:
     op, axes = installed.ops[DEQUANTIZE.op], {"n": 64}
     variant, device = best(DEQUANTIZE, axes), installed.registry.devices["cpu"]
     logical = op.generate(axes, "uniform", np.random.default_rng(0))
@@ -306,7 +342,9 @@ def test_every_peer_that_suits_is_asked(installed: Installed, faults: Mapping[st
             raise UsageError("killed by SIGSEGV")
         return collect(device, op, variant, peer, logical, logical, axes, threads=1, seed=0, measure=False)
 
-    crossing = Crossing(op, DEQUANTIZE, [replace(peer, bound=bound) for peer in faults.values()], expected, logical, axes)
+    crossing = Crossing(
+        op, DEQUANTIZE, [replace(peer, bound=bound) for peer in faults.values()], expected, logical, axes
+    )
     for _ in range(2):
         found = crossing.judge(run)
         assert [each.peer.rpartition("_")[2] for each in found.peers] == ["float32", "short", "nothing", "refused"]
@@ -317,7 +355,9 @@ def test_every_peer_that_suits_is_asked(installed: Installed, faults: Mapping[st
     assert suited(faults.values(), QUANTIZE) == [faults["quantize_halves"]]
 
 
-def test_a_library_that_is_not_there(tmp_path: Path, installed: Installed, compare: Compare, best: Callable[..., Variant]) -> None:
+def test_a_library_that_is_not_there(
+    tmp_path: Path, installed: Installed, compare: Compare, best: Callable[..., Variant]
+) -> None:
     library = tmp_path / "libnowhere.so"
     described = CppLibrary(str(library), str(Path(__file__).parent / "faults.toml")).peers(installed)
     for peer in (*suited(described, DEQUANTIZE), *suited(CppLibrary(str(library)).peers(installed), DEQUANTIZE)):
@@ -329,7 +369,10 @@ def test_a_library_that_cannot_be_loaded(tmp_path: Path, installed: Installed) -
     library = tmp_path / "libtext.so"
     library.write_text("no ELF file")
     peers = CppLibrary(str(library), str(Path(__file__).parent / "faults.toml")).peers(installed)
-    assert all((peer.missing() or "").startswith("cannot be loaded: ") and str(library) in (peer.missing() or "") for peer in peers)
+    assert all(
+        (peer.missing() or "").startswith("cannot be loaded: ") and str(library) in (peer.missing() or "")
+        for peer in peers
+    )
 
 
 def test_version_and_pickling(compiled: Path, installed: Installed, faults: Mapping[str, Peer]) -> None:

@@ -79,12 +79,19 @@ def test_versions_name_the_package(peer: Peer, there: Callable[[Peer], None]) ->
     assert any(part.isdigit() for part in peer.version().replace(".", " ").split())
 
 
-SHAPES = ({"M": 1, "N": 1, "K": 1}, {"M": 3, "N": 67, "K": 133}, {"M": 2, "N": 16, "K": 256}, {"M": 5, "N": 33, "K": 2600})
+SHAPES = (
+    {"M": 1, "N": 1, "K": 1},
+    {"M": 3, "N": 67, "K": 133},
+    {"M": 2, "N": 16, "K": 256},
+    {"M": 5, "N": 33, "K": 2600},
+)
 
 
 @each_product
 @pytest.mark.parametrize("axes", SHAPES, ids=str)
-def test_products_agree(peer: Peer, axes: Axes, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]) -> None:
+def test_products_agree(
+    peer: Peer, axes: Axes, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]
+) -> None:
     there(peer)
     # Rows of tq2_0 are whole blocks.
     block = max(FORMATS[name].column_multiple for name in peer.formats)
@@ -99,12 +106,16 @@ def test_products_agree(peer: Peer, axes: Axes, there: Callable[[Peer], None], c
 
 
 @each_product
-def test_a_wrong_weight_shows(peer: Peer, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]) -> None:
+def test_a_wrong_weight_shows(
+    peer: Peer, there: Callable[[Peer], None], compare: Callable[..., PeerComparison]
+) -> None:
     """The bounds are narrow enough to see one wrong code among thousands, where activations are all of one size."""
     there(peer)
     axes = {"M": 2, "N": 16, "K": 2560}
     variant = kernel(peer, "cpu", "scalar")
-    inputs = BY_NAME[peer.op].generate(axes, "uniform", np.random.default_rng(0)) | {"activations": np.full((2, 2560), 127, np.int8)}
+    inputs = BY_NAME[peer.op].generate(axes, "uniform", np.random.default_rng(0)) | {
+        "activations": np.full((2, 2560), 127, np.int8)
+    }
 
     def swapped(encoded: Any, outputs: Any, axes: Axes, threads: int) -> Any:
         weights = inputs["weights"].copy()
@@ -112,7 +123,9 @@ def test_a_wrong_weight_shows(peer: Peer, there: Callable[[Peer], None], compare
         wrong = BY_NAME[peer.op].encode({**inputs, "weights": weights}, axes, variant.key.format)
         return variant.bind(wrong, outputs, axes, threads)
 
-    faulty = Variant(key=variant.key, name="swapped", tier=variant.tier, summary="one weight is another's", bind=swapped)
+    faulty = Variant(
+        key=variant.key, name="swapped", tier=variant.tier, summary="one weight is another's", bind=swapped
+    )
     found = compare(faulty, peer, axes, logical=inputs)
     assert (found.status, found.mismatches) == (Status.FAIL, 2)
     assert found.first is not None
@@ -168,7 +181,9 @@ def test_a_run_reads_the_activations_that_are_there_then(peer: Peer, there: Call
 
 @each_quantizer
 @pytest.mark.parametrize("n", [1, 256, 1537, 20000])
-def test_quantizers_give_the_ops_bytes_but_where_the_rules_part(peer: Peer, n: int, there: Callable[[Peer], None]) -> None:
+def test_quantizers_give_the_ops_bytes_but_where_the_rules_part(
+    peer: Peer, n: int, there: Callable[[Peer], None]
+) -> None:
     there(peer)
     axes = {"n": n, "block": 256}
     op, key = BY_NAME[peer.op], kernel(peer, "cuda", _QUANTIZER).key
@@ -183,7 +198,11 @@ def test_quantizers_give_the_ops_bytes_but_where_the_rules_part(peer: Peer, n: i
             assert off.any() or n == 1
 
 
-_QUANTIZER = next(variant.name for variant in PROVIDER.variants if variant.key.op == "ternary_quantize" and variant.key.format == "tq2_0")
+_QUANTIZER = next(
+    variant.name
+    for variant in PROVIDER.variants
+    if variant.key.op == "ternary_quantize" and variant.key.format == "tq2_0"
+)
 
 
 @pytest.mark.cuda
@@ -225,7 +244,9 @@ def test_a_folder_with_ggml_is_taken(tmp_path: Path, ggml: None, monkeypatch: py
     assert "SHA-256" in libggml.version()
 
 
-def test_a_library_for_another_processor_is_not_called(ggml: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_for_another_processor_is_not_called(
+    ggml: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = libggml.find()
     assert isinstance(found, libggml.Found)
     for path in found.paths:

@@ -1,4 +1,5 @@
-"""The arithmetic of the peers from PyPI themselves: TQ1_0 and TQ2_0 blocks byte for byte, dot products, and 2-bit products."""
+"""The arithmetic of the peers from PyPI themselves: TQ1_0 and TQ2_0 blocks byte for byte, dot products, and 2-bit
+products."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def scaled(x: Floats, rng: np.random.Generator, low: int, high: int) -> Floats:
 def near_half(shape: tuple[int, int], rng: np.random.Generator) -> Floats:
     """Halves of the largest magnitude and the floats next to them, which 1 / magnitude may carry over the tie."""
     half = np.float32(0.5)
-    pool = np.array([half, np.nextafter(half, np.float32(0)), np.nextafter(half, np.float32(1)), 0, -0.0, 1], np.float32)
+    pool = np.array(
+        [half, np.nextafter(half, np.float32(0)), np.nextafter(half, np.float32(1)), 0, -0.0, 1], np.float32
+    )
     return rng.choice(np.concatenate([pool, -pool]), shape)
 
 
@@ -64,7 +67,9 @@ def bits(shape: tuple[int, int], rng: np.random.Generator) -> Floats:
 
 def denormal(shape: tuple[int, int], rng: np.random.Generator) -> Floats:
     """Below the smallest normal float, some above it: 1 / magnitude overflows where it is under 2^-128."""
-    top = rng.choice(np.array([2, 1 << 10, 1 << 21, 1 << 22, 1 << 23, 1 << 24, 1 << 25]), (shape[0] * shape[1] // 256, 1))
+    top = rng.choice(
+        np.array([2, 1 << 10, 1 << 21, 1 << 22, 1 << 23, 1 << 24, 1 << 25]), (shape[0] * shape[1] // 256, 1)
+    )
     values = rng.integers(0, np.broadcast_to(top, (len(top), 256)), dtype=np.uint32)
     signs = rng.integers(0, 2, values.shape, dtype=np.uint32) << np.uint32(31)
     return (values | signs).view(np.float32).reshape(shape)
@@ -105,7 +110,8 @@ def test_bytes_are_those_of_libggml_and_gguf(name: str, family: str, ggml: None)
 
 @each_format
 def test_nan_and_infinity_give_libggmls_bytes(name: str, ggml: None) -> None:
-    """A NaN makes libggml forget the magnitudes before it; gguf gives the scale NaN, as libggml does only for a NaN at the end."""
+    """A NaN makes libggml forget the magnitudes before it; gguf gives the scale NaN, as libggml does only for a NaN
+    at the end."""
     rng = np.random.default_rng(0)
     x = scaled(rng.standard_normal((400, K), np.float32), rng, -20, 20)
     x[rng.random(x.shape) < 0.002] = np.nan
@@ -122,7 +128,8 @@ def test_nan_and_infinity_give_libggmls_bytes(name: str, ggml: None) -> None:
 
 @each_format
 def test_dot_products_are_within_float32_summation(name: str, ggml: None) -> None:
-    """Of what the unpacked blocks stand for: in each block integers, exactly; then one product and one addition a block and lane."""
+    """Of what the unpacked blocks stand for: in each block integers, exactly; then one product and one addition a
+    block and lane."""
     rng = np.random.default_rng(1)
     weights = FORMATS[name].quantize(rng.standard_normal((24, K), np.float32))
     for x in (
@@ -152,7 +159,9 @@ def test_dot_products_of_integers_are_exact(name: str, ggml: None) -> None:
     np.testing.assert_array_equal(taken, activations)
     assert (steps == 1).all()
     exact = activations.astype(np.int64) @ codes.T.astype(np.int64)
-    np.testing.assert_array_equal(DOTS[name](FORMATS[name].pack(codes, 1.0), packed), exact.astype(np.float32), strict=True)
+    np.testing.assert_array_equal(
+        DOTS[name](FORMATS[name].pack(codes, 1.0), packed), exact.astype(np.float32), strict=True
+    )
 
 
 def test_graphs_and_dot_products_are_the_same(ggml: None) -> None:
@@ -168,7 +177,9 @@ def test_q8_k_keeps_codes_that_are_exact(ggml: None) -> None:
     """Where -127 is in each block its scale is 1, and the codes are the values."""
     codes = np.random.default_rng(4).integers(-127, 128, (6, K), np.int8)
     codes[:, ::256] = -127
-    np.testing.assert_array_equal(libggml.quantize_row_q8_K(codes.astype(np.float32)), libggml.pack_q8_K(codes, np.ones(6, np.float32)))
+    np.testing.assert_array_equal(
+        libggml.quantize_row_q8_K(codes.astype(np.float32)), libggml.pack_q8_K(codes, np.ones(6, np.float32))
+    )
 
 
 SHAPES = [(1, 1, 128), (1, 16, 300), (3, 67, 2600), (8, 130, 2560), (2, 5, 7)]
@@ -176,8 +187,11 @@ SHAPES = [(1, 1, 128), (1, 16, 300), (3, 67, 2600), (8, 130, 2560), (2, 5, 7)]
 
 @pytest.mark.parametrize("accuracy", [0, onnx.INT8])
 @pytest.mark.parametrize(("M", "N", "columns"), SHAPES)
-def test_ort_is_exact_where_activations_quantize_exactly(M: int, N: int, columns: int, accuracy: int, ort: None) -> None:
-    """Integers times a power of two, 127 or -127 of them in each block of 128: the scale is that power, and nothing is lost."""
+def test_ort_is_exact_where_activations_quantize_exactly(
+    M: int, N: int, columns: int, accuracy: int, ort: None
+) -> None:
+    """Integers times a power of two, 127 or -127 of them in each block of 128: the scale is that power, and nothing
+    is lost."""
     rng = np.random.default_rng([M, N, columns])
     codes = rng.integers(-1, 2, (N, columns), np.int8)
     integers = rng.integers(-127, 128, (M, columns))

@@ -1,4 +1,5 @@
-"""Every op, format and dtype: the best kernel agrees with the C++ reference. On the CPU where it has a kernel, else in the simulator."""
+"""Every op, format and dtype: the best kernel agrees with the C++ reference. On the CPU where it has a kernel, else
+in the simulator."""
 
 from __future__ import annotations
 
@@ -65,7 +66,10 @@ def _agree(installed: Installed, key: KernelKey, peer: Peer, compare: Callable[.
 
 @pytest.mark.parametrize("key", HERE, ids=str)
 def test_agrees(
-    key: KernelKey, installed: Installed, reference_for: Callable[[KernelKey], Peer], compare: Callable[..., PeerComparison]
+    key: KernelKey,
+    installed: Installed,
+    reference_for: Callable[[KernelKey], Peer],
+    compare: Callable[..., PeerComparison],
 ) -> None:
     assert _agree(installed, key, reference_for(key), compare)
 

@@ -1,4 +1,5 @@
-"""Cross-validation where the candidate runs in a process of its own: the peer is made there, and when it crashes, that is told."""
+"""Cross-validation where the candidate runs in a process of its own: the peer is made there, and when it crashes,
+that is told."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_a_crash_of_a_peer_is_its_own(installed: Installed, compiled: Path, tmp_
     with Workers(installed) as workers:
 
         def run(peer: Peer) -> Collected:
-            found: Collected = workers.of(variant).call("cross", collect_task, peer.name, libraries, logical, logical, AXES, 1, 0, False)
+            found: Collected = workers.of(variant).call(
+                "cross", collect_task, peer.name, libraries, logical, logical, AXES, 1, 0, False
+            )
             return found
 
         found = crossing.judge(run)

@@ -1,5 +1,6 @@
 /* A kernel of i2s_quantize for a GPU, one element a thread. */
-extern "C" __global__ void quantize_elements(const float *x, signed char *q, float scale, long long n, unsigned long long *bad)
+extern "C" __global__ void quantize_elements(
+    const float *x, signed char *q, float scale, long long n, unsigned long long *bad)
 {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n)

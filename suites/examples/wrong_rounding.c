@@ -1,4 +1,5 @@
-/* Deliberately wrong: halves are rounded away from zero, and the contract is ties to even. `tritmark check` has to fail it. */
+/* Deliberately wrong: halves are rounded away from zero, and the contract is ties to even. `tritmark check` has to
+ * fail it. */
 #include <math.h>
 #include <stdint.h>
 

@@ -1,4 +1,5 @@
-"""The corpus: every bad weight file by name, and good ones to start from. `python suites/fuzz/corpus.py FOLDER` writes them all.
+"""The corpus: every bad weight file by name, and good ones to start from. `python suites/fuzz/corpus.py FOLDER` writes
+them all.
 
 Bytes are the same wherever they are made.
 """
@@ -32,8 +33,12 @@ class File(NamedTuple):
 
 _PARTS = ((".safetensors", corpus_safetensors.BAD, corpus_safetensors.ODD), (".gguf", corpus_gguf.BAD, corpus_gguf.ODD))
 
-BAD: dict[str, File] = {f"{suffix}: {name}": File(suffix, *file) for suffix, bad, _ in _PARTS for name, file in bad.items()}
-ODD: dict[str, File] = {f"{suffix}: {name}": File(suffix, "", make) for suffix, _, odd in _PARTS for name, make in odd.items()}
+BAD: dict[str, File] = {
+    f"{suffix}: {name}": File(suffix, *file) for suffix, bad, _ in _PARTS for name, file in bad.items()
+}
+ODD: dict[str, File] = {
+    f"{suffix}: {name}": File(suffix, "", make) for suffix, _, odd in _PARTS for name, make in odd.items()
+}
 
 
 @cache

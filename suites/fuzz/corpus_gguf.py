@@ -25,12 +25,17 @@ def array(kind: int, count: int, values: bytes = b"") -> bytes:
     return struct.pack("<IQ", kind, count) + values
 
 
-def tensor(name: bytes = b"a", dims: tuple[int, ...] = (4, 2), kind: int = F32, offset: int = 0, count: int | None = None) -> bytes:
+def tensor(
+    name: bytes = b"a", dims: tuple[int, ...] = (4, 2), kind: int = F32, offset: int = 0, count: int | None = None
+) -> bytes:
     ndim = len(dims) if count is None else count
     return text(name) + struct.pack(f"<I{len(dims)}QIQ", ndim, *dims, kind, offset)
 
 
-GOOD_PAIRS = (pair(b"general.architecture", STRING, text(b"test")), pair(b"tokens", ARRAY, array(STRING, 2, text(b"x") + text(b""))))
+GOOD_PAIRS = (
+    pair(b"general.architecture", STRING, text(b"test")),
+    pair(b"tokens", ARRAY, array(STRING, 2, text(b"x") + text(b""))),
+)
 GOOD_TENSORS = (tensor(b"a"), tensor(b"b", dims=(3, 5), kind=F16, offset=32))
 
 
@@ -44,7 +49,8 @@ def gguf_bytes(
     pair_count: int | None = None,
     data: int = 62,
 ) -> bytes:
-    """A GGUF file by hand, since the library's writer refuses to lie; `data` is the number of bytes after the padded header."""
+    """A GGUF file by hand, since the library's writer refuses to lie; `data` is the number of bytes after the padded
+    header."""
     counts = len(tensors) if tensor_count is None else tensor_count, len(pairs) if pair_count is None else pair_count
     head = magic + struct.pack("<IQQ", version, *counts) + b"".join(pairs) + b"".join(tensors)
     return head + bytes(-len(head) % 32 + data)
@@ -67,7 +73,10 @@ BAD: dict[str, tuple[str, Bad]] = {
     "magic only": ("the version, 4 bytes or more, at byte 4 of 4", lambda: GOOD[:4]),
     "cut in the counts": ("the number of key-value pairs, 8 bytes or", lambda: GOOD[:20]),
     "cut in the pairs": ("2 tensors, 48 bytes or more, at byte 24 of 50", lambda: GOOD[:50]),
-    "cut in the tensors": ("tensor 'a', 8 bytes or more, at byte 128 of", lambda: GOOD[: GOOD.index(tensor(b"a")) + 20]),
+    "cut in the tensors": (
+        "tensor 'a', 8 bytes or more, at byte 128 of",
+        lambda: GOOD[: GOOD.index(tensor(b"a")) + 20],
+    ),
     "cut in the data": ("tensor 'b' ends at byte 286 of a file of 285", lambda: GOOD[:-1]),
     "no data": ("tensor 'a' ends at byte 256 of a file of 224", lambda: gguf_bytes(data=0)),
     "magic of ggml": ("a file that begins with b'ggml'", lambda: gguf_bytes(magic=b"ggml")),
@@ -78,10 +87,16 @@ BAD: dict[str, tuple[str, Bad]] = {
     "version 4": ("GGUF version 4", lambda: gguf_bytes(version=4)),
     "big-endian": ("GGUF version 50331648 (a big-endian file)", lambda: gguf_bytes(version=3 << 24)),
     "tensor count one too many": ("the data of tensor '' begins at byte 0 of the", lambda: gguf_bytes(tensor_count=3)),
-    "tensor count of 65,536": ("65536 tensors, 1572864 bytes or more, at byte", lambda: gguf_bytes(tensor_count=1 << 16)),
+    "tensor count of 65,536": (
+        "65536 tensors, 1572864 bytes or more, at byte",
+        lambda: gguf_bytes(tensor_count=1 << 16),
+    ),
     "tensor count of 2**63": ("9223372036854775808 tensors", lambda: gguf_bytes(tensor_count=1 << 63)),
     "tensor count of 2**64 - 1": ("18446744073709551615 tensors", lambda: gguf_bytes(tensor_count=(1 << 64) - 1)),
-    "70,000 tensors": ("70000 tensors", lambda: gguf_bytes(tensors=tuple(tensor(b"%d" % index, dims=(0,)) for index in range(70_000)))),
+    "70,000 tensors": (
+        "70000 tensors",
+        lambda: gguf_bytes(tensors=tuple(tensor(b"%d" % index, dims=(0,)) for index in range(70_000))),
+    ),
     "pair count one too many": ("a tensor's name of 562949953421312 bytes", lambda: gguf_bytes(pair_count=3)),
     "pair count one too few": ("tensor 'tokens' has 9 dimensions", lambda: gguf_bytes(pair_count=1)),
     "pair count of 2**63": ("9223372036854775808 key-value pairs", lambda: gguf_bytes(pair_count=1 << 63)),
@@ -90,19 +105,43 @@ BAD: dict[str, tuple[str, Bad]] = {
         "a key, 60000 bytes or more, at byte 32 of 190",
         lambda: gguf_bytes(pairs=(text(b"key", 60_000) + struct.pack("<I", UINT32),)),
     ),
-    "key of 2**64 - 1 bytes": ("a key of 18446744073709551615 bytes", lambda: gguf_bytes(pairs=(text(b"key", (1 << 64) - 1),))),
+    "key of 2**64 - 1 bytes": (
+        "a key of 18446744073709551615 bytes",
+        lambda: gguf_bytes(pairs=(text(b"key", (1 << 64) - 1),)),
+    ),
     "key not UTF-8": ("a key is b'\\xff\\xfe', not UTF-8", lambda: with_pair(b"\xff\xfe", UINT32, bytes(4))),
     "key twice": ("the key 'general.architecture' twice", lambda: gguf_bytes(pairs=(GOOD_PAIRS[0], GOOD_PAIRS[0]))),
     "value type 13": ("the value of 'k' has type 13", lambda: with_pair(b"k", 13, bytes(8))),
     "value type 2**32 - 1": ("the value of 'k' has type 4294967295", lambda: with_pair(b"k", (1 << 32) - 1, bytes(8))),
-    "string longer than the file": ("the value of 'k', 100000 bytes or more, at", lambda: with_pair(b"k", STRING, text(b"x", 100_000))),
-    "string of 2**63 bytes": ("the value of 'k', 9223372036854775808 bytes", lambda: with_pair(b"k", STRING, text(b"x", 1 << 63))),
-    "array in an array": ("the value of 'k' has type 9", lambda: with_pair(b"k", ARRAY, array(ARRAY, 1, array(UINT32, 1, bytes(4))))),
-    "array in an array, 10,000 deep": ("the value of 'k' has type 9", lambda: with_pair(b"k", ARRAY, array(ARRAY, 1) * 10_000)),
+    "string longer than the file": (
+        "the value of 'k', 100000 bytes or more, at",
+        lambda: with_pair(b"k", STRING, text(b"x", 100_000)),
+    ),
+    "string of 2**63 bytes": (
+        "the value of 'k', 9223372036854775808 bytes",
+        lambda: with_pair(b"k", STRING, text(b"x", 1 << 63)),
+    ),
+    "array in an array": (
+        "the value of 'k' has type 9",
+        lambda: with_pair(b"k", ARRAY, array(ARRAY, 1, array(UINT32, 1, bytes(4)))),
+    ),
+    "array in an array, 10,000 deep": (
+        "the value of 'k' has type 9",
+        lambda: with_pair(b"k", ARRAY, array(ARRAY, 1) * 10_000),
+    ),
     "array of unknown type": ("the value of 'k' has type 77", lambda: with_pair(b"k", ARRAY, array(77, 1, bytes(4)))),
-    "array longer than the file": ("the value of 'k', 400000 bytes or more, at", lambda: with_pair(b"k", ARRAY, array(UINT32, 100_000))),
-    "array of 2**62 integers": ("the value of 'k', 18446744073709551616 bytes", lambda: with_pair(b"k", ARRAY, array(UINT32, 1 << 62))),
-    "array of 2**64 - 1 strings": ("the value of 'k', 18446744073709551615", lambda: with_pair(b"k", ARRAY, array(STRING, (1 << 64) - 1))),
+    "array longer than the file": (
+        "the value of 'k', 400000 bytes or more, at",
+        lambda: with_pair(b"k", ARRAY, array(UINT32, 100_000)),
+    ),
+    "array of 2**62 integers": (
+        "the value of 'k', 18446744073709551616 bytes",
+        lambda: with_pair(b"k", ARRAY, array(UINT32, 1 << 62)),
+    ),
+    "array of 2**64 - 1 strings": (
+        "the value of 'k', 18446744073709551615",
+        lambda: with_pair(b"k", ARRAY, array(STRING, (1 << 64) - 1)),
+    ),
     "array of strings, one too long": (
         "the value of 'k', 1099511627793 bytes or",
         lambda: with_pair(b"k", ARRAY, array(STRING, 2, text(b"x") + text(b"x", 1 << 40))),
@@ -114,14 +153,22 @@ BAD: dict[str, tuple[str, Bad]] = {
     "alignment 0": ("general.alignment 0", lambda: with_pair(b"general.alignment", UINT32, struct.pack("<I", 0))),
     "alignment 24": (
         "general.alignment 24",
-        lambda: gguf_bytes(pairs=(pair(b"general.alignment", UINT32, struct.pack("<I", 24)),), tensors=GOOD_TENSORS[:1], data=100),
+        lambda: gguf_bytes(
+            pairs=(pair(b"general.alignment", UINT32, struct.pack("<I", 24)),), tensors=GOOD_TENSORS[:1], data=100
+        ),
     ),
     "alignment 2**31": (
         "the data of tensor 'b' begins at byte 32 of",
         lambda: with_pair(b"general.alignment", UINT32, struct.pack("<I", 1 << 31)),
     ),
-    "alignment of 8 bytes": ("general.alignment of value type 10", lambda: with_pair(b"general.alignment", 10, struct.pack("<Q", 32))),
-    "alignment a string": ("general.alignment of value type 8", lambda: with_pair(b"general.alignment", STRING, text(b"32"))),
+    "alignment of 8 bytes": (
+        "general.alignment of value type 10",
+        lambda: with_pair(b"general.alignment", 10, struct.pack("<Q", 32)),
+    ),
+    "alignment a string": (
+        "general.alignment of value type 8",
+        lambda: with_pair(b"general.alignment", STRING, text(b"32")),
+    ),
     "alignment an array": (
         "general.alignment of value type 9",
         lambda: with_pair(b"general.alignment", ARRAY, array(UINT32, 1, struct.pack("<I", 32))),
@@ -152,7 +199,10 @@ BAD: dict[str, tuple[str, Bad]] = {
     "tensor type 4, long gone": ("tensor 'b' has type 4", lambda: with_b(kind=4)),
     "tensor type 2**32 - 1": ("tensor 'b' has type 4294967295", lambda: with_b(kind=(1 << 32) - 1)),
     "block type with part of a block": ("tensor 'b' is q4_0 with 31 columns", lambda: with_b(kind=2, dims=(31, 1))),
-    "ternary type with part of a block": ("tensor 'b' is tq2_0 with 128 columns", lambda: with_b(kind=35, dims=(128, 2))),
+    "ternary type with part of a block": (
+        "tensor 'b' is tq2_0 with 128 columns",
+        lambda: with_b(kind=35, dims=(128, 2)),
+    ),
     "offset not aligned": ("the data of tensor 'b' begins at byte 33 of", lambda: with_b(offset=33)),
     "offset leaves a hole": (
         "the data of tensor 'b' begins at byte 64 of",
@@ -217,7 +267,9 @@ ODD: dict[str, Bad] = {
     "a tensor of no rows": lambda: gguf_bytes(tensors=(tensor(b"a", (4, 0)),), data=0),
     "a scalar": lambda: gguf_bytes(tensors=(tensor(b"a", ()),), data=4),
     "an empty name": lambda: gguf_bytes(tensors=(tensor(b""),), data=32),
-    "alignment 1": lambda: gguf_bytes(pairs=(pair(b"general.alignment", UINT32, struct.pack("<I", 1)),), tensors=GOOD_TENSORS[:1], data=64),
+    "alignment 1": lambda: gguf_bytes(
+        pairs=(pair(b"general.alignment", UINT32, struct.pack("<I", 1)),), tensors=GOOD_TENSORS[:1], data=64
+    ),
     "tq2_0": lambda: tq2_0(0x3C00),
     "tq2_0 with the reserved field 3": lambda: tq2_0(0x3C00, 0xFF),
     "tq2_0 with a NaN scale": lambda: tq2_0(0x7E00),

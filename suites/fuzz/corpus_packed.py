@@ -28,7 +28,15 @@ def good(format: str, shape: tuple[int, int], scale: float = 1.5) -> Packed:
     return FORMATS[format].pack(codes, scale)
 
 
-def bad(format: str, shape: tuple[int, int], change: Callable[[Packed], Any], argument: str, found: str, *, claim: Any = None) -> Bad:
+def bad(
+    format: str,
+    shape: tuple[int, int],
+    change: Callable[[Packed], Any],
+    argument: str,
+    found: str,
+    *,
+    claim: Any = None,
+) -> Bad:
     return Bad(format, shape if claim is None else claim, change(good(format, shape)), argument, found)
 
 
@@ -69,14 +77,18 @@ for _name, _shape in SHAPES.items():
     BAD |= {
         f"{_name} with a byte that no codes give": bad(_name, _shape, filled(slice(0, 1), _byte), "packed", _found),
         f"{_name} cut by a byte": bad(_name, _shape, lambda packed: packed.reshape(-1)[:-1], "packed", "of shape"),
-        f"{_name} with a byte more": bad(_name, _shape, lambda packed: np.append(packed, np.uint8(0)), "packed", "of shape"),
+        f"{_name} with a byte more": bad(
+            _name, _shape, lambda packed: np.append(packed, np.uint8(0)), "packed", "of shape"
+        ),
         f"{_name} of nothing": bad(_name, _shape, lambda packed: packed.reshape(-1)[:0], "packed", "of shape"),
         f"{_name} as int8": bad(_name, _shape, lambda packed: packed.view(np.int8), "packed", "of dtype int8"),
         f"{_name} of 0 rows": bad(_name, _shape, lambda packed: packed, "shape", "of shape (0, 4)", claim=(0, 4)),
         f"{_name} of -4 columns": bad(_name, _shape, lambda packed: packed, "shape", "of shape (4, -4)", claim=(4, -4)),
         f"{_name} of 2**62 rows": bad(_name, _shape, lambda packed: packed, "packed", "of shape", claim=(1 << 62, 256)),
         f"{_name} of three axes": bad(_name, _shape, lambda packed: packed, "shape", "of shape", claim=(1, *_shape)),
-        f"{_name} of fractional rows": bad(_name, _shape, lambda packed: packed, "shape", "(4.0, 256)", claim=(4.0, 256)),
+        f"{_name} of fractional rows": bad(
+            _name, _shape, lambda packed: packed, "shape", "(4.0, 256)", claim=(4.0, 256)
+        ),
     }
 for _name, _end in TRAILER.items():
     _shape = SHAPES[_name]
@@ -86,9 +98,19 @@ for _name, _end in TRAILER.items():
         f"{_name} with a negative scale": bad(_name, _shape, scaled(-1.0, _end), "scale", "-1.0"),
     }
 BAD |= {
-    "tile64 with weights in the padded rows": bad("tile64", (3, 4), filled(slice(12, 13), 0x56), "packed", "with weights other than 0 in"),
-    "tile64 with weights in the padded columns": bad("tile64", (64, 3), filled(slice(3, 4), 0x56), "packed", "with weights other than 0"),
-    "row16 with weights in the padded columns": bad("row16", (1, 60), filled(slice(15, 16), 0xAA), "packed", "with weights other than 0"),
-    "tq2_0 of half a block": bad("tq2_0", (1, 256), lambda packed: packed, "shape", "of shape (1, 128)", claim=(1, 128)),
-    "i2_s_x86_r4 of three rows": bad("i2_s_x86_r4", (4, 3), lambda packed: packed, "shape", "of shape (3, 4)", claim=(3, 4)),
+    "tile64 with weights in the padded rows": bad(
+        "tile64", (3, 4), filled(slice(12, 13), 0x56), "packed", "with weights other than 0 in"
+    ),
+    "tile64 with weights in the padded columns": bad(
+        "tile64", (64, 3), filled(slice(3, 4), 0x56), "packed", "with weights other than 0"
+    ),
+    "row16 with weights in the padded columns": bad(
+        "row16", (1, 60), filled(slice(15, 16), 0xAA), "packed", "with weights other than 0"
+    ),
+    "tq2_0 of half a block": bad(
+        "tq2_0", (1, 256), lambda packed: packed, "shape", "of shape (1, 128)", claim=(1, 128)
+    ),
+    "i2_s_x86_r4 of three rows": bad(
+        "i2_s_x86_r4", (4, 3), lambda packed: packed, "shape", "of shape (3, 4)", claim=(3, 4)
+    ),
 }

@@ -1,8 +1,10 @@
-"""Fuzz everything that reads foreign bytes, for as long as told: `python suites/fuzz/fuzz.py --minutes 30 [--target GLOB]`.
+"""Fuzz everything that reads foreign bytes, for as long as told: `python suites/fuzz/fuzz.py --minutes 30 [--target
+GLOB]`.
 
-Targets: weight-file readers, Records, suites, formats, ops (Python; atheris where it is installed, else hypothesis), and the C code of
-every op under AddressSanitizer and UBSan (libFuzzer; needs clang). They run by turns, so that each gets the same time. Inputs that brought
-new coverage are kept and used the next time, crashers too: `FOLDER/crashes/TARGET`. Exit status 1 if anything was found or could not run.
+Targets: weight-file readers, Records, suites, formats, ops (Python; atheris where it is installed, else hypothesis),
+and the C code of every op under AddressSanitizer and UBSan (libFuzzer; needs clang). They run by turns, so that each
+gets the same time. Inputs that brought new coverage are kept and used the next time, crashers too:
+`FOLDER/crashes/TARGET`. Exit status 1 if anything was found or could not run.
 """
 
 from __future__ import annotations
@@ -50,7 +52,10 @@ class Tally:
         new = self.covered - (self.first or 0)
         coverage = f"{self.covered} edges (+{new}), {self.features} features" if self.covered else "-"
         state = f"NOT RUN: {self.problem}" if self.problem else f"{len(self.crashes)} crashes"
-        return f"{self.name:28} {self.engine:10} {self.executions:>11,} executions {self.seconds:7.0f} s  {coverage:38} {state}"
+        return (
+            f"{self.name:28} {self.engine:10} {self.executions:>11,} executions {self.seconds:7.0f} s  "
+            f"{coverage:38} {state}"
+        )
 
 
 class Fuzzing:
@@ -87,11 +92,19 @@ class Fuzzing:
         start = time.monotonic()
         try:
             done = subprocess.run(
-                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds + START_S, check=False
+                command,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=seconds + START_S,
+                check=False,
             )
             output, status = done.stdout.decode(errors="replace"), done.returncode
         except subprocess.TimeoutExpired as error:
-            output, status = (error.stdout or b"").decode(errors="replace") + f"\nstill running after {error.timeout:.0f} s\n", 1
+            output, status = (
+                (error.stdout or b"").decode(errors="replace") + f"\nstill running after {error.timeout:.0f} s\n",
+                1,
+            )
         tally.seconds += time.monotonic() - start
         self._read(tally, output)
         found = {name for name in set(os.listdir(crashes)) - before if not name.endswith(".txt")}
@@ -114,7 +127,10 @@ class Fuzzing:
             tally.executions += told["executions"]
         if covered:
             tally.first = int(covered[0][0]) if tally.first is None else tally.first
-            tally.covered, tally.features = max(tally.covered, int(covered[-1][0])), max(tally.features, int(covered[-1][1]))
+            tally.covered, tally.features = (
+                max(tally.covered, int(covered[-1][0])),
+                max(tally.features, int(covered[-1][1])),
+            )
 
 
 def main() -> int:
@@ -122,7 +138,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("--minutes", type=float, required=True, help="how long, in all")
     parser.add_argument("--target", default="*", metavar="GLOB", help="only these; see --list")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="targets at a time; every core unless told")
+    parser.add_argument(
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="targets at a time; every core unless told"
+    )
     parser.add_argument("--folder", type=Path, default=Path("build/fuzz"), help="where corpora and crashers are kept")
     parser.add_argument("--list", action="store_true", help="print the targets and end")
     told = parser.parse_args()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-_PIECES = st.one_of(st.binary(min_size=1, max_size=1), st.sampled_from([b"\0" * 8, b"\xff" * 8, b'"', b"{", b"[", b"9", b"0", b","]))
+_PIECES = st.one_of(
+    st.binary(min_size=1, max_size=1), st.sampled_from([b"\0" * 8, b"\xff" * 8, b'"', b"{", b"[", b"9", b"0", b","])
+)
 # Most of the places in the header, where structure is.
 _PLACES = st.one_of(st.integers(0, 400), st.integers(0, 4000), st.integers(0, 1 << 20))
 _CHANGES = st.lists(st.tuples(_PLACES, _PIECES, st.sampled_from(["replace", "insert", "delete"])), max_size=4)

@@ -1,4 +1,5 @@
-"""The native fuzz targets: a driver in native/ and the C files of its op and of cpu/, built by clang with libFuzzer, ASan and UBSan."""
+"""The native fuzz targets: a driver in native/ and the C files of its op and of cpu/, built by clang with libFuzzer,
+ASan and UBSan."""
 
 from __future__ import annotations
 

@@ -46,8 +46,9 @@ class Numbers:
 
 
 JUNK: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 2, 255, 1 << 31, 1 << 63, 1 << 64, -(1 << 63), 10**400, 0.0, -0.0, 0.5, 1e-320, 1e308, math.inf,
-    -math.inf, math.nan, "", "x", "\0", "\ud800", "\x1b[2J\u202e", "x" * 5000, "1", "nan", "*", "PASS", "FAIL", "cpu", "cuda",
+    None, True, False, 0, -1, 1, 2, 255, 1 << 31, 1 << 63, 1 << 64, -(1 << 63), 10**400, 0.0, -0.0, 0.5, 1e-320,
+    1e308, math.inf, -math.inf, math.nan, "", "x", "\0", "\ud800", "\x1b[2J\u202e", "x" * 5000, "1", "nan", "*", "PASS",
+    "FAIL", "cpu", "cuda",
     "cpu/a/b/c/d", "../../etc", "sha256:" + "0" * 64, [], {}, [[]], [None], {"": 0}, [0] * 50, [{}] * 50,
 )  # fmt: skip
 """What a field may be turned into."""

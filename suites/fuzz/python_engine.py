@@ -1,7 +1,9 @@
-"""Runs one Python target for so many seconds, in a process of its own: `python python_engine.py TARGET SECONDS CORPUS CRASHES`.
+"""Runs one Python target for so many seconds, in a process of its own: `python python_engine.py TARGET SECONDS CORPUS
+CRASHES`.
 
-Guided by coverage where atheris is installed, else hypothesis mutates the seeds. Memory is bounded: what takes more than MEMORY beyond
-what the process has at the start gets a MemoryError, which no target expects. The last line of the output is a JSON object.
+Guided by coverage where atheris is installed, else hypothesis mutates the seeds. Memory is bounded: what takes more
+than MEMORY beyond what the process has at the start gets a MemoryError, which no target expects. The last line of the
+output is a JSON object.
 """
 
 from __future__ import annotations
@@ -48,8 +50,17 @@ def main(name: str, seconds: float, folder: Path, crashes: Path) -> None:
     if guided:
         for seed in target.seeds():
             (folder / sha256(seed).hexdigest()[:32]).write_bytes(seed)
-        options = [f"-max_total_time={seconds:.0f}", f"-timeout={SLOWEST}", "-rss_limit_mb=4096", "-print_final_stats=1", "-verbosity=1"]
-        options += ["-max_len=65536" if name.startswith("weights") else "-max_len=20000", f"-artifact_prefix={crashes}/"]
+        options = [
+            f"-max_total_time={seconds:.0f}",
+            f"-timeout={SLOWEST}",
+            "-rss_limit_mb=4096",
+            "-print_final_stats=1",
+            "-verbosity=1",
+        ]
+        options += [
+            "-max_len=65536" if name.startswith("weights") else "-max_len=20000",
+            f"-artifact_prefix={crashes}/",
+        ]
         atheris.Setup([sys.argv[0], *options, str(folder)], checked)
         atheris.Fuzz()  # ends the process
     else:

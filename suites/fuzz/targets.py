@@ -1,4 +1,5 @@
-"""The Python fuzz targets. Each takes any bytes and passes on whatever must not happen: an untyped error, or a result that cannot be right.
+"""The Python fuzz targets. Each takes any bytes and passes on whatever must not happen: an untyped error, or a result
+that cannot be right.
 
 Bytes are either the file itself, or numbers that say how a good document, array or call is changed.
 """
@@ -63,7 +64,8 @@ def _told(error: TritmarkError, what: str = "legal: ") -> None:
     assert what in str(error)
 
 
-# ---- weight files --------------------------------------------------------------------------------------------------------------
+# ---- weight files
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -79,7 +81,8 @@ def _weights(suffix: str, data: bytes) -> None:
         weights.check(_file(f"m{suffix}", data))
 
 
-# ---- Records and suites --------------------------------------------------------------------------------------------------------
+# ---- Records and suites
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -91,8 +94,13 @@ def _record() -> Record:
     unit = module_from_spec(spec)
     spec.loader.exec_module(unit)
     runs = [
-        unit.one_run(Random(1), (*kernel[:3], kernel[3][device][0]), axes=axes, measured=True, device=device, function=kernel[4])
-        for device, kernel, axes in (("cpu", unit.KERNELS[2], {"M": 1, "N": 64, "K": 64}), ("cuda", unit.KERNELS[0], {"n": 1 << 24}))
+        unit.one_run(
+            Random(1), (*kernel[:3], kernel[3][device][0]), axes=axes, measured=True, device=device, function=kernel[4]
+        )
+        for device, kernel, axes in (
+            ("cpu", unit.KERNELS[2], {"M": 1, "N": 64, "K": 64}),
+            ("cuda", unit.KERNELS[0], {"n": 1 << 24}),
+        )
     ]
     made: Record = unit.record_of(runs, gpus=(unit.gpu(),))
     return made
@@ -102,7 +110,9 @@ def _record_bytes(data: bytes) -> None:
     path = _file("record.json", data)
     try:
         record = read(path)
-        assert Record.model_validate_json(with_digest(record)).model_copy(update={"digest": ""}) == record.model_copy(update={"digest": ""})
+        assert Record.model_validate_json(with_digest(record)).model_copy(update={"digest": ""}) == record.model_copy(
+            update={"digest": ""}
+        )
     except RecordError as error:
         _told(error)
     try:
@@ -144,13 +154,17 @@ def _suite_fields(data: bytes) -> None:
     _suite_bytes(toml(edited(tomllib.loads(_smoke()), Numbers(data))).encode("utf-8", "surrogatepass"))
 
 
-# ---- formats -------------------------------------------------------------------------------------------------------------------
+# ---- formats
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _shape(format: Format, numbers: Numbers) -> tuple[int, int]:
     n, k = numbers.size(200), numbers.size(600)
     if numbers.below(8):
-        n, k = -(-n // format.row_multiple) * format.row_multiple, -(-k // format.column_multiple) * format.column_multiple
+        n, k = (
+            -(-n // format.row_multiple) * format.row_multiple,
+            -(-k // format.column_multiple) * format.column_multiple,
+        )
     return n, k
 
 
@@ -161,7 +175,9 @@ def _format(format: Format, data: bytes) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         way(format, shape, numbers)
-    assert all(issubclass(each.category, (NonFiniteWarning, TailDroppedWarning)) for each in caught), [str(each.message) for each in caught]
+    assert all(issubclass(each.category, (NonFiniteWarning, TailDroppedWarning)) for each in caught), [
+        str(each.message) for each in caught
+    ]
 
 
 def _packs(format: Format, shape: tuple[int, int], numbers: Numbers) -> None:
@@ -221,7 +237,8 @@ def _quantizes(format: Format, shape: tuple[int, int], numbers: Numbers) -> None
         assert codes.shape == shape
 
 
-# ---- ops -----------------------------------------------------------------------------------------------------------------------
+# ---- ops
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _op(op: Op, data: bytes) -> None:
@@ -240,7 +257,9 @@ def _op(op: Op, data: bytes) -> None:
         cases = Material(op, Workload(op=op.name, axes=axes, family=family, layout=layout), seed).cases(variant.key)
     except InvalidArgumentError:
         return
-    found = judge(op, variant, cases, axes, layout=layout, threads=1 + numbers.below(3), seed=seed, device=device).accuracy
+    found = judge(
+        op, variant, cases, axes, layout=layout, threads=1 + numbers.below(3), seed=seed, device=device
+    ).accuracy
     assert found.status is Status.PASS, f"{variant.id} {axes} {family} {layout} seed {seed}: {found.reason}"
 
 
@@ -252,7 +271,10 @@ def _programs() -> list[bytes]:
 
 def targets(glob: str = "*") -> list[Target]:
     """Those whose names match."""
-    found = [Target(f"weights{suffix}", partial(_weight_seeds, suffix), partial(_weights, suffix)) for suffix in (".safetensors", ".gguf")]
+    found = [
+        Target(f"weights{suffix}", partial(_weight_seeds, suffix), partial(_weights, suffix))
+        for suffix in (".safetensors", ".gguf")
+    ]
     found += [
         Target("record.bytes", lambda: [with_digest(_record()).encode()], _record_bytes),
         Target("record.fields", _programs, _record_fields),
@@ -261,5 +283,7 @@ def targets(glob: str = "*") -> list[Target]:
     ]
     found += [Target(f"format.{name}", _programs, partial(_format, format)) for name, format in FORMATS.items()]
     on_host = {variant.key.op for variant in _installed().registry.variants if variant.key.device == "cpu"}
-    found += [Target(f"op.{name}", _programs, partial(_op, op)) for name, op in _installed().ops.items() if name in on_host]
+    found += [
+        Target(f"op.{name}", _programs, partial(_op, op)) for name, op in _installed().ops.items() if name in on_host
+    ]
     return [target for target in found if fnmatchcase(target.name, glob)]

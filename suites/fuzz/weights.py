@@ -1,4 +1,5 @@
-"""What must hold for any bytes called a weight file: a WeightFileError, or tensors that the format's own library reads alike."""
+"""What must hold for any bytes called a weight file: a WeightFileError, or tensors that the format's own library
+reads alike."""
 
 from __future__ import annotations
 
@@ -17,16 +18,24 @@ from tritmark.harness.weights import open_weights
 from tritmark.harness.weights.tensor import DEQUANTIZED
 
 Tensors = dict[str, tuple[tuple[int, ...], str, NDArray[np.float32] | None]]
-_BY_GGUF = {GGMLQuantizationType.F32, GGMLQuantizationType.F16, *(GGMLQuantizationType[name.upper()] for name in DEQUANTIZED)}
+_BY_GGUF = {
+    GGMLQuantizationType.F32,
+    GGMLQuantizationType.F16,
+    *(GGMLQuantizationType[name.upper()] for name in DEQUANTIZED),
+}
 
 
 def read_all(path: Path) -> Tensors | None:
-    """Shape, dtype and values of every tensor, None for a file that is refused. Anything but a WeightFileError is passed on."""
+    """Shape, dtype and values of every tensor, None for a file that is refused. Anything but a WeightFileError is
+    passed on."""
     try:
         with open_weights(path) as source:
             for each in source.matrices():
                 np.testing.assert_array_equal(source.read(each.name, slice(0, 1)), source.read(each.name)[:1])
-            return {each.name: (each.shape, each.dtype, source.read(each.name) if each.readable else None) for each in source.tensors}
+            return {
+                each.name: (each.shape, each.dtype, source.read(each.name) if each.readable else None)
+                for each in source.tensors
+            }
     except WeightFileError as error:
         _told(error)
         return None
@@ -68,4 +77,6 @@ def _as_gguf(path: Path, tensors: Tensors) -> None:
         assert tuple(int(size) for size in found.shape)[::-1] == shape
         if values is not None and found.tensor_type in _BY_GGUF:
             with np.errstate(all="ignore"):
-                np.testing.assert_array_equal(values, gguf.quants.dequantize(found.data, found.tensor_type).reshape(shape))
+                np.testing.assert_array_equal(
+                    values, gguf.quants.dequantize(found.data, found.tensor_type).reshape(shape)
+                )

@@ -1,13 +1,15 @@
-"""How often `tritmark history` is wrong, on synthetic histories drawn from real noise: python suites/gate/histories.py --noise power.json
+"""How often `tritmark history` is wrong, on synthetic histories drawn from real noise: python suites/gate/histories.py
+--noise power.json
 
-power.json is what `power.py` beside this file writes: log ratios of adjacent pairs of one unchanged kernel with itself. A commit's ratio to
-the anchor is the median of one such launch, drawn at random, its pairs drawn anew with replacement, and moved by up to 0.4 % either way, as
-other code around a kernel moves it. A history has 60 commits. Half of the work is on histories in which nothing changes (looked at after
-each commit, as CI does; a single alarm makes the history a false one), half on histories with one step of 5 %, which is found if the
-detector names that commit, or one beside it, once two commits with it were measured.
+power.json is what `power.py` beside this file writes: log ratios of adjacent pairs of one unchanged kernel with itself.
+A commit's ratio to the anchor is the median of one such launch, drawn at random, its pairs drawn anew with replacement,
+and moved by up to 0.4 % either way, as other code around a kernel moves it. A history has 60 commits. Half of the work
+is on histories in which nothing changes (looked at after each commit, as CI does; a single alarm makes the history a
+false one), half on histories with one step of 5 %, which is found if the detector names that commit, or one beside it,
+once two commits with it were measured.
 
-Beside it the same on absolute times: medians of 0.1 s of an unchanged NumPy call, taken now one after the other, which spares them the
-difference between days and between builds.
+Beside it the same on absolute times: medians of 0.1 s of an unchanged NumPy call, taken now one after the other, which
+spares them the difference between days and between builds.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def stepped(logs: Sequence[float], at: int) -> list[float]:
 
 
 def told(detector: str, make: Callable[[int, np.random.Generator], list[float]], seed: int) -> tuple[bool, bool]:
-    """Of one history without a step and one with: whether there was a false alarm, and whether the step was found in time."""
+    """Of one history without a step and one with: whether there was a false alarm, and whether the step was found in
+    time."""
     rng = np.random.default_rng([20, seed])
     find = DETECTORS[detector]
     still = [exp(each) for each in make(COMMITS, rng)]
@@ -110,7 +113,10 @@ def main() -> None:
     print("A/A launches to draw from:", ", ".join(f"{name} {count}" for name, count in lengths.items()))
     sources = {"ratios to the anchor": partial(launches, noise), "absolute times": partial(drawn, measured())}
     failed = False
-    print(f"{given.histories} histories of {COMMITS} commits  |  with a false alarm  |  steps of {STEP:.0%} found within 2 commits")
+    print(
+        f"{given.histories} histories of {COMMITS} commits  |  with a false alarm  |  steps of {STEP:.0%} "
+        "found within 2 commits"
+    )
     with ProcessPoolExecutor(given.workers) as pool:
         for source, make in sources.items():
             for detector in DETECTORS:
@@ -120,7 +126,10 @@ def main() -> None:
                     print(f"{detector}, {source}: not run: {why} (pip install --no-deps apache-otava)")
                     continue
                 alarms, hits = (sum(each) for each in zip(*found, strict=True))
-                print(f"{detector}, {source}  |  {alarms} of {given.histories}  |  {100 * hits / given.histories:.1f} %", flush=True)
+                print(
+                    f"{detector}, {source}  |  {alarms} of {given.histories}  |  {100 * hits / given.histories:.1f} %",
+                    flush=True,
+                )
                 if detector == next(iter(DETECTORS)) and source == next(iter(sources)):
                     failed = alarms > 0 or hits < 0.95 * given.histories
     sys.exit(1 if failed else 0)

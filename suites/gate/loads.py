@@ -1,6 +1,8 @@
-"""The workloads on which the gate is measured, each as a kernel beside the same kernel with a known share of extra work.
+"""The workloads on which the gate is measured, each as a kernel beside the same kernel with a known share of extra
+work.
 
-Extra work is more rows or more elements of the same buffers, so that both sides read the same memory and run the same code.
+Extra work is more rows or more elements of the same buffers, so that both sides read the same memory and run the same
+code.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ Make = Callable[[np.random.Generator, Sequence[int]], list[Launch]]
 
 @dataclass(frozen=True)
 class Load:
-    """A workload. `make` binds it for each of the sizes, in units of `base` for the unchanged kernel, on the same fresh buffers."""
+    """A workload. `make` binds it for each of the sizes, in units of `base` for the unchanged kernel, on the same
+    fresh buffers."""
 
     title: str
     base: int
@@ -34,7 +37,8 @@ class Load:
 
 
 class Pair:
-    """Two bindings that are timed by turns: what the gate asks for pairs, and what other tools are shown as functions."""
+    """Two bindings that are timed by turns: what the gate asks for pairs, and what other tools are shown as
+    functions."""
 
     def __init__(self, base: Launch, head: Launch, rng: np.random.Generator) -> None:
         clock = clock_for(cpu.DEVICE, (base, head))
@@ -93,7 +97,17 @@ def _gemv(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     scale, out = np.ones(1, np.float32), np.empty(tiles * 64, np.float32)
     kernel = cpu.native("ternary_matmul").TernaryMatmul
     return [
-        kernel("tile64", cpu.best("ternary_matmul"), activations, weights, n * 64, 1.0, scale, out[: n * 64].reshape(1, -1), 1)
+        kernel(
+            "tile64",
+            cpu.best("ternary_matmul"),
+            activations,
+            weights,
+            n * 64,
+            1.0,
+            scale,
+            out[: n * 64].reshape(1, -1),
+            1,
+        )
         for n in sizes
     ]
 
@@ -105,7 +119,10 @@ def _gemm(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:
     scale, out = np.ones(max(sizes), np.float32), np.empty((max(sizes), n), np.float32)
     kernel = cpu.native("ternary_matmul").TernaryMatmul
     weights = _weights(rng, n, k)
-    return [kernel("tile64", cpu.best("ternary_matmul"), activations[:m], weights, n, 1.0, scale[:m], out[:m], 1) for m in sizes]
+    return [
+        kernel("tile64", cpu.best("ternary_matmul"), activations[:m], weights, n, 1.0, scale[:m], out[:m], 1)
+        for m in sizes
+    ]
 
 
 def _quantize(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]:

@@ -1,7 +1,7 @@
 """What other tools say about the same two kernels, by their own code: pytest-benchmark's `mean:5%`, and asv's compare.
 
-In blocks, as two runs of a CI would: BASE's samples, then HEAD's, each taken as the tool takes them. Interleaved: from the alternated
-samples of the gate.
+In blocks, as two runs of a CI would: BASE's samples, then HEAD's, each taken as the tool takes them. Interleaved: from
+the alternated samples of the gate.
 """
 
 from __future__ import annotations
@@ -45,9 +45,12 @@ def interleaved(pair: Pair) -> dict[str, bool]:
     while len(base) // joined < 2 * _ROUNDS:  # a few pairs of a short trial
         joined = max(1, joined // 2)
     asv = _asv(
-        *(side[: len(side) // joined * joined].reshape(-1, joined).mean(axis=1).tolist() for side in (base, head)), *[calls * joined] * 2
+        *(side[: len(side) // joined * joined].reshape(-1, joined).mean(axis=1).tolist() for side in (base, head)),
+        *[calls * joined] * 2,
     )
-    return {f"{tool}, interleaved": alarm for tool, alarm in (_pytest_benchmark(base.tolist(), head.tolist()) | asv).items()}
+    return {
+        f"{tool}, interleaved": alarm for tool, alarm in (_pytest_benchmark(base.tolist(), head.tolist()) | asv).items()
+    }
 
 
 def _rounds(function: Function, seconds: float) -> list[float]:
@@ -81,6 +84,8 @@ def _asv_run(function: Function) -> dict[str, Any]:
 def _asv(base: Sequence[float], head: Sequence[float], base_number: int, head_number: int) -> dict[str, bool]:
     (base_s, base_stats), (head_s, head_stats) = compute_stats(base, base_number), compute_stats(head, head_number)
     return {
-        f"asv compare, factor {factor:g}": bool(_is_result_better(base_s, head_s, (base_stats, base), (head_stats, head), factor))
+        f"asv compare, factor {factor:g}": bool(
+            _is_result_better(base_s, head_s, (base_stats, base), (head_stats, head), factor)
+        )
         for factor in FACTORS
     }

@@ -1,4 +1,5 @@
-"""How much two bindings of one kernel on the same arrays differ, only by where their arguments lie; see README.md beside this file."""
+"""How much two bindings of one kernel on the same arrays differ, only by where their arguments lie; see README.md
+beside this file."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ PLACED: Mapping[str, Load] = {
 def main() -> None:
     """Print the range of the medians of bindings, each timed by turns with the first."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bindings", type=int, default=28, help="of each kernel (default 28: together their arguments cover 4 KiB)")
+    parser.add_argument(
+        "--bindings", type=int, default=28, help="of each kernel (default 28: together their arguments cover 4 KiB)"
+    )
     bindings = parser.parse_args().bindings
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for column in ("kernel", "from", "to"):

@@ -1,4 +1,5 @@
-"""How often the gate calls an unchanged kernel slower, and how soon it finds a slowed one; see README.md beside this file."""
+"""How often the gate calls an unchanged kernel slower, and how soon it finds a slowed one; see README.md beside this
+file."""
 
 from __future__ import annotations
 
@@ -30,17 +31,24 @@ _BINDINGS = 5
 _OUT = Path("results/runs/power.json")
 _SAVED_EVERY = 12
 _CONFIRMED = 10
-"""Of every so many trials of a slowed kernel the alarm is taken to fresh processes; of an unchanged one every alarm is."""
+"""Of every so many trials of a slowed kernel the alarm is taken to fresh processes; of an unchanged one every alarm
+is."""
 
 
 def main() -> None:
     """Run the trials that are missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=_OUT, help=f"where the raw results go, JSON (default {_OUT})")
-    parser.add_argument("--trials", type=int, default=300, help="of each slow-down, over the four workloads (default 300)")
+    parser.add_argument(
+        "--trials", type=int, default=300, help="of each slow-down, over the four workloads (default 300)"
+    )
     parser.add_argument("--seconds", type=float, default=GateLimits().seconds, help="the gate's limit for a benchmark")
-    parser.add_argument("--block", type=float, default=0.4, help="seconds that pytest-benchmark gets for a side (default 0.4)")
-    parser.add_argument("--long", action="store_true", help="calls of a millisecond and more, which the gate gives more time")
+    parser.add_argument(
+        "--block", type=float, default=0.4, help="seconds that pytest-benchmark gets for a side (default 0.4)"
+    )
+    parser.add_argument(
+        "--long", action="store_true", help="calls of a millisecond and more, which the gate gives more time"
+    )
     parser.add_argument("--resume", action="store_true", help="go on with what --out holds")
     parser.add_argument("--launch", nargs=2, metavar=("WORKLOAD", "SIZE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -78,7 +86,13 @@ def _begun(given: argparse.Namespace) -> dict[str, Any]:
             slower, call_ns = _true(name, size, given.seconds, rng)
             sizes.append(size)
             true.append(slower)
-        found["loads"][name] = {"title": load.title, "call_ns": call_ns, "base": load.base, "sizes": sizes, "true": true}
+        found["loads"][name] = {
+            "title": load.title,
+            "call_ns": call_ns,
+            "base": load.base,
+            "sizes": sizes,
+            "true": true,
+        }
         found["noise"][name] = {"aa": []}
     return found
 
@@ -109,7 +123,8 @@ def _trial(found: dict[str, Any], name: str, extra: float) -> None:
     size = found["loads"][name]["sizes"][EXTRAS.index(extra)]
     pair = EVERY[name].pair(size, np.random.default_rng())
     decision = decide(pair.take, longer(GateLimits(found["seconds"]), pair.call_ns))
-    pair.take_for(found["block"] - decision.seconds)  # no tool shall have less to go by than pytest-benchmark has of one side
+    # no tool shall have less to go by than pytest-benchmark has of one side
+    pair.take_for(found["block"] - decision.seconds)
     said = others.interleaved(pair) | others.blocks(pair, found["block"])
     trial = {
         "load": name,

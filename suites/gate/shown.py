@@ -18,7 +18,8 @@ from tritmark.harness.gate.verdict import GateLimits, decide
 
 _GATE = "gate"
 _TARGETS = {0.05: 0.5, 0.02: 1.0}
-"""Seconds within which 95 % of a slow-down shall be found, and as many times more for long calls as the gate gives them."""
+"""Seconds within which 95 % of a slow-down shall be found, and as many times more for long calls as the gate gives
+them."""
 
 
 def share(hits: int, of: int) -> str:
@@ -37,7 +38,9 @@ def show(found: dict[str, Any]) -> None:
     console.print(_alarms(found["trials"], extras))
     console.print(_gate(found, extras))
     edge, of = at_the_edge(found)
-    console.print(f"A/A samples moved to the edge of the dead band, which is the hardest case: SLOWER in {share(edge, of)}")
+    console.print(
+        f"A/A samples moved to the edge of the dead band, which is the hardest case: SLOWER in {share(edge, of)}"
+    )
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -49,7 +52,11 @@ def _table(title: str, *columns: str) -> Table:
 
 def _loads(found: dict[str, Any], extras: Sequence[float]) -> Table:
     table = _table(
-        "Workloads", "workload", "call", *(f"true slow-down at {100 * extra:g} %" for extra in extras), "A/A medians of launches"
+        "Workloads",
+        "workload",
+        "call",
+        *(f"true slow-down at {100 * extra:g} %" for extra in extras),
+        "A/A medians of launches",
     )
     for name, load in found["loads"].items():
         medians = [100 * np.median(logs) for logs in found["noise"][name]["aa"]] or [0.0]
@@ -62,7 +69,9 @@ def _loads(found: dict[str, Any], extras: Sequence[float]) -> Table:
 def _alarms(trials: list[dict[str, Any]], extras: Sequence[float]) -> Table:
     """How often each way calls HEAD slower."""
     table = _table(
-        '\nAlarms, "slower" (95 % interval)', "way", *(f"{100 * extra:g} % slower" if extra else "unchanged" for extra in extras)
+        '\nAlarms, "slower" (95 % interval)',
+        "way",
+        *(f"{100 * extra:g} % slower" if extra else "unchanged" for extra in extras),
     )
     for way in (_GATE, *trials[0]["others"]):
         cells = [_alarm_share([trial for trial in trials if trial["extra"] == extra], way) for extra in extras]
@@ -80,7 +89,14 @@ def _slower(trial: dict[str, Any]) -> bool:
 
 def _gate(found: dict[str, Any], extras: Sequence[float]) -> Table:
     """The gate in detail, for each workload and slow-down."""
-    columns = ("verdicts", "found in time", "seconds, median", "95th percentile", "could see, median", "confirmed by fresh processes")
+    columns = (
+        "verdicts",
+        "found in time",
+        "seconds, median",
+        "95th percentile",
+        "could see, median",
+        "confirmed by fresh processes",
+    )
     table = _table("\nThe gate", "workload", "slow-down", *columns)
     calls = {name: load["call_ns"] for name, load in found["loads"].items()}
     for name in (*calls, "all"):
@@ -90,7 +106,11 @@ def _gate(found: dict[str, Any], extras: Sequence[float]) -> Table:
                 continue
             said = [f"{sum(trial['verdict'] == each for trial in cell)} {each.value}" for each in Outcome]
             seconds = [trial["seconds"] for trial in cell]
-            limit = longer(GateLimits(_TARGETS[extra]), calls.get(name, min(calls.values()))).seconds if extra in _TARGETS else None
+            limit = (
+                longer(GateLimits(_TARGETS[extra]), calls.get(name, min(calls.values()))).seconds
+                if extra in _TARGETS
+                else None
+            )
             in_time = sum(_slower(trial) and trial["seconds"] <= limit for trial in cell) if limit else 0
             confirmed = [set(trial["confirmed"]) == {Outcome.SLOWER} for trial in cell if "confirmed" in trial]
             could = [trial["smallest"] for trial in cell if trial["smallest"] is not None]
@@ -108,10 +128,14 @@ def _gate(found: dict[str, Any], extras: Sequence[float]) -> Table:
 
 
 def at_the_edge(found: dict[str, Any]) -> tuple[int, int]:
-    """How many of the A/A trials are called SLOWER where each pair's ratio is made larger by the whole dead band, and of how many."""
+    """How many of the A/A trials are called SLOWER where each pair's ratio is made larger by the whole dead band,
+    and of how many."""
     limits = GateLimits(found["seconds"])
     trials = [np.asarray(logs) + log1p(limits.dead) for load in found["noise"].values() for logs in load["aa"]]
-    said = [decide(stored.take, limits, now=stored.now).verdict for stored in (Stored(logs, limits.seconds) for logs in trials)]
+    said = [
+        decide(stored.take, limits, now=stored.now).verdict
+        for stored in (Stored(logs, limits.seconds) for logs in trials)
+    ]
     return said.count(Outcome.SLOWER), len(said)
 
 

@@ -1,4 +1,5 @@
-"""The gate on made-up noise: where its statistics would break before a machine shows it; see README.md beside this file."""
+"""The gate on made-up noise: where its statistics would break before a machine shows it; see README.md beside this
+file."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def _tied(by: float) -> Noise:
 
 
 def _waves(rng: np.random.Generator) -> Logs:
-    return 0.01 * np.sin(np.arange(PAIRS) * 2 * pi / rng.uniform(100, 1000) + rng.uniform(0, 2 * pi)) + rng.normal(0, 0.02, PAIRS)  # type: ignore[no-any-return]
+    waves: Logs = 0.01 * np.sin(np.arange(PAIRS) * 2 * pi / rng.uniform(100, 1000) + rng.uniform(0, 2 * pi))
+    return waves + rng.normal(0, 0.02, PAIRS)
 
 
 NOISES: Mapping[str, Noise] = {
@@ -80,7 +82,11 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=500, help="of each noise and slow-down (default 500)")
     trials = parser.parse_args().trials
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for column in ("noise", *(f"SLOWER at {change:.1%}" for change in UNCHANGED), *(f"found at {change:.0%}, within" for change in SLOWED)):
+    for column in (
+        "noise",
+        *(f"SLOWER at {change:.1%}" for change in UNCHANGED),
+        *(f"found at {change:.0%}, within" for change in SLOWED),
+    ):
         table.add_column(column)
     rng = np.random.default_rng(0)
     for name, noise in NOISES.items():

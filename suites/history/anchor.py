@@ -1,7 +1,8 @@
-"""Each commit's times over those of one pinned commit, measured by turns: what regressions are judged on (`tritmark history`).
+"""Each commit's times over those of one pinned commit, measured by turns: what regressions are judged on (`tritmark
+history`).
 
-The gate of the checkout whose asv runs takes both builds into one process, so commits without a gate are measured too. It is installed in
-an environment of its own under .asv/, anew whenever the harness has changed.
+The gate of the checkout whose asv runs takes both builds into one process, so commits without a gate are measured too.
+It is installed in an environment of its own under .asv/, anew whenever the harness has changed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from . import shapes
 from .cases import GPU, on_gpu
 
 ANCHOR = "2f8a161"
-"""The commit that all others are compared with. Another one begins a new history: delete the old ratios with `asv rm`."""
+"""The commit that all others are compared with. Another one begins a new history: delete the old ratios with `asv
+rm`."""
 
 SUITES = {"cpu": Path(__file__).with_name("anchor.toml"), "cuda": Path(__file__).with_name("anchor-cuda.toml")}
 _SAMPLED_S = 0.3
@@ -42,9 +44,13 @@ def ratios() -> dict[str, float]:
         shutil.copytree(each, site / each.name)
     for device in ("cpu", "cuda") if GPU else ("cpu",):
         asked = ("--device", device, "--suite", str(SUITES[device]), "--budget", str(_SAMPLED_S), "--format", "json")
-        done = subprocess.run([gate, "gate", ANCHOR, str(site), *asked], cwd=checkout, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [gate, "gate", ANCHOR, str(site), *asked], cwd=checkout, capture_output=True, text=True, check=False
+        )
         if done.returncode not in {0, 1, 4}:
-            raise RuntimeError(f"tritmark gate {ANCHOR} {site} {' '.join(asked)}: status {done.returncode}: {done.stderr[-2000:]}")
+            raise RuntimeError(
+                f"tritmark gate {ANCHOR} {site} {' '.join(asked)}: status {done.returncode}: {done.stderr[-2000:]}"
+            )
         result = json.loads(done.stdout)
         ratios_here = told(result)
         if device == "cpu" and not ratios_here:
@@ -60,7 +66,13 @@ def told(result: dict[str, Any]) -> dict[str, float]:
     for each in result["benchmarks"]:
         if each["identical"] or each["ratio"] is not None:
             ratio = 1.0 if each["identical"] else float(each["ratio"]["median"])
-            found[key(f"{each['op']}/{each['format']}/{each['dtype']}", f"{each['device']}:{each['variant']}", each["axes"])] = ratio
+            found[
+                key(
+                    f"{each['op']}/{each['format']}/{each['dtype']}",
+                    f"{each['device']}:{each['variant']}",
+                    each["axes"],
+                )
+            ] = ratio
     return found
 
 
@@ -72,12 +84,18 @@ def key(op: str, variant: str, axes: dict[str, int]) -> str:
 def _gate(checkout: Path) -> Path:
     """`tritmark` of the checkout, installed once for each state of its harness."""
     files = sorted((checkout / "harness").rglob("*.py"))
-    digest = sha256(b"".join(str(path.relative_to(checkout)).encode() + path.read_bytes() for path in files)).hexdigest()[:12]
+    digest = sha256(
+        b"".join(str(path.relative_to(checkout)).encode() + path.read_bytes() for path in files)
+    ).hexdigest()[:12]
     folder = checkout / ".asv" / "gate" / digest
     command = folder / "bin" / "tritmark"
     if not command.exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, capture_output=True)
-        subprocess.run([str(folder / "bin" / "python"), "-m", "pip", "install", "-q", str(checkout)], check=True, capture_output=True)
+        subprocess.run(
+            [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", str(checkout)],
+            check=True,
+            capture_output=True,
+        )
     return command
 
 

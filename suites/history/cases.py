@@ -1,8 +1,8 @@
 """What is measured over the commits: every op x variant at a few shapes, bound as the harness binds them.
 
-Parameters are the same whatever the commit and the machine, since asv keeps results by their place among the parameters; what a commit does
-not have yet, or this machine cannot run, is skipped. Only what every commit of this project has is used: the provider's ops, variants and
-devices.
+Parameters are the same whatever the commit and the machine, since asv keeps results by their place among the
+parameters; what a commit does not have yet, or this machine cannot run, is skipped. Only what every commit of this
+project has is used: the provider's ops, variants and devices.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ os.environ.setdefault("OMP_PROC_BIND", "true")
 _LINE = re.compile(r"^#define TM_ISA_(\w+)[\s\\]+(\d+),", re.M)
 _LIST = (Path(__file__).parents[2] / "cython_ext" / "src" / "isas.h").read_text(encoding="utf-8")
 ISAS = tuple(sorted(ranks := {name: int(rank) for name, rank in _LINE.findall(_LIST)}, key=ranks.__getitem__))
-"""Instruction sets of this checkout, in rising order. Compiled into a commit is that commit's list, and parameters are the same in all."""
+"""Instruction sets of this checkout, in rising order. Compiled into a commit is that commit's list, and parameters
+are the same in all."""
 SEED = 20
 
 ONCE = (1, (5, 50, 0.3), 0.05)
-"""asv's rounds, repeat (fewest, most, seconds) and seconds of warm-up: times are for orientation, so they get a third of a second each."""
+"""asv's rounds, repeat (fewest, most, seconds) and seconds of warm-up: times are for orientation, so they get a
+third of a second each."""
 
 GPU = Path("/dev/nvidiactl").exists()
 on_gpu = skip_benchmark_if(not GPU)
@@ -40,7 +42,8 @@ on_gpu = skip_benchmark_if(not GPU)
 
 
 class Bound:
-    """One variant bound to its arrays: `launch.run()` is a call. Raises SkipNotImplemented where there is no such variant here.
+    """One variant bound to its arrays: `launch.run()` is a call. Raises SkipNotImplemented where there is no such
+    variant here.
 
     `kernel` is OP/FORMAT/DTYPE, `variant` DEVICE:NAME, and `shape` lists the op's axes: "n=65536", "M=1 N=2560 K=6912".
     """
@@ -63,12 +66,15 @@ class Bound:
         self._memory = memory_of(self.device)
         inputs = {key: self._placed(value) for key, value in self.encoded.items()}
         like = self.op.outputs_like(self.axes, self.variant.key)
-        self.outputs = {key: self._memory.place(np.zeros(shape, named_dtype(kind))) for key, (shape, kind) in like.items()}
+        self.outputs = {
+            key: self._memory.place(np.zeros(shape, named_dtype(kind))) for key, (shape, kind) in like.items()
+        }
         self.threads = self.device.cores()
         self.launch: Any = self.variant.bind(inputs, self.outputs, self.axes, self.threads)
 
     def mismatches(self) -> int:
-        """Elements of the outputs that are not the reference's, which is rounded to the output's type first; bounds count as admitted."""
+        """Elements of the outputs that are not the reference's, which is rounded to the output's type first; bounds
+        count as admitted."""
         assert self.op is not None
         assert self.variant is not None
         self.launch.run()
@@ -138,7 +144,11 @@ def named_dtype(name: str) -> np.dtype:
 def packed_bits(kernel: str, variant: str, shape: str) -> float:
     """Bits a weight of the packed array that the kernel takes or makes."""
     bound = Bound(kernel, variant, shape)
-    weights = bound.encoded.get("weights") if bound.op is not None and bound.op.name == "ternary_matmul" else bound.outputs.get("q")
+    weights = (
+        bound.encoded.get("weights")
+        if bound.op is not None and bound.op.name == "ternary_matmul"
+        else bound.outputs.get("q")
+    )
     if weights is None:
         weights = next(iter(bound.outputs.values()))
     count = bound.axes["n"] if "n" in bound.axes else bound.axes["N"] * bound.axes["K"]

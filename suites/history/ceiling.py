@@ -1,4 +1,5 @@
-"""Percent of what this machine can do: the least time for the work over the time that the kernel takes, both hot, by turns."""
+"""Percent of what this machine can do: the least time for the work over the time that the kernel takes, both hot, by
+turns."""
 
 from __future__ import annotations
 
@@ -32,9 +33,11 @@ class _Side:
 
 
 def percent_of_ceiling(bound: Bound) -> float:
-    """100 times the longest of read, written and computed at the measured ceilings, over the kernel's time: the median over the rounds.
+    """100 times the longest of read, written and computed at the measured ceilings, over the kernel's time: the median
+    over the rounds.
 
-    Each round takes a sample of the kernel and of every probe in an order drawn anew; of the probes of one name the fastest is the ceiling.
+    Each round takes a sample of the kernel and of every probe in an order drawn anew; of the probes of one name the
+    fastest is the ceiling.
     """
     assert bound.op is not None
     assert bound.device is not None

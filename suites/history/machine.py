@@ -18,8 +18,8 @@ class AnotherMachineError(RuntimeError):
 def refuse_another(file: Path = ASV_FILE, results: Path | None = None) -> None:
     """Raise AnotherMachineError where the name that asv takes for this machine belongs to another CPU.
 
-    Looks at the entry of asv's own file that it will use, and at what `results` (that of asv's configuration unless told) holds under that
-    name already.
+    Looks at the entry of asv's own file that it will use, and at what `results` (that of asv's configuration unless
+    told) holds under that name already.
     """
     entries = _read(file.expanduser())
     entries.pop("version", None)
@@ -50,8 +50,8 @@ def _compare(where: str, entry: dict[str, Any]) -> None:
         told = entry.get(key)
         if told != found:
             raise AnotherMachineError(
-                f"{where} says that {entry.get('machine')!r} has {key} {told!r}; this machine has {found!r}, and results of two "
-                "machines are never compared; next: tritmark history --register-machine"
+                f"{where} says that {entry.get('machine')!r} has {key} {told!r}; this machine has {found!r}, and "
+                "results of two machines are never compared; next: tritmark history --register-machine"
             )
 
 
@@ -61,5 +61,7 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as why:
-        raise AnotherMachineError(f"{path}: no JSON ({why}); next: move it away and run tritmark history --register-machine") from why
+        raise AnotherMachineError(
+            f"{path}: no JSON ({why}); next: move it away and run tritmark history --register-machine"
+        ) from why
     return told if isinstance(told, dict) else {}

@@ -1,4 +1,5 @@
-"""Times and peak memory of products at layer shapes of bitnet-b1.58-2B-4T. What times are good for is said in quantize.py."""
+"""Times and peak memory of products at layer shapes of bitnet-b1.58-2B-4T. What times are good for is said in
+quantize.py."""
 
 from __future__ import annotations
 

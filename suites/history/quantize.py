@@ -1,6 +1,8 @@
-"""Times and peak memory of the ops that go over a vector or rows: quantizing, dequantizing, and on a GPU converting and packing.
+"""Times and peak memory of the ops that go over a vector or rows: quantizing, dequantizing, and on a GPU converting and
+packing.
 
-Times drift with the machine and are for orientation; regressions are judged on the ratios to the anchor (see anchor.py).
+Times drift with the machine and are for orientation; regressions are judged on the ratios to the anchor (see
+anchor.py).
 """
 
 from __future__ import annotations

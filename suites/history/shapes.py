@@ -1,4 +1,5 @@
-"""Which kernels and shapes are followed, as parameters of asv: an op as OP/FORMAT/DTYPE, a variant as DEVICE:NAME, a shape as its axes."""
+"""Which kernels and shapes are followed, as parameters of asv: an op as OP/FORMAT/DTYPE, a variant as DEVICE:NAME, a
+shape as its axes."""
 
 from __future__ import annotations
 

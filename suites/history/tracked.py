@@ -1,4 +1,5 @@
-"""Figures that are no times: percent of this machine's ceiling, elements that are not the reference's, bits a weight."""
+"""Figures that are no times: percent of this machine's ceiling, elements that are not the reference's, bits a
+weight."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Run `tritmark run` again and again on honest kernels, and count the verdicts that are not PASS: how often the judge is wrong about the
-innocent. Each run draws its own seed. Every other one has busy processes beside it, one for each core that it may use.
+"""Run `tritmark run` again and again on honest kernels, and count the verdicts that are not PASS: how often the judge
+is wrong about the innocent. Each run draws its own seed. Every other one has busy processes beside it, one for each
+core that it may use.
 
     python suites/honest/repeat.py --runs 100 --out results/runs/honest.json
 
-A quiet run takes about a minute on two cores, a busy one about two. What was done is kept in --out after each run, and --resume goes on.
+A quiet run takes about a minute on two cores, a busy one about two. What was done is kept in --out after each run, and
+--resume goes on.
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ def main() -> None:
             found.append({"busy": busy, **_run(given.further)})
         write_atomically(given.out, json.dumps(found, indent=1))
         last = found[-1]
-        print(f"{len(found)} of {given.runs}{' (busy)' if busy else ''}: {last['seconds']:.0f} s, {last['counts']}", flush=True)
+        print(
+            f"{len(found)} of {given.runs}{' (busy)' if busy else ''}: {last['seconds']:.0f} s, {last['counts']}",
+            flush=True,
+        )
         for each in last["wrong"]:
             print(f"  {each}", flush=True)
     _told(found)
@@ -76,11 +81,17 @@ def _run(further: list[str]) -> dict[str, Any]:
     begun = monotonic()
     with TemporaryDirectory() as folder:
         ended = subprocess.run(
-            [tritmark, "run", "--out", folder, *further], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+            [tritmark, "run", "--out", folder, *further],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
         paths = list(Path(folder, "runs").glob("*.json"))
         if not paths:
-            raise SystemExit(f"tritmark run {shlex.join(further)} ended with {ended.returncode} and no Record:\n{ended.stderr}")
+            raise SystemExit(
+                f"tritmark run {shlex.join(further)} ended with {ended.returncode} and no Record:\n{ended.stderr}"
+            )
         record = read(paths[0])
     return {
         "seconds": monotonic() - begun,
@@ -107,7 +118,10 @@ def _counted(record: Record) -> dict[str, Any]:
 
 def _told(found: list[dict[str, Any]]) -> None:
     """The table: with exact 95 % intervals (Clopper and Pearson)."""
-    for what, runs in (("quiet", [each for each in found if not each["busy"]]), ("busy", [each for each in found if each["busy"]])):
+    for what, runs in (
+        ("quiet", [each for each in found if not each["busy"]]),
+        ("busy", [each for each in found if each["busy"]]),
+    ):
         if not runs:
             continue
         failed = sum(each["counts"].get("fail", 0) + each["counts"].get("error", 0) for each in runs)

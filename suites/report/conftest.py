@@ -1,4 +1,5 @@
-"""Pages for the browser: the repository's own Records, with everything in them that a page can show and some hostile names."""
+"""Pages for the browser: the repository's own Records, with everything in them that a page can show and some hostile
+names."""
 
 from __future__ import annotations
 
@@ -9,7 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tritmark.harness.record import Code, Cross, Fact, Function, Gain, PeerComparison, Proposal, Ratio, Record, Run, Scaled, Status
+from tritmark.harness.record import (
+    Code,
+    Cross,
+    Fact,
+    Function,
+    Gain,
+    PeerComparison,
+    Proposal,
+    Ratio,
+    Record,
+    Run,
+    Scaled,
+    Status,
+)
 from tritmark.harness.report import build
 from tritmark.harness.report.landing import build_all
 from tritmark.harness.report.section import Given, History, HistoryLine, SpeedChange
@@ -20,7 +34,8 @@ if TYPE_CHECKING:
 
 BASELINES = Path(__file__).parents[2] / "results" / "baselines"
 HOSTILE = (
-    "=cmd|' /C calc'!A0 </script><script>window.hit = 1</script><img src=http://evil.example/x onerror=alert(1)> \u202egnp.exe \x1b[31mred"
+    "=cmd|' /C calc'!A0 </script><script>window.hit = 1</script><img src=http://evil.example/x "
+    "onerror=alert(1)> \u202egnp.exe \x1b[31mred"
 )
 
 
@@ -34,7 +49,14 @@ def peers(number: int) -> Cross:
     figures = {"ggml": 4.0 + number % 3, "onnxruntime": 1.0}
     found = tuple(
         PeerComparison(
-            status=Status.PASS, peer=name, version="1.0", match=True, elements=9, own_ns=1e4, peer_ns=1e4 * each, speedup=ratio(each)
+            status=Status.PASS,
+            peer=name,
+            version="1.0",
+            match=True,
+            elements=9,
+            own_ns=1e4,
+            peer_ns=1e4 * each,
+            speedup=ratio(each),
         )
         for name, each in figures.items()
     )
@@ -44,9 +66,17 @@ def peers(number: int) -> Cross:
 def code(run: Run) -> Code:
     """Made up, with what a tool could not read."""
     function = Function(
-        name=f"{run.op}_{run.variant}", target="x86-64", stack=64, instructions={"vpaddd": 9}, loop={"vpaddd": 4}, loads={512: 2}
+        name=f"{run.op}_{run.variant}",
+        target="x86-64",
+        stack=64,
+        instructions={"vpaddd": 9},
+        loop={"vpaddd": 4},
+        loads={512: 2},
     )
-    return Code(functions=(function, Function(name="gemv", target="sm_90", registers=40, spilled=16, shared=1024)), notes=(HOSTILE,))
+    return Code(
+        functions=(function, Function(name="gemv", target="sm_90", registers=40, spilled=16, shared=1024)),
+        notes=(HOSTILE,),
+    )
 
 
 def proposals(runs: list[Run]) -> tuple[Proposal, ...]:
@@ -89,10 +119,14 @@ def filled(record: Record) -> Record:
             more["plain"] = ratio(1.2 + number % 5)
         runs.append(run.model_copy(update=more))
     harmful = {"op": HOSTILE, "variant": HOSTILE, "kernel": HOSTILE, "id": HOSTILE}
-    workload = runs[0].workload.model_copy(update={"id": HOSTILE, "axes": {HOSTILE: 7}, "title": HOSTILE, "family": HOSTILE})
+    workload = runs[0].workload.model_copy(
+        update={"id": HOSTILE, "axes": {HOSTILE: 7}, "title": HOSTILE, "family": HOSTILE}
+    )
     runs.append(runs[0].model_copy(update={**harmful, "workload": workload}))
     measured = [run for run in runs if run.performance.cold]
-    return record.model_copy(update={"runs": tuple(runs), "proposals": proposals(measured), "unadvised": (f"counters: {HOSTILE}",)})
+    return record.model_copy(
+        update={"runs": tuple(runs), "proposals": proposals(measured), "unadvised": (f"counters: {HOSTILE}",)}
+    )
 
 
 def earlier(record: Record) -> Record:
@@ -107,7 +141,9 @@ def earlier(record: Record) -> Record:
         performance = run.performance.model_copy(update={"cold": cold.model_copy(update={"against": against})})
         runs.append(run.model_copy(update={"performance": performance}))
     environment = record.environment.model_copy(update={"commit": "0123456789ab", "packages": {"numpy": "1.0"}})
-    return record.model_copy(update={"id": "earlier", "created": "2020-01-01T00:00:00Z", "runs": tuple(runs), "environment": environment})
+    return record.model_copy(
+        update={"id": "earlier", "created": "2020-01-01T00:00:00Z", "runs": tuple(runs), "environment": environment}
+    )
 
 
 def history() -> History:
@@ -118,7 +154,11 @@ def history() -> History:
         for name, high in (("matmul", 1.1), (HOSTILE, 1.0))
     )
     return History(
-        lines, (SpeedChange("matmul", commits[5], commits[6], 1.1, 0.99), SpeedChange(HOSTILE, commits[1], commits[2], 1.3, None, True))
+        lines,
+        (
+            SpeedChange("matmul", commits[5], commits[6], 1.1, 0.99),
+            SpeedChange(HOSTILE, commits[1], commits[2], 1.3, None, True),
+        ),
     )
 
 
@@ -134,11 +174,17 @@ def pages(record: Record, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     """cpu: everything; gpu: two devices; all: the landing page."""
     folder = tmp_path_factory.mktemp("pages")
     cpu = build(
-        record, folder, Given(baseline=earlier(record), history=history(), rules={"rule-0": "3 of 4 promises kept", HOSTILE: HOSTILE})
+        record,
+        folder,
+        Given(baseline=earlier(record), history=history(), rules={"rule-0": "3 of 4 promises kept", HOSTILE: HOSTILE}),
     )
     whole = read(BASELINES / "nvidia-h200.gpu.json")
     gpu = build(filled(whole.model_copy(update={"runs": whole.runs[::16]})), folder)
-    return {"cpu": cpu, "gpu": gpu, "all": build_all([*sorted(BASELINES.glob("*.json")), BASELINES / "none.json"], folder / "all")}
+    return {
+        "cpu": cpu,
+        "gpu": gpu,
+        "all": build_all([*sorted(BASELINES.glob("*.json")), BASELINES / "none.json"], folder / "all"),
+    }
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""The report in a browser: quiet, offline, reachable by keyboard, readable without script, on a narrow screen and on paper."""
+"""The report in a browser: quiet, offline, reachable by keyboard, readable without script, on a narrow screen and on
+paper."""
 
 from __future__ import annotations
 
@@ -36,10 +37,14 @@ def opened(browser: Browser, path: Path, *, hash: str = "", **settings: Any) -> 
     page.goto(address + hash)
     yield page
     context.close()
-    assert [each for each in heard if each not in {f"request: {address}", f"request: {address}{hash}", "request: data:,"}] == []
+    assert [
+        each for each in heard if each not in {f"request: {address}", f"request: {address}{hash}", "request: data:,"}
+    ] == []
 
 
-@pytest.mark.parametrize(("name", "scheme"), [("cpu", "light"), ("cpu", "dark"), ("gpu", "light"), ("all", "light"), ("all", "dark")])
+@pytest.mark.parametrize(
+    ("name", "scheme"), [("cpu", "light"), ("cpu", "dark"), ("gpu", "light"), ("all", "light"), ("all", "dark")]
+)
 def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, Path], name: str, scheme: str) -> None:
     import axe_playwright_python
 
@@ -50,7 +55,8 @@ def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, Path], nam
         page.evaluate("for (const row of document.querySelectorAll('tbody > tr:nth-child(n + 4)')) row.remove()")
         page.evaluate(axe)
         found = page.evaluate(
-            "axe.run({ resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] })"
+            "axe.run({ resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', "
+            "'best-practice'] })"
         )
     bad = [
         f"{each['id']} ({each['impact']}): {[node['html'][:160] for node in each['nodes'][:3]]}"
@@ -61,7 +67,9 @@ def test_axe_finds_nothing_serious(browser: Browser, pages: dict[str, Path], nam
 
 
 @pytest.mark.parametrize("name", ["cpu", "all"])
-def test_keyboard_reaches_everything_and_each_chart_is_one_stop(browser: Browser, pages: dict[str, Path], name: str) -> None:
+def test_keyboard_reaches_everything_and_each_chart_is_one_stop(
+    browser: Browser, pages: dict[str, Path], name: str
+) -> None:
     with opened(browser, pages[name]) as page:
         seen = page.evaluate(
             f"""() => {{
@@ -70,7 +78,9 @@ def test_keyboard_reaches_everything_and_each_chart_is_one_stop(browser: Browser
                 return all.length;
             }}"""
         )
-        page.evaluate("window.stops = []; addEventListener('focusin', (event) => stops.push(event.target.dataset.stop))")
+        page.evaluate(
+            "window.stops = []; addEventListener('focusin', (event) => stops.push(event.target.dataset.stop))"
+        )
         for _ in range(seen + 5):
             page.keyboard.press("Tab")
         assert set(page.evaluate("window.stops")) == {str(number) for number in range(seen)}
@@ -116,7 +126,9 @@ def test_all_can_be_read_without_script(browser: Browser, pages: dict[str, Path]
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("width", "script"), [(320, True), (400, True), (400, False)])
-def test_narrow_screens_do_not_scroll_sideways(browser: Browser, pages: dict[str, Path], name: str, width: int, script: bool) -> None:
+def test_narrow_screens_do_not_scroll_sideways(
+    browser: Browser, pages: dict[str, Path], name: str, width: int, script: bool
+) -> None:
     with opened(browser, pages[name], viewport={"width": width, "height": 800}, java_script_enabled=script) as page:
         page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -127,11 +139,15 @@ def test_print_opens_everything(browser: Browser, pages: dict[str, Path], script
     with opened(browser, pages["cpu"], java_script_enabled=script) as page:
         assert page.locator("details:not([open])").count() > 3
         page.emulate_media(media="print")
-        heights = page.locator("details:not([open]) table").evaluate_all("all => all.map((each) => each.getBoundingClientRect().height)")
+        heights = page.locator("details:not([open]) table").evaluate_all(
+            "all => all.map((each) => each.getBoundingClientRect().height)"
+        )
         assert heights
         assert min(heights) > 10, "folded away on paper"
         assert page.locator("nav").is_hidden()
-        assert page.locator("main button:not(th button)").evaluate_all("all => all.every((each) => !each.checkVisibility())")
+        assert page.locator("main button:not(th button)").evaluate_all(
+            "all => all.every((each) => !each.checkVisibility())"
+        )
         assert page.pdf(prefer_css_page_size=True)[:5] == b"%PDF-"
 
 

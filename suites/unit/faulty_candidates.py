@@ -25,7 +25,13 @@ class Kernel:
     pointer = None
 
     def __init__(self, name: str, work: Callable[[Kernel], None], inputs: Arrays, outputs: Arrays) -> None:
-        self.name, self.work, self.x, self.scale, self.q = name, work, inputs["x"], np.float32(inputs["scale"]), outputs["q"]
+        self.name, self.work, self.x, self.scale, self.q = (
+            name,
+            work,
+            inputs["x"],
+            np.float32(inputs["scale"]),
+            outputs["q"],
+        )
         self.ran, self.runs, self.bad = "", 0, -1
 
     def run(self) -> None:

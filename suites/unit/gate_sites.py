@@ -1,4 +1,5 @@
-"""Folders with an installed package that brings kernels, made by hand: one op, a device of its own, and variants in Python."""
+"""Folders with an installed package that brings kernels, made by hand: one op, a device of its own, and variants in
+Python."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def fail(y):
 
 def variant(name, work):
     key = KernelKey("plain", "double", "none", "float32")
-    return Variant(key=key, name=name, tier=Tier.BASELINE, summary=name, bind=lambda i, o, axes, threads: Bound(i, o, work))
+    return Variant(key=key, name=name, tier=Tier.BASELINE, summary=name, bind=lambda i, o, *_: Bound(i, o, work))
 
 
 DEVICE = Device(type="plain", summary="Python", features=frozenset, clock=PythonClock, ceilings=dict, cores=lambda: 1)
@@ -105,13 +106,16 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
     with zipfile.ZipFile(Path(folder, NAME), "w") as wheel:
         wheel.write("gated.py")
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: gated\\nVersion: 1.0\\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nGenerator: gated\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: 1\\nTag: py3-none-any\\n")
         wheel.writestr(f"{info}/entry_points.txt", "[tritmark.providers]\\ngated = gated:PROVIDER\\n")
         wheel.writestr(f"{info}/RECORD", "".join(f"{name},,\\n" for name in (*wheel.namelist(), f"{info}/RECORD")))
     return NAME
 '''
 
-PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n[project]\nname = "gated"\nversion = "1.0"\n'
+PROJECT = (
+    '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n[project]\nname = '
+    '"gated"\nversion = "1.0"\n'
+)
 
 
 def source(family: str = "EXACT", **variants: str) -> str:

@@ -1,8 +1,9 @@
-"""A made-up device for the tests of memory, copies and batches, which does what a stream holds as late as it may, or at random.
+"""A made-up device for the tests of memory, copies and batches, which does what a stream holds as late as it may, or at
+random.
 
-Kernels are Python functions. Every access is checked: it must lie within memory that is allocated. So a buffer that is filled again
-too early, an array that goes back too early and an event that nobody waits for all give a wrong result or an AssertionError. No test of a
-kernel belongs here: the simulator runs those.
+Kernels are Python functions. Every access is checked: it must lie within memory that is allocated. So a buffer that is
+filled again too early, an array that goes back too early and an event that nobody waits for all give a wrong result or
+an AssertionError. No test of a kernel belongs here: the simulator runs those.
 """
 
 from __future__ import annotations

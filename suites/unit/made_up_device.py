@@ -1,7 +1,7 @@
 """A device that no file of tritmark knows, as a stranger's package brings it; test_made_up_device.py installs it.
 
-Its memory holds every byte with some bits turned over, so an array that is read on the host without its own `read` is garbage. Its kernels
-are NumPy's over what lies there. MADE_UP_FAULT names what is wrong with it.
+Its memory holds every byte with some bits turned over, so an array that is read on the host without its own `read` is
+garbage. Its kernels are NumPy's over what lies there. MADE_UP_FAULT names what is wrong with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _CODE = sha256(Path(__file__).read_bytes()).hexdigest()
 class Array:
     """Bytes of the device. NumPy takes them for what they seem to be."""
 
-    def __init__(self, raw: np.ndarray, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None) -> None:
+    def __init__(
+        self, raw: np.ndarray, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None
+    ) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
         self.raw, self.offset = raw, offset
         view = np.ndarray(shape, f"V{self.dtype.itemsize}", raw, offset, strides)
@@ -96,7 +98,9 @@ class Memory:
         for watch in self.watches:
             watch.seen()
 
-    def view(self, buffer: Array, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None) -> Array:
+    def view(
+        self, buffer: Array, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
+    ) -> Array:
         return Array(buffer.raw, buffer.offset + offset, shape, dtype, strides)
 
     def write(self, array: Array, values: np.ndarray) -> None:
@@ -171,7 +175,9 @@ def _ceilings() -> Mapping[str, Ceiling]:
     }
     units = {"compute": "operations/s"}
     return {
-        name: Ceiling(name=name, unit=units.get(name, "bytes/s"), summary="NumPy's", bind=partial(_probe, work), work=int)
+        name: Ceiling(
+            name=name, unit=units.get(name, "bytes/s"), summary="NumPy's", bind=partial(_probe, work), work=int
+        )
         for name, work in works.items()
     }
 
@@ -211,7 +217,9 @@ def _variant(op_name: str, format: str, dtype: str) -> Variant:
         assert all(isinstance(array, Array) and prod(array.shape) for array in outputs.values())
         return MadeUpLaunch("turned", f"{NAME}_{op_name}", work)
 
-    return Variant(key=key, name="turned", tier=Tier.BASELINE, summary="the reference", bind=bind, reports_nonfinite=False)
+    return Variant(
+        key=key, name="turned", tier=Tier.BASELINE, summary="the reference", bind=bind, reports_nonfinite=False
+    )
 
 
 PROVIDER = Provider(

@@ -1,4 +1,5 @@
-"""Records for tests: of a CPU, with names that try to break out of the page, and of a CPU and a GPU. Figures and GPU are made up."""
+"""Records for tests: of a CPU, with names that try to break out of the page, and of a CPU and a GPU. Figures and GPU
+are made up."""
 
 from __future__ import annotations
 
@@ -86,14 +87,22 @@ OPS = (
 
 
 KERNELS = (
-    ("i2s_quantize", "none", "int8", {"cpu": ("scalar", "avx512"), "cuda": ("grid_stride", "vector")}, "i2s_gpu_quantize"),
+    (
+        "i2s_quantize",
+        "none",
+        "int8",
+        {"cpu": ("scalar", "avx512"), "cuda": ("grid_stride", "vector")},
+        "i2s_gpu_quantize",
+    ),
     ("ternary_quantize", "none", "int8", {"cpu": ("avx512",), "cuda": ("block", "warp")}, "ternary_gpu_quantize"),
     ("ternary_matmul", "tile64", "float32", {"cpu": ("avx2", "avx512"), "cuda": ("tiled", "gemv")}, "gemm_i2s"),
 )
 
 
 def ratio(rng: random.Random, middle: float, width: float = 0.012) -> Ratio:
-    return Ratio(median=middle, low=middle * (1 - width * rng.random()), high=middle * (1 + width * rng.random()), pairs=64)
+    return Ratio(
+        median=middle, low=middle * (1 - width * rng.random()), high=middle * (1 + width * rng.random()), pairs=64
+    )
 
 
 def footing(rng: random.Random, device: str, moved: tuple[int, int, int], speed: float, *, hot: bool) -> Footing:
@@ -201,7 +210,12 @@ def one_run(
         )
     shape = ",".join(f"{axis}={size}" for axis, size in axes.items())
     workload = WorkloadFacts(
-        id=f"{op}[{shape}]/{family}/aligned", axes=axes, family=family, layout="aligned", title=title_of(axes), seed=rng.getrandbits(32)
+        id=f"{op}[{shape}]/{family}/aligned",
+        axes=axes,
+        family=family,
+        layout="aligned",
+        title=title_of(axes),
+        seed=rng.getrandbits(32),
     )
     exact = op != "ternary_matmul"
     accuracy = Accuracy(
@@ -230,13 +244,17 @@ def one_run(
         cross=Cross(status=Status.NOT_RUN, reason="no peer is compared here"),
         receipt=receipt_of(name, variant, function) if cuda else receipt,
         seconds=30.0,
-        device_memory=DeviceMemory(inputs=moved[0], outputs=moved[1], workspace=256, peak=moved[0] + moved[1] + 768) if cuda else None,
+        device_memory=DeviceMemory(inputs=moved[0], outputs=moved[1], workspace=256, peak=moved[0] + moved[1] + 768)
+        if cuda
+        else None,
         upload=Transfer(nbytes=moved[0], ns=moved[0] / 48.3 + 9000) if cuda else None,
         download=Transfer(nbytes=moved[1], ns=moved[1] / 45.1 + 9000) if cuda else None,
     )
 
 
-def clean_runs(rng: random.Random, *, edges: int, isas: tuple[str, ...] = ISAS, every_measured: bool = False) -> list[Run]:
+def clean_runs(
+    rng: random.Random, *, edges: int, isas: tuple[str, ...] = ISAS, every_measured: bool = False
+) -> list[Run]:
     runs = []
     for op, format, dtype, first in OPS:
         for isa in isas:
@@ -252,7 +270,9 @@ def clean_runs(rng: random.Random, *, edges: int, isas: tuple[str, ...] = ISAS, 
                 size = rng.randint(1, 300)
                 axes = {"M": rng.randint(1, 4), "N": size, "K": 256} if first == "M" else {"n": size}
                 family = rng.choice(("uniform", "constant", "zero", "extremes", "one_nonzero", "ties"))
-                runs.append(one_run(rng, kernel, axes=axes, family=family, threads=rng.choice((1, 2)), measured=every_measured))
+                runs.append(
+                    one_run(rng, kernel, axes=axes, family=family, threads=rng.choice((1, 2)), measured=every_measured)
+                )
     return runs
 
 
@@ -273,16 +293,22 @@ def with_faults(runs: list[Run]) -> list[Run]:
         7: {"accuracy": wrong},
         40: {
             "accuracy": Accuracy(
-                status=Status.ERROR, reason="the kernel raised InvalidArgumentError: i2s_dequantize: q is empty\nlegal: one element"
+                status=Status.ERROR,
+                reason="the kernel raised InvalidArgumentError: i2s_dequantize: q is empty\nlegal: one element",
             ),
             "performance": Performance(status=Status.NOT_RUN, reason="the accuracy was not judged"),
             "receipt": None,
         },
-        90: {"performance": runs[2].performance.model_copy(update={"status": Status.AMBIGUOUS, "reason": "the interval is 31 % wide"})},
+        90: {
+            "performance": runs[2].performance.model_copy(
+                update={"status": Status.AMBIGUOUS, "reason": "the interval is 31 % wide"}
+            )
+        },
         120: {"accuracy": Accuracy(status=Status.NOT_RUN, reason="needs avx512_vnni, which this machine has not")},
         121: {
             "performance": Performance(
-                status=Status.FAIL, reason="1.21 of the ceiling: faster than the machine can read, so something was not done"
+                status=Status.FAIL,
+                reason="1.21 of the ceiling: faster than the machine can read, so something was not done",
             ),
         },
     }
@@ -297,13 +323,21 @@ def with_faults(runs: list[Run]) -> list[Run]:
             update={"reason": MARKS, "first": Divergence(output=HOSTILE, index=(0,), expected=MARKS, found="nan")}
         ),
     }
-    return [*changed, runs[0].model_copy(update=hostile), runs[1].model_copy(update={**hostile, "accuracy": runs[1].accuracy})]
+    return [
+        *changed,
+        runs[0].model_copy(update=hostile),
+        runs[1].model_copy(update={**hostile, "accuracy": runs[1].accuracy}),
+    ]
 
 
 def some_layers(rng: random.Random) -> tuple[Layer, ...]:
     layers = []
     for block in range(6):
-        for part, shape in (("attention.self.query", (384, 384)), ("intermediate.dense", (1536, 384)), ("output.dense", (384, 1536))):
+        for part, shape in (
+            ("attention.self.query", (384, 384)),
+            ("intermediate.dense", (1536, 384)),
+            ("output.dense", (384, 1536)),
+        ):
             schemes = []
             for scheme, format, bits, snr in (("absmean", "tile64", 2.0, 5.6), ("block absmax", "tq2_0", 2.0625, 3.9)):
                 schemes.append(
@@ -335,10 +369,17 @@ def some_layers(rng: random.Random) -> tuple[Layer, ...]:
                     speedup=ratio(rng, 9.1, 0.05),
                 )
             )
-    layers.append(Layer(status=Status.PASS, name="zeros.weight", shape=(4, 8), dtype="BF16", bytes=64, schemes=(zero_scheme(),)))
+    layers.append(
+        Layer(status=Status.PASS, name="zeros.weight", shape=(4, 8), dtype="BF16", bytes=64, schemes=(zero_scheme(),))
+    )
     layers.append(
         Layer(
-            status=Status.FAIL, reason=f"cosine of the output is under its bound {MARKS}", name=HOSTILE, shape=(4, 8), dtype="F16", bytes=64
+            status=Status.FAIL,
+            reason=f"cosine of the output is under its bound {MARKS}",
+            name=HOSTILE,
+            shape=(4, 8),
+            dtype="F16",
+            bytes=64,
         )
     )
     return tuple(layers)
@@ -367,17 +408,27 @@ def _of_the_cpu() -> Iterator[CeilingFacts]:
     levels = {"L1": (24 << 10, 6.1), "L2": (768 << 10, 3.2), "L3": (12 << 20, 2.1), "memory": (512 << 20, 1.0)}
     for threads, scale in ((1, 0.62), (2, 1.0)):
         for level, (nbytes, factor) in levels.items():
-            for name, base in (("read", RATES["cpu"]["read"]), ("write", RATES["cpu"]["write"]), ("copy", RATES["cpu"]["write"] * 0.9)):
+            for name, base in (
+                ("read", RATES["cpu"]["read"]),
+                ("write", RATES["cpu"]["write"]),
+                ("copy", RATES["cpu"]["write"] * 0.9),
+            ):
                 value = base * factor * scale
-                yield CeilingFacts(device="cpu", name=name, level=level, threads=threads, nbytes=nbytes, rate=value, unit="bytes/s")
+                yield CeilingFacts(
+                    device="cpu", name=name, level=level, threads=threads, nbytes=nbytes, rate=value, unit="bytes/s"
+                )
         value = RATES["cpu"]["compute"] * scale
-        yield CeilingFacts(device="cpu", name="compute", level="registers", threads=threads, nbytes=0, rate=value, unit="operations/s")
+        yield CeilingFacts(
+            device="cpu", name="compute", level="registers", threads=threads, nbytes=0, rate=value, unit="operations/s"
+        )
 
 
 def _of_the_gpu() -> Iterator[CeilingFacts]:
     for level, nbytes, factor in (("L2", L2 // 2, 1.8), ("memory", 1 << 30, 1.0)):
         for name, rate in (("read", 4.2e12), ("write", 4.0e12), ("copy", 4.15e12)):
-            yield CeilingFacts(device="cuda", name=name, level=level, threads=1, nbytes=nbytes, rate=rate * factor, unit="bytes/s")
+            yield CeilingFacts(
+                device="cuda", name=name, level=level, threads=1, nbytes=nbytes, rate=rate * factor, unit="bytes/s"
+            )
     for name, level, rate, unit in (
         ("launch", "CUDA graph", 1.92e6, "launches/s"),
         ("Python launch", "stream", 2.4e5, "launches/s"),
@@ -386,7 +437,9 @@ def _of_the_gpu() -> Iterator[CeilingFacts]:
     ):
         yield CeilingFacts(device="cuda", name=name, level=level, threads=1, nbytes=128 << 20, rate=rate, unit=unit)
     rate = RATES["cuda"]["compute"]
-    yield CeilingFacts(device="cuda", name="compute", level="registers", threads=1, nbytes=0, rate=rate, unit="operations/s")
+    yield CeilingFacts(
+        device="cuda", name="compute", level="registers", threads=1, nbytes=0, rate=rate, unit="operations/s"
+    )
 
 
 def gpu() -> Gpu:
@@ -452,7 +505,19 @@ def record_of(
             cpu="AMD EPYC 9R14 96-Core Processor",
             vendor="AuthenticAMD",
             architecture="x86_64",
-            features=("sse4_1", "ssse3", "avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"),
+            features=(
+                "sse4_1",
+                "ssse3",
+                "avx",
+                "avx2",
+                "f16c",
+                "fma",
+                "avx512f",
+                "avx512bw",
+                "avx512dq",
+                "avx512vl",
+                "avx512_vnni",
+            ),
             logical_cores=2,
             physical_cores=2,
             usable_cores=2,
@@ -502,9 +567,17 @@ def two_devices() -> Record:
         for device, names in variants.items():
             for name in names:
                 for axes in shapes:
-                    runs.append(one_run(rng, (op, format, dtype, name), axes=axes, measured=True, device=device, function=function))
+                    runs.append(
+                        one_run(
+                            rng, (op, format, dtype, name), axes=axes, measured=True, device=device, function=function
+                        )
+                    )
                 small = {"M": 2, "N": 5, "K": 7} if product else {"n": 65}
-                runs.append(one_run(rng, (op, format, dtype, name), axes=small, measured=False, device=device, function=function))
+                runs.append(
+                    one_run(
+                        rng, (op, format, dtype, name), axes=small, measured=False, device=device, function=function
+                    )
+                )
     return record_of(runs, gpus=(gpu(),), cuda=Lane(device="cuda", ran=True))
 
 
@@ -519,7 +592,9 @@ def on_the_simulator() -> Record:
         if run.device == "cuda":
             assert run.receipt is not None
             receipt = replace(run.receipt, simulated=True, uuid="SIMULATOR", device_ns=0.0, timed_runs=0)
-            changed.append(run.model_copy(update={"receipt": receipt, "upload": None, "download": None, "device_memory": None}))
+            changed.append(
+                run.model_copy(update={"receipt": receipt, "upload": None, "download": None, "device_memory": None})
+            )
         else:
             changed.append(run)
     return record_of(changed, cuda=Lane(device="cuda", ran=True, simulated=True))

@@ -1,4 +1,5 @@
-/* Faults planted on purpose: with `broken` each kernel has the one in its name, without it is right. 64 threads; `data` has n = 64 elements. */
+/* Faults planted on purpose: with `broken` each kernel has the one in its name, without it is right. 64 threads;
+ * `data` has n = 64 elements. */
 
 /* Left alone by the warp's other half until all have read and written: the classic reduction. */
 extern "C" __global__ void planted_race_in_warp(int *data, int n, int broken)
@@ -240,7 +241,8 @@ extern "C" __global__ void planted_endless(int *data, int n, int broken)
         ;
 }
 
-/* For each of n steps: what each of 64 threads does (kind, bytes, first byte of 16), and who meets then. Its faults are in `data`. */
+/* For each of n steps: what each of 64 threads does (kind, bytes, first byte of 16), and who meets then. Its faults
+ * are in `data`. */
 extern "C" __global__ void planted_program(int *data, int n, int broken)
 {
     __shared__ __align__(16) unsigned char bytes[16];

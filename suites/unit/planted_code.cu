@@ -9,7 +9,8 @@ extern "C" __global__ void gemm_narrow(const float *x, float *y, long long n)
 
 extern "C" __global__ void gemm_wide(const float4 *x, float4 *y, long long n)
 {
-    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n / 4; i += (long long)gridDim.x * blockDim.x) {
+    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n / 4;
+         i += (long long)gridDim.x * blockDim.x) {
         float4 v = x[i];
         y[i] = make_float4(v.x * 2.0f, v.y * 2.0f, v.z * 2.0f, v.w * 2.0f);
     }
@@ -32,7 +33,10 @@ template <int LIVE> __device__ void mix(const float *x, float *y, int n)
         y[j * 1024 + threadIdx.x] = v[j];
 }
 
-extern "C" __global__ void __launch_bounds__(1024, 2) gemm_spilling(const float *x, float *y, int n) { mix<48>(x, y, n); }
+extern "C" __global__ void __launch_bounds__(1024, 2) gemm_spilling(const float *x, float *y, int n)
+{
+    mix<48>(x, y, n);
+}
 extern "C" __global__ void __launch_bounds__(256, 2) gemm_held(const float *x, float *y, int n) { mix<48>(x, y, n); }
 
 extern "C" __global__ void gemm_indexed(const int *at, const float *x, float *y, int n)

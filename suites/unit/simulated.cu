@@ -1,4 +1,5 @@
-/* One kernel for each thing that the simulator offers; suites/unit/test_simulator.py compares with NumPy. Valid CUDA for 8.0 and up. */
+/* One kernel for each thing that the simulator offers; suites/unit/test_simulator.py compares with NumPy. Valid CUDA
+ * for 8.0 and up. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <mma.h>
@@ -44,7 +45,8 @@ extern "C" __global__ void sim_block_sum(const int *x, int *y)
 
 extern "C" __global__ void sim_barrier_votes(const int *x, int *y)
 {
-    const int count = __syncthreads_count(x[threadIdx.x]), all = __syncthreads_and(x[threadIdx.x]), any = __syncthreads_or(x[threadIdx.x]);
+    const int count = __syncthreads_count(x[threadIdx.x]), all = __syncthreads_and(x[threadIdx.x]),
+              any = __syncthreads_or(x[threadIdx.x]);
     y[threadIdx.x] = count * 4 + (all != 0) * 2 + (any != 0);
 }
 
@@ -63,7 +65,8 @@ extern "C" __global__ void sim_shuffle(const double *x, double *y, int kind, int
     y[threadIdx.x] = shuffled(x[threadIdx.x], kind, argument, width, mask);
 }
 /* Only the lanes of the mask take part. */
-extern "C" __global__ void sim_shuffle_apart(const double *x, double *y, int kind, int argument, int width, unsigned mask)
+extern "C" __global__ void sim_shuffle_apart(
+    const double *x, double *y, int kind, int argument, int width, unsigned mask)
 {
     double got = 0;
     if (mask >> threadIdx.x & 1)
@@ -105,7 +108,8 @@ extern "C" __global__ void sim_reductions(const int *x, unsigned *y)
 }
 
 /* Counts with atomics on device and shared memory; the first index of the largest value. */
-extern "C" __global__ void sim_histogram(const unsigned char *x, unsigned *counts, float *sum, unsigned long long *first, int n)
+extern "C" __global__ void sim_histogram(
+    const unsigned char *x, unsigned *counts, float *sum, unsigned long long *first, int n)
 {
     __shared__ unsigned mine[256];
     for (int i = threadIdx.x; i < 256; i += blockDim.x)
@@ -247,7 +251,8 @@ extern "C" __global__ void sim_narrow(const float *x, unsigned short *half_out, 
     }
 }
 
-extern "C" __global__ void sim_narrow_double(const double *x, unsigned short *half_out, unsigned short *bfloat16_out, int n)
+extern "C" __global__ void sim_narrow_double(
+    const double *x, unsigned short *half_out, unsigned short *bfloat16_out, int n)
 {
     for (size_t i = INDEX; i < n; i += STRIDE) {
         half_out[i] = __half_as_ushort(__double2half(x[i]));
@@ -265,8 +270,12 @@ template <class T> __device__ void arithmetic(const T *a, const T *b, const T *c
         y[4 * n + i] = __hfma(a[i], b[i], c[i]);
     }
 }
-extern "C" __global__ void sim_half(const half *a, const half *b, const half *c, half *y, int n) { arithmetic(a, b, c, y, n); }
-extern "C" __global__ void sim_bfloat16(const __nv_bfloat16 *a, const __nv_bfloat16 *b, const __nv_bfloat16 *c, __nv_bfloat16 *y, int n)
+extern "C" __global__ void sim_half(const half *a, const half *b, const half *c, half *y, int n)
+{
+    arithmetic(a, b, c, y, n);
+}
+extern "C" __global__ void sim_bfloat16(
+    const __nv_bfloat16 *a, const __nv_bfloat16 *b, const __nv_bfloat16 *c, __nv_bfloat16 *y, int n)
 {
     arithmetic(a, b, c, y, n);
 }
@@ -286,10 +295,19 @@ template <class T, class Sum> __device__ void product(const T *a, const T *b, co
         sum.x[i] = (Sum)2.0f * sum.x[i] + plus.x[i];
     wmma::store_matrix_sync(d, sum, 16, wmma::mem_row_major);
 }
-extern "C" __global__ void sim_wmma_half(const half *a, const half *b, const float *c, float *d) { product(a, b, c, d); }
-extern "C" __global__ void sim_wmma_half_sum(const half *a, const half *b, const half *c, half *d) { product(a, b, c, d); }
+extern "C" __global__ void sim_wmma_half(const half *a, const half *b, const float *c, float *d)
+{
+    product(a, b, c, d);
+}
+extern "C" __global__ void sim_wmma_half_sum(const half *a, const half *b, const half *c, half *d)
+{
+    product(a, b, c, d);
+}
 extern "C" __global__ void sim_wmma_bfloat16(const __nv_bfloat16 *a, const __nv_bfloat16 *b, const float *c, float *d)
 {
     product(a, b, c, d);
 }
-extern "C" __global__ void sim_wmma_int8(const signed char *a, const signed char *b, const int *c, int *d) { product(a, b, c, d); }
+extern "C" __global__ void sim_wmma_int8(const signed char *a, const signed char *b, const int *c, int *d)
+{
+    product(a, b, c, d);
+}

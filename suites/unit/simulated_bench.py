@@ -1,4 +1,5 @@
-"""An op that doubles, kernels of it that do what a test says and take as long as it says, and their figures on a simulated clock."""
+"""An op that doubles, kernels of it that do what a test says and take as long as it says, and their figures on a
+simulated clock."""
 
 from __future__ import annotations
 
@@ -10,7 +11,21 @@ import numpy as np
 
 from tritmark.harness.measure.buffers import Rotation
 from tritmark.harness.record import Performance
-from tritmark.harness.spec import Arrays, Axes, Ceiling, Device, Family, KernelKey, Launch, Op, Tensor, Tier, Traffic, Variant, Workload
+from tritmark.harness.spec import (
+    Arrays,
+    Axes,
+    Ceiling,
+    Device,
+    Family,
+    KernelKey,
+    Launch,
+    Op,
+    Tensor,
+    Tier,
+    Traffic,
+    Variant,
+    Workload,
+)
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.performance import Bench
 from tritmark.harness.validate.pieces import Exchangeable, exchangeable
@@ -68,7 +83,10 @@ DEVICE = Device(
     summary="",
     features=frozenset,
     clock=SimulatedClock,
-    ceilings=lambda: {name: Ceiling(name=name, unit="bytes/s", summary="", bind=probe, work=int) for name in ("read", "write", "compute")},
+    ceilings=lambda: {
+        name: Ceiling(name=name, unit="bytes/s", summary="", bind=probe, work=int)
+        for name in ("read", "write", "compute")
+    },
     cores=lambda: 1,
 )
 

@@ -1,4 +1,5 @@
-"""Advice: what each rule on times, ratios and memory says of made-up Runs, what guards forbid, and that no promise exceeds the ceiling."""
+"""Advice: what each rule on times, ratios and memory says of made-up Runs, what guards forbid, and that no promise
+exceeds the ceiling."""
 
 from __future__ import annotations
 
@@ -22,7 +23,19 @@ from tritmark.harness.advise.rule import Rule
 from tritmark.harness.advise.rules import RULES
 from tritmark.harness.cli.advise import advise as command
 from tritmark.harness.errors import UsageError
-from tritmark.harness.record import Code, Function, Gain, MemoryUse, Ratio, Record, Run, Scaled, Status, Transfer, with_digest
+from tritmark.harness.record import (
+    Code,
+    Function,
+    Gain,
+    MemoryUse,
+    Ratio,
+    Record,
+    Run,
+    Scaled,
+    Status,
+    Transfer,
+    with_digest,
+)
 
 RULE = {rule.name: rule for rule in RULES}
 
@@ -31,8 +44,11 @@ def exactly(value: float, spread: float = 0.0) -> Ratio:
     return Ratio(median=value, low=value * (1 - spread), high=value * (1 + spread), pairs=40)
 
 
-def shaped(run: Run, *, t: float = 10_000.0, fraction: float = 0.5, e: float = 0.001, tc: float | None = None, **fields: Any) -> Run:
-    """The Run with these figures: its warm time, its fraction of the ceiling, half the width of both intervals, and its cold time."""
+def shaped(
+    run: Run, *, t: float = 10_000.0, fraction: float = 0.5, e: float = 0.001, tc: float | None = None, **fields: Any
+) -> Run:
+    """The Run with these figures: its warm time, its fraction of the ceiling, half the width of both intervals, and
+    its cold time."""
     hot, cold = run.performance.hot, run.performance.cold
     assert hot is not None
     assert cold is not None
@@ -62,7 +78,10 @@ def of(record: Record, device: str, op: str, n: int = 1 << 24) -> Run:
     return next(
         run
         for run in record.runs
-        if run.device == device and run.op == op and run.performance.hot is not None and run.workload.axes.get("n", n) == n
+        if run.device == device
+        and run.op == op
+        and run.performance.hot is not None
+        and run.workload.axes.get("n", n) == n
     )
 
 
@@ -200,7 +219,9 @@ def test_cold(gpu_record: Record, on_gpu: Run) -> None:
 
 
 def test_better_isa(gpu_record: Record, on_cpu: Run) -> None:
-    slow, fast = (shaped(on_cpu, t=t, e=0.0, variant=name, kernel=name) for t, name in ((4000.0, "scalar"), (1000.0, "avx2")))
+    slow, fast = (
+        shaped(on_cpu, t=t, e=0.0, variant=name, kernel=name) for t, name in ((4000.0, "scalar"), (1000.0, "avx2"))
+    )
     assert judged("better-isa", gpu_record, slow, fast) == Gain(low=4, high=4)
     assert judged("better-isa", gpu_record, fast, slow) is None
     assert judged("better-isa", gpu_record, slow, fast, features=("sse2",)) is None
@@ -214,9 +235,14 @@ def threads(**speedups: float) -> tuple[Scaled, ...]:
 
 def test_thread_scaling(gpu_record: Record, on_cpu: Run) -> None:
     four = {"threads": 4}
-    assert judged("thread-scaling", gpu_record, shaped(on_cpu, scaling=threads(t2=1.9, t4=2.0), **four)) == Gain(low=1, high=2)
+    assert judged("thread-scaling", gpu_record, shaped(on_cpu, scaling=threads(t2=1.9, t4=2.0), **four)) == Gain(
+        low=1, high=2
+    )
     assert judged("thread-scaling", gpu_record, shaped(on_cpu, scaling=threads(t2=1.9, t4=3.6), **four)) is None
-    assert judged("thread-scaling", gpu_record, shaped(on_cpu, fraction=0.9, scaling=threads(t2=1.9, t4=2.0), **four)) is None
+    assert (
+        judged("thread-scaling", gpu_record, shaped(on_cpu, fraction=0.9, scaling=threads(t2=1.9, t4=2.0), **four))
+        is None
+    )
     fewer = judged("thread-scaling", gpu_record, shaped(on_cpu, fraction=0.9, scaling=threads(t2=1.9, t4=1.0), **four))
     assert fewer is not None
     assert fewer.low < 1.9 < fewer.high
@@ -232,7 +258,9 @@ def test_smt(gpu_record: Record, on_cpu: Run) -> None:
     assert found is not None
     assert found.low < 1.2 < found.high
     assert judged("smt", gpu_record, shaped(on_cpu, threads=4, scaling=threads(t2=1.8, t4=1.79)), **cores) is None
-    assert judged("smt", gpu_record, shaped(on_cpu, threads=4, scaling=threads(t2=1.8, t4=1.5)), physical_cores=4) is None
+    assert (
+        judged("smt", gpu_record, shaped(on_cpu, threads=4, scaling=threads(t2=1.8, t4=1.5)), physical_cores=4) is None
+    )
 
 
 def test_python_call(gpu_record: Record, on_gpu: Run) -> None:
@@ -251,10 +279,29 @@ def test_page_faults(gpu_record: Record, on_cpu: Run) -> None:
     assert found is not None
     assert (found.low, found.high) == pytest.approx((1, 2))
     assert judged("page-faults", gpu_record, shaped(on_cpu, t=zeroing / 2, memory=fresh)) is None
-    assert judged("page-faults", gpu_record, shaped(on_cpu, memory=MemoryUse(status=Status.PASS, page_faults=0.0))) is None
+    assert (
+        judged("page-faults", gpu_record, shaped(on_cpu, memory=MemoryUse(status=Status.PASS, page_faults=0.0))) is None
+    )
 
 
-MNEMONICS = ("LDG", "LDL", "STL", "IDP", "IMAD", "LOP3", "SHF", "PRMT", "I2F", "F2I", "RED", "ATOM", "FFMA", "vpdpbusd", "vmulps", "mulss")
+MNEMONICS = (
+    "LDG",
+    "LDL",
+    "STL",
+    "IDP",
+    "IMAD",
+    "LOP3",
+    "SHF",
+    "PRMT",
+    "I2F",
+    "F2I",
+    "RED",
+    "ATOM",
+    "FFMA",
+    "vpdpbusd",
+    "vmulps",
+    "mulss",
+)
 COUNTS = st.dictionaries(st.sampled_from(MNEMONICS), st.integers(0, 200))
 FUNCTIONS = st.builds(
     Function,
@@ -329,7 +376,9 @@ def test_the_cap_is_what_keeps_the_promise(gpu_record: Record, on_gpu: Run) -> N
     evidence = Evidence(only(gpu_record, run), run)
     raw = {rule.name: found.gain.high for rule in RULES if (found := rule.judge(evidence)) is not None}
     capped = {proposal.rule: proposal.gain.high for proposal in of_run(evidence)}
-    assert {"graph", "python-call", "denser-packing"} <= {name for name, high in raw.items() if high > 1.15} & set(capped)
+    assert {"graph", "python-call", "denser-packing"} <= {name for name, high in raw.items() if high > 1.15} & set(
+        capped
+    )
     assert max(capped.values()) == pytest.approx(1 / 0.9)
 
 
@@ -375,7 +424,9 @@ def test_what_was_missing_is_told_with_the_next_step(gpu_record: Record, on_cpu:
     assert any("--variant avx512" in each for each in unadvised(only(gpu_record, scalar)))
     nobodys = scalar.model_copy(update={"op": "nobodys"})
     assert not any("--variant" in each for each in unadvised(only(gpu_record, nobodys))), "there is no kernel to run"
-    assert unadvised(only(gpu_record)) == ("no Run was timed, so no rule can say anything; measure with `tritmark run --suite speed`",)
+    assert unadvised(only(gpu_record)) == (
+        "no Run was timed, so no rule can say anything; measure with `tritmark run --suite speed`",
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""Facts of compiled code: loops, SASS, ELF notes, objdump and llvm-mca, each on real code where its compiler is there."""
+"""Facts of compiled code: loops, SASS, ELF notes, objdump and llvm-mca, each on real code where its compiler is
+there."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from tritmark.harness.spec import CodeFile, KernelKey, Launched, Proof, Receipt,
 from tritmark.harness.validate.evidence import with_proofs
 
 
-def line(address: int, mnemonic: str = "add", to: int | None = None, *, falls: bool = True, indirect: bool = False) -> Instruction:
+def line(
+    address: int, mnemonic: str = "add", to: int | None = None, *, falls: bool = True, indirect: bool = False
+) -> Instruction:
     return Instruction(address, mnemonic, "", target=to, falls=falls, indirect=indirect)
 
 
@@ -38,20 +41,37 @@ def test_the_hottest_loop_is_the_longest_of_the_deepest() -> None:
 
 def test_a_jump_back_from_out_of_line_code_is_no_loop() -> None:
     """What a compiler put behind the return and lets jump back is passed once."""
-    code = [line(0), line(1, "je", 9), line(2), line(3), line(4, "ret", falls=False), line(9), line(10, "jmp", 2, falls=False)]
+    code = [
+        line(0),
+        line(1, "je", 9),
+        line(2),
+        line(3),
+        line(4, "ret", falls=False),
+        line(9),
+        line(10, "jmp", 2, falls=False),
+    ]
     assert flow(code).innermost == ()
     assert flow([line(0, "EXIT", falls=False), line(1, "BRA", 1, falls=False)]).innermost == ()
     assert flow([]).hottest.instructions == ()
 
 
 def test_loops_behind_a_table_of_jumps_are_found() -> None:
-    code = [line(0), line(1, "jmp", falls=False, indirect=True), line(2), line(3, "jne", 2), line(4, "ret", falls=False)]
+    code = [
+        line(0),
+        line(1, "jmp", falls=False, indirect=True),
+        line(2),
+        line(3, "jne", 2),
+        line(4, "ret", falls=False),
+    ]
     assert addresses(flow(code).hottest.instructions) == [2, 3]
 
 
 def test_mnemonics_are_counted_without_modifiers_and_atomics_with_what_they_do() -> None:
     found = counted(
-        [line(0, name) for name in ("LDG.E.128", "LDG.E", "REDG.E.ADD.STRONG.GPU", "REDG.E.MIN.64.STRONG.GPU", "ATOMS.POPC.INC.32")]
+        [
+            line(0, name)
+            for name in ("LDG.E.128", "LDG.E", "REDG.E.ADD.STRONG.GPU", "REDG.E.MIN.64.STRONG.GPU", "ATOMS.POPC.INC.32")
+        ]
     )
     assert found == {"LDG": 2, "REDG.ADD": 1, "REDG.MIN": 1, "ATOMS.INC": 1}
 
@@ -95,20 +115,27 @@ C = r"""
 #define PLAIN __attribute__((noinline, optimize("no-tree-vectorize", "no-unroll-loops")))
 #define VECTORS __attribute__((noinline, target("avx2"), optimize("tree-vectorize")))
 PLAIN void scalar(float *y, const float *x, size_t n) { for (size_t i = 0; i < n; i++) y[i] = x[i] * 3.0f + 1.0f; }
-VECTORS void packed(float *y, const float *restrict x, size_t n) { for (size_t i = 0; i < n; i++) y[i] = x[i] * 3.0f + 1.0f; }
+VECTORS void packed(float *y, const float *restrict x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) y[i] = x[i] * 3.0f + 1.0f;
+}
 PLAIN double chained(const double *x, size_t n) { double s = 0; for (size_t i = 0; i < n; i++) s += x[i]; return s; }
 PLAIN double free_(const double *x, size_t n)
 {
     double s[8] = {0};
     double a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0;
     for (size_t i = 0; i + 8 <= n; i += 8) {
-        a += x[i]; b += x[i + 1]; c += x[i + 2]; d += x[i + 3]; e += x[i + 4]; f += x[i + 5]; g += x[i + 6]; h += x[i + 7];
+        a += x[i]; b += x[i + 1]; c += x[i + 2]; d += x[i + 3];
+        e += x[i + 4]; f += x[i + 5]; g += x[i + 6]; h += x[i + 7];
     }
     s[0] = a + b + c + d + e + f + g + h;
     return s[0];
 }
 static PLAIN void inner(float *y, const float *x, size_t n) { for (size_t i = 0; i < n; i++) y[i] += x[i]; }
-static PLAIN void unused(float *y, size_t n) { for (size_t i = 0; i < n; i++) y[i] = y[i] * y[i] * y[i] - 1.0f / y[i] + y[i] * 5.0f; }
+static PLAIN void unused(float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++) y[i] = y[i] * y[i] * y[i] - 1.0f / y[i] + y[i] * 5.0f;
+}
 typedef void (*step)(float *, const float *, size_t);
 void deep(float *y, const float *x, size_t n)
 {
@@ -120,7 +147,9 @@ void deep(float *y, const float *x, size_t n)
 void other(float *y, size_t n) { unused(y, n); }
 """
 
-needs_x86 = pytest.mark.skipif(__import__("platform").machine() != "x86_64", reason="the rules on host code know x86-64")
+needs_x86 = pytest.mark.skipif(
+    __import__("platform").machine() != "x86_64", reason="the rules on host code know x86-64"
+)
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +225,9 @@ def test_what_a_tool_cannot_tell_becomes_a_note(library: Path, tmp_path: Path, m
 def test_no_code_and_code_that_does_not_compile() -> None:
     assert code_of(variant_of()) is None
     simulated = Receipt(kernel="cuda/a", ran="a", runs=1, threads=1, simulated=True)
-    assert code_of(variant_of(CodeFile(kind="cubin", name="a", entries=(), target="sm_90", data=b"x")), simulated) is None
+    assert (
+        code_of(variant_of(CodeFile(kind="cubin", name="a", entries=(), target="sm_90", data=b"x")), simulated) is None
+    )
 
     def broken(target: str, binaries: frozenset[str]) -> tuple[CodeFile, ...]:
         raise CompileError("no", next_step="mend it")
@@ -219,7 +250,9 @@ def test_only_what_was_launched_is_read(monkeypatch: pytest.MonkeyPatch) -> None
     one, two = b"one of two binaries", b"the other of two"
     launch = Launched(function="gemm_b", binary=sha256(two).hexdigest(), grid=(1, 1, 1), block=(32, 1, 1))
     receipt = Receipt(kernel="cuda/a", ran="a", runs=1, threads=1, functions=("gemm_b",), launched=(launch,))
-    files = [CodeFile(kind="cubin", name="a", entries=("gemm_a", "gemm_b"), target="sm_90", data=data) for data in (one, two)]
+    files = [
+        CodeFile(kind="cubin", name="a", entries=("gemm_a", "gemm_b"), target="sm_90", data=data) for data in (one, two)
+    ]
     found = code_of(variant_of(*files), receipt)
     assert asked == [("gemm_b",)]
     assert found == Code(functions=(Function(name="gemm_b", target="sm_90"),), tools=("nvdisasm 1",))
@@ -228,7 +261,9 @@ def test_only_what_was_launched_is_read(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_prefix_of_the_encoding_is_none_of_the_mnemonic() -> None:
-    found = native.parsed("  718:\t{vex} vpdpbusd ymm7,ymm4,YMMWORD PTR [rax]\n  720:\tvaddss xmm0,xmm0,xmm1\n  724:\tret\n")
+    found = native.parsed(
+        "  718:\t{vex} vpdpbusd ymm7,ymm4,YMMWORD PTR [rax]\n  720:\tvaddss xmm0,xmm0,xmm1\n  724:\tret\n"
+    )
     assert counted(found) == {"vpdpbusd": 1, "vaddss": 1, "ret": 1}
     assert native.vectors(found) == {256: 1, 0: 1}
     assert native.loads(found) == {256: 1}
@@ -252,7 +287,11 @@ def test_native_variants_name_their_code() -> None:
 def test_the_code_of_a_native_kernel() -> None:
     from tritmark.kernels import PROVIDER
 
-    found = {variant.name: code_of(variant) for variant in PROVIDER.variants if variant.id.startswith("cpu/ternary_matmul/tile64/int32/")}
+    found = {
+        variant.name: code_of(variant)
+        for variant in PROVIDER.variants
+        if variant.id.startswith("cpu/ternary_matmul/tile64/int32/")
+    }
     for code in found.values():
         assert code is not None
         assert code.tools[0].startswith("objdump ")
@@ -313,10 +352,14 @@ def test_no_more_is_compiled_than_was_launched(monkeypatch: pytest.MonkeyPatch) 
         return cubins[kernel]
 
     monkeypatch.setattr(compiler, "compile_kernel", compile_kernel)
-    monkeypatch.setattr(compiler, "compiled_before", lambda kernel, arch: cubins[kernel] if kernel.name == "gemm_b" else None)
+    monkeypatch.setattr(
+        compiler, "compiled_before", lambda kernel, arch: cubins[kernel] if kernel.name == "gemm_b" else None
+    )
     wanted = frozenset({cubins[kernels[1]].hash})
     assert [file.entries for file in code_files(kernels, "sm_90", wanted)] == [("gemm_b",)]
     assert asked == []
-    assert [file.entries for file in code_files(kernels, "sm_90", frozenset({cubins[kernels[2]].hash}))] == [("gemm_c",)]
+    assert [file.entries for file in code_files(kernels, "sm_90", frozenset({cubins[kernels[2]].hash}))] == [
+        ("gemm_c",)
+    ]
     assert asked == ["gemm_a", "gemm_c"]
     assert len(code_files(kernels, "sm_90")) == 3

@@ -1,4 +1,5 @@
-"""Nsight Compute's CSV: both pages, units, thousands, several kernels, denied counters, hostile files; and the rules on its counters."""
+"""Nsight Compute's CSV: both pages, units, thousands, several kernels, denied counters, hostile files; and the rules
+on its counters."""
 
 from __future__ import annotations
 
@@ -22,8 +23,23 @@ from tritmark.harness.store import read
 ROOT = Path(__file__).parents[2]
 
 RULE = {rule.name: rule for rule in RULES}
-FIXED = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC"]
-SM, MEMORY = "sm__throughput.avg.pct_of_peak_sustained_elapsed", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+FIXED = [
+    "ID",
+    "Process ID",
+    "Process Name",
+    "Host Name",
+    "Kernel Name",
+    "Context",
+    "Stream",
+    "Block Size",
+    "Grid Size",
+    "Device",
+    "CC",
+]
+SM, MEMORY = (
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+)
 METRICS = {
     "dram__bytes_read.sum": ("Mbyte", "1,234.5"),
     "gpu__time_duration.sum": ("us", "12.75"),
@@ -46,13 +62,24 @@ def raw(*kernels: tuple[str, int]) -> str:
     head = [*FIXED, *METRICS]
     units = [*([""] * len(FIXED)), *(unit for unit, _ in METRICS.values())]
     return text(
-        [head, units, *([*fixed(name, grid, nth), *(value for _, value in METRICS.values())] for nth, (name, grid) in enumerate(kernels))]
+        [
+            head,
+            units,
+            *(
+                [*fixed(name, grid, nth), *(value for _, value in METRICS.values())]
+                for nth, (name, grid) in enumerate(kernels)
+            ),
+        ]
     )
 
 
 def details() -> str:
     head = [*FIXED, "Section Name", "Metric Name", "Metric Unit", "Metric Value"]
-    rows = [("Memory Throughput", "%", "55.0"), ("Memory Throughput", "Gbyte/s", "1,500.5"), ("Theoretical Occupancy", "%", "62.5")]
+    rows = [
+        ("Memory Throughput", "%", "55.0"),
+        ("Memory Throughput", "Gbyte/s", "1,500.5"),
+        ("Theoretical Occupancy", "%", "62.5"),
+    ]
     return text([head, *([*fixed("gemm_a(int, float *)"), "Section", *row] for row in rows)])
 
 
@@ -65,10 +92,19 @@ def write(tmp_path: Path, content: str) -> Path:
 @pytest.fixture
 def record(gpu_record: Record) -> Record:
     """One Run on the GPU, far above its ceiling, that launched gemm_a in ten blocks, and one on the host."""
-    runs = [next(run for run in gpu_record.runs if run.device == device and run.performance.hot is not None) for device in ("cuda", "cpu")]
+    runs = [
+        next(run for run in gpu_record.runs if run.device == device and run.performance.hot is not None)
+        for device in ("cuda", "cpu")
+    ]
     launch = Launched(function="gemm_a", binary="ab" * 32, grid=(10, 1, 1), block=(256, 1, 1))
     receipt = Receipt(
-        kernel="a", ran="a", runs=1, threads=1, uuid=gpu_record.machine.gpus[0].uuid, functions=("gemm_a",), launched=(launch,)
+        kernel="a",
+        ran="a",
+        runs=1,
+        threads=1,
+        uuid=gpu_record.machine.gpus[0].uuid,
+        functions=("gemm_a",),
+        launched=(launch,),
     )
     hot = runs[0].performance.hot
     assert hot is not None
@@ -100,12 +136,18 @@ def test_the_raw_page(tmp_path: Path, record: Record) -> None:
 
 def test_the_details_page(tmp_path: Path, record: Record) -> None:
     ((launch,), _) = ncu.read(write(tmp_path, details()))
-    assert launch.counters == {MEMORY: 55.0, "dram__bytes.sum.per_second": 1.5005e12, "sm__maximum_warps_per_active_cycle_pct": 62.5}
+    assert launch.counters == {
+        MEMORY: 55.0,
+        "dram__bytes.sum.per_second": 1.5005e12,
+        "sm__maximum_warps_per_active_cycle_pct": 62.5,
+    }
 
 
 def test_counters_join_what_static_analysis_found(tmp_path: Path, record: Record) -> None:
     coded = record.runs[0].model_copy(
-        update={"code": Code(functions=(Function(name="gemm_a", target="sm_90", registers=40),), tools=("nvdisasm 13",))}
+        update={
+            "code": Code(functions=(Function(name="gemm_a", target="sm_90", registers=40),), tools=("nvdisasm 13",))
+        }
     )
     found = ncu.with_counters(record.model_copy(update={"runs": (coded,)}), write(tmp_path, raw(("gemm_a", 10))))
     assert found.runs[0].code is not None
@@ -114,7 +156,10 @@ def test_counters_join_what_static_analysis_found(tmp_path: Path, record: Record
 
 
 def test_denied_counters_say_so_with_the_mend(tmp_path: Path, record: Record) -> None:
-    said = "==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters\n"
+    said = (
+        "==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA "
+        "GPU Performance Counters\n"
+    )
     found = ncu.with_counters(record, write(tmp_path, said))
     assert found.runs[0].code is not None
     (note,) = found.runs[0].code.notes
@@ -135,7 +180,10 @@ def test_denied_counters_say_so_with_the_mend(tmp_path: Path, record: Record) ->
         (raw(("gemm_a", 10)).replace('"gemm_a"', '""'), "as Kernel Name"),
         (raw(("gemm_a", 10)).rpartition('"31.2"')[0].rstrip(",") + "\n", ":5: 13 fields; legal: 15"),
         (raw(("gemm_a", 10)).rpartition('1.2"')[0], ":5: unexpected end of data"),
-        (raw(("gemm_a", 10)).replace('"","","","","","","","","","",""', '"0","","","","","","","","","",""'), "in the row of units"),
+        (
+            raw(("gemm_a", 10)).replace('"","","","","","","","","","",""', '"0","","","","","","","","","",""'),
+            "in the row of units",
+        ),
         (details().replace('"Metric Unit",', '"Unit",'), "no column 'Metric Unit'"),
         (raw(("gemm_z", 10)), "has gemm_z; legal: counters of kernels that the Record ran"),
         (raw(("gemm_a", 11)), "with the same grid and block"),
@@ -223,7 +271,9 @@ def test_each_rule_names_its_counter_and_is_silent_on_good_ones(
     record: Record, rule: str, fault: dict[str, float], high: float, mended: dict[str, float]
 ) -> None:
     def judged(counters: dict[str, float]) -> object:
-        run: Run = record.runs[0].model_copy(update={"code": Code(functions=(Function(name="gemm_a", target="sm_90", counters=counters),))})
+        run: Run = record.runs[0].model_copy(
+            update={"code": Code(functions=(Function(name="gemm_a", target="sm_90", counters=counters),))}
+        )
         return RULE[rule].judge(Evidence(record.model_copy(update={"runs": (run,)}), run))
 
     found = judged(fault)
@@ -236,8 +286,8 @@ def test_each_rule_names_its_counter_and_is_silent_on_good_ones(
 
 
 REAL = Path(__file__).with_name("ncu")
-"""What Nsight Compute of CUDA 13.0 wrote on an H200: of the raw page the columns that rules look at and some more, one launch a kernel and
-grid; of the details page one launch, whole."""
+"""What Nsight Compute of CUDA 13.0 wrote on an H200: of the raw page the columns that rules look at and some more,
+one launch a kernel and grid; of the details page one launch, whole."""
 
 
 def test_the_real_raw_page_has_what_the_rules_look_at() -> None:
@@ -254,7 +304,9 @@ def test_the_real_raw_page_has_what_the_rules_look_at() -> None:
 
 def test_the_real_details_page_leaves_out_empty_columns_and_agrees_with_the_raw_one() -> None:
     ((launch,), _) = ncu.read(REAL / "h200.details.csv")
-    raw_page = next(each for each in ncu.read(REAL / "h200.raw.csv")[0] if (each.kernel, each.grid) == (launch.kernel, launch.grid))
+    raw_page = next(
+        each for each in ncu.read(REAL / "h200.raw.csv")[0] if (each.kernel, each.grid) == (launch.kernel, launch.grid)
+    )
     assert launch.block == raw_page.block
     shared = set(ncu.LABELS.values()) & launch.counters.keys()
     assert len(shared) >= 10
@@ -268,7 +320,9 @@ def test_counters_go_to_the_workload_that_takes_as_long_where_grids_are_the_same
     runs = [
         run
         for run in found.runs
-        if run.code is not None and any(function.counters for function in run.code.functions) and run.op == "ternary_matmul"
+        if run.code is not None
+        and any(function.counters for function in run.code.functions)
+        and run.op == "ternary_matmul"
     ]
     assert {run.variant for run in runs} == {"tiled", "gemv_dp4a", "gemv"}
     assert {(run.workload.axes["N"], run.workload.axes["K"]) for run in runs} == {(2560, 6912)}

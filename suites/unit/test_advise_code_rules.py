@@ -55,10 +55,19 @@ def planted() -> dict[str, Function]:
 
 
 def timed(
-    record: Record, device: str, *, op: str = "ternary_matmul", fraction: float = 0.1, t: float = 1e6, ops: int = 0, **fields: Any
+    record: Record,
+    device: str,
+    *,
+    op: str = "ternary_matmul",
+    fraction: float = 0.1,
+    t: float = 1e6,
+    ops: int = 0,
+    **fields: Any,
 ) -> Run:
     """A timed Run of that device, its time far above that of its bytes and operations unless told."""
-    run = next(each for each in record.runs if each.device == device and each.op == op and each.performance.hot is not None)
+    run = next(
+        each for each in record.runs if each.device == device and each.op == op and each.performance.hot is not None
+    )
     hot = run.performance.hot
     assert hot is not None
     ratio = Ratio(median=fraction, low=fraction, high=fraction, pairs=30)
@@ -96,17 +105,23 @@ def test_a_planted_fault_is_named_and_its_mended_twin_is_not(
 
 
 @pytest.mark.parametrize(("rule", "fault"), [planted[:2] for planted in PLANTED])
-def test_near_the_ceiling_and_without_code_they_are_silent(gpu_record: Record, planted: dict[str, Function], rule: str, fault: str) -> None:
+def test_near_the_ceiling_and_without_code_they_are_silent(
+    gpu_record: Record, planted: dict[str, Function], rule: str, fault: str
+) -> None:
     assert judged(rule, gpu_record, timed(gpu_record, "cuda", code=coded(planted[fault]), fraction=0.9)) is None
     assert judged(rule, gpu_record, timed(gpu_record, "cuda", code=None)) is None
     assert judged(rule, gpu_record, timed(gpu_record, "cpu", code=coded(planted[fault]))) is None
 
 
-def test_the_template_of_a_product_is_told_to_use_dot_products(gpu_record: Record, planted: dict[str, Function]) -> None:
+def test_the_template_of_a_product_is_told_to_use_dot_products(
+    gpu_record: Record, planted: dict[str, Function]
+) -> None:
     """What `tritmark new` writes is right and slow."""
     from tritmark.harness.disassembly import cubin
 
-    (file,) = code_files((Kernel(file="templates/ternary_matmul.cu", name="gemm_simple", threads=256, registers=255),), "sm_90")
+    (file,) = code_files(
+        (Kernel(file="templates/ternary_matmul.cu", name="gemm_simple", threads=256, registers=255),), "sm_90"
+    )
     (function,) = cubin.functions(file.data, file.entries, file.target, file.spilled)
     run = timed(gpu_record, "cuda", code=coded(function))
     assert judged("no-dp4a", gpu_record, run) is not None
@@ -131,12 +146,22 @@ def test_tensor_cores(gpu_record: Record, planted: dict[str, Function]) -> None:
 
 # The launch
 
-PLAIN = Function(name="gemm_a", target="sm_90", registers=32, stack=0, shared=0, instructions={"LDG": 4, "FADD": 8}, loads={32: 4})
+PLAIN = Function(
+    name="gemm_a", target="sm_90", registers=32, stack=0, shared=0, instructions={"LDG": 4, "FADD": 8}, loads={32: 4}
+)
 
 
 def launched(record: Record, *, grid: int, block: int = 256, resident: int | None = 8, fraction: float = 0.1) -> Run:
     launch = Launched(function="gemm_a", binary="ab" * 32, grid=(grid, 1, 1), block=(block, 1, 1), resident=resident)
-    receipt = Receipt(kernel="a", ran="a", runs=1, threads=1, uuid=record.machine.gpus[0].uuid, functions=("gemm_a",), launched=(launch,))
+    receipt = Receipt(
+        kernel="a",
+        ran="a",
+        runs=1,
+        threads=1,
+        uuid=record.machine.gpus[0].uuid,
+        functions=("gemm_a",),
+        launched=(launch,),
+    )
     return timed(record, "cuda", fraction=fraction, receipt=receipt, code=coded(PLAIN))
 
 
@@ -163,7 +188,10 @@ def test_the_last_wave(gpu_record: Record) -> None:
         (held + 1, None, 0.8),
         (held + 1, 8, 0.1),
     ):
-        assert judged("last-wave", gpu_record, launched(gpu_record, grid=grid, resident=resident, fraction=fraction)) is None
+        assert (
+            judged("last-wave", gpu_record, launched(gpu_record, grid=grid, resident=resident, fraction=fraction))
+            is None
+        )
 
 
 def test_blocks_of_whole_warps(gpu_record: Record) -> None:
@@ -198,8 +226,12 @@ def test_a_small_launch_beside_a_large_one_is_passed_over(gpu_record: Record) ->
 # The host
 
 AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx2", "sse4_1")
-SCALAR = Function(name="f", target="x86-64", instructions={"mulss": 4, "mov": 4}, loop={"mulss": 4, "mov": 4}, vectors={0: 4})
-PACKED = Function(name="f", target="x86-64", instructions={"vmulps": 6, "add": 2}, loop={"vmulps": 6, "add": 2}, vectors={512: 6})
+SCALAR = Function(
+    name="f", target="x86-64", instructions={"mulss": 4, "mov": 4}, loop={"mulss": 4, "mov": 4}, vectors={0: 4}
+)
+PACKED = Function(
+    name="f", target="x86-64", instructions={"vmulps": 6, "add": 2}, loop={"vmulps": 6, "add": 2}, vectors={512: 6}
+)
 
 
 @pytest.mark.parametrize(
@@ -211,19 +243,36 @@ PACKED = Function(name="f", target="x86-64", instructions={"vmulps": 6, "add": 2
         (PACKED.model_copy(update={"vectors": {256: 6}}), ("avx2",), "i2s_quantize", False),
         (PACKED.model_copy(update={"loop": {"vpmaddubsw": 6, "add": 2}}), AVX512, "ternary_matmul", True),
         (PACKED.model_copy(update={"loop": {"vpdpbusd": 6, "add": 2}}), AVX512, "ternary_matmul", False),
-        (PACKED.model_copy(update={"loop": {"vpmaddubsw": 6, "add": 2}}), ("avx512f", "avx512bw", "avx512vl"), "ternary_matmul", False),
+        (
+            PACKED.model_copy(update={"loop": {"vpmaddubsw": 6, "add": 2}}),
+            ("avx512f", "avx512bw", "avx512vl"),
+            "ternary_matmul",
+            False,
+        ),
         (SCALAR, (), "i2s_quantize", False),
     ],
 )
 def test_narrow_simd(gpu_record: Record, function: Function, features: tuple[str, ...], op: str, fires: bool) -> None:
     found = judged("narrow-simd", gpu_record, timed(gpu_record, "cpu", op=op, code=coded(function)), features=features)
     assert (found is not None) == fires
-    assert judged("narrow-simd", gpu_record, timed(gpu_record, "cpu", op=op, code=coded(function), fraction=0.9), features=features) is None
+    assert (
+        judged(
+            "narrow-simd",
+            gpu_record,
+            timed(gpu_record, "cpu", op=op, code=coded(function), fraction=0.9),
+            features=features,
+        )
+        is None
+    )
 
 
 def test_loop_chain(gpu_record: Record) -> None:
     def run(chain: float | None, throughput: float | None) -> Run:
-        return timed(gpu_record, "cpu", code=coded(PACKED.model_copy(update={"chain_cycles": chain, "throughput_cycles": throughput})))
+        return timed(
+            gpu_record,
+            "cpu",
+            code=coded(PACKED.model_copy(update={"chain_cycles": chain, "throughput_cycles": throughput})),
+        )
 
     found = judged("loop-chain", gpu_record, run(4.0, 1.0))
     assert found is not None
@@ -233,12 +282,20 @@ def test_loop_chain(gpu_record: Record) -> None:
         assert judged("loop-chain", gpu_record, run(chain, throughput)) is None
 
 
-def test_a_tuned_kernel_at_the_ceiling_is_promised_next_to_nothing(gpu_record: Record, planted: dict[str, Function]) -> None:
+def test_a_tuned_kernel_at_the_ceiling_is_promised_next_to_nothing(
+    gpu_record: Record, planted: dict[str, Function]
+) -> None:
     """At 90 % of the ceiling no rule on code promises over 1.15 times, whatever the code looks like."""
     from tritmark.harness.advise.interval import capped
 
     for function in planted.values():
-        run = launched(gpu_record, grid=132 * 8 + 1, block=40, fraction=0.9).model_copy(update={"code": coded(function)})
+        run = launched(gpu_record, grid=132 * 8 + 1, block=40, fraction=0.9).model_copy(
+            update={"code": coded(function)}
+        )
         for rule in RULES:
-            found = rule.judge(Evidence(gpu_record.model_copy(update={"runs": (run,)}), run)) if 7 <= rule.number <= 18 else None
+            found = (
+                rule.judge(Evidence(gpu_record.model_copy(update={"runs": (run,)}), run))
+                if 7 <= rule.number <= 18
+                else None
+            )
             assert found is None or capped(found.gain, Evidence(gpu_record, run).cap).high <= 1.15

@@ -1,4 +1,5 @@
-"""The ledger of promises and outcomes, the score of the rules on this project's own kernels, and the ratios that rules rest on."""
+"""The ledger of promises and outcomes, the score of the rules on this project's own kernels, and the ratios that
+rules rest on."""
 
 from __future__ import annotations
 
@@ -81,7 +82,9 @@ def test_the_file_is_sorted_one_outcome_a_line_and_keeps_each_promise_once(tmp_p
     assert json.loads(text(Ledger()))["outcomes"] == []
 
 
-@pytest.mark.parametrize("held", ["{", "[]", '{"version": 2, "outcomes": []}', '{"version": 1, "outcomes": [{"rule": 1}]}', "\x00"])
+@pytest.mark.parametrize(
+    "held", ["{", "[]", '{"version": 2, "outcomes": []}', '{"version": 1, "outcomes": [{"rule": 1}]}', "\x00"]
+)
 def test_a_ledger_that_is_corrupt_or_newer_is_refused_and_stays(tmp_path: Path, held: str) -> None:
     path = tmp_path / "ledger.json"
     path.write_text(held, encoding="utf-8")
@@ -165,7 +168,9 @@ def test_a_change_that_nobody_made_is_a_miss(score: Any, capsys: pytest.CaptureF
     monkeypatch.setattr(score.Made, "concerns", lambda self, run: run.variant == "v1" and self.op == run.op)
     found = score.made()
     monkeypatch.setattr(
-        score, "made", lambda: [score.Made(each.op, each.device, each.before, each.after, each.story, {}) for each in found]
+        score,
+        "made",
+        lambda: [score.Made(each.op, each.device, each.before, each.after, each.story, {}) for each in found],
     )
     assert score.main() == 1
     assert "no such change was made" in capsys.readouterr().out

@@ -88,7 +88,10 @@ def test_what_a_candidate_says_hides_nothing_that_is_found_here(claimed: set[Gua
     cases = MATERIAL.cases(KEY)
     told = Performance(status=Status.PASS, caught_by=in_order(claimed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tritmark.harness.validate.confirm.audit_faults", lambda *args: [Complaint(guard, "wrong") for guard in found])
+        patch.setattr(
+            "tritmark.harness.validate.confirm.audit_faults",
+            lambda *args: [Complaint(guard, "wrong") for guard in found],
+        )
         judged = confirm(told, [], cases, lambda *args: None, threads=1, pid=None)
     assert (judged.status, judged.doubted) == (Status.FAIL, True)
     assert judged.caught_by == in_order(claimed | found)
@@ -157,8 +160,13 @@ def test_results_of_other_data_are_found(cases: Cases) -> None:
     assert performance.status is Status.PASS  # nobody there knows what is right
     faults = audit_faults(cases, bench.audited, CHANGES)
     assert faults
-    assert all(re.fullmatch(r"guard audit: (cold|hot|a single call).*: y\[\d+\] is -?\d+, expected -?\d+", str(fault)) for fault in faults)
-    told = confirm(performance, bench.audited, cases, bench.lap, threads=1, pid=None, parts=bench.parts, exchangeable=CHANGES)
+    assert all(
+        re.fullmatch(r"guard audit: (cold|hot|a single call).*: y\[\d+\] is -?\d+, expected -?\d+", str(fault))
+        for fault in faults
+    )
+    told = confirm(
+        performance, bench.audited, cases, bench.lap, threads=1, pid=None, parts=bench.parts, exchangeable=CHANGES
+    )
     assert told.status is Status.FAIL
     assert told.doubted
     assert told.caught_by == ("audit",)
@@ -299,7 +307,9 @@ class ByPart:
     ],
     ids=["by pointer and a few", "by three", "by sixteen", "every other", "unless right", "by part"],
 )
-def test_work_that_is_skipped_is_seen_once_pieces_are_exchanged(cases: Cases, make: Callable[[], Work], turn: Rotation, seed: int) -> None:
+def test_work_that_is_skipped_is_seen_once_pieces_are_exchanged(
+    cases: Cases, make: Callable[[], Work], turn: Rotation, seed: int
+) -> None:
     _, bench = measured(cases, make(), seed=seed, turn=turn)
     assert any(fault.guard is Guard.AUDIT for fault in faults_of(cases, bench))
 
@@ -345,11 +355,14 @@ def test_of_an_op_whose_outputs_hang_together_stretches_are_exchanged() -> None:
 @pytest.mark.parametrize("cost", [3_000, 20_000, 200_000])
 @pytest.mark.parametrize("seed", range(4))
 def test_an_honest_kernel_whose_outputs_hang_together_passes_every_audit(seed: int, cost: int) -> None:
-    """Also where one sample calls each set several times, so that a set is changed for a later sample before an earlier one."""
+    """Also where one sample calls each set several times, so that a set is changed for a later sample before an
+    earlier one."""
     material = Material(TOTAL, Workload(op=TOTAL.name, axes=AXES, family="uniform"), 0)
     totals = material.cases(KEY)
     assert isinstance(totals, Cases)
-    changes = exchangeable(TOTAL, KEY, AXES, material.logical, tuple(material.encoded("none")), np.random.default_rng(0))
+    changes = exchangeable(
+        TOTAL, KEY, AXES, material.logical, tuple(material.encoded("none")), np.random.default_rng(0)
+    )
 
     def work(inputs: Arrays, outputs: Arrays, run: int) -> None:
         outputs["y"][...] = inputs["x"].astype(np.int64).sum()
@@ -361,7 +374,9 @@ def test_an_honest_kernel_whose_outputs_hang_together_passes_every_audit(seed: i
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_exchanged_before_a_cold_call_is_cold_again(cases: Cases, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_what_is_exchanged_before_a_cold_call_is_cold_again(
+    cases: Cases, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """Half of the sets are called between a change and the call that follows it."""
     made, changed, between, sets = 0, dict[int, int](), list[int](), set[int]()
     toggle = Sets.toggle

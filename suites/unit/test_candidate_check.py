@@ -90,14 +90,20 @@ def test_the_example_for_a_gpu_passes_in_the_simulator(tmp_path: Path, monkeypat
     monkeypatch.setenv("TRITMARK_CUDA", "simulator")
     status, output, error = run(EXAMPLES / "quantize_cuda.cu", tmp_path, "--in-process")
     assert status == 0, (output, error)
-    assert all(each.receipt is not None and each.receipt.simulated for each in record(tmp_path).runs if "quantize_cuda" in each.variant)
+    assert all(
+        each.receipt is not None and each.receipt.simulated
+        for each in record(tmp_path).runs
+        if "quantize_cuda" in each.variant
+    )
 
 
 def test_the_wrong_example_fails_and_is_told_why(tmp_path: Path) -> None:
     status, output, _ = run(EXAMPLES / "wrong_rounding.c", tmp_path)
     assert status == 1
     assert "expected 0" in output
-    by = {each.workload.family: each.accuracy.status for each in record(tmp_path).runs if "wrong_rounding" in each.variant}
+    by = {
+        each.workload.family: each.accuracy.status for each in record(tmp_path).runs if "wrong_rounding" in each.variant
+    }
     assert by["ties"] is Status.FAIL
     others = [each for each in record(tmp_path).runs if "wrong_rounding" not in each.variant]
     assert others
@@ -135,7 +141,8 @@ def test_a_kernel_without_workloads_is_told(tmp_path: Path) -> None:
     assert "no workloads of float_widen" in str(error)
 
 
-# --- tritmark new ------------------------------------------------------------------------------------------------------------------------
+# --- tritmark new
+# ----------------------------------------------------------------------------------------------------------------------
 
 TEMPLATES = [(op, kind) for op in INSTALLED.ops for kind in templates(INSTALLED, op)]
 
@@ -159,7 +166,9 @@ def test_a_template_is_right_as_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
     # The simulator takes its time.
     count = 8 if kind == "cu" else 40
     with np.errstate(all="ignore"):  # NumPy's word about values that overflow is for whoever calls the template
-        found = judge_drawn(INSTALLED.ops[op], variant, variant.key, corners=(), count=count, seed=0, cores=2, device=own).accuracy
+        found = judge_drawn(
+            INSTALLED.ops[op], variant, variant.key, corners=(), count=count, seed=0, cores=2, device=own
+        ).accuracy
     assert (found.status, found.reason) == (Status.PASS, "")
     assert found.cases >= 2 * count
     assert not found.uncovered
@@ -197,7 +206,8 @@ def test_the_command_says_what_to_do_next(tmp_path: Path) -> None:
     assert f"tritmark check {tmp_path / 'my_i2s_quantize.c'}" in found.output
 
 
-# --- packages of others ------------------------------------------------------------------------------------------------------------------
+# --- packages of others
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _mine() -> list[Variant]:
@@ -226,13 +236,18 @@ def test_variants_of_other_packages_are_registered(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ("no_such_module:x", "entry point 'p0' of tritmark.variants (no_such_module:x) is left out: ModuleNotFoundError"),
+        (
+            "no_such_module:x",
+            "entry point 'p0' of tritmark.variants (no_such_module:x) is left out: ModuleNotFoundError",
+        ),
         ("json:dumps", "is left out: TypeError"),
         ("json:__name__", "gives 'json'; legal: a sequence of tritmark.harness.spec.Variant"),
         (f"{__name__}:CLASHING", "is registered already"),
     ],
 )
-def test_variants_that_cannot_be_taken_are_told_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch, value: str, told: str) -> None:
+def test_variants_that_cannot_be_taken_are_told_and_the_rest_goes_on(
+    monkeypatch: pytest.MonkeyPatch, value: str, told: str
+) -> None:
     _points(monkeypatch, value, f"{__name__}:LIST")
     installed = load()
     (problem,) = installed.problems
@@ -241,7 +256,8 @@ def test_variants_that_cannot_be_taken_are_told_and_the_rest_goes_on(monkeypatch
     assert any(variant.name == "of-another-package" for variant in installed.registry.variants)
 
 
-# --- some dimensions, and --strict -------------------------------------------------------------------------------------------------------
+# --- some dimensions, and --strict
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_accuracy_alone_measures_nothing_and_needs_no_rival(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

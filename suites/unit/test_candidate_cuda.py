@@ -78,13 +78,23 @@ def test_a_write_outside_is_attributed(tmp_path: Path, simulator: CudaContext) -
 @pytest.mark.parametrize(
     ("source", "manifest", "told"),
     [
-        (SOURCE.replace("quantize_elements", "other"), MANIFEST, "my.toml:3:13: my.cu has no kernel 'quantize_elements'; legal: other"),
-        (SOURCE.replace('extern "C"', ""), MANIFEST, "my.toml:3:13: my.cu has 'quantize_elements' as a C++ function; legal: extern \"C\""),
+        (
+            SOURCE.replace("quantize_elements", "other"),
+            MANIFEST,
+            "my.toml:3:13: my.cu has no kernel 'quantize_elements'; legal: other",
+        ),
+        (
+            SOURCE.replace('extern "C"', ""),
+            MANIFEST,
+            "my.toml:3:13: my.cu has 'quantize_elements' as a C++ function; legal: extern \"C\"",
+        ),
         ("/* " + SOURCE.replace("*/", "") + "*/", MANIFEST, "no kernel 'quantize_elements'; legal: none"),
         (SOURCE, MANIFEST + 'capability = "8.7"', "my.toml:7:1: unknown compute capability 8.7; did you mean"),
     ],
 )
-def test_what_is_wrong_with_the_file_is_told(tmp_path: Path, simulator: CudaContext, source: str, manifest: str, told: str) -> None:
+def test_what_is_wrong_with_the_file_is_told(
+    tmp_path: Path, simulator: CudaContext, source: str, manifest: str, told: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         variant(tmp_path, source, manifest)
     assert told in str(caught.value)

@@ -40,7 +40,10 @@ arguments = ["q", "scale", "x", "n"]
 """
 SOURCE = """
 #include <stdint.h>
-void f(const int8_t *q, float scale, float *x, int64_t n) { for (int64_t i = 0; i < n; i++) x[i] = (float)q[i] * scale; }
+void f(const int8_t *q, float scale, float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = (float)q[i] * scale;
+}
 """
 FUNCTION = """
 import numpy as np
@@ -138,7 +141,9 @@ void f(const float *x, float scale, int8_t *q, int64_t n, int64_t *bad)
 }
 """
     manifest = (
-        MANIFEST.replace("i2s_de", "i2s_").replace("float32", "int8").replace('["q", "scale", "x", "n"]', '["x", "scale", "q", "n", "bad"]')
+        MANIFEST.replace("i2s_de", "i2s_")
+        .replace("float32", "int8")
+        .replace('["q", "scale", "x", "n"]', '["x", "scale", "q", "n", "bad"]')
     )
     (tells,) = variants(native(tmp_path, source.replace("REPORT", "1"), manifest))
     assert verdict(tells, family="normal") == (Status.PASS, "")
@@ -195,11 +200,18 @@ def test_the_compilers_words_are_told(tmp_path: Path) -> None:
         ("int helper(void);", "(void)helper();", [], "helper"),
         ("extern int table[4];", "if (table[n & 3]) return;", [], "table"),
         ("int omp_get_max_threads(void);", "if (omp_get_max_threads() < 0) return;", [], "omp_get_max_threads"),
-        ("double cblas_ddot(int, const double *, int, const double *, int);", "(void)cblas_ddot(0, 0, 1, 0, 1);", ["-O0"], "cblas_ddot"),
+        (
+            "double cblas_ddot(int, const double *, int, const double *, int);",
+            "(void)cblas_ddot(0, 0, 1, 0, 1);",
+            ["-O0"],
+            "cblas_ddot",
+        ),
         ("inline int twice(int a) { return 2 * a; }", "if (twice((int)n) < 0) return;", ["-O0"], "twice"),
     ],
 )
-def test_what_nobody_defines_does_not_compile(tmp_path: Path, before: str, call: str, options: list[str], name: str) -> None:
+def test_what_nobody_defines_does_not_compile(
+    tmp_path: Path, before: str, call: str, options: list[str], name: str
+) -> None:
     """It would else be found out when the kernel is called, as a crash of its process."""
     source = f"{before}\n{SOURCE}".replace("for (", f"{call} for (", 1)
     assert call in source
@@ -244,7 +256,9 @@ def test_a_compiler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
         variants(native(tmp_path))
 
 
-def test_what_was_compiled_is_kept_and_what_was_tampered_with_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_compiled_is_kept_and_what_was_tampered_with_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TRITMARK_CACHE", str(tmp_path / "cache"))
     path = native(tmp_path)
     variants(path)
@@ -322,7 +336,8 @@ def test_a_damaged_library_is_never_more_than_an_error(library: Path, cut: int, 
     assert all(isinstance(name, str) for name in names)
 
 
-# --- Python ------------------------------------------------------------------------------------------------------------------------------
+# --- Python
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", ["aligned", "unaligned"])
@@ -335,7 +350,9 @@ def test_a_function_under_the_decorator_is_a_kernel(tmp_path: Path, layout: str)
 
 
 def test_what_is_returned_is_copied_in(tmp_path: Path) -> None:
-    text = FUNCTION.replace("scale, x)", "scale)").replace("np.multiply(q.astype(np.float32), np.float32(scale), out=x)", "RETURN")
+    text = FUNCTION.replace("scale, x)", "scale)").replace(
+        "np.multiply(q.astype(np.float32), np.float32(scale), out=x)", "RETURN"
+    )
     product = "q.astype(np.float32) * np.float32(scale)"
     for returned in (product, f"({product},)", f"{{'x': {product}}}"):
         (variant,) = variants(python(tmp_path, text.replace("RETURN", f"return {returned}")))
@@ -378,7 +395,12 @@ def test_what_is_no_such_array_is_told(tmp_path: Path, returned: str, told: str)
         (', dtype="float32"', "", "5:2", "dtype is missing"),
         ('dtype="float32"', 'dtype="float32", formt="none"', "5:53", "unknown key 'formt'; did you mean 'format'?"),
         ('dtype="float32"', 'dtype="float32", format="tile"', "5:54", "no format 'tile'"),
-        ('dtype="float32"', 'dtype="float32", framework="pytorch"', "5:57", "unknown framework 'pytorch'; did you mean 'torch'?"),
+        (
+            'dtype="float32"',
+            'dtype="float32", framework="pytorch"',
+            "5:57",
+            "unknown framework 'pytorch'; did you mean 'torch'?",
+        ),
         ('dtype="float32"', 'dtype="float32", device="gpu"', "5:54", "unknown device 'gpu'"),
         ('dtype="float32"', 'dtype="float32", max={"N": 4}', "5:51", "no axis 'N'"),
         ('dtype="float32"', 'dtype="float32", min=4', "5:51", "min is 4; legal: a dict"),
@@ -442,10 +464,15 @@ def test_torch_gets_tensors_over_the_same_memory(tmp_path: Path, monkeypatch: py
     except ImportError:
         torch = _stand_in()
         monkeypatch.setitem(sys.modules, "torch", torch)
-    text = FUNCTION.replace('"float32")', '"float32", framework="torch")').replace("import numpy as np", "import numpy as np\nimport torch")
+    text = FUNCTION.replace('"float32")', '"float32", framework="torch")').replace(
+        "import numpy as np", "import numpy as np\nimport torch"
+    )
     body = text.split("    with")[0]
     (variant,) = variants(
-        python(tmp_path, body + "    assert type(q) is torch.Tensor and type(x) is torch.Tensor\n    x[...] = q * float(scale)\n")
+        python(
+            tmp_path,
+            body + "    assert type(q) is torch.Tensor and type(x) is torch.Tensor\n    x[...] = q * float(scale)\n",
+        )
     )
     launch, outputs = bound(variant)
     launch.run()
@@ -483,7 +510,9 @@ def test_a_framework_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("parameters", "expected"), [("q, scale, x", 1), ("q, scale, x, threads", 2)])
-def test_products_of_numpy_take_the_threads_that_a_function_may_use(tmp_path: Path, parameters: str, expected: int) -> None:
+def test_products_of_numpy_take_the_threads_that_a_function_may_use(
+    tmp_path: Path, parameters: str, expected: int
+) -> None:
     (variant,) = variants(python(tmp_path, FUNCTION.replace("q, scale, x)", f"{parameters})", 1)))
     inputs = {"q": np.zeros(5, np.int8), "scale": np.float32(1)}
     with threadpool_limits(3, user_api="blas"):

@@ -29,7 +29,8 @@ def read(text: str, *, launched: bool = False) -> Described:
 
 def test_a_manifest_is_read() -> None:
     found = read(
-        LAUNCHED + 'multiple_of = { n = 4 }\nmin = { n = 8 }\nmax = { n = 99 }\ncapability = "8.0"\nshared = "4 * 32"', launched=True
+        LAUNCHED + 'multiple_of = { n = 4 }\nmin = { n = 8 }\nmax = { n = 99 }\ncapability = "8.0"\nshared = "4 * 32"',
+        launched=True,
     )
     assert found.op.name == "i2s_quantize"
     assert (found.format, found.dtype, found.function, found.name) == ("none", "int8", "f", "my.f")
@@ -82,7 +83,11 @@ dtype = "int8"
 function = "f"
 arguments = ["packed", "codes", "scales", "N", "K"]
 """
-    assert [argument.kind for argument in read(text).arguments][:3] == [ArgumentKind.INPUT, ArgumentKind.OUTPUT, ArgumentKind.OUTPUT]
+    assert [argument.kind for argument in read(text).arguments][:3] == [
+        ArgumentKind.INPUT,
+        ArgumentKind.OUTPUT,
+        ArgumentKind.OUTPUT,
+    ]
 
 
 def test_any_weight_format_is_taken_where_one_is() -> None:
@@ -103,9 +108,17 @@ arguments = ["activations", "weights", "out", "M", "N", "K"]
         ("op = ", "1:6", "not TOML"),
         ('op = "i2s_quantize"\ndtype: "int8"', "2:6", "not TOML"),
         ('op = "i2s_quantize', "1:19", "not TOML"),
-        (QUANTIZE.replace('function = "f"\n', ""), "1:1", "key 'function' is missing; needed: op, dtype, function, arguments"),
+        (
+            QUANTIZE.replace('function = "f"\n', ""),
+            "1:1",
+            "key 'function' is missing; needed: op, dtype, function, arguments",
+        ),
         (QUANTIZE + 'fromat = "none"', "5:1", "unknown key 'fromat'; did you mean 'format'?"),
-        (QUANTIZE.replace("i2s_quantize", "i2s_quantise"), "1:7", "unknown op 'i2s_quantise'; did you mean 'i2s_quantize'?"),
+        (
+            QUANTIZE.replace("i2s_quantize", "i2s_quantise"),
+            "1:7",
+            "unknown op 'i2s_quantise'; did you mean 'i2s_quantize'?",
+        ),
         (QUANTIZE + 'format = "nome"', "5:11", "no format 'nome'; did you mean 'none'?"),
         (QUANTIZE.replace("int8", "int9"), "2:10", "no output dtype 'int9'; did you mean 'int8'?"),
         (QUANTIZE.replace('"f"', '"f()"'), "3:13", "function is 'f()'"),
@@ -150,7 +163,12 @@ def test_an_error_of_a_launch_has_line_and_column(text: str, at: str, told: str)
 
 
 @pytest.mark.parametrize(
-    ("grid", "told"), [("n - 5", "legal: at least 1, 1 and 0"), ("8 // (n - 5)", "divides by zero"), ("n * 999999999999", "legal: at most")]
+    ("grid", "told"),
+    [
+        ("n - 5", "legal: at least 1, 1 and 0"),
+        ("8 // (n - 5)", "divides by zero"),
+        ("n * 999999999999", "legal: at most"),
+    ],
 )
 def test_a_launch_that_cannot_be_is_an_error_when_it_is_known(grid: str, told: str) -> None:
     geometry = read(LAUNCHED.replace("ceil_div(n, 256)", grid), launched=True).geometry
@@ -161,9 +179,14 @@ def test_a_launch_that_cannot_be_is_an_error_when_it_is_known(grid: str, told: s
 
 VALUES = st.recursive(
     st.one_of(
-        st.integers(-3, 1 << 40), st.booleans(), st.floats(allow_nan=False), st.sampled_from(["x", "n", "none", "i2s_quantize", "int8", ""])
+        st.integers(-3, 1 << 40),
+        st.booleans(),
+        st.floats(allow_nan=False),
+        st.sampled_from(["x", "n", "none", "i2s_quantize", "int8", ""]),
     ),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["n", "K"]), inner, max_size=2)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["n", "K"]), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 

@@ -56,7 +56,9 @@ class Outcome:
 
 
 @pytest.fixture
-def tritmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+def tritmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
     """Runs a command in a folder that has suite.toml, without measuring ceilings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(FORCE, raising=False)
@@ -98,7 +100,9 @@ def with_variants(monkeypatch: pytest.MonkeyPatch, change: Callable[[Variant], V
 def only_here(monkeypatch: pytest.MonkeyPatch, provider: Provider) -> None:
     """Have that provider in place of what is installed. No other process knows it, so kernels run in this one."""
     monkeypatch.setattr(providers, "load", lambda candidates=(): Installed({"builtin": provider}))
-    monkeypatch.setattr(runner, "Workers", lambda *arguments, **options: Workers(*arguments, **{**options, "isolated": False}))
+    monkeypatch.setattr(
+        runner, "Workers", lambda *arguments, **options: Workers(*arguments, **{**options, "isolated": False})
+    )
     monkeypatch.setattr(runner, "Limits", lambda candidates, isolated, *rest: Limits(candidates, False, *rest))
 
 
@@ -142,7 +146,8 @@ def test_json_is_alone_on_standard_output(tritmark: Callable[..., Outcome]) -> N
 
 def test_the_same_seed_gives_the_same_verdicts(tritmark: Callable[..., Outcome]) -> None:
     first, second = (
-        Record.model_validate_json(tritmark(*RUN, "--json", "--seed", "3", "--threads", threads).out) for threads in ("1", "2")
+        Record.model_validate_json(tritmark(*RUN, "--json", "--seed", "3", "--threads", threads).out)
+        for threads in ("1", "2")
     )
     for one, other in zip(first.runs, second.runs, strict=True):
         assert one.accuracy == other.accuracy
@@ -150,7 +155,10 @@ def test_the_same_seed_gives_the_same_verdicts(tritmark: Callable[..., Outcome])
 
 
 def test_each_run_draws_its_seed_and_keeps_it(tritmark: Callable[..., Outcome]) -> None:
-    runs = [Record.model_validate_json(tritmark(*RUN, "--json", "--op", "i2s*", "--variant", "scalar").out) for _ in range(3)]
+    runs = [
+        Record.model_validate_json(tritmark(*RUN, "--json", "--op", "i2s*", "--variant", "scalar").out)
+        for _ in range(3)
+    ]
     seeds = [record.environment.seed for record in runs]
     assert len(set(seeds)) == 3
     for record in runs:
@@ -176,7 +184,9 @@ def test_a_wrong_kernel_is_status_1(tritmark: Callable[..., Outcome], monkeypatc
     def break_one(variant: Variant) -> Variant:
         if variant.id != "cpu/i2s_quantize/none/int8/scalar":
             return variant
-        return replace(variant, bind=lambda inputs, outputs, *rest: Zeros(variant.bind(inputs, outputs, *rest), outputs))
+        return replace(
+            variant, bind=lambda inputs, outputs, *rest: Zeros(variant.bind(inputs, outputs, *rest), outputs)
+        )
 
     with_variants(monkeypatch, break_one)
     outcome = tritmark(*RUN)
@@ -189,7 +199,9 @@ def test_a_wrong_kernel_is_status_1(tritmark: Callable[..., Outcome], monkeypatc
     assert not record.passed
 
 
-def test_a_kernel_that_raises_is_status_1_and_the_others_go_on(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_raises_is_status_1_and_the_others_go_on(
+    tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def explode(*_: Any) -> Launch:
         raise RuntimeError("[red]\x1b[31mboom")
 
@@ -211,7 +223,10 @@ def test_a_kernel_that_raises_is_status_1_and_the_others_go_on(tritmark: Callabl
             (*RUN, "--op", "ternary_quantize"),
             "suite suite.toml; did you mean 'ternary_matmul'? legal: i2s_quantize, ternary_matmul",
         ),
-        ((*RUN, "--variant", "avx1024"), f"--variant 'avx1024' matches nothing for these ops; did you mean 'avx512'? legal: {SETS}"),
+        (
+            (*RUN, "--variant", "avx1024"),
+            f"--variant 'avx1024' matches nothing for these ops; did you mean 'avx512'? legal: {SETS}",
+        ),
         (
             (*RUN, "--variant", "cpu/ternary_matmul/tile46/float32/avx2"),
             "mean 'cpu/ternary_matmul/tile64/float32/avx2'? legal: scalar",
@@ -232,7 +247,9 @@ def test_a_kernel_that_raises_is_status_1_and_the_others_go_on(tritmark: Callabl
         (("frobnicate",), "frobnicate"),
     ],
 )
-def test_bad_usage_is_status_2_and_one_message(tritmark: Callable[..., Outcome], arguments: tuple[str, ...], told: str) -> None:
+def test_bad_usage_is_status_2_and_one_message(
+    tritmark: Callable[..., Outcome], arguments: tuple[str, ...], told: str
+) -> None:
     outcome = tritmark(*arguments)
     assert outcome.status == 2
     assert told in " ".join(outcome.err.replace("│", " ").split())
@@ -246,12 +263,14 @@ def test_a_bad_suite_file_is_told_with_its_key(tritmark: Callable[..., Outcome])
     outcome = tritmark(*RUN)
     assert outcome.status == 2
     assert outcome.err == (
-        "tritmark: suite.toml: unknown key workloads[0].shpaes; did you mean 'shapes'? legal: op, shapes, models, axes, families, layouts, "
-        "formats, dtypes, devices, measure, drawn, fastest, title\n"
+        "tritmark: suite.toml: unknown key workloads[0].shpaes; did you mean 'shapes'? legal: op, shapes, models, "
+        "axes, families, layouts, formats, dtypes, devices, measure, drawn, fastest, title\n"
     )
 
 
-def test_a_forced_instruction_set_is_the_only_one(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forced_instruction_set_is_the_only_one(
+    tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(FORCE, "scalar")
     assert tritmark(*RUN).status == 0
     for run in only_record().runs:
@@ -263,14 +282,18 @@ def test_a_forced_instruction_set_is_the_only_one(tritmark: Callable[..., Outcom
             assert run.receipt is None
 
 
-def test_an_instruction_set_that_does_not_exist(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instruction_set_that_does_not_exist(
+    tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(FORCE, "avx1024")
     outcome = tritmark(*RUN)
     assert outcome.status == 2
     assert "TRITMARK_FORCE_ISA is 'avx1024'; did you mean 'avx512'? legal: scalar" in outcome.err
 
 
-def test_where_nothing_can_run_nothing_passes(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_run_nothing_passes(
+    tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(FORCE, "scalar")
     outcome = tritmark(*RUN, "--variant", "avx2")
     assert outcome.status == 2
@@ -280,7 +303,9 @@ def test_where_nothing_can_run_nothing_passes(tritmark: Callable[..., Outcome], 
 # Devices
 
 
-def with_npu(monkeypatch: pytest.MonkeyPatch, missing: str | None, *, simulated: bool = False, cpu_variants: bool = True) -> None:
+def with_npu(
+    monkeypatch: pytest.MonkeyPatch, missing: str | None, *, simulated: bool = False, cpu_variants: bool = True
+) -> None:
     """A further device, whose one kernel is the CPU's plain one under another name."""
 
     def bind(*arguments: Any) -> Launch:
@@ -310,7 +335,9 @@ def with_npu(monkeypatch: pytest.MonkeyPatch, missing: str | None, *, simulated:
 
     plain = next(variant for variant in PROVIDER.variants if variant.id == "cpu/i2s_quantize/none/int8/scalar")
     cpu = next(device for device in PROVIDER.devices if device.type == "cpu")
-    npu = replace(cpu, type="npu", features=features, forced=lambda: None, missing=lambda: missing, simulated=lambda: simulated)
+    npu = replace(
+        cpu, type="npu", features=features, forced=lambda: None, missing=lambda: missing, simulated=lambda: simulated
+    )
     variant = replace(plain, key=replace(plain.key, device="npu"), name="plain", bind=bind)
     others = tuple(each for each in PROVIDER.variants if each.key.device == "cpu") if cpu_variants else ()
     provider = replace(PROVIDER, devices=(cpu, npu), variants=(*others, variant), workloads="")
@@ -320,7 +347,9 @@ def with_npu(monkeypatch: pytest.MonkeyPatch, missing: str | None, *, simulated:
 WHY = "no npu is plugged in; next: plug one in"
 
 
-def test_a_missing_device_is_left_out_and_said(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_device_is_left_out_and_said(
+    tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_npu(monkeypatch, WHY)
     outcome = tritmark(*RUN)
     assert outcome.status == 0, outcome.err
@@ -359,7 +388,9 @@ def test_one_device_of_several(tritmark: Callable[..., Outcome], monkeypatch: py
     assert "--device 'tpu' matches nothing that is installed; did you mean 'npu'? legal: cpu, npu" in outcome.err
 
 
-def test_a_simulated_device_says_so_everywhere(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulated_device_says_so_everywhere(
+    tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_npu(monkeypatch, None, simulated=True)
     Path("suite.toml").write_text(SUITE.replace("shapes", "measure = true\nshapes"))
     outcome = tritmark(*RUN, "--device", "npu")
@@ -371,12 +402,16 @@ def test_a_simulated_device_says_so_everywhere(tritmark: Callable[..., Outcome],
     assert "npu: ran, simulated: it has no speed" in outcome.out
 
 
-def test_the_list_of_variants_says_what_is_missing(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_variants_says_what_is_missing(
+    tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_npu(monkeypatch, WHY)
     assert WHY in " ".join(tritmark("list", "variants").out.split())
 
 
-def test_a_run_is_resumed_on_the_devices_it_was_begun_on(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_resumed_on_the_devices_it_was_begun_on(
+    tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_npu(monkeypatch, None)
     options = runner._options(providers.load(), Request(suite=None))
     assert options.devices == ("cpu", "npu")
@@ -409,12 +444,17 @@ def interrupted(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatc
     signal.signal(signal.SIGINT, handler)
 
 
-def test_an_interrupted_run_can_be_resumed(tritmark: Callable[..., Outcome], interrupted: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_can_be_resumed(
+    tritmark: Callable[..., Outcome], interrupted: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert interrupted.status == 130
     (partial,) = Path("results/runs").iterdir()
     id = partial.name.removesuffix(".partial")
     kept = [json.loads(path.read_text()) for path in partial.glob("run-*.json")]
-    told = f"Interrupted; {len(kept)} finished and kept. Go on with:\n  tritmark run --suite suite.toml --seed 41 --resume {id}\n"
+    told = (
+        f"Interrupted; {len(kept)} finished and kept. Go on with:\n  tritmark run --suite suite.toml --seed "
+        f"41 --resume {id}\n"
+    )
     assert told in interrupted.err
     (before,) = (run for run in kept if run.get("receipt"))  # the others are of kernels that this CPU cannot run
     bound: list[str] = []
@@ -449,7 +489,9 @@ def test_an_interrupted_run_can_be_resumed(tritmark: Callable[..., Outcome], int
     ],
 )
 @pytest.mark.usefixtures("interrupted")
-def test_a_run_is_resumed_as_it_was_begun(tritmark: Callable[..., Outcome], arguments: tuple[str, ...], told: str) -> None:
+def test_a_run_is_resumed_as_it_was_begun(
+    tritmark: Callable[..., Outcome], arguments: tuple[str, ...], told: str
+) -> None:
     outcome = tritmark(*arguments)
     assert outcome.status == 2
     assert told in outcome.err
@@ -512,7 +554,9 @@ def test_weights_and_kernels(tritmark: Callable[..., Outcome], weights: str) -> 
     assert {run.op for run in record.runs} == {"i2s_quantize"}
 
 
-def test_interrupted_between_layers(tritmark: Callable[..., Outcome], weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_between_layers(
+    tritmark: Callable[..., Outcome], weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evaluated: list[str] = []
     evaluate_matrix = PROVIDER.evaluate_matrix
     assert evaluate_matrix is not None
@@ -530,7 +574,9 @@ def test_interrupted_between_layers(tritmark: Callable[..., Outcome], weights: s
     handler = signal.getsignal(signal.SIGINT)
     for each, expected in ((once, 130), (again, 0)):
         provider = replace(PROVIDER, evaluate_matrix=each)
-        monkeypatch.setattr(providers, "load", lambda candidates=(), provider=provider: Installed({"builtin": provider}))
+        monkeypatch.setattr(
+            providers, "load", lambda candidates=(), provider=provider: Installed({"builtin": provider})
+        )
         assert tritmark("run", "--weights", weights, *(("--resume",) if expected == 0 else ())).status == expected
     signal.signal(signal.SIGINT, handler)
     assert sorted(evaluated) == ["[b]\x1b.weight", "a.weight"]
@@ -538,7 +584,8 @@ def test_interrupted_between_layers(tritmark: Callable[..., Outcome], weights: s
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(b"", "0 bytes"), (b"\xff" * 16, "a header of"), (b"\x80\x04." + bytes(20), "model.safetensors")]
+    ("content", "told"),
+    [(b"", "0 bytes"), (b"\xff" * 16, "a header of"), (b"\x80\x04." + bytes(20), "model.safetensors")],
 )
 def test_hostile_weights_are_status_2(tritmark: Callable[..., Outcome], content: bytes, told: str) -> None:
     Path("model.safetensors").write_bytes(content)
@@ -555,7 +602,9 @@ def test_weights_without_a_matrix(tritmark: Callable[..., Outcome]) -> None:
     assert "no 2-D tensor of floats" in outcome.err
 
 
-@pytest.mark.parametrize(("what", "expected"), [("ops", "ternary_matmul"), ("variants", "cpu/i2s_quantize/none/int8/avx2")])
+@pytest.mark.parametrize(
+    ("what", "expected"), [("ops", "ternary_matmul"), ("variants", "cpu/i2s_quantize/none/int8/avx2")]
+)
 def test_lists(tritmark: Callable[..., Outcome], what: str, expected: str) -> None:
     outcome = tritmark("list", what)
     assert outcome.status == 0
@@ -608,10 +657,9 @@ def test_version_and_help(tritmark: Callable[..., Outcome]) -> None:
 def test_what_lists_import() -> None:
     """The costly libraries stay out of the quick commands."""
     code = (
-        "import sys; sys.argv = ['tritmark', 'list', sys.argv[1]]\n"
-        "from tritmark.harness.cli import main\n"
-        "try: main()\nexcept SystemExit: pass\n"
-        "print(*sorted({'matplotlib', 'pandas', 'scipy', 'jinja2', 'gguf', 'ml_dtypes', 'cpuinfo'} & set(sys.modules)), file=sys.stderr)"
+        "import sys; sys.argv = ['tritmark', 'list', sys.argv[1]]\nfrom tritmark.harness.cli import main\ntry: "
+        "main()\nexcept SystemExit: pass\nprint(*sorted({'matplotlib', 'pandas', 'scipy', 'jinja2', 'gguf', "
+        "'ml_dtypes', 'cpuinfo'} & set(sys.modules)), file=sys.stderr)"
     )
     for what in ("ops", "variants", "formats", "workloads"):
         done = subprocess.run([sys.executable, "-c", code, what], capture_output=True, text=True, check=True)
@@ -619,7 +667,8 @@ def test_what_lists_import() -> None:
 
 
 def test_ctrl_c_twice(tmp_path: Path) -> None:
-    """In a process of its own, with real signals: the status, one message, no traceback, and what was finished is there."""
+    """In a process of its own, with real signals: the status, one message, no traceback, and what was finished is
+    there."""
     sizes = ", ".join(f"{{ n = {n} }}" for n in range(200_000, 200_400))
     (tmp_path / "long.toml").write_text(f'title = "long"\n[[workloads]]\nop = "absmean_quantize"\nshapes = [{sizes}]\n')
     code = (
@@ -631,7 +680,12 @@ def test_ctrl_c_twice(tmp_path: Path) -> None:
     )
     environment = {name: value for name, value in os.environ.items() if name != FORCE}
     process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     end = time.monotonic() + 60
     while len(list((tmp_path / "results").glob("runs/*.partial/run-*.json"))) < 3:

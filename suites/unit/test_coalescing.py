@@ -31,7 +31,10 @@ extern "C" __global__ void vectors(const float4 *x, float4 *y, const int *from, 
     for (int i = INDEX; i < n / 4; i += gridDim.x * blockDim.x)
         __stcs(y + i, __ldcs(x + i));
 }
-extern "C" __global__ void count(const float *x, float *y, const int *from, int stride, int n) { atomicAdd(y, x[INDEX]); }
+extern "C" __global__ void count(const float *x, float *y, const int *from, int stride, int n)
+{
+    atomicAdd(y, x[INDEX]);
+}
 """
 
 
@@ -70,7 +73,12 @@ def test_plain_indices() -> None:
     assert str(access_pattern(np.diff([0, 4, 8]))) == "strided by 4"
 
 
-@given(st.integers(-(10**6), 10**6), st.integers(-100, 100).filter(lambda stride: stride != 1), st.integers(2, 50), st.data())
+@given(
+    st.integers(-(10**6), 10**6),
+    st.integers(-100, 100).filter(lambda stride: stride != 1),
+    st.integers(2, 50),
+    st.data(),
+)
 def test_one_index_off_is_random(first: int, stride: int, count: int, data: st.DataObject) -> None:
     indices = [first + stride * i for i in range(count)]
     assert access_pattern(np.diff(indices)) == AccessPattern("strided", stride)

@@ -96,7 +96,10 @@ def test_bounded_takes_its_bound_from_the_reference() -> None:
 
 
 def test_an_op_that_rounds_is_judged_by_a_bound_where_the_reference_gives_one() -> None:
-    expected, found = np.array([1.0, 1.0, 1.0]), np.array([1.5, 1.25, np.nextafter(np.float32(1), np.float32(2))], np.float32)
+    expected, found = (
+        np.array([1.0, 1.0, 1.0]),
+        np.array([1.5, 1.25, np.nextafter(np.float32(1), np.float32(2))], np.float32),
+    )
     assert judge(Family.ROUNDED, expected, found).wrong.tolist() == [0, 1]
     assert judge(Family.ROUNDED, expected, found, [0.25, 0.25, 0.0]).wrong.tolist() == [0, 2]
     exact = expected.astype(np.float32)
@@ -112,7 +115,12 @@ def test_a_signalling_nan_beside_an_infinity_is_wrong_and_nothing_more() -> None
 def test_a_bound_that_reaches_past_the_largest_number_admits_infinity(dtype: np.dtype[Any]) -> None:
     info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     largest, half = float(info.max), float(info.eps) * 2.0**126
-    for exact, bound, right in ((1e39, 1e30, True), (largest, 1.01 * half, True), (largest, 0.99 * half, False), (1.0, 1e30, False)):
+    for exact, bound, right in (
+        (1e39, 1e30, True),
+        (largest, 1.01 * half, True),
+        (largest, 0.99 * half, False),
+        (1.0, 1e30, False),
+    ):
         for sign in (1, -1):
             found = np.array([sign * np.inf]).astype(dtype)
             assert judge(Family.BOUNDED, [sign * exact], found, [bound]).wrong.tolist() == ([] if right else [0])
@@ -134,7 +142,9 @@ def test_a_bound_that_reaches_past_the_largest_number_admits_infinity(dtype: np.
         (Family.BOUNDED, "float32", {"y": np.zeros(2), "y.bound": np.array([0, -1.0])}, "bound"),
     ],
 )
-def test_a_reference_that_cannot_be_judged_against_is_refused(family: Family, dtype: str, reference: dict[str, Any], told: str) -> None:
+def test_a_reference_that_cannot_be_judged_against_is_refused(
+    family: Family, dtype: str, reference: dict[str, Any], told: str
+) -> None:
     op, key = contract(family, dtype)
     with pytest.raises(BrokenReferenceError, match=told):
         expectations(op, {"n": 2}, key, reference)
@@ -156,7 +166,11 @@ def test_bfloat16_is_rounded_once(values: list[float]) -> None:
         if not np.isfinite(y):
             assert abs(x) >= 2.0**127 * (2 - 2.0**-8)
             continue
-        spacing = Fraction(float(np.spacing(np.float32(abs(y))))) * 2**16 if y and abs(y) >= 2.0**-126 else Fraction(2) ** -133
+        spacing = (
+            Fraction(float(np.spacing(np.float32(abs(y))))) * 2**16
+            if y and abs(y) >= 2.0**-126
+            else Fraction(2) ** -133
+        )
         # Just above a power of two, the neighbour below is half as far.
         assert abs(Fraction(x) - Fraction(y)) <= spacing / 2
         if abs(Fraction(x) - Fraction(y)) == spacing / 2:

@@ -1,4 +1,5 @@
-"""What confirms a figure: another process's clock and expected values, and a fresh process where time alone speaks against it."""
+"""What confirms a figure: another process's clock and expected values, and a fresh process where time alone speaks
+against it."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ BUSY = made("hot: 1 ns a call are claimed, and it takes 9 ns; others keep the co
         (CLOCK, BUSY, Status.AMBIGUOUS, True),
     ],
 )
-def test_what_rests_on_time_has_to_be_said_twice(first: Performance, second: Performance, status: Status, doubted: bool) -> None:
+def test_what_rests_on_time_has_to_be_said_twice(
+    first: Performance, second: Performance, status: Status, doubted: bool
+) -> None:
     found = confirmed(first, lambda: second)
     assert (found.status, found.doubted) == (status, doubted), found.reason
     assert (found.tests, found.repeated) == (10, 1)
@@ -119,10 +122,13 @@ def test_work_that_others_do_while_the_process_waits_is_in_the_time(monkeypatch:
 def test_cpu_time_of_threads_that_wait_for_each_other_proves_nothing_in_a_crowd(
     monkeypatch: pytest.MonkeyPatch, threads: int, waited: int, proof: bool
 ) -> None:
-    """`waited`: how many times as long as they ran they had no core. A thread spins while it waits for another that has none."""
+    """`waited`: how many times as long as they ran they had no core. A thread spins while it waits for another that
+    has none."""
     call_ns = 1_000_000
 
-    def taken(lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1) -> tuple[int, Account]:
+    def taken(
+        lap: Callable[[int, int], None], rounds: int, calls: int, pid: int | None, threads: int = 1
+    ) -> tuple[int, Account]:
         ran = 10 * rounds * calls * call_ns
         each = {str(nth): ran for nth in range(threads)}
         return ran, Account(ran * threads, each, dict.fromkeys(each, ran * waited))
@@ -173,7 +179,10 @@ def test_a_second_thread_is_counted_by_its_work() -> None:
 
 @pytest.fixture
 def busy() -> Iterator[subprocess.Popen[bytes]]:
-    code = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\nprint(1, flush=True)\ninput()"
+    code = (
+        "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\nprint(1, "
+        "flush=True)\ninput()"
+    )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield process
         process.communicate(b"\n")
@@ -197,7 +206,14 @@ def test_doubts_make_it_ambiguous_and_faults_make_it_fail(monkeypatch: pytest.Mo
     told: tuple[list[Complaint], list[str]] = ([], ["others keep the cores busy"])
     monkeypatch.setattr("tritmark.harness.validate.confirm.lap_faults", lambda *args: told)
     judged = partial(
-        confirm, parts=bench.parts, exchangeable=CHANGES, audited=bench.audited, cases=cases, lap=bench.lap, threads=1, pid=None
+        confirm,
+        parts=bench.parts,
+        exchangeable=CHANGES,
+        audited=bench.audited,
+        cases=cases,
+        lap=bench.lap,
+        threads=1,
+        pid=None,
     )
     assert judged(performance).status is Status.AMBIGUOUS
     failed = performance.model_copy(update={"status": Status.FAIL, "reason": "too fast", "caught_by": (Guard.FLOOR,)})
@@ -211,10 +227,14 @@ def test_doubts_make_it_ambiguous_and_faults_make_it_fail(monkeypatch: pytest.Mo
     assert judged(performance, pid=1).tests == performance.tests + 5
 
 
-def test_what_others_take_is_told_from_what_a_worker_that_is_yet_to_begin_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_others_take_is_told_from_what_a_worker_that_is_yet_to_begin_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     installed = load()
     variant = next(each for each in installed.registry.variants if each.id == "cpu/i2s_quantize/none/int8/scalar")
-    material = Material(installed.ops["i2s_quantize"], Workload(op="i2s_quantize", axes={"n": 1000}, family="uniform"), 0)
+    material = Material(
+        installed.ops["i2s_quantize"], Workload(op="i2s_quantize", axes={"n": 1000}, family="uniform"), 0
+    )
     cases = material.cases(variant.key)
     assert isinstance(cases, Cases)
     crowds: list[bool] = []
@@ -229,5 +249,16 @@ def test_what_others_take_is_told_from_what_a_worker_that_is_yet_to_begin_takes(
     with Workers(installed) as workers:
         encoded = tuple(material.encoded("none"))
         axes = {"n": 1000}
-        timed(workers.of(variant), cases, encoded, axes, NOTHING, layout="aligned", seed=0, threads=1, roofs={}, budget_s=0.01)
+        timed(
+            workers.of(variant),
+            cases,
+            encoded,
+            axes,
+            NOTHING,
+            layout="aligned",
+            seed=0,
+            threads=1,
+            roofs={},
+            budget_s=0.01,
+        )
     assert crowds == [True]

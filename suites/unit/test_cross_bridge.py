@@ -1,4 +1,5 @@
-"""The description of a library's functions: what is wrong with it is said with line and column, and nothing of the library is loaded."""
+"""The description of a library's functions: what is wrong with it is said with line and column, and nothing of the
+library is loaded."""
 
 from __future__ import annotations
 
@@ -101,7 +102,9 @@ def test_a_peer_for_each_format_and_dtype(tmp_path: Path, installed: Installed) 
         ('dtypes = ["int8"]', 'dtypes = ["int8"', 8, 1, "not TOML"),
     ],
 )
-def test_errors_have_line_and_column(tmp_path: Path, installed: Installed, old: str, new: str, line: int, column: int, says: str) -> None:
+def test_errors_have_line_and_column(
+    tmp_path: Path, installed: Installed, old: str, new: str, line: int, column: int, says: str
+) -> None:
     assert GOOD.count(old) == 1 or old in GOOD
     with pytest.raises(UsageError) as refused:
         peers(tmp_path, installed, GOOD.replace(old, new, 1))
@@ -148,7 +151,10 @@ def test_files_that_are_not_there(tmp_path: Path, installed: Installed) -> None:
 def absolute(installed: Installed, tmp_path: Path) -> Peer:
     """A function of the C library that writes nothing, as if it quantized."""
     found = ctypes.util.find_library("c")
-    paths = [Path(folder) / (found or "libc.so.6") for folder in ("/lib/x86_64-linux-gnu", "/lib64", "/usr/lib", "/lib/aarch64-linux-gnu")]
+    paths = [
+        Path(folder) / (found or "libc.so.6")
+        for folder in ("/lib/x86_64-linux-gnu", "/lib64", "/usr/lib", "/lib/aarch64-linux-gnu")
+    ]
     library = next((path for path in paths if path.is_file()), None)
     if library is None:
         pytest.skip("where the C library lies is not known here")
@@ -182,7 +188,11 @@ def test_positions() -> None:
     assert position("functions = [{op = 1}]", ("functions", 0, "op")) == (1, 1)
 
 
-@given(text=st.text(alphabet=list('[]=" \n\tabfunctions#')), index=st.integers(0, 2), key=st.sampled_from(["functions", "a", "b"]))
+@given(
+    text=st.text(alphabet=list('[]=" \n\tabfunctions#')),
+    index=st.integers(0, 2),
+    key=st.sampled_from(["functions", "a", "b"]),
+)
 def test_a_position_is_always_inside_the_text(text: str, index: int, key: str) -> None:
     line, column = position(text, ("functions", index, key, 0))
     lines = text.split("\n")

@@ -69,10 +69,24 @@ def both(
     logical = op.generate(axes, "uniform", np.random.default_rng(4))
     device = installed.registry.devices[key.device]
     found = collect(
-        device, op, variant, peer, logical, op.encode(logical, axes, key.format), axes, threads=1, seed=0, measure=False, **more
+        device,
+        op,
+        variant,
+        peer,
+        logical,
+        op.encode(logical, axes, key.format),
+        axes,
+        threads=1,
+        seed=0,
+        measure=False,
+        **more,
     )
     expected = expectations(op, axes, key, op.reference(logical, axes, key))
-    return found, lambda collected: confront(op, key, expected, collected, peer=peer, logical=logical, axes=axes), variant
+    return (
+        found,
+        lambda collected: confront(op, key, expected, collected, peer=peer, logical=logical, axes=axes),
+        variant,
+    )
 
 
 def test_a_bound_is_what_the_peers_arithmetic_admits(installed: Installed) -> None:
@@ -99,7 +113,9 @@ def test_a_bound_is_what_the_peers_arithmetic_admits(installed: Installed) -> No
 
 @pytest.mark.parametrize("bound", [np.inf, np.nan, -1.0])
 def test_a_bound_that_admits_anything_is_no_bound(installed: Installed, bound: float) -> None:
-    found, judge, _ = both(installed, FLOAT32, AXES, peer_of(FLOAT32, "out", lambda inputs: 0.0, bound=lambda inputs, axes: {"out": bound}))
+    found, judge, _ = both(
+        installed, FLOAT32, AXES, peer_of(FLOAT32, "out", lambda inputs: 0.0, bound=lambda inputs, axes: {"out": bound})
+    )
     told = judge(found)
     assert (told.status, told.match) == (Status.ERROR, None)
     assert "the peer's bound" in told.reason
@@ -119,10 +135,14 @@ def test_a_kernel_within_its_own_ulp_agrees(installed: Installed) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -0.0])
 def test_odd_values_are_no_match(installed: Installed, value: float) -> None:
     key = KernelKey("cpu", "i2s_dequantize", "none", "float32")
-    found, judge, _ = both(installed, key, {"n": 5}, peer_of(key, "x", lambda inputs: inputs["q"] * inputs["scale"] + np.float32(0)))
+    found, judge, _ = both(
+        installed, key, {"n": 5}, peer_of(key, "x", lambda inputs: inputs["q"] * inputs["scale"] + np.float32(0))
+    )
     spoiled = found.own["x"].copy()
     spoiled[2] = value
-    told = judge(replace(found, own={"x": spoiled}, peer={"x": np.where(np.arange(5) == 2, np.float32(1e9), found.peer["x"])}))
+    told = judge(
+        replace(found, own={"x": spoiled}, peer={"x": np.where(np.arange(5) == 2, np.float32(1e9), found.peer["x"])})
+    )
     assert told.status is Status.FAIL
     assert told.first.index == (2,)
 
@@ -188,7 +208,9 @@ def test_inputs_that_meet(installed: Installed) -> None:
     assert meeting(ops["ternary_quantize"], codes, "scales", (1,), {"x": x}, axes) == whole
     rows = KernelKey("cpu", "activation_quantize", "none", "int8")
     inputs = {"x": np.array([[1, 2], [3, 4]], np.float32)}
-    assert meeting(ops["activation_quantize"], rows, "scale", (1,), inputs, {"M": 2, "K": 2}) == {"x[1, :]": "[3.0, 4.0]"}
+    assert meeting(ops["activation_quantize"], rows, "scale", (1,), inputs, {"M": 2, "K": 2}) == {
+        "x[1, :]": "[3.0, 4.0]"
+    }
     assert meeting(ops["activation_quantize"], rows, "q", (1, 0), inputs, {"M": 2, "K": 2}) == {"x[1, 0]": "3.0"}
 
 
@@ -223,7 +245,9 @@ def test_the_exact_value_is_the_judge(elements: list[tuple[int, int, int]]) -> N
     if told.first is not None:
         assert told.first.index == ((mistaken or differing)[0],)
     assert told.migration_recommended is False
-    assert ("both have the same wrong value" in told.reason) is any(value != ours == other for value, ours, other in elements)
+    assert ("both have the same wrong value" in told.reason) is any(
+        value != ours == other for value, ours, other in elements
+    )
 
 
 @given(values=st.lists(st.integers(-128, 127), min_size=1, max_size=40))
@@ -243,4 +267,6 @@ def test_in_a_worker_a_peer_goes_by_its_name(installed: Installed) -> None:
     found = collect_task(site, "python", (), inputs, inputs, {"n": 9}, 1, 0, False)
     assert (found.version, found.missing, found.untimed) == ("1", "", "not asked for")
     assert np.array_equal(found.own["q"], found.peer["q"])
-    assert collect_task(site, "other", (), inputs, inputs, {"n": 9}, 1, 0, False).missing.startswith("not there: the worker has no peer")
+    assert collect_task(site, "other", (), inputs, inputs, {"n": 9}, 1, 0, False).missing.startswith(
+        "not there: the worker has no peer"
+    )

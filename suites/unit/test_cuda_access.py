@@ -8,13 +8,22 @@ from tritmark.harness.spec import Tier, Variant
 from tritmark.kernels.cuda import access
 from tritmark.kernels.cuda.context import CudaContext
 
-STREAMING = ("i2s_quantize", "i2s_dequantize", "ternary_quantize", "activation_quantize", "absmean_quantize", "float_narrow", "float_widen")
+STREAMING = (
+    "i2s_quantize",
+    "i2s_dequantize",
+    "ternary_quantize",
+    "activation_quantize",
+    "absmean_quantize",
+    "float_narrow",
+    "float_widen",
+)
 """Ops whose time is the memory's: their tuned kernels may waste none of it."""
 TUNED = [
     each
     for op in STREAMING
     for each in access.cuda_variants(f"cuda/{op}/*")
-    # TQ2_0's blocks of 66 bytes begin anywhere in a sector; `split` is for one scale a tensor and packs in a second pass.
+    # TQ2_0's blocks of 66 bytes begin anywhere in a sector; `split` is for one scale a tensor and packs in a second
+    # pass.
     if each.tier >= Tier.HIGHLY_OPTIMIZED and each.key.format != "tq2_0" and each.name != "split"
 ]
 

@@ -42,7 +42,11 @@ def bound(context, kernel, n):
     """A launch, and where its result will be."""
 
     def steps(call):
-        return (Step(kernel=kernel, grid=(n, 1, 1), block=(32, 1, 1), args=(call.inputs["x"], call.outputs["y"], np.int64(n))),)
+        return (
+            Step(
+                kernel=kernel, grid=(n, 1, 1), block=(32, 1, 1), args=(call.inputs["x"], call.outputs["y"], np.int64(n))
+            ),
+        )
 
     variant = launch.variant(KEY, kernel.name, Tier.BASELINE, "for this test", (kernel,), steps)
     there = context.upload(np.arange(n, dtype=np.float32))
@@ -101,10 +105,20 @@ def test_there_is_one_join(context, monkeypatch):
     waits = []
     for name in ("Stream", "Event"):
         kind = getattr(lazy_device, name)
-        monkeypatch.setattr(kind, "synchronize", lambda self, real=kind.synchronize, name=name: (waits.append(name), real(self))[1])  # type: ignore[func-returns-value]
+
+        def waiting(self, real=kind.synchronize, name=name):
+            waits.append(name)
+            return real(self)
+
+        monkeypatch.setattr(kind, "synchronize", waiting)
     synchronize = lazy_device.Stream.synchronize
     asked = []
-    monkeypatch.setattr(context.backend.stream, "synchronize", lambda: (asked.append(1), synchronize(context.backend.stream)))  # type: ignore[func-returns-value]
+
+    def asking():
+        asked.append(1)
+        synchronize(context.backend.stream)
+
+    monkeypatch.setattr(context.backend.stream, "synchronize", asking)
     made.run()
     assert asked == [1]
 
@@ -153,7 +167,10 @@ def test_a_fault_names_its_item_where_each_is_waited_for(context, monkeypatch):
     context.backend.simulated = False
     monkeypatch.delenv(batch.BLOCKING, raising=False)
     made, _ = filled(context, [900, 5, 7])
-    with pytest.raises(DeviceFaultError, match=r"^one of layer 0, layer 2, layer 1: an illegal address; next: set CUDA_LAUNCH_BLOCKING=1"):
+    with pytest.raises(
+        DeviceFaultError,
+        match=r"^one of layer 0, layer 2, layer 1: an illegal address; next: set CUDA_LAUNCH_BLOCKING=1",
+    ):
         made.run()
 
 

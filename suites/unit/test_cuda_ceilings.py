@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from tritmark.harness.machine import gpu
 from tritmark.harness.measure.ceilings import measure_ceilings
 from tritmark.kernels.cuda import device
-from tritmark.kernels.cuda.ceilings import DOT_OPERATIONS, DOT_ROUNDS, HALF, PROBES, THREADS, WORD, CopyProbe, OneByOne, Probe, ceilings
+from tritmark.kernels.cuda.ceilings import (
+    DOT_OPERATIONS,
+    DOT_ROUNDS,
+    HALF,
+    PROBES,
+    THREADS,
+    WORD,
+    CopyProbe,
+    OneByOne,
+    Probe,
+    ceilings,
+)
 from tritmark.kernels.cuda.context import CudaContext, cuda_context
 from tritmark.kernels.cuda.launch import REAL
 

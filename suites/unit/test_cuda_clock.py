@@ -1,4 +1,5 @@
-"""The GPU's clock: what it records, replays, counts and refuses, on a driver that is made up and on a real GPU where there is one."""
+"""The GPU's clock: what it records, replays, counts and refuses, on a driver that is made up and on a real GPU where
+there is one."""
 
 from __future__ import annotations
 
@@ -169,7 +170,12 @@ class FakeRoom:
 
     def function(self, kernel: Kernel) -> Any:
         return SimpleNamespace(
-            name=kernel.name, most_threads=1024, shared=0, handle=7, code_hash="c" * 64, blocks_per_sm=lambda threads, shared: 8
+            name=kernel.name,
+            most_threads=1024,
+            shared=0,
+            handle=7,
+            code_hash="c" * 64,
+            blocks_per_sm=lambda threads, shared: 8,
         )
 
     def launch(self, *costs: float) -> CudaLaunch:

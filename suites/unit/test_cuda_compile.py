@@ -102,17 +102,27 @@ def kernel(path: Path, **more: Any) -> Kernel:
 
 
 def test_order_of_the_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told, home, old, path, package = (Nvcc(tmp_path / name / "bin") for name in ("told", "home", "old", "path", "site/nvidia/cu13"))
+    told, home, old, path, package = (
+        Nvcc(tmp_path / name / "bin") for name in ("told", "home", "old", "path", "site/nvidia/cu13")
+    )
     monkeypatch.setenv(compiler.NVCC, str(told.path))
     monkeypatch.setenv("CUDA_HOME", str(home.folder.parent))
     monkeypatch.setenv("CUDA_PATH", str(old.folder.parent))
     monkeypatch.setenv("PATH", str(path.folder))
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[str(tmp_path / "site" / "nvidia")])
+        importlib.util,
+        "find_spec",
+        lambda name: SimpleNamespace(submodule_search_locations=[str(tmp_path / "site" / "nvidia")]),
     )
     is_file = Path.is_file
     monkeypatch.setattr(Path, "is_file", lambda self: not str(self).startswith("/usr/local/cuda") and is_file(self))
-    for expected, gone in ((told, compiler.NVCC), (home, "CUDA_HOME"), (old, "CUDA_PATH"), (path, "PATH"), (package, None)):
+    for expected, gone in (
+        (told, compiler.NVCC),
+        (home, "CUDA_HOME"),
+        (old, "CUDA_PATH"),
+        (path, "PATH"),
+        (package, None),
+    ):
         compiler.find_nvcc.cache_clear()
         assert compiler.find_nvcc() == expected.path
         if gone == "PATH":
@@ -121,7 +131,9 @@ def test_order_of_the_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
             monkeypatch.delenv(gone)
     package.path.unlink()
     compiler.find_nvcc.cache_clear()
-    with pytest.raises(DeviceUnavailableError, match=r"no CUDA compiler.*pip install 'nvidia-cuda-nvcc>=13' 'nvidia-cuda-cccl>=13'"):
+    with pytest.raises(
+        DeviceUnavailableError, match=r"no CUDA compiler.*pip install 'nvidia-cuda-nvcc>=13' 'nvidia-cuda-cccl>=13'"
+    ):
         compiler.find_nvcc()
 
 
@@ -148,7 +160,16 @@ def test_compiled_once(nvcc: Nvcc, source: Path) -> None:
     assert second.report == first.report
     assert "Used 7 registers" in first.report
     (call,) = nvcc.calls
-    assert call["arguments"] == ["-cubin", "-Xptxas", "-v", *compiler.OPTIONS, "-arch=sm_90", "-o", "out.cubin", "op/plain.cu"]
+    assert call["arguments"] == [
+        "-cubin",
+        "-Xptxas",
+        "-v",
+        *compiler.OPTIONS,
+        "-arch=sm_90",
+        "-o",
+        "out.cubin",
+        "op/plain.cu",
+    ]
     assert call["files"] == ["common.cuh", "op"]
     assert stat.S_IMODE(compiler.cache_folder().stat().st_mode) == 0o700
     assert sorted(path.suffix for path in compiler.cache_folder().iterdir()) == [".cubin", ".lock"]
@@ -177,7 +198,9 @@ def test_what_the_cache_is_keyed_by(nvcc: Nvcc, source: Path) -> None:
 
 
 def test_own_architecture_goes_alone(nvcc: Nvcc, source: Path) -> None:
-    compiler.compile_kernel(kernel(source, options=("-gencode=arch=compute_90a,code=sm_90a",), defines=(("N", "3"),)), "sm_90")
+    compiler.compile_kernel(
+        kernel(source, options=("-gencode=arch=compute_90a,code=sm_90a",), defines=(("N", "3"),)), "sm_90"
+    )
     (call,) = nvcc.calls
     arguments = call["arguments"]
     assert isinstance(arguments, list)
@@ -247,7 +270,10 @@ def test_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def test_local_sources(tmp_path: Path) -> None:
     for name, text in {
-        "a/b/top.cu": '#include "near.cuh"\n  #  include "../far.cuh"\n#include "absent.h"\n#include <cuda.h>\n// #include "not.cuh"\n',
+        "a/b/top.cu": (
+            '#include "near.cuh"\n  #  include "../far.cuh"\n#include "absent.h"\n#include <cuda.h>\n// #include '
+            '"not.cuh"\n'
+        ),
         "a/b/near.cuh": '#include "near.cuh"\n#include "deep/one.cuh"\n',
         "a/b/deep/one.cuh": '#include "../../far.cuh"\n',
         "a/far.cuh": "",
@@ -323,7 +349,8 @@ def test_unknown_architecture_names_the_known(source: Path) -> None:
 
 @pytest.mark.usefixtures("real")
 def test_multiply_and_add_are_not_fused(source: Path) -> None:
-    """The options of every kernel keep the product's rounding: what ptxas is given holds a mul and an add, and no fma."""
+    """The options of every kernel keep the product's rounding: what ptxas is given holds a mul and an add, and no
+    fma."""
     import subprocess
 
     source.write_text('extern "C" __global__ void gemm_nothing(float *y, float a, float b) { *y = a * b + *y; }\n')

@@ -1,4 +1,5 @@
-"""The GPU's backend: on a real GPU where there is one, and on a PyCUDA that answers as the real one was seen to when something is wrong."""
+"""The GPU's backend: on a real GPU where there is one, and on a PyCUDA that answers as the real one was seen to when
+something is wrong."""
 
 # ruff: noqa: N802 (the names of PyCUDA and of the driver)
 from __future__ import annotations
@@ -31,7 +32,8 @@ from tritmark.kernels.cuda.driver import DriverBackend, DriverFunction
 from tritmark.kernels.cuda.kernel import Kernel
 
 SOURCE = r"""
-extern "C" __global__ void __launch_bounds__(256) gemm_line(float a, const float *x, float *y, long long n, unsigned int more) {
+extern "C" __global__ void __launch_bounds__(256)
+gemm_line(float a, const float *x, float *y, long long n, unsigned int more) {
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (long long)gridDim.x * blockDim.x)
         y[i] = a * x[i] + (float)more;
 }
@@ -113,7 +115,9 @@ class Raw:
         return Raw(self.cuda, name)
 
     def get_attribute(self, attribute: str) -> int:
-        return {"NUM_REGS": 40, "SHARED_SIZE_BYTES": 1024, "LOCAL_SIZE_BYTES": 0, "MAX_THREADS_PER_BLOCK": 256}[attribute]
+        return {"NUM_REGS": 40, "SHARED_SIZE_BYTES": 1024, "LOCAL_SIZE_BYTES": 0, "MAX_THREADS_PER_BLOCK": 256}[
+            attribute
+        ]
 
     def set_attribute(self, attribute: str, value: int) -> None:
         self.cuda.raised.append((attribute, value))
@@ -130,11 +134,23 @@ class Raw:
 class FakeCuda:
     """pycuda.driver and cuda.bindings.driver in one. `refusals` has what a function of the driver raises."""
 
-    Error, LogicError, LaunchError, RuntimeError, MemoryError = Error, LogicError, LaunchFailedError, RuntimeFailedError, OutOfMemoryError
+    Error, LogicError, LaunchError, RuntimeError, MemoryError = (
+        Error,
+        LogicError,
+        LaunchFailedError,
+        RuntimeFailedError,
+        OutOfMemoryError,
+    )
     function_attribute = SimpleNamespace(
         **{
             name: name
-            for name in ("NUM_REGS", "SHARED_SIZE_BYTES", "LOCAL_SIZE_BYTES", "MAX_THREADS_PER_BLOCK", "MAX_DYNAMIC_SHARED_SIZE_BYTES")
+            for name in (
+                "NUM_REGS",
+                "SHARED_SIZE_BYTES",
+                "LOCAL_SIZE_BYTES",
+                "MAX_THREADS_PER_BLOCK",
+                "MAX_DYNAMIC_SHARED_SIZE_BYTES",
+            )
         }
     )
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
@@ -270,7 +286,9 @@ def function(fake: DriverBackend) -> DriverFunction:
     return fake.function(kernel("gemm_line"))
 
 
-def enqueue(fake: DriverBackend, function: DriverFunction, grid: Any = (1, 1, 1), block: Any = (32, 1, 1), shared: int = 0) -> None:
+def enqueue(
+    fake: DriverBackend, function: DriverFunction, grid: Any = (1, 1, 1), block: Any = (32, 1, 1), shared: int = 0
+) -> None:
     fake.enqueue(function, grid, block, fake.arguments(function, [np.float32(1), np.uint64(2)]), shared, fake.stream)
 
 
@@ -324,7 +342,12 @@ def test_more_shared_memory_is_asked_for_once(cuda: FakeCuda, fake: DriverBacken
         ((1, 1, 1), (512, 1, 1), 0, "512 threads a block; next: use 1 to 256, which its 40 registers"),
         ((0, 1, 1), (32, 1, 1), 0, "grid (0, 1, 1); next: use (1, 1, 1) to (2147483647, 65535, 65535)"),
         ((1 << 33, 1, 1), (32, 1, 1), 0, "grid (8589934592, 1, 1)"),
-        ((1, 1, 1), (32, 1, 1), 232 * 1024, "238592 bytes of shared memory a block; next: use at most 232448, which NVIDIA H200 has"),
+        (
+            (1, 1, 1),
+            (32, 1, 1),
+            232 * 1024,
+            "238592 bytes of shared memory a block; next: use at most 232448, which NVIDIA H200 has",
+        ),
     ],
 )
 def test_refused_launches_name_the_limit(
@@ -337,7 +360,9 @@ def test_refused_launches_name_the_limit(
 
 
 def test_out_of_resources(cuda: FakeCuda, fake: DriverBackend, function: DriverFunction) -> None:
-    cuda.refusals["cuLaunchKernel"] = LaunchFailedError("cuLaunchKernel failed: too many resources requested for launch")
+    cuda.refusals["cuLaunchKernel"] = LaunchFailedError(
+        "cuLaunchKernel failed: too many resources requested for launch"
+    )
     with pytest.raises(LaunchError, match=r"too many resources requested for launch \(grid"):
         enqueue(fake, function)
 
@@ -358,7 +383,9 @@ def test_stream_that_records_is_no_fault(cuda: FakeCuda, fake: DriverBackend, fu
         LogicError("cuStreamSynchronize failed: device-side assert triggered"),
     ],
 )
-def test_fault_ends_the_gpu_and_names_the_kernel(cuda: FakeCuda, fake: DriverBackend, function: DriverFunction, why: Exception) -> None:
+def test_fault_ends_the_gpu_and_names_the_kernel(
+    cuda: FakeCuda, fake: DriverBackend, function: DriverFunction, why: Exception
+) -> None:
     memory = fake.allocate(100)
     enqueue(fake, function)
     cuda.refusals["cuStreamSynchronize"] = why
@@ -434,7 +461,9 @@ def test_driver_older_than_the_compiler(cuda: FakeCuda, fake: DriverBackend) -> 
     cuda.refusals["cuModuleLoadDataEx"] = RuntimeFailedError(
         "cuModuleLoadDataEx failed: no kernel image is available for execution on the device - "
     )
-    with pytest.raises(DeviceUnavailableError, match=r"the driver \(CUDA 12.9\) does not take test/test.cu as nvcc 13.0.88") as caught:
+    with pytest.raises(
+        DeviceUnavailableError, match=r"the driver \(CUDA 12.9\) does not take test/test.cu as nvcc 13.0.88"
+    ) as caught:
         fake.function(kernel("gemm_line"))
     assert "TRITMARK_NVCC" in caught.value.next_step
 
@@ -450,7 +479,8 @@ def test_too_low_a_capability(fake: DriverBackend) -> None:
 
 
 def test_threads_leave_no_context_behind(cuda: FakeCuda, fake: DriverBackend) -> None:
-    """A thread that ended with a context on PyCUDA's stack would end the process; what it freed without one would leak."""
+    """A thread that ended with a context on PyCUDA's stack would end the process; what it freed without one would
+    leak."""
     left: list[int] = []
     memory = [fake.allocate(10)]
 
@@ -586,7 +616,11 @@ def test_much_dynamic_shared_memory(backend: DriverBackend, file: str) -> None:
 @needs_gpu
 def test_refused_launch_leaves_the_device_usable(line: Callable[..., Any], backend: DriverBackend, file: str) -> None:
     function = backend.function(kernel("gemm_line", file))
-    for grid, block, shared in (((1, 1, 1), (512, 1, 1), 0), ((1, 1 << 17, 1), (32, 1, 1), 0), ((1, 1, 1), (32, 1, 1), 1 << 20)):
+    for grid, block, shared in (
+        ((1, 1, 1), (512, 1, 1), 0),
+        ((1, 1 << 17, 1), (32, 1, 1), 0),
+        ((1, 1, 1), (32, 1, 1), 1 << 20),
+    ):
         with pytest.raises(LaunchError):
             backend.enqueue(function, grid, block, bytes(40), shared, backend.stream)
     with pytest.raises(InsufficientMemoryError):

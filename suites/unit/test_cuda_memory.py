@@ -278,7 +278,12 @@ def test_use_after_free_is_an_error():
     array = pool.array((5,), np.float32)
     view = array.view((2,))
     array.owner.free()
-    for use in (array.numpy, lambda: view.write(np.zeros(2, np.float32)), lambda: array.view((1,)), lambda: view.pointer):
+    for use in (
+        array.numpy,
+        lambda: view.write(np.zeros(2, np.float32)),
+        lambda: array.view((1,)),
+        lambda: view.pointer,
+    ):
         with pytest.raises(FreedMemoryError, match="was used after"):
             use()
 
@@ -324,7 +329,8 @@ def test_small_blocks_when_memory_is_short():
     assert stats.cache_misses == device.allocations
     kept = [pool.array((5000,), np.uint8) for _ in range(9)]
     kept.clear()
-    held.append(pool.array((30_000,), np.uint8))  # needs some of what is idle, and PyCUDA's pool frees no more than that
+    # needs some of what is idle, and PyCUDA's pool frees no more than that
+    held.append(pool.array((30_000,), np.uint8))
     assert pool.figures().held == device.used
     assert pool.figures().fragmentation >= 0
     held += [pool.array((5000,), np.uint8) for _ in range(3)]

@@ -1,4 +1,5 @@
-"""Every CUDA kernel compiles for the architectures it is meant for, within its budget, by the compiler's own report. No GPU is needed."""
+"""Every CUDA kernel compiles for the architectures it is meant for, within its budget, by the compiler's own report.
+No GPU is needed."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def used(nvcc: str) -> dict[tuple[Kernel, str], Resources]:
 
 def test_kernels_are_registered() -> None:
     """An empty registry would pass every check."""
-    assert {Path(kernel.file).parts[0] for kernel in every_kernel()} == {path.parent.name for path in ROOM.glob("*/*.cu")} - {"templates"}
+    assert {Path(kernel.file).parts[0] for kernel in every_kernel()} == {
+        path.parent.name for path in ROOM.glob("*/*.cu")
+    } - {"templates"}
     assert all(kernel.path.is_file() for kernel in every_kernel())
     assert all(variant.startswith("cuda/") for variant in KERNELS)
 
@@ -61,7 +64,9 @@ def test_threads_of_a_block_are_written_once() -> None:
         text, macros = kernel.path.read_text(encoding="utf-8"), dict(kernel.defines)
         bounds = set(re.findall(r"__launch_bounds__\((.*?)\)", text))
         assert bounds <= macros.keys(), f"{kernel.file}: launch bounds that no macro gives"
-        assert not bounds or str(kernel.threads) in {macros[name] for name in bounds}, f"{kernel.name}: other threads than its bounds"
+        assert not bounds or str(kernel.threads) in {macros[name] for name in bounds}, (
+            f"{kernel.name}: other threads than its bounds"
+        )
         assert not re.search(r"(#define|const\w*\s+int)\s+\w*THREADS", text), f"{kernel.file}: defines its threads"
 
 
@@ -77,7 +82,11 @@ def test_every_kernel_is_within_its_budget(used: dict[tuple[Kernel, str], Resour
 
 def test_i2s_kernels_keep_to_the_specification(used: dict[tuple[Kernel, str], Resources]) -> None:
     """At most 32 registers a thread, 16 KiB of shared memory and 256 threads a block."""
-    found = [(kernel, use) for (kernel, _), use in used.items() if Path(kernel.file).parts[0] in {"i2s_quantize", "i2s_dequantize"}]
+    found = [
+        (kernel, use)
+        for (kernel, _), use in used.items()
+        if Path(kernel.file).parts[0] in {"i2s_quantize", "i2s_dequantize"}
+    ]
     assert {Path(kernel.file).parts[0] for kernel, _ in found} == {"i2s_quantize", "i2s_dequantize"}
     for kernel, use in found:
         assert use.registers <= 32

@@ -44,7 +44,12 @@ def values_of(shape, dtype, strided):
     return wide[..., : shape[-1]]  # rows apart
 
 
-SHAPES = st.lists(st.integers(1, 40), min_size=1, max_size=3).map(tuple) | st.tuples(st.integers(1, 5000)) | st.just(()) | st.just((3, 0))
+SHAPES = (
+    st.lists(st.integers(1, 40), min_size=1, max_size=3).map(tuple)
+    | st.tuples(st.integers(1, 5000))
+    | st.just(())
+    | st.just((3, 0))
+)
 
 
 @given(SHAPES, st.sampled_from(DTYPES), st.booleans(), SEEDS)
@@ -133,7 +138,8 @@ def test_host_copies_by_several_threads(monkeypatch):
 
 
 def made_up(device):
-    """A blockwise op: codes are the signs, `sums` one sum for each block of 32, times an offset for all; NaN is forbidden."""
+    """A blockwise op: codes are the signs, `sums` one sum for each block of 32, times an offset for all; NaN is
+    forbidden."""
 
     def kernel(x, offset, codes, sums, n, bad):
         values = device.at(int(x), 4 * int(n)).view(np.float32)
@@ -149,11 +155,20 @@ def made_up(device):
         device.at(int(sums), 4 * blocks).view(np.float32)[:] = padded.reshape(-1, BLOCK).sum(axis=1) + by
 
     def steps(call):
-        args = (call.inputs["x"], call.inputs["offset"], call.outputs["codes"], call.outputs["sums"], np.int64(call.axes["n"]), call.bad)
+        args = (
+            call.inputs["x"],
+            call.inputs["offset"],
+            call.outputs["codes"],
+            call.outputs["sums"],
+            np.int64(call.axes["n"]),
+            call.bad,
+        )
         return (Step(kernel=KERNEL, grid=(1, 1, 1), block=(32, 1, 1), args=args),)
 
     device.kernels[KERNEL.name] = kernel
-    return launch.variant(KEY, "made_up", Tier.BASELINE, "for this test", (KERNEL,), steps, workspace=lambda axes: axes["n"])
+    return launch.variant(
+        KEY, "made_up", Tier.BASELINE, "for this test", (KERNEL,), steps, workspace=lambda axes: axes["n"]
+    )
 
 
 SPLIT = {"x": Split(), "codes": Split(), "sums": Split(units=BLOCK)}
@@ -177,7 +192,9 @@ def run(context, variant, x, outputs=None, split=None, multiple=BLOCK):
     n = len(x)
     outputs = outputs or {"codes": np.full(n, 99, np.int8), "sums": np.full(-(-n // BLOCK), np.float32(99))}
     inputs = {"x": x, "offset": np.array([3], np.float32), "scale": 2.0}
-    return context.transfers.through(variant, inputs, outputs, {"n": n, "block": BLOCK}, "n", split or SPLIT, multiple), outputs
+    return context.transfers.through(
+        variant, inputs, outputs, {"n": n, "block": BLOCK}, "n", split or SPLIT, multiple
+    ), outputs
 
 
 def expected(x):
@@ -214,7 +231,9 @@ def test_through_overlaps(in_context):
 
     def watched(function, grid, block, arguments, shared, stream):
         enqueue(function, grid, block, arguments, shared, stream)
-        most.append(len(context.backend.launched) - sum(1 for work in stream.queue[: stream.done] if hasattr(work, "func")))
+        most.append(
+            len(context.backend.launched) - sum(1 for work in stream.queue[: stream.done] if hasattr(work, "func"))
+        )
 
     context.backend.enqueue = watched
     run(context, variant, np.ones(256 * 20, np.float32))

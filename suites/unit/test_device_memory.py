@@ -1,4 +1,5 @@
-"""A made-up device with a memory of its own. Arrays there are handles that NumPy knows nothing of: what is not copied is found out."""
+"""A made-up device with a memory of its own. Arrays there are handles that NumPy knows nothing of: what is not
+copied is found out."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ RATES = {"read": 20e9, "write": 10e9, "compute": 400e9}
 class Handle:
     """An array over there: a place, a shape and a dtype."""
 
-    def __init__(self, block: Any, start: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None) -> None:
+    def __init__(
+        self, block: Any, start: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None
+    ) -> None:
         self.block, self.start, self.shape, self.dtype, self.strides = block, start, shape, np.dtype(dtype), strides
 
     @property
@@ -87,7 +90,9 @@ class Far:
         self.allocated += nbytes
         return Handle(np.full(nbytes, 0xEE, np.uint8), 0, (nbytes,), np.uint8, None)
 
-    def view(self, buffer: Handle, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None) -> Handle:
+    def view(
+        self, buffer: Handle, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
+    ) -> Handle:
         made = Handle(buffer.block, buffer.start + offset, shape, dtype, strides)
         assert made.start + made.nbytes <= buffer.block.nbytes
         return made
@@ -195,7 +200,9 @@ TRIPLE = Op(
     generate=generate,
     outputs_like=lambda axes, key: {"y": ((axes["m"], axes["n"]), "float32")},
     reference=reference,
-    traffic=lambda axes, key: Traffic(read=4 * axes["m"] * axes["n"], written=4 * axes["m"] * axes["n"], operations=axes["m"] * axes["n"]),
+    traffic=lambda axes, key: Traffic(
+        read=4 * axes["m"] * axes["n"], written=4 * axes["m"] * axes["n"], operations=axes["m"] * axes["n"]
+    ),
 )
 
 Work = Callable[[Mapping[str, Any], Mapping[str, Any]], int | None]
@@ -219,10 +226,14 @@ def variant(work: Work = triple, cost: float = 1000.0, **more: Any) -> Variant:
     return Variant(key=KEY, name="candidate", tier=Tier.BASELINE, summary="", bind=bind, **more)
 
 
-def judged(work: Work = triple, layout: str = "aligned", *, simulated: bool = False, axes: Mapping[str, int] = AXES) -> Judged:
+def judged(
+    work: Work = triple, layout: str = "aligned", *, simulated: bool = False, axes: Mapping[str, int] = AXES
+) -> Judged:
     workload = Workload(op="triple", axes=axes, layout=layout)
     cases = Material(TRIPLE, workload, 1).cases(KEY)
-    return judge(TRIPLE, variant(work), cases, axes, layout=layout, threads=1, seed=1, device=device(Far(), simulated=simulated))
+    return judge(
+        TRIPLE, variant(work), cases, axes, layout=layout, threads=1, seed=1, device=device(Far(), simulated=simulated)
+    )
 
 
 # Guards
@@ -260,7 +271,10 @@ def test_a_byte_outside_is_noticed_once_it_was_copied_back(n: int, before: bool,
     guarded.handle.block[at] ^= 0xFF
     assert guarded.broken() == ""
     guarded.pull()
-    assert guarded.broken() == f"1 bytes {'before its start' if before else 'past its end'} changed, the nearest {away} away from it"
+    assert (
+        guarded.broken()
+        == f"1 bytes {'before its start' if before else 'past its end'} changed, the nearest {away} away from it"
+    )
 
 
 def test_rows_apart_are_apart_over_there_too() -> None:
@@ -343,7 +357,9 @@ def test_a_simulator_proves_no_time() -> None:
 
 def test_proofs_of_different_code_are_all_in_the_receipt() -> None:
     plain = Receipt(kernel="far/a", ran="a", runs=2, threads=1)
-    one = Proof(uuid=UUID, functions=("f",), launches=3, device_ns=7.0, timed_runs=1, code_hash="1" * 64, simulated=False)
+    one = Proof(
+        uuid=UUID, functions=("f",), launches=3, device_ns=7.0, timed_runs=1, code_hash="1" * 64, simulated=False
+    )
     other = replace(one, functions=("g", "f"), code_hash="2" * 64, launches=4)
     assert with_proofs(plain, []) is plain
     assert with_proofs(plain, [one]).code_hash == "1" * 64
@@ -419,10 +435,14 @@ def test_a_kernel_is_measured_where_its_memory_is(layout: str) -> None:
     assert found.cold is not None
     assert found.hot is not None
     assert found.cold.against.fraction.median == pytest.approx(0.8, rel=1e-3)
-    assert found.cold.timing.buffers == len(set(places)) == TURN.sets_for(200_000 + 2 * 256 + 8 * (layout == "unaligned"))
+    assert (
+        found.cold.timing.buffers == len(set(places)) == TURN.sets_for(200_000 + 2 * 256 + 8 * (layout == "unaligned"))
+    )
     past = 4 * (layout == "unaligned")
     assert {start % MEMORY_ALIGNMENT for pair in places for start in pair} == {past}
-    receipt = shared.evidence.added_to(Receipt(kernel="far/x", ran="candidate", runs=4, threads=1, launches=8, timed_runs=1, device_ns=5.0))
+    receipt = shared.evidence.added_to(
+        Receipt(kernel="far/x", ran="candidate", runs=4, threads=1, launches=8, timed_runs=1, device_ns=5.0)
+    )
     assert receipt.runs == 4 + shared.evidence.runs == 4 + len(places)
     assert receipt.launches == 8 + 2 * len(places)
     assert 1 < receipt.timed_runs <= receipt.runs

@@ -47,13 +47,13 @@ NOT_RUN = {
     "tritmark gate main slow --op i2s_dequantize": "builds two commits; the gate's own tests do that",
     "tritmark check my_i2s_quantize.c": "measures for a minute; test_candidate_check.py checks shorter ones",
     "tritmark check my_i2s_dequantize.py --op i2s_dequantize": "measures for a minute",
-    "TRITMARK_CUDA=simulator tritmark check cuda/my_i2s_quantize.cu --suite smoke": "test_candidate_cuda.py checks files in the simulator",
+    "TRITMARK_CUDA=simulator tritmark check cuda/my_i2s_quantize.cu --suite smoke": "as test_candidate_cuda.py",
     "TRITMARK_CUDA=simulator tritmark run --suite smoke --device cuda": "test_simulator.py runs kernels there",
     "tritmark run --suite base3": "of a package that is not installed here; tox -e plugin runs it",
-    "TRITMARK_CUDA=simulator tritmark run --suite base3 --device cuda": "of a package that is not installed here; tox -e plugin runs it",
+    "TRITMARK_CUDA=simulator tritmark run --suite base3 --device cuda": "of a package; tox -e plugin runs it",
     "python3 -m venv .venv": "made before the tests",
     ".venv/bin/pip install .": "made before the tests",
-    ".venv/bin/pip install -e '.[dev]' --config-settings editable_mode=strict": "compiles for minutes, and what is tested is the wheel",
+    ".venv/bin/pip install -e '.[dev]' --config-settings editable_mode=strict": "compiles for minutes",
     ".venv/bin/pre-commit install": "changes the repository",
     ".venv/bin/pre-commit run --all-files": "fetches the hooks; tox -e lint and tox -e types do the same",
     ".venv/bin/pytest -n 2 -m 'not cuda and not timing'": "runs these tests",
@@ -73,7 +73,19 @@ NOT_RUN = {
 """What stands in blocks and is not run, each with the reason. It is checked for what its program understands."""
 
 PLACEHOLDERS = {"N": "1", "S": "1", "M": "1"}
-_PROGRAMS = ("tritmark", "tox", "pytest", "python", "python3", "pip", "pre-commit", "asv", "git", "sed", "compute-sanitizer")
+_PROGRAMS = (
+    "tritmark",
+    "tox",
+    "pytest",
+    "python",
+    "python3",
+    "pip",
+    "pre-commit",
+    "asv",
+    "git",
+    "sed",
+    "compute-sanitizer",
+)
 _VARIABLE = re.compile(r"[A-Z][A-Z_]*=\S+")
 
 
@@ -84,7 +96,10 @@ def blocks(text: str, *languages: str) -> Iterator[str]:
             yield body
     if "sh" in languages:
         plain = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-        yield from ("\n".join(line[4:] for line in found.splitlines()) for found in re.findall(r"(?:^ {4}\S.*\n)+", plain, re.MULTILINE))
+        yield from (
+            "\n".join(line[4:] for line in found.splitlines())
+            for found in re.findall(r"(?:^ {4}\S.*\n)+", plain, re.MULTILINE)
+        )
 
 
 def in_blocks(text: str) -> Iterator[str]:
@@ -97,7 +112,9 @@ def in_blocks(text: str) -> Iterator[str]:
 
 def inline(text: str) -> Iterator[str]:
     """Each command that is mentioned in the text; alternatives (a|b) one by one."""
-    plain = re.sub(r"^ {4}.*$", "", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), flags=re.MULTILINE)
+    plain = re.sub(
+        r"^ {4}.*$", "", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), flags=re.MULTILINE
+    )
     for found in re.findall(r"`([^`\n]+)`", plain):
         words = found.replace("\\|", "|").split(" ")
         while words and _VARIABLE.fullmatch(words[0]):
@@ -143,7 +160,9 @@ def tritmark(words: list[str]) -> None:
     assert words[0] in COMMANDS, f"tritmark has no {words[0]!r}"
     if len(words) == 1:  # a mention of the command, not a use
         return
-    takers = {option for each in COMMANDS[words[0]].params if not getattr(each, "is_flag", True) for option in each.opts}
+    takers = {
+        option for each in COMMANDS[words[0]].params if not getattr(each, "is_flag", True) for option in each.opts
+    }
     if words[-1] in takers:  # a mention of the option
         words.append("1")
     COMMANDS[words[0]].make_context(words[0], words[1:], parent=root.make_context("tritmark", list(words)))
@@ -270,7 +289,8 @@ def test_the_entry_point_in_them_is_that_of_the_example() -> None:
 
 
 def test_the_slowed_kernel_is_slowed(tmp_path: Path) -> None:
-    """The line that the README has edit a kernel still finds what it edits, once, and the kernel then does its work twice."""
+    """The line that the README has edit a kernel still finds what it edits, once, and the kernel then does its work
+    twice."""
     (line,) = (line for line in in_blocks((ROOT / "README.md").read_text()) if line.startswith("sed "))
     name = shlex.split(line)[-1]
     copy = tmp_path / name
@@ -337,9 +357,13 @@ def written() -> dict[str, str]:
 def test_cited_sections_exist(written: dict[str, str]) -> None:
     sections = re.findall(r"^##+ (\d+(?:\.\d+)?) \S", SPECIFICATION.read_text(), re.MULTILINE)
     assert len(sections) == len(set(sections))
-    missing = {path: found for path, text in written.items() if path != THIS and (found := set(cited(text)) - set(sections))}
+    missing = {
+        path: found for path, text in written.items() if path != THIS and (found := set(cited(text)) - set(sections))
+    }
     assert missing == {}
-    assert len([path for path, text in written.items() if cited(text)]) > 20, "citations are written otherwise now, and none is seen"
+    assert len([path for path, text in written.items() if cited(text)]) > 20, (
+        "citations are written otherwise now, and none is seen"
+    )
 
 
 def test_no_numbered_document_from_elsewhere_is_cited(written: dict[str, str]) -> None:
@@ -362,7 +386,9 @@ def test_citations_are_recognized(text: str, sections: list[str]) -> None:
     assert _NUMBERED.search(text) is None
 
 
-@pytest.mark.parametrize("text", ["(specification 001)", "Specification 002 lets", "the specification\n * 000, section 1.1", "document 03"])
+@pytest.mark.parametrize(
+    "text", ["(specification 001)", "Specification 002 lets", "the specification\n * 000, section 1.1", "document 03"]
+)
 def test_numbered_documents_are_recognized(text: str) -> None:
     assert _NUMBERED.search(text)
 

@@ -68,7 +68,9 @@ def test_a_quota_below_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "taskset -c 0-1 tritmark run" in found.mend
 
 
-@pytest.mark.parametrize(("level", "state"), [("-1", State.OK), ("2", State.OK), ("3", State.ABSENT), (None, State.ABSENT)])
+@pytest.mark.parametrize(
+    ("level", "state"), [("-1", State.OK), ("2", State.OK), ("3", State.ABSENT), (None, State.ABSENT)]
+)
 def test_counters(tmp_path: Path, level: str | None, state: State) -> None:
     if level is not None:
         write(tmp_path / "sys/kernel/perf_event_paranoid", level)
@@ -131,7 +133,9 @@ def test_pycuda_is_not_blamed_for_a_driver_that_is_not_there(monkeypatch: pytest
     monkeypatch.setattr("importlib.metadata.version", lambda name: "2025.1")
     problem = DeviceUnavailableError("PyCUDA cannot be imported", next_step="install it again")
     monkeypatch.setattr(machine_gpu, "_import_problem", lambda: problem)
-    monkeypatch.setattr(machine_gpu, "driver_problem", lambda: DeviceUnavailableError("no driver", next_step="install it"))
+    monkeypatch.setattr(
+        machine_gpu, "driver_problem", lambda: DeviceUnavailableError("no driver", next_step="install it")
+    )
     assert gpu.packages(False).state is State.OK
     monkeypatch.setattr(machine_gpu, "driver_problem", lambda: None)
     assert gpu.packages(True).found == "PyCUDA cannot be imported"
@@ -218,7 +222,9 @@ def test_noise_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def tritmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+def tritmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(noise, "SECONDS", 0.05)
 
@@ -237,7 +243,18 @@ def test_this_machine(tritmark: Callable[..., tuple[int, str]]) -> None:
     status, out = tritmark("--json")
     told = json.loads(out)
     names = [each["name"] for each in told["checks"]]
-    for name in ("kernels", "compiler", "GPU driver", "PyCUDA", "cuda compiler", "huge pages", "governor", "noise", "other load", "disk"):
+    for name in (
+        "kernels",
+        "compiler",
+        "GPU driver",
+        "PyCUDA",
+        "cuda compiler",
+        "huge pages",
+        "governor",
+        "noise",
+        "other load",
+        "disk",
+    ):
         assert name in names
     assert len(set(names)) == len(names)
     assert all(each["found"] and each["means"] for each in told["checks"])
@@ -246,7 +263,9 @@ def test_this_machine(tritmark: Callable[..., tuple[int, str]]) -> None:
     assert told["well"] == all(each["state"] != "mend" for each in told["checks"])
 
 
-@pytest.mark.parametrize(("state", "status", "last"), [(State.MEND, 1, "To be mended: disk"), (State.BETTER, 0, "Fit for measuring.")])
+@pytest.mark.parametrize(
+    ("state", "status", "last"), [(State.MEND, 1, "To be mended: disk"), (State.BETTER, 0, "Fit for measuring.")]
+)
 def test_what_it_ends_with(
     tritmark: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch, state: State, status: int, last: str
 ) -> None:
@@ -259,7 +278,9 @@ def test_what_it_ends_with(
     assert "-> free some room" in out
 
 
-def test_kernels_that_cannot_be_loaded(tritmark: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_cannot_be_loaded(
+    tritmark: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tritmark.harness.errors import UsageError
 
     def broken() -> None:

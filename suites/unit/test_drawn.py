@@ -17,7 +17,19 @@ from hypothesis import strategies as st
 from tritmark.harness.errors import InvalidArgumentError, UsageError
 from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Status
-from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, MaxSize, MinSize, MultipleOf, Tier, Values, Variant, Workload
+from tritmark.harness.spec import (
+    Arrays,
+    Axes,
+    KernelKey,
+    Launch,
+    MaxSize,
+    MinSize,
+    MultipleOf,
+    Tier,
+    Values,
+    Variant,
+    Workload,
+)
 from tritmark.harness.validate import drawn
 from tritmark.harness.validate.coverage import axis_class, axis_classes
 from tritmark.harness.validate.draw import RESIDUES, Drawer, fitting
@@ -45,7 +57,9 @@ class Kernel:
     pointer = None
     threads_used = 1
 
-    def __init__(self, work: Callable[[Kernel], None], inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> None:
+    def __init__(
+        self, work: Callable[[Kernel], None], inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
+    ) -> None:
         self.inputs, self.outputs, self.axes, self.threads = inputs, outputs, axes, threads
         self.ran, self.runs, self.bad = "", 0, -1
         self._work = work
@@ -105,7 +119,8 @@ def drawer(op: Any, variant: Variant, seed: int = 1) -> Drawer:
     return Drawer(op, variant, cores=2, threaded=True, seed=seed)
 
 
-# --- What is dealt -----------------------------------------------------------------------------------------------------------------------
+# --- What is dealt
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_same_seed_draws_the_same_cases_and_another_draws_others() -> None:
@@ -120,7 +135,9 @@ def test_each_class_of_axis_and_almost_each_pair_meets() -> None:
     cases = dealt.draw(600)
     assert not dealt.missing
     assert not dealt.refused
-    assert len(dealt.tally.pairs) > 0.96 * sum(len(one) * len(other) for one, other in combinations(dealt.tally.factors.values(), 2))
+    assert len(dealt.tally.pairs) > 0.96 * sum(
+        len(one) * len(other) for one, other in combinations(dealt.tally.factors.values(), 2)
+    )
     rows = {case.axes["M"] for case in cases}
     assert max(rows) > 70
     assert len(rows & set(range(1, 71))) >= 50
@@ -278,11 +295,14 @@ def test_inputs_are_of_the_kind_that_was_dealt(kind: str, holds: Callable[[Any],
 def test_scales_apart_are_positive_and_reach_denormals() -> None:
     rng = np.random.default_rng(0)
     drawn = [scales_apart((8,), rng) for _ in range(50)]
-    assert all(scale > 0 and (below > 0).all() and np.isfinite(scale) and np.isfinite(below).all() for scale, below in drawn)
+    assert all(
+        scale > 0 and (below > 0).all() and np.isfinite(scale) and np.isfinite(below).all() for scale, below in drawn
+    )
     assert any((below < np.finfo(np.float32).tiny).any() for _, below in drawn)
 
 
-# --- What is caught ----------------------------------------------------------------------------------------------------------------------
+# --- What is caught
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_right_product_passes_and_says_what_it_was_judged_on() -> None:
@@ -307,7 +327,9 @@ TRIGGERS: dict[str, Callable[[Kernel], bool]] = {
     "many rows and a tail": lambda kernel: kernel.axes["M"] >= 8 and kernel.axes["K"] % 64 != 0,
     "one residue": lambda kernel: kernel.axes["K"] % 16 == 7,
     "rows apart": lambda kernel: kernel.axes["M"] >= 8 and kernel.inputs["activations"].strides[0] > kernel.axes["K"],
-    "two alignments": lambda kernel: kernel.inputs["activations"].ctypes.data % 32 == 0 and kernel.outputs["out"].ctypes.data % 32 != 0,
+    "two alignments": lambda kernel: (
+        kernel.inputs["activations"].ctypes.data % 32 == 0 and kernel.outputs["out"].ctypes.data % 32 != 0
+    ),
     "five threads": lambda kernel: kernel.threads == 5,
     "a row of zeros": lambda kernel: not kernel.inputs["activations"].any(axis=1).all(),
     "the least activation": lambda kernel: bool((kernel.inputs["activations"] == -128).any()),
@@ -316,7 +338,9 @@ TRIGGERS: dict[str, Callable[[Kernel], bool]] = {
     "every eighth call": lambda kernel: kernel.runs % 8 == 0,
     "one address of 64": lambda kernel: kernel.inputs["activations"].ctypes.data % 64 == 41,
     "whole blocks of 512": lambda kernel: kernel.axes["K"] % 512 == 0,
-    "rows a power of two apart": lambda kernel: _a_power(kernel.inputs["activations"].strides[0]) and not _a_power(kernel.axes["K"]),
+    "rows a power of two apart": lambda kernel: (
+        _a_power(kernel.inputs["activations"].strides[0]) and not _a_power(kernel.axes["K"])
+    ),
     "nothing but 127": lambda kernel: bool((kernel.inputs["activations"] == 127).all()),
     "nothing that is not negative": lambda kernel: bool((kernel.inputs["activations"] < 0).all()),
     "more rows than 70": lambda kernel: kernel.axes["M"] > 70,
@@ -351,7 +375,9 @@ def float32_product(kernel: Kernel) -> None:
 def reciprocal(kernel: Kernel) -> None:
     with np.errstate(all="ignore"):
         inverse = np.float32(1) / kernel.inputs["act_scale"]
-        kernel.outputs["out"][...] = product(kernel).astype(np.float32) * inverse[:, None] * np.float32(kernel.inputs["weight_scale"])
+        kernel.outputs["out"][...] = (
+            product(kernel).astype(np.float32) * inverse[:, None] * np.float32(kernel.inputs["weight_scale"])
+        )
 
 
 def flushed(kernel: Kernel) -> None:
@@ -365,7 +391,9 @@ def narrow_sums(kernel: Kernel) -> None:
     codes = TILE64.unpack(kernel.inputs["weights"], (kernel.axes["N"], kernel.axes["K"]))[0]
     activations, sums = kernel.inputs["activations"], np.zeros((), np.int64)
     for begin in range(0, kernel.axes["K"], 256):
-        sums = sums + accumulate(activations[:, begin : begin + 256], codes[:, begin : begin + 256]).astype(np.int16).astype(np.int64)
+        sums = sums + accumulate(activations[:, begin : begin + 256], codes[:, begin : begin + 256]).astype(
+            np.int16
+        ).astype(np.int64)
     scaled(kernel, np.asarray(sums))
 
 
@@ -435,7 +463,10 @@ def test_built_in_kernels_pass_in_processes_of_their_own() -> None:
     """The same as `tritmark run` does, in short; the repeated runs go there as one message."""
     with Workers(INSTALLED) as workers:
         for variant in INSTALLED.registry.variants:
-            if variant.key in {FLOAT, KernelKey("cpu", "activation_quantize", "none", "int8")} and variant.name in {"scalar", "avx2"}:
+            if variant.key in {FLOAT, KernelKey("cpu", "activation_quantize", "none", "int8")} and variant.name in {
+                "scalar",
+                "avx2",
+            }:
                 op, worker = INSTALLED.ops[variant.key.op], workers.of(variant)
                 found = judge_drawn(
                     op, worker.variant, variant.key, corners=(), count=16, seed=1, cores=2, device=worker.device
@@ -449,6 +480,8 @@ def test_a_suite_says_drawn_alone(tmp_path: Any) -> None:
     from tritmark.harness.suite import Known, read_suite
 
     path = tmp_path / "suite.toml"
-    path.write_text('title = ""\n[[workloads]]\nop = "i2s_quantize"\ndrawn = 5\nfamilies = ["normal"]\n', encoding="utf-8")
+    path.write_text(
+        'title = ""\n[[workloads]]\nop = "i2s_quantize"\ndrawn = 5\nfamilies = ["normal"]\n', encoding="utf-8"
+    )
     with pytest.raises(UsageError, match="given beside drawn"):
         read_suite(path, "suite", Known(INSTALLED.ops.values(), {}, {}))

@@ -1,4 +1,5 @@
-"""Drawn mutants do harm where their trigger fires and nothing elsewhere, and what a judgement misses shows as mutants that survive."""
+"""Drawn mutants do harm where their trigger fires and nothing elsewhere, and what a judgement misses shows as
+mutants that survive."""
 
 from __future__ import annotations
 
@@ -81,13 +82,17 @@ def test_every_drawn_mutant_does_harm_somewhere_and_kinds_are_even(installed: In
     for each in found:
         assert each.text
         # With another generator than it was drawn with, so one try may meet no case that shows it.
-        assert any(drawn_mutants._harms(there, each.trigger, each.effect, np.random.default_rng(seed)) for seed in range(5))
+        assert any(
+            drawn_mutants._harms(there, each.trigger, each.effect, np.random.default_rng(seed)) for seed in range(5)
+        )
 
 
 def test_the_same_number_and_seed_give_the_same_mutant(installed: Installed) -> None:
     there = domain(installed, "ternary_matmul")
     assert [each.text for each in some(there, installed, 14)] == [each.text for each in some(there, installed, 14)]
-    assert [each.text for each in some(there, installed, 14)] != [each.text for each in some(there, installed, 14, seed=4)]
+    assert [each.text for each in some(there, installed, 14)] != [
+        each.text for each in some(there, installed, 14, seed=4)
+    ]
 
 
 def test_a_mutant_does_nothing_where_its_trigger_does_not_fire(installed: Installed) -> None:
@@ -132,7 +137,9 @@ def test_the_interval_is_the_exact_one() -> None:
 
 def fates(killed: int, count: int) -> DrawnMutants:
     key = KernelKey("cpu", "an_op", "none", "int8")
-    return DrawnMutants(1, [Fate(key, nth, "shape", "a mutant", "caught" if nth < killed else "", nth) for nth in range(count)])
+    return DrawnMutants(
+        1, [Fate(key, nth, "shape", "a mutant", "caught" if nth < killed else "", nth) for nth in range(count)]
+    )
 
 
 def test_the_goal_is_missed_where_the_interval_lies_under_it() -> None:
@@ -158,7 +165,9 @@ def test_a_judgement_that_compares_nothing_kills_less(installed: Installed, monk
     assert sum(each.killed for each in blind.fates) < sum(each.killed for each in done.fates)
 
 
-def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(
+    installed: Installed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chunk, *_ = chunks(installed, "quick", "i2s_quantize", 7, count=2)
     monkeypatch.setattr(Oracle, "judged", lambda self, candidates: ["on principle" for _ in candidates])
     done = judged(installed, chunk)

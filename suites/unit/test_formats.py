@@ -57,7 +57,8 @@ def shapes(form: Format, largest: int = 200) -> st.SearchStrategy[Shape]:
 
 
 def place(name: str, n: int, k: int, shape: Shape) -> tuple[int, int] | None:
-    """Byte and shift of weight (n, k): the formulas by which the layouts are defined; None for a weight that is dropped."""
+    """Byte and shift of weight (n, k): the formulas by which the layouts are defined; None for a weight that is
+    dropped."""
     flat = n * shape[1] + k
     if name in ("i2_s_x86", "i2_s_arm"):
         lane = 32 if name == "i2_s_x86" else 16
@@ -109,7 +110,8 @@ def test_a_format_says_whose_weights_share_a_scale() -> None:
     assert FORMATS["i2_s_x86"].refusal(tile64, (5, 7)) == "i2_s_x86 has no room for weights of shape (5, 7)"
     assert tq2.refusal(tile64, (1, 256)) == "tile64 has one scale, tq2_0 a scale for each group of 256"
     assert (
-        tile64.refusal(dataclasses.replace(tile64, name="four", codes=(-2, -1, 0, 1)), (1, 1)) == "four has codes that tile64 cannot store"
+        tile64.refusal(dataclasses.replace(tile64, name="four", codes=(-2, -1, 0, 1)), (1, 1))
+        == "four has codes that tile64 cannot store"
     )
 
 
@@ -256,7 +258,9 @@ def test_wrong_codes_are_refused(form: Format, codes: Any, found: str) -> None:
 
 
 @every_format
-@pytest.mark.parametrize("scale", [None, "1", True, 1j, np.ones(1, np.float32), np.ones((2, 2), np.float32), np.array(1), [1.0]])
+@pytest.mark.parametrize(
+    "scale", [None, "1", True, 1j, np.ones(1, np.float32), np.ones((2, 2), np.float32), np.array(1), [1.0]]
+)
 def test_a_scale_of_the_wrong_kind_is_refused(form: Format, scale: Any) -> None:
     assert refused(lambda: form.pack(ternary((4, 256)), scale)).argument == "scale"
 
@@ -325,7 +329,8 @@ def test_digits_are_where_the_formula_of_tq1_0_puts_them(rows: int, blocks: int,
 
 @pytest.mark.parametrize("byte", [0, 31, 32, 47, 48, 51])
 def test_bytes_that_no_digits_make_are_refused(byte: int) -> None:
-    """llama.cpp writes 243 of the 256 bytes, and 81 where a byte has four digits: those of which every decoder makes the same weights."""
+    """llama.cpp writes 243 of the 256 bytes, and 81 where a byte has four digits: those of which every decoder makes
+    the same weights."""
     form, digits = FORMATS["tq1_0"], 5 if byte < 48 else 4
     packed = form.pack(ternary((3, 512)), 1.0)
     written = {-(-value * 3 ** (5 - digits) * 256 // 243) for value in range(3**digits)}
@@ -341,7 +346,8 @@ def test_bytes_that_no_digits_make_are_refused(byte: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "rows", "columns"), [("i2_s_x86_r4", (6, 128), 4, 1), ("tq1_0", (4, 300), 1, 256), ("tq2_0", (4, 300), 1, 256)]
+    ("name", "shape", "rows", "columns"),
+    [("i2_s_x86_r4", (6, 128), 4, 1), ("tq1_0", (4, 300), 1, 256), ("tq2_0", (4, 300), 1, 256)],
 )
 def test_shapes_that_the_layout_does_not_admit_are_refused(name: str, shape: Shape, rows: int, columns: int) -> None:
     form = FORMATS[name]
@@ -357,7 +363,9 @@ def test_shapes_that_the_layout_does_not_admit_are_refused(name: str, shape: Sha
 
 
 @every_format
-@pytest.mark.parametrize("shape", [None, 4, [64, 256], (64,), (64, 256, 1), (64, 0), (-64, -256), (64.0, 256), ("a", "b")])
+@pytest.mark.parametrize(
+    "shape", [None, 4, [64, 256], (64,), (64, 256, 1), (64, 0), (-64, -256), (64.0, 256), ("a", "b")]
+)
 def test_unpack_refuses_a_wrong_shape(form: Format, shape: Any) -> None:
     assert refused(lambda: form.unpack(np.zeros(4096 + 64, np.uint8), shape)).argument == "shape"
 
@@ -426,7 +434,9 @@ def test_a_whole_number_of_blocks_has_no_tail(form: Format) -> None:
     assert refused(lambda: form.pack(codes, 1.0, tail="keep")).argument == "tail"  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("shape", "byte"), [((65, 8), 2 * 64 * 2 - 1), ((65, 8), 128 + 4), ((64, 6), 64 + 2), ((1, 1), 1)])
+@pytest.mark.parametrize(
+    ("shape", "byte"), [((65, 8), 2 * 64 * 2 - 1), ((65, 8), 128 + 4), ((64, 6), 64 + 2), ((1, 1), 1)]
+)
 def test_tile64_refuses_weights_in_its_padding(shape: Shape, byte: int) -> None:
     form = FORMATS["tile64"]
     packed = form.pack(ternary(shape), 1.0)
@@ -476,7 +486,14 @@ with_rule = pytest.mark.parametrize("name", [name for name, form in FORMATS.item
 @with_rule
 @pytest.mark.parametrize(
     "x",
-    [np.ones((4, 256)), np.ones((4, 256), ">f4"), np.ones((4, 256), "e"), np.ones(256, "f"), np.ones((0, 256), "f"), [[1.0]]],
+    [
+        np.ones((4, 256)),
+        np.ones((4, 256), ">f4"),
+        np.ones((4, 256), "e"),
+        np.ones(256, "f"),
+        np.ones((0, 256), "f"),
+        [[1.0]],
+    ],
 )
 def test_wrong_floats_are_refused(name: str, x: Any) -> None:
     assert refused(lambda: FORMATS[name].quantize(x)).argument == "x"

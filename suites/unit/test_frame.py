@@ -1,4 +1,5 @@
-"""Records as a table: the same columns whatever the Record's schema, the figures as the Record has them, and cells that do nothing."""
+"""Records as a table: the same columns whatever the Record's schema, the figures as the Record has them, and cells
+that do nothing."""
 
 from __future__ import annotations
 
@@ -53,14 +54,19 @@ def test_a_row_for_each_run_with_the_figures_of_the_record(tmp_path: Path, gpu_r
     assert list(found.columns) == [*NAMES, "axis_K", "axis_M", "axis_N", "axis_n"]
     for (_, row), run in zip(found.iterrows(), gpu_record.runs, strict=True):
         assert (row["run"], row["device"], row["threads"]) == (run.id, run.device, run.threads)
-        assert {name: row[f"axis_{name}"] for name in "KMNn" if not pd.isna(row[f"axis_{name}"])} == dict(run.workload.axes)
+        assert {name: row[f"axis_{name}"] for name in "KMNn" if not pd.isna(row[f"axis_{name}"])} == dict(
+            run.workload.axes
+        )
         cold = run.performance.cold
         if cold is None:
             assert pd.isna(row["cold_ns"])
             assert pd.isna(row["cold_fraction"])
         else:
             assert (row["cold_ns"], row["cold_rate"]) == (cold.timing.median_ns, cold.against.rate)
-            assert (row["cold_fraction_low"], row["cold_fraction_high"]) == (cold.against.fraction.low, cold.against.fraction.high)
+            assert (row["cold_fraction_low"], row["cold_fraction_high"]) == (
+                cold.against.fraction.low,
+                cold.against.fraction.high,
+            )
         assert (row["gpu"] == "Made-up GPU") if run.device == "cuda" else pd.isna(row["gpu"])
 
 
@@ -129,12 +135,16 @@ def test_no_cell_is_a_formula_or_moves_the_cursor(text: str) -> None:
 
 
 def test_numbers_are_left_as_they_are() -> None:
-    frame = pd.DataFrame({"text": pd.array(["-1", None], dtype="string"), "number": pd.array([-1.5, None], dtype="Float64")})
+    frame = pd.DataFrame(
+        {"text": pd.array(["-1", None], dtype="string"), "number": pd.array([-1.5, None], dtype="Float64")}
+    )
     assert table.csv(frame) == "text,number\n'-1,-1.5\n,\n"
 
 
 def test_names_with_formulas_and_escapes(tmp_path: Path, gpu_record: Record) -> None:
-    told = table.csv(table.table([kept(tmp_path, changed(gpu_record, variant="=cmd|' /C calc'!A0", op="\x1b[31m\u202eop"))]))
+    told = table.csv(
+        table.table([kept(tmp_path, changed(gpu_record, variant="=cmd|' /C calc'!A0", op="\x1b[31m\u202eop"))])
+    )
     row = next(csv.DictReader(io.StringIO(told)))
     assert row["variant"] == "'=cmd|' /C calc'!A0"
     assert row["op"] == "\\x1b[31m\\u202eop"
@@ -174,7 +184,9 @@ def test_which_records(tmp_path: Path, gpu_record: Record) -> None:
 
 
 @pytest.fixture
-def tritmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def tritmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.chdir(tmp_path)
 
     def command(*arguments: str) -> tuple[int, str, str]:
@@ -204,7 +216,9 @@ def test_the_command(tritmark: Callable[..., tuple[int, str, str]], gpu_record: 
     assert [path.name for path in Path().iterdir() if path.is_file()] == ["x.csv"]
 
 
-def test_every_column_is_described(tritmark: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_column_is_described(
+    tritmark: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # pytest-xdist says 80, and descriptions would go over lines
     _, out, _ = tritmark("frame", "--columns")
     told = {line.split()[0] for line in out.splitlines()[2:] if line.strip()}

@@ -1,4 +1,5 @@
-"""A smoke of every fuzz target of suites/fuzz: its seeds, and some mutants of them. `tox -e fuzz -- --minutes 30` is the real thing."""
+"""A smoke of every fuzz target of suites/fuzz: its seeds, and some mutants of them. `tox -e fuzz -- --minutes 30` is
+the real thing."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ sys.path.append(str(FUZZ))
 mutants, native, targets = map(import_module, ("mutants", "native", "targets"))
 TARGETS = {target.name: target for target in targets.targets()}
 CALLS = 12
-# Drivers find their op's kernels in the installed extension modules. In a process of its own: a driver that objects aborts.
+# Drivers find their op's kernels in the installed extension modules. In a process of its own: a driver that objects
+# aborts.
 DRIVE = """
 import ctypes, random, sys
 draw = random.Random(7)
@@ -56,8 +58,12 @@ def test_native_drivers(tmp_path: Path) -> None:
         (module,) = Path(next(iter(cython_ext.__path__))).glob(f"{op}.*.so")
         driver = tmp_path / f"{op}.so"
         flags = ["-std=gnu11", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
-        subprocess.run(["cc", *flags, "-o", driver, FUZZ / "native" / f"{op}.c", native.SOURCES / "cpu" / "cpu.c"], check=True)
+        subprocess.run(
+            ["cc", *flags, "-o", driver, FUZZ / "native" / f"{op}.c", native.SOURCES / "cpu" / "cpu.c"], check=True
+        )
         pairs += [str(driver), str(module)]
-    done = subprocess.run([sys.executable, "-c", DRIVE, str(CALLS), *pairs], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVE, str(CALLS), *pairs], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == pairs[::2]

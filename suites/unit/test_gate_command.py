@@ -25,7 +25,9 @@ Invoke = Callable[..., tuple[int, str, GateRequest]]
 def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
     facts, around = machine_facts(), environment((), 0)
 
-    def invoked(*arguments: str, outcomes: tuple[Outcome, ...], device: str = "*", complete: bool = True) -> tuple[int, str, GateRequest]:
+    def invoked(
+        *arguments: str, outcomes: tuple[Outcome, ...], device: str = "*", complete: bool = True
+    ) -> tuple[int, str, GateRequest]:
         asked: list[GateRequest] = []
 
         def run(request: GateRequest, observer: object) -> GateResult:
@@ -85,7 +87,9 @@ def test_a_missing_device_and_an_interruption_have_their_own(invoke: Invoke) -> 
 
 def test_a_file_gets_the_form_and_standard_output_text(invoke: Invoke, tmp_path: Path) -> None:
     out = tmp_path / "gate.json"
-    status, shown, request = invoke("--format", "json", "--out", str(out), "--budget", "2.5", "--suite", "a.toml", outcomes=(Outcome.SAME,))
+    status, shown, request = invoke(
+        "--format", "json", "--out", str(out), "--budget", "2.5", "--suite", "a.toml", outcomes=(Outcome.SAME,)
+    )
     assert status == 0
     assert GateResult.model_validate_json(out.read_text()).benchmarks[0].outcome is Outcome.SAME
     assert "1 SAME" in shown

@@ -1,4 +1,5 @@
-"""The script that measures the gate runs, goes on where it was stopped, and its table and noise are as its README says."""
+"""The script that measures the gate runs, goes on where it was stopped, and its table and noise are as its README
+says."""
 
 from __future__ import annotations
 
@@ -40,8 +41,15 @@ def test_trials_are_made_resumed_and_shown(power: Callable[..., str], tmp_path: 
     cells = {(trial["load"], trial["extra"]) for trial in found["trials"]}
     assert len(cells) == len(found["trials"]) == 6
     assert [len(load["aa"]) for load in found["noise"].values()] == [1, 1, 0, 0]
-    assert all(len(logs) >= 10 and isinstance(logs[0], float) for load in found["noise"].values() for logs in load["aa"])
-    for said in ("pytest-benchmark mean:5%, two blocks", "asv compare, factor 1.1, interleaved", "in 0.5 s: ", "edge of the dead band"):
+    assert all(
+        len(logs) >= 10 and isinstance(logs[0], float) for load in found["noise"].values() for logs in load["aa"]
+    )
+    for said in (
+        "pytest-benchmark mean:5%, two blocks",
+        "asv compare, factor 1.1, interleaved",
+        "in 0.5 s: ",
+        "edge of the dead band",
+    ):
         assert said in printed
 
 
@@ -75,7 +83,9 @@ def test_made_up_noise_is_tabled(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         assert all(found.startswith("100.0%") for found in row[4:])
 
 
-def test_bindings_of_one_kernel_are_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bindings_of_one_kernel_are_compared(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "gate")
     import placed
 

@@ -1,4 +1,5 @@
-"""The gate as a whole, on kernels in Python: what is told of builds that differ in what they have, what they compute, and how they end."""
+"""The gate as a whole, on kernels in Python: what is told of builds that differ in what they have, what they
+compute, and how they end."""
 
 from __future__ import annotations
 
@@ -21,7 +22,15 @@ from tritmark.harness.record import Status
 pytestmark = pytest.mark.long
 
 TASK = GateTask(
-    device="plain", op="double", format="none", dtype="float32", variant="v", axes={"n": 1}, family="normal", layout="aligned", threads=1
+    device="plain",
+    op="double",
+    format="none",
+    dtype="float32",
+    variant="v",
+    axes={"n": 1},
+    family="normal",
+    layout="aligned",
+    threads=1,
 )
 
 
@@ -34,7 +43,9 @@ class Silent:
 def gate(tmp_path: Path, base: str, head: str, *, apart: bool = False) -> GateResult:
     sites = [gate_sites.site(tmp_path / name, text) for name, text in (("base", base), ("head", head))]
     wanted = Wanted(suite=gate_sites.suite(tmp_path))
-    request = GateRequest(base=str(sites[0]), head=str(sites[1]), wanted=wanted, limits=GateLimits(seconds=0.5), apart=apart)
+    request = GateRequest(
+        base=str(sites[0]), head=str(sites[1]), wanted=wanted, limits=GateLimits(seconds=0.5), apart=apart
+    )
     return run(request, Silent())
 
 
@@ -45,8 +56,12 @@ def outcomes(result: GateResult) -> dict[str, Outcome]:
 def test_what_differs_dies_fails_comes_and_goes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritmark.harness.gate.run.CONFIRMATIONS", 1)
     idle, slow = "lambda y: None", "lambda y: spin(100_000)"
-    base = gate_sites.source(slow=slow, wrong=idle, dies=idle, fails=idle, base_dies="die", base_fails="fail", gone=idle)
-    head = gate_sites.source(slow="die_later", wrong="wrong", dies="die", fails="fail", base_dies=idle, base_fails=idle, new=idle)
+    base = gate_sites.source(
+        slow=slow, wrong=idle, dies=idle, fails=idle, base_dies="die", base_fails="fail", gone=idle
+    )
+    head = gate_sites.source(
+        slow="die_later", wrong="wrong", dies="die", fails="fail", base_dies=idle, base_fails=idle, new=idle
+    )
     result = gate(tmp_path, base, head)
     assert outcomes(result) == {
         "slow": Outcome.AMBIGUOUS,
@@ -83,7 +98,9 @@ def test_builds_apart_take_turns(tmp_path: Path) -> None:
 
 def judged(tmp_path: Path, base: str, head: str) -> Benchmark:
     """One benchmark, both builds in this process."""
-    ours, theirs = houses = [LocalBuildHost(gate_sites.site(tmp_path / name, text)) for name, text in (("base", base), ("head", head))]
+    ours, theirs = houses = [
+        LocalBuildHost(gate_sites.site(tmp_path / name, text)) for name, text in (("base", base), ("head", head))
+    ]
     task = TASK.model_copy(update={"axes": {"n": 100}})
     assert [host.refusals([task]) for host in houses] == [[None], [None]]
     return measure(ours, theirs, task, GateLimits(seconds=0.5), lambda stage: None)

@@ -61,7 +61,9 @@ def benchmark(outcome: Outcome, variant: str = "avx2", **further: object) -> Ben
 
 def result(*benchmarks: Benchmark, strict: bool = False, text: str = "plain") -> GateResult:
     build = Build(given=text, commit="0123456789abcdef", subject=text, packages={"tritmark": "0.1.0"}, digest="d")
-    environment = Environment(tritmark="0", python="3", packages={}, compiler="", variables={}, commit=None, command=("gate",), seed=0)
+    environment = Environment(
+        tritmark="0", python="3", packages={}, compiler="", variables={}, commit=None, command=("gate",), seed=0
+    )
     return GateResult(
         created="2031-05-06T07:08:09+00:00",
         seconds=1.5,
@@ -81,7 +83,11 @@ ALL = result(*(benchmark(outcome) for outcome in reversed(ORDER)))
 EVIL = result(
     *(
         benchmark(
-            outcome, HOSTILE, title=HOSTILE, reason=HOSTILE, first=Divergence(output=HOSTILE, index=(1,), expected="1", found=HOSTILE)
+            outcome,
+            HOSTILE,
+            title=HOSTILE,
+            reason=HOSTILE,
+            first=Divergence(output=HOSTILE, index=(1,), expected="1", found=HOSTILE),
         )
         for outcome in ORDER
     ),
@@ -90,7 +96,9 @@ EVIL = result(
 
 
 def told(found: GateResult, form: Form = Form.TEXT, *, terminal: bool = False) -> str:
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=200, color_system="standard" if terminal else None)
+    console = Console(
+        file=io.StringIO(), force_terminal=terminal, width=200, color_system="standard" if terminal else None
+    )
     tell(found, form, console, {})
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
@@ -104,7 +112,10 @@ def test_text_says_what_changed_by_how_much_and_why() -> None:
     found = result(
         benchmark(Outcome.SAME),
         benchmark(Outcome.SAME, "sse41", identical=True, ratio=None, smallest=None),
-        benchmark(Outcome.SLOWER, confirmed=(Confirmation(outcome=Outcome.SLOWER), Confirmation(outcome=None, reason="it crashed"))),
+        benchmark(
+            Outcome.SLOWER,
+            confirmed=(Confirmation(outcome=Outcome.SLOWER), Confirmation(outcome=None, reason="it crashed")),
+        ),
         benchmark(Outcome.DIFFERS, first=Divergence(output="q", index=(3, 4), expected="1", found="2")),
     )
     text = told(found)
@@ -179,7 +190,15 @@ def test_the_summary_is_a_table_that_names_cannot_break() -> None:
     rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| outcome")]
     assert len(rows) == len(ORDER)
     assert {row.count("|") for row in rows} == {7}
-    assert set(re.findall(r"<[^>]*>", text)) == {"<code>", "</code>", "<details>", "</details>", "<summary>", "</summary>", "<br>"}
+    assert set(re.findall(r"<[^>]*>", text)) == {
+        "<code>",
+        "</code>",
+        "<details>",
+        "</details>",
+        "<summary>",
+        "</summary>",
+        "<br>",
+    }
     assert "`" not in text
     assert "\u202e" not in text
     assert "<details><summary>1 SAME</summary>" in text
@@ -196,7 +215,12 @@ def test_a_huge_summary_is_cut_and_says_so() -> None:
 def test_junit_has_a_case_for_each_benchmark() -> None:
     root = ET.fromstring(junit(ALL))
     suite = root[0]
-    assert (suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("9", "2", "1", "4")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("skipped")) == (
+        "9",
+        "2",
+        "1",
+        "4",
+    )
     assert suite.get("timestamp") == "2031-05-06T07:08:09"
     cases = {each.outcome: case for each, case in zip(ALL.benchmarks, suite.findall("testcase"), strict=True)}
     for outcome, case in cases.items():

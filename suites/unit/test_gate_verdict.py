@@ -85,7 +85,8 @@ def test_unchanged_is_never_slower(noise: Noise) -> None:
 
 @pytest.mark.parametrize("noise", [heavy, bimodal])
 def test_at_the_bands_edge_one_alarm_in_a_hundred_at_most(noise: Noise) -> None:
-    """The worst of all unchanged cases, with the looks' own errors alone. Seeds are fixed, so this cannot come out otherwise by chance."""
+    """The worst of all unchanged cases, with the looks' own errors alone. Seeds are fixed, so this cannot come out
+    otherwise by chance."""
     rng = np.random.default_rng(2)
     said = Counter(judged(noise(rng) + log1p(0.01)).verdict for _ in range(100))
     assert said[Outcome.SLOWER] <= 1
@@ -97,7 +98,9 @@ def test_at_the_bands_edge_one_alarm_in_a_hundred_at_most(noise: Noise) -> None:
 def test_slow_downs_are_found_in_time(noise: Noise, change: float, seconds: float) -> None:
     rng = np.random.default_rng(3)
     decisions = [judged(noise(rng) + log1p(change)) for _ in range(40)]
-    assert sum(each.verdict is Outcome.SLOWER and each.seconds <= seconds for each in decisions) >= 0.95 * len(decisions)
+    assert sum(each.verdict is Outcome.SLOWER and each.seconds <= seconds for each in decisions) >= 0.95 * len(
+        decisions
+    )
 
 
 def test_faster_mirrors_slower() -> None:
@@ -109,7 +112,9 @@ def test_faster_mirrors_slower() -> None:
     assert slower.ratio.low <= slower.ratio.median <= slower.ratio.high
 
 
-@pytest.mark.parametrize(("change", "expected"), [(0.0099, Outcome.SAME), (0.0101, Outcome.SLOWER), (-0.0101, Outcome.FASTER)])
+@pytest.mark.parametrize(
+    ("change", "expected"), [(0.0099, Outcome.SAME), (0.0101, Outcome.SLOWER), (-0.0101, Outcome.FASTER)]
+)
 def test_nothing_inside_the_band_is_claimed(change: float, expected: Outcome) -> None:
     decision = judged(np.full(COUNT, log1p(change)))
     assert decision.verdict is expected
@@ -193,13 +198,17 @@ def test_what_base_differs_from_itself_by_adds_to_the_smallest_effect() -> None:
     logs = rng.normal(0, 0.02, 1000)
     alone = smallest(logs, limits, 1000)
     assert alone is not None
-    assert smallest(logs, limits, 1000, logs + log1p(0.03)) == pytest.approx(expm1(log1p(alone) + log1p(0.03)), abs=0.003)
+    assert smallest(logs, limits, 1000, logs + log1p(0.03)) == pytest.approx(
+        expm1(log1p(alone) + log1p(0.03)), abs=0.003
+    )
     assert smallest(logs, limits, 1000, 3 * logs) > alone  # type: ignore[operator]
     assert smallest(logs, limits, 4000) < alone  # type: ignore[operator]
     assert smallest(logs, limits, 1000, [0.5]) == alone  # a single pair says nothing
 
 
-@pytest.mark.parametrize("limits", [{"seconds": 0}, {"seconds": inf}, {"dead": 0}, {"dead": 1}, {"false": 0}, {"false": 0.5}])
+@pytest.mark.parametrize(
+    "limits", [{"seconds": 0}, {"seconds": inf}, {"dead": 0}, {"dead": 1}, {"false": 0}, {"false": 0.5}]
+)
 def test_limits_are_checked(limits: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(limits))}.*legal"):
         GateLimits(**limits)
@@ -227,10 +236,20 @@ class Steady:
         (1.030, 1.0, Outcome.SLOWER),
     ],
 )
-def test_only_what_goes_beyond_what_base_differs_from_itself_by_is_claimed(head: float, again: float, expected: Outcome) -> None:
+def test_only_what_goes_beyond_what_base_differs_from_itself_by_is_claimed(
+    head: float, again: float, expected: Outcome
+) -> None:
     bound_kernels: Any = [Steady(1000 * times, seed) for seed, times in enumerate((1.0, head, again))]
     task = GateTask(
-        device="cpu", op="op", format="none", dtype="int8", variant="v1", axes={"n": 1}, family="normal", layout="aligned", threads=1
+        device="cpu",
+        op="op",
+        format="none",
+        dtype="int8",
+        variant="v1",
+        axes={"n": 1},
+        family="normal",
+        layout="aligned",
+        threads=1,
     )
     found = _measured(task, *bound_kernels, GateLimits(seconds=0.05), {})  # type: ignore[call-arg]
     assert found.outcome is expected, found.reason

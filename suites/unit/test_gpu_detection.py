@@ -1,4 +1,5 @@
-"""Which GPU there is, and why none can be used: drivers, packages and NVML that answer as the real ones were seen to."""
+"""Which GPU there is, and why none can be used: drivers, packages and NVML that answer as the real ones were seen
+to."""
 
 # ruff: noqa: N802 (the driver's names)
 from __future__ import annotations
@@ -92,7 +93,11 @@ def module(name: str, **content: Any) -> ModuleType:
 
 
 def fake_nvml(monkeypatch: pytest.MonkeyPatch, **content: Any) -> None:
-    content = {"NVMLError": NVMLError, "nvmlInit": lambda: None, "nvmlDeviceGetHandleByUUID": lambda uuid: uuid} | content
+    content = {
+        "NVMLError": NVMLError,
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
+    } | content
     monkeypatch.setitem(sys.modules, "pynvml", module("pynvml", **content))
     nvml._nvml.cache_clear()
 
@@ -161,13 +166,19 @@ def test_cuda_bindings_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None
         (Library(init=34), "only the toolkit's stub", "LD_LIBRARY_PATH"),
         (Library(init=35), "too old: cuInit: CUDA driver version is insufficient", "update it"),
         (Library(init=46), "busy or unavailable", "nvidia-smi shows"),
-        (Library(init=100), "no CUDA device: cuInit: no CUDA-capable device is detected (CUDA error 100)", "nvidia-smi"),
+        (
+            Library(init=100),
+            "no CUDA device: cuInit: no CUDA-capable device is detected (CUDA error 100)",
+            "nvidia-smi",
+        ),
         (Library(init=803), "different versions", "reboot"),
         (Library(init=999), "does not start", "nvidia-smi"),
         (Library(devices=0), "no CUDA device", "nvidia-smi"),
     ],
 )
-def test_driver_or_device_is_missing(monkeypatch: pytest.MonkeyPatch, library: Library | None, found: str, step: str) -> None:
+def test_driver_or_device_is_missing(
+    monkeypatch: pytest.MonkeyPatch, library: Library | None, found: str, step: str
+) -> None:
     driver(monkeypatch, library)
     assert gpu.gpu_compiled()
     assert not gpu.gpu_available()

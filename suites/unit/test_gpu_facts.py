@@ -64,7 +64,9 @@ def test_a_variable_that_decides_in_place_of_the_machine_is_kept(monkeypatch: py
 
 
 def test_without_a_driver_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "driver_problem", lambda: DeviceUnavailableError("no NVIDIA driver", next_step="install it"))
+    monkeypatch.setattr(
+        gpu, "driver_problem", lambda: DeviceUnavailableError("no NVIDIA driver", next_step="install it")
+    )
     assert gpu_facts() == ()
 
 
@@ -92,8 +94,13 @@ def test_the_table_of_facts_has_them(gpu_record: Record) -> None:
 
 
 def test_what_is_simulated_is_told(simulated_record: Record, gpu_record: Record) -> None:
-    assert [(str(line), str(line.style)) for line in tables.lanes(simulated_record)] == [("cpu: ran", ""), ("cuda: ran", "yellow")]
-    simulated, honest = ("".join(shown(table) for table in tables.best(record, 160)) for record in (simulated_record, gpu_record))
+    assert [(str(line), str(line.style)) for line in tables.lanes(simulated_record)] == [
+        ("cpu: ran", ""),
+        ("cuda: ran", "yellow"),
+    ]
+    simulated, honest = (
+        "".join(shown(table) for table in tables.best(record, 160)) for record in (simulated_record, gpu_record)
+    )
     assert "cuda (simulated)" in simulated
     assert "simulated" not in honest
     assert "cuda" in honest

@@ -46,7 +46,9 @@ def test_a_step_is_found_once_two_commits_have_it():
     assert [step.after for step in rises(noisy([1.0] * 20 + [1.05] * 2))] == [20]
 
 
-@pytest.mark.parametrize("levels", [[1.0] * 60, [1.0] * 30 + [0.9] * 30, [1.0] * 30 + [1.02] * 30, [1.0] * 30 + [1.5] + [1.0] * 29])
+@pytest.mark.parametrize(
+    "levels", [[1.0] * 60, [1.0] * 30 + [0.9] * 30, [1.0] * 30 + [1.02] * 30, [1.0] * 30 + [1.5] + [1.0] * 29]
+)
 def test_nothing_is_found_where_nothing_got_slower(levels):
     assert rises(noisy(levels)) == []
 
@@ -71,7 +73,9 @@ def test_a_second_step_counts_from_the_first():
 @given(st.integers(0, 10_000), st.floats(0.2, 5.0), st.integers(6, 40))
 def test_only_ratios_count(seed, scale, at):
     series = noisy([1.0] * at + [1.06] * 12, seed)
-    assert [(s.before, s.after) for s in rises(series)] == [(s.before, s.after) for s in rises([scale * each for each in series])]
+    assert [(s.before, s.after) for s in rises(series)] == [
+        (s.before, s.after) for s in rises([scale * each for each in series])
+    ]
 
 
 @settings(max_examples=30, deadline=None)
@@ -96,19 +100,27 @@ def repository(tmp_path, monkeypatch):
     text = b"".join(b"commit refs/heads/main\n" + tree % (1_700_000_000 + 86400 * day) for day in range(24))
     subprocess.run(["git", "init", "-q", "-b", "main"], check=True)
     subprocess.run(["git", "fast-import", "--quiet"], input=text, check=True)
-    return tmp_path, subprocess.run(["git", "rev-list", "--reverse", "main"], capture_output=True, text=True, check=True).stdout.split()
+    return tmp_path, subprocess.run(
+        ["git", "rev-list", "--reverse", "main"], capture_output=True, text=True, check=True
+    ).stdout.split()
 
 
 def written(folder, commits, ratios, machine=NAME):
     """asv's own files of those commits."""
     machine_file = Machine()
-    machine_file.__dict__.update({"machine": machine, "cpu": "some", "arch": "x86_64", "num_cpu": "2", "os": "", "ram": "1"})
+    machine_file.__dict__.update(
+        {"machine": machine, "cpu": "some", "arch": "x86_64", "num_cpu": "2", "os": "", "ram": "1"}
+    )
     machine_file.save(str(folder))
     for position, (commit, ratio) in enumerate(zip(commits, ratios, strict=True)):
         date = 1000 * (1_700_000_000 + 86400 * position)
         results = Results({"machine": machine, "python": "3.11"}, {}, commit, date, "3.11", "virtualenv-py3.11", {})
         results._results[KEY] = [ratio, None, float("nan")]
-        results._benchmark_params[KEY] = [["'i2s_quantize/none/int8'"], ["'cpu:avx2'", "'cpu:avx512'", "'cpu:none'"], ["65536"]]
+        results._benchmark_params[KEY] = [
+            ["'i2s_quantize/none/int8'"],
+            ["'cpu:avx2'", "'cpu:avx512'", "'cpu:none'"],
+            ["65536"],
+        ]
         results._benchmark_version[KEY] = "1"
         for kept in (results._samples, results._stats, results._started_at, results._duration):
             kept[KEY] = None
@@ -127,7 +139,13 @@ def test_the_command_lists_what_stands(repository):
     found = asked()
     assert found.exit_code == 1
     line = found.stdout.splitlines()[0]
-    for part in (f"{commits[13][:10]}..{commits[14][:10]}", "2023-11-28", "i2s_quantize/none/int8 cpu:avx2 65536", NAME, "% sure"):
+    for part in (
+        f"{commits[13][:10]}..{commits[14][:10]}",
+        "2023-11-28",
+        "i2s_quantize/none/int8 cpu:avx2 65536",
+        NAME,
+        "% sure",
+    ):
         assert part in line
     told = json.loads(asked("--json").stdout)
     assert told["commits"] == 24
@@ -156,7 +174,9 @@ def test_two_machines_are_never_compared(repository):
     assert asked("--all").stdout.startswith("0 regressions")
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"version": 99}', b"[]", b'{"version": 2, "results": {"a": 3}}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b'{"version": 99}', b"[]", b'{"version": 2, "results": {"a": 3}}', b"\xff\xfe"]
+)
 def test_a_damaged_file_is_set_aside_whole(repository, damage):
     folder, commits = repository
     results = folder / "results/asv"

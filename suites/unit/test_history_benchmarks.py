@@ -1,4 +1,5 @@
-"""What asv runs over the commits (suites/history): that it covers every kernel, refuses another machine, and skips what a commit lacks."""
+"""What asv runs over the commits (suites/history): that it covers every kernel, refuses another machine, and skips
+what a commit lacks."""
 
 from __future__ import annotations
 
@@ -57,11 +58,17 @@ def test_the_anchor_is_measured_at_the_same_shapes(suite, device):
     for ops, variants, at in (getattr(suite["anchor"], name).params for name in classes):
         for op, variant, one in product(ops, variants, at):
             shape = shapes.vector_shape(op, one) if isinstance(one, int) else one
-            wanted[key(op, variant, {axis: int(size) for axis, _, size in (word.partition("=") for word in shape.split())})] = op
+            wanted[
+                key(op, variant, {axis: int(size) for axis, _, size in (word.partition("=") for word in shape.split())})
+            ] = op
     measured = set()
     for item in load().suite(str(suite["anchor"].SUITES[device])).selected:
         for v in PROVIDER.variants:
-            if v.key.op == item.workload.op and v.key.device == device and item.admits(v.key.format, v.key.dtype, device):
+            if (
+                v.key.op == item.workload.op
+                and v.key.device == device
+                and item.admits(v.key.format, v.key.dtype, device)
+            ):
                 assert item.workload.measure
                 measured.add(key(f"{v.key.op}/{v.key.format}/{v.key.dtype}", f"{device}:{v.name}", item.workload.axes))
     assert measured - set(wanted) == set()

@@ -55,7 +55,9 @@ def imported(source: str, known: Mapping[str, str]) -> Iterator[str]:
                 inner = f"{module}.{alias.name}".removeprefix(".")
                 yield inner if inner in known else module
         elif isinstance(node, ast.Import):
-            yield from (alias.name.removeprefix(f"{PREFIX}.") for alias in node.names if alias.name.startswith(f"{PREFIX}."))
+            yield from (
+                alias.name.removeprefix(f"{PREFIX}.") for alias in node.names if alias.name.startswith(f"{PREFIX}.")
+            )
 
 
 def upward(known: Mapping[str, str]) -> list[str]:

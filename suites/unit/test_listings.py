@@ -1,4 +1,5 @@
-"""What `tritmark list` prints, in terminals of several widths: no word is broken, and what cannot run here has its reason."""
+"""What `tritmark list` prints, in terminals of several widths: no word is broken, and what cannot run here has its
+reason."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def printed(table: Table, width: int) -> str:
 
 @pytest.mark.parametrize("width", [80, 100, 200])
 @pytest.mark.parametrize("listing", LISTINGS, ids=[each.__name__ for each in LISTINGS])
-def test_no_word_is_broken_and_no_line_is_longer(installed: Installed, listing: Callable[[Installed], Table], width: int) -> None:
+def test_no_word_is_broken_and_no_line_is_longer(
+    installed: Installed, listing: Callable[[Installed], Table], width: int
+) -> None:
     told = printed(listing(installed), width)
     assert max(map(len, told.splitlines())) <= width
     assert sorted(told.split()) == sorted(printed(listing(installed), 1000).split())
@@ -42,10 +45,14 @@ def test_no_word_is_broken_and_no_line_is_longer(installed: Installed, listing: 
 
 def test_each_variant_that_cannot_run_is_numbered_with_its_reason(installed: Installed) -> None:
     lines = printed(listings.variants(installed), 1000).splitlines()
-    reasons = {f"no {number})": reason.strip() for line in lines if line[0] == "(" for number, reason in [line.split(") ", 1)]}
+    reasons = {
+        f"no {number})": reason.strip() for line in lines if line[0] == "(" for number, reason in [line.split(") ", 1)]
+    }
     assert WHY in reasons.values()
     assert any(reason.startswith("this cpu lacks ") for reason in reasons.values())
-    told = {cells[0]: " ".join(cells[1:3]) for line in lines if "/" in line and line[0] != "(" for cells in [line.split()]}
+    told = {
+        cells[0]: " ".join(cells[1:3]) for line in lines if "/" in line and line[0] != "(" for cells in [line.split()]
+    }
     for key in {variant.key for variant in installed.registry.variants}:
         for variant, refusal in installed.registry.candidates(key):
             assert told[variant.id].startswith("yes ") if refusal is None else reasons[told[variant.id]] == refusal

@@ -71,8 +71,13 @@ def test_better_instruction_sets_are_in_no_lower_tier() -> None:
 @pytest.mark.parametrize("table", set(KERNELS) - {"probe"})
 def test_an_op_has_variants_for_the_sets_in_its_table(table: str) -> None:
     """ternary_matmul has a table for each format."""
-    names = {key: [each.name for each in PROVIDER.variants if each.key == key] for key in {each.key for each in PROVIDER.variants}}
-    tables = {key: PRODUCTS[key.format][0] if key.op == "ternary_matmul" else key.op for key in names if key.device == "cpu"}
+    names = {
+        key: [each.name for each in PROVIDER.variants if each.key == key]
+        for key in {each.key for each in PROVIDER.variants}
+    }
+    tables = {
+        key: PRODUCTS[key.format][0] if key.op == "ternary_matmul" else key.op for key in names if key.device == "cpu"
+    }
     found = [names[key] for key in tables if tables[key] == table]
     assert found
     assert all(each == [isa.name for isa in KERNELS[table]] for each in found)
@@ -140,13 +145,16 @@ def test_cores_are_counted_once_and_only_those_allowed(sys: Path, monkeypatch: p
     assert cpu.physical_cores(sys) == 1
 
 
-def test_cores_whose_siblings_are_not_told_count_for_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_whose_siblings_are_not_told_count_for_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     allow(monkeypatch, {5, 6, 7})
     assert cpu.physical_cores(tmp_path) == 3
 
 
 @pytest.mark.parametrize(
-    ("limit", "cores"), [("max 100000", 2), ("100000 100000", 1), ("50000 100000", 1), ("250000 100000", 2), ("900000 100000", 2), ("", 2)]
+    ("limit", "cores"),
+    [("max 100000", 2), ("100000 100000", 1), ("50000 100000", 1), ("250000 100000", 2), ("900000 100000", 2), ("", 2)],
 )
 def test_a_quota_of_the_control_group_limits_the_cores(sys: Path, limit: str, cores: int) -> None:
     plant(sys, "fs/cgroup/cpu.max", limit)
@@ -214,12 +222,19 @@ def test_environment_keeps_the_variables_that_matter(monkeypatch: pytest.MonkeyP
     assert found.variables["TRITMARK_FORCE_ISA"] == found.variables["OMP_WAIT_POLICY"] == "set"
     assert "SECRET_TOKEN" not in found.variables
     assert found.packages["numpy"] == np.__version__
-    assert (found.command, found.seed, found.python, found.compiler) == (("tritmark", "run"), 7, platform.python_version(), "gcc 1")
+    assert (found.command, found.seed, found.python, found.compiler) == (
+        ("tritmark", "run"),
+        7,
+        platform.python_version(),
+        "gcc 1",
+    )
 
 
 def git(folder: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
-    return subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def checkout(folder: Path, name: str) -> str:
@@ -285,7 +300,12 @@ def test_read_probes_read_every_byte(nbytes: int, isa: str, kind: str, threads: 
     assert probe.runs == 2
 
 
-@given(SIZES, st.sampled_from(RUNNABLE), st.sampled_from([kind for kind in ceilings.KINDS if kind.startswith("write")]), st.integers(1, 4))
+@given(
+    SIZES,
+    st.sampled_from(RUNNABLE),
+    st.sampled_from([kind for kind in ceilings.KINDS if kind.startswith("write")]),
+    st.integers(1, 4),
+)
 def test_write_probes_write_every_byte_each_time(nbytes: int, isa: str, kind: str, threads: int) -> None:
     whole = filled(nbytes + 64, 1)
     beyond = whole[nbytes:].copy()
@@ -399,6 +419,10 @@ def test_the_clock_refuses_what_it_cannot_time() -> None:
         pointer = None
 
     native_clock = clock.NativeClock()
-    for launches, calls, why in (([], 1, "no launches"), ([OnlyPython()], 1, "no native call"), (probes(1), 0, "at least 1")):
+    for launches, calls, why in (
+        ([], 1, "no launches"),
+        ([OnlyPython()], 1, "no native call"),
+        (probes(1), 0, "at least 1"),
+    ):
         with pytest.raises(ValueError, match=why):
             native_clock.sample(launches, 0, calls)

@@ -1,4 +1,5 @@
-"""A device that only a stranger's package knows goes all the way through run, verify and report, and what is wrong with it is told."""
+"""A device that only a stranger's package knows goes all the way through run, verify and report, and what is wrong
+with it is told."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ class Stranger:
         return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
 
     def run(self) -> tuple[Record, subprocess.CompletedProcess[str]]:
-        ended = self.python("-m", "tritmark.harness", "run", "--device", "made_up", "--suite", "suite.toml", "--seed", "5")
+        ended = self.python(
+            "-m", "tritmark.harness", "run", "--device", "made_up", "--suite", "suite.toml", "--seed", "5"
+        )
         found = list((self.folder / "results" / "runs").glob("*.json"))
         assert len(found) == 1, ended.stdout + ended.stderr
         return read(found[0]), ended
@@ -105,7 +108,11 @@ def test_a_wrong_kernel_fails(tmp_path: Path) -> None:
     [
         (
             "no proof",
-            ["'nothing' is none of the units of made_up in this machine: MADE-UP-0001", "it launched no function", "0 launches for"],
+            [
+                "'nothing' is none of the units of made_up in this machine: MADE-UP-0001",
+                "it launched no function",
+                "0 launches for",
+            ],
         ),
         ("another unit", ["'MADE-UP-0002' is none of the units of made_up in this machine: MADE-UP-0001"]),
     ],

@@ -31,7 +31,8 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*(?:3[0-7]|9[0-7]|38;[0-9;]+)m")
 
 
 def parsed(line: str) -> Any:
-    """The context of a command line's command, as the command line itself parses it; nothing runs. Raises what bad usage raises."""
+    """The context of a command line's command, as the command line itself parses it; nothing runs. Raises what bad
+    usage raises."""
     first, *words = shlex.split(line)
     assert first == "tritmark"
     root = COMMAND.make_context("tritmark", list(words))
@@ -57,7 +58,9 @@ def test_examples_are_of_commands_that_exist() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_ends_with_the_examples(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_ends_with_the_examples(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setattr(sys, "argv", ["tritmark", name, "--help"])
     with pytest.raises(SystemExit) as stop:
@@ -76,7 +79,9 @@ def test_help_ends_with_the_examples(name: str, monkeypatch: pytest.MonkeyPatch,
 def in_terminal(*arguments: str, **variables: str) -> str:
     """What a command writes where both its streams are a terminal."""
     ours, theirs = pty.openpty()
-    kept = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS"}}
+    kept = {
+        name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS"}
+    }
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, *arguments],
         stdin=subprocess.DEVNULL,
@@ -113,7 +118,9 @@ def test_colours_in_a_terminal(arguments: tuple[str, ...]) -> None:
 def test_a_pipe_gets_colours_only_where_they_are_forced() -> None:
     for variables, coloured in (({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)):
         kept = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
-        done = subprocess.run([sys.executable, "-c", MAIN, *BAD], capture_output=True, text=True, env={**kept, **variables}, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, *BAD], capture_output=True, text=True, env={**kept, **variables}, check=False
+        )
         assert (done.returncode, done.stdout) == (2, "")
         assert bool(COLOUR.search(done.stderr)) is coloured, variables
 
@@ -166,7 +173,12 @@ def completed(line: str, cwd: Path) -> list[str]:
         capture_output=True,
         text=True,
         cwd=cwd,
-        env={**os.environ, "_TRITMARK_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
+        env={
+            **os.environ,
+            "_TRITMARK_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+        },
         check=False,
     )
     assert done.stderr == ""
@@ -215,11 +227,10 @@ def test_completion_says_nothing_where_kernels_cannot_be_loaded(monkeypatch: pyt
 def test_completion_is_quick() -> None:
     """By what it imports, which is the same on every machine."""
     code = (
-        "import sys\nfrom tritmark.harness.cli import completion\n"
-        "completion.ops(''), completion.variants(''), completion.suites(''), completion.formats(''), completion.records('')\n"
-        "costly = {'matplotlib', 'pandas', 'scipy', 'jinja2', 'gguf', 'ml_dtypes', 'cpuinfo', 'pyarrow'}\n"
-        "costly |= {'tritmark.harness.record', 'tritmark.harness.store', 'tritmark.harness.report.page'}\n"
-        "print(*sorted(costly & set(sys.modules)))"
+        "import sys\nfrom tritmark.harness.cli import completion\ncompletion.ops(''), completion.variants(''), "
+        "completion.suites(''), completion.formats(''), completion.records('')\ncostly = {'matplotlib', 'pandas', "
+        "'scipy', 'jinja2', 'gguf', 'ml_dtypes', 'cpuinfo', 'pyarrow'}\ncostly |= {'tritmark.harness.record', "
+        "'tritmark.harness.store', 'tritmark.harness.report.page'}\nprint(*sorted(costly & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

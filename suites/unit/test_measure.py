@@ -49,7 +49,13 @@ class SimulatedLaunch:
     """Takes `cost` nanoseconds on a quiet machine; does `work` when it runs, which only `honest` ones count."""
 
     def __init__(
-        self, cost: float, work: Callable[[], None] = lambda: None, *, pointer: int | None = 1, honest: bool = True, threads: int = 1
+        self,
+        cost: float,
+        work: Callable[[], None] = lambda: None,
+        *,
+        pointer: int | None = 1,
+        honest: bool = True,
+        threads: int = 1,
     ) -> None:
         self.cost = cost
         self.threads = threads
@@ -67,7 +73,8 @@ class SimulatedLaunch:
 
 
 class SimulatedClock:
-    """A machine whose speed drifts, flips by a factor of two and is taken away at times, as shared ones do. `noise` 0 is quiet."""
+    """A machine whose speed drifts, flips by a factor of two and is taken away at times, as shared ones do. `noise`
+    0 is quiet."""
 
     name = "simulated"
 
@@ -124,7 +131,8 @@ def test_alternation_recovers_a_planted_ratio_under_heavy_noise(planted: float, 
 
 
 def test_the_same_noise_fools_blocks() -> None:
-    """The simulated noise is heavy: medians of one block each, as most tools take them, miss by more than 5 % most of the time."""
+    """The simulated noise is heavy: medians of one block each, as most tools take them, miss by more than 5 % most
+    of the time."""
     misses = []
     for seed in range(10):
         clock = SimulatedClock(noise=0.08, seed=seed)
@@ -216,7 +224,8 @@ def test_the_interval_of_few_samples_is_wider_than_they_are_apart_and_holds_what
 
 
 def test_samples_that_hang_together_count_for_fewer() -> None:
-    """Ten of each: as many independent ones would give an interval a third as wide, which misses the truth in most cases."""
+    """Ten of each: as many independent ones would give an interval a third as wide, which misses the truth in most
+    cases."""
     rng = np.random.default_rng(5)
     tied = [np.repeat(rng.normal(0, 1, 40), 10) for _ in range(200)]
     hits = sum(low <= 0 <= high for low, high in map(interval, tied))
@@ -225,7 +234,9 @@ def test_samples_that_hang_together_count_for_fewer() -> None:
 
 
 @pytest.mark.parametrize("find", [order_interval, interval])
-def test_intervals_cover_the_true_median_as_often_as_they_say(find: Callable[[list[float]], tuple[float, float]]) -> None:
+def test_intervals_cover_the_true_median_as_often_as_they_say(
+    find: Callable[[list[float]], tuple[float, float]],
+) -> None:
     rng = np.random.default_rng(7)
     hits = 0
     for _ in range(400):
@@ -254,7 +265,11 @@ def test_quantiles_are_those_of_scipy(share: float, count: int) -> None:
 
     wanted = int(binom.ppf(share, count, 0.5))
     # Where a sum is the share itself but for the last digits, either neighbour is right.
-    near = {wanted + step for step in (-1, 1) if binom.cdf(min(wanted, wanted + step), count, 0.5) == pytest.approx(share, rel=1e-10)}
+    near = {
+        wanted + step
+        for step in (-1, 1)
+        if binom.cdf(min(wanted, wanted + step), count, 0.5) == pytest.approx(share, rel=1e-10)
+    }
     assert binomial_quantile(share, count) in {wanted, *near}
     assert normal_quantile(share) == pytest.approx(norm.ppf(share), rel=1e-9, abs=1e-9)
 
@@ -339,7 +354,8 @@ def test_the_native_clock_is_taken_only_if_every_launch_has_a_native_call() -> N
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "offset"), [((7,), "int8", 0), ((3, 5), "float32", 1), ((1 << 20,), "float64", 1), ((), "int32", 0)]
+    ("shape", "dtype", "offset"),
+    [((7,), "int8", 0), ((3, 5), "float32", 1), ((1 << 20,), "float64", 1), ((), "int32", 0)],
 )
 def test_buffers_are_aligned_zero_and_writable(shape: tuple[int, ...], dtype: str, offset: int) -> None:
     array = empty(shape, dtype, offset)
@@ -394,9 +410,18 @@ def test_others_are_counted_without_ourselves(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     ("taken", "threads", "cores", "answer"),
-    [(None, 2, 2, False), (0.05, 2, 2, False), (0.2, 2, 2, True), (1.0, 1, 2, False), (1.2, 1, 2, True), (9.0, 8, 4, True)],
+    [
+        (None, 2, 2, False),
+        (0.05, 2, 2, False),
+        (0.2, 2, 2, True),
+        (1.0, 1, 2, False),
+        (1.2, 1, 2, True),
+        (9.0, 8, 4, True),
+    ],
 )
-def test_a_crowd_is_what_takes_more_than_the_spare_cores(taken: float | None, threads: int, cores: int, answer: bool) -> None:
+def test_a_crowd_is_what_takes_more_than_the_spare_cores(
+    taken: float | None, threads: int, cores: int, answer: bool
+) -> None:
     assert crowded(taken, threads, cores, 0.05) is answer
 
 
@@ -427,8 +452,13 @@ def device(clock: SimulatedClock | None = None, cores: int = 1) -> Device:
     }
     one = clock or SimulatedClock()
     return Device(
-        type="simulated", summary="", features=frozenset, clock=lambda: one, ceilings=lambda: probes, cores=lambda: cores
-    )  # fmt: skip
+        type="simulated",
+        summary="",
+        features=frozenset,
+        clock=lambda: one,
+        ceilings=lambda: probes,
+        cores=lambda: cores,
+    )
 
 
 def double_reference(inputs: Mapping[str, Any], axes: Mapping[str, int], key: KernelKey) -> dict[str, Any]:
@@ -463,7 +493,9 @@ class Candidate:
         self._cost = slower * FLOOR_NS
         self._works, self._honest, self._pointer = works, honest, pointer
 
-    def _bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], axes: Mapping[str, int], threads: int) -> Launch:
+    def _bind(
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], axes: Mapping[str, int], threads: int
+    ) -> Launch:
         self.bound.append((inputs, outputs, threads))
         nothing: Callable[[], None] = lambda: None  # noqa: E731
         work = partial(np.multiply, inputs["x"], 2, out=outputs["y"]) if self._works else nothing
@@ -522,7 +554,9 @@ def test_variants_of_a_key_share_the_memory() -> None:
     first, second = Candidate(2), Candidate(3)
     shared.measure(first.variant(), 1)
     shared.measure(second.variant(), 1)
-    assert [inputs["x"].ctypes.data for inputs, _, _ in first.bound] == [inputs["x"].ctypes.data for inputs, _, _ in second.bound]
+    assert [inputs["x"].ctypes.data for inputs, _, _ in first.bound] == [
+        inputs["x"].ctypes.data for inputs, _, _ in second.bound
+    ]
 
 
 @pytest.mark.parametrize(("layout", "past"), [("aligned", 0), ("unaligned", 4)])
@@ -553,15 +587,20 @@ def test_the_floor_leaves_room_for_a_kernel_as_good_as_the_probe() -> None:
 
 
 def test_a_probe_that_is_held_up_fails_no_kernel() -> None:
-    """With others on the cores each call of several threads can wait 8 ms for the last one, while the kernel needs one thread only."""
+    """With others on the cores each call of several threads can wait 8 ms for the last one, while the kernel needs
+    one thread only."""
 
     class Stalling(SimulatedClock):
         def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
             taken = super().sample(launches, first, calls)
-            return taken + 8_000_000 * calls * any(launch.threads > 1 for launch in launches if isinstance(launch, SimulatedLaunch))
+            return taken + 8_000_000 * calls * any(
+                launch.threads > 1 for launch in launches if isinstance(launch, SimulatedLaunch)
+            )
 
     class OneThread(Candidate):
-        def _bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], axes: Mapping[str, int], threads: int) -> Launch:
+        def _bind(
+            self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], axes: Mapping[str, int], threads: int
+        ) -> Launch:
             return super()._bind(inputs, outputs, axes, 1)
 
     found = bench(Stalling()).measure(OneThread(0.6).variant(), 2)
@@ -574,7 +613,9 @@ def test_a_probe_that_is_held_up_fails_no_kernel() -> None:
 
 
 @pytest.mark.parametrize(("looked_at", "status"), [(1, Status.FAIL), (TURN.nbytes, Status.PASS)])
-def test_a_probe_that_takes_long_to_start_fails_no_kernel(monkeypatch: pytest.MonkeyPatch, looked_at: int, status: Status) -> None:
+def test_a_probe_that_takes_long_to_start_fails_no_kernel(
+    monkeypatch: pytest.MonkeyPatch, looked_at: int, status: Status
+) -> None:
     """Over few bytes its start is most of its time; a kernel with a shorter one is quicker and does not do less."""
 
     def starting(rate: float, work: Callable[[int], int], buffer: Any, threads: int) -> Launch:
@@ -614,7 +655,9 @@ def test_a_probe_that_is_loaded_all_the_time_flatters_no_kernel() -> None:
         loaded = False
 
         def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
-            slow = self.loaded and launches[0].cost < FLOOR_NS * 3 if isinstance(launches[0], SimulatedLaunch) else False
+            slow = (
+                self.loaded and launches[0].cost < FLOOR_NS * 3 if isinstance(launches[0], SimulatedLaunch) else False
+            )
             return super().sample(launches, first, calls) * (3 if slow else 1)
 
     clock = Loaded()
@@ -638,7 +681,9 @@ def test_calls_that_never_ran_fail() -> None:
 
 def test_results_that_differ_from_call_to_call_fail() -> None:
     class Fickle(Candidate):
-        def _bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], axes: Mapping[str, int], threads: int) -> Launch:
+        def _bind(
+            self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], axes: Mapping[str, int], threads: int
+        ) -> Launch:
             self.bound.append((inputs, outputs, threads))
             return SimulatedLaunch(self._cost, partial(outputs["y"].fill, len(self.bound)))
 
@@ -745,7 +790,8 @@ def test_a_probe_that_leaves_work_behind_counts_by_its_rate_once_it_pays_for_it(
     monkeypatch.setattr(cpu, "last_level", lambda: 1 << 23)
     assert found.roof("write", field, 1 << 16, threads=1, cold=False).ceiling is probes["write"]
     assert found.roof("write", field, 1 << 16, threads=1, cold=True).ceiling is probes[winner]
-    assert found.most("write", field, 1 << 16, threads=1, cold=True) > 1.4 * WRITE  # of a sample that begins in the cache
+    # of a sample that begins in the cache
+    assert found.most("write", field, 1 << 16, threads=1, cold=True) > 1.4 * WRITE
 
 
 def test_cold_pieces_do_not_overlap() -> None:

@@ -42,7 +42,9 @@ void scale(const int8_t *q, float scale, float *x, int64_t n, int threads)
 }
 """
 SCRATCH = "static char *kept; if (!kept) { kept = malloc(4 << 20); memset(kept, 1, 4 << 20); }"
-EACH = "char *taken = malloc(4 << 20); memset(taken, 1, 4 << 20); volatile char seen = taken[n]; (void)seen; free(taken);"
+EACH = (
+    "char *taken = malloc(4 << 20); memset(taken, 1, 4 << 20); volatile char seen = taken[n]; (void)seen; free(taken);"
+)
 MANIFEST = """
 op = "i2s_dequantize"
 dtype = "float32"
@@ -85,7 +87,9 @@ def test_our_kernels_pass(workers: Workers, variant: Variant, threads: int) -> N
     [("", 0, ""), (SCRATCH, 4 << 20, ""), (EACH, 4 << 20, ""), (SCRATCH, 0, "keeps 4"), (EACH, 0, "takes 4")],
     ids=["plain", "keeps what it declares", "takes what it declares", "keeps", "takes"],
 )
-def test_a_kernel_with_openmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, workspace: int, said: str) -> None:
+def test_a_kernel_with_openmp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, workspace: int, said: str
+) -> None:
     monkeypatch.setenv("TRITMARK_CACHE", str(tmp_path))
     file = tmp_path / "scale.c"
     file.write_text(SCALE % body)
@@ -98,7 +102,9 @@ def test_a_kernel_with_openmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, b
         worker = workers.of(variant)
         cases = Material(op, Workload(op=op.name, axes=axes), 0).cases(variant.key)
         for threads in (1, 4):
-            judged = judge(op, worker.variant, cases, axes, layout="aligned", threads=threads, seed=0, device=worker.device)
+            judged = judge(
+                op, worker.variant, cases, axes, layout="aligned", threads=threads, seed=0, device=worker.device
+            )
             assert judged.accuracy.status is Status.PASS, judged.accuracy.reason
             found = used(workers, variant, threads)
             assert found.status is (Status.FAIL if said else Status.PASS), found.reason
@@ -123,7 +129,11 @@ def searched(grown: Callable[[int], float], name: str = "heap", first: int = 200
 GROWTH: dict[str, tuple[Callable[[int], float], str, bool]] = {
     "48 bytes a call": (lambda calls: 48 * calls, "heap", True),
     "one in ten": (lambda calls: 480 * (calls // 10), "heap", True),
-    "a list with an item more each call": (lambda calls: 8 * 1.125 ** np.ceil(np.log(calls + 1) / np.log(1.125)), "heap", True),
+    "a list with an item more each call": (
+        lambda calls: 8 * 1.125 ** np.ceil(np.log(calls + 1) / np.log(1.125)),
+        "heap",
+        True,
+    ),
     "a page a call": (lambda calls: 4096 * calls, "resident", True),
     "tables": (lambda calls: 64 * calls, "kernel", True),
     "descriptors": (lambda calls: calls, "descriptors", True),
@@ -143,8 +153,13 @@ def test_only_what_goes_on_is_a_leak(growth: str) -> None:
     assert bool(memory._leaks(searched(grown, name), "a call", "calls")) is leaks
 
 
-def test_only_what_a_fresh_process_shows_too_is_held_against_a_kernel(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[Any] = [{"peak": "takes too much", "leak of calls": "leaks 9 bytes"}, {"peak": "takes too much", "kept": "keeps it"}]
+def test_only_what_a_fresh_process_shows_too_is_held_against_a_kernel(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = [
+        {"peak": "takes too much", "leak of calls": "leaks 9 bytes"},
+        {"peak": "takes too much", "kept": "keeps it"},
+    ]
     seen = iter(said)
     monkeypatch.setattr(memory, "faults", lambda observed: next(seen))
     found = used(workers, NATIVE[0], 1)

@@ -65,7 +65,9 @@ class Scaled:
         self.more()
 
 
-def planted(more: Callable[[], object] = lambda: None, bound: Callable[[], object] = lambda: None, **change: Any) -> Variant:
+def planted(
+    more: Callable[[], object] = lambda: None, bound: Callable[[], object] = lambda: None, **change: Any
+) -> Variant:
     """A variant that does `more` in each call, and calls `bound` whenever it is bound."""
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Scaled:
@@ -133,7 +135,10 @@ def test_what_is_kept_from_the_first_call_on_is_no_leak_and_has_to_be_declared()
 
     hidden = cached()
     assert hidden.status is Status.FAIL
-    assert f"keeps {hidden.persistent} bytes of the host's memory beyond inputs and outputs and declares 0" in hidden.reason
+    assert (
+        f"keeps {hidden.persistent} bytes of the host's memory beyond inputs and outputs and declares 0"
+        in hidden.reason
+    )
     assert "leaks" not in hidden.reason
     honest = cached(workspace=lambda axes: LARGE)
     assert honest.status is Status.PASS, honest.reason
@@ -226,7 +231,9 @@ def test_scratch_memory_has_to_be_declared() -> None:
     assert 0 < honest.overhead < 2
     hidden = used(planted(scratch), axes)
     assert hidden.status is Status.FAIL
-    assert f"takes {hidden.host_peak} bytes of the host's memory beyond inputs and outputs and declares 0" in hidden.reason
+    assert (
+        f"takes {hidden.host_peak} bytes of the host's memory beyond inputs and outputs and declares 0" in hidden.reason
+    )
     bound = used(planted(bound=scratch), axes)
     assert bound.status is Status.FAIL
     assert "declares 0" in bound.reason
@@ -254,9 +261,15 @@ def test_pages_touched_in_each_call_are_counted() -> None:
 
 @pytest.mark.parametrize("op", [op.name for op in PROVIDER.ops])
 def test_honest_native_kernels_pass(op: str) -> None:
-    here = [each for each in PROVIDER.variants if each.key.op == op and each.key.device == "cpu" and each.features <= features()]
+    here = [
+        each
+        for each in PROVIDER.variants
+        if each.key.op == op and each.key.device == "cpu" and each.features <= features()
+    ]
     best = {each.key: each for each in here}
-    for variant in {each.id: each for each in [*(each for each in here if each.name == "scalar"), *best.values()]}.values():
+    for variant in {
+        each.id: each for each in [*(each for each in here if each.name == "scalar"), *best.values()]
+    }.values():
         own, inputs = material(OPS[op], variant.key.format)
         found = memory_use(DEVICE, OPS[op], variant, inputs, own, threads=2)
         assert found.status is Status.PASS, (variant.id, found.reason)
@@ -275,7 +288,10 @@ def test_a_system_that_tells_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     found = used(planted())
     assert found.status is Status.PASS
     assert (found.host_peak, found.persistent, found.leak, found.overhead) == (None, None, None, None)
-    assert f"the peak of the host's memory is not known: {tmp_path}/{os.getpid()}/clear_refs: No such file or directory" in found.reason
+    assert (
+        f"the peak of the host's memory is not known: {tmp_path}/{os.getpid()}/clear_refs: No such file or directory"
+        in found.reason
+    )
     assert "leaks of the host's memory are not known" in found.reason
 
 
@@ -294,9 +310,17 @@ def test_bits_per_weight_are_the_format_s(format: str) -> None:
         expected = FORMATS[format].bits_per_weight((axes["N"], axes["K"]))
         assert bits_per_weight(OPS[name], KernelKey("cuda", name, format, "uint8"), axes, inputs) == expected
     axes, inputs = material(OPS["ternary_matmul"], format)
-    assert bits_per_weight(OPS["ternary_matmul"], KernelKey("cpu", "ternary_matmul", format, "int32"), axes, inputs) == expected
+    assert (
+        bits_per_weight(OPS["ternary_matmul"], KernelKey("cpu", "ternary_matmul", format, "int32"), axes, inputs)
+        == expected
+    )
 
 
 def test_ops_without_weights_have_no_bits_per_weight() -> None:
     axes, inputs = material(OPS["activation_quantize"], "none")
-    assert bits_per_weight(OPS["activation_quantize"], KernelKey("cpu", "activation_quantize", "none", "int8"), axes, inputs) is None
+    assert (
+        bits_per_weight(
+            OPS["activation_quantize"], KernelKey("cpu", "activation_quantize", "none", "int8"), axes, inputs
+        )
+        is None
+    )

@@ -111,7 +111,10 @@ def test_an_undeclared_workspace_is_found(simulator: CudaContext) -> None:
     taken = lambda: simulator.array((LARGE,), "uint8")  # noqa: E731
     hidden = used(planted(bound=taken))
     assert hidden.status is Status.FAIL
-    assert f"takes {hidden.device_peak} bytes of the device's memory beyond inputs and outputs and declares 0" in hidden.reason
+    assert (
+        f"takes {hidden.device_peak} bytes of the device's memory beyond inputs and outputs and declares 0"
+        in hidden.reason
+    )
     told = used(planted(bound=taken, workspace=lambda axes: LARGE))
     assert told.overhead is not None
     assert told.overhead >= 2

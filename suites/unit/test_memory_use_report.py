@@ -39,7 +39,11 @@ FAILED = MemoryUse(
 @pytest.fixture(scope="module")
 def page(gpu_record: Record) -> str:
     first, second, *others = gpu_record.runs
-    runs = (first.model_copy(update={"memory": PASSED}), second.model_copy(update={"memory": FAILED, "kernel": "cpu/a/b/c/<b>d"}), *others)
+    runs = (
+        first.model_copy(update={"memory": PASSED}),
+        second.model_copy(update={"memory": FAILED, "kernel": "cpu/a/b/c/<b>d"}),
+        *others,
+    )
     # The package's function of that name hides the module.
     building = import_module("tritmark.harness.report.page")
     with pytest.MonkeyPatch.context() as patched:

@@ -14,7 +14,15 @@ from tritmark.harness.judge.request import Request
 from tritmark.harness.judge.runner import plan
 from tritmark.harness.nearest import closest, did_you_mean, misspelt, nearest
 from tritmark.harness.providers import load
-from tritmark.kernels import PROVIDER, PackedWeights, QuantizedLinear, i2s_quantize, pack_codes, pack_weights, ternary_matmul
+from tritmark.kernels import (
+    PROVIDER,
+    PackedWeights,
+    QuantizedLinear,
+    i2s_quantize,
+    pack_codes,
+    pack_weights,
+    ternary_matmul,
+)
 from tritmark.kernels.cpu import FORCE, ISAS
 from tritmark.kernels.cuda.context import SELECT
 from tritmark.kernels.cuda.device import FORCE as FORCE_CUDA
@@ -25,7 +33,9 @@ CODES, X = np.zeros((4, 256), np.int8), np.zeros((1, 256), np.int8)
 PACKED = PackedWeights(np.zeros(0, np.uint8), "tile64", (4, 256), 1.0)
 
 
-@pytest.mark.parametrize(("name", "close"), [("tile46", "tile64"), ("TILE64", "tile64"), ("avx", "AVX2"), ("i2_s_x86_r", "i2_s_x86_r4")])
+@pytest.mark.parametrize(
+    ("name", "close"), [("tile46", "tile64"), ("TILE64", "tile64"), ("avx", "AVX2"), ("i2_s_x86_r", "i2_s_x86_r4")]
+)
 def test_the_closest_is_found_in_whatever_case(name: str, close: str) -> None:
     assert closest(name, LEGAL) == close
     assert did_you_mean(name, LEGAL) == f"did you mean {close!r}?"
@@ -111,7 +121,9 @@ def test_the_environment_names_the_nearest_set(monkeypatch: pytest.MonkeyPatch) 
             i2s_quantize(np.zeros(4, np.float32), 1.0)
         assert str(caught.value) == f"{FORCE} is 'axv2'; did you mean 'avx2'? legal: {', '.join(ISAS)}"
     monkeypatch.setenv(SELECT, "simulatro")
-    with pytest.raises(UsageError, match=rf"{SELECT} is 'simulatro'; did you mean 'simulator'\? legal: driver, simulator"):
+    with pytest.raises(
+        UsageError, match=rf"{SELECT} is 'simulatro'; did you mean 'simulator'\? legal: driver, simulator"
+    ):
         i2s_quantize(np.zeros(4, np.float32), 1.0, device="cuda")
     monkeypatch.setenv(SELECT, "simulator")
     monkeypatch.setenv(FORCE_CUDA, "vectr")
@@ -122,9 +134,18 @@ def test_the_environment_names_the_nearest_set(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"device": "cdua"}, "--device 'cdua' matches nothing that is installed; did you mean 'cuda'? legal: cpu, cuda"),
-        ({"op": "i2s_quantise"}, "--op 'i2s_quantise' matches nothing in suite smoke; did you mean 'i2s_quantize'? legal: i2s_quantize, "),
-        ({"variant": "axv512"}, "--variant 'axv512' matches nothing for these ops; did you mean 'avx512'? legal: scalar, "),
+        (
+            {"device": "cdua"},
+            "--device 'cdua' matches nothing that is installed; did you mean 'cuda'? legal: cpu, cuda",
+        ),
+        (
+            {"op": "i2s_quantise"},
+            "--op 'i2s_quantise' matches nothing in suite smoke; did you mean 'i2s_quantize'? legal: i2s_quantize, ",
+        ),
+        (
+            {"variant": "axv512"},
+            "--variant 'axv512' matches nothing for these ops; did you mean 'avx512'? legal: scalar, ",
+        ),
     ],
 )
 def test_commands_name_the_nearest(asked: dict[str, Any], told: str) -> None:

@@ -16,7 +16,12 @@ from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Cause, Cross, MemoryUse, Performance, Run, Status, Verdict
 from tritmark.harness.text.groups import counted, not_run
 
-FIELDS: dict[str, type[Verdict]] = {"accuracy": Accuracy, "performance": Performance, "memory": MemoryUse, "cross": Cross}
+FIELDS: dict[str, type[Verdict]] = {
+    "accuracy": Accuracy,
+    "performance": Performance,
+    "memory": MemoryUse,
+    "cross": Cross,
+}
 LACKING = LeftOut("this cpu lacks avx512vnni", Cause.MACHINE)
 FORCED = LeftOut("the environment allows only scalar on this cpu", Cause.ENVIRONMENT)
 NOT_ASKED = unasked("memory", frozenset({"accuracy"}))
@@ -31,7 +36,9 @@ def runs(**reasons: Given) -> list[Run]:
     made = [run for run in clean_runs(Random(1), edges=1, isas=("avx2",)) if run.op == "i2s_quantize"][:2]
     passed = {name: kind(status=Status.PASS) for name, kind in FIELDS.items()}
     given = {
-        name: what if isinstance(what, Verdict) else (what if isinstance(what, LeftOut) else LeftOut(str(what))).verdict(FIELDS[name])
+        name: what
+        if isinstance(what, Verdict)
+        else (what if isinstance(what, LeftOut) else LeftOut(str(what))).verdict(FIELDS[name])
         for name, what in reasons.items()
     }
     return [run.model_copy(update={**passed, **given}) for run in made]
@@ -59,7 +66,9 @@ def test_what_was_chosen_or_cannot_be_here_is_let_through(reasons: dict[str, Giv
     assert ended(runs(**reasons)) == exit_status.PASSED
 
 
-@pytest.mark.parametrize("words", ["this cpu lacks avx512vnni", "not asked for: --dimension accuracy", "simulated: it has no speed"])
+@pytest.mark.parametrize(
+    "words", ["this cpu lacks avx512vnni", "not asked for: --dimension accuracy", "simulated: it has no speed"]
+)
 def test_words_alone_let_nothing_through(words: str) -> None:
     assert ended(runs(performance=words)) == exit_status.UNJUDGED
 
@@ -115,7 +124,10 @@ def test_ambiguous_comes_before_not_run_and_after_failed(dimension: str) -> None
 
 
 def test_the_counts_and_the_causes() -> None:
-    found = [*runs(memory="no heap", cross="no heap"), *runs(accuracy=Accuracy(status=Status.AMBIGUOUS, reason="noise"))]
+    found = [
+        *runs(memory="no heap", cross="no heap"),
+        *runs(accuracy=Accuracy(status=Status.AMBIGUOUS, reason="noise")),
+    ]
     assert counted(found)["accuracy"] == {"ambiguous": 2, "pass": 2}
     assert counted(found)["memory"] == {"not run": 2, "pass": 2}
     assert not_run(found) == [("memory, cross", "no heap", 2, 1)]

@@ -1,4 +1,5 @@
-"""Pieces that are exchanged before samples: what the parent expects of them is what the op's reference says of the whole."""
+"""Pieces that are exchanged before samples: what the parent expects of them is what the op's reference says of the
+whole."""
 
 from __future__ import annotations
 

@@ -20,7 +20,19 @@ from tritmark.harness import providers
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError, UsageError
 from tritmark.harness.providers import GROUP, Installed, load
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, MaxSize, MinSize, MultipleOf, Provider, Tier, Variant
+from tritmark.harness.spec import (
+    Arrays,
+    Axes,
+    Device,
+    KernelKey,
+    Launch,
+    MaxSize,
+    MinSize,
+    MultipleOf,
+    Provider,
+    Tier,
+    Variant,
+)
 from tritmark.kernels import PROVIDER, i2s_quantize
 from tritmark.kernels.cpu import DEVICE as CPU
 from tritmark.kernels.cpu import FORCE, ISAS, Isa
@@ -34,7 +46,15 @@ AXES = {"n": 96}
 def device(type: str = "cpu", features: set[str] | None = None, forced: str | None = None) -> Device:
     have = frozenset({"fast"} if features is None else features)
     unused: Any = None
-    return Device(type=type, summary="", features=lambda: have, clock=unused, ceilings=unused, cores=lambda: 2, forced=lambda: forced)
+    return Device(
+        type=type,
+        summary="",
+        features=lambda: have,
+        clock=unused,
+        ceilings=unused,
+        cores=lambda: 2,
+        forced=lambda: forced,
+    )
 
 
 def variant(name: str, tier: Tier = Tier.BASELINE, key: KernelKey = KEY, **needs: Any) -> Variant:
@@ -80,7 +100,8 @@ def test_constraints_say_why(constraint: Any, n: int, why: str | None) -> None:
 
 def test_a_refusal_lists_every_candidate_and_why() -> None:
     registry = Registry(
-        [device(features=set())], [variant("a", features=frozenset({"x", "y"})), variant("b", rank=1, constraints=(MaxSize("n", 5),))]
+        [device(features=set())],
+        [variant("a", features=frozenset({"x", "y"})), variant("b", rank=1, constraints=(MaxSize("n", 5),))],
     )
     with pytest.raises(NoCompatibleKernelError) as caught:
         registry.select_best(KEY, AXES)
@@ -107,7 +128,9 @@ def test_a_forced_variant_is_the_only_one() -> None:
 def test_what_nothing_decides_between_is_refused_when_it_is_registered() -> None:
     registry = Registry([device()], [variant("a"), variant("b", rank=1)])
     before = registry.version
-    with pytest.raises(AmbiguousKernelError, match="none/float32/c and a are both of tier BASELINE and rank 0; give one another rank"):
+    with pytest.raises(
+        AmbiguousKernelError, match="none/float32/c and a are both of tier BASELINE and rank 0; give one another rank"
+    ):
         registry.register(variant("d", rank=2), variant("c"))
     assert [each.name for each in registry.variants] == ["a", "b"]  # all or none
     assert registry.version == before
@@ -123,7 +146,9 @@ def test_rank_decides_within_a_tier_and_only_there() -> None:
 
 
 def test_a_candidate_is_taken_by_its_name_alone() -> None:
-    registry = Registry([device()], [variant("a", Tier.CANDIDATE), variant("b", Tier.CANDIDATE), variant("plain", Tier.REFERENCE)])
+    registry = Registry(
+        [device()], [variant("a", Tier.CANDIDATE), variant("b", Tier.CANDIDATE), variant("plain", Tier.REFERENCE)]
+    )
     assert registry.select_best(KEY, AXES).name == "plain"
     assert registry.select_best(KEY, AXES, "b").name == "b"
     with pytest.raises(NoCompatibleKernelError, match="a: it is under judgement, and taken only by its name"):
@@ -131,7 +156,8 @@ def test_a_candidate_is_taken_by_its_name_alone() -> None:
 
 
 def test_what_is_registered_takes_effect_at_once_from_any_thread() -> None:
-    """16 threads register and select at the same time: each sees its own at once, nothing is lost, and the best is the best of all."""
+    """16 threads register and select at the same time: each sees its own at once, nothing is lost, and the best is
+    the best of all."""
     registry = Registry([device()], [variant("first")])
     each, threads = 50, 16
     wrong: list[str] = []
@@ -170,10 +196,14 @@ LADDER = {
 }
 
 
-@pytest.mark.parametrize(("forced", "taken"), [("plain", "plain"), ("slow", "slow"), ("odd", "slow"), ("high", "slow"), (None, "slow")])
+@pytest.mark.parametrize(
+    ("forced", "taken"), [("plain", "plain"), ("slow", "slow"), ("odd", "slow"), ("high", "slow"), (None, "slow")]
+)
 def test_a_forced_step_without_a_kernel_leaves_the_best_below(forced: str | None, taken: str) -> None:
     steps = replace(device(forced=forced), ladder=lambda: LADDER)
-    variants = [variant(name, Tier(rank), features=LADDER[name]) for rank, name in ((3, "quick"), (2, "slow"), (1, "plain"))]
+    variants = [
+        variant(name, Tier(rank), features=LADDER[name]) for rank, name in ((3, "quick"), (2, "slow"), (1, "plain"))
+    ]
     assert Registry([steps], variants).select_best(KEY, AXES).name == taken
     with pytest.raises(NoCompatibleKernelError, match="'odd' was asked for"):
         Registry([steps], variants).select_best(KEY, AXES, "odd")
@@ -223,7 +253,10 @@ def test_what_two_providers_bring_must_not_clash() -> None:
 
 
 BROKEN = [
-    (("b", "no_such_module:thing"), "entry point 'b' of tritmark.providers (no_such_module:thing) is left out: ModuleNotFoundError"),
+    (
+        ("b", "no_such_module:thing"),
+        "entry point 'b' of tritmark.providers (no_such_module:thing) is left out: ModuleNotFoundError",
+    ),
     (("b", "json:no_such_thing"), "is left out: AttributeError"),
     (("b", "json:dumps"), "it is a function; legal: a tritmark.harness.spec.Provider"),
     (("a", "tritmark.kernels:OPS"), "two packages call their provider 'a'"),
@@ -286,7 +319,9 @@ def test_commands_tell_of_a_package_that_cannot_be_taken(tmp_path: Path, command
         ([("b", "json:dumps")], "function"),
     ],
 )
-def test_without_any_provider_nothing_goes_on(monkeypatch: pytest.MonkeyPatch, points: list[tuple[str, str]], told: str) -> None:
+def test_without_any_provider_nothing_goes_on(
+    monkeypatch: pytest.MonkeyPatch, points: list[tuple[str, str]], told: str
+) -> None:
     found = [EntryPoint(name, value, GROUP) for name, value in points]
     monkeypatch.setattr(providers, "entry_points", lambda group: found)
     with pytest.raises(UsageError) as caught:
@@ -313,10 +348,17 @@ def test_no_choice_is_ambiguous(monkeypatch: pytest.MonkeyPatch, capability: str
     """Variants of one tier and rank exclude each other on every workload that there is, on an old GPU and a new one."""
     monkeypatch.setenv("TRITMARK_CUDA", "simulator")
     registry = load().registry
-    lacking = frozenset() if capability == "9.0" else {f"compute capability {name}" for name in ("8.0", "8.6", "8.9", "9.0")}
-    devices = [replace(device, missing=lambda: None, features=_without(device.features(), lacking)) for device in registry.devices.values()]
+    lacking = (
+        frozenset() if capability == "9.0" else {f"compute capability {name}" for name in ("8.0", "8.6", "8.9", "9.0")}
+    )
+    devices = [
+        replace(device, missing=lambda: None, features=_without(device.features(), lacking))
+        for device in registry.devices.values()
+    ]
     here = Registry(devices, registry.variants)
-    workloads = [item.workload for name in ("full", "gpu") for item in load().suite(name).selected if not item.workload.drawn]
+    workloads = [
+        item.workload for name in ("full", "gpu") for item in load().suite(name).selected if not item.workload.drawn
+    ]
     for key in {each.key for each in here.variants}:
         for axes in {tuple(workload.axes.items()) for workload in workloads if workload.op == key.op}:
             found = [each.precedence for each, refusal in here.candidates(key, dict(axes)) if refusal is None]
@@ -345,7 +387,9 @@ def test_a_missing_device_refuses_with_its_own_words_and_is_not_asked_for_anythi
     why = "no npu; next: plug one in"
     npu = replace(device("npu"), features=never, missing=lambda: why, forced=lambda: "small")
     key = replace(KEY, device="npu")
-    registry = Registry([device(), npu], [variant("plain"), variant("small", key=key), variant("large", key=key, rank=1)])
+    registry = Registry(
+        [device(), npu], [variant("plain"), variant("small", key=key), variant("large", key=key, rank=1)]
+    )
     assert registry.candidates(key, AXES) == [(registry.variants[1], why), (registry.variants[2], why)]
     assert not registry.has_kernel_for("npu", "add", "none", "float32", AXES)
     with pytest.raises(NoCompatibleKernelError) as caught:
@@ -387,11 +431,16 @@ def test_formats_of_other_packages_stand_among_the_others(monkeypatch: pytest.Mo
 
 def test_peers_are_compared_with_formats_of_other_packages() -> None:
     """With those that have one scale, as the peers' own weights are made from codes and one scale."""
-    theirs = {"theirs": replace(kernels.FORMATS["tile64"], name="theirs"), "blocks": replace(kernels.FORMATS["tq2_0"], name="blocks")}
+    theirs = {
+        "theirs": replace(kernels.FORMATS["tile64"], name="theirs"),
+        "blocks": replace(kernels.FORMATS["tq2_0"], name="blocks"),
+    }
     peers = Installed({"builtin": PROVIDER, "b": provider(formats=theirs)}).peers
     products = [peer for peer in peers if peer.op == "ternary_matmul"]
     assert any("tile64" in peer.formats for peer in products)
-    assert all(("theirs" in peer.formats) == ("tile64" in peer.formats) and "blocks" not in peer.formats for peer in products)
+    assert all(
+        ("theirs" in peer.formats) == ("tile64" in peer.formats) and "blocks" not in peer.formats for peer in products
+    )
     assert not any({"theirs", "blocks"} & peer.formats for peer in peers if peer.op != "ternary_matmul")
 
 

@@ -1,4 +1,5 @@
-"""A device's memory as the judge sees it: buffers side by side, and their copies. The device is made up: bytes in this process."""
+"""A device's memory as the judge sees it: buffers side by side, and their copies. The device is made up: bytes in
+this process."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ class Far:
     def allocate(self, nbytes: int) -> bytearray:
         return bytearray(nbytes)
 
-    def view(self, buffer: bytearray, offset: int, shape: tuple[int, ...], dtype: Any, strides: Any = None) -> memoryview:
+    def view(
+        self, buffer: bytearray, offset: int, shape: tuple[int, ...], dtype: Any, strides: Any = None
+    ) -> memoryview:
         return memoryview(buffer)[offset : offset + int(np.prod(shape)) * np.dtype(dtype).itemsize]
 
     def write(self, array: memoryview, values: npt.NDArray[Any]) -> None:

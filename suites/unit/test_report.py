@@ -129,18 +129,33 @@ def test_gpu_section(gpu_record: Record, gpu_page: str) -> None:
     assert "SIMULATED" not in words
     (gpu,) = gpu_record.machine.gpus
     facts = table_of(gpu_page, "The GPU, and how it was")
-    for text in (gpu.name, gpu.uuid, "9.0", "4.92 TB/s", "41 °C", "124 W of 700 W", "gpu_idle", "on, 0 errors not corrected"):
+    for text in (
+        gpu.name,
+        gpu.uuid,
+        "9.0",
+        "4.92 TB/s",
+        "41 °C",
+        "124 W of 700 W",
+        "gpu_idle",
+        "on, 0 errors not corrected",
+    ):
         assert text in facts
     run = next(run for run in gpu_record.runs if run.variant == "vector" and run.workload.axes == {"n": 1 << 28})
     cold = run.performance.cold
     assert cold is not None
     moved = (run.performance.read + run.performance.written) * 1e9 / cold.timing.median_ns
     bandwidth = table_of(gpu_page, "Bandwidth, cold")
-    for text in (rate(moved, "bytes/s"), percent(moved / 4.15e12), percent(run.performance.read * 1e9 / cold.timing.median_ns / 4.2e12)):
+    for text in (
+        rate(moved, "bytes/s"),
+        percent(moved / 4.15e12),
+        percent(run.performance.read * 1e9 / cold.timing.median_ns / 4.2e12),
+    ):
         assert text in bandwidth
     assert "TB/s" in bandwidth
     ratios = table_of(gpu_page, "The quickest kernel of each device, cold: not interleaved")
-    host = next(run for run in gpu_record.runs if run.kernel.endswith("int8/avx512") and run.workload.axes == {"n": 1 << 28})
+    host = next(
+        run for run in gpu_record.runs if run.kernel.endswith("int8/avx512") and run.workload.axes == {"n": 1 << 28}
+    )
     assert host.performance.cold is not None
     assert f"{number(host.performance.cold.timing.median_ns / cold.timing.median_ns)}x" in ratios
     assert "They were not interleaved" in words
@@ -185,7 +200,13 @@ def test_what_is_simulated_cannot_be_overlooked(simulated_record: Record) -> Non
     assert banner < first, "before any figure"
     receipts = table_of(page, "Receipts")
     assert receipts.count("SIMULATED") == sum(run.device == "cuda" for run in simulated_record.runs)
-    for caption in ("Bandwidth", "Cost of a launch", "The quickest kernel", "Copies between", "The points of the roofline of cuda"):
+    for caption in (
+        "Bandwidth",
+        "Cost of a launch",
+        "The quickest kernel",
+        "Copies between",
+        "The points of the roofline of cuda",
+    ):
         assert f"<span>{caption}" not in page
     assert "tritmark verify --allow-simulated" in read.words
 
@@ -298,7 +319,9 @@ def test_passing_record_says_so(small: Record) -> None:
     read = Page(page)
     assert f"No failure in {len(small.runs)} Runs, no failure in 3 layers" in read.words
     assert ' class="mark fail"' not in page
-    assert not [attributes for attributes in read.all("details") if attributes.get("class") == "kernel" and "open" in attributes]
+    assert not [
+        attributes for attributes in read.all("details") if attributes.get("class") == "kernel" and "open" in attributes
+    ]
 
 
 def test_bare_and_odd_records_have_a_page_too(small: Record) -> None:
@@ -314,7 +337,10 @@ def test_bare_and_odd_records_have_a_page_too(small: Record) -> None:
         ({"complete": False, "layers": ()}, "interrupted"),
         ({"machine": machine, "layers": ()}, "No ceilings were measured"),
         ({"machine": machine.model_copy(update={"ceilings": tuple(slow)}), "layers": ()}, "7.00 OP/s"),
-        ({"runs": (first.model_copy(update={"performance": remark}),), "layers": ()}, "performance: no cold figure: 64 bytes are too few"),
+        (
+            {"runs": (first.model_copy(update={"performance": remark}),), "layers": ()},
+            "performance: no cold figure: 64 bytes are too few",
+        ),
         ({"runs": (first.model_copy(update={"memory": unsure}),), "layers": ()}, "No failure in 1 Run (1 ambiguous)"),
     ):
         assert said in Page(render(small.model_copy(update=update))).words
@@ -403,4 +429,10 @@ def test_units() -> None:
     assert rate(1.87e12, "operations/s") == "1.87 TOP/s"
     assert percent(0.8766) == "87.7 %"
     assert fraction(Ratio(median=0.9, low=0.89, high=0.91, pairs=9)) == "90.0 % (89.0 to 91.0)"
-    assert [number(value) for value in (0, 1.23456e-7, 12.345, 99.96, 123456)] == ["0", "1.23e-07", "12.3", "100", "123,456"]
+    assert [number(value) for value in (0, 1.23456e-7, 12.345, 99.96, 123456)] == [
+        "0",
+        "1.23e-07",
+        "12.3",
+        "100",
+        "123,456",
+    ]

@@ -24,8 +24,21 @@ def quick() -> Record:
 
 def drawn(run: Run, **more: Any) -> Run:
     facts = WorkloadFacts(id=f"{run.op}[drawn]/drawn/drawn", axes={}, family="drawn", layout="drawn", seed=9)
-    found = {"status": Status.PASS, "calls": 1024, "cases": 317, "elements": 9, "rarest": 0.0029, "covered": ("M 1",) * 40, "seed": 9}
-    update = {"id": f"{run.kernel} {facts.id}", "workload": facts, "accuracy": Accuracy(**{**found, **more}), "performance": DRAWN}
+    found = {
+        "status": Status.PASS,
+        "calls": 1024,
+        "cases": 317,
+        "elements": 9,
+        "rarest": 0.0029,
+        "covered": ("M 1",) * 40,
+        "seed": 9,
+    }
+    update = {
+        "id": f"{run.kernel} {facts.id}",
+        "workload": facts,
+        "accuracy": Accuracy(**{**found, **more}),
+        "performance": DRAWN,
+    }
     return run.model_copy(update=update)
 
 
@@ -49,7 +62,12 @@ def test_the_questions_come_before_any_table() -> None:
 
 def test_what_drawn_cases_say_is_shown() -> None:
     record = quick()
-    first = drawn(record.runs[0], status=Status.AMBIGUOUS, reason="classes not reached", uncovered=("K % 128 in 1 to 63", HOSTILE, MARKS))
+    first = drawn(
+        record.runs[0],
+        status=Status.AMBIGUOUS,
+        reason="classes not reached",
+        uncovered=("K % 128 in 1 to 63", HOSTILE, MARKS),
+    )
     record = record_of([*record.runs, first, *map(drawn, record.runs[5:8])])
     told = first_screen(record)
     assert "Each was judged on 1,024 calls or more: a fault in one of 345 calls would have been seen with 95 %." in told
@@ -57,7 +75,10 @@ def test_what_drawn_cases_say_is_shown() -> None:
     assert "1 not decided" in told
     page = render(record)
     assert "<script>alert" not in page
-    power = "judged on 1,024 calls in 317 cases; a fault in one of 345 calls would have been seen with 95 %; 40 classes of inputs reached"
+    power = (
+        "judged on 1,024 calls in 317 cases; a fault in one of 345 calls would have been seen with 95 %; 40 "
+        "classes of inputs reached"
+    )
     assert power in words(page)
     assert "drawn, drawn" in words(page), "the Runs' inputs"
     assert summary.status(record) == "AMBIGUOUS"
@@ -80,7 +101,10 @@ def test_a_wrong_kernel_is_nobody_s_best_and_its_case_is_told() -> None:
 
 def test_a_doubted_figure_is_not_printed() -> None:
     record = quick()
-    runs = [run.model_copy(update={"performance": run.performance.model_copy(update={"doubted": True})}) for run in record.runs]
+    runs = [
+        run.model_copy(update={"performance": run.performance.model_copy(update={"doubted": True})})
+        for run in record.runs
+    ]
     told = words(render(record_of(runs)))
     assert "DOUBTED" in told
     assert "The best variant of each op" not in told

@@ -1,4 +1,5 @@
-"""The section on cross-validation: every outcome with its word, nothing where nothing was compared, and inert whatever peers are called."""
+"""The section on cross-validation: every outcome with its word, nothing where nothing was compared, and inert
+whatever peers are called."""
 
 from __future__ import annotations
 
@@ -43,7 +44,10 @@ OVERFLOW = {
     "largest_error": 1_048_576.0,
     "first": Divergence(output="out", index=(0, 3), expected="-772224", found="276352"),
     "exact": "276352",
-    "inputs": {"activations[0, :]": "[127, 127, …] (2176 values from 127 to 127)", "weights[3, :]": "[1, 1, …] (2176 values from 1 to 1)"},
+    "inputs": {
+        "activations[0, :]": "[127, 127, …] (2176 values from 127 to 127)",
+        "weights[3, :]": "[1, 1, …] (2176 values from 1 to 1)",
+    },
 }
 DIFFERING = {
     "match": False,
@@ -64,7 +68,10 @@ def compared(gpu_record: Record) -> Record:
             comparison("libggml", Status.FAIL, **DIFFERING),
             comparison("onnxruntime", Status.NOT_RUN, reason="not installed: pip install it"),
         ),
-        (comparison("libggml", Status.ERROR, reason="the peer raised OSError"), comparison("libggml2", **timed(0.9, 1.2))),
+        (
+            comparison("libggml", Status.ERROR, reason="the peer raised OSError"),
+            comparison("libggml2", **timed(0.9, 1.2)),
+        ),
         (comparison("libbitnet.so:dot", Status.NOT_RUN, reason="not built: symbol dot is not in libbitnet.so"),),
     )
     runs = list(gpu_record.runs)
@@ -102,7 +109,13 @@ def test_there_is_no_section_where_nothing_was_compared(gpu_record: Record) -> N
 
 def test_every_outcome_has_its_word_and_its_shape(compared: Record) -> None:
     page = body(compared)
-    for word, mark in (("MATCH", "pass"), ("DIFFERS", "fail"), ("BROKE", "error"), ("PEER WRONG", "peer-wrong"), ("NOT THERE", "not-run")):
+    for word, mark in (
+        ("MATCH", "pass"),
+        ("DIFFERS", "fail"),
+        ("BROKE", "error"),
+        ("PEER WRONG", "peer-wrong"),
+        ("NOT THERE", "not-run"),
+    ):
         assert f'<b class="mark {mark}">{word}</b>' in page
     text = words(page)
     assert "4 comparisons made; in 1 of them the peer is wrong" in text
@@ -111,7 +124,10 @@ def test_every_outcome_has_its_word_and_its_shape(compared: Record) -> None:
 
 def test_the_divergence_comes_with_its_inputs(compared: Record) -> None:
     table = table_of(body(compared), "Where they differ")
-    assert "out[0, 3] 276352 -772224 276352 activations[0, :] = [127, 127, …] (2176 values from 127 to 127) weights[3, :] =" in table
+    assert (
+        "out[0, 3] 276352 -772224 276352 activations[0, :] = [127, 127, …] (2176 values from 127 to 127) "
+        "weights[3, :] ="
+    ) in table
     assert table.index("DIFFERS") < table.index("PEER WRONG"), "what is wrong here comes first"
     assert "out[1, 2] 5 4 4" in table
 
@@ -135,7 +151,10 @@ def test_the_longest_call_is_shown(compared: Record) -> None:
     """Short calls are half their own cost."""
     kernel = next(run.kernel for run in compared.runs if run.cross.peers)
     runs = [run for run in compared.runs if run.kernel == kernel][:2]
-    short, long = ({**timed(2.9, 3.1), "own_ns": 1e3, "peer_ns": 3e3}, {**timed(1.4, 1.6), "own_ns": 1e6, "peer_ns": 1.5e6})
+    short, long = (
+        {**timed(2.9, 3.1), "own_ns": 1e3, "peer_ns": 3e3},
+        {**timed(1.4, 1.6), "own_ns": 1e6, "peer_ns": 1.5e6},
+    )
     pair = tuple(with_peers(run, comparison("lib", **found)) for run, found in zip(runs, (short, long), strict=True))
     context = cross.SECTION.context(compared.model_copy(update={"runs": pair}))  # type: ignore[misc]
     assert context is not None
@@ -145,7 +164,14 @@ def test_the_longest_call_is_shown(compared: Record) -> None:
 
 def test_text_is_inert(compared: Record) -> None:
     first = Divergence(output=HOSTILE, index=(0,), expected=MARKS, found=HOSTILE)
-    hostile = {"match": False, "first": first, "exact": MARKS, "inputs": {HOSTILE: MARKS}, "version": HOSTILE, "migration_reason": HOSTILE}
+    hostile = {
+        "match": False,
+        "first": first,
+        "exact": MARKS,
+        "inputs": {HOSTILE: MARKS},
+        "version": HOSTILE,
+        "migration_reason": HOSTILE,
+    }
     spoiled = with_peers(
         compared.runs[0],
         comparison(HOSTILE, Status.FAIL, **hostile),

@@ -1,4 +1,5 @@
-"""What the report shows beside verdicts and ceilings: the comparison, proposals, plots, raw samples, Markdown, the landing page."""
+"""What the report shows beside verdicts and ceilings: the comparison, proposals, plots, raw samples, Markdown, the
+landing page."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def quicker(record: Record, factor: float, which: slice = slice(None), width: fl
     def changed(footing: Footing | None) -> Footing | None:
         if footing is None:
             return None
-        against = footing.against.model_copy(update={"fraction": ratio(footing.against.fraction.median * factor, width)})
+        against = footing.against.model_copy(
+            update={"fraction": ratio(footing.against.fraction.median * factor, width)}
+        )
         return footing.model_copy(update={"against": against})
 
     chosen = {run.id for run in [run for run in record.runs if run.performance.cold][which]}
@@ -68,7 +71,9 @@ def quicker(record: Record, factor: float, which: slice = slice(None), width: fl
         if run.id in chosen:
             found = found.model_copy(update={"cold": changed(found.cold), "hot": changed(found.hot)})
         runs.append(run.model_copy(update={"performance": found}))
-    return record.model_copy(update={"runs": tuple(runs), "id": "20250310T142233Z-0000000a", "created": "2025-03-10T14:22:33Z"})
+    return record.model_copy(
+        update={"runs": tuple(runs), "id": "20250310T142233Z-0000000a", "created": "2025-03-10T14:22:33Z"}
+    )
 
 
 def steady(record: Record) -> Record:
@@ -121,7 +126,11 @@ def test_another_gpu_or_ceiling_is_not_compared(gpu_record: Record) -> None:
     runs = []
     for run in gpu_record.runs:
         elsewhere = run.receipt is not None and run.device == "cuda"
-        runs.append(run.model_copy(update={"receipt": replace(run.receipt, uuid="GPU-other")}) if elsewhere and run.receipt else run)
+        runs.append(
+            run.model_copy(update={"receipt": replace(run.receipt, uuid="GPU-other")})
+            if elsewhere and run.receipt
+            else run
+        )
     found = compare(gpu_record, gpu_record.model_copy(update={"runs": tuple(runs)}))
     assert {pair.run.device for pair in found.pairs} == {"cpu"}
     assert found.other == len({run.id for run in gpu_record.runs if run.device == "cuda" and run.performance.cold})
@@ -203,12 +212,19 @@ def test_proposals_keep_their_order_and_their_commands(gpu_record: Record) -> No
 def test_new_parts_of_a_run_are_shown(gpu_record: Record) -> None:
     host = next(run for run in gpu_record.runs if run.device == "cpu" and run.performance.cold)
     device = next(run for run in gpu_record.runs if run.device == "cuda" and run.performance.cold)
-    function = Function(name="kernel_f", target="sm_90", registers=40, spilled=16, loop={"LDG": 4}, loads={128: 4}, chain_cycles=4.5)
+    function = Function(
+        name="kernel_f", target="sm_90", registers=40, spilled=16, loop={"LDG": 4}, loads={128: 4}, chain_cycles=4.5
+    )
     peer = PeerComparison(status=Status.PASS, peer="ggml", match=True, own_ns=1.0, peer_ns=2.0, speedup=ratio(2.0))
     scaled = tuple(Scaled(threads=threads, speedup=ratio(speed)) for threads, speed in ((2, 1.9), (4, 3.1)))
     runs = (
         host.model_copy(update={"scaling": scaled, "cross": Cross(status=Status.PASS, peers=(peer,))}),
-        device.model_copy(update={"plain": ratio(1.7), "code": Code(functions=(function,), tools=("cuobjdump 13",), notes=("no SASS",))}),
+        device.model_copy(
+            update={
+                "plain": ratio(1.7),
+                "code": Code(functions=(function,), tools=("cuobjdump 13",), notes=("no SASS",)),
+            }
+        ),
     )
     record = gpu_record.model_copy(update={"runs": runs})
     for section, shown in (
@@ -228,7 +244,8 @@ def test_new_parts_of_a_run_are_shown(gpu_record: Record) -> None:
 def test_history_names_its_commits(gpu_record: Record) -> None:
     commits = tuple(f"{number:040x}" for number in range(9, 14))
     history = History(
-        (HistoryLine("matmul", commits, (1.0, 1.0, 1.2, 1.2, 1.2)),), (SpeedChange("matmul", commits[1], commits[2], 1.2, 0.99),)
+        (HistoryLine("matmul", commits, (1.0, 1.0, 1.2, 1.2, 1.2)),),
+        (SpeedChange("matmul", commits[1], commits[2], 1.2, 0.99),),
     )
     section = body(gpu_record, "history", Given(history=history))
     assert f"{commits[1][:12]}..{commits[2][:12]}" in words(section)
@@ -237,7 +254,9 @@ def test_history_names_its_commits(gpu_record: Record) -> None:
     assert section.count('class="m"') == len(commits)
 
 
-def test_history_is_gathered_from_asv_s_results_of_this_machine(gpu_record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_is_gathered_from_asv_s_results_of_this_machine(
+    gpu_record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tritmark.harness.history import regressions, results
     from tritmark.harness.report.past import gathered
 
@@ -288,7 +307,9 @@ def test_crossover_lies_where_the_curves_meet(gpu_record: Record) -> None:
 
 
 @drawn(
-    st.floats(1e-6, 1e9).flatmap(lambda low: st.tuples(st.just(low), st.floats(1.001, 1e6).map(lambda factor: low * factor))),
+    st.floats(1e-6, 1e9).flatmap(
+        lambda low: st.tuples(st.just(low), st.floats(1.001, 1e6).map(lambda factor: low * factor))
+    ),
     st.integers(3, 9),
 )
 def test_axes_have_round_ticks_in_order(ends: tuple[float, float], most: int) -> None:
@@ -351,7 +372,9 @@ def test_markdown_is_short_and_inert(gpu_record: Record) -> None:
     harm = {"kernel": HOSTILE, "title": HOSTILE, "edit": HOSTILE, "rule": HOSTILE}
     wrong = gpu_record.runs[0].accuracy.model_copy(update={"status": Status.FAIL, "reason": HOSTILE})
     bad = gpu_record.runs[0].model_copy(update={"accuracy": wrong, "kernel": HOSTILE, "variant": HOSTILE})
-    record = gpu_record.model_copy(update={"runs": (*gpu_record.runs, bad), "proposals": (proposal(bad, **harm),), "suite": HOSTILE})
+    record = gpu_record.model_copy(
+        update={"runs": (*gpu_record.runs, bad), "proposals": (proposal(bad, **harm),), "suite": HOSTILE}
+    )
     text = markdown(record, Given(baseline=quicker(record, 1.2)))
     assert "### FAIL" in text
     for part in ("#### What failed", "#### Against", "#### What to change next"):
@@ -371,12 +394,17 @@ def test_hostile_names_are_inert_in_every_section(gpu_record: Record) -> None:
         "scaling": (Scaled(threads=2, speedup=ratio(1.9)),),
         "plain": ratio(2.0),
         "cross": Cross(status=Status.PASS, peers=(peer,)),
-        "code": Code(functions=(Function(name=HOSTILE, target=HOSTILE, loop={HOSTILE: 3}),), tools=(HOSTILE,), notes=(HOSTILE,)),
+        "code": Code(
+            functions=(Function(name=HOSTILE, target=HOSTILE, loop={HOSTILE: 3}),), tools=(HOSTILE,), notes=(HOSTILE,)
+        ),
         "workload": host.workload.model_copy(update={"axes": {HOSTILE: 3}, "title": HOSTILE}),
     }
     bad = host.model_copy(update={**named, **more})
     record = gpu_record.model_copy(
-        update={"runs": (*gpu_record.runs, bad), "proposals": (proposal(bad, title=HOSTILE, rule=HOSTILE, reproduce=HOSTILE),)}
+        update={
+            "runs": (*gpu_record.runs, bad),
+            "proposals": (proposal(bad, title=HOSTILE, rule=HOSTILE, reproduce=HOSTILE),),
+        }
     )
     history = History((HistoryLine(HOSTILE, ("a", "b"), (1.0, 1.1)),), (SpeedChange(HOSTILE, HOSTILE, "b", 1.1),))
     page = render(record, Given(baseline=quicker(record, 1.2), history=history, rules={HOSTILE: HOSTILE}))
@@ -395,7 +423,10 @@ def test_hostile_names_are_inert_in_every_section(gpu_record: Record) -> None:
 def test_landing_page_lists_every_record_and_what_is_none(gpu_record: Record, tmp_path: Path) -> None:
     early = quicker(gpu_record, 0.9)
     other = gpu_record.model_copy(
-        update={"id": "20250309T000000Z-00000001", "machine": gpu_record.machine.model_copy(update={"id": "another", "hostname": HOSTILE})}
+        update={
+            "id": "20250309T000000Z-00000001",
+            "machine": gpu_record.machine.model_copy(update={"id": "another", "hostname": HOSTILE}),
+        }
     )
     paths = []
     for record in (gpu_record, early, other):
@@ -419,7 +450,9 @@ def test_landing_page_lists_every_record_and_what_is_none(gpu_record: Record, tm
     assert "<svg" in both
     before = (tmp_path / "html" / f"{early.id}.html").stat().st_mtime_ns
     build_all(paths, tmp_path / "html")
-    assert (tmp_path / "html" / f"{early.id}.html").stat().st_mtime_ns == before, "an up-to-date page is not built again"
+    assert (tmp_path / "html" / f"{early.id}.html").stat().st_mtime_ns == before, (
+        "an up-to-date page is not built again"
+    )
     assert "There is no Record yet" in landing([])
     assert row(gpu_record, "x").failed == 0
 

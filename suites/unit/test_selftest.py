@@ -1,4 +1,5 @@
-"""The kill rate is tested too: a judgement that looks less closely has to show as mutants that survive, and no mutant may hide."""
+"""The kill rate is tested too: a judgement that looks less closely has to show as mutants that survive, and no
+mutant may hide."""
 
 from __future__ import annotations
 
@@ -108,7 +109,9 @@ def test_a_small_suite_misses_what_its_data_does_not_show(result: Result) -> Non
         ("input activations: rows taken for dense", "ternary_matmul", MutantOutcome.KILLED),
     ],
 )
-def test_what_becomes_of_a_mutant_depends_on_the_data(result: Result, mutant: str, workload: str, outcome: MutantOutcome) -> None:
+def test_what_becomes_of_a_mutant_depends_on_the_data(
+    result: Result, mutant: str, workload: str, outcome: MutantOutcome
+) -> None:
     assert outcomes(result, mutant, workload) == {outcome}
 
 
@@ -126,7 +129,11 @@ def first_data_only(*args: Any, **options: Any) -> Judged:
 def one_error_admitted(*args: Any, **options: Any) -> Judged:
     judged = judge(*args, **options)
     few = judged.accuracy.mismatches <= 6
-    return replace(judged, accuracy=judged.accuracy.model_copy(update={"status": Status.PASS, "reason": ""})) if few else judged
+    return (
+        replace(judged, accuracy=judged.accuracy.model_copy(update={"status": Status.PASS, "reason": ""}))
+        if few
+        else judged
+    )
 
 
 WEAK: dict[str, tuple[Any, dict[tuple[Any, str], Any], set[str]]] = {
@@ -136,8 +143,16 @@ WEAK: dict[str, tuple[Any, dict[tuple[Any, str], Any], set[str]]] = {
         {(GuardedArray, "broken"): lambda self: ""},
         {"output q: one element too many", "output q: one element before the first"},
     ),
-    "no NaN": (judge, {(Trial, "run_nonfinite"): lambda *_: None}, {"NaN and infinity not told", "NaN or infinity told one index late"}),
-    "a few errors": (one_error_admitted, {}, {"output q: last element never written", "input x: two neighbours swapped"}),
+    "no NaN": (
+        judge,
+        {(Trial, "run_nonfinite"): lambda *_: None},
+        {"NaN and infinity not told", "NaN or infinity told one index late"},
+    ),
+    "a few errors": (
+        one_error_admitted,
+        {},
+        {"output q: last element never written", "input x: two neighbours swapped"},
+    ),
     "no comparison": (
         judge,
         {(Tally, "add"): lambda *_: None},
@@ -163,7 +178,9 @@ def test_a_weaker_judgement_has_a_lower_rate(
 def test_a_judgement_that_fails_a_right_kernel_is_an_alarm(installed: Installed, suite: str) -> None:
     def strict(*args: Any, **options: Any) -> Judged:
         judged = judge(*args, **options)
-        return replace(judged, accuracy=judged.accuracy.model_copy(update={"status": Status.FAIL, "reason": "on principle"}))
+        return replace(
+            judged, accuracy=judged.accuracy.model_copy(update={"status": Status.FAIL, "reason": "on principle"})
+        )
 
     found = execute(installed, suite, "i2s_quantize", judge=strict, count=0)
     assert len(found.alarms) == 3
@@ -205,7 +222,10 @@ class TestConsequence:
             off = [{"out": (right["out"].view(np.int32) + steps).view(np.float32)} for right in there.right]
             assert of_outputs(there, off.__getitem__) is expected
         zero = at("ternary_matmul", {"M": 2, "N": 5, "K": 7}, "zero", "float32", "tile64")
-        assert of_outputs(zero, lambda nth: {"out": np.float32(-0.0) * np.ones((2, 5), np.float32)}) is Consequence.ADMITTED
+        assert (
+            of_outputs(zero, lambda nth: {"out": np.float32(-0.0) * np.ones((2, 5), np.float32)})
+            is Consequence.ADMITTED
+        )
         assert of_outputs(zero, lambda nth: {"out": np.full((2, 5), np.nan, np.float32)}) is Consequence.HARM
 
     @pytest.mark.parametrize("off", [1, -1])
@@ -223,11 +243,15 @@ KEY = KernelKey("cpu", "an_op", "none", "int8")
 
 
 def made_of(*planted: tuple[str, str, MutantOutcome], **options: Any) -> Result:
-    return Result("x", 0.98, [Planted(workload, KEY, mutant, outcome) for workload, mutant, outcome in planted], **options)
+    return Result(
+        "x", 0.98, [Planted(workload, KEY, mutant, outcome) for workload, mutant, outcome in planted], **options
+    )
 
 
 def test_a_mutant_that_no_workload_shows_is_not_caught() -> None:
-    found = made_of(("a", "f", MutantOutcome.KILLED), ("a", "g", MutantOutcome.EQUIVALENT), ("b", "g", MutantOutcome.ADMITTED))
+    found = made_of(
+        ("a", "f", MutantOutcome.KILLED), ("a", "g", MutantOutcome.EQUIVALENT), ("b", "g", MutantOutcome.ADMITTED)
+    )
     assert found.share == 0.5
     assert found.missed() == [Missed(KEY, "g", MutantOutcome.ADMITTED, "")]
 
@@ -240,7 +264,9 @@ def test_what_survives_anywhere_is_told_though_it_is_killed_elsewhere() -> None:
 
 
 def test_harmless_excuses_no_survivor() -> None:
-    quiet = made_of(("a", "f", MutantOutcome.EQUIVALENT), ("a", "g", MutantOutcome.KILLED), harmless={(KEY, "f"): "why"})
+    quiet = made_of(
+        ("a", "f", MutantOutcome.EQUIVALENT), ("a", "g", MutantOutcome.KILLED), harmless={(KEY, "f"): "why"}
+    )
     assert quiet.passed
     assert not quiet.missed()
     loud = made_of(("a", "f", MutantOutcome.SURVIVED), ("a", "g", MutantOutcome.KILLED), harmless={(KEY, "f"): "why"})
@@ -291,7 +317,9 @@ def test_the_command(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told.exit_code == (0 if found["passed"] else 1)
     assert found["drawn"]["count"] >= COUNT
     assert found["ops"]["i2s_quantize"]["everywhere"]["share"] == 1
-    assert [each["workload"] for each in found["workloads"]] == [f"i2s_quantize[n={n}]/ties/aligned" for n in (1, 128, 133)]
+    assert [each["workload"] for each in found["workloads"]] == [
+        f"i2s_quantize[n={n}]/ties/aligned" for n in (1, 128, 133)
+    ]
     shown = CliRunner().invoke(app, ["--suite", suite, "--op", "i2s_quantize"])
     assert "i2s_quantize[n=133]/ties/aligned" in shown.stdout
     assert "Kill rate: " in shown.stdout

@@ -1,5 +1,5 @@
-"""Memory that the parent shares with a candidate's process: what may be written there, that it is used again, and runs of which many go in
-one message."""
+"""Memory that the parent shares with a candidate's process: what may be written there, that it is used again, and
+runs of which many go in one message."""
 
 from __future__ import annotations
 
@@ -58,10 +58,16 @@ def test_what_may_only_be_read_is_read_there_and_written_here(workers: Workers, 
     for _ in range(2):  # the second lies where the first one lay
         buffer = shared.allocate(nbytes, edge, writable=False)
         shared.write(buffer, values)
-        assert worker.call("reading", bytes_of, shared.view(buffer, 0, (nbytes,), np.uint8)) == (values.tobytes(), False)
+        assert worker.call("reading", bytes_of, shared.view(buffer, 0, (nbytes,), np.uint8)) == (
+            values.tobytes(),
+            False,
+        )
         values = values[::-1].copy()
         shared.write(buffer, values)
-        assert worker.call("reading", bytes_of, shared.view(buffer, 0, (nbytes,), np.uint8)) == (values.tobytes(), False)
+        assert worker.call("reading", bytes_of, shared.view(buffer, 0, (nbytes,), np.uint8)) == (
+            values.tobytes(),
+            False,
+        )
 
 
 def test_numpy_refuses_to_write_it(workers: Workers) -> None:

@@ -1,8 +1,9 @@
-"""`tritmark run` killed with SIGKILL at random moments: no finished Run is lost, no file is half written, no process stays behind.
+"""`tritmark run` killed with SIGKILL at random moments: no finished Run is lost, no file is half written, no process
+stays behind.
 
-TRITMARK_KILLS says how many times (3 unless told; 200 take some ten minutes). One run is killed, resumed, killed again and so on until it
-comes to its end, then the next begins. Odd kills hit the whole process group, even ones the parent alone: its workers have to see to
-themselves.
+TRITMARK_KILLS says how many times (3 unless told; 200 take some ten minutes). One run is killed, resumed, killed again
+and so on until it comes to its end, then the next begins. Odd kills hit the whole process group, even ones the parent
+alone: its workers have to see to themselves.
 """
 
 from __future__ import annotations
@@ -56,10 +57,26 @@ class Victim:
             MARK: self._mark,
             "OMP_WAIT_POLICY": "passive",
         }
-        command = [sys.executable, "-c", CODE, "run", "--suite", "many.toml", "--out", "out", *(["--resume"] if resume else [])]
+        command = [
+            sys.executable,
+            "-c",
+            CODE,
+            "run",
+            "--suite",
+            "many.toml",
+            "--out",
+            "out",
+            *(["--resume"] if resume else []),
+        ]
         with (folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def kill(self, *, group: bool) -> None:
@@ -110,7 +127,11 @@ def whole(store: Store, id: str) -> Record:
     assert record.complete
     sizes = {run.workload.axes["n"] for run in record.runs}
     assert sizes == set(SIZES)
-    assert len({run.id for run in record.runs}) == len(record.runs) == len(SIZES) * len({run.kernel for run in record.runs})
+    assert (
+        len({run.id for run in record.runs})
+        == len(record.runs)
+        == len(SIZES) * len({run.kernel for run in record.runs})
+    )
     return record
 
 

@@ -1,4 +1,5 @@
-"""What the simulator computes is what CUDA defines: suites/unit/simulated.cu against NumPy, in many orders of blocks and threads."""
+"""What the simulator computes is what CUDA defines: suites/unit/simulated.cu against NumPy, in many orders of blocks
+and threads."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def _function(name: str) -> Any:
     return BACKEND.function(Kernel(file=str(SOURCE), name=f"sim_{name}", threads=1024, registers=64))
 
 
-def launch(name: str, grid: int | Dim, block: int | Dim, args: Sequence[Any], *, shared: int = 0, seed: int = 0) -> None:
+def launch(
+    name: str, grid: int | Dim, block: int | Dim, args: Sequence[Any], *, shared: int = 0, seed: int = 0
+) -> None:
     """Run a kernel; arrays are copied to the device and back into the caller's."""
     BACKEND.seed = seed
     held = {}
@@ -117,7 +120,13 @@ def _source(kind: int, lane: int, argument: int, width: int) -> int:
     return lane ^ argument if lane ^ argument < first + width else lane
 
 
-@given(st.integers(0, 3), st.integers(0, 31), st.sampled_from([1, 2, 4, 8, 16, 32]), st.integers(1, FULL), st.integers(0, 100))
+@given(
+    st.integers(0, 3),
+    st.integers(0, 31),
+    st.sampled_from([1, 2, 4, 8, 16, 32]),
+    st.integers(1, FULL),
+    st.integers(0, 100),
+)
 def test_shuffles(kind: int, argument: int, width: int, mask: int, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal(32)
     y = np.full(32, np.nan)
@@ -125,7 +134,9 @@ def test_shuffles(kind: int, argument: int, width: int, mask: int, seed: int) ->
     sources = [_source(kind, lane, argument, width) for lane in range(32)]
     np.testing.assert_array_equal(y, x[sources])
     # Lanes outside the mask take no part, and what is read from them is no value of theirs.
-    launch("shuffle_apart", 1, 32, [x, y, np.int32(kind), np.int32(argument), np.int32(width), np.uint32(mask)], seed=seed)
+    launch(
+        "shuffle_apart", 1, 32, [x, y, np.int32(kind), np.int32(argument), np.int32(width), np.uint32(mask)], seed=seed
+    )
     for lane, source in enumerate(sources):
         if mask >> lane & 1:
             assert (y[lane] == x[source]) == bool(mask >> source & 1)
@@ -143,7 +154,10 @@ def test_votes(values: list[int], mask: int, seed: int) -> None:
     np.testing.assert_array_equal(y[lanes, :3], [[ballot, any(positive), all(positive)]] * len(lanes))
 
 
-@given(st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-1, 1), min_size=32, max_size=32) | st.just([7] * 32), st.integers(0, 100))
+@given(
+    st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-1, 1), min_size=32, max_size=32) | st.just([7] * 32),
+    st.integers(0, 100),
+)
 def test_matches_and_reductions(values: list[int], seed: int) -> None:
     x = np.array(values, np.int32)
     y = np.zeros((32, 12), np.uint32)
@@ -154,7 +168,9 @@ def test_matches_and_reductions(values: list[int], seed: int) -> None:
     one += [np.bitwise_and.reduce(bits), np.bitwise_or.reduce(bits), np.bitwise_xor.reduce(bits)]
     np.testing.assert_array_equal(y[:, 1:11], np.array([one] * 32, np.uint32))
     np.testing.assert_array_equal(y[:, 0], [sum(1 << j for j in range(32) if values[j] == value) for value in values])
-    np.testing.assert_array_equal(y[:, 11], [sum(1 << j for j in range(32) if j % 3) if lane % 3 else 0 for lane in range(32)])
+    np.testing.assert_array_equal(
+        y[:, 11], [sum(1 << j for j in range(32) if j % 3) if lane % 3 else 0 for lane in range(32)]
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -261,7 +277,9 @@ def test_every_half_and_bfloat16_widens() -> None:
     np.testing.assert_array_equal(halves, BITS.view(np.float16).astype(np.float32))
     np.testing.assert_array_equal(bfloats, BITS.view(ml_dtypes.bfloat16).astype(np.float32))
     number = ~np.isnan(halves)
-    np.testing.assert_array_equal(halves[number].view(np.uint32), BITS.view(np.float16)[number].astype(np.float32).view(np.uint32))
+    np.testing.assert_array_equal(
+        halves[number].view(np.uint32), BITS.view(np.float16)[number].astype(np.float32).view(np.uint32)
+    )
 
 
 def _narrowed(x: npt.NDArray[Any], found: npt.NDArray[np.uint16], dtype: Any) -> None:
@@ -275,7 +293,9 @@ def test_floats_narrow_to_nearest_even() -> None:
     with np.errstate(all="ignore"):
         edges = [bits.astype(np.float32) for bits in (BITS.view(np.float16), BITS.view(ml_dtypes.bfloat16))]
         halfway = [((each.astype(np.float64) + np.roll(each, -1)) / 2).astype(np.float32) for each in edges]
-        x = np.concatenate([*edges, *halfway, *(np.nextafter(each, np.float32(to)) for each in halfway for to in (-np.inf, np.inf))])
+        x = np.concatenate(
+            [*edges, *halfway, *(np.nextafter(each, np.float32(to)) for each in halfway for to in (-np.inf, np.inf))]
+        )
     halves, bfloats = np.empty(x.size, np.uint16), np.empty(x.size, np.uint16)
     launch("narrow", 8, 256, [x, halves, bfloats, np.int32(x.size)])
     _narrowed(x, halves, np.float16)
@@ -285,7 +305,9 @@ def test_floats_narrow_to_nearest_even() -> None:
 def test_doubles_are_rounded_once() -> None:
     finite = np.arange(0, 0x7BFF, dtype=np.uint16).view(np.float16).astype(np.float64)
     halfway = (finite[:-1] + finite[1:]) / 2
-    x = np.concatenate([halfway, np.nextafter(halfway, np.inf), np.nextafter(halfway, -np.inf), -np.nextafter(halfway, np.inf)])
+    x = np.concatenate(
+        [halfway, np.nextafter(halfway, np.inf), np.nextafter(halfway, -np.inf), -np.nextafter(halfway, np.inf)]
+    )
     halves, bfloats = np.empty(x.size, np.uint16), np.empty(x.size, np.uint16)
     launch("narrow_double", 8, 256, [x, halves, bfloats, np.int32(x.size)])
     _narrowed(x, halves, np.float16)
@@ -325,7 +347,9 @@ def test_arithmetic_of_16_bits(name: str, dtype: Any) -> None:
 def test_wmma(name: str, dtype: Any, sum_dtype: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b, c = (
-        rng.integers(-100, 100, (16, 16)).astype(kind) if dtype == np.int8 else rng.standard_normal((16, 16)).astype(kind)
+        rng.integers(-100, 100, (16, 16)).astype(kind)
+        if dtype == np.int8
+        else rng.standard_normal((16, 16)).astype(kind)
         for kind in (dtype, dtype, sum_dtype)
     )
     d = np.empty((16, 16), sum_dtype)

@@ -1,4 +1,5 @@
-"""The simulator finds every fault that is planted in suites/unit/planted.cu, names it, and finds none in the same kernels without."""
+"""The simulator finds every fault that is planted in suites/unit/planted.cu, names it, and finds none in the same
+kernels without."""
 
 from __future__ import annotations
 
@@ -10,12 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tritmark.harness.errors import CompileError, DeviceFaultError, DeviceUnavailableError, InsufficientMemoryError, LaunchError
+from tritmark.harness.errors import (
+    CompileError,
+    DeviceFaultError,
+    DeviceUnavailableError,
+    InsufficientMemoryError,
+    LaunchError,
+)
 from tritmark.kernels.cuda.kernel import Kernel
 from tritmark.kernels.cuda.simulator import SimulatorBackend
 
 SOURCE = Path(__file__).with_name("planted.cu")
-SHARED_RACE = r"race on shared memory: (read|write) of 4 bytes that (\(\d+, 0, 0\)|another thread) has (read|written) with no "
+SHARED_RACE = (
+    r"race on shared memory: (read|write) of 4 bytes that (\(\d+, 0, 0\)|another thread) has (read|written) with no "
+)
 PLANTED = {
     "race_in_warp": SHARED_RACE + "__syncwarp or barrier between",
     "race_across_warps": SHARED_RACE,
@@ -24,15 +33,36 @@ PLANTED = {
     "race_of_bytes": "race on shared memory: .* has (read|written)",
     "race_with_atomic": "race on shared memory: (read|atomic operation) of 4 bytes that .* has (read|written)",
     "race_on_device_memory": "race on device memory: (read|write) of 4 bytes that .* has written .* argument 1 ",
-    "outside_read": r"out-of-bounds read of 4 bytes of device memory, byte 256 of argument 1 \(256 bytes\); .* thread \(63, 0, 0\)",
-    "outside_write": r"out-of-bounds write of 4 bytes of device memory, byte 256 of argument 1 \(256 bytes\); .* thread \(0, 0, 0\)",
-    "outside_before": r"out-of-bounds write of 4 bytes of device memory, byte -4 of argument 1 \(256 bytes\); .* thread \(0, 0, 0\)",
-    "outside_nowhere": r"out-of-bounds write of 4 bytes, in no memory of the device, address 0x40; .* thread \(9, 0, 0\)",
-    "outside_shared": r"out-of-bounds write of 4 bytes of shared memory, byte 64 of first \(64 bytes\); .* thread \(15, 0, 0\)",
-    "outside_dynamic": r"out-of-bounds write of 4 bytes of shared memory, byte 256 of the dynamic shared memory; .* thread \(63, 0, 0\)",
-    "unwritten_shared": r"read of 4 bytes of shared memory that nobody has written, byte 252 of all \(256 bytes\); .* thread \(0, 0, 0\)",
+    "outside_read": (
+        r"out-of-bounds read of 4 bytes of device memory, byte 256 of argument 1 \(256 bytes\); .* thread "
+        r"\(63, 0, 0\)"
+    ),
+    "outside_write": (
+        r"out-of-bounds write of 4 bytes of device memory, byte 256 of argument 1 \(256 bytes\); .* thread "
+        r"\(0, 0, 0\)"
+    ),
+    "outside_before": (
+        r"out-of-bounds write of 4 bytes of device memory, byte -4 of argument 1 \(256 bytes\); .* thread "
+        r"\(0, 0, 0\)"
+    ),
+    "outside_nowhere": r"out-of-bounds write of 4 bytes, in no memory of the device, address 0x40; .* \(9, 0, 0\)",
+    "outside_shared": (
+        r"out-of-bounds write of 4 bytes of shared memory, byte 64 of first \(64 bytes\); .* "
+        r"thread \(15, 0, 0\)"
+    ),
+    "outside_dynamic": (
+        r"out-of-bounds write of 4 bytes of shared memory, byte 256 of the dynamic shared memory; .* thread "
+        r"\(63, 0, 0\)"
+    ),
+    "unwritten_shared": (
+        r"read of 4 bytes of shared memory that nobody has written, byte 252 of all \(256 bytes\); .* thread "
+        r"\(0, 0, 0\)"
+    ),
     "barrier_in_branch": "divergent barrier",
-    "barrier_at_two_places": r"divergent barrier: the thread is at __syncthreads in line \d+, thread .* waits at __syncthreads in line",
+    "barrier_at_two_places": (
+        r"divergent barrier: the thread is at __syncthreads in line \d+, thread .* waits at "
+        r"__syncthreads in line"
+    ),
     "barrier_after_exit": "divergent barrier: .* exited",
     "misaligned": "misaligned read of 16 bytes of device memory, byte .* of argument 1",
     "misaligned_ldg": "misaligned read of 8 bytes of device memory, byte .* of argument 1",
@@ -40,7 +70,10 @@ PLANTED = {
     "mask_of_exited": "the mask 0xffffffff of __shfl_sync.* exited",
     "mask_without_caller": r"the mask 0x7fffffff of __shfl_sync does not name the lane that calls it \(31\)",
     "mask_differs": "divergent warp: __any_sync",
-    "deadlock": "divergent barrier|deadlock: the thread waits in __syncwarp with mask 0xffffffff for lane 0, which waits elsewhere",
+    "deadlock": (
+        "divergent barrier|deadlock: the thread waits in __syncwarp with mask 0xffffffff for lane 0, which "
+        "waits elsewhere"
+    ),
     "trap": r"the kernel called __trap.* thread \(3, 0, 0\)",
 }
 KERNELS = re.findall(r"void planted_(\w+)\(", SOURCE.read_text())
@@ -51,7 +84,9 @@ def backend() -> SimulatorBackend:
     return SimulatorBackend()
 
 
-def run(backend: SimulatorBackend, name: str, broken: int, *, n: int = 64, blocks: int = 1, shared: int = 256, seed: int = 0) -> np.ndarray:
+def run(
+    backend: SimulatorBackend, name: str, broken: int, *, n: int = 64, blocks: int = 1, shared: int = 256, seed: int = 0
+) -> np.ndarray:
     backend.seed = seed
     function = backend.function(Kernel(file=str(SOURCE), name=f"planted_{name}", threads=64, registers=32))
     memory = backend.allocate(4 * n)
@@ -94,24 +129,35 @@ def test_line_is_that_of_the_access(backend: SimulatorBackend) -> None:
     assert lines[int(at[1]) - 1].strip() == "data[i] = i;"
 
 
-# Programs for a few threads of two warps: in each step each of them does nothing or accesses some bytes, then some of them meet.
+# Programs for a few threads of two warps: in each step each of them does nothing or accesses some bytes, then some of
+# them meet.
 ACTORS = (0, 1, 17, 33)
 KINDS = {"nothing": 0, "read": 1, "write": 2, "atomic": 3}
 MEETINGS = {"nobody": 0, "warp": 1, "block": 2, "half": 3}
 ACCESS = st.tuples(st.sampled_from(["read", "write", "atomic"]), st.sampled_from([1, 2, 4, 8]), st.integers(0, 7)).map(
-    lambda access: (access[0], 4, access[2] // 4 * 4) if access[0] == "atomic" else (*access[:2], access[2] // access[1] * access[1])
+    lambda access: (
+        (access[0], 4, access[2] // 4 * 4)
+        if access[0] == "atomic"
+        else (*access[:2], access[2] // access[1] * access[1])
+    )
 )
 STEP = st.dictionaries(st.sampled_from(ACTORS), ACCESS, max_size=3)
 
 
 def _has_race(steps: list[tuple[dict[int, tuple[str, int, int]], str]]) -> bool:
-    """By the definition: two threads, the same byte, not both reading and not both atomic, no chain of meetings between."""
+    """By the definition: two threads, the same byte, not both reading and not both atomic, no chain of meetings
+    between."""
     before: list[tuple[int, str, range, set[int]]] = []
     for does, meeting in steps:
         for thread, (kind, size, first) in does.items():
             for other, other_kind, where, known_to in before:
                 harmless = kind == other_kind and kind != "write"
-                if not harmless and other != thread and thread not in known_to and set(where) & set(range(first, first + size)):
+                if (
+                    not harmless
+                    and other != thread
+                    and thread not in known_to
+                    and set(where) & set(range(first, first + size))
+                ):
                     return True
             before.append((thread, kind, range(first, first + size), {thread}))
         together = {"nobody": 1, "half": 16, "warp": 32, "block": 64}[meeting]
@@ -129,7 +175,9 @@ def test_races_are_those_of_the_definition(steps: list[tuple[dict[int, tuple[str
 
 @settings(max_examples=400)
 @given(st.lists(st.tuples(STEP, st.sampled_from(["nobody", "half", "warp"])), max_size=8), st.integers(0, 1000))
-def test_no_race_is_made_up_where_parts_of_a_warp_meet(steps: list[tuple[dict[int, tuple[str, int, int]], str]], seed: int) -> None:
+def test_no_race_is_made_up_where_parts_of_a_warp_meet(
+    steps: list[tuple[dict[int, tuple[str, int, int]], str]], seed: int
+) -> None:
     assert _has_race(steps) or not _accused(steps, seed)
 
 
@@ -195,11 +243,18 @@ def test_memory_that_nobody_has_written(backend: SimulatorBackend) -> None:
         ((1, 1, 1), (1, 1, 1), 232449),
     ],
 )
-def test_limits(backend: SimulatorBackend, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int) -> None:
+def test_limits(
+    backend: SimulatorBackend, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int
+) -> None:
     function = backend.function(Kernel(file=str(SOURCE), name="planted_endless", threads=64, registers=32))
     with pytest.raises(LaunchError, match="planted_endless"):
         backend.enqueue(
-            function, grid, block, backend.arguments(function, [np.uint64(0), np.int32(0), np.int32(0)]), shared, backend.stream
+            function,
+            grid,
+            block,
+            backend.arguments(function, [np.uint64(0), np.int32(0), np.int32(0)]),
+            shared,
+            backend.stream,
         )
 
 

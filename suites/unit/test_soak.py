@@ -66,7 +66,9 @@ def test_a_run_that_does_not_pass_is_found(monkeypatch: pytest.MonkeyPatch, stat
 
 
 @pytest.mark.parametrize(("guard", "attributed"), [("crash", 1), ("hang", 1), ("exit", 0), ("error", 0)])
-def test_what_no_shot_brings_about_is_unexplained_whatever_its_words(monkeypatch: pytest.MonkeyPatch, guard: str, attributed: int) -> None:
+def test_what_no_shot_brings_about_is_unexplained_whatever_its_words(
+    monkeypatch: pytest.MonkeyPatch, guard: str, attributed: int
+) -> None:
     def spoil(record: Record) -> Record:
         first, *others = record.runs
         accuracy = Accuracy(status=Status.ERROR, reason="was killed by a signal", caught_by=(guard,))

@@ -1,4 +1,5 @@
-"""What honest kernels leave in their process is no fault, whatever OpenMP, Python and NumPy do when they are first used.
+"""What honest kernels leave in their process is no fault, whatever OpenMP, Python and NumPy do when they are first
+used.
 
 What dishonest ones leave is in suites/exploits.
 """
@@ -32,7 +33,11 @@ from worker_tasks import leave, scipys_own, two_threads
 
 FILE = PythonFile(str(Path(__file__).with_name("faulty_candidates.py")))
 INSTALLED = load((FILE,))
-NATIVE = [v for v in INSTALLED.registry.variants if v.key.device == "cpu" and v.features <= features() and v.name not in {"honest"}]
+NATIVE = [
+    v
+    for v in INSTALLED.registry.variants
+    if v.key.device == "cpu" and v.features <= features() and v.name not in {"honest"}
+]
 OWN = [v for v in NATIVE if v.id not in INSTALLED.added]
 AXES = {"n": 4096, "block": 256, "M": 3, "N": 130, "K": 256, "rows": 5, "columns": 300}
 
@@ -55,7 +60,9 @@ def test_our_kernels_leave_nothing_with_any_number_of_threads(workers: Workers, 
     cases = Material(op, Workload(op=op.name, axes=axes, family=op.families[0]), 0).cases(variant.key)
     worker = workers.of(variant)
     for threads in (1, 3, 2, 7):
-        found = judge(op, worker.variant, cases, axes, layout="aligned", threads=threads, seed=threads, device=worker.device)
+        found = judge(
+            op, worker.variant, cases, axes, layout="aligned", threads=threads, seed=threads, device=worker.device
+        )
         assert found.accuracy.status is Status.PASS, found.accuracy.reason
 
 

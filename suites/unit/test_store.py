@@ -44,7 +44,13 @@ OPTIONS = Options(suite="quick", suite_digest="d", op="*", variant="*", forced={
 
 
 def header(id: str | None = None) -> Header:
-    return Header(id=id or new_id(), created="2025-01-01T00:00:00+00:00", options=OPTIONS, environment=ENVIRONMENT, machine=MACHINE)
+    return Header(
+        id=id or new_id(),
+        created="2025-01-01T00:00:00+00:00",
+        options=OPTIONS,
+        environment=ENVIRONMENT,
+        machine=MACHINE,
+    )
 
 
 def run(id: str, status: Status = Status.PASS) -> Run:
@@ -70,7 +76,13 @@ def run(id: str, status: Status = Status.PASS) -> Run:
 
 def record(id: str, *runs: Run) -> Record:
     return Record(
-        id=id, created="2025-01-01T00:00:00+00:00", suite="quick", complete=True, environment=ENVIRONMENT, machine=MACHINE, runs=runs
+        id=id,
+        created="2025-01-01T00:00:00+00:00",
+        suite="quick",
+        complete=True,
+        environment=ENVIRONMENT,
+        machine=MACHINE,
+        runs=runs,
     )
 
 
@@ -300,7 +312,10 @@ def changed(**fields: Any) -> str:
         (changed() + "}", "not JSON"),
         ("[1]", "a JSON list"),
         ("[" * 100_000, "JSON"),
-        (changed(schema_version=SCHEMA_VERSION + 1), f"schema version {SCHEMA_VERSION + 1}, written by a newer tritmark"),
+        (
+            changed(schema_version=SCHEMA_VERSION + 1),
+            f"schema version {SCHEMA_VERSION + 1}, written by a newer tritmark",
+        ),
         (changed(schema_version=0), "schema_version"),
         (changed(surprise=1), "surprise"),
         (changed(runs=7), "runs"),

@@ -93,7 +93,9 @@ axes = { M = [1, 5] }
 measure = true
 """,
     )
-    assert ids(found)[:3] == [f"matmul[M={m},N={n},K={k}]/normal/aligned" for m, n, k in ((1, 8, 4), (5, 8, 4), (1, 4, 8))]
+    assert ids(found)[:3] == [
+        f"matmul[M={m},N={n},K={k}]/normal/aligned" for m, n, k in ((1, 8, 4), (5, 8, 4), (1, 4, 8))
+    ]
     assert [item.workload.title for item in found.selected] == ["small"] * 6 + ["big"] * 2
     assert all(item.workload.measure for item in found.selected)
 
@@ -174,7 +176,10 @@ ADD = '[[workloads]]\nop = "add"\nshapes = [{ n = 1 }]\n'
         (ADD + 'familes = ["zero"]\n', "unknown key workloads[0].familes; did you mean 'families'?"),
         ("[[workloads]]\nshapes = []\n", "key workloads[0].op is missing"),
         ('[[workloads]]\nop = "ad"\n', "workloads[0].op: unknown op 'ad'; did you mean 'add'? legal: add, matmul"),
-        (ADD + 'families = ["norml"]\n', "workloads[0].families: add has no input family 'norml'; did you mean 'normal'?"),
+        (
+            ADD + 'families = ["norml"]\n',
+            "workloads[0].families: add has no input family 'norml'; did you mean 'normal'?",
+        ),
         (ADD + "families = []\n", "workloads[0].families"),
         (ADD + 'layouts = ["sideways"]\n', "workloads[0].layouts[0] is 'sideways'"),
         (ADD + 'formats = ["nne"]\n', "workloads[0].formats: add has no kernels for 'nne'; did you mean 'none'?"),
@@ -186,7 +191,10 @@ ADD = '[[workloads]]\nop = "add"\nshapes = [{ n = 1 }]\n'
         (ADD + "axes = { n = 1.5 }\n", "workloads[0].axes.n is 1.5"),
         ('[[workloads]]\nop = "matmul"\naxes = { M = 1, N = 2 }\n', "matmul needs the axis 'K'; given: M, N"),
         ('[[workloads]]\nop = "add"\n', "add needs the axis 'n'; given: none"),
-        ('[shapes]\ntails = []\n[[workloads]]\nop = "add"\nshapes = ["tials"]\n', "unknown list 'tials'; did you mean 'tails'?"),
+        (
+            '[shapes]\ntails = []\n[[workloads]]\nop = "add"\nshapes = ["tials"]\n',
+            "unknown list 'tials'; did you mean 'tails'?",
+        ),
         ('[[workloads]]\nop = "add"\nshapes = [{ n = 0 }]\n', "workloads[0].shapes[0]"),
         ('[[workloads]]\nop = "matmul"\nmodels = ["none*"]\n', "no model matches 'none*'"),
         ('models = "../models.toml"\n' + ADD, "the name of a file in the same folder"),
@@ -264,7 +272,9 @@ def test_quick_has_the_edges(named: dict[str, Suite]) -> None:
 
 def test_quick_measures_the_layers_of_one_model(named: dict[str, Suite]) -> None:
     measured = axes_of(named["quick"], "ternary_matmul", measure=True)
-    assert set(measured) >= {(1, n, k) for n, k in ((2560, 2560), (640, 2560), (6912, 2560), (2560, 6912), (3840, 2560), (13824, 2560))}
+    assert set(measured) >= {
+        (1, n, k) for n, k in ((2560, 2560), (640, 2560), (6912, 2560), (2560, 6912), (3840, 2560), (13824, 2560))
+    }
     assert (32, 2560, 2560) in measured
     for name in set(load().ops) - {"ternary_matmul"}:
         assert axes_of(named["quick"], name, measure=True)
@@ -278,6 +288,11 @@ def test_full_measures_every_shape_of_every_model(named: dict[str, Suite]) -> No
     text = (Path(workloads.__path__[0]) / "models.toml").read_text(encoding="utf-8")
     models = tomllib.loads(text)
     assert len(models) == 9
-    shapes = {(1, *shape[:2]) for model in models.values() for key in ("linears", "fused", "shapes") for shape in model.get(key, [])}
+    shapes = {
+        (1, *shape[:2])
+        for model in models.values()
+        for key in ("linears", "fused", "shapes")
+        for shape in model.get(key, [])
+    }
     assert len(shapes) == 34
     assert shapes <= set(axes_of(named["full"], "ternary_matmul", measure=True))

@@ -1,4 +1,5 @@
-"""What `tritmark run` prints, in terminals of several widths: the verdict first, no word broken, doubts and causes told."""
+"""What `tritmark run` prints, in terminals of several widths: the verdict first, no word broken, doubts and causes
+told."""
 
 from __future__ import annotations
 
@@ -34,10 +35,19 @@ def quick() -> Record:
 def drawn(run: Run, **more: Any) -> Run:
     """A Run of drawn cases, as accuracy is judged."""
     facts = WorkloadFacts(id=f"{run.op}[drawn]/drawn/drawn", axes={}, family="drawn", layout="drawn", seed=9)
-    found = {"status": Status.PASS, "calls": 1024, "cases": 300, "rarest": 3 / 1024, "covered": ("M 9 to 15",), "seed": 9}
+    found = {
+        "status": Status.PASS,
+        "calls": 1024,
+        "cases": 300,
+        "rarest": 3 / 1024,
+        "covered": ("M 9 to 15",),
+        "seed": 9,
+    }
     accuracy = Accuracy(**{**found, **more})
     performance = Performance(status=Status.NOT_RUN, reason="accuracy is judged here")
-    return run.model_copy(update={"id": f"{run.kernel} {facts.id}", "workload": facts, "accuracy": accuracy, "performance": performance})
+    return run.model_copy(
+        update={"id": f"{run.kernel} {facts.id}", "workload": facts, "accuracy": accuracy, "performance": performance}
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
@@ -91,7 +101,9 @@ def test_a_probe_that_was_no_ceiling_gives_no_share(monkeypatch: pytest.MonkeyPa
     def lost(footing: Footing | None) -> Footing | None:
         return footing and footing.model_copy(update={"against": footing.against.model_copy(update={"lost": True})})
 
-    performance = run.performance.model_copy(update={name: lost(getattr(run.performance, name)) for name in ("cold", "hot")})
+    performance = run.performance.model_copy(
+        update={name: lost(getattr(run.performance, name)) for name in ("cold", "hot")}
+    )
     told = printed(record_of([run.model_copy(update={"performance": performance})]), monkeypatch, 120)
     assert told.count("±") >= 4, "times are times"
     assert not re.search(r"\d%  ? *\d", re.sub(r"±\d\.\d%", "", told))
@@ -101,7 +113,9 @@ def test_doubts_and_causes_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = list(quick().runs)
     for number in (0, 1, 2):
         doubt = {"status": Status.AMBIGUOUS, "reason": f"others took 0.{number} of 2 cores meanwhile"}
-        runs[number] = runs[number].model_copy(update={"performance": runs[number].performance.model_copy(update=doubt)})
+        runs[number] = runs[number].model_copy(
+            update={"performance": runs[number].performance.model_copy(update=doubt)}
+        )
     told = " ".join(printed(record_of(runs), monkeypatch, 200).split())
     assert told.startswith("AMBIGUOUS: 36 of 36 kernels are right.")
     assert "3 in performance, such as: others took 0.0 of 2 cores meanwhile." in told
@@ -111,7 +125,12 @@ def test_doubts_and_causes_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_drawn_cases_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     first = quick().runs[0]
-    record = record_of([first, drawn(first, status=Status.AMBIGUOUS, reason="a class was not reached", uncovered=("K % 128 in 1 to 63",))])
+    record = record_of(
+        [
+            first,
+            drawn(first, status=Status.AMBIGUOUS, reason="a class was not reached", uncovered=("K % 128 in 1 to 63",)),
+        ]
+    )
     told = " ".join(printed(record, monkeypatch, 80, every=True).split())
     assert "Each was judged on 1,024 calls or more: a fault in one of 341 calls would have been seen with 95 %." in told
     assert "No case reached these classes: K % 128 in 1 to 63." in told
@@ -177,7 +196,9 @@ def test_a_candidate_stands_beside_the_built_in_kernel(monkeypatch: pytest.Monke
     assert max(map(len, lines)) <= 80
     assert sum(" cold " in line and line.count("±") == 2 for line in lines) == 3
     assert sum(" hot " in line and line.count("±") == 2 for line in lines) == 3
-    shaky = [run.model_copy(update={"performance": run.performance.model_copy(update={"doubted": True})}) for run in runs]
+    shaky = [
+        run.model_copy(update={"performance": run.performance.model_copy(update={"doubted": True})}) for run in runs
+    ]
     assert all("µs" not in line and "ms" not in line for line in told(shaky))
     assert sum(line.count("doubted") for line in told(shaky)) == 12
 

@@ -1,4 +1,5 @@
-"""What `tritmark new` writes is honest where it is measured: in a process of its own it is right, and takes the memory that it declares."""
+"""What `tritmark new` writes is honest where it is measured: in a process of its own it is right, and takes the
+memory that it declares."""
 
 from __future__ import annotations
 
@@ -17,12 +18,16 @@ from tritmark.harness.worker import Workers
 
 INSTALLED = load()
 TEMPLATES = [(op, kind) for op in INSTALLED.ops for kind in templates(INSTALLED, op) if kind != "cu"]
-MEASURED = {each.workload.op: each.workload for each in reversed(INSTALLED.suite("quick").selected) if each.workload.measure}
+MEASURED = {
+    each.workload.op: each.workload for each in reversed(INSTALLED.suite("quick").selected) if each.workload.measure
+}
 """The first workload of each op that `tritmark check` measures."""
 
 
 @pytest.mark.parametrize(("op", "kind"), TEMPLATES)
-def test_a_template_leaves_nothing_and_takes_what_it_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str, kind: str) -> None:
+def test_a_template_leaves_nothing_and_takes_what_it_declares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str, kind: str
+) -> None:
     monkeypatch.setenv("TRITMARK_CACHE", str(tmp_path / "cache"))
     candidate = open_candidate(write(INSTALLED, op, kind, tmp_path)[0])
     workload = MEASURED[op]
@@ -30,7 +35,18 @@ def test_a_template_leaves_nothing_and_takes_what_it_declares(tmp_path: Path, mo
     with Workers(load((candidate,)), (candidate,), timeout_s=60.0) as workers:
         worker = workers.of(variant)
         cases = Material(INSTALLED.ops[op], workload, 0).cases(variant.key)
-        judged = judge(INSTALLED.ops[op], worker.variant, cases, workload.axes, layout="aligned", threads=1, seed=0, device=worker.device)
+        judged = judge(
+            INSTALLED.ops[op],
+            worker.variant,
+            cases,
+            workload.axes,
+            layout="aligned",
+            threads=1,
+            seed=0,
+            device=worker.device,
+        )
         assert judged.accuracy.status is Status.PASS, judged.accuracy.reason
-        found = confirmed_use(lambda again: watched(workers, variant, again), cases.first.inputs, workload.axes, threads=1)
+        found = confirmed_use(
+            lambda again: watched(workers, variant, again), cases.first.inputs, workload.axes, threads=1
+        )
     assert found.status is Status.PASS, found.reason

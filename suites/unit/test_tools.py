@@ -51,7 +51,9 @@ def test_mypy_is_called_alike() -> None:
 
 def test_markers_that_tox_selects_by_are_registered() -> None:
     registered = {each.partition(":")[0] for each in PROJECT["tool"]["pytest"]["ini_options"]["markers"]}
-    expressions = [each for name in TOX.sections() for each in re.findall(r' -m ("[^"]*"|\w+)', TOX[name].get("commands", ""))]
+    expressions = [
+        each for name in TOX.sections() for each in re.findall(r' -m ("[^"]*"|\w+)', TOX[name].get("commands", ""))
+    ]
     chosen = {word for each in expressions for word in each.strip('"').split()} - {"pytest", "pip"}
     assert chosen >= {"cuda", "timing", "long", "interpreter"}
     assert chosen - {"and", "or", "not"} <= registered
@@ -69,4 +71,6 @@ def test_the_workflow_brings_every_python_and_runs_everything() -> None:
     assert re.search(r"^      - run: \.ci/run$", text, re.MULTILINE)
     assert (ROOT / ".ci/run").stat().st_mode & 0o111
     (numbers,) = re.findall(r"py\{([\d,]+)\}", TOX["tox"]["env_list"])
-    assert sorted(re.findall(r"^ +3\.(\d+)$", text, re.MULTILINE)) == sorted(number[1:] for number in numbers.split(","))
+    assert sorted(re.findall(r"^ +3\.(\d+)$", text, re.MULTILINE)) == sorted(
+        number[1:] for number in numbers.split(",")
+    )

@@ -55,7 +55,9 @@ class Memory:
     def _give(self, taken: int) -> None:
         self.used -= taken
 
-    def view(self, buffer: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None) -> Any:
+    def view(
+        self, buffer: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
+    ) -> Any:
         return np.ndarray(shape, dtype, buffer=buffer, offset=offset, strides=strides)
 
     def write(self, array: Any, values: Any) -> None:

@@ -93,7 +93,9 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
         monkeypatch.chdir(tmp_path)
         monkeypatch.delenv(FORCE, raising=False)
         monkeypatch.setattr(ceilings, "measure_ceilings", lambda device: [])
-        Path("suite.toml").write_text('title = "t"\n[[workloads]]\nop = "i2s_quantize"\nshapes = [{ n = 4096 }]\nmeasure = true\n')
+        Path("suite.toml").write_text(
+            'title = "t"\n[[workloads]]\nop = "i2s_quantize"\nshapes = [{ n = 4096 }]\nmeasure = true\n'
+        )
         monkeypatch.setattr(sys, "argv", ["tritmark", "run", "--suite", "suite.toml", *arguments])
         with pytest.raises(SystemExit):
             cli.main()
@@ -138,7 +140,9 @@ def _refused(data: bytes, folder: Path) -> bool:
 
 
 @given(data=st.data())
-def test_any_changed_byte_is_found(simulated_record: Record, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_any_changed_byte_is_found(
+    simulated_record: Record, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     whole = with_digest(
         simulated_record.model_copy(update={"runs": simulated_record.runs[:1], "lanes": simulated_record.lanes[:1]})
     ).encode()
@@ -172,7 +176,10 @@ def test_a_file_is_small_and_says_all(file: Path) -> None:
         lambda text: text.replace(f'"schema_version":{SCHEMA_VERSION}', '"schema_version":1'),
         lambda text: json.dumps(json.loads(text)),
         lambda text: json.dumps({**json.loads(text), "digest": ""}, indent=1),
-        lambda text: text.replace(f'"schema_version":{SCHEMA_VERSION}', '"schema_version":1').rpartition(',\n "digest"')[0] + "\n}\n",
+        lambda text: (
+            text.replace(f'"schema_version":{SCHEMA_VERSION}', '"schema_version":1').rpartition(',\n "digest"')[0]
+            + "\n}\n"
+        ),
     ],
 )
 def test_an_edited_file_is_found(file: Path, edit: Callable[[str], str]) -> None:
@@ -230,7 +237,8 @@ def test_a_cpu_behind_a_gpu_is_found(gpu_record: Record, lie: dict[str, Any], sa
 
 
 def test_a_fallback_that_the_harness_ran_is_found(ran: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A provider calls the CPU's kernel cuda: accuracy passes, figures are measured, and the Record says cuda throughout."""
+    """A provider calls the CPU's kernel cuda: accuracy passes, figures are measured, and the Record says cuda
+    throughout."""
 
     def posing(variant: Variant) -> Variant:
         return replace(variant, key=replace(variant.key, device="cuda"), features=frozenset())
@@ -261,7 +269,12 @@ def test_a_cpu_kernel_under_a_gpu_s_name_is_found(gpu_record: Record) -> None:
     kernel = run.kernel.replace("cpu/", "cuda/")
     assert run.receipt is not None
     renamed = with_run(
-        gpu_record, index, device="cuda", kernel=kernel, id=run.id.replace("cpu/", "cuda/"), receipt=replace(run.receipt, kernel=kernel)
+        gpu_record,
+        index,
+        device="cuda",
+        kernel=kernel,
+        id=run.id.replace("cpu/", "cuda/"),
+        receipt=replace(run.receipt, kernel=kernel),
     )
     found = str(faults(renamed)["receipts"])
     assert "no uuid of a GPU" in found
@@ -276,7 +289,14 @@ def test_a_gpu_that_the_machine_has_not_is_found(gpu_record: Record, gpus: str) 
 
 
 def test_layers_cannot_claim_a_gpu(gpu_record: Record) -> None:
-    layer = Layer(status=Status.PASS, name="w", shape=(2, 2), dtype="F32", bytes=16, kernel="cuda/ternary_matmul/tile64/float32/gemv")
+    layer = Layer(
+        status=Status.PASS,
+        name="w",
+        shape=(2, 2),
+        dtype="F32",
+        bytes=16,
+        kernel="cuda/ternary_matmul/tile64/float32/gemv",
+    )
     assert "layer w: claims cuda" in str(faults(gpu_record.model_copy(update={"layers": (layer,)}))["receipts"])
 
 
@@ -287,7 +307,9 @@ def test_a_simulated_record_says_so_and_is_taken_only_when_asked_for(simulated_r
     assert list(faults(simulated_record)) == ["simulated"]
     assert "SIMULATED: proves correctness, claims no speed" in str(faults(simulated_record))
     assert not faults(simulated_record, allow_simulated=True)
-    assert any("SIMULATED" in each.lines[0] and each.status == "NOTE" for each in check(simulated_record, allow_simulated=True))
+    assert any(
+        "SIMULATED" in each.lines[0] and each.status == "NOTE" for each in check(simulated_record, allow_simulated=True)
+    )
 
 
 def cleared(receipt: Receipt | None) -> Receipt:
@@ -335,7 +357,9 @@ def scaled(factor: float, *, probe: float = 1.0) -> Callable[[Footing], Footing]
         part = {name: getattr(against.fraction, name) * probe / factor for name in ("median", "low", "high")}
         return footing.model_copy(
             update={
-                "timing": timing.model_copy(update={**times, "samples_ns": tuple(sample * factor for sample in timing.samples_ns)}),
+                "timing": timing.model_copy(
+                    update={**times, "samples_ns": tuple(sample * factor for sample in timing.samples_ns)}
+                ),
                 "against": against.model_copy(
                     update={
                         "fraction": against.fraction.model_copy(update=part),
@@ -371,10 +395,15 @@ def test_an_impossible_bandwidth_is_found(gpu_record: Record, probe: float) -> N
 
 def test_an_impossible_figure_in_the_cache_is_found(gpu_record: Record) -> None:
     """Few bytes, all in the L2: what was measured of it is the limit."""
-    index = next(index for index, run in enumerate(gpu_record.runs) if run.device == "cuda" and run.workload.axes.get("n") == 1 << 24)
+    index = next(
+        index
+        for index, run in enumerate(gpu_record.runs)
+        if run.device == "cuda" and run.workload.axes.get("n") == 1 << 24
+    )
     performance = gpu_record.runs[index].performance
     assert performance.hot is not None
-    small = performance.hot.model_copy(update={"rotation": 1})  # all of it stays in the L2, so the memory's peak is no limit
+    # all of it stays in the L2, so the memory's peak is no limit
+    small = performance.hot.model_copy(update={"rotation": 1})
     fast = scaled(0.1, probe=1.0)(small)
     found = faults(with_run(gpu_record, index, performance=performance.model_copy(update={"hot": fast})))
     assert "and the fastest measured is" in str(found["speeds"])
@@ -397,9 +426,13 @@ def test_an_impossible_ceiling_is_found(gpu_record: Record) -> None:
 @pytest.mark.parametrize("field", ["median_ns", "q1_ns", "q3_ns"])
 def test_a_figure_that_is_not_that_of_its_samples_is_found(gpu_record: Record, field: str) -> None:
     def change(footing: Footing) -> Footing:
-        return footing.model_copy(update={"timing": footing.timing.model_copy(update={field: getattr(footing.timing, field) * 0.999})})
+        return footing.model_copy(
+            update={"timing": footing.timing.model_copy(update={field: getattr(footing.timing, field) * 0.999})}
+        )
 
-    assert f"its {field.removesuffix('_ns')} is" in str(faults(with_cold(gpu_record, on_gpu(gpu_record), change))["figures"])
+    assert f"its {field.removesuffix('_ns')} is" in str(
+        faults(with_cold(gpu_record, on_gpu(gpu_record), change))["figures"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -411,7 +444,9 @@ def test_a_figure_that_is_not_that_of_its_samples_is_found(gpu_record: Record, f
         ("ceiling", "write", "is not the"),
     ],
 )
-def test_a_ceiling_that_is_not_that_of_its_probe_is_found(gpu_record: Record, field: str, value: Any, said: str) -> None:
+def test_a_ceiling_that_is_not_that_of_its_probe_is_found(
+    gpu_record: Record, field: str, value: Any, said: str
+) -> None:
     def change(footing: Footing) -> Footing:
         return footing.model_copy(update={"against": footing.against.model_copy(update={field: value})})
 
@@ -436,10 +471,16 @@ def test_samples_that_took_longer_than_their_run_are_found(gpu_record: Record) -
 
 
 def test_borrowed_samples_are_found(gpu_record: Record) -> None:
-    large = (index for index, run in enumerate(gpu_record.runs) if run.device == "cuda" and run.workload.axes.get("n") == 1 << 28)
+    large = (
+        index
+        for index, run in enumerate(gpu_record.runs)
+        if run.device == "cuda" and run.workload.axes.get("n") == 1 << 28
+    )
     first, second = next(large), next(large)
     performance = gpu_record.runs[first].performance
-    assert "its samples are those of" in str(faults(with_run(gpu_record, second, performance=performance))["duplicates"])
+    assert "its samples are those of" in str(
+        faults(with_run(gpu_record, second, performance=performance))["duplicates"]
+    )
 
 
 # Consistency
@@ -455,8 +496,14 @@ def test_doubled_runs_are_found(gpu_record: Record) -> None:
     [
         ((Lane(device="cpu", ran=True),), "cuda: there are Runs of it and no lane"),
         ((Lane(device="cpu", ran=True), Lane(device="cuda", ran=False, reason="no")), "the lane says it did not run"),
-        ((Lane(device="cpu", ran=True), Lane(device="cuda", ran=True), Lane(device="rocm", ran=True)), "and the Runs that it did not"),
-        ((Lane(device="cpu", ran=True), Lane(device="cuda", ran=True), Lane(device="rocm", ran=False)), "no reason is given"),
+        (
+            (Lane(device="cpu", ran=True), Lane(device="cuda", ran=True), Lane(device="rocm", ran=True)),
+            "and the Runs that it did not",
+        ),
+        (
+            (Lane(device="cpu", ran=True), Lane(device="cuda", ran=True), Lane(device="rocm", ran=False)),
+            "no reason is given",
+        ),
         ((Lane(device="cpu", ran=True), Lane(device="cuda", ran=True, simulated=True)), "its receipts say otherwise"),
     ],
 )
@@ -484,7 +531,9 @@ def _performance(run: Run, **update: Any) -> dict[str, Any]:
         lambda run: _performance(run, cold=None, hot=None),
     ],
 )
-def test_statuses_that_contradict_their_contents_are_found(gpu_record: Record, edit: Callable[[Run], dict[str, Any]]) -> None:
+def test_statuses_that_contradict_their_contents_are_found(
+    gpu_record: Record, edit: Callable[[Run], dict[str, Any]]
+) -> None:
     index = on_gpu(gpu_record)
     assert faults(with_run(gpu_record, index, **edit(gpu_record.runs[index])))["statuses"]
 
@@ -509,7 +558,11 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 def test_the_command_prints_each_check_and_ends_with_its_status(
-    command: Callable[..., tuple[int, str, str]], file: Path, gpu_record: Record, simulated_record: Record, tmp_path: Path
+    command: Callable[..., tuple[int, str, str]],
+    file: Path,
+    gpu_record: Record,
+    simulated_record: Record,
+    tmp_path: Path,
 ) -> None:
     status, out, _ = command(str(file))
     assert status == 0
@@ -528,7 +581,9 @@ def test_the_command_prints_each_check_and_ends_with_its_status(
     assert "not JSON" in err
 
 
-def test_the_command_takes_an_id_and_prints_json(command: Callable[..., tuple[int, str, str]], gpu_record: Record, tmp_path: Path) -> None:
+def test_the_command_takes_an_id_and_prints_json(
+    command: Callable[..., tuple[int, str, str]], gpu_record: Record, tmp_path: Path
+) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / f"{gpu_record.id}.json").write_text(with_digest(gpu_record))
     status, out, _ = command(gpu_record.id, "--out", str(tmp_path), "--json")
@@ -548,15 +603,24 @@ def test_the_command_takes_an_id_and_prints_json(command: Callable[..., tuple[in
         ({"calls": 1024, "rarest": 3 / 1024, "covered": ("M 9 to 15",)}, ""),
     ],
 )
-def test_what_drawn_cases_claim_follows_from_their_number(gpu_record: Record, changed: dict[str, Any], fault: str) -> None:
+def test_what_drawn_cases_claim_follows_from_their_number(
+    gpu_record: Record, changed: dict[str, Any], fault: str
+) -> None:
     first, *others = gpu_record.runs
     run = first.model_copy(update={"accuracy": first.accuracy.model_copy(update=changed)})
-    (statuses,) = (each for each in check(gpu_record.model_copy(update={"runs": (run, *others)})) if each.name == "statuses")
+    (statuses,) = (
+        each for each in check(gpu_record.model_copy(update={"runs": (run, *others)})) if each.name == "statuses"
+    )
     assert [told.endswith(fault) for told in statuses.faults] == ([True] if fault else [])
 
 
 def test_counts_are_those_of_the_runs(gpu_record: Record) -> None:
     honest = counted(gpu_record.runs)
-    for counts, right in ((honest, True), ({}, True), ({**honest, "memory": {"pass": 1}}, False), ({"speed": {"pass": 1}}, False)):
+    for counts, right in (
+        (honest, True),
+        ({}, True),
+        ({**honest, "memory": {"pass": 1}}, False),
+        ({"speed": {"pass": 1}}, False),
+    ):
         (found,) = (each for each in check(gpu_record.model_copy(update={"counts": counts})) if each.name == "counts")
         assert (not found.faults) is right

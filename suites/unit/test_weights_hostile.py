@@ -1,7 +1,8 @@
-"""Truncated, lying and hostile weight files: a WeightFileError at once, before memory is taken, and never anything else.
+"""Truncated, lying and hostile weight files: a WeightFileError at once, before memory is taken, and never anything
+else.
 
-The files are those of the fuzzers' corpus, suites/fuzz. Each is named after what is wrong with it, and stands beside words that the error
-has to begin with, so that it is not refused for another reason.
+The files are those of the fuzzers' corpus, suites/fuzz. Each is named after what is wrong with it, and stands beside
+words that the error has to begin with, so that it is not refused for another reason.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ PEAK_BYTES = 5_000_000
 LONGEST_MESSAGE = 1000
 
 
-# ---- paths -------------------------------------------------------------------------------------------------------------------
+# ---- paths
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def shards(folder: Path, *names: str) -> Path:
@@ -62,7 +64,9 @@ BAD_PATHS: dict[str, tuple[str, Callable[[Path], str | Path]]] = {
     "empty folder": ("a folder without .safetensors files", lambda folder: folder),
     "folder with pickles only": (
         "a folder without .safetensors files",
-        lambda folder: made(folder / "pytorch_model.bin", lambda path: path.write_bytes(corpus_safetensors.zipped())).parent,
+        lambda folder: (
+            made(folder / "pytorch_model.bin", lambda path: path.write_bytes(corpus_safetensors.zipped())).parent
+        ),
     ),
     "folder with a GGUF file only": (
         "a folder without .safetensors files",
@@ -85,36 +89,49 @@ BAD_PATHS: dict[str, tuple[str, Callable[[Path], str | Path]]] = {
         "tensor 'a.safetensors', which a.safetensors",
         lambda folder: (
             made(
-                shards(folder, "a.safetensors") / "b.safetensors", lambda path: path.write_bytes((folder / "a.safetensors").read_bytes())
+                shards(folder, "a.safetensors") / "b.safetensors",
+                lambda path: path.write_bytes((folder / "a.safetensors").read_bytes()),
             ).parent
         ),
     ),
     "truncated shard": (
         "1 bytes",
-        lambda folder: made(shards(folder, "a.safetensors") / "b.safetensors", lambda path: path.write_bytes(b"1")).parent,
+        lambda folder: (
+            made(shards(folder, "a.safetensors") / "b.safetensors", lambda path: path.write_bytes(b"1")).parent
+        ),
     ),
     "fifo": ("a fifo", lambda folder: made(folder / "m.safetensors", os.mkfifo)),
     "fifo in a folder": ("a fifo", lambda folder: made(folder / "m.safetensors", os.mkfifo).parent),
     "fifo named .gguf": ("a fifo", lambda folder: made(folder / "m.gguf", os.mkfifo)),
     "socket": ("a socket", lambda folder: made(folder / "m.safetensors", bound_socket)),
-    "link to an endless device": ("a device", lambda folder: made(folder / "m.safetensors", lambda path: path.symlink_to("/dev/zero"))),
+    "link to an endless device": (
+        "a device",
+        lambda folder: made(folder / "m.safetensors", lambda path: path.symlink_to("/dev/zero")),
+    ),
     "link to itself": (
         "Too many levels of symbolic links",
         lambda folder: made(folder / "m.safetensors", lambda path: path.symlink_to(path)),
     ),
-    "link to nothing": ("No such file or directory", lambda folder: made(folder / "m.gguf", lambda path: path.symlink_to("nowhere"))),
+    "link to nothing": (
+        "No such file or directory",
+        lambda folder: made(folder / "m.gguf", lambda path: path.symlink_to("nowhere")),
+    ),
     "another kind of file": (
         "a file named 'pytorch_model.bin'",
         lambda folder: made(folder / "pytorch_model.bin", lambda path: path.write_bytes(corpus_safetensors.zipped())),
     ),
     "NUL in the path": ("a NUL in the path", lambda _: "m\0.safetensors"),
-    "ANSI in the path": ("0 bytes", lambda folder: made(folder / "\x1b[2J\u202e.safetensors", lambda path: path.write_bytes(b""))),
+    "ANSI in the path": (
+        "0 bytes",
+        lambda folder: made(folder / "\x1b[2J\u202e.safetensors", lambda path: path.write_bytes(b"")),
+    ),
     "path too long": ("File name too long", lambda _: "x" * 5000 + ".safetensors"),
     "empty path": ("No such file or directory", lambda _: ""),
 }
 
 
-# ---- the checks --------------------------------------------------------------------------------------------------------------
+# ---- the checks
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -202,7 +219,9 @@ def test_a_fifo_put_in_place_of_a_file_just_checked_is_refused(tmp_path: Path, m
     fifo = made(tmp_path / "m.gguf", os.mkfifo)
     regular = made(tmp_path / "regular", Path.touch)
     real = os.stat
-    monkeypatch.setattr(os, "stat", lambda path, **options: real(regular if str(path) == str(fifo) else path, **options))
+    monkeypatch.setattr(
+        os, "stat", lambda path, **options: real(regular if str(path) == str(fifo) else path, **options)
+    )
     refused(fifo, "a fifo")
 
 
@@ -218,7 +237,8 @@ def test_the_good_files_that_the_bad_ones_are_made_of_are_read(tmp_path: Path) -
         assert weights.check(path)
 
 
-# ---- mutations ---------------------------------------------------------------------------------------------------------------
+# ---- mutations
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])

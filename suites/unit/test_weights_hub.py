@@ -36,7 +36,9 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, obj
         ("hf:a/b@refs/pr/1", "a/b", "refs/pr/1"),
     ],
 )
-def test_a_repository_is_fetched_and_read(asked: list[dict[str, object]], spec: str, repo: str, revision: str | None) -> None:
+def test_a_repository_is_fetched_and_read(
+    asked: list[dict[str, object]], spec: str, repo: str, revision: str | None
+) -> None:
     with open_weights(spec) as source:
         assert source.path == spec
         np.testing.assert_array_equal(source.read("w"), np.eye(3, dtype=np.float32))
@@ -47,7 +49,19 @@ def test_a_repository_is_fetched_and_read(asked: list[dict[str, object]], spec: 
 
 
 @pytest.mark.parametrize(
-    "spec", ["hf:", "hf:a", "hf:a/b/c", "hf:../b", "hf:a/..", "hf:a/b@", "hf:a/b@-x", "hf:a/b\n", "hf:\x1b[31m/b", "hf:https://x/y"]
+    "spec",
+    [
+        "hf:",
+        "hf:a",
+        "hf:a/b/c",
+        "hf:../b",
+        "hf:a/..",
+        "hf:a/b@",
+        "hf:a/b@-x",
+        "hf:a/b\n",
+        "hf:\x1b[31m/b",
+        "hf:https://x/y",
+    ],
 )
 def test_a_malformed_name_asks_the_hub_nothing(asked: list[dict[str, object]], spec: str) -> None:
     with pytest.raises(WeightFileError, match="hf:OWNER/NAME") as caught:

@@ -1,4 +1,5 @@
-"""Memory, measured on the process itself: row blocks keep it at the size of a block, studying a matrix at four times that."""
+"""Memory, measured on the process itself: row blocks keep it at the size of a block, studying a matrix at four times
+that."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ with open_weights(path) as source:
 print(status("VmHWM") - before)
 """
 
-# What the kernel keeps for a process as a whole (ru_maxrss) has the size of the process that started it in it; its memory map has not.
+# What the kernel keeps for a process as a whole (ru_maxrss) has the size of the process that started it in it; its
+# memory map has not.
 STUDY = """
 import sys
 from tritmark.harness.cli import main
@@ -54,7 +56,9 @@ finally:
 def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """63 MB of zeros; the file is sparse, which saves the disk and costs a reader the same memory."""
     path = tmp_path_factory.mktemp("large") / "m.safetensors"
-    header = json.dumps({"w": {"dtype": "F32", "shape": [ROWS, COLUMNS], "data_offsets": [0, ROWS * COLUMNS * 4]}}).encode()
+    header = json.dumps(
+        {"w": {"dtype": "F32", "shape": [ROWS, COLUMNS], "data_offsets": [0, ROWS * COLUMNS * 4]}}
+    ).encode()
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
         file.truncate(8 + len(header) + ROWS * COLUMNS * 4)
@@ -80,6 +84,17 @@ def test_studying_stays_under_four_times_the_tensor_and_300_mb(tmp_path: Path, d
     weights: NDArray[Any] = np.zeros((4096, 8192), dtype)
     weights[::3] = 0.5
     save_file({"w": weights}, tmp_path / "model.safetensors")
-    command = [sys.executable, "-c", STUDY, "run", "--weights", str(tmp_path), "--threads", "2", "--out", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-c",
+        STUDY,
+        "run",
+        "--weights",
+        str(tmp_path),
+        "--threads",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert int(done.stderr.rpartition("peak ")[2]) < 4 * weights.nbytes + 300e6

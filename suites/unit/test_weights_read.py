@@ -92,7 +92,17 @@ def test_file_order_is_that_of_the_data_not_of_the_names(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES)
 @pytest.mark.parametrize(
-    "rows", [slice(None), slice(0, 1), slice(3, 7), slice(-2, None), slice(5, 99), slice(4, 4), slice(6, 2), slice(np.int64(1), 3, 1)]
+    "rows",
+    [
+        slice(None),
+        slice(0, 1),
+        slice(3, 7),
+        slice(-2, None),
+        slice(5, 99),
+        slice(4, 4),
+        slice(6, 2),
+        slice(np.int64(1), 3, 1),
+    ],
 )
 def test_row_ranges_are_those_of_the_array(tmp_path: Path, dtype: str, rows: slice) -> None:
     tensors = {"before": values((3,)), "w": values((11, 5), dtype), "x": values((11, 2, 3), dtype)}
@@ -155,7 +165,9 @@ def test_a_symlink_to_a_regular_file_is_fine(mixed: Path, tmp_path: Path) -> Non
 def test_gguf_values_and_numpy_shapes(tmp_path: Path) -> None:
     plain = {name: values((7, 64), name) for name in ("float32", "float16", "float64")}
     bf16 = values((7, 64), "bfloat16")
-    tensors: dict[str, tuple[NDArray[Any], GGMLQuantizationType | None]] = {name: (array, None) for name, array in plain.items()}
+    tensors: dict[str, tuple[NDArray[Any], GGMLQuantizationType | None]] = {
+        name: (array, None) for name, array in plain.items()
+    }
     tensors["bfloat16"] = bf16.view(np.uint8), GGMLQuantizationType.BF16
     tensors["ids"] = np.arange(3, dtype=np.int32), None
     tensors["cube"] = values((2, 3, 4)), None
@@ -178,10 +190,17 @@ def test_gguf_block_types_equal_their_defining_formula(tmp_path: Path, kind: str
     scale = np.float32(0.375)  # exact in the float16 that a block's scale is stored in
     weights = (codes * scale).astype(np.float32)
     quantized = gguf.quants.quantize(weights, GGMLQuantizationType[kind])
-    path = write_gguf(tmp_path / "m.gguf", {"before": (values((5,)), None), "w": (quantized, GGMLQuantizationType[kind])})
+    path = write_gguf(
+        tmp_path / "m.gguf", {"before": (values((5,)), None), "w": (quantized, GGMLQuantizationType[kind])}
+    )
     with open_weights(path) as source:
         (tensor,) = source.matrices()
-        assert (tensor.name, tensor.shape, tensor.dtype, tensor.nbytes) == ("w", (5, 512), kind.lower(), quantized.nbytes)
+        assert (tensor.name, tensor.shape, tensor.dtype, tensor.nbytes) == (
+            "w",
+            (5, 512),
+            kind.lower(),
+            quantized.nbytes,
+        )
         # TQ scales are the block's absmax, hence exact; q8_0's is absmax/127 in float16, off by half an ulp of it.
         bound = 0 if kind.startswith("TQ") else 2.0**-11 * scale
         assert np.abs(source.read("w") - weights).max() <= bound
@@ -205,9 +224,12 @@ def test_gguf_q4_0_and_i2_s_are_listed_but_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "dtype", "nbytes"), [("I64", "int64", 64), ("U8", "uint8", 8), ("F8_E4M3", "float8_e4m3fn", 8), ("F4", "float4_e2m1fn", 4)]
+    ("stored", "dtype", "nbytes"),
+    [("I64", "int64", 64), ("U8", "uint8", 8), ("F8_E4M3", "float8_e4m3fn", 8), ("F4", "float4_e2m1fn", 4)],
 )
-def test_integers_and_small_floats_are_listed_but_not_read(tmp_path: Path, stored: str, dtype: str, nbytes: int) -> None:
+def test_integers_and_small_floats_are_listed_but_not_read(
+    tmp_path: Path, stored: str, dtype: str, nbytes: int
+) -> None:
     header = json.dumps({"w": {"dtype": stored, "shape": [2, 4], "data_offsets": [0, nbytes]}}).encode()
     (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(nbytes))
     with open_weights(tmp_path / "m.safetensors") as source:

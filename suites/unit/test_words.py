@@ -11,7 +11,18 @@ import pytest
 from tritmark import harness
 
 (HERE,) = map(Path, harness.__path__)
-LOOKS = {"startswith", "endswith", "find", "index", "partition", "rpartition", "search", "match", "fullmatch", "findall"}
+LOOKS = {
+    "startswith",
+    "endswith",
+    "find",
+    "index",
+    "partition",
+    "rpartition",
+    "search",
+    "match",
+    "fullmatch",
+    "findall",
+}
 
 
 def decisions(source: str) -> Iterator[str]:

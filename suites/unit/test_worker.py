@@ -66,7 +66,9 @@ def judged(workers: Workers, name: str, layout: str = "aligned", n: int = 1031) 
     workload = Workload(op=op.name, axes={"n": n}, layout=layout)
     worker = workers.of(variant)
     cases = Material(op, workload, 0).cases(variant.key)
-    return judge(op, worker.variant, cases, workload.axes, layout=layout, threads=1, seed=0, device=worker.device).accuracy
+    return judge(
+        op, worker.variant, cases, workload.axes, layout=layout, threads=1, seed=0, device=worker.device
+    ).accuracy
 
 
 def test_an_honest_kernel_passes_with_every_guard(workers: Workers) -> None:
@@ -134,7 +136,9 @@ def test_wrong_values_are_told_as_ever(workers: Workers) -> None:
         ("babble", "protocol", "sent something else than the result of a run"),
     ],
 )
-def test_what_became_of_it_is_told_and_the_next_run_is_clean(workers: Workers, name: str, guard: str, told: str) -> None:
+def test_what_became_of_it_is_told_and_the_next_run_is_clean(
+    workers: Workers, name: str, guard: str, told: str
+) -> None:
     found = judged(workers, name)
     assert found.status is Status.ERROR
     assert told in found.reason
@@ -145,7 +149,9 @@ def test_what_became_of_it_is_told_and_the_next_run_is_clean(workers: Workers, n
     assert judged(workers, "honest").status is Status.PASS
 
 
-@pytest.mark.parametrize(("name", "told"), [("past_the_end", "past the end of q"), ("before_the_start", "before the start of x")])
+@pytest.mark.parametrize(
+    ("name", "told"), [("past_the_end", "past the end of q"), ("before_the_start", "before the start of x")]
+)
 def test_reads_beyond_an_array_are_told_with_its_name(workers: Workers, name: str, told: str) -> None:
     found = judged(workers, name, "unaligned" if name == "past_the_end" else "aligned")
     assert found.status is Status.ERROR
@@ -153,8 +159,12 @@ def test_reads_beyond_an_array_are_told_with_its_name(workers: Workers, name: st
     assert set(found.caught_by) == {"crash", "pages"}
 
 
-@pytest.mark.parametrize(("name", "told"), [("assigns", "destination is read-only"), ("takes_a_buffer", "buffer is not writable")])
-def test_a_refused_write_to_an_input_is_told_with_its_name_in_whatever_words(workers: Workers, name: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "told"), [("assigns", "destination is read-only"), ("takes_a_buffer", "buffer is not writable")]
+)
+def test_a_refused_write_to_an_input_is_told_with_its_name_in_whatever_words(
+    workers: Workers, name: str, told: str
+) -> None:
     found = judged(workers, name)
     assert found.status is Status.ERROR
     assert told in found.reason
@@ -180,7 +190,11 @@ def test_memory_that_is_really_taken_ends_it(workers: Workers) -> None:
 
 def test_arrays_go_through_shared_memory_and_are_read_only(workers: Workers) -> None:
     rng = np.random.default_rng(1)
-    arrays = {"small": rng.standard_normal(8), "large": rng.standard_normal(LARGE), "rows": rng.standard_normal((200, 600))[:, ::2]}
+    arrays = {
+        "small": rng.standard_normal(8),
+        "large": rng.standard_normal(LARGE),
+        "rows": rng.standard_normal((200, 600))[:, ::2],
+    }
     arrays["large"].setflags(write=False)
     for _ in range(2):
         found = workers.of(named(workers.installed, "honest")).call("adding", summed, arrays)
@@ -204,9 +218,11 @@ def test_what_was_raised_cannot_pass_for_what_only_the_parent_sees(workers: Work
 
 def test_few_processes_wait(installed: Installed) -> None:
     with Workers(installed, (FILE,), timeout_s=30) as some:
-        pids = [some.of(variant).call("nothing", identify)[0] for variant in installed.registry.variants if variant.key.device == "cpu"][
-            :12
-        ]
+        pids = [
+            some.of(variant).call("nothing", identify)[0]
+            for variant in installed.registry.variants
+            if variant.key.device == "cpu"
+        ][:12]
         alive = [pid for pid in pids if lives(pid)]
         assert len(set(pids)) == 12
         assert len(alive) <= 8

@@ -1,13 +1,15 @@
-/* absmean_quantize: scale = max(mean |x|, 1e-5), q = clamp(rint(x / scale), -1, 1), the division in float32; see steps/steps.h for how it
- * is avoided.
+/* absmean_quantize: scale = max(mean |x|, 1e-5), q = clamp(rint(x / scale), -1, 1), the division in float32; see
+ * steps/steps.h for how it is avoided.
  *
- * The order of the sum is fixed, so that no instruction set and no number of threads changes a bit: at most 1024 chunks of equal length,
- * a multiple of 4096 elements (the last may be shorter); in a chunk 16 float64 lanes, element i added to lane i mod 16 in rising order; lanes
- * added pairwise, 8 apart, then 4, 2 and 1; chunk sums likewise, 512 apart, then 256, and so on. One rounding to float32, of the mean. A sum
- * of float32 magnitudes cannot overflow in float64, so a chunk holds a NaN or an infinity exactly where its sum is not finite.
+ * The order of the sum is fixed, so that no instruction set and no number of threads changes a bit: at most 1024 chunks
+ * of equal length, a multiple of 4096 elements (the last may be shorter); in a chunk 16 float64 lanes, element i added
+ * to lane i mod 16 in rising order; lanes added pairwise, 8 apart, then 4, 2 and 1; chunk sums likewise, 512 apart,
+ * then 256, and so on. One rounding to float32, of the mean. A sum of float32 magnitudes cannot overflow in float64, so
+ * a chunk holds a NaN or an infinity exactly where its sum is not finite.
  *
- * x is read twice, the second time backwards, so that what the caches still hold of the end is not fetched again; in blocks so long that
- * going back after each costs nothing (16384 elements: up to 1.5 times the time with 2^22 elements, on the machine of avx512.c). */
+ * x is read twice, the second time backwards, so that what the caches still hold of the end is not fetched again; in
+ * blocks so long that going back after each costs nothing (16384 elements: up to 1.5 times the time with 2^22
+ * elements, on the machine of avx512.c). */
 #ifndef TM_ABSMEAN_QUANTIZE_H
 #define TM_ABSMEAN_QUANTIZE_H
 
@@ -43,7 +45,8 @@ static inline size_t tm_absmean_length(const tm_absmean_quantize_args *a, size_t
     return left < a->chunk ? left : a->chunk;
 }
 
-static inline __attribute__((always_inline)) void tm_absmean_sums(tm_absmean_quantize_args *a, size_t begin, size_t end, tm_absmean_add add)
+static inline __attribute__((always_inline)) void tm_absmean_sums(
+    tm_absmean_quantize_args *a, size_t begin, size_t end, tm_absmean_add add)
 {
     for (size_t c = begin; c < end; c++) {
         const float *x = a->x + c * a->chunk;

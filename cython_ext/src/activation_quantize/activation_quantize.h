@@ -1,9 +1,11 @@
 /* activation_quantize: for each row of K floats
  *
- *     s = 127.0f / max(absmax, 1e-5f);  q = clamp(rint(x * s), -128, 127), the float32 product, ties to even;  the int32 sum of q
+ *     s = 127.0f / max(absmax, 1e-5f);  q = clamp(rint(x * s), -128, 127), the float32 product, ties to even;  the
+ *     int32 sum of q
  *
- * Exact on every path: the maximum has no rounding, then one IEEE division a row and one IEEE product an element. |x * s| is at most
- * 127 * (1 + 2^-23), which rounds to 127, so for finite rows the clamp has nothing to do and saturating packs will serve as one.
+ * Exact on every path: the maximum has no rounding, then one IEEE division a row and one IEEE product an element. |x *
+ * s| is at most 127 * (1 + 2^-23), which rounds to 127, so for finite rows the clamp has nothing to do and saturating
+ * packs will serve as one.
  * |sum| is at most 128 * K, which the boundary keeps within int32. */
 #ifndef TM_ACTIVATION_QUANTIZE_H
 #define TM_ACTIVATION_QUANTIZE_H
@@ -38,8 +40,9 @@ static inline float tm_activation_scale(uint32_t largest)
     return 127.0f / (absmax < 1e-5f ? 1e-5f : absmax);
 }
 
-/* 1.5 * 2^23: the floats around it are the integers, so adding it rounds to one, ties to even, and leaves it in the low bits. A conversion
- * would be undefined for the NaN that an infinite row leads to, and lrintf is a call into the library. */
+/* 1.5 * 2^23: the floats around it are the integers, so adding it rounds to one, ties to even, and leaves it in the
+ * low bits. A conversion would be undefined for the NaN that an infinite row leads to, and lrintf is a call into the
+ * library. */
 #define TM_ROUNDER 12582912.0f
 
 static inline int32_t tm_activation_plain(const float *x, size_t n, float scale, int8_t *q)
@@ -56,9 +59,9 @@ static inline int32_t tm_activation_plain(const float *x, size_t n, float scale,
     return sum;
 }
 
-/* The arguments are read before the first store: int8_t may alias anything, so the compiler would read them anew in every row, and where
- * their address agrees with an output's in its last 12 bits such a read waits for the stores. Rows of 64 took up to 4 % longer for it, by
- * where the arguments happened to lie (suites/gate/placed.py). */
+/* The arguments are read before the first store: int8_t may alias anything, so the compiler would read them anew in
+ * every row, and where their address agrees with an output's in its last 12 bits such a read waits for the stores.
+ * Rows of 64 took up to 4 % longer for it, by where the arguments happened to lie (suites/gate/placed.py). */
 static inline __attribute__((always_inline)) void tm_activation_rows(
     tm_activation_quantize_args *args, size_t begin, size_t end, const tm_activation_steps *steps)
 {

@@ -4,7 +4,10 @@
 #if TM_X86
 TM_BEGIN(sse41)
 
-static inline __m128i rounded4(const float *x, __m128 scale_f32x4) { return _mm_cvtps_epi32(_mm_mul_ps(_mm_loadu_ps(x), scale_f32x4)); }
+static inline __m128i rounded4(const float *x, __m128 scale_f32x4)
+{
+    return _mm_cvtps_epi32(_mm_mul_ps(_mm_loadu_ps(x), scale_f32x4));
+}
 
 static int32_t codes(const float *x, size_t n, float scale, int8_t *q)
 {

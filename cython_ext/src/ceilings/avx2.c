@@ -11,7 +11,9 @@ typedef uint16_t lane;
 static inline vec dot(vec sum_i16x16, vec a_u8x32, vec b_i8x32)
 {
     vec pairs_i16x16;
-    __asm__ volatile("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum_i16x16), "=&x"(pairs_i16x16) : "x"(a_u8x32), "x"(b_i8x32));
+    __asm__ volatile("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0"
+                     : "+x"(sum_i16x16), "=&x"(pairs_i16x16)
+                     : "x"(a_u8x32), "x"(b_i8x32));
     return sum_i16x16;
 }
 

@@ -1,8 +1,10 @@
-/* The probes' loops, written once over what an instruction set's file defines before it includes this inside its target brackets:
+/* The probes' loops, written once over what an instruction set's file defines before it includes this inside its target
+ * brackets:
  *
- *   vec, load(p), store(p, v), stream(p, v), fence()   a register of VEC bytes (16, 32 or 64) and its aligned memory operations
+ *   vec, load(p), store(p, v), stream(p, v), fence()   a register of VEC bytes (16, 32 or 64) and its aligned memory
+ *                                                      operations
  *   splat(byte), either(a, b), fold(v)                 fill, exclusive or, exclusive or of the 8-byte words
- *   dot(acc, a, b)                                     dot products of bytes added to lanes, in such a way that the compiler can
+ *   dot(acc, a, b)                                     dot products of bytes added to lanes, so that the compiler can
  *                                                      neither find two of them equal nor do one beforehand
  *   lane                                               the unsigned type of an accumulator's lanes
  */
@@ -13,7 +15,8 @@ enum {
     ACCUMULATORS = 8,
     LINES = ACCUMULATORS / PER_LINE, /* cache lines a step */
     STEP = 64 * LINES,
-    CHAINS = sizeof(lane) == 4 ? 12 : 8, /* independent sums: vpdpbusd takes 4 or 5 cycles and two may start in each; the others add in 1 */
+    /* independent sums: vpdpbusd takes 4 or 5 cycles and two may start in each; the others add in 1 */
+    CHAINS = sizeof(lane) == 4 ? 12 : 8,
 };
 
 #define UNROLL TM_PRAGMA(GCC unroll 16)
@@ -37,7 +40,8 @@ static inline uint64_t finish(const sums *s)
     return fold(all);
 }
 
-/* One step of STEP bytes; `ahead` prefetches each line that far on, 0 not at all, into L2 or (`near`) past the outer caches. */
+/* One step of STEP bytes; `ahead` prefetches each line that far on, 0 not at all, into L2 or (`near`) past the outer
+ * caches. */
 static inline __attribute__((always_inline)) void step(sums *s, const uint8_t *p, size_t ahead, int near)
 {
     UNROLL
@@ -200,7 +204,8 @@ static void write_string(void *args, size_t begin, size_t end)
 COPY(copy_plain, store)
 COPY(copy_around, stream)
 
-/* TM_DOTS dot products of 64 bytes for each byte of the range, as many in each chain as go evenly and the rest in the first. */
+/* TM_DOTS dot products of 64 bytes for each byte of the range, as many in each chain as go evenly and the rest in
+ * the first. */
 static void compute(void *args, size_t begin, size_t end)
 {
     tm_probe_args *a = args;

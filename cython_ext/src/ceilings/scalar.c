@@ -1,4 +1,5 @@
-/* The probes in plain C, over vectors that the compiler lowers to what the base architecture has (SSE2, NEON). No store around the caches. */
+/* The probes in plain C, over vectors that the compiler lowers to what the base architecture has (SSE2, NEON). No
+ * store around the caches. */
 #include "ceilings.h"
 
 #include <string.h>

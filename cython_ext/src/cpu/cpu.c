@@ -14,8 +14,8 @@ tm_listed tm_listed_at(size_t index)
 
 #if TM_X86
 
-/* __builtin_cpu_supports reads CPUID and, for the wider registers, XGETBV: a feature that the system does not save is not reported.
- * It takes literals only, hence one small function a feature. */
+/* __builtin_cpu_supports reads CPUID and, for the wider registers, XGETBV: a feature that the system does not save
+ * is not reported. It takes literals only, hence one small function a feature. */
 #define FEATURES(X) \
     X(ssse3, "ssse3") \
     X(sse41, "sse4.1") \
@@ -33,7 +33,8 @@ tm_listed tm_listed_at(size_t index)
     static int has_##id(void) { return __builtin_cpu_supports(name) != 0; }
 FEATURES(PROBE)
 
-/* Not every compiler that is otherwise fit knows "f16c" and "avxvnni", so these are read from CPUID; their registers are AVX's. */
+/* Not every compiler that is otherwise fit knows "f16c" and "avxvnni", so these are read from CPUID; their registers
+ * are AVX's. */
 #include <cpuid.h>
 
 static int has_f16c(void)

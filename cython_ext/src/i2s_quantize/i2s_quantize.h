@@ -1,4 +1,5 @@
-/* i2s_quantize: q[i] = rint(clamp(x[i] / scale, -2, 1)), the division in float32; see steps/steps.h for how it is avoided. */
+/* i2s_quantize: q[i] = rint(clamp(x[i] / scale, -2, 1)), the division in float32; see steps/steps.h for how it is
+ * avoided. */
 #ifndef TM_I2S_QUANTIZE_H
 #define TM_I2S_QUANTIZE_H
 

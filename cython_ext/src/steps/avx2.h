@@ -8,7 +8,8 @@ typedef struct tm_steps_ymm {
     __m256i one, two, sign;
 } tm_steps_ymm;
 
-static inline __attribute__((always_inline)) __m256i tm_steps_8(const float *x, tm_steps_ymm s, enum tm_low low, __m256i *largest_u32x8)
+static inline __attribute__((always_inline)) __m256i
+tm_steps_8(const float *x, tm_steps_ymm s, enum tm_low low, __m256i *largest_u32x8)
 {
     __m256i up = _mm256_loadu_si256((const __m256i *)x), down = _mm256_xor_si256(up, s.sign);
     *largest_u32x8 = _mm256_max_epu32(*largest_u32x8, _mm256_add_epi32(up, up));
@@ -16,10 +17,12 @@ static inline __attribute__((always_inline)) __m256i tm_steps_8(const float *x, 
     return low == TM_LOW_2 ? _mm256_add_epi32(q_i32x8, _mm256_cmpgt_epi32(down, s.two)) : q_i32x8;
 }
 
-static inline __attribute__((always_inline)) __m256i tm_steps_32(const float *x, tm_steps_ymm s, enum tm_low low, __m256i *largest_u32x8)
+static inline __attribute__((always_inline)) __m256i
+tm_steps_32(const float *x, tm_steps_ymm s, enum tm_low low, __m256i *largest_u32x8)
 {
     __m256i a = _mm256_packs_epi32(tm_steps_8(x, s, low, largest_u32x8), tm_steps_8(x + 8, s, low, largest_u32x8));
-    __m256i b = _mm256_packs_epi32(tm_steps_8(x + 16, s, low, largest_u32x8), tm_steps_8(x + 24, s, low, largest_u32x8));
+    __m256i b =
+        _mm256_packs_epi32(tm_steps_8(x + 16, s, low, largest_u32x8), tm_steps_8(x + 24, s, low, largest_u32x8));
     /* Packing works in each half by itself and leaves groups of four out of order. */
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
@@ -34,7 +37,8 @@ static inline uint32_t tm_largest_8(__m256i u32x8)
 static inline __attribute__((always_inline)) uint32_t
 tm_steps_avx2(const float *x, int8_t *q, size_t n, tm_steps steps, enum tm_low low, int stream)
 {
-    const tm_steps_ymm s = {_mm256_set1_epi32(steps.one), _mm256_set1_epi32(steps.two), _mm256_set1_epi32((int32_t)TM_SIGN)};
+    const tm_steps_ymm s = {
+        _mm256_set1_epi32(steps.one), _mm256_set1_epi32(steps.two), _mm256_set1_epi32((int32_t)TM_SIGN)};
     __m256i largest_u32x8 = _mm256_setzero_si256();
     uint32_t ends = 0;
     size_t i = 0;

@@ -1,5 +1,6 @@
-/* The steps with AVX-512: 64 elements a turn. Each comparison of 16 elements gives 16 mask bits; four of them make a mask of 64 bytes. For
- * every 256 bytes read: 8 comparisons (12 with code -2), 6 (9) joins of masks, 8 operations to watch for NaN and infinity. */
+/* The steps with AVX-512: 64 elements a turn. Each comparison of 16 elements gives 16 mask bits; four of them make a
+ * mask of 64 bytes. For every 256 bytes read: 8 comparisons (12 with code -2), 6 (9) joins of masks, 8 operations to
+ * watch for NaN and infinity. */
 #ifndef TM_STEPS_AVX512_H
 #define TM_STEPS_AVX512_H
 
@@ -14,7 +15,8 @@ static inline __mmask64 tm_join(__mmask16 a, __mmask16 b, __mmask16 c, __mmask16
     return _mm512_kunpackd(_mm512_kunpackw(d, c), _mm512_kunpackw(b, a));
 }
 
-static inline __attribute__((always_inline)) __m512i tm_steps_64(const float *x, tm_steps_zmm s, enum tm_low low, __m512i *largest_u32x16)
+static inline __attribute__((always_inline)) __m512i
+tm_steps_64(const float *x, tm_steps_zmm s, enum tm_low low, __m512i *largest_u32x16)
 {
     __m512i v[4];
     for (int j = 0; j < 4; j++) {
@@ -34,7 +36,8 @@ static inline __attribute__((always_inline)) uint32_t
 tm_steps_avx512(const float *x, int8_t *q, size_t n, tm_steps steps, enum tm_low low, int stream)
 {
     const tm_steps_zmm s = {
-        _mm512_set1_epi32(steps.one), _mm512_set1_epi32(steps.one | (int32_t)TM_SIGN), _mm512_set1_epi32(steps.two | (int32_t)TM_SIGN)};
+        _mm512_set1_epi32(steps.one), _mm512_set1_epi32(steps.one | (int32_t)TM_SIGN),
+        _mm512_set1_epi32(steps.two | (int32_t)TM_SIGN)};
     __m512i largest_u32x16 = _mm512_setzero_si512();
     uint32_t ends = 0;
     size_t i = 0;

@@ -8,7 +8,8 @@ typedef struct tm_steps_xmm {
     __m128i one, two, sign;
 } tm_steps_xmm;
 
-static inline __attribute__((always_inline)) __m128i tm_steps_4(const float *x, tm_steps_xmm s, enum tm_low low, __m128i *largest_u32x4)
+static inline __attribute__((always_inline)) __m128i
+tm_steps_4(const float *x, tm_steps_xmm s, enum tm_low low, __m128i *largest_u32x4)
 {
     __m128i up = _mm_loadu_si128((const __m128i *)x), down = _mm_xor_si128(up, s.sign);
     *largest_u32x4 = _mm_max_epu32(*largest_u32x4, _mm_add_epi32(up, up));
@@ -16,7 +17,8 @@ static inline __attribute__((always_inline)) __m128i tm_steps_4(const float *x, 
     return low == TM_LOW_2 ? _mm_add_epi32(q_i32x4, _mm_cmpgt_epi32(down, s.two)) : q_i32x4;
 }
 
-static inline __attribute__((always_inline)) __m128i tm_steps_16(const float *x, tm_steps_xmm s, enum tm_low low, __m128i *largest_u32x4)
+static inline __attribute__((always_inline)) __m128i
+tm_steps_16(const float *x, tm_steps_xmm s, enum tm_low low, __m128i *largest_u32x4)
 {
     __m128i a = _mm_packs_epi32(tm_steps_4(x, s, low, largest_u32x4), tm_steps_4(x + 4, s, low, largest_u32x4));
     __m128i b = _mm_packs_epi32(tm_steps_4(x + 8, s, low, largest_u32x4), tm_steps_4(x + 12, s, low, largest_u32x4));

@@ -1,7 +1,7 @@
 /* ternary_matmul with AVX2: each code is shifted out and goes with its activations through maddubs into int16 sums.
  *
- * A maddubs adds at most 2 * 2 * 128 = 512 in magnitude, so 64 of them fit int16 (the lowest sum is exactly -32768, the highest 32512); then
- * pmaddwd by 1 moves them to int32. 32 bytes are half of a group: 8 of each 16 rows. */
+ * A maddubs adds at most 2 * 2 * 128 = 512 in magnitude, so 64 of them fit int16 (the lowest sum is exactly -32768,
+ * the highest 32512); then pmaddwd by 1 moves them to int32. 32 bytes are half of a group: 8 of each 16 rows. */
 #include "ternary_matmul.h"
 
 #if TM_X86
@@ -16,10 +16,11 @@ static inline __m256i four(const int8_t *a)
     return _mm256_set1_epi32(word);
 }
 
-/* `halves` halves of each group from `first` on, for `rows` rows of activations; rows * halves is 2, which takes 8 of the 16 registers. */
+/* `halves` halves of each group from `first` on, for `rows` rows of activations; rows * halves is 2, which takes 8
+ * of the 16 registers. */
 static inline __attribute__((always_inline)) void halves_by(
-    const int rows, const int halves, int first, int fetch, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
-    int32_t (*acc)[TM_TILE])
+    const int rows, const int halves, int first, int fetch, const uint8_t *tile, size_t groups, const int8_t *a,
+    size_t lda, int32_t (*acc)[TM_TILE])
 {
     const __m256i m3 = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
     for (size_t begin = 0; begin < groups; begin += FLUSH) {
@@ -61,7 +62,8 @@ static inline __attribute__((always_inline)) void halves_by(
 #pragma GCC unroll 4
                 for (int g = 0; g < 4; g++) {
                     __m256i *sum = (__m256i *)(acc[r] + 16 * g + 8 * (first + h));
-                    _mm256_store_si256(sum, _mm256_add_epi32(_mm256_load_si256(sum), _mm256_madd_epi16(s_i16x16[r][h][g], ones)));
+                    _mm256_store_si256(
+                        sum, _mm256_add_epi32(_mm256_load_si256(sum), _mm256_madd_epi16(s_i16x16[r][h][g], ones)));
                 }
     }
 }

@@ -1,16 +1,18 @@
 /* ternary_matmul with AVX-512 VNNI.
  *
- * A byte w holds codes c0 + 4 c1 + 16 c2 + 64 c3 of four rows. Instead of shifting each out, the nested masks w & 3, w & 15, w & 63 and w go
- * into four vpdpbusd, and the rows' sums are the differences, taken once a chunk: A0 = U0, A1 = (U1 - U0) / 4, A2 = (U2 - U1) / 16,
- * A3 = (U3 - U2) / 64. Sums may wrap modulo 2^32; a difference is exact while |64 * A3| < 2^31, and |A3| <= 2 * 128 * 4 * groups, so
- * while groups <= 32767: TM_MATMUL_CHUNK is 8192.
+ * A byte w holds codes c0 + 4 c1 + 16 c2 + 64 c3 of four rows. Instead of shifting each out, the nested masks w & 3, w
+ * & 15, w & 63 and w go into four vpdpbusd, and the rows' sums are the differences, taken once a chunk: A0 = U0, A1 =
+ * (U1 - U0) / 4, A2 = (U2 - U1) / 16, A3 = (U3 - U2) / 64. Sums may wrap modulo 2^32; a difference is exact while |64 *
+ * A3| < 2^31, and |A3| <= 2 * 128 * 4 * groups, so while groups <= 32767: TM_MATMUL_CHUNK is 8192.
  *
- * For each 64 bytes: 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. One row of activations needs two sets of
- * sums to hide vpdpbusd's latency (4 to 5 cycles).
+ * For each 64 bytes: 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. One row of activations
+ * needs two sets of sums to hide vpdpbusd's latency (4 to 5 cycles).
  *
- * v3 is what `tritmark run --suite speed` measures; the versions before it are gone, and their figures were taken when they stood here.
+ * v3 is what `tritmark run --suite speed` measures; the versions before it are gone, and their figures were taken when
+ *    they stood here.
  *
- * Story (GOP/s of one thread, hot, at 2560 x 2560, M = 60; share of a read of the same bytes from memory, two threads, 2560 x 6912, M = 1):
+ * Story (GOP/s of one thread, hot, at 2560 x 2560, M = 60; share of a read of the same bytes from memory, two threads,
+ * 2560 x 6912, M = 1):
  *   v1  nested masks, six rows at once, prefetch 4 KiB ahead into L2    Zen 4  242  0.66   Intel Xeon  450  0.91
  *       GCC 12 spills the sums in every step.
  *   v2  four rows at once: nothing spills, vpdpbusd is the limit        Zen 4  443  0.66   Intel Xeon  777  0.91
@@ -106,12 +108,14 @@ static inline __attribute__((always_inline)) void micro(
     }
 }
 
-static void micro_plain(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+static void micro_plain(
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
     micro(0, tile, groups, a, lda, rows, acc);
 }
 
-static void micro_fetching(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+static void micro_fetching(
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
     micro(1, tile, groups, a, lda, rows, acc);
 }

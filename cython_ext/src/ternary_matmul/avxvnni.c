@@ -1,8 +1,9 @@
-/* ternary_matmul with AVX-VNNI, for processors with vpdpbusd and without AVX-512: the nested masks of avx512.c, whose bound on a chunk
- * holds here too, on halves of a group as in avx2.c: 8 of each 16 rows.
+/* ternary_matmul with AVX-VNNI, for processors with vpdpbusd and without AVX-512: the nested masks of avx512.c, whose
+ * bound on a chunk holds here too, on halves of a group as in avx2.c: 8 of each 16 rows.
  *
- * For each 32 bytes: 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. Its latency of 5 cycles takes 10 sums
- * to hide where two begin a cycle; the 8 here, with masks, weights and activations, are what 16 registers hold. */
+ * For each 32 bytes: 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. Its latency of 5
+ * cycles takes 10 sums to hide where two begin a cycle; the 8 here, with masks, weights and activations, are what 16
+ * registers hold. */
 #include "ternary_matmul.h"
 
 #if TM_X86
@@ -10,7 +11,8 @@ TM_BEGIN(avxvnni)
 
 enum { ROWS = 2 };
 
-/* GCC 12 keeps sums of type __m256i twice, as the lanes of int64 that this is and as those of int32 that vpdpbusd takes, and spills. */
+/* GCC 12 keeps sums of type __m256i twice, as the lanes of int64 that this is and as those of int32 that vpdpbusd
+ * takes, and spills. */
 typedef int32_t lanes_i32x8 __attribute__((vector_size(32)));
 
 static inline __m256i four(const int8_t *a)
@@ -29,8 +31,8 @@ static inline void settle(int32_t *acc, lanes_i32x8 u, lanes_i32x8 below, int sh
 
 /* `halves` halves of each group from `first` on, for `rows` rows of activations; rows * halves is 2. */
 static inline __attribute__((always_inline)) void halves_by(
-    const int rows, const int halves, int first, const int fetch, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
-    int32_t (*acc)[TM_TILE])
+    const int rows, const int halves, int first, const int fetch, const uint8_t *tile, size_t groups, const int8_t *a,
+    size_t lda, int32_t (*acc)[TM_TILE])
 {
     const __m256i m[3] = {_mm256_set1_epi8(3), _mm256_set1_epi8(15), _mm256_set1_epi8(63)};
     const lanes_i32x8 zero = {0};
@@ -81,12 +83,14 @@ static inline __attribute__((always_inline)) void micro(
     }
 }
 
-static void micro_plain(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+static void micro_plain(
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
     micro(0, tile, groups, a, lda, rows, acc);
 }
 
-static void micro_fetching(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+static void micro_fetching(
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
     micro(1, tile, groups, a, lda, rows, acc);
 }

@@ -1,8 +1,9 @@
 /* ternary_matmul over formats with a scale for each group of a row's weights: the loops around a kernel of one group.
  *
- * A row of weights is one stretch of bytes, a group after the other. The sum of a group's products is exact in int32. Times its scale, in
- * float64, which holds that product, it is added to the row's in the order of the groups: so the bits are the same for every instruction
- * set, number of threads, and number of rows beside it. At the end one product and one rounding, as for formats with one scale. */
+ * A row of weights is one stretch of bytes, a group after the other. The sum of a group's products is exact in
+ * int32. Times its scale, in float64, which holds that product, it is added to the row's in the order of the groups:
+ * so the bits are the same for every instruction set, number of threads, and number of rows beside it. At the end
+ * one product and one rounding, as for formats with one scale. */
 #ifndef TM_GROUPS_H
 #define TM_GROUPS_H
 
@@ -12,7 +13,8 @@
 typedef int32_t (*tm_group_one)(const uint8_t *group, const int8_t *x);
 
 /* acc[m][r] = sum(code * a) of one group of row r of the weights and row m of the activations. */
-typedef void (*tm_group_micro)(const uint8_t *const *groups, const int8_t *a, size_t lda, int count, int32_t (*acc)[TM_ROWS]);
+typedef void (*tm_group_micro)(
+    const uint8_t *const *groups, const int8_t *a, size_t lda, int count, int32_t (*acc)[TM_ROWS]);
 
 /* The scale of a group. */
 typedef float (*tm_group_scale)(const uint8_t *group);
@@ -57,7 +59,8 @@ static inline __attribute__((always_inline)) void tm_groups_one(
     }
 }
 
-/* Rows [begin, end) of the weights, in units of TM_ROWS, which share what is loaded of up to `block` rows of activations. */
+/* Rows [begin, end) of the weights, in units of TM_ROWS, which share what is loaded of up to `block` rows of
+ * activations. */
 static inline __attribute__((always_inline)) void tm_groups_rows(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, int block, tm_group_micro micro)
 {

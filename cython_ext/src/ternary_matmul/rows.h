@@ -1,7 +1,7 @@
 /* ternary_matmul over formats in which a row of weights is one stretch of bytes: the loops around a micro kernel.
  *
- * A micro kernel takes TM_ROWS rows of weights at once, so that what it loads of the activations meets all of them, and up to `block` rows of
- * activations. */
+ * A micro kernel takes TM_ROWS rows of weights at once, so that what it loads of the activations meets all of them,
+ * and up to `block` rows of activations. */
 #ifndef TM_ROWS_H
 #define TM_ROWS_H
 
@@ -13,13 +13,14 @@ enum {
 };
 
 /* acc[m][r] = sum(code * a) of row r of the weights and row m of the activations, over all K. */
-typedef void (*tm_rows_micro)(const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS]);
+typedef void (*tm_rows_micro)(
+    const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS]);
 
 /* sum(code * x) of one row of the weights and the row of activations. */
 typedef int32_t (*tm_rows_one)(const uint8_t *row, const int8_t *x, size_t K);
 
-/* One row of activations, rows [begin, end) of the weights in units of TM_ROWS: row after row, so that the weights are one stream of memory. In four
- * streams side by side, each a row long, the hardware sees none. */
+/* One row of activations, rows [begin, end) of the weights in units of TM_ROWS: row after row, so that the weights
+ * are one stream of memory. In four streams side by side, each a row long, the hardware sees none. */
 static inline __attribute__((always_inline)) void tm_matmul_one(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t row_bytes, tm_rows_one one)
 {
@@ -34,14 +35,16 @@ static inline __attribute__((always_inline)) void tm_matmul_one(
     }
 }
 
-/* With several rows of activations the rows of weights that come next are fetched in the order in which they lie, for the same reason. */
+/* With several rows of activations the rows of weights that come next are fetched in the order in which they lie,
+ * for the same reason. */
 static inline void tm_fetch(const uint8_t *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i += 64)
         __builtin_prefetch(bytes + i);
 }
 
-/* The TM_ROWS rows of weights from row n on, and how many of them there are: past the last row the first again, which nobody stores. */
+/* The TM_ROWS rows of weights from row n on, and how many of them there are: past the last row the first again,
+ * which nobody stores. */
 static inline __attribute__((always_inline)) size_t
 tm_rows_at(const tm_ternary_matmul_args *args, size_t n, size_t row_bytes, const uint8_t **rows)
 {
@@ -49,7 +52,8 @@ tm_rows_at(const tm_ternary_matmul_args *args, size_t n, size_t row_bytes, const
     for (size_t r = 0; r < TM_ROWS; r++)
         rows[r] = args->weights + (n + (r < count ? r : 0)) * row_bytes;
     if (n + TM_ROWS < args->N)
-        tm_fetch(rows[0] + TM_ROWS * row_bytes, (args->N - n < 2 * TM_ROWS ? args->N - n - TM_ROWS : TM_ROWS) * row_bytes);
+        tm_fetch(
+            rows[0] + TM_ROWS * row_bytes, (args->N - n < 2 * TM_ROWS ? args->N - n - TM_ROWS : TM_ROWS) * row_bytes);
     return count;
 }
 

@@ -1,4 +1,5 @@
-/* Sums across the lanes of vectors, for kernels over rows. Included behind TM_BEGIN, and compiled for the including file's set. */
+/* Sums across the lanes of vectors, for kernels over rows. Included behind TM_BEGIN, and compiled for the including
+ * file's set. */
 #ifndef TM_ROWS_AVX2_H
 #define TM_ROWS_AVX2_H
 

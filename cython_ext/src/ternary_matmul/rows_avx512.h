@@ -11,7 +11,8 @@ static inline __m512i tm_halves(const int8_t *low, const int8_t *high)
         _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)low)), _mm256_loadu_si256((const __m256i *)high), 1);
 }
 
-/* Compilers fold a load into each of several uses, which makes it four of them; some cores have one such load a cycle. */
+/* Compilers fold a load into each of several uses, which makes it four of them; some cores have one such load a
+ * cycle. */
 static inline __m512i tm_loaded(const uint8_t *bytes)
 {
     __m512i w = _mm512_loadu_si512(bytes);

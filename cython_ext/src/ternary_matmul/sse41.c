@@ -14,7 +14,8 @@ static inline __m128i four(const int8_t *a)
 }
 
 static inline __attribute__((always_inline)) void quarter_by(
-    const int rows, int quarter, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
+    const int rows, int quarter, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
+    int32_t (*acc)[TM_TILE])
 {
     const __m128i m3 = _mm_set1_epi8(3), ones = _mm_set1_epi16(1);
     for (size_t begin = 0; begin < groups; begin += FLUSH) {

@@ -1,14 +1,15 @@
-/* ternary_matmul, W2A8: acc[m][n] = sum over k of a[m][k] * w[n][k] in int32, w in {-1, 0, 1}; then acc itself, or acc scaled to float.
+/* ternary_matmul, W2A8: acc[m][n] = sum over k of a[m][k] * w[n][k] in int32, w in {-1, 0, 1}; then acc itself, or acc
+ * scaled to float.
  *
- * Weights come as tile64 (kernels/formats/tile64.py): tiles of 64 rows; for each group of 4 columns 64 bytes; byte 4*r + kk holds, at bits
- * 2*g, the code w + 1 of row 16*g + r, column kk of the group. So one 64-byte load meets one broadcast of 4 activations, and a dot product of
- * 4 unsigned with 4 signed bytes (vpdpbusd, or maddubs) leaves each row's sum in its own lane. The code's offset of 1 is taken back at
- * the end: sum(code * a) - sum(a).
+ * Weights come as tile64 (kernels/formats/tile64.py): tiles of 64 rows; for each group of 4 columns 64 bytes; byte 4*r
+ * + kk holds, at bits 2*g, the code w + 1 of row 16*g + r, column kk of the group. So one 64-byte load meets one
+ * broadcast of 4 activations, and a dot product of 4 unsigned with 4 signed bytes (vpdpbusd, or maddubs) leaves each
+ * row's sum in its own lane. The code's offset of 1 is taken back at the end: sum(code * a) - sum(a).
  *
  * Bounds: |sum(code * a)| <= 2 * 128 * K, so int32 is exact for K < 2^23; TM_MATMUL_MAX_K keeps it there.
  *
- * Float output: (float)((double)acc * f) with f = (double)weight_scale / (double)act_scale, the same two roundings on every path; bfloat16
- * rounds that float to nearest even. */
+ * Float output: (float)((double)acc * f) with f = (double)weight_scale / (double)act_scale, the same two roundings
+ * on every path; bfloat16 rounds that float to nearest even. */
 #ifndef TM_TERNARY_MATMUL_H
 #define TM_TERNARY_MATMUL_H
 
@@ -40,7 +41,8 @@ typedef struct tm_ternary_matmul_args {
 TM_KERNELS(ternary_matmul);
 
 /* sum(code * a) of `groups` groups of one tile and `rows` rows of activations, added to acc[row][64]. */
-typedef void (*tm_micro)(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE]);
+typedef void (*tm_micro)(
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE]);
 
 static inline uint16_t tm_bfloat16(float value)
 {
@@ -49,12 +51,13 @@ static inline uint16_t tm_bfloat16(float value)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/* Fetch ahead of a stream of weights that may come from memory, where that pays. Share of a plain read of the same bytes, huge pages,
- * that M = 1 reached with one / two threads (AVX-512, 2560 x 6912):
+/* Fetch ahead of a stream of weights that may come from memory, where that pays. Share of a plain read of the same
+ * bytes, huge pages, that M = 1 reached with one / two threads (AVX-512, 2560 x 6912):
  *                              none          8 KiB into L2   4 KiB into L2   4 KiB into L1
  *   AMD Zen 4                  0.96 / 0.93   0.74 / 0.72     0.69 / 0.66     0.95 / 0.90
  *   Intel Xeon, 2 MiB L2       0.60 / 0.59   0.93 / 0.92     0.91 / 0.91     0.84 / 0.84
- * So on Intel's cores only: there the hardware's own prefetcher does not keep up with one stream, and L1 has too few fill buffers. */
+ * So on Intel's cores only: there the hardware's own prefetcher does not keep up with one stream, and L1 has too few
+ * fill buffers. */
 #if TM_X86
 enum { TM_AHEAD = 8192 };
 static inline __attribute__((always_inline)) void tm_ahead(const uint8_t *bytes, int fetch)
@@ -96,7 +99,8 @@ static inline int32_t tm_sum(const int8_t *a, size_t n)
     return sum;
 }
 
-/* The loops around a micro kernel: tiles [begin, end), blocks of activation rows, chunks of K, and the last K mod 4 columns. */
+/* The loops around a micro kernel: tiles [begin, end), blocks of activation rows, chunks of K, and the last K mod 4
+ * columns. */
 static inline __attribute__((always_inline)) void tm_matmul_tiles(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro)
 {
@@ -127,8 +131,8 @@ static inline __attribute__((always_inline)) void tm_matmul_tiles(
     }
 }
 
-/* `body` over all weights, in units of `unit` rows. A thread is worth waking for about 8 us of work: 2^19 products on the slowest path that
- * matters. */
+/* `body` over all weights, in units of `unit` rows. A thread is worth waking for about 8 us of work: 2^19 products
+ * on the slowest path that matters. */
 static inline int tm_matmul_run_by(tm_ternary_matmul_args *args, size_t unit, tm_body body, int32_t rank)
 {
     size_t units = (args->N + unit - 1) / unit;

@@ -19,8 +19,10 @@ static void codes(const float *x, size_t n, float half, int8_t *codes, int strea
     const __m256i order_i32x8 = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     size_t i = 0;
     for (; i + 32 <= n; i += 32) {
-        __m256i a_i16x16 = _mm256_packs_epi32(codes8(x + i, half_f32x8, minus_f32x8), codes8(x + i + 8, half_f32x8, minus_f32x8));
-        __m256i b_i16x16 = _mm256_packs_epi32(codes8(x + i + 16, half_f32x8, minus_f32x8), codes8(x + i + 24, half_f32x8, minus_f32x8));
+        __m256i a_i16x16 =
+            _mm256_packs_epi32(codes8(x + i, half_f32x8, minus_f32x8), codes8(x + i + 8, half_f32x8, minus_f32x8));
+        __m256i b_i16x16 = _mm256_packs_epi32(
+            codes8(x + i + 16, half_f32x8, minus_f32x8), codes8(x + i + 24, half_f32x8, minus_f32x8));
         tm_put32(codes + i, _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a_i16x16, b_i16x16), order_i32x8), stream);
     }
     tm_codes_plain(x + i, n - i, half, codes + i);

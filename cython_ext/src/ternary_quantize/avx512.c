@@ -1,17 +1,22 @@
 /* ternary_quantize with AVX-512.
  *
- * Measured on a Zen 4 with 2 cores (GCC 12). Hot: 32,768 floats, packed, by one thread, in us at blocks of 32 / 64 / 128 / 256. Cold: by two
- * threads, slices of 1 to 64 MiB out of 512 MiB, in percent of the rate of a read probe that takes turns with it.
+ * Measured on a Zen 4 with 2 cores (GCC 12). Hot: 32,768 floats, packed, by one thread, in us at blocks of 32 / 64 /
+ * 128 / 256. Cold: by two threads, slices of 1 to 64 MiB out of 512 MiB, in percent of the rate of a read probe that
+ * takes turns with it.
  *
  * v1, hot 7.7 / 5.6 / 5.2 / 4.7: the general path, codes to memory and packed from there.
- * v2, hot 3.7 / 3.9 / 3.9 / 3.9: a group of 128 stays in registers; comparisons into masks, masks joined to 32 bits, masked sums of bytes.
- * v3, hot 3.4 / 3.3 / 3.2 / 3.3: no masks (`beyond`, `quarter`), and maxima folded in narrower vectors as soon as they fit.
- * v4 prefetches 512 bytes ahead. Where the memory was quick (60 to 70 GB/s) all before had 54 to 66 % at 4096 bytes; 3072 had much the same,
- * 5120 to 16384 60 to 86, 2048 up to 94 but 64 to 72 at blocks of 256, and 512 89 to 96 at every block. T0 in place of T1 is slower.
+ * v2, hot 3.7 / 3.9 / 3.9 / 3.9: a group of 128 stays in registers; comparisons into masks, masks joined to 32 bits,
+ *     masked sums of bytes.
+ * v3, hot 3.4 / 3.3 / 3.2 / 3.3: no masks (`beyond`, `quarter`), and maxima folded in narrower vectors as soon as they
+ *     fit.
+ * v4 prefetches 512 bytes ahead. Where the memory was quick (60 to 70 GB/s) all before had 54 to 66 % at 4096 bytes;
+ *    3072 had much the same,
+ * 5120 to 16384 60 to 86, 2048 up to 94 but 64 to 72 at blocks of 256, and 512 89 to 96 at every block. T0 in place of
+ * T1 is slower.
  * v5 writes around the caches, 5 to 12 points more, and in 16-byte stores, which cost nothing and admit NumPy's arrays.
  *
- * Against the fastest of the read probes in ceilings/ v5 has 80-82 / 82-86 / 85-91 / 83-85 % where the memory is quick, and 94 to 99 % of a read
- * where it is slow (38 GB/s). */
+ * Against the fastest of the read probes in ceilings/ v5 has 80-82 / 82-86 / 85-91 / 83-85 % where the memory is
+ * quick, and 94 to 99 % of a read where it is slow (38 GB/s). */
 #include "ymm.h"
 
 #if TM_X86
@@ -55,20 +60,28 @@ static inline group load(const float *x)
     return g;
 }
 
-static inline __m512i doubled(__m512 x_f32x16) { return _mm512_add_epi32(_mm512_castps_si512(x_f32x16), _mm512_castps_si512(x_f32x16)); }
+static inline __m512i doubled(__m512 x_f32x16)
+{
+    return _mm512_add_epi32(_mm512_castps_si512(x_f32x16), _mm512_castps_si512(x_f32x16));
+}
 
-static inline __m512i quarter_largest(const group *g, size_t j) { return _mm512_max_epu32(doubled(g->x[2 * j]), doubled(g->x[2 * j + 1])); }
+static inline __m512i quarter_largest(const group *g, size_t j)
+{
+    return _mm512_max_epu32(doubled(g->x[2 * j]), doubled(g->x[2 * j + 1]));
+}
 
-/* x less x clamped to +-half: above zero, +0 or below zero as x is above half, within, or below -half. The rounding is named because a
- * thread that rounds down would get -0, whose bits are a negative integer. */
+/* x less x clamped to +-half: above zero, +0 or below zero as x is above half, within, or below -half. The rounding
+ * is named because a thread that rounds down would get -0, whose bits are a negative integer. */
 static inline __m512 beyond(__m512 x_f32x16, __m512 half_f32x16)
 {
-    const __m512 clamped_f32x16 = _mm512_range_ps(x_f32x16, half_f32x16, 2); /* the smaller magnitude, with the sign of x */
+    /* the smaller magnitude, with the sign of x */
+    const __m512 clamped_f32x16 = _mm512_range_ps(x_f32x16, half_f32x16, 2);
     return _mm512_sub_round_ps(x_f32x16, clamped_f32x16, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-/* Quarter j of a group, 32 floats, as 32 int16 of -weight, 0 or weight, in the order in which packs leaves them. The bits of the differences
- * saturate to -32768, 0 and 32767, and a rounding product with weight / 32768 makes the weight of them. */
+/* Quarter j of a group, 32 floats, as 32 int16 of -weight, 0 or weight, in the order in which packs leaves them. The
+ * bits of the differences saturate to -32768, 0 and 32767, and a rounding product with weight / 32768 makes the
+ * weight of them. */
 static inline __m512i quarter(const group *g, size_t j, __m512 half_f32x16, short weight)
 {
     const __m512 low_f32x16 = beyond(g->x[2 * j], half_f32x16), high_f32x16 = beyond(g->x[2 * j + 1], half_f32x16);
@@ -76,7 +89,8 @@ static inline __m512i quarter(const group *g, size_t j, __m512 half_f32x16, shor
     return _mm512_mulhrs_epi16(sign_i16x32, _mm512_set1_epi16(weight));
 }
 
-static inline void put(const group *g, __m512 half0, __m512 half1, __m512 half2, __m512 half3, uint8_t *packed, int stream)
+static inline void put(
+    const group *g, __m512 half0, __m512 half1, __m512 half2, __m512 half3, uint8_t *packed, int stream)
 {
     __m512i high_i16x32 = _mm512_add_epi16(quarter(g, 0, half0, 64), quarter(g, 1, half1, 16));
     __m512i low_i16x32 = _mm512_add_epi16(quarter(g, 2, half2, 4), quarter(g, 3, half3, 1));
@@ -93,11 +107,13 @@ static inline __m256i fold256(__m512i a_u32x16)
 /* Both halves of `a` in the lower half of the result, both of `b` in the upper. */
 static inline __m256i fold128(__m256i a_u32x8, __m256i b_u32x8)
 {
-    return _mm256_max_epu32(_mm256_permute2x128_si256(a_u32x8, b_u32x8, 0x20), _mm256_permute2x128_si256(a_u32x8, b_u32x8, 0x31));
+    return _mm256_max_epu32(
+        _mm256_permute2x128_si256(a_u32x8, b_u32x8, 0x20), _mm256_permute2x128_si256(a_u32x8, b_u32x8, 0x31));
 }
 
 /* One group of blocks of 32, 64 or 128; returns doubled bits with the group's largest among them. */
-static inline __attribute__((always_inline)) __m256i small_group(const float *x, size_t block, float *scales, uint8_t *packed, int stream)
+static inline __attribute__((always_inline)) __m256i
+small_group(const float *x, size_t block, float *scales, uint8_t *packed, int stream)
 {
     const __m256i least_u32x8 = _mm256_set1_epi32((int32_t)tm_doubled_least());
     for (size_t j = 0; j < TM_GROUP; j += 16)
@@ -107,13 +123,17 @@ static inline __attribute__((always_inline)) __m256i small_group(const float *x,
     __m512i c_u32x16 = quarter_largest(&g, 2), d_u32x16 = quarter_largest(&g, 3);
     __m256i largest_u32x8;
     if (block == 32) {
-        __m256i ab_u32x8 = fold128(fold256(a_u32x16), fold256(b_u32x16)), cd_u32x8 = fold128(fold256(c_u32x16), fold256(d_u32x16));
-        largest_u32x8 = _mm256_max_epu32(_mm256_unpacklo_epi64(ab_u32x8, cd_u32x8), _mm256_unpackhi_epi64(ab_u32x8, cd_u32x8));
+        __m256i ab_u32x8 = fold128(fold256(a_u32x16), fold256(b_u32x16)),
+                cd_u32x8 = fold128(fold256(c_u32x16), fold256(d_u32x16));
+        largest_u32x8 =
+            _mm256_max_epu32(_mm256_unpacklo_epi64(ab_u32x8, cd_u32x8), _mm256_unpackhi_epi64(ab_u32x8, cd_u32x8));
     } else if (block == 64) {
-        largest_u32x8 = fold128(fold256(_mm512_max_epu32(a_u32x16, b_u32x16)), fold256(_mm512_max_epu32(c_u32x16, d_u32x16)));
+        largest_u32x8 =
+            fold128(fold256(_mm512_max_epu32(a_u32x16, b_u32x16)), fold256(_mm512_max_epu32(c_u32x16, d_u32x16)));
         largest_u32x8 = _mm256_max_epu32(largest_u32x8, _mm256_shuffle_epi32(largest_u32x8, 0x4e));
     } else {
-        __m256i all_u32x8 = fold256(_mm512_max_epu32(_mm512_max_epu32(a_u32x16, b_u32x16), _mm512_max_epu32(c_u32x16, d_u32x16)));
+        __m256i all_u32x8 =
+            fold256(_mm512_max_epu32(_mm512_max_epu32(a_u32x16, b_u32x16), _mm512_max_epu32(c_u32x16, d_u32x16)));
         __m128i all_u32x4 = _mm_max_epu32(_mm256_castsi256_si128(all_u32x8), _mm256_extracti128_si256(all_u32x8, 1));
         largest_u32x8 = _mm256_castsi128_si256(_mm_max_epu32(all_u32x4, _mm_shuffle_epi32(all_u32x4, 0x4e)));
     }
@@ -127,7 +147,9 @@ static inline __attribute__((always_inline)) __m256i small_group(const float *x,
     if (block == 32) {
         const __m512 third_f32x16 = _mm512_permutexvar_ps(_mm512_set1_epi32(2), half_f32x16);
         const __m512 seventh_f32x16 = _mm512_permutexvar_ps(_mm512_set1_epi32(6), half_f32x16);
-        _mm_storeu_ps(scales, _mm256_castps256_ps128(_mm256_permutevar8x32_ps(scale_f32x8, _mm256_setr_epi32(0, 4, 2, 6, 0, 4, 2, 6))));
+        _mm_storeu_ps(
+            scales,
+            _mm256_castps256_ps128(_mm256_permutevar8x32_ps(scale_f32x8, _mm256_setr_epi32(0, 4, 2, 6, 0, 4, 2, 6))));
         put(&g, first_f32x16, fifth_f32x16, third_f32x16, seventh_f32x16, packed, stream);
     } else if (block == 64) {
         _mm_store_ss(scales, _mm256_castps256_ps128(scale_f32x8));
@@ -152,7 +174,8 @@ small_blocks(tm_ternary_quantize_args *a, size_t begin, size_t end, size_t block
     return _mm512_reduce_max_epu32(_mm512_zextsi256_si512(overall_u32x8));
 }
 
-/* Blocks of several groups: read once for the maximum, and again, from the caches where the block fits, for the codes. */
+/* Blocks of several groups: read once for the maximum, and again, from the caches where the block fits, for the
+ * codes. */
 static uint32_t large_blocks(tm_ternary_quantize_args *a, size_t begin, size_t end, int stream)
 {
     float *scales = a->scales + begin / a->block;
@@ -163,13 +186,15 @@ static uint32_t large_blocks(tm_ternary_quantize_args *a, size_t begin, size_t e
         const __m512 half_f32x16 = _mm512_set1_ps(tm_ternary_half(largest, scales++));
         for (size_t j = i; j < i + a->block; j += TM_GROUP) {
             const group g = load(a->x + j);
-            put(&g, half_f32x16, half_f32x16, half_f32x16, half_f32x16, a->packed + j / TM_GROUP * TM_GROUP_BYTES, stream);
+            put(&g, half_f32x16, half_f32x16, half_f32x16, half_f32x16, a->packed + j / TM_GROUP * TM_GROUP_BYTES,
+                stream);
         }
     }
     return overall;
 }
 
-/* Packs as many whole groups and blocks as there are from `begin` on, if the block is one of the fused path's; returns how many elements. */
+/* Packs as many whole groups and blocks as there are from `begin` on, if the block is one of the fused path's;
+ * returns how many elements. */
 static size_t fused(tm_ternary_quantize_args *a, size_t begin, size_t end, uint32_t *overall)
 {
     const int stream = tm_ternary_streams(a);

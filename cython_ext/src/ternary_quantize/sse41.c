@@ -25,8 +25,10 @@ static void codes(const float *x, size_t n, float half, int8_t *codes, int strea
     const __m128 half_f32x4 = _mm_set1_ps(half), minus_f32x4 = _mm_set1_ps(-half);
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        __m128i a_i16x8 = _mm_packs_epi32(codes4(x + i, half_f32x4, minus_f32x4), codes4(x + i + 4, half_f32x4, minus_f32x4));
-        __m128i b_i16x8 = _mm_packs_epi32(codes4(x + i + 8, half_f32x4, minus_f32x4), codes4(x + i + 12, half_f32x4, minus_f32x4));
+        __m128i a_i16x8 =
+            _mm_packs_epi32(codes4(x + i, half_f32x4, minus_f32x4), codes4(x + i + 4, half_f32x4, minus_f32x4));
+        __m128i b_i16x8 =
+            _mm_packs_epi32(codes4(x + i + 8, half_f32x4, minus_f32x4), codes4(x + i + 12, half_f32x4, minus_f32x4));
         put(codes + i, _mm_packs_epi16(a_i16x8, b_i16x8), stream);
     }
     tm_codes_plain(x + i, n - i, half, codes + i);

@@ -2,9 +2,10 @@
  *
  *     scale = max(absmax, 1e-8f);  q = (x > 0.5f * scale) - (x < -0.5f * scale)
  *
- * Exact on every path: a maximum has no rounding, half of a float at least 1e-8 has none either, and the rest is comparison.
- * The codes go out as int8, or packed as I2_S x86 lays them out: element j of a group of 128, flat, is q + 1 in byte j % 32 of the group's
- * 32 bytes at shift 6 - 2 * (j / 32). What the last group lacks is filled with q = 0. */
+ * Exact on every path: a maximum has no rounding, half of a float at least 1e-8 has none either, and the rest is
+ * comparison. The codes go out as int8, or packed as I2_S x86 lays them out: element j of a group of 128, flat, is q
+ * + 1 in byte j % 32 of the group's 32 bytes at shift 6 - 2 * (j / 32). What the last group lacks is filled with q =
+ * 0. */
 #ifndef TM_TERNARY_QUANTIZE_H
 #define TM_TERNARY_QUANTIZE_H
 
@@ -29,8 +30,8 @@ enum { TM_GROUP = 128, TM_GROUP_BYTES = 32, TM_TERNARY_GRAIN = 16384 };
 
 #define TM_ZERO_CODES 0x55 /* four times q = 0, packed */
 
-/* What an instruction set brings to the general path. `stream` writes around the caches, in stores of 16 bytes to addresses that are
- * multiples of it: NumPy's arrays are aligned to 16 bytes, not to more. */
+/* What an instruction set brings to the general path. `stream` writes around the caches, in stores of 16 bytes to
+ * addresses that are multiples of it: NumPy's arrays are aligned to 16 bytes, not to more. */
 typedef struct tm_ternary_steps {
     uint32_t (*absmax)(const float *x, size_t n); /* as doubled bits */
     void (*codes)(const float *x, size_t n, float half, int8_t *codes, int stream);
@@ -80,7 +81,8 @@ tm_ternary_codes(tm_ternary_quantize_args *a, size_t begin, size_t end, const tm
     return overall;
 }
 
-/* Any block: the ends of blocks and of groups need not meet, so a group's codes are collected piece by piece and then packed. */
+/* Any block: the ends of blocks and of groups need not meet, so a group's codes are collected piece by piece and
+ * then packed. */
 static inline __attribute__((always_inline)) uint32_t
 tm_ternary_packed(tm_ternary_quantize_args *a, size_t begin, size_t end, const tm_ternary_steps *steps)
 {

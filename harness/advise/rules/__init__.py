@@ -14,7 +14,8 @@ RULES: tuple[Rule, ...] = tuple(sorted(_FOUND, key=lambda rule: rule.number))
 
 
 def named(name: str, option: str) -> Rule:
-    """The rule of that name or number. Raises UsageError, with the nearest, where there is none; `option` is where it was asked for."""
+    """The rule of that name or number. Raises UsageError, with the nearest, where there is none; `option` is where
+    it was asked for."""
     found = next((rule for rule in RULES if name in {rule.name, str(rule.number)}), None)
     if found is None:
         asked = misspelt(name, [rule.name for rule in RULES])

@@ -8,7 +8,18 @@ from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact
 
-ADDING = ("RED.ADD", "REDG.ADD", "ATOM.ADD", "ATOMG.ADD", "RED.MAX", "REDG.MAX", "ATOM.MAX", "ATOMG.MAX", "ATOM.CAS", "ATOMG.CAS")
+ADDING = (
+    "RED.ADD",
+    "REDG.ADD",
+    "ATOM.ADD",
+    "ATOMG.ADD",
+    "RED.MAX",
+    "REDG.MAX",
+    "ATOM.MAX",
+    "ATOMG.MAX",
+    "ATOM.CAS",
+    "ATOMG.CAS",
+)
 """Atomics on global memory that combine results; REDG.MIN reports the first bad input, which happens once or never."""
 
 
@@ -34,8 +45,8 @@ def _judge(evidence: Evidence) -> Finding | None:
                     code_facts.distance(evidence),
                 ),
                 gain=found,
-                edit="reduce within the block first and write one part a block, then add the parts up in a second, small kernel; measure "
-                "both",
+                edit="reduce within the block first and write one part a block, then add the parts up in a second, "
+                "small kernel; measure both",
             )
         )
     return None
@@ -48,7 +59,7 @@ RULE = Rule(
     needs="the instructions of a GPU kernel",
     explanation="""\
 Looks at atomics that add, take a maximum or compare and swap on global memory.
-Formula: none but t over the time of bytes and operations: how often they meet on one address, no static look tells, so the promise
-begins at 1, and only an A/B of both ways settles it.""",
+Formula: none but t over the time of bytes and operations: how often they meet on one address, no static look tells,
+so the promise begins at 1, and only an A/B of both ways settles it.""",
     judge=_judge,
 )

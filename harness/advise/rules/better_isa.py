@@ -33,7 +33,11 @@ def _judge(evidence: Evidence) -> Finding | None:
         evidence=(
             told.warm(evidence),
             told.sibling(sibling),
-            Fact(name="what the processor has", value=", ".join(sorted(ladder()[sibling.variant])), source="machine.features"),
+            Fact(
+                name="what the processor has",
+                value=", ".join(sorted(ladder()[sibling.variant])),
+                source="machine.features",
+            ),
         ),
         gain=found,
         edit=f"run {sibling.variant} in place of {run.variant}: do not force the lesser set",
@@ -46,8 +50,10 @@ RULE = Rule(
     title="The processor has a better instruction set than the one that ran",
     needs="the processor's features, and the same op's variant for a better set in the same Record",
     explanation="""\
-Looks at the instruction set that ran, those that the processor lists, and the siblings for better ones on the same workload.
-Formula: the measured ladder's ratio, t over the fastest of them, from the 95 % intervals of both. No threshold but 1 % and the noise.
-Without a Run of such a sibling it says nothing, and the Record's list of what was missing names the command that makes one.""",
+Looks at the instruction set that ran, those that the processor lists, and the siblings for better ones on the same
+workload.
+Formula: the measured ladder's ratio, t over the fastest of them, from the 95 % intervals of both. No threshold but 1
+% and the noise. Without a Run of such a sibling it says nothing, and the Record's list of what was missing names the
+command that makes one.""",
     judge=_judge,
 )

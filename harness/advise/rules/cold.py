@@ -28,11 +28,15 @@ def _judge(evidence: Evidence) -> Finding | None:
             Fact(name="cold time tc", value=units.time(evidence.tc), source="performance.cold.timing.median_ns"),
             told.warm(evidence),
             Fact(name="bytes that a call touches", value=units.size(hot.footprint), source="performance.hot.footprint"),
-            Fact(name="last cache", value=units.size(cache), source="machine.gpus: l2" if evidence.on_device else "machine.caches: L3"),
+            Fact(
+                name="last cache",
+                value=units.size(cache),
+                source="machine.gpus: l2" if evidence.on_device else "machine.caches: L3",
+            ),
         ),
         gain=found,
-        edit="fetch the next call's weights ahead while this one computes, or keep them cached (persisting L2 lines, a loop over rows "
-        "that reuses them); judge the kernel by its cold figure",
+        edit="fetch the next call's weights ahead while this one computes, or keep them cached (persisting L2 lines, a "
+        "loop over rows that reuses them); judge the kernel by its cold figure",
     )
 
 
@@ -48,10 +52,10 @@ RULE = Rule(
     title="Cold, it waits for memory although the cache could hold its data",
     needs="cold and warm times, the last cache's size",
     explanation=f"""\
-Looks at tc/t where the footprint fits the last cache: over {COLD} a caller that comes back to the same data, or knows the next, waits
-in vain.
-Formula: up to tc/t of the cold time, beginning at 1, since how much can be kept is the caller's. It speaks for the fastest variant
-only, and the promise ends at t/R like every other. {COLD}: on the baselines kernels whose data no cache holds have a tc/t of 0.8 to
-1.2, so that more is the cache's doing.""",
+Looks at tc/t where the footprint fits the last cache: over {COLD} a caller that comes back to the same data, or knows
+the next, waits in vain.
+Formula: up to tc/t of the cold time, beginning at 1, since how much can be kept is the caller's. It speaks for the
+fastest variant only, and the promise ends at t/R like every other. {COLD}: on the baselines kernels whose data no
+cache holds have a tc/t of 0.8 to 1.2, so that more is the cache's doing.""",
     judge=_judge,
 )

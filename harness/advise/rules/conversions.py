@@ -10,7 +10,8 @@ from tritmark.harness.record import Fact
 CONVERT = ("I2F", "F2I", "I2FP", "F2IP", "F2F")
 SHARE = 0.1
 SLOTS = 4
-"""A conversion runs at a quarter of the rate of an addition or less (CUDA C++ Programming Guide, arithmetic throughput)."""
+"""A conversion runs at a quarter of the rate of an addition or less (CUDA C++ Programming Guide, arithmetic
+throughput)."""
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -29,12 +30,16 @@ def _judge(evidence: Evidence) -> Finding | None:
             evidence=(
                 code_facts.of(function),
                 code_facts.counts("conversions", found, function.loop, function),
-                Fact(name="their share of the issue slots", value=f"{100 * share:.0f} %", source=f"the above, {SLOTS} slots each"),
+                Fact(
+                    name="their share of the issue slots",
+                    value=f"{100 * share:.0f} %",
+                    source=f"the above, {SLOTS} slots each",
+                ),
                 code_facts.distance(evidence),
             ),
             gain=gain,
-            edit="move scales out of the loop and stay in integers within it; round by adding 1.5 * 2^23 in place of F2I, or choose a code "
-            "by comparisons",
+            edit="move scales out of the loop and stay in integers within it; round by adding 1.5 * 2^23 in place of "
+            "F2I, or choose a code by comparisons",
         )
     return None
 
@@ -45,8 +50,9 @@ RULE = Rule(
     title="Conversions between integers and floats take a large part of the loop",
     needs="the instructions of a GPU kernel",
     explanation=f"""\
-Looks at conversions in the hottest loop: over {SHARE} of its instructions they are what it waits for, as each takes {SLOTS} slots.
-Formula: 1 / (1 - p) with p their share of the issue slots, promised from {code_facts.REACHED} of what it adds to 1 to what bytes and
-operations allow. The threshold leaves out the loops that convert once for each 16-byte load.""",
+Looks at conversions in the hottest loop: over {SHARE} of its instructions they are what it waits for, as each takes
+{SLOTS} slots.
+Formula: 1 / (1 - p) with p their share of the issue slots, promised from {code_facts.REACHED} of what it adds to 1
+to what bytes and operations allow. The threshold leaves out the loops that convert once for each 16-byte load.""",
     judge=_judge,
 )

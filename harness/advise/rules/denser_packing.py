@@ -30,8 +30,8 @@ def _judge(evidence: Evidence) -> Finding | None:
             Fact(name="bits a weight", value=f"{bits:.3g} bit", source="memory.bits_per_weight"),
         ),
         gain=found,
-        edit=f"pack five weights in a byte ({DENSE_BITS} bits; no packing goes under log2 3 = {FLOOR_BITS:.3f}) and unpack in registers: "
-        f"{bits:.3g}/{DENSE_BITS} = {bits / DENSE_BITS:.3g} times fewer bytes of weights",
+        edit=f"pack five weights in a byte ({DENSE_BITS} bits; no packing goes under log2 3 = {FLOOR_BITS:.3f}) and "
+        f"unpack in registers: {bits:.3g}/{DENSE_BITS} = {bits / DENSE_BITS:.3g} times fewer bytes of weights",
     )
 
 
@@ -41,10 +41,11 @@ RULE = Rule(
     title="Only fewer bytes can make it faster",
     needs="bits a weight (the memory dimension) and a fraction of a reading or writing ceiling",
     explanation=f"""\
-Looks at t/R where reading or writing sets R: at most {NEAR}, so the kernel moves its bytes about as fast as the machine can.
-Formula: bits_old/{DENSE_BITS}, at most 1.25 from 2 bits; the floor is log2 3 = {FLOOR_BITS:.3f} bits. The promise ends at t/R of the
-format that ran, as every promise does, which is the cautious side: another format has another R. It begins at 1, as unpacking five
-weights takes more instructions than four. {NEAR} is the literature's "within 15 % of the roof": no Record compares two packings yet by
-which to calibrate it.""",
+Looks at t/R where reading or writing sets R: at most {NEAR}, so the kernel moves its bytes about as fast as the machine
+can.
+Formula: bits_old/{DENSE_BITS}, at most 1.25 from 2 bits; the floor is log2 3 = {FLOOR_BITS:.3f} bits. The promise
+ends at t/R of the format that ran, as every promise does, which is the cautious side: another format has another R.
+It begins at 1, as unpacking five weights takes more instructions than four. {NEAR} is the literature's "within 15 %
+of the roof": no Record compares two packings yet by which to calibrate it.""",
     judge=_judge,
 )

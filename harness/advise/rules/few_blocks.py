@@ -32,8 +32,8 @@ def _judge(evidence: Evidence) -> Finding | None:
                 code_facts.distance(evidence),
             ),
             gain=found,
-            edit="give each output (or row) to several blocks or warps: split the reduction axis and add up the parts, or take smaller "
-            "tiles",
+            edit="give each output (or row) to several blocks or warps: split the reduction axis and add up the parts, "
+            "or take smaller tiles",
         )
     )
 
@@ -44,10 +44,12 @@ RULE = Rule(
     title="Fewer blocks than multiprocessors: some of them have nothing to do",
     needs="a GPU, and the launches of the receipt",
     explanation=f"""\
-Looks at the blocks of the largest launch and at the GPU's multiprocessors, where the time lies far above that of its bytes and
-operations, and where each multiprocessor would have at least one load of a warp ({WARP_LOAD} bytes): less is not worth splitting.
-Formula: 1 / (1 - p) with p = 1 - blocks / multiprocessors, which is multiprocessors / blocks; promised from {code_facts.REACHED} of what
-it adds to 1 to what bytes and operations allow. On the H200 baseline it fires on the tiled product with one token (80 to 120 blocks
-on 132 multiprocessors), where gemv_dp4a splits K, and on nothing else.""",
+Looks at the blocks of the largest launch and at the GPU's multiprocessors, where the time lies far above that of its
+bytes and operations, and where each multiprocessor would have at least one load of a warp ({WARP_LOAD} bytes): less is
+not worth splitting.
+Formula: 1 / (1 - p) with p = 1 - blocks / multiprocessors, which is multiprocessors / blocks; promised from
+{code_facts.REACHED} of what it adds to 1 to what bytes and operations allow. On the H200 baseline it fires on the
+tiled product with one token (80 to 120 blocks on 132 multiprocessors), where gemv_dp4a splits K, and on nothing
+else.""",
     judge=_judge,
 )

@@ -13,7 +13,10 @@ def _forbids(evidence: Evidence, gain: Gain) -> str | None:
     assert evidence.run.performance.hot is not None
     fraction = evidence.run.performance.hot.against.fraction
     if fraction.low > 1:
-        return f"the warm time is under the least time, {100 * fraction.median:.1f} % of the ceiling: the ceiling or the time is wrong"
+        return (
+            f"the warm time is under the least time, {100 * fraction.median:.1f} % of the ceiling: the ceiling or "
+            "the time is wrong"
+        )
     return None
 
 
@@ -23,8 +26,9 @@ RULE = Rule(
     title="Faster than the machine can be",
     needs="the fraction of the ceiling, measured by turns with the kernel",
     explanation="""\
-Looks at t against b/BW and ops/P, each rate measured by turns with the kernel on the same footprint: where even the lower end of the 95
-% interval of least time over time is above 1, or the Run's performance failed, the result is invalid, not fast: work was left out, or
-the ceiling was measured too low. No other rule then promises anything. No threshold but 1.""",
+Looks at t against b/BW and ops/P, each rate measured by turns with the kernel on the same footprint: where even the
+lower end of the 95 % interval of least time over time is above 1, or the Run's performance failed, the result is
+invalid, not fast: work was left out, or the ceiling was measured too low. No other rule then promises anything. No
+threshold but 1.""",
     forbids=_forbids,
 )

@@ -34,10 +34,10 @@ RULE = Rule(
     title="Launched one by one it leaves the device idle",
     needs="the time of plain launches over that in a graph (Run.plain), on a device",
     explanation="""\
-Looks at the time of a call handed over one by one by Python over the time of the same in a CUDA graph, measured by turns.
-Formula: 1 to that ratio, where its lower end is above 1 + e: nothing for a caller who records graphs already. It speaks for the fastest
-variant of a workload only.
-The warm time was taken in a graph already, so what is gained is the caller's who launches one by one; the promise ends at t/R like
-every other. No threshold but the noise.""",
+Looks at the time of a call handed over one by one by Python over the time of the same in a CUDA graph, measured by
+turns.
+Formula: 1 to that ratio, where its lower end is above 1 + e: nothing for a caller who records graphs already. It
+speaks for the fastest variant of a workload only. The warm time was taken in a graph already, so what is gained is
+the caller's who launches one by one; the promise ends at t/R like every other. No threshold but the noise.""",
     judge=_judge,
 )

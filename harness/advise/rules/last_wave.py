@@ -32,11 +32,14 @@ def _judge(evidence: Evidence) -> Finding | None:
         else Finding(
             evidence=(
                 *only.facts,
-                Fact(name="blocks that the GPU holds at a time", value=str(held), source="receipt.launched, machine.gpus"),
+                Fact(
+                    name="blocks that the GPU holds at a time", value=str(held), source="receipt.launched, machine.gpus"
+                ),
                 Fact(name="waves", value=f"{waves:.2f}", source="the two above"),
             ),
             gain=found,
-            edit=f"choose tiles so that the blocks are a multiple of {held} or just under it, or let {held} blocks go over all tiles",
+            edit=f"choose tiles so that the blocks are a multiple of {held} or just under it, or let {held} blocks go "
+            "over all tiles",
         )
     )
 
@@ -47,10 +50,11 @@ RULE = Rule(
     title="The last wave of blocks fills a part of the GPU only",
     needs="a GPU, the launches of the receipt and how many blocks a multiprocessor holds",
     explanation=f"""\
-Looks at waves = blocks / (multiprocessors x blocks that each holds), of Runs with one launch and more than one wave that are near to
-the time of their bytes and operations: far above it other faults hide this one (the tiled product here wastes a fifth of its last
-wave, and was 90 times too slow).
-Formula: 1 / (1 - p) with p = 1 - waves / ceil(waves), at most: blocks do not end together, and the last ones run faster alone, so the
-promise begins at 1. It speaks from p = {LEAST} on, which is what 5 to 9 waves can lose: with more of them nothing is left to gain.""",
+Looks at waves = blocks / (multiprocessors x blocks that each holds), of Runs with one launch and more than one wave
+that are near to the time of their bytes and operations: far above it other faults hide this one (the tiled product here
+wastes a fifth of its last wave, and was 90 times too slow).
+Formula: 1 / (1 - p) with p = 1 - waves / ceil(waves), at most: blocks do not end together, and the last ones run
+faster alone, so the promise begins at 1. It speaks from p = {LEAST} on, which is what 5 to 9 waves can lose: with
+more of them nothing is left to gain.""",
     judge=_judge,
 )

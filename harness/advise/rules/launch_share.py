@@ -33,7 +33,8 @@ def _judge(evidence: Evidence) -> Finding | None:
             Fact(name="L/t of a launch", value=units.percent(each / t), source="the two above"),
         ),
         gain=found,
-        edit=f"{what}do {BATCH[0]} to {BATCH[1]} calls' work in one launch: batch calls, or fuse the kernel with its neighbour",
+        edit=f"{what}do {BATCH[0]} to {BATCH[1]} calls' work in one launch: batch calls, or fuse the kernel with "
+        "its neighbour",
     )
 
 
@@ -43,10 +44,12 @@ RULE = Rule(
     title="Launching takes a large part of the time",
     needs="a device, the rate of empty launches, and the receipt's launches",
     explanation=f"""\
-Looks at L/t, the time of an empty launch in a graph over that of one of the kernel's launches: over {SHARE} fusing or batching pays.
-Formula: n t / (L + n (t - L)) for n = {BATCH[0]} to {BATCH[1]} calls in one launch. It speaks for the fastest variant of a workload
-only: a slower one is to be replaced first. At {SHARE} two calls in one gain 11 %, which is above the noise of every timing on the
-baselines (e is 7 % at most); n ends at {BATCH[1]}, where at that share seven eighths of all that can be gained are reached. The promise
-ends at t/R like every other, and R is at least L: the caller may gain more.""",
+Looks at L/t, the time of an empty launch in a graph over that of one of the kernel's launches: over {SHARE} fusing or
+batching pays.
+Formula: n t / (L + n (t - L)) for n = {BATCH[0]} to {BATCH[1]} calls in one launch. It speaks for the fastest
+variant of a workload only: a slower one is to be replaced first. At {SHARE} two calls in one gain 11 %, which is
+above the noise of every timing on the baselines (e is 7 % at most); n ends at {BATCH[1]}, where at that share seven
+eighths of all that can be gained are reached. The promise ends at t/R like every other, and R is at least L: the
+caller may gain more.""",
     judge=_judge,
 )

@@ -19,7 +19,10 @@ def _told(function: Function) -> tuple[Fact, ...]:
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    edit = "unroll the loop that indexes the array (#pragma unroll, constant bounds), choose by comparisons, or move it to shared memory"
+    edit = (
+        "unroll the loop that indexes the array (#pragma unroll, constant bounds), choose by comparisons, or "
+        "move it to shared memory"
+    )
     return without_local(evidence, _told, edit)
 
 
@@ -29,9 +32,9 @@ RULE = Rule(
     title="An array of each thread lies in memory, as it is indexed by a variable",
     needs="the resources of a GPU kernel",
     explanation=f"""\
-Looks at a stack without spills, and at LDL and STL among the instructions that run most: an array that is indexed by a variable
-cannot lie in registers.
-Formula: old over new instructions with LDL and STL gone, promised from {code_facts.REACHED} of what it adds to 1 to what bytes and
-operations allow. A stack that only calls use has neither. No CUDA kernel here has a stack.""",
+Looks at a stack without spills, and at LDL and STL among the instructions that run most: an array that is indexed by a
+variable cannot lie in registers.
+Formula: old over new instructions with LDL and STL gone, promised from {code_facts.REACHED} of what it adds to 1 to
+what bytes and operations allow. A stack that only calls use has neither. No CUDA kernel here has a stack.""",
     judge=_judge,
 )

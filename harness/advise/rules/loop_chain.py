@@ -29,7 +29,8 @@ def _judge(evidence: Evidence) -> Finding | None:
                 code_facts.distance(evidence),
             ),
             gain=found,
-            edit=f"use {max(2, round(chain / throughput))} independent accumulators (unroll by as many), and add them up behind the loop",
+            edit=f"use {max(2, round(chain / throughput))} independent accumulators (unroll by as many), and add them "
+            "up behind the loop",
         )
     )
 
@@ -40,9 +41,10 @@ RULE = Rule(
     title="Each pass of the hottest loop waits for the results of the one before",
     needs="llvm-mca's cycles of the host's code",
     explanation=f"""\
-Looks at llvm-mca's cycles of a pass through the hottest loop where waiting for results outweighs busy units, over what the units
-need.
-Formula: chain over throughput, promised from {code_facts.REACHED} of what it adds to 1 to what bytes and operations allow. The loops of
-the tuned kernels here lie at 1.0 to 1.3 of it, a sum in one accumulator at 4 and more: {OVER} lies between.""",
+Looks at llvm-mca's cycles of a pass through the hottest loop where waiting for results outweighs busy units, over what
+the units need.
+Formula: chain over throughput, promised from {code_facts.REACHED} of what it adds to 1 to what bytes and operations
+allow. The loops of the tuned kernels here lie at 1.0 to 1.3 of it, a sum in one accumulator at 4 and more: {OVER}
+lies between.""",
     judge=_judge,
 )

@@ -10,8 +10,21 @@ from tritmark.harness.record import Fact
 
 LOW = 0.5
 
-THREADS = {75: 1024, 80: 2048, 86: 1536, 87: 1536, 89: 1536, 90: 2048, 100: 2048, 103: 2048, 110: 1536, 120: 1536, 121: 1536}
-"""Threads that a multiprocessor holds, by compute capability (CUDA C++ Programming Guide, table of technical specifications)."""
+THREADS = {
+    75: 1024,
+    80: 2048,
+    86: 1536,
+    87: 1536,
+    89: 1536,
+    90: 2048,
+    100: 2048,
+    103: 2048,
+    110: 1536,
+    120: 1536,
+    121: 1536,
+}
+"""Threads that a multiprocessor holds, by compute capability (CUDA C++ Programming Guide, table of technical
+specifications)."""
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -34,13 +47,21 @@ def _judge(evidence: Evidence) -> Finding | None:
         return Finding(
             evidence=(
                 *each.facts,
-                Fact(name="threads that a multiprocessor holds", value=f"{resident * each.threads} of {most}", source="receipt.launched"),
-                *(Fact(name=name, value=str(value), source="code.functions") for name, value in limits.items() if value is not None),
+                Fact(
+                    name="threads that a multiprocessor holds",
+                    value=f"{resident * each.threads} of {most}",
+                    source="receipt.launched",
+                ),
+                *(
+                    Fact(name=name, value=str(value), source="code.functions")
+                    for name, value in limits.items()
+                    if value is not None
+                ),
                 code_facts.distance(evidence),
             ),
             gain=found,
-            edit="let more blocks fit: __launch_bounds__ with a number of blocks, fewer registers, smaller tiles in shared memory, or "
-            "smaller blocks",
+            edit="let more blocks fit: __launch_bounds__ with a number of blocks, fewer registers, smaller tiles in "
+            "shared memory, or smaller blocks",
         )
     return None
 
@@ -51,10 +72,11 @@ RULE = Rule(
     title="Multiprocessors hold less than half of their threads",
     needs="a GPU, the launches of the receipt and how many blocks a multiprocessor holds",
     explanation=f"""\
-Looks at resident threads over those that a multiprocessor of that compute capability holds, of launches of at least one full wave.
-Formula: 1 / (1 - p) with p = 1 - occupancy, at most; promised from {code_facts.REACHED} of what it adds to 1. Under {LOW} a kernel that
-waits for memory has too few warps to hide the wait. Kernels with much under way in each thread reach their ceiling with less
-(gemv_mma and gemv_rows here): so it speaks only where no load is of {WIDE} bits, and far above the time of bytes and
-operations.""",
+Looks at resident threads over those that a multiprocessor of that compute capability holds, of launches of at least one
+full wave.
+Formula: 1 / (1 - p) with p = 1 - occupancy, at most; promised from {code_facts.REACHED} of what it adds to 1. Under
+{LOW} a kernel that waits for memory has too few warps to hide the wait. Kernels with much under way in each thread
+reach their ceiling with less (gemv_mma and gemv_rows here): so it speaks only where no load is of {WIDE} bits, and
+far above the time of bytes and operations.""",
     judge=_judge,
 )

@@ -9,7 +9,24 @@ from tritmark.harness.record import Fact
 
 WIDE = 128
 
-OVERHEAD = ("LDG", "LD", "STG", "ST", "ISETP", "UISETP", "BRA", "LEA", "ULEA", "IADD3", "UIADD3", "VIADD", "LDC", "ULDC", "BSSY", "BSYNC")
+OVERHEAD = (
+    "LDG",
+    "LD",
+    "STG",
+    "ST",
+    "ISETP",
+    "UISETP",
+    "BRA",
+    "LEA",
+    "ULEA",
+    "IADD3",
+    "UIADD3",
+    "VIADD",
+    "LDC",
+    "ULDC",
+    "BSSY",
+    "BSYNC",
+)
 """What a pass of a loop does besides its work: loads, stores, addresses, bounds, jumps."""
 
 
@@ -32,8 +49,8 @@ def _judge(evidence: Evidence) -> Finding | None:
                 code_facts.distance(evidence),
             ),
             gain=found,
-            edit=f"load {WIDE} bits at a time (uint4, float4) and handle {WIDE // widest} elements a thread in each pass; repack where "
-            "elements that belong together lie apart",
+            edit=f"load {WIDE} bits at a time (uint4, float4) and handle {WIDE // widest} elements a thread in each "
+            "pass; repack where elements that belong together lie apart",
         )
     return None
 
@@ -44,11 +61,12 @@ RULE = Rule(
     title="Global memory is read in pieces of less than 16 bytes",
     needs="the instructions of a GPU kernel",
     explanation=f"""\
-Looks at the widest load from global memory: under {WIDE} bits no path of the kernel loads whole vectors. (A share of narrow loads
-would mistake the tails beside a vector path: tuned kernels here have up to 8 narrow loads for 2 wide ones.)
-Formula: old over new instructions, where loads, stores, addresses, bounds and jumps are needed once for {WIDE} bits; promised from
-{code_facts.REACHED} of what it adds to 1 to what bytes and operations allow, as wide loads bring more bytes under way, too. On the H200
-baseline it names what was done to every v1 kernel: 16-byte loads, several elements a thread.
-`python suites/advise/score.py --code` says how many of the measured gains lie in the interval.""",
+Looks at the widest load from global memory: under {WIDE} bits no path of the kernel loads whole vectors. (A share of
+narrow loads would mistake the tails beside a vector path: tuned kernels here have up to 8 narrow loads for 2 wide
+ones.)
+Formula: old over new instructions, where loads, stores, addresses, bounds and jumps are needed once for {WIDE} bits;
+promised from {code_facts.REACHED} of what it adds to 1 to what bytes and operations allow, as wide loads bring more
+bytes under way, too. On the H200 baseline it names what was done to every v1 kernel: 16-byte loads, several elements
+a thread. `python suites/advise/score.py --code` says how many of the measured gains lie in the interval.""",
     judge=_judge,
 )

@@ -15,7 +15,10 @@ CONTROL = ("add", "sub", "inc", "dec", "cmp", "test", "lea")
 """What counts, compares and computes addresses; jumps are left out, too."""
 LANE = 32
 """Bits of a lane that scalar code is taken to work on."""
-DOT, WITHOUT = "vpdpbusd", ("pmaddubsw", "vpmaddubsw", "pmaddwd", "vpmaddwd", "pmullw", "vpmullw", "pmulld", "vpmulld", "imul")
+DOT, WITHOUT = (
+    "vpdpbusd",
+    ("pmaddubsw", "vpmaddubsw", "pmaddwd", "vpmaddwd", "pmullw", "vpmullw", "pmulld", "vpmulld", "imul"),
+)
 DOTS = {"avx512_vnni", "avx_vnni"}
 
 
@@ -29,7 +32,12 @@ def _judge(evidence: Evidence) -> Finding | None:
     used = max((width for width, count in function.vectors.items() if width), default=LANE)
     work = sum(count for name, count in counts.items() if name not in CONTROL and not name.startswith("j"))
     scalar = not packed or packed < PACKED * work
-    undotted = code_facts.product(evidence) and bool(features & DOTS) and not counts.get(DOT) and code_facts.number(counts, WITHOUT)
+    undotted = (
+        code_facts.product(evidence)
+        and bool(features & DOTS)
+        and not counts.get(DOT)
+        and code_facts.number(counts, WITHOUT)
+    )
     if not widest or not (scalar or used < widest or undotted):
         return None
     lanes = widest / (LANE if scalar else used)
@@ -40,13 +48,15 @@ def _judge(evidence: Evidence) -> Finding | None:
         else Finding(
             evidence=_evidence(evidence, function, packed, widest, counts),
             gain=found,
-            edit=f"work on vectors of {widest} bits: intrinsics, or a loop without branches and dependences that the compiler can vectorise"
-            + (f"; multiply and add up four bytes at a time with {DOT}" if undotted else ""),
+            edit=f"work on vectors of {widest} bits: intrinsics, or a loop without branches and dependences that the "
+            "compiler can vectorise" + (f"; multiply and add up four bytes at a time with {DOT}" if undotted else ""),
         )
     )
 
 
-def _evidence(evidence: Evidence, function: Function, packed: int, widest: int, counts: Mapping[str, int]) -> tuple[Fact, ...]:
+def _evidence(
+    evidence: Evidence, function: Function, packed: int, widest: int, counts: Mapping[str, int]
+) -> tuple[Fact, ...]:
     vectors = sorted(function.vectors.items())
     widths = ", ".join(f"{count} of {width} bits" if width else f"{count} on one number" for width, count in vectors)
     return (
@@ -65,11 +75,11 @@ RULE = Rule(
     title="The hottest loop does not use the widest vectors of this processor",
     needs="the host's code, and the processor's features",
     explanation=f"""\
-Looks at the hottest loop: under {PACKED} of its instructions (but for counting, comparing and jumping) work on vectors, or on narrower
-ones than the processor has, or integer products are added up without {DOT} where the processor has it.
-Formula: the ratio of lanes (of {LANE} bits for scalar code), twice that without {DOT}; promised from {code_facts.REACHED} of what it adds
-to 1 to what bytes and operations allow. It speaks only where the time lies far above that of bytes and operations: memory does not
-become faster by wider vectors.
-The ladder of this package's own instruction sets is what it can be held against: `python suites/advise/score.py --code RECORD`.""",
+Looks at the hottest loop: under {PACKED} of its instructions (but for counting, comparing and jumping) work on vectors,
+or on narrower ones than the processor has, or integer products are added up without {DOT} where the processor has it.
+Formula: the ratio of lanes (of {LANE} bits for scalar code), twice that without {DOT}; promised from
+{code_facts.REACHED} of what it adds to 1 to what bytes and operations allow. It speaks only where the time lies far
+above that of bytes and operations: memory does not become faster by wider vectors. The ladder of this package's own
+instruction sets is what it can be held against: `python suites/advise/score.py --code RECORD`.""",
     judge=_judge,
 )

@@ -20,7 +20,11 @@ def _judge(evidence: Evidence) -> Finding | None:
             continue
         found = gain(1.0, waves / (waves - conflicts))
         if found is not None:
-            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, CONFLICTS, WAVES)), gain=found, edit=EDIT)
+            return Finding(
+                evidence=(code_facts.of(function), *code_facts.counters(function, CONFLICTS, WAVES)),
+                gain=found,
+                edit=EDIT,
+            )
     return None
 
 

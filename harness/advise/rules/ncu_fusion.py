@@ -12,8 +12,8 @@ ADD, MUL, FMA = BASE.format("fadd"), BASE.format("fmul"), BASE.format("ffma")
 SHARE = 0.1
 SM, BUSY = "sm__throughput.avg.pct_of_peak_sustained_elapsed", 60.0
 EDIT = (
-    "write a * b + c as fmaf where the contract lets the bits change (the kernels here are compiled with -fmad=false, so that all devices "
-    "agree)"
+    "write a * b + c as fmaf where the contract lets the bits change (the kernels here are compiled with "
+    "-fmad=false, so that all devices agree)"
 )
 
 
@@ -30,7 +30,9 @@ def _judge(evidence: Evidence) -> Finding | None:
             continue
         found = gain(1.0, whole / (whole - fusable))
         if found is not None:
-            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, ADD, MUL, FMA)), gain=found, edit=EDIT)
+            return Finding(
+                evidence=(code_facts.of(function), *code_facts.counters(function, ADD, MUL, FMA)), gain=found, edit=EDIT
+            )
     return None
 
 

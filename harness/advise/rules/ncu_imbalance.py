@@ -9,13 +9,17 @@ from tritmark.harness.advise.rule import Finding, Rule
 
 PAIRS = (("sm__cycles_active.avg", "sm__cycles_active.max"), ("lts__cycles_active.avg", "lts__cycles_active.max"))
 SHARE = 0.1
-EDIT = "spread the work: tiles of equal work, as many blocks as multiprocessors take, addresses that do not repeat every few KiB"
+EDIT = (
+    "spread the work: tiles of equal work, as many blocks as multiprocessors take, addresses that do not "
+    "repeat every few KiB"
+)
 
 
 def _judge(evidence: Evidence) -> Finding | None:
     for function in code_facts.counted(evidence):
         pairs = [
-            (code_facts.counter(function, mean) or 0.0, code_facts.counter(function, most) or 0.0, (mean, most)) for mean, most in PAIRS
+            (code_facts.counter(function, mean) or 0.0, code_facts.counter(function, most) or 0.0, (mean, most))
+            for mean, most in PAIRS
         ]
         pairs = [each for each in pairs if each[0] and each[1]]
         worst = min(pairs, key=lambda each: each[0] / each[1], default=None)
@@ -23,7 +27,9 @@ def _judge(evidence: Evidence) -> Finding | None:
             continue
         found = gain(1.0, worst[1] / worst[0])
         if found is not None:
-            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, *worst[2])), gain=found, edit=EDIT)
+            return Finding(
+                evidence=(code_facts.of(function), *code_facts.counters(function, *worst[2])), gain=found, edit=EDIT
+            )
     return None
 
 
@@ -33,7 +39,8 @@ RULE = Rule(
     title="Some multiprocessors or slices of L2 work longer than others",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at the mean of active cycles over their maximum, for multiprocessors and for slices of L2: p = 1 - mean / max from {SHARE} on.
+Looks at the mean of active cycles over their maximum, for multiprocessors and for slices of L2: p = 1 - mean / max from
+{SHARE} on.
 Formula: 1 / (1 - p), at most.""",
     judge=_judge,
 )

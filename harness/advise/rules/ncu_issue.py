@@ -8,20 +8,30 @@ from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
 
 ISSUE = "smsp__issue_active.avg.per_cycle_active"
-SM, MEMORY = "sm__throughput.avg.pct_of_peak_sustained_elapsed", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+SM, MEMORY = (
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+)
 ACTIVE = 0.6
 EDIT = "more warps, or more independent instructions in a thread: unroll, load earlier, use several accumulators"
 
 
 def _judge(evidence: Evidence) -> Finding | None:
     for function in code_facts.counted(evidence):
-        issue, speeds = code_facts.counter(function, ISSUE), [code_facts.counter(function, each) for each in (SM, MEMORY)]
+        issue, speeds = (
+            code_facts.counter(function, ISSUE),
+            [code_facts.counter(function, each) for each in (SM, MEMORY)],
+        )
         known = [each for each in speeds if each is not None]
         if issue is None or not known or not 0 <= issue < ACTIVE or max(known) >= 100:
             continue
         found = gain(1.0, 1 / (1 - min(1 - issue, 1 - max(known) / 100)))
         if found is not None:
-            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, ISSUE, SM, MEMORY)), gain=found, edit=EDIT)
+            return Finding(
+                evidence=(code_facts.of(function), *code_facts.counters(function, ISSUE, SM, MEMORY)),
+                gain=found,
+                edit=EDIT,
+            )
     return None
 
 

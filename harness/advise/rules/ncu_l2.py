@@ -20,7 +20,9 @@ def _judge(evidence: Evidence) -> Finding | None:
             continue
         found = gain(1.0, took / ideal)
         if found is not None:
-            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, ALL, IDEAL)), gain=found, edit=EDIT)
+            return Finding(
+                evidence=(code_facts.of(function), *code_facts.counters(function, ALL, IDEAL)), gain=found, edit=EDIT
+            )
     return None
 
 

@@ -7,7 +7,10 @@ from tritmark.harness.advise.evidence import Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
 
-SM, MEMORY = "sm__throughput.avg.pct_of_peak_sustained_elapsed", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+SM, MEMORY = (
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+)
 BUSY = 60.0
 EDIT = "give each multiprocessor more to do at a time: more warps, more independent loads in a thread, fewer barriers"
 
@@ -19,7 +22,9 @@ def _judge(evidence: Evidence) -> Finding | None:
             continue
         found = gain(1.0, 100 / max(compute, memory))
         if found is not None:
-            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, SM, MEMORY)), gain=found, edit=EDIT)
+            return Finding(
+                evidence=(code_facts.of(function), *code_facts.counters(function, SM, MEMORY)), gain=found, edit=EDIT
+            )
     return None
 
 
@@ -30,7 +35,7 @@ RULE = Rule(
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
 Looks at both speeds of light, in percent of the peak: under {BUSY:.0f} for both, nothing is busy.
-Formula: 100 / the higher of them, at most (Nsight Compute calls such a kernel latency-bound below 60 %, which is where the threshold
-comes from).""",
+Formula: 100 / the higher of them, at most (Nsight Compute calls such a kernel latency-bound below 60 %, which is
+where the threshold comes from).""",
     judge=_judge,
 )

@@ -15,12 +15,19 @@ EDIT = "keep it in registers: smaller tiles, constant indices, fewer values aliv
 
 def _judge(evidence: Evidence) -> Finding | None:
     for function in code_facts.counted(evidence):
-        local, whole = sum(code_facts.counter(function, each) or 0.0 for each in (LOADS, STORES)), code_facts.counter(function, ALL)
+        local, whole = (
+            sum(code_facts.counter(function, each) or 0.0 for each in (LOADS, STORES)),
+            code_facts.counter(function, ALL),
+        )
         if not whole or not SHARE <= local / whole < 1:
             continue
         found = gain(1.0, whole / (whole - local))
         if found is not None:
-            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, LOADS, STORES, ALL)), gain=found, edit=EDIT)
+            return Finding(
+                evidence=(code_facts.of(function), *code_facts.counters(function, LOADS, STORES, ALL)),
+                gain=found,
+                edit=EDIT,
+            )
     return None
 
 

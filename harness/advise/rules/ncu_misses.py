@@ -9,7 +9,9 @@ from tritmark.harness.advise.rule import Finding, Rule
 
 READ, L2 = "dram__bytes_read.sum", "lts__t_sector_hit_rate.pct"
 AGAIN = 1.2
-EDIT = "read the input once: fuse passes, take tiles whose operands stay in L2, order blocks so that neighbours share them"
+EDIT = (
+    "read the input once: fuse passes, take tiles whose operands stay in L2, order blocks so that neighbours share them"
+)
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -19,7 +21,9 @@ def _judge(evidence: Evidence) -> Finding | None:
             continue
         found = gain(1.0, read / least)
         if found is not None:
-            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, READ, L2)), gain=found, edit=EDIT)
+            return Finding(
+                evidence=(code_facts.of(function), *code_facts.counters(function, READ, L2)), gain=found, edit=EDIT
+            )
     return None
 
 

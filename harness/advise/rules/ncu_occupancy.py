@@ -19,7 +19,11 @@ def _judge(evidence: Evidence) -> Finding | None:
             continue
         found = gain(1.0, fit / there)
         if found is not None:
-            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, WARPS, ACHIEVED)), gain=found, edit=EDIT)
+            return Finding(
+                evidence=(code_facts.of(function), *code_facts.counters(function, WARPS, ACHIEVED)),
+                gain=found,
+                edit=EDIT,
+            )
     return None
 
 
@@ -29,8 +33,8 @@ RULE = Rule(
     title="Fewer warps are resident than would fit: work is spread unevenly",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at resident warps against those that would fit: {POINTS:.0f} points or more between them mean blocks that end at different
-times.
+Looks at resident warps against those that would fit: {POINTS:.0f} points or more between them mean blocks that end at
+different times.
 Formula: theoretical over achieved, at most.""",
     judge=_judge,
 )

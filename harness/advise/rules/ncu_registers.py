@@ -19,7 +19,9 @@ def _judge(evidence: Evidence) -> Finding | None:
             continue
         found = gain(1.0, 100 / warps)
         if found is not None:
-            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, WARPS)), gain=found, edit=EDIT)
+            return Finding(
+                evidence=(code_facts.of(function), *code_facts.counters(function, WARPS)), gain=found, edit=EDIT
+            )
     return None
 
 
@@ -29,8 +31,8 @@ RULE = Rule(
     title="Registers, shared memory or the block size leave few warps on a multiprocessor",
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
-Looks at the warps that can be resident in percent of the most: under {MOST:.0f}, where the time lies far above that of bytes and
-operations.
+Looks at the warps that can be resident in percent of the most: under {MOST:.0f}, where the time lies far above that of
+bytes and operations.
 Formula: 1 / (1 - p) with p = 1 - that share, at most.""",
     judge=_judge,
 )

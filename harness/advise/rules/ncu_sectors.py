@@ -21,7 +21,9 @@ def _judge(evidence: Evidence) -> Finding | None:
             continue
         found = gain(1.0, SECTOR / used)
         if found is not None:
-            return Finding(evidence=(code_facts.of(function), *code_facts.counters(function, USED)), gain=found, edit=EDIT)
+            return Finding(
+                evidence=(code_facts.of(function), *code_facts.counters(function, USED)), gain=found, edit=EDIT
+            )
     return None
 
 

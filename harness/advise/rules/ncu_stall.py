@@ -13,9 +13,13 @@ WORKING = ("selected", "not_selected")
 """What is no stall."""
 SHARE = 0.3
 EDITS = {
-    "long_scoreboard": "loads from global memory: load earlier and more at a time, 16 bytes a thread, keep data in shared memory",
+    "long_scoreboard": (
+        "loads from global memory: load earlier and more at a time, 16 bytes a thread, keep data in shared memory"
+    ),
     "short_scoreboard": "shared memory or special functions: fewer bank conflicts, fewer of these instructions",
-    "barrier": "barriers: smaller blocks, shuffles in place of shared memory, work that is spread evenly over the warps",
+    "barrier": (
+        "barriers: smaller blocks, shuffles in place of shared memory, work that is spread evenly over the warps"
+    ),
     "math_pipe_throttle": "one pipe of the arithmetic: use another instruction mix, or the tensor cores",
     "lg_throttle": "the queue of loads and stores: fewer and wider ones",
     "mio_throttle": "the queue of shared memory and shuffles: fewer and wider accesses",
@@ -58,6 +62,7 @@ RULE = Rule(
     needs="a GPU, and a file of Nsight Compute (`--ncu FILE.csv`)",
     explanation=f"""\
 Looks at the reason for which warps stall longest, over the cycles between two instructions of a warp.
-Formula: 1 / (1 - p) with p that share, at most: other warps may hide the wait. From {SHARE} on, as Nsight Compute does.""",
+Formula: 1 / (1 - p) with p that share, at most: other warps may hide the wait.
+From {SHARE} on, as Nsight Compute does.""",
     judge=_judge,
 )

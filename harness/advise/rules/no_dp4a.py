@@ -42,10 +42,10 @@ RULE = Rule(
     title="Integer products are added up one by one",
     needs="the instructions of a GPU kernel",
     explanation=f"""\
-Looks at work of at least {code_facts.INTENSE} operations a byte whose loop has integer multiply-adds (IMAD) and neither dot products
-(IDP), matrix instructions nor floating point.
-Formula: at most min({FOLD}, t/R), as an IDP does four of them; promised from {code_facts.REACHED} of what it adds to 1 to what bytes and
-operations allow, since operands come in words, too. In the story of the products here dp4a came with tiles in registers; v1 already
-has it by the compiler.""",
+Looks at work of at least {code_facts.INTENSE} operations a byte whose loop has integer multiply-adds (IMAD) and neither
+dot products (IDP), matrix instructions nor floating point.
+Formula: at most min({FOLD}, t/R), as an IDP does four of them; promised from {code_facts.REACHED} of what it adds to
+1 to what bytes and operations allow, since operands come in words, too. In the story of the products here dp4a came
+with tiles in registers; v1 already has it by the compiler.""",
     judge=_judge,
 )

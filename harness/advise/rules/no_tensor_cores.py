@@ -9,7 +9,21 @@ from tritmark.harness.record import Fact
 from tritmark.harness.text import units
 
 ROWS = 16
-MATRIX = ("IMMA", "HMMA", "BMMA", "QMMA", "OMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA", "BGMMA", "UTCHMMA", "UTCIMMA", "UTCQMMA")
+MATRIX = (
+    "IMMA",
+    "HMMA",
+    "BMMA",
+    "QMMA",
+    "OMMA",
+    "DMMA",
+    "HGMMA",
+    "IGMMA",
+    "QGMMA",
+    "BGMMA",
+    "UTCHMMA",
+    "UTCIMMA",
+    "UTCQMMA",
+)
 PRODUCTS = ("IDP", "IDP4A", "FFMA", "HFMA2")
 NARROW = 16
 
@@ -17,7 +31,14 @@ NARROW = 16
 def _judge(evidence: Evidence) -> Finding | None:
     matrix, dot = evidence.ceiling("compute"), evidence.ceiling("dot")
     rows = evidence.run.workload.axes.get("M", 0)
-    if matrix is None or dot is None or matrix <= dot or rows < ROWS or not code_facts.product(evidence) or not code_facts.far(evidence):
+    if (
+        matrix is None
+        or dot is None
+        or matrix <= dot
+        or rows < ROWS
+        or not code_facts.product(evidence)
+        or not code_facts.far(evidence)
+    ):
         return None
     for function in code_facts.functions(evidence):
         counts = code_facts.busy(function)
@@ -31,14 +52,17 @@ def _judge(evidence: Evidence) -> Finding | None:
         return Finding(
             evidence=(
                 code_facts.of(function),
-                code_facts.counts("multiply-adds, and no matrix instruction in the function:", products, counts, function),
+                code_facts.counts(
+                    "multiply-adds, and no matrix instruction in the function:", products, counts, function
+                ),
                 Fact(name="rows M", value=str(rows), source="workload.axes"),
                 Fact(name="tensor cores", value=units.rate(matrix, "operations/s"), source="machine.ceilings: compute"),
                 Fact(name="dot products", value=units.rate(dot, "operations/s"), source="machine.ceilings: dot"),
                 code_facts.distance(evidence),
             ),
             gain=found,
-            edit="multiply tiles of 16 rows on the tensor cores: mma or wmma fragments, the tiles staged in shared memory",
+            edit="multiply tiles of 16 rows on the tensor cores: mma or wmma fragments, the tiles staged in shared "
+            "memory",
         )
     return None
 
@@ -49,10 +73,10 @@ RULE = Rule(
     title="A matrix product that does not use the tensor cores",
     needs="the instructions of a GPU kernel, and the rates of dot products and of tensor cores",
     explanation=f"""\
-Looks at products with M of at least {ROWS} rows, the height of a tensor core's tile, over elements of at most {NARROW} bits, whose
-function has multiply-adds and no matrix instruction.
-Formula: the measured P_tensor / P_dp4a of this GPU, promised from {code_facts.REACHED} of what it adds to 1 to what bytes and operations
-allow. On the H200 P_tensor / P_dp4a is 8.1, and the 16-bit products of the baseline gained 4.0 and 5.4 by wmma. Products of float32
-are left alone: tensor cores would change their bits.""",
+Looks at products with M of at least {ROWS} rows, the height of a tensor core's tile, over elements of at most {NARROW}
+bits, whose function has multiply-adds and no matrix instruction.
+Formula: the measured P_tensor / P_dp4a of this GPU, promised from {code_facts.REACHED} of what it adds to 1 to what
+bytes and operations allow. On the H200 P_tensor / P_dp4a is 8.1, and the 16-bit products of the baseline gained 4.0
+and 5.4 by wmma. Products of float32 are left alone: tensor cores would change their bits.""",
     judge=_judge,
 )

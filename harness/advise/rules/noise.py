@@ -13,7 +13,8 @@ def _forbids(evidence: Evidence, gain: Gain) -> str | None:
     width = max(2 * evidence.e, LEAST_GAIN)
     if gain.high - 1 <= width:
         return (
-            f"a gain of {100 * (gain.high - 1):.2f} % at most would hide in an interval {100 * width:.2f} % wide; measure again, for longer"
+            f"a gain of {100 * (gain.high - 1):.2f} % at most would hide in an interval {100 * width:.2f} % wide; "
+            "measure again, for longer"
         )
     return None
 
@@ -24,9 +25,10 @@ RULE = Rule(
     title="The noise is wider than what could be gained",
     needs="the 95 % intervals of the warm time and of the fraction of the ceiling",
     explanation="""\
-Looks at the 95 % intervals of the warm time and of the fraction of the ceiling; e is half the wider one, as a share. No other
-rule's gain is told where its upper end is within the interval's width (2 e), within 1 %, or where the Run was too noisy to judge. The 1
-% is what was measured: where the compiler lays code moves a kernel by 0.1 to 0.4 %, and a dead band of 1 % kept alarms on identical
-code at 0 of 300 (suites/gate/power.py). Measure again, for longer, on a quieter machine.""",
+Looks at the 95 % intervals of the warm time and of the fraction of the ceiling; e is half the wider one, as a share.
+No other rule's gain is told where its upper end is within the interval's width (2 e), within 1 %, or where the Run
+was too noisy to judge. The 1 % is what was measured: where the compiler lays code moves a kernel by 0.1 to 0.4 %,
+and a dead band of 1 % kept alarms on identical code at 0 of 300 (suites/gate/power.py). Measure again, for longer,
+on a quieter machine.""",
     forbids=_forbids,
 )

@@ -24,13 +24,19 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(
         evidence=(
             told.warm(evidence),
-            Fact(name="pages touched for the first time in a call", value=units.number(memory.page_faults), source="memory.page_faults"),
+            Fact(
+                name="pages touched for the first time in a call",
+                value=units.number(memory.page_faults),
+                source="memory.page_faults",
+            ),
             Fact(name="allocated in a call", value=units.size(memory.allocated), source="memory.allocated"),
-            Fact(name="time to write zeros to them", value=units.time(zeroing), source="machine.ceilings: write, memory"),
+            Fact(
+                name="time to write zeros to them", value=units.time(zeroing), source="machine.ceilings: write, memory"
+            ),
         ),
         gain=found,
-        edit="take outputs and scratch memory from the caller (`out=`), allocate once and keep it; for large arrays ask for huge pages "
-        "(madvise MADV_HUGEPAGE)",
+        edit="take outputs and scratch memory from the caller (`out=`), allocate once and keep it; for large arrays "
+        "ask for huge pages (madvise MADV_HUGEPAGE)",
     )
 
 
@@ -40,8 +46,9 @@ RULE = Rule(
     title="Each call touches fresh pages",
     needs="page faults of a call (the memory dimension) and the rate of writing to memory, on the host",
     explanation="""\
-Looks at the pages that a call touches for the first time, at least one: the system fills each with zeros before it is handed over.
-Formula: 1 to t / (t - z), z the time that writing as many zeros takes at the measured rate. What entering the system costs besides is
-not measured and left out, so the true gain is larger. No threshold but the noise.""",
+Looks at the pages that a call touches for the first time, at least one: the system fills each with zeros before it is
+handed over.
+Formula: 1 to t / (t - z), z the time that writing as many zeros takes at the measured rate. What entering the system
+costs besides is not measured and left out, so the true gain is larger. No threshold but the noise.""",
     judge=_judge,
 )

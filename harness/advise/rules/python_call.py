@@ -23,7 +23,11 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(
         evidence=(
             told.warm(evidence),
-            Fact(name="what a call through Python adds", value=units.time(overhead), source="performance.call_overhead_ns"),
+            Fact(
+                name="what a call through Python adds",
+                value=units.time(overhead),
+                source="performance.call_overhead_ns",
+            ),
             Fact(name="of t", value=units.percent(overhead / t), source="the two above"),
         ),
         gain=found,
@@ -39,9 +43,9 @@ RULE = Rule(
     needs="the time that a call through Python adds (performance.call_overhead_ns)",
     explanation=f"""\
 Looks at what a call through Python adds to the native one, against t: over {SHARE:.0%} batching pays.
-Formula: 1 to n (t + o) / (n t + o) for n = {BATCH} calls in one: nothing for a caller who batches already. It speaks for the fastest
-variant of a workload only: a slower one is to be replaced first. What is gained is the caller's; the promise ends at t/R like every
-other, so a caller may gain more. The {SHARE:.0%} is the literature's; on the baselines calls add 0.3 us (host) to 14 us (GPU), so that
-it separates kernels of more than 3 and 140 us.""",
+Formula: 1 to n (t + o) / (n t + o) for n = {BATCH} calls in one: nothing for a caller who batches already. It speaks
+for the fastest variant of a workload only: a slower one is to be replaced first. What is gained is the caller's; the
+promise ends at t/R like every other, so a caller may gain more. The {SHARE:.0%} is the literature's; on the
+baselines calls add 0.3 us (host) to 14 us (GPU), so that it separates kernels of more than 3 and 140 us.""",
     judge=_judge,
 )

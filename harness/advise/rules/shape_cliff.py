@@ -28,7 +28,9 @@ def _judge(evidence: Evidence) -> Finding | None:
     hot = evidence.run.performance.hot
     assert hot is not None
     enough = hot.timing.median_ns / CLIFF
-    quicker = [(each.timing.median_ns, each, run) for run in evidence.neighbours if (each := run.performance.hot) is not None]
+    quicker = [
+        (each.timing.median_ns, each, run) for run in evidence.neighbours if (each := run.performance.hot) is not None
+    ]
     larger = [found for found in quicker if found[0] < enough and _holds(found[2], evidence)]
     if not larger:
         return None
@@ -45,7 +47,11 @@ def _judge(evidence: Evidence) -> Finding | None:
         evidence=(
             told.warm(evidence),
             told.sibling(run),
-            Fact(name="t over that", value=units.number(hot.timing.median_ns / faster.timing.median_ns), source="the two above"),
+            Fact(
+                name="t over that",
+                value=units.number(hot.timing.median_ns / faster.timing.median_ns),
+                source="the two above",
+            ),
         ),
         gain=found,
         edit=f"pad {padding}, or give the tail of the axis a path as fast as the whole tiles'",
@@ -58,9 +64,9 @@ RULE = Rule(
     title="A larger shape is faster",
     needs="the same kernel's Runs at other shapes in the same Record",
     explanation=f"""\
-Looks at the same kernel's times at shapes that are at least as large on every axis and at least as much work: where one takes 1/{CLIFF}
-of the time or less, the smaller shape meets a slow path (a tail, a bank conflict, too few blocks).
-Formula: t(K) / t(padded), from the 95 % intervals of both. Shapes are not measured by turns: {CLIFF} is twice the widest noise e of the
-baselines (7 %) above 1.""",
+Looks at the same kernel's times at shapes that are at least as large on every axis and at least as much work: where one
+takes 1/{CLIFF} of the time or less, the smaller shape meets a slow path (a tail, a bank conflict, too few blocks).
+Formula: t(K) / t(padded), from the 95 % intervals of both. Shapes are not measured by turns: {CLIFF} is twice the
+widest noise e of the baselines (7 %) above 1.""",
     judge=_judge,
 )

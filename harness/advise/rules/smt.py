@@ -22,11 +22,16 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(
         evidence=(
             told.warm(evidence),
-            Fact(name=f"speed-up of {machine.physical_cores} threads, one a core", value=units.times(cores), source="scaling"),
+            Fact(
+                name=f"speed-up of {machine.physical_cores} threads, one a core",
+                value=units.times(cores),
+                source="scaling",
+            ),
             Fact(name=f"speed-up of {run.threads} threads", value=units.times(both), source="scaling"),
         ),
         gain=found,
-        edit=f"run {machine.physical_cores} threads, each pinned to a core of its own (OMP_PLACES=cores, OMP_PROC_BIND=close)",
+        edit=f"run {machine.physical_cores} threads, each pinned to a core of its own (OMP_PLACES=cores, "
+        "OMP_PROC_BIND=close)",
     )
 
 
@@ -37,7 +42,7 @@ RULE = Rule(
     needs="the speed-up at the number of physical cores and above it (Run.scaling), on a host with SMT",
     explanation="""\
 Looks at the speed-up with a thread on each physical core and with more of them, by turns with one thread.
-Formula: S(cores)/S(n), from both 95 % intervals, where they do not overlap. Kernels that keep the vector units busy have nothing to
-gain from a second thread, which halves each one's caches. No threshold but the intervals.""",
+Formula: S(cores)/S(n), from both 95 % intervals, where they do not overlap. Kernels that keep the vector units busy
+have nothing to gain from a second thread, which halves each one's caches. No threshold but the intervals.""",
     judge=_judge,
 )

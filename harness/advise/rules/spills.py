@@ -14,7 +14,8 @@ LOCAL = ("LDL", "STL")
 
 
 def without_local(evidence: Evidence, told: Callable[[Function], tuple[Fact, ...]], edit: str) -> Finding | None:
-    """What it brings to take LOCAL out of the first function that has it where it runs most, and of which `told` has facts to tell."""
+    """What it brings to take LOCAL out of the first function that has it where it runs most, and of which `told` has
+    facts to tell."""
     for function in code_facts.functions(evidence):
         known = told(function)
         if not known or not code_facts.far(evidence):
@@ -25,7 +26,9 @@ def without_local(evidence: Evidence, told: Callable[[Function], tuple[Fact, ...
         if found is None:
             continue
         named = code_facts.counts("loads and stores of local memory", local, counts, function)
-        return Finding(evidence=(code_facts.of(function), *known, named, code_facts.distance(evidence)), gain=found, edit=edit)
+        return Finding(
+            evidence=(code_facts.of(function), *known, named, code_facts.distance(evidence)), gain=found, edit=edit
+        )
     return None
 
 
@@ -39,7 +42,10 @@ def _told(function: Function) -> tuple[Fact, ...]:
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    edit = "take a smaller tile a thread (fewer accumulators), raise what __launch_bounds__ or -maxrregcount leaves, or unroll less"
+    edit = (
+        "take a smaller tile a thread (fewer accumulators), raise what __launch_bounds__ or -maxrregcount "
+        "leaves, or unroll less"
+    )
     return without_local(evidence, _told, edit)
 
 
@@ -50,8 +56,8 @@ RULE = Rule(
     needs="the compiler's report on a GPU kernel",
     explanation=f"""\
 Looks at the bytes that ptxas says it spilled, and at LDL and STL among the instructions that run most.
-Formula: old over new instructions with LDL and STL gone, promised from {code_facts.REACHED} of what it adds to 1 to what bytes and
-operations allow. Spills outside of what runs most cost nothing, so they are passed over. No CUDA kernel here spills: budgets hold
-them to that.""",
+Formula: old over new instructions with LDL and STL gone, promised from {code_facts.REACHED} of what it adds to 1 to
+what bytes and operations allow. Spills outside of what runs most cost nothing, so they are passed over. No CUDA
+kernel here spills: budgets hold them to that.""",
     judge=_judge,
 )

@@ -25,14 +25,22 @@ def _judge(evidence: Evidence) -> Finding | None:
     facts = (
         told.warm(evidence),
         Fact(name=f"speed-up S({run.threads}) over one thread", value=units.times(last.speedup), source="scaling"),
-        Fact(name="of the ceiling with as many threads", value=units.percent(share), source="performance.hot.against.fraction"),
+        Fact(
+            name="of the ceiling with as many threads",
+            value=units.percent(share),
+            source="performance.hot.against.fraction",
+        ),
     )
     best = max((_ONE, *scaling), key=lambda each: each.speedup.low)
     if best.threads < run.threads and best.speedup.low > last.speedup.high:
         found = gain(best.speedup.low / last.speedup.high, best.speedup.high / last.speedup.low)
         if found is None:
             return None
-        return Finding(evidence=facts, gain=found, edit=f"run {best.threads} of {run.threads} threads: more only wait for each other")
+        return Finding(
+            evidence=facts,
+            gain=found,
+            edit=f"run {best.threads} of {run.threads} threads: more only wait for each other",
+        )
     if evidence.memory_side and share >= BOUND:
         return None  # the threads share what memory gives: fewer of them are as fast, and none is faster
     found = gain(1.0, run.threads / last.speedup.median)
@@ -41,7 +49,8 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(
         evidence=facts,
         gain=found,
-        edit="give each thread equal work in one piece, start them once for several calls, and keep what they write on lines of their own",
+        edit="give each thread equal work in one piece, start them once for several calls, and keep what they "
+        "write on lines of their own",
     )
 
 
@@ -51,10 +60,11 @@ RULE = Rule(
     title="More threads bring little",
     needs="the speed-up on 1, 2, ... threads (Run.scaling), on the host",
     explanation=f"""\
-Looks at S(n)/n, the speed-up of n threads over one, by turns: where even its upper end is under {POOR} the threads wait. Where fewer
-are faster (beyond both 95 % intervals) it says so, with the ratio. Else, at {BOUND:.0%} or more of the reading or writing ceiling of as
-many threads, memory is shared and there is nothing to gain; under that it is the start of threads, or unequal work.
-Formula: 1 to n/S(n). {POOR} and {BOUND} are the rules of thumb of the literature: no Record held a speed-up yet by which to calibrate
-them; the ledger will tell.""",
+Looks at S(n)/n, the speed-up of n threads over one, by turns: where even its upper end is under {POOR} the threads
+wait. Where fewer are faster (beyond both 95 % intervals) it says so, with the ratio. Else, at {BOUND:.0%} or more of
+the reading or writing ceiling of as many threads, memory is shared and there is nothing to gain; under that it is the
+start of threads, or unequal work.
+Formula: 1 to n/S(n). {POOR} and {BOUND} are the rules of thumb of the literature: no Record held a speed-up yet by
+which to calibrate them; the ledger will tell.""",
     judge=_judge,
 )

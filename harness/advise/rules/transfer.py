@@ -21,12 +21,18 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(
         evidence=(
             told.warm(evidence),
-            Fact(name="inputs to the device", value=f"{units.time(up.ns)} for {units.size(up.nbytes)}", source="upload.ns"),
-            Fact(name="outputs back", value=f"{units.time(down.ns)} for {units.size(down.nbytes)}", source="download.ns"),
+            Fact(
+                name="inputs to the device",
+                value=f"{units.time(up.ns)} for {units.size(up.nbytes)}",
+                source="upload.ns",
+            ),
+            Fact(
+                name="outputs back", value=f"{units.time(down.ns)} for {units.size(down.nbytes)}", source="download.ns"
+            ),
         ),
         gain=found,
-        edit="keep inputs and outputs on the device between calls; what has to move: from pinned memory, in pieces, on a second stream "
-        "beside the kernel",
+        edit="keep inputs and outputs on the device between calls; what has to move: from pinned memory, in pieces, on "
+        "a second stream beside the kernel",
     )
 
 
@@ -37,7 +43,8 @@ RULE = Rule(
     needs="a device and timed copies (Run.upload, Run.download)",
     explanation="""\
 Looks at the copies' time against t: where both together take longer, a caller that copies each time waits for copies.
-Formula: 1 to (up + down + t) / t: nothing for a caller whose data stays on the device already. It speaks for the fastest variant only.
-The copies are not in t: what is gained is the caller's; the promise ends at t/R like every other. No threshold but t itself.""",
+Formula: 1 to (up + down + t) / t: nothing for a caller whose data stays on the device already. It speaks for the
+fastest variant only. The copies are not in t: what is gained is the caller's; the promise ends at t/R like every
+other. No threshold but t itself.""",
     judge=_judge,
 )

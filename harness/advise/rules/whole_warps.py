@@ -29,7 +29,8 @@ def _judge(evidence: Evidence) -> Finding | None:
                     code_facts.distance(evidence),
                 ),
                 gain=found,
-                edit=f"make the block {WARP * warps} threads (or {WARP * (warps - 1) or WARP}), and let threads beyond the work skip it",
+                edit=f"make the block {WARP * warps} threads (or {WARP * (warps - 1) or WARP}), and let threads beyond "
+                "the work skip it",
             )
         )
     return None
@@ -42,7 +43,8 @@ RULE = Rule(
     needs="a GPU, and the launches of the receipt",
     explanation=f"""\
 Looks at the threads of a block modulo {WARP}: the last warp issues all of its instructions for a part of its lanes.
-Formula: 1 / (1 - p) with p = (1 / warps) (1 - rest / {WARP}), at most. Warps that are not full cost issue slots and no bandwidth, so
-it speaks only where the time lies far above that of bytes and operations. No kernel here has such blocks.""",
+Formula: 1 / (1 - p) with p = (1 / warps) (1 - rest / {WARP}), at most. Warps that are not full cost issue slots and
+no bandwidth, so it speaks only where the time lies far above that of bytes and operations. No kernel here has such
+blocks.""",
     judge=_judge,
 )

@@ -1,4 +1,5 @@
-"""A GPU that is none: kernels compiled by g++ and run on the CPU, every access to memory checked. For tests; it has no speed."""
+"""A GPU that is none: kernels compiled by g++ and run on the CPU, every access to memory checked. For tests; it has
+no speed."""
 
 from tritmark.kernels.cuda.simulator.backend import SimulatorBackend
 

@@ -1,17 +1,18 @@
 """The simulator as a Backend.
 
-It finds, and reports as DeviceFaultError with kernel, block, thread, address and line: accesses outside of an allocation or a shared
-variable, to freed memory, and misaligned ones; reads of memory that nobody has written; races on shared memory, and on device memory
-between a write and a later access of the same block; divergent barriers, masks that name exited lanes, deadlocks, kernels that do not end.
-It does not find races between blocks, nor what depends on registers, caches or time.
+It finds, and reports as DeviceFaultError with kernel, block, thread, address and line: accesses outside of an
+allocation or a shared variable, to freed memory, and misaligned ones; reads of memory that nobody has written; races on
+shared memory, and on device memory between a write and a later access of the same block; divergent barriers, masks that
+name exited lanes, deadlocks, kernels that do not end. It does not find races between blocks, nor what depends on
+registers, caches or time.
 
-It is stricter than the device in two things: threads that exit while others of the block go on to a barrier are a fault, and two threads
-that write the same value to one place are a race.
+It is stricter than the device in two things: threads that exit while others of the block go on to a barrier are a
+fault, and two threads that write the same value to one place are a race.
 
-It stands for a device with the limits of an H100 and few multiprocessors, so that grids that fill the device stay small and grid-stride
-loops go round. Environment variables for tests: TRITMARK_SIMULATOR_CAPABILITY (such as 7.5), TRITMARK_SIMULATOR_MEMORY (bytes),
-TRITMARK_SIMULATOR_SEED (order of blocks and threads, and what memory holds before it is written), TRITMARK_SIMULATOR_SECONDS (limit of
-one launch).
+It stands for a device with the limits of an H100 and few multiprocessors, so that grids that fill the device stay small
+and grid-stride loops go round. Environment variables for tests: TRITMARK_SIMULATOR_CAPABILITY (such as 7.5),
+TRITMARK_SIMULATOR_MEMORY (bytes), TRITMARK_SIMULATOR_SEED (order of blocks and threads, and what memory holds before it
+is written), TRITMARK_SIMULATOR_SECONDS (limit of one launch).
 """
 
 from __future__ import annotations
@@ -55,9 +56,17 @@ _GO_ON = "mend the kernel or its launch; the simulator can be used further, a GP
 _LOCK = RLock()
 
 RECORD = np.dtype(
-    [("pc", np.uint64), ("address", np.uint64), ("block", np.uint32), ("thread", np.uint16), ("size", np.uint8), ("kind", np.uint8)]
+    [
+        ("pc", np.uint64),
+        ("address", np.uint64),
+        ("block", np.uint32),
+        ("thread", np.uint16),
+        ("size", np.uint8),
+        ("kind", np.uint8),
+    ]
 )
-"""One access to device memory: return address within the module, block and thread by linear index; kind 0 read, 1 write, 3 atomic."""
+"""One access to device memory: return address within the module, block and thread by linear index; kind 0 read, 1
+write, 3 atomic."""
 
 
 def _number(name: str, default: int) -> int:
@@ -129,9 +138,13 @@ class SimulatorFunction:
         module_begin, module_end = ctypes.c_uint64(), ctypes.c_uint64()
         _runtime().tritmark_module(ctypes.c_void_p(self.handle), ctypes.byref(module_begin), ctypes.byref(module_end))
         base = module_begin.value
-        self._ranges = (ctypes.c_uint64 * (2 * len(variables)))(*(part for at, nbytes, _ in variables for part in (at - begin, nbytes)))
+        self._ranges = (ctypes.c_uint64 * (2 * len(variables)))(
+            *(part for at, nbytes, _ in variables for part in (at - begin, nbytes))
+        )
         self._shared = [(base + at, nbytes, f"{name} ({nbytes} bytes)") for at, nbytes, name in variables]
-        self._shared.append((_runtime().tritmark_dynamic_shared(), info.shared_per_block_optin, "the dynamic shared memory"))
+        self._shared.append(
+            (_runtime().tritmark_dynamic_shared(), info.shared_per_block_optin, "the dynamic shared memory")
+        )
         self._request = toolchain.LaunchRequest(
             entry=self.handle,
             module_begin=base,
@@ -143,9 +156,14 @@ class SimulatorFunction:
         )
 
     def blocks_per_sm(self, threads: int, shared: int = 0) -> int:
-        """From threads and shared memory alone (1 KiB of it goes to the system for each block): registers are not known."""
+        """From threads and shared memory alone (1 KiB of it goes to the system for each block): registers are not
+        known."""
         warps = -(-threads // self._info.warp) * self._info.warp
-        return min(self._info.blocks_per_sm, self._info.threads_per_sm // warps, self._info.shared_per_sm // (self.shared + shared + 1024))
+        return min(
+            self._info.blocks_per_sm,
+            self._info.threads_per_sm // warps,
+            self._info.shared_per_sm // (self.shared + shared + 1024),
+        )
 
     def shared_place(self, address: int) -> str:
         """The shared variable that the address lies in, or shortly behind or before, "" where there is none."""
@@ -219,7 +237,8 @@ class SimulatorAllocation:
 
 
 class SimulatedMemory:
-    """The device's memory. Addresses go round in an area that is larger, so that freed memory is not soon used again."""
+    """The device's memory. Addresses go round in an area that is larger, so that freed memory is not soon used
+    again."""
 
     def __init__(self) -> None:
         self.used = 0
@@ -281,7 +300,8 @@ class SimulatedMemory:
         found = self.near(pointer)
         if nbytes and (found is None or pointer < found[0] or pointer + nbytes > sum(found)):
             raise DeviceFaultError(
-                f"simulated: {what} of {nbytes} bytes at {pointer:#x} is outside every allocation", next_step="mend address or size"
+                f"simulated: {what} of {nbytes} bytes at {pointer:#x} is outside every allocation",
+                next_step="mend address or size",
             )
 
 
@@ -329,27 +349,45 @@ class SimulatorBackend:
         if self.info.capability < kernel.capability:
             has, needs = (".".join(map(str, each)) for each in (self.info.capability, kernel.capability))
             raise DeviceUnavailableError(
-                f"{kernel.name} needs compute capability {needs}, the simulator has {has}", next_step="take another variant"
+                f"{kernel.name} needs compute capability {needs}, the simulator has {has}",
+                next_step="take another variant",
             )
         return SimulatorFunction(kernel, self.info)
 
     def arguments(self, function: backend.DeviceFunction, args: Sequence[Any]) -> Arguments:
-        """Packed, and compared with the parameters of the source. Raises LaunchError where their number, kinds or sizes differ."""
+        """Packed, and compared with the parameters of the source. Raises LaunchError where their number, kinds or
+        sizes differ."""
         assert isinstance(function, SimulatorFunction)
         made = Arguments(args)
         if len(made.values) != len(function.parameters):
             raise LaunchError(
-                f"{function.name}: {len(made.values)} arguments", next_step=f"pass {len(function.parameters)}, as in the source"
+                f"{function.name}: {len(made.values)} arguments",
+                next_step=f"pass {len(function.parameters)}, as in the source",
             )
         for i, (value, (sort, nbytes)) in enumerate(zip(made.values, function.parameters, strict=True)):
             if value.itemsize != nbytes or (value.dtype.kind != ("u" if sort == "P" else sort) and sort != "V"):
-                wanted = {"P": "pointer", "i": "signed integer", "u": "unsigned integer", "f": "float", "V": "structure"}[sort]
+                wanted = {
+                    "P": "pointer",
+                    "i": "signed integer",
+                    "u": "unsigned integer",
+                    "f": "float",
+                    "V": "structure",
+                }[sort]
                 raise LaunchError(
-                    f"{function.name}: argument {i + 1} is {value.dtype}", next_step=f"pass a {wanted} of {nbytes} bytes, as in the source"
+                    f"{function.name}: argument {i + 1} is {value.dtype}",
+                    next_step=f"pass a {wanted} of {nbytes} bytes, as in the source",
                 )
         return made
 
-    def enqueue(self, function: backend.DeviceFunction, grid: Dim, block: Dim, arguments: Any, shared: int, stream: backend.Stream) -> None:
+    def enqueue(
+        self,
+        function: backend.DeviceFunction,
+        grid: Dim,
+        block: Dim,
+        arguments: Any,
+        shared: int,
+        stream: backend.Stream,
+    ) -> None:
         """Run it now. Raises LaunchError, DeviceFaultError."""
         assert isinstance(function, SimulatorFunction)
         self._admit(function, grid, block, shared)
@@ -360,7 +398,9 @@ class SimulatorBackend:
             failed = _runtime().tritmark_launch(ctypes.byref(request), ctypes.byref(fault))
             if self._trace is not None:
                 records = _records()
-                self._trace.launches.append(TracedLaunch(function.name, records, len(records) < _MOST_RECORDS, function.module))
+                self._trace.launches.append(
+                    TracedLaunch(function.name, records, len(records) < _MOST_RECORDS, function.module)
+                )
         if failed:
             raise DeviceFaultError(self._told(function, arguments, fault), next_step=_GO_ON)
 
@@ -416,7 +456,9 @@ class SimulatorBackend:
 
     def allocate(self, nbytes: int) -> SimulatorAllocation:
         """Memory full of a pattern that depends on the seed."""
-        return SimulatorAllocation(self._arena, self._arena.allocate(nbytes, self.info.memory, (0xCB + 37 * self.seed) & 0xFF), nbytes)
+        return SimulatorAllocation(
+            self._arena, self._arena.allocate(nbytes, self.info.memory, (0xCB + 37 * self.seed) & 0xFF), nbytes
+        )
 
     def memory(self) -> tuple[int, int]:
         """Bytes free and in total."""

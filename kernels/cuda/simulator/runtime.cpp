@@ -1,19 +1,22 @@
 // Runtime of the CUDA simulator: runs the threads of a block as fibers and judges every access to memory.
 //
-// Kernels are compiled with -fsanitize=thread and linked with this in place of libtsan: g++ then calls __tsan_read4(address) and its
-// like before each access that is not to a plain local variable. What these hooks know:
+// Kernels are compiled with -fsanitize=thread and linked with this in place of libtsan: g++ then calls
+// __tsan_read4(address) and its like before each access that is not to a plain local variable. What these hooks know:
 //
-//   state   one byte for each byte of device and shared memory: outside, freed, never written, written. An access that reads is a fault if
-//           none of its bytes was ever written: words of which a part is read for nothing (bytes between members, tails) are not accused
+//   state   one byte for each byte of device and shared memory: outside, freed, never written, written. An access that
+//           reads is a fault if none of its bytes was ever written: words of which a part is read for nothing (bytes
+//           between members, tails) are not accused
 //   stamps  who accessed a word last (thread, when), see Stamp
 //
-// "When" is an epoch, a number that rises at every barrier of a block and at every new block, and within an epoch a clock of the warp's
-// lanes, raised by __syncwarp: seen[a][b] is lane b's clock when a last learned of it (a vector clock). An access is ordered before the
-// current thread's if its epoch is over, or if the current thread has seen a later clock of that lane than the access carries.
+// "When" is an epoch, a number that rises at every barrier of a block and at every new block, and within an epoch a
+// clock of the warp's lanes, raised by __syncwarp: seen[a][b] is lane b's clock when a last learned of it (a vector
+// clock). An access is ordered before the current thread's if its epoch is over, or if the current thread has seen a
+// later clock of that lane than the access carries.
 //
-// Shared memory has exact stamps for each byte: the last writer, the last atomic operation, the last reader, and the last reader of
-// another warp. Words that are only accessed whole have one set of stamps. Device memory has the last writer of each word; races between
-// blocks are not judged, for a grid has orders (fences with atomics) that this does not follow.
+// Shared memory has exact stamps for each byte: the last writer, the last atomic operation, the last reader, and the
+// last reader of another warp. Words that are only accessed whole have one set of stamps. Device memory has the last
+// writer of each word; races between blocks are not judged, for a grid has orders (fences with atomics) that this does
+// not follow.
 
 #include <cstdarg>
 #include <cstdint>
@@ -36,11 +39,30 @@ constexpr uintptr_t STACK_BYTES = 256 << 10, STATIC_BYTES = 4 << 20, WINDOW_BYTE
 
 enum State : uint8_t { OUTSIDE, FREED, UNWRITTEN, WRITTEN };
 enum Kind : unsigned { READ = 0, WRITE = 1, ATOMIC = 3 };  // bit 0: it writes
-enum Op : unsigned { SYNCWARP, SHUFFLE, BALLOT, ANY, ALL, ADD, MIN, MAX, MINS, MAXS, AND, OR, XOR, MATCH_ANY, MATCH_ALL, CALL, ACTIVE };
-const char* const OP_NAMES[] = {"__syncwarp",        "__shfl_sync",       "__ballot_sync",     "__any_sync",        "__all_sync",
-                                "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",
-                                "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync", "__match_any_sync",  "__match_all_sync",
-                                "a wmma operation",  "__activemask"};
+enum Op : unsigned {
+    SYNCWARP,
+    SHUFFLE,
+    BALLOT,
+    ANY,
+    ALL,
+    ADD,
+    MIN,
+    MAX,
+    MINS,
+    MAXS,
+    AND,
+    OR,
+    XOR,
+    MATCH_ANY,
+    MATCH_ALL,
+    CALL,
+    ACTIVE
+};
+const char* const OP_NAMES[] = {"__syncwarp",        "__shfl_sync",       "__ballot_sync",     "__any_sync",
+                                "__all_sync",        "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync",
+                                "__reduce_min_sync", "__reduce_max_sync", "__reduce_and_sync", "__reduce_or_sync",
+                                "__reduce_xor_sync", "__match_any_sync",  "__match_all_sync",  "a wmma operation",
+                                "__activemask"};
 enum Barrier : unsigned { BARRIER, BARRIER_COUNT, BARRIER_AND, BARRIER_OR };
 const char* const BARRIER_NAMES[] = {"__syncthreads", "__syncthreads_count", "__syncthreads_and", "__syncthreads_or"};
 
@@ -107,7 +129,8 @@ uintptr_t arena, arena_bytes;
 uint8_t* arena_state;
 uint64_t* arena_writers;  // for each word epoch << 32 | thread << 22 | clock << 5 | atomic << 4 | bytes (a bit each)
 
-// --- shared memory: [0, STATIC_BYTES) the module's static variables, then a window in whose middle the dynamic memory lies
+// --- shared memory: [0, STATIC_BYTES) the module's static variables, then a window in whose middle the dynamic memory
+// lies
 uintptr_t window;  // of WINDOW_BYTES - STATIC_BYTES
 uint8_t* shared_state;
 Word* shared_words;
@@ -164,7 +187,8 @@ tritmark_switch:
     ret
 .size tritmark_switch, . - tritmark_switch
 )");
-constexpr int SAVED = 8, RETURN = 6;  // words of a new fiber's frame, and which of them is the address that it begins at
+// words of a new fiber's frame, and which of them is the address that it begins at
+constexpr int SAVED = 8, RETURN = 6;
 #elif defined(__aarch64__)
 asm(R"(
 .text
@@ -242,7 +266,8 @@ void fiber_main();
 
 int take_fiber() {
     if (free_count) return free_fibers[--free_count];
-    mprotect(reinterpret_cast<void*>(stacks + fibers_made * STACK_BYTES), 4096, PROT_NONE);  // an overflow shall not go unnoticed
+    // an overflow shall not go unnoticed
+    mprotect(reinterpret_cast<void*>(stacks + fibers_made * STACK_BYTES), 4096, PROT_NONE);
     // Not all at the same place of a page: they would share a few lines of the caches.
     auto top = reinterpret_cast<void**>(stacks + (fibers_made + 1) * STACK_BYTES - fibers_made * 320 % 32768 / 64 * 64);
     top -= SAVED;
@@ -279,14 +304,16 @@ void wait() { next(&fiber_sp[now->fiber]); }
 
 // --- warps --------------------------------------------------------------------------------------------------------
 
-// Whether the result of an exited lane would be undefined. Votes and __syncwarp are defined for all lanes that have not exited.
+// Whether the result of an exited lane would be undefined. Votes and __syncwarp are defined for all lanes that have not
+// exited.
 bool exchanges(unsigned op) { return op == SHUFFLE || op >= ADD; }
 
 void join_clocks(unsigned first, uint32_t lanes) {
     uint32_t joined[WARP] = {};
     for (unsigned lane = 0; lane < WARP; lane++)
         if (lanes >> lane & 1)
-            for (unsigned i = 0; i < WARP; i++) joined[i] = joined[i] > seen[first + lane][i] ? joined[i] : seen[first + lane][i];
+            for (unsigned i = 0; i < WARP; i++)
+                joined[i] = joined[i] > seen[first + lane][i] ? joined[i] : seen[first + lane][i];
     for (unsigned lane = 0; lane < WARP; lane++)
         if (lanes >> lane & 1 && joined[lane] < MOST_CLOCK) joined[lane]++;
     for (unsigned lane = 0; lane < WARP; lane++)
@@ -330,7 +357,8 @@ void compute(unsigned op, Thread* lane, uint32_t lanes) {
         case ALL: result = ballot == lanes; break;
         case MATCH_ANY:
             result = 0;
-            for (unsigned j = 0; j < WARP; j++) result |= (lanes >> j & 1 && lane[j].value == lane[i].value) * (uint64_t{1} << j);
+            for (unsigned j = 0; j < WARP; j++)
+                result |= (lanes >> j & 1 && lane[j].value == lane[i].value) * (uint64_t{1} << j);
             break;
         case MATCH_ALL: result = same == lanes ? lanes : 0; break;
         default: result = all;
@@ -362,19 +390,22 @@ bool complete(unsigned warp, uint32_t mask, unsigned op) {
 
 uint64_t warp_op(unsigned op, uint32_t mask, uint64_t value, unsigned argument, void (*call)(void**), void* pc) {
     const unsigned warp = number / WARP, self = number % WARP;
-    if (!(mask >> self & 1)) fault(pc, 0, 0, "the mask %#x of %s does not name the lane that calls it (%u)", mask, OP_NAMES[op], self);
+    if (!(mask >> self & 1))
+        fault(pc, 0, 0, "the mask %#x of %s does not name the lane that calls it (%u)", mask, OP_NAMES[op], self);
     if (exchanges(op) && mask & ~alive[warp]) {
         const unsigned gone = __builtin_ctz(mask & ~alive[warp]);
-        fault(pc, 0, 0, "the mask %#x of %s names lane %u, which has exited or does not exist", mask, OP_NAMES[op], gone);
+        fault(pc, 0, 0, "the mask %#x of %s names lane %u, which has exited or does not exist", mask, OP_NAMES[op],
+              gone);
     }
-    // Two lanes that wait for each other in different operations wait for ever. One that already waits where this one comes was compared.
+    // Two lanes that wait for each other in different operations wait for ever. One that already waits where this one
+    // comes was compared.
     for (uint32_t left = mask & waiting[warp]; left; left &= left - 1) {
         const unsigned lane = __builtin_ctz(left);
         const Thread& other = threads[warp * WARP + lane];
         if (other.op == op && other.mask == mask) break;
         if (other.mask >> self & 1)
-            fault(pc, 0, 0, "divergent warp: %s with mask %#x, and lane %u waits in %s with mask %#x", OP_NAMES[op], mask, lane,
-                  OP_NAMES[other.op], other.mask);
+            fault(pc, 0, 0, "divergent warp: %s with mask %#x, and lane %u waits in %s with mask %#x", OP_NAMES[op],
+                  mask, lane, OP_NAMES[other.op], other.mask);
     }
     now->op = op;
     now->mask = mask;
@@ -387,7 +418,8 @@ uint64_t warp_op(unsigned op, uint32_t mask, uint64_t value, unsigned argument, 
     return now->result;
 }
 
-// No thread can go on. Lanes that ask which lanes are active are told of those that came to the same place; otherwise it is a deadlock.
+// No thread can go on. Lanes that ask which lanes are active are told of those that came to the same place; otherwise
+// it is a deadlock.
 bool resolve_active() {
     bool any = false;
     for (unsigned i = 0; i < thread_count; i++) {
@@ -423,15 +455,16 @@ void new_epoch() {
 
 unsigned barrier(unsigned kind, unsigned predicate, unsigned line, void* pc) {
     if (exited)
-        fault(pc, 0, 0, "divergent barrier: %u threads of the block have exited and the others come to %s", exited, BARRIER_NAMES[kind]);
+        fault(pc, 0, 0, "divergent barrier: %u threads of the block have exited and the others come to %s", exited,
+              BARRIER_NAMES[kind]);
     if (!arrived) {
         barrier_kind = kind;
         barrier_line = line;
         barrier_first = number;
         barrier_sum = 0;
     } else if (barrier_kind != kind || barrier_line != line) {
-        fault(pc, 0, 0, "divergent barrier: the thread is at %s in line %u, thread %s waits at %s in line %u", BARRIER_NAMES[kind], line,
-              name(barrier_first).text, BARRIER_NAMES[barrier_kind], barrier_line);
+        fault(pc, 0, 0, "divergent barrier: the thread is at %s in line %u, thread %s waits at %s in line %u",
+              BARRIER_NAMES[kind], line, name(barrier_first).text, BARRIER_NAMES[barrier_kind], barrier_line);
     }
     barrier_sum += predicate != 0;
     if (++arrived < thread_count) {
@@ -439,7 +472,9 @@ unsigned barrier(unsigned kind, unsigned predicate, unsigned line, void* pc) {
         wait();
         return barrier_result;
     }
-    barrier_result = kind == BARRIER_COUNT ? barrier_sum : kind == BARRIER_AND ? barrier_sum == thread_count : barrier_sum != 0;
+    barrier_result = kind == BARRIER_COUNT ? barrier_sum
+                     : kind == BARRIER_AND ? barrier_sum == thread_count
+                                           : barrier_sum != 0;
     arrived = 0;
     new_epoch();
     for (unsigned i = thread_count; i-- > 0;)
@@ -454,14 +489,15 @@ void leave() {
     exited++;
     alive[warp] &= ~(1u << number % WARP);
     if (arrived)
-        fault(threads[barrier_first].pc, 0, 0, "divergent barrier: the thread has exited and thread %s waits at %s in line %u",
-              name(barrier_first).text, BARRIER_NAMES[barrier_kind], barrier_line);
+        fault(threads[barrier_first].pc, 0, 0,
+              "divergent barrier: the thread has exited and thread %s waits at %s in line %u", name(barrier_first).text,
+              BARRIER_NAMES[barrier_kind], barrier_line);
     for (uint32_t left = waiting[warp]; left; left &= left - 1) {
         const Thread& other = threads[warp * WARP + __builtin_ctz(left)];
         if (!(waiting[warp] & 1u << __builtin_ctz(left)) || !(other.mask >> number % WARP & 1)) continue;
         if (exchanges(other.op))
-            fault(other.pc, 0, 0, "the mask %#x of %s, in which thread %s waits, names the thread, which has exited", other.mask,
-                  OP_NAMES[other.op], name(warp * WARP + __builtin_ctz(left)).text);
+            fault(other.pc, 0, 0, "the mask %#x of %s, in which thread %s waits, names the thread, which has exited",
+                  other.mask, OP_NAMES[other.op], name(warp * WARP + __builtin_ctz(left)).text);
         complete(warp, other.mask, other.op);
     }
 }
@@ -494,8 +530,8 @@ void deadlock() {
         become(i);
         const uint32_t missing = now->mask & alive[i / WARP] & ~waiting[i / WARP];
         const unsigned lane = missing ? __builtin_ctz(missing) : 0;
-        report(now->pc, 0, 0, "deadlock: the thread waits in %s with mask %#x for lane %u, which waits elsewhere%s", OP_NAMES[now->op],
-               now->mask, lane, arrived ? " (threads of the block are at a barrier)" : "");
+        report(now->pc, 0, 0, "deadlock: the thread waits in %s with mask %#x for lane %u, which waits elsewhere%s",
+               OP_NAMES[now->op], now->mask, lane, arrived ? " (threads of the block are at a barrier)" : "");
         return;
     }
     become(barrier_first);
@@ -518,7 +554,8 @@ bool run_block() {
         queue[j] = i;
     }
     tail = thread_count;
-    for (uint64_t i = 0; i < launch.range_count; i++) memset(shared_state + launch.ranges[i].offset, UNWRITTEN, launch.ranges[i].bytes);
+    for (uint64_t i = 0; i < launch.range_count; i++)
+        memset(shared_state + launch.ranges[i].offset, UNWRITTEN, launch.ranges[i].bytes);
     memset(shared_state + (WINDOW_BYTES + STATIC_BYTES) / 2, UNWRITTEN, launch.dynamic_bytes);
     do {
         next(&main_sp);
@@ -542,9 +579,10 @@ inline bool unordered(Stamp s) {
     return thread / WARP != number / WARP || (seen[number][thread % WARP] <= clock && clock != MOST_CLOCK);
 }
 
-RARE void race(void* pc, uintptr_t address, unsigned bytes, unsigned kind, Stamp s, const char* earlier, const char* memory) {
-    fault(pc, address, bytes, "race on %s memory: %s of %u bytes that %s %s with no %s between", memory, verb(kind), bytes,
-          thread_of(s) == number ? "another thread" : name(thread_of(s)).text, earlier,
+RARE void race(void* pc, uintptr_t address, unsigned bytes, unsigned kind, Stamp s, const char* earlier,
+               const char* memory) {
+    fault(pc, address, bytes, "race on %s memory: %s of %u bytes that %s %s with no %s between", memory, verb(kind),
+          bytes, thread_of(s) == number ? "another thread" : name(thread_of(s)).text, earlier,
           thread_of(s) / WARP == number / WARP && !(s & APART) ? "__syncwarp or barrier" : "barrier");
 }
 
@@ -589,24 +627,27 @@ void shared_access(uintptr_t at, uintptr_t address, unsigned bytes, unsigned kin
 }
 
 void global_access(uintptr_t at, uintptr_t address, unsigned bytes, unsigned kind, void* pc) {
-    const uint64_t mine = uint64_t{epoch} << 32 | number << 22 | (seen[number][number % WARP] & 0x1FFFF) << 5 | (kind == ATOMIC) << 4;
+    const uint64_t mine =
+        uint64_t{epoch} << 32 | number << 22 | (seen[number][number % WARP] & 0x1FFFF) << 5 | (kind == ATOMIC) << 4;
     const uint64_t touched = bytes < 4 ? ((1u << bytes) - 1) << (at & 3) : 15;
     for (unsigned done = 0; done < bytes; done += 4) {
         uint64_t& last = arena_writers[(at + done) / 4];
         if (last >> 32 == epoch && last & touched) {
             const Stamp s = (last >> 22) << 22 | (last >> 5 & 0x1FFFF) << 3;
-            if (unordered(s) && !(last & 16 && kind != WRITE)) race(pc, address, bytes, kind, s, "has written", "device");
+            if (unordered(s) && !(last & 16 && kind != WRITE))
+                race(pc, address, bytes, kind, s, "has written", "device");
         }
         if (kind != READ) last = mine | touched | ((last ^ mine) >> 4 ? 0 : last & 15);
     }
     if (tracing && records.size() < most_records)
-        records.push_back({reinterpret_cast<uintptr_t>(pc) - launch.module_begin, address, block_number, static_cast<uint16_t>(number),
-                           static_cast<uint8_t>(bytes), static_cast<uint8_t>(kind)});
+        records.push_back({reinterpret_cast<uintptr_t>(pc) - launch.module_begin, address, block_number,
+                           static_cast<uint16_t>(number), static_cast<uint8_t>(bytes), static_cast<uint8_t>(kind)});
 }
 
 RARE void refuse(const uint8_t* state, uintptr_t address, unsigned bytes, unsigned kind, void* pc, const char* memory) {
     for (unsigned i = 0; i < bytes; i++)
-        if (state[i] == FREED) fault(pc, address, bytes, "%s of %u bytes of %s memory that was freed", verb(kind), bytes, memory);
+        if (state[i] == FREED)
+            fault(pc, address, bytes, "%s of %u bytes of %s memory that was freed", verb(kind), bytes, memory);
     fault(pc, address, bytes, "out-of-bounds %s of %u bytes of %s memory", verb(kind), bytes, memory);
 }
 
@@ -640,7 +681,8 @@ RARE void look_at_time(void* pc) {
     patience = 1 << 20;
     timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    if (time.tv_sec > deadline.tv_sec) fault(pc, 0, 0, "the kernel has not ended after %u seconds", static_cast<unsigned>(launch.seconds));
+    if (time.tv_sec > deadline.tv_sec)
+        fault(pc, 0, 0, "the kernel has not ended after %u seconds", static_cast<unsigned>(launch.seconds));
 }
 
 // Judge one access of 1, 2, 4, 8 or 16 bytes before it is made.
@@ -652,11 +694,13 @@ inline void access(const void* pointer, unsigned bytes, unsigned kind, void* pc)
     const bool in_arena = address - arena < arena_bytes, in_window = address - window < WINDOW_BYTES - STATIC_BYTES;
     const bool in_static = address - launch.shared_begin < launch.shared_end - launch.shared_begin;
     if (!in_arena && !in_window && !in_static) {
-        if (address - launch.module_begin < launch.module_end - launch.module_begin && kind == READ) return;  // a constant
+        // a constant
+        if (address - launch.module_begin < launch.module_end - launch.module_begin && kind == READ) return;
         fault(pc, address, bytes, "out-of-bounds %s of %u bytes, in no memory of the device", verb(kind), bytes);
     }
     if (address & (bytes - 1))
-        fault(pc, address, bytes, "misaligned %s of %u bytes of %s memory", verb(kind), bytes, in_arena ? "device" : "shared");
+        fault(pc, address, bytes, "misaligned %s of %u bytes of %s memory", verb(kind), bytes,
+              in_arena ? "device" : "shared");
     if (in_arena) {
         examine(arena_state + (address - arena), address, bytes, kind, pc, "device");
         global_access(address - arena, address, bytes, kind, pc);
@@ -707,7 +751,9 @@ API Dim tritmark_block_index() { return block_index; }
 API Dim tritmark_block_dim() { return launch.block; }
 API Dim tritmark_grid_dim() { return launch.grid; }
 API void* tritmark_dynamic_shared() { return reinterpret_cast<void*>(window + (WINDOW_BYTES - STATIC_BYTES) / 2); }
-API unsigned tritmark_barrier(unsigned kind, unsigned predicate, unsigned line) { return barrier(kind, predicate, line, PC); }
+API unsigned tritmark_barrier(unsigned kind, unsigned predicate, unsigned line) {
+    return barrier(kind, predicate, line, PC);
+}
 API uint64_t tritmark_warp(unsigned op, unsigned mask, uint64_t value, unsigned argument) {
     return warp_op(op, mask, value, argument, nullptr, PC);
 }
@@ -794,7 +840,8 @@ API int tritmark_launch(const Launch* wanted, Fault* found) {
     deadline.tv_sec += launch.seconds;
     const Dim block = launch.block, grid = launch.grid;
     thread_count = block.x * block.y * block.z;
-    for (unsigned i = 0; i < thread_count; i++) threads[i].index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+    for (unsigned i = 0; i < thread_count; i++)
+        threads[i].index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
     become(0);
     memset(shared_state, OUTSIDE, launch.shared_end - launch.shared_begin);
     const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
@@ -815,7 +862,8 @@ API int tritmark_launch(const Launch* wanted, Fault* found) {
     for (uint64_t i = 0; fine && i < blocks; i++, at = (at + step) % blocks) {
         block_number = static_cast<uint32_t>(at);
         const uint64_t row = at / grid.x;
-        block_index = {static_cast<uint32_t>(at % grid.x), static_cast<uint32_t>(row % grid.y), static_cast<uint32_t>(row / grid.y)};
+        block_index = {static_cast<uint32_t>(at % grid.x), static_cast<uint32_t>(row % grid.y),
+                       static_cast<uint32_t>(row / grid.y)};
         fine = run_block();
     }
     memset(shared_state + (WINDOW_BYTES + STATIC_BYTES) / 2, OUTSIDE, launch.dynamic_bytes);

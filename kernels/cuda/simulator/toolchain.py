@@ -1,8 +1,9 @@
 """g++ for the simulator: a .cu file becomes a shared object, kept in a cache of its own.
 
-Of the text only three words are changed, once macros are expanded, for g++ has nothing like them: `__global__` goes, and each kernel gets
-an entry that takes its arguments as the driver does; `__shared__` variables become static ones in a section of their own, each behind a
-gap that nobody may touch; `extern __shared__` arrays become pointers to the memory that the launch sizes.
+Of the text only three words are changed, once macros are expanded, for g++ has nothing like them: `__global__` goes,
+and each kernel gets an entry that takes its arguments as the driver does; `__shared__` variables become static ones in
+a section of their own, each behind a gap that nobody may touch; `extern __shared__` arrays become pointers to the
+memory that the launch sizes.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from tritmark.kernels.cuda.kernel import Kernel
 HERE = Path(__file__).parent
 SECTION = "tritmark_shared"
 
-# Bits as on the device (no contraction), accesses as written (no vectors, no split aggregates), faults as faults (nothing is concluded from
-# undefined behaviour), and a call before each access.
+# Bits as on the device (no contraction), accesses as written (no vectors, no split aggregates), faults as faults
+# (nothing is concluded from undefined behaviour), and a call before each access.
 _FLAGS = (
     "-std=c++17",
     "-O1",
@@ -48,10 +49,23 @@ _FLAGS = (
     "-fsanitize=thread",
     "--param=tsan-instrument-func-entry-exit=0",
 )
-_RUNTIME_FLAGS = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra"]
+_RUNTIME_FLAGS = [
+    "-std=c++17",
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-Wall",
+    "-Wextra",
+]
 
-_DYNAMIC = re.compile(r"\bextern\s+__shared__\s+((?:__attribute__\s*\(\(.*?\)\)|alignas\s*\(.*?\))\s*)?([\w:\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;")
-_STATIC = re.compile(r"\b(?:static\s+)?((?:__attribute__\s*\(\([^()]*\([^()]*\)\)\)|alignas\s*\([^()]*\))\s*)?__shared__\b(?:\s+static\b)?")
+_DYNAMIC = re.compile(
+    r"\bextern\s+__shared__\s+((?:__attribute__\s*\(\(.*?\)\)|alignas\s*\(.*?\))\s*)?([\w:\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
+)
+_STATIC = re.compile(
+    r"\b(?:static\s+)?((?:__attribute__\s*\(\([^()]*\([^()]*\)\)\)|alignas\s*\([^()]*\))\s*)?__shared__\b(?:\s+static\b)?"
+)
 _KERNEL = re.compile(
     r'\bextern\s+"C"\s+__global__\s+(?:__attribute__\s*\(\(.*?\)\)\s*)*void\s+(?:__attribute__\s*\(\(.*?\)\)\s*)*(\w+)\s*\('
 )
@@ -86,7 +100,8 @@ def _headers() -> dict[str, str]:
 
 
 def _kept(parts: object, make: Callable[[Path], None], stem: str) -> Path:
-    """The shared object made from `parts`, from the cache, or made now. Raises UsageError where others could write to the cache."""
+    """The shared object made from `parts`, from the cache, or made now. Raises UsageError where others could write
+    to the cache."""
     from filelock import FileLock
 
     folder = cache_folder().parent / "simulator"
@@ -94,8 +109,12 @@ def _kept(parts: object, make: Callable[[Path], None], stem: str) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         must_be_private(folder)
     except OSError as why:
-        raise UsageError(f"{folder} cannot be made: {why.strerror or why}; legal: set {CACHE} to a folder that can") from None
-    path = folder / f"{stem}-{sha256(json.dumps([parts, compiler()[1], os.uname().machine]).encode()).hexdigest()[:40]}.so"
+        raise UsageError(
+            f"{folder} cannot be made: {why.strerror or why}; legal: set {CACHE} to a folder that can"
+        ) from None
+    path = (
+        folder / f"{stem}-{sha256(json.dumps([parts, compiler()[1], os.uname().machine]).encode()).hexdigest()[:40]}.so"
+    )
     if not path.exists():
         with FileLock(folder / f"{path.stem}.lock"):
             if not path.exists():
@@ -119,7 +138,8 @@ def runtime() -> Path:
 
 
 def module(kernel: Kernel, capability: tuple[int, int]) -> Path:
-    """The kernel's source, compiled with its macros for a device of that capability. Raises CompileError, DeviceUnavailableError."""
+    """The kernel's source, compiled with its macros for a device of that capability. Raises CompileError,
+    DeviceUnavailableError."""
     sources = {str(name): text for name, text in local_sources(kernel.path).items()}
     defines = [f"-D{name}={value}" for name, value in kernel.defines]
     defines += ["-DTRITMARK_SIMULATOR", "-D__CUDACC__", f"-D__CUDA_ARCH__={capability[0] * 100 + capability[1] * 10}"]
@@ -129,7 +149,18 @@ def module(kernel: Kernel, capability: tuple[int, int]) -> Path:
         gxx = compiler()[0]
         include = HERE / "include"
         expanded = _run(
-            [gxx, "-E", *_FLAGS, *defines, f"-I{include}", "-include", "tritmark_cuda.h", "-x", "c++", kernel.path.name],
+            [
+                gxx,
+                "-E",
+                *_FLAGS,
+                *defines,
+                f"-I{include}",
+                "-include",
+                "tritmark_cuda.h",
+                "-x",
+                "c++",
+                kernel.path.name,
+            ],
             folder=kernel.path.parent,
         )
         with TemporaryDirectory(prefix="tritmark-") as scratch:
@@ -137,7 +168,9 @@ def module(kernel: Kernel, capability: tuple[int, int]) -> Path:
             # The same code wherever tritmark is installed.
             places = [f"-ffile-prefix-map={include}=simulator/include", f"-ffile-prefix-map={kernel.path.parent}=."]
             _run(
-                [gxx, "-c", *_FLAGS, *places, "-x", "c++-cpp-output", "-o", made, "-"], text=rewritten(expanded), folder=kernel.path.parent
+                [gxx, "-c", *_FLAGS, *places, "-x", "c++-cpp-output", "-o", made, "-"],
+                text=rewritten(expanded),
+                folder=kernel.path.parent,
             )
             _run([gxx, "-shared", "-o", into, made, built])
 
@@ -154,7 +187,10 @@ def rewritten(text: str) -> str:
 
     def variable(found: re.Match[str]) -> str:
         place = f'__attribute__((section("{SECTION}")))'
-        return f"static __attribute__((used)) {place} char tritmark_gap_{next(gaps)}[64]; {found[1] or ''}static __constinit {place}"
+        return (
+            f"static __attribute__((used)) {place} char tritmark_gap_{next(gaps)}[64]; {found[1] or ''}static "
+            f"__constinit {place}"
+        )
 
     def dynamic(found: re.Match[str]) -> str:
         return f"{found[2]}* const {found[3]} = static_cast<{found[2]}*>(tritmark_dynamic_shared());"
@@ -178,7 +214,8 @@ def _symbols(built: Path) -> dict[str, tuple[int, int]]:
 
 
 def shared_variables(built: Path, kernel: str) -> tuple[tuple[int, int], list[tuple[int, int, str]]]:
-    """Begin and end of the module's shared section, and (address, bytes, name) of the kernel's variables in it, relative to the module.
+    """Begin and end of the module's shared section, and (address, bytes, name) of the kernel's variables in it,
+    relative to the module.
 
     Variables of helper functions count for every kernel: which of them call it is not known.
     """
@@ -205,13 +242,18 @@ def _local_name(symbol: str) -> tuple[str, str]:
 
 
 def source_line(built: Path, pc: int) -> str:
-    """ "file:line" of the instruction that returns to `pc` within the module, with the callers it was inlined into; "" where not known."""
+    """ "file:line" of the instruction that returns to `pc` within the module, with the callers it was inlined into;
+    "" where not known."""
     tool = shutil.which("addr2line")
     if tool is None or not pc:
         return ""
     said = _run([tool, "-i", "-e", built, hex(pc - 1)]).split("\n")
-    places = [place.split(" (")[0] for place in said if place and "?" not in place and "simulator/include/" not in place]
-    return ", called at ".join(f"{Path(file).name}:{line}" for file, _, line in (place.rpartition(":") for place in places))
+    places = [
+        place.split(" (")[0] for place in said if place and "?" not in place and "simulator/include/" not in place
+    ]
+    return ", called at ".join(
+        f"{Path(file).name}:{line}" for file, _, line in (place.rpartition(":") for place in places)
+    )
 
 
 class FaultStruct(ctypes.Structure):

@@ -2,4 +2,10 @@
 
 from setuptools import Extension, setup
 
-setup(ext_modules=[Extension("tritmark_base3._matmul", ["src/tritmark_base3/matmul.c"], extra_compile_args=["-O3", "-Wall", "-Wextra"])])
+setup(
+    ext_modules=[
+        Extension(
+            "tritmark_base3._matmul", ["src/tritmark_base3/matmul.c"], extra_compile_args=["-O3", "-Wall", "-Wextra"]
+        )
+    ]
+)

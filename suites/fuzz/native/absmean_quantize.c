@@ -1,4 +1,5 @@
-/* absmean_quantize: any floats, both ways of writing; the sum's order is fixed, so the scale has the same bits everywhere. */
+/* absmean_quantize: any floats, both ways of writing; the sum's order is fixed, so the scale has the same bits
+ * everywhere. */
 #include "fuzz.h"
 
 #include "../../../cython_ext/src/absmean_quantize/absmean_quantize.h"

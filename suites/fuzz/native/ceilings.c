@@ -1,4 +1,5 @@
-/* The probes of the machine's ceilings: any size that the boundary admits; each kind must leave the same checksum and the same bytes. */
+/* The probes of the machine's ceilings: any size that the boundary admits; each kind must leave the same checksum
+ * and the same bytes. */
 #include "fuzz.h"
 
 #include "../../../cython_ext/src/ceilings/ceilings.h"

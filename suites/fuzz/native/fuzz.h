@@ -1,7 +1,9 @@
-/* What the native fuzz targets share: numbers, sizes and floats out of libFuzzer's bytes, and arrays that end flush against a redzone.
+/* What the native fuzz targets share: numbers, sizes and floats out of libFuzzer's bytes, and arrays that end flush
+ * against a redzone.
  *
- * A target builds one call from the bytes, runs it with every instruction set that this processor has, and wants the bytes that the
- * scalar code writes. AddressSanitizer and UndefinedBehaviorSanitizer watch. Built without OpenMP: threads' ranges are then run in turn. */
+ * A target builds one call from the bytes, runs it with every instruction set that this processor has, and wants the
+ * bytes that the scalar code writes. AddressSanitizer and UndefinedBehaviorSanitizer watch. Built without OpenMP:
+ * threads' ranges are then run in turn. */
 #ifndef TM_FUZZ_H
 #define TM_FUZZ_H
 
@@ -69,7 +71,8 @@ static inline size_t fuzz_size(fuzz *f, size_t most)
     return size ? size : most;
 }
 
-/* `bytes` bytes whose end touches a redzone, `lead` bytes past an address that malloc gave; what is before them is poisoned. */
+/* `bytes` bytes whose end touches a redzone, `lead` bytes past an address that malloc gave; what is before them is
+ * poisoned. */
 static inline void *fuzz_array(fuzz *f, size_t lead, size_t bytes)
 {
     uint8_t *base = malloc(lead + bytes);
@@ -90,7 +93,8 @@ static inline void fuzz_end(fuzz *f)
     }
 }
 
-/* Floats of one of five kinds, then up to seven patched in from the input, which may be NaN or infinite. `unit` is what ties are made of. */
+/* Floats of one of five kinds, then up to seven patched in from the input, which may be NaN or infinite. `unit` is
+ * what ties are made of. */
 static inline const float *fuzz_floats(fuzz *f, size_t n, float unit)
 {
     size_t lead = fuzz_take(f, 1) % FUZZ_LEAD & ~(size_t)3, kind = fuzz_take(f, 1) % 5, patches = fuzz_take(f, 1) % 8;
@@ -154,6 +158,9 @@ static inline void fuzz_same(const char *what, const char *whose, const void *fo
 }
 
 /* A copy that a kernel cannot see, to tell whether it wrote to its input. */
-static inline void *fuzz_copy(fuzz *f, const void *from, size_t bytes) { return memcpy(fuzz_array(f, 0, bytes), from, bytes); }
+static inline void *fuzz_copy(fuzz *f, const void *from, size_t bytes)
+{
+    return memcpy(fuzz_array(f, 0, bytes), from, bytes);
+}
 
 #endif

@@ -6,8 +6,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz f = fuzz_begin(data, size);
-    size_t n = fuzz_size(&f, 140000), lead_q = fuzz_take(&f, 1) % FUZZ_LEAD, lead_x = fuzz_take(&f, 1) % FUZZ_LEAD & ~(size_t)3;
-    tm_i2s_dequantize_args first, args = {.n = n, .stream = fuzz_take(&f, 1) & 1, .run.threads = 1 + fuzz_take(&f, 1) % 5};
+    size_t n = fuzz_size(&f, 140000), lead_q = fuzz_take(&f, 1) % FUZZ_LEAD,
+           lead_x = fuzz_take(&f, 1) % FUZZ_LEAD & ~(size_t)3;
+    tm_i2s_dequantize_args first,
+        args = {.n = n, .stream = fuzz_take(&f, 1) & 1, .run.threads = 1 + fuzz_take(&f, 1) % 5};
     uint32_t bits = (uint32_t)fuzz_take(&f, 4);
     memcpy(&args.scale, &bits, sizeof bits);
     if (args.scale != args.scale)

@@ -8,7 +8,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz f = fuzz_begin(data, size);
     size_t n = fuzz_size(&f, 140000), lead = fuzz_take(&f, 1) % FUZZ_LEAD;
     float scale = fuzz_positive(&f);
-    tm_i2s_quantize_args first, args = {.n = n, .stream = fuzz_take(&f, 1) & 1, .run.threads = 1 + fuzz_take(&f, 1) % 5};
+    tm_i2s_quantize_args first,
+        args = {.n = n, .stream = fuzz_take(&f, 1) & 1, .run.threads = 1 + fuzz_take(&f, 1) % 5};
     args.x = fuzz_floats(&f, n, scale);
     args.steps = tm_find_steps(scale);
     void *before = fuzz_copy(&f, args.x, n * sizeof *args.x);

@@ -1,5 +1,5 @@
-/* ternary_matmul: any activations, tiles of any bytes, scales of any bits. Where a tile holds the reserved field 3, which the format's
- * unpacking refuses, int16 sums may wrap: then only the memory is watched. */
+/* ternary_matmul: any activations, tiles of any bytes, scales of any bits. Where a tile holds the reserved field 3,
+ * which the format's unpacking refuses, int16 sums may wrap: then only the memory is watched. */
 #include "fuzz.h"
 
 #include "../../../cython_ext/src/ternary_matmul/ternary_matmul.h"

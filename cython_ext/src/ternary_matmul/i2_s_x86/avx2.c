@@ -1,6 +1,8 @@
-/* ternary_matmul of i2_s_x86 with AVX2: codes go with their activations through maddubs into int16 sums, as in ../avx2.c.
+/* ternary_matmul of i2_s_x86 with AVX2: codes go with their activations through maddubs into int16 sums, as in
+ * ../avx2.c.
  *
- * A maddubs adds at most 512 in magnitude, so 64 of them, 16 blocks, fit int16; then pmaddwd by 1 moves them to int32. */
+ * A maddubs adds at most 512 in magnitude, so 64 of them, 16 blocks, fit int16; then pmaddwd by 1 moves them to
+ * int32. */
 #include "i2_s_x86.h"
 
 #if TM_X86
@@ -38,7 +40,8 @@ static inline __attribute__((always_inline)) void blocks_by(
                     const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w[r], 6 - 2 * g), m3);
 #pragma GCC unroll 2
                     for (int m = 0; m < count; m++) {
-                        const __m256i x = _mm256_loadu_si256((const __m256i *)(a + (size_t)m * lda + k * TM_I2_S_BLOCK + 32 * g));
+                        const __m256i x =
+                            _mm256_loadu_si256((const __m256i *)(a + (size_t)m * lda + k * TM_I2_S_BLOCK + 32 * g));
                         s_i16x16[m][r] = _mm256_add_epi16(s_i16x16[m][r], _mm256_maddubs_epi16(c, x));
                     }
                 }

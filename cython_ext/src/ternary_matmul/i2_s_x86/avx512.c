@@ -1,17 +1,21 @@
 /* ternary_matmul of i2_s_x86 with AVX-512 VNNI.
  *
- * One row of activations: row after row of the weights, a block at a time in 32-byte vectors. Codes stay where they are in their bytes, w & 3,
- * w & 12, w & 48 and w & 192, and a row's sums come down by their shifts at the end: for each 32 bytes 4 ands and 4 vpdpbusd. A lane of the sum
- * of w & 192 grows by 4 * 128 * -128 = -2^16 at most for each block, so it fits int32 over the 2^13 blocks of CHUNK.
+ * One row of activations: row after row of the weights, a block at a time in 32-byte vectors. Codes stay where they are
+ * in their bytes, w & 3, w & 12, w & 48 and w & 192, and a row's sums come down by their shifts at the end: for each 32
+ * bytes 4 ands and 4 vpdpbusd. A lane of the sum of w & 192 grows by 4 * 128 * -128 = -2^16 at most for each block, so
+ * it fits int32 over the 2^13 blocks of CHUNK.
  *
- * Several rows: two blocks at a time, 32 activations of each beside one another; 4 rows of weights share what is loaded of the activations, and
- * each row of activations what is shifted out of the weights; 16 sums are all that fit.
+ * Several rows: two blocks at a time, 32 activations of each beside one another; 4 rows of weights share what is loaded
+ * of the activations, and each row of activations what is shifted out of the weights; 16 sums are all that fit.
  *
- * Story (`tritmark run --suite speed --op ternary_matmul --variant avx512` times what stands here; the versions before it are gone):
+ * Story (`tritmark run --suite speed --op ternary_matmul --variant avx512` times what stands here; the versions before
+ * it are gone):
  *   v1  4 rows of weights at once, shifted, 64-byte vectors: memory sees four streams a row long, and is slow
- *   v2  v1, the next 4 rows fetched in their order (rows.h): as fast as tile64 from memory where rows are short, slower where they are long
+ *   v2  v1, the next 4 rows fetched in their order (rows.h): as fast as tile64 from memory where rows are short, slower
+ *       where they are long
  *   v3  row after row, masks in place, activations arranged for 64 bytes: faster in the caches, slower from memory
- *       Why 64-byte loads one row long are slower from memory than 32-byte ones was not found; fetching ahead changes nothing.
+ *       Why 64-byte loads one row long are slower from memory than 32-byte ones was not found; fetching ahead changes
+ *       nothing.
  *   v4  v3 in 32-byte vectors, nothing to arrange, one load in the loop */
 #include "i2_s_x86.h"
 
@@ -27,7 +31,8 @@ static inline __m256i block(const void *bytes) { return _mm256_loadu_si256((cons
 
 static inline int32_t one_row(const uint8_t *row, const int8_t *x, size_t K)
 {
-    const __m256i masks[4] = {_mm256_set1_epi8((char)192), _mm256_set1_epi8(48), _mm256_set1_epi8(12), _mm256_set1_epi8(3)};
+    const __m256i masks[4] = {
+        _mm256_set1_epi8((char)192), _mm256_set1_epi8(48), _mm256_set1_epi8(12), _mm256_set1_epi8(3)};
     __m256i s_i32x8[4];
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++)
@@ -89,10 +94,12 @@ static inline __attribute__((always_inline)) void blocks_by(
         for (int g = 0; g < 4; g++)
 #pragma GCC unroll 4
             for (int r = 0; r < TM_ROWS; r++) {
-                const __m512i c = _mm512_and_si512(_mm512_srli_epi16(half(rows[r] + k * TM_I2_S_BYTES), (unsigned)(6 - 2 * g)), m3);
+                const __m512i c =
+                    _mm512_and_si512(_mm512_srli_epi16(half(rows[r] + k * TM_I2_S_BYTES), (unsigned)(6 - 2 * g)), m3);
 #pragma GCC unroll 4
                 for (int m = 0; m < count; m++)
-                    s_i32x16[m][r] = _mm512_dpbusd_epi32(s_i32x16[m][r], c, half(a + (size_t)m * lda + k * TM_I2_S_BLOCK + 32 * g));
+                    s_i32x16[m][r] =
+                        _mm512_dpbusd_epi32(s_i32x16[m][r], c, half(a + (size_t)m * lda + k * TM_I2_S_BLOCK + 32 * g));
             }
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++)

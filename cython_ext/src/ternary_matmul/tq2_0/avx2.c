@@ -1,4 +1,5 @@
-/* ternary_matmul of tq2_0 with AVX2: for each 32 bytes of a group 4 ands, shifts and maddubs, which meet 32 activations each.
+/* ternary_matmul of tq2_0 with AVX2: for each 32 bytes of a group 4 ands, shifts and maddubs, which meet 32 activations
+ * each.
  *
  * A maddubs adds at most 512 in magnitude, so the 8 of a group fit int16; then pmaddwd by 1 moves them to int32. */
 #include "tq2_0.h"
@@ -57,7 +58,8 @@ static inline __attribute__((always_inline)) void group_by(
                 const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w[r], 2 * g), m3);
 #pragma GCC unroll 2
                 for (int m = 0; m < count; m++)
-                    s_i16x16[m][r] = _mm256_add_epi16(s_i16x16[m][r], _mm256_maddubs_epi16(c, activations(a + (size_t)m * lda, h, g)));
+                    s_i16x16[m][r] = _mm256_add_epi16(
+                        s_i16x16[m][r], _mm256_maddubs_epi16(c, activations(a + (size_t)m * lda, h, g)));
             }
     }
 #pragma GCC unroll 2

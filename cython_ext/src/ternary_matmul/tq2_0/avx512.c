@@ -1,10 +1,11 @@
 /* ternary_matmul of tq2_0 with AVX-512 VNNI.
  *
- * One row of activations: group after group in 32-byte vectors, since the activations of a group's halves lie 128 apart; a sum for each
- * half, so that four vpdpbusd follow each other and not eight.
+ * One row of activations: group after group in 32-byte vectors, since the activations of a group's halves lie 128
+ * apart; a sum for each half, so that four vpdpbusd follow each other and not eight.
  *
- * Several rows: a group is one 64-byte vector, and meets 32 activations of each half beside one another; 4 rows of weights share what is
- * loaded of the activations, and each row of activations what is shifted out of the weights; 16 sums are all that fit. */
+ * Several rows: a group is one 64-byte vector, and meets 32 activations of each half beside one another; 4 rows of
+ * weights share what is loaded of the activations, and each row of activations what is shifted out of the weights;
+ * 16 sums are all that fit. */
 #include "tq2_0.h"
 
 #if TM_X86
@@ -24,7 +25,8 @@ static inline int32_t one(const uint8_t *group, const int8_t *x)
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++) {
             const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w, 2 * g), m3);
-            s_i32x8[h] = _mm256_dpbusd_epi32(s_i32x8[h], c, _mm256_loadu_si256((const __m256i *)(x + TM_TQ2_0_HALF * h + 32 * g)));
+            s_i32x8[h] = _mm256_dpbusd_epi32(
+                s_i32x8[h], c, _mm256_loadu_si256((const __m256i *)(x + TM_TQ2_0_HALF * h + 32 * g)));
         }
     }
     return tm_sum_of(_mm256_add_epi32(s_i32x8[0], s_i32x8[1]));

@@ -24,12 +24,16 @@ static void micro(const uint8_t *const *groups, const int8_t *a, size_t lda, int
             for (int h = 0; h < 2; h++)
                 for (int g = 0; g < 4; g++)
                     for (int b = 0; b < 32; b++)
-                        sum += (groups[r][32 * h + b] >> (2 * g) & 3) * a[(size_t)m * lda + (size_t)(TM_TQ2_0_HALF * h + 32 * g + b)];
+                        sum += (groups[r][32 * h + b] >> (2 * g) & 3) *
+                               a[(size_t)m * lda + (size_t)(TM_TQ2_0_HALF * h + 32 * g + b)];
             acc[m][r] = sum;
         }
 }
 
-static void body(void *args, size_t begin, size_t end) { tm_groups_rows(args, begin, end, FORM, TM_MATMUL_BLOCK, micro); }
+static void body(void *args, size_t begin, size_t end)
+{
+    tm_groups_rows(args, begin, end, FORM, TM_MATMUL_BLOCK, micro);
+}
 
 int tm_ternary_matmul_tq2_0_scalar(void *args) { return tm_groups_run(args, TM_TQ2_0_GROUP, body, TM_RANK(scalar)); }
 

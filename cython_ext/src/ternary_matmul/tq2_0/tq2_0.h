@@ -1,8 +1,9 @@
 /* ternary_matmul straight from the bytes of ggml's TQ2_0 (kernels/formats/tq2_0.py).
  *
- * A group of 256 weights is 66 bytes: two halves of 32, in which byte b holds, from the lowest bits up, the codes w + 1 of the weights b,
- * 32 + b, 64 + b and 96 + b of its half; then the scale d as float16. So what a shift brings down to the lowest bits meets 32 activations
- * side by side, of each half. Groups follow each other without a gap, so no group but the first has an alignment past 2. */
+ * A group of 256 weights is 66 bytes: two halves of 32, in which byte b holds, from the lowest bits up, the codes w
+ * + 1 of the weights b, 32 + b, 64 + b and 96 + b of its half; then the scale d as float16. So what a shift brings
+ * down to the lowest bits meets 32 activations side by side, of each half. Groups follow each other without a gap,
+ * so no group but the first has an alignment past 2. */
 #ifndef TM_TQ2_0_H
 #define TM_TQ2_0_H
 

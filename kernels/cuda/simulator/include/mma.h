@@ -1,5 +1,6 @@
-// nvcuda::wmma: matrix fragments of a warp. Element e of a matrix (row by row) is x[e / 32] of lane e % 32, which a kernel may not rely on:
-// on the device the order is another, and is not told. A product's terms are added one after the other in the accumulator's type.
+// nvcuda::wmma: matrix fragments of a warp. Element e of a matrix (row by row) is x[e / 32] of lane e % 32, which a
+// kernel may not rely on: on the device the order is another, and is not told. A product's terms are added one after
+// the other in the accumulator's type.
 #pragma once
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -34,7 +35,8 @@ template <class T>
 TRITMARK_INLINE void tritmark_check(const T* p, unsigned ldm, void* pc) {
     if (reinterpret_cast<uintptr_t>(p) % 32)
         tritmark_refuse("misaligned matrix: wmma wants an address that is a multiple of 32 bytes", p, pc);
-    if (ldm * sizeof(T) % 16) tritmark_refuse("misaligned rows: wmma wants a row length that is a multiple of 16 bytes", p, pc);
+    if (ldm * sizeof(T) % 16)
+        tritmark_refuse("misaligned rows: wmma wants a row length that is a multiple of 16 bytes", p, pc);
     tritmark_together(&tritmark_nothing, nullptr, pc);
 }
 
@@ -56,12 +58,14 @@ TRITMARK_INLINE void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& into, c
     tritmark_fetch(into, p, ldm, std::is_same_v<Layout, row_major>);
 }
 template <int M, int N, int K, class T>
-TRITMARK_INLINE void load_matrix_sync(fragment<accumulator, M, N, K, T>& into, const T* p, unsigned ldm, layout_t layout) {
+TRITMARK_INLINE void load_matrix_sync(fragment<accumulator, M, N, K, T>& into, const T* p, unsigned ldm,
+                                      layout_t layout) {
     tritmark_fetch(into, p, ldm, layout == mem_row_major);
 }
 
 template <int M, int N, int K, class T>
-TRITMARK_PLAIN void store_matrix_sync(T* p, const fragment<accumulator, M, N, K, T>& from, unsigned ldm, layout_t layout) {
+TRITMARK_PLAIN void store_matrix_sync(T* p, const fragment<accumulator, M, N, K, T>& from, unsigned ldm,
+                                      layout_t layout) {
     void* pc = __builtin_return_address(0);
     tritmark_check(p, ldm, pc);
     for (int i = 0; i < from.num_elements; i++) {
@@ -82,7 +86,8 @@ struct tritmark_product {
 
 template <int M, int N, int K, class T, class LayoutA, class LayoutB, class Into, class From>
 TRITMARK_INLINE void mma_sync(fragment<accumulator, M, N, K, Into>& d, const fragment<matrix_a, M, N, K, T, LayoutA>& a,
-                              const fragment<matrix_b, M, N, K, T, LayoutB>& b, const fragment<accumulator, M, N, K, From>& c) {
+                              const fragment<matrix_b, M, N, K, T, LayoutB>& b,
+                              const fragment<accumulator, M, N, K, From>& c) {
     using D = fragment<accumulator, M, N, K, Into>;
     using A = fragment<matrix_a, M, N, K, T, LayoutA>;
     using B = fragment<matrix_b, M, N, K, T, LayoutB>;
@@ -100,7 +105,8 @@ TRITMARK_INLINE void mma_sync(fragment<accumulator, M, N, K, Into>& d, const fra
             for (int e = 0; e < M * N; e++) sum[e] = lane[e % 32]->c->x[e / 32];
             for (int row = 0; row < M; row++)
                 for (int k = 0; k < K; k++)
-                    for (int column = 0; column < N; column++) sum[row * N + column] += wide_a[row * K + k] * wide_b[k * N + column];
+                    for (int column = 0; column < N; column++)
+                        sum[row * N + column] += wide_a[row * K + k] * wide_b[k * N + column];
             for (int e = 0; e < M * N; e++) lane[e % 32]->d->x[e / 32] = Into(sum[e]);
         },
         &mine, nullptr);

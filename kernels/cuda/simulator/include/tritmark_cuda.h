@@ -1,7 +1,8 @@
 // What CUDA C++ has built in, for g++: included before every source that the simulator compiles.
 //
-// __global__ and __shared__ stay words: simulator/module.py replaces them once macros are expanded. Functions that touch memory on
-// their own report the access themselves (tritmark_access) and are kept from being checked a second time (PLAIN).
+// __global__ and __shared__ stay words: simulator/module.py replaces them once macros are expanded. Functions that
+// touch memory on their own report the access themselves (tritmark_access) and are kept from being checked a second
+// time (PLAIN).
 #pragma once
 
 #include <cmath>
@@ -72,16 +73,26 @@ unsigned tritmark_activemask();
 #define gridDim tritmark_grid_dim()
 constexpr int warpSize = 32;
 
-TRITMARK_PLAIN inline void __trap() { tritmark_refuse("the kernel called __trap", nullptr, __builtin_return_address(0)); }
-TRITMARK_PLAIN inline void tritmark_assert(const char* what) { tritmark_refuse(what, nullptr, __builtin_return_address(0)); }
+TRITMARK_PLAIN inline void __trap() {
+    tritmark_refuse("the kernel called __trap", nullptr, __builtin_return_address(0));
+}
+TRITMARK_PLAIN inline void tritmark_assert(const char* what) {
+    tritmark_refuse(what, nullptr, __builtin_return_address(0));
+}
 #undef assert
 #define assert(condition) ((condition) ? (void)0 : tritmark_assert("assertion failed: " #condition))
 
 // --- barriers, votes, shuffles ------------------------------------------------------------------------------------
 TRITMARK_INLINE void __syncthreads(int line = __builtin_LINE()) { tritmark_barrier(0, 0, line); }
-TRITMARK_INLINE int __syncthreads_count(int predicate, int line = __builtin_LINE()) { return tritmark_barrier(1, predicate != 0, line); }
-TRITMARK_INLINE int __syncthreads_and(int predicate, int line = __builtin_LINE()) { return tritmark_barrier(2, predicate != 0, line); }
-TRITMARK_INLINE int __syncthreads_or(int predicate, int line = __builtin_LINE()) { return tritmark_barrier(3, predicate != 0, line); }
+TRITMARK_INLINE int __syncthreads_count(int predicate, int line = __builtin_LINE()) {
+    return tritmark_barrier(1, predicate != 0, line);
+}
+TRITMARK_INLINE int __syncthreads_and(int predicate, int line = __builtin_LINE()) {
+    return tritmark_barrier(2, predicate != 0, line);
+}
+TRITMARK_INLINE int __syncthreads_or(int predicate, int line = __builtin_LINE()) {
+    return tritmark_barrier(3, predicate != 0, line);
+}
 TRITMARK_INLINE void __threadfence() {}
 TRITMARK_INLINE void __threadfence_block() {}
 TRITMARK_INLINE void __threadfence_system() {}
@@ -95,8 +106,12 @@ TRITMARK_INLINE void __syncwarp(unsigned mask = 0xffffffffu) { tritmark_warp(0, 
 TRITMARK_INLINE unsigned __ballot_sync(unsigned mask, int predicate) {
     return static_cast<unsigned>(tritmark_warp(2, mask, predicate != 0, 0));
 }
-TRITMARK_INLINE int __any_sync(unsigned mask, int predicate) { return static_cast<int>(tritmark_warp(3, mask, predicate != 0, 0)); }
-TRITMARK_INLINE int __all_sync(unsigned mask, int predicate) { return static_cast<int>(tritmark_warp(4, mask, predicate != 0, 0)); }
+TRITMARK_INLINE int __any_sync(unsigned mask, int predicate) {
+    return static_cast<int>(tritmark_warp(3, mask, predicate != 0, 0));
+}
+TRITMARK_INLINE int __all_sync(unsigned mask, int predicate) {
+    return static_cast<int>(tritmark_warp(4, mask, predicate != 0, 0));
+}
 TRITMARK_INLINE unsigned __activemask() { return tritmark_activemask(); }
 
 template <class T>
@@ -198,7 +213,8 @@ TRITMARK_STORE(__stwt)
 // One thread runs at a time, so plain arithmetic is atomic. nvcc has no overloads for `long`.
 template <class T, class Function>
 TRITMARK_PLAIN T tritmark_atomic(T* p, Function change, void* pc) {
-    static_assert((std::is_arithmetic_v<T> && sizeof(T) >= 4) && !std::is_same_v<T, long> && !std::is_same_v<T, unsigned long>);
+    static_assert((std::is_arithmetic_v<T> && sizeof(T) >= 4) && !std::is_same_v<T, long> &&
+                  !std::is_same_v<T, unsigned long>);
     tritmark_access(p, sizeof(T), 3, pc);
     const T old = *p;
     *p = change(old);
@@ -258,7 +274,9 @@ TRITMARK_INLINE unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) 
 TRITMARK_INLINE unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
     return (uint64_t{high} << 32 | low) << (by & 31) >> 32;
 }
-TRITMARK_INLINE unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) { return (uint64_t{high} << 32 | low) >> (by & 31); }
+TRITMARK_INLINE unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+    return (uint64_t{high} << 32 | low) >> (by & 31);
+}
 TRITMARK_INLINE int __mulhi(int a, int b) { return static_cast<int>(int64_t{a} * b >> 32); }
 TRITMARK_INLINE unsigned __umulhi(unsigned a, unsigned b) { return uint64_t{a} * b >> 32; }
 TRITMARK_INLINE unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
@@ -273,7 +291,9 @@ TRITMARK_INLINE unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
     return c;
 }
 TRITMARK_INLINE int __dp4a(char4 a, char4 b, int c) { return c + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
-TRITMARK_INLINE unsigned __dp4a(uchar4 a, uchar4 b, unsigned c) { return c + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
+TRITMARK_INLINE unsigned __dp4a(uchar4 a, uchar4 b, unsigned c) {
+    return c + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
 inline long long tritmark_ticks = 0;
 TRITMARK_PLAIN inline long long clock64() { return tritmark_ticks += 16; }  // rises, and means nothing
 
@@ -308,7 +328,8 @@ TRITMARK_INLINE double __drcp_rn(double a) { return 1.0 / a; }
 // To an integer: the nearest (rn), towards zero (rz), down (rd), up (ru); saturated; NaN gives 0 (64-bit: the least).
 template <class To, class From>
 TRITMARK_INLINE To tritmark_saturate(From x) {
-    constexpr To LEAST = std::is_signed_v<To> ? static_cast<To>(To{1} << (sizeof(To) * 8 - 1)) : To{0}, MOST = static_cast<To>(~LEAST);
+    constexpr To LEAST = std::is_signed_v<To> ? static_cast<To>(To{1} << (sizeof(To) * 8 - 1)) : To{0},
+                 MOST = static_cast<To>(~LEAST);
     if (x != x) return sizeof(To) == 8 ? static_cast<To>(1ull << 63) : To{0};
     if (x <= static_cast<From>(LEAST)) return LEAST;
     return x >= static_cast<From>(MOST) ? MOST : static_cast<To>(x);
@@ -351,7 +372,8 @@ constexpr char tritmark_sort = std::is_pointer_v<P>          ? 'P'
                                : !std::is_integral_v<P>      ? 'V'
                                : std::is_signed_v<P>         ? 'i'
                                                              : 'u';
-// For each parameter whether it is a pointer, float, structure, signed or unsigned; after a zero, '0' and the bytes of each.
+// For each parameter whether it is a pointer, float, structure, signed or unsigned; after a zero, '0' and the bytes of
+// each.
 template <class... P>
 const char* tritmark_parameters(void (*)(P...)) {
     static const char text[] = {tritmark_sort<P>..., 0, static_cast<char>('0' + sizeof(P))..., 0};

@@ -1,13 +1,15 @@
-// Floating point of 16 bits for cuda_fp16.h and cuda_bf16.h: EXPONENT and FRACTION bits. Conversions round to the nearest, ties to even;
-// arithmetic rounds the exact result once. NaN comes out as 0x7fff, as on the device.
+// Floating point of 16 bits for cuda_fp16.h and cuda_bf16.h: EXPONENT and FRACTION bits. Conversions round to the
+// nearest, ties to even; arithmetic rounds the exact result once. NaN comes out as 0x7fff, as on the device.
 #pragma once
 
 #define TRITMARK_METHOD __attribute__((always_inline)) inline
 
-// A double as a float whose last bit tells that something was cut off: rounding it again to 16 bits is as good as rounding once.
+// A double as a float whose last bit tells that something was cut off: rounding it again to 16 bits is as good as
+// rounding once.
 TRITMARK_INLINE float tritmark_to_odd(double x) {
     const float near = static_cast<float>(x);
-    if (near == x || x != x || std::isinf(near)) return std::isinf(near) && !std::isinf(x) ? std::copysign(3.4028234e38f, near) : near;
+    if (near == x || x != x || std::isinf(near))
+        return std::isinf(near) && !std::isinf(x) ? std::copysign(3.4028234e38f, near) : near;
     const unsigned bits = __float_as_uint(near);
     if (bits & 1) return near;
     return __uint_as_float(std::fabs(static_cast<double>(near)) > std::fabs(x) ? bits - 1 : bits + 1);
@@ -45,7 +47,8 @@ struct tritmark_narrow {
         if (magnitude > 0x7f800000) return 0x7fff;
         if (magnitude == 0x7f800000) return sign | INFINITE;
         if (EXPONENT < 8 && magnitude < (REBIAS + 1) << 23)
-            return sign | (__float_as_uint(__uint_as_float(magnitude) + 0.5f) - 0x3f000000);  // the addition rounds to multiples of 2^-24
+            // the addition rounds to multiples of 2^-24
+            return sign | (__float_as_uint(__uint_as_float(magnitude) + 0.5f) - 0x3f000000);
         if (EXPONENT < 8) magnitude -= REBIAS << 23;
         magnitude = (magnitude + (1u << (DROPPED - 1)) - 1 + (magnitude >> DROPPED & 1)) >> DROPPED;
         return sign | (magnitude < INFINITE ? magnitude : INFINITE);
@@ -55,11 +58,13 @@ struct tritmark_narrow {
 // a * b + c, rounded once: the product is exact in double, and what the sum loses goes into its last bit.
 template <class T>
 TRITMARK_INLINE T tritmark_fma(T a, T b, T c) {
-    const double product = static_cast<double>(static_cast<float>(a)) * static_cast<float>(b), z = static_cast<float>(c);
+    const double product = static_cast<double>(static_cast<float>(a)) * static_cast<float>(b),
+                 z = static_cast<float>(c);
     double sum = product + z;
     const double part = sum - product, lost = (product - (sum - part)) + (z - part);
     const long long bits = __double_as_longlong(sum);
-    if (lost != 0 && std::isfinite(sum) && !(bits & 1)) sum = __longlong_as_double((lost > 0) == (sum > 0) ? bits + 1 : bits - 1);
+    if (lost != 0 && std::isfinite(sum) && !(bits & 1))
+        sum = __longlong_as_double((lost > 0) == (sum > 0) ? bits + 1 : bits - 1);
     return T(sum);
 }
 

@@ -1,4 +1,5 @@
-"""The command as a user runs it, and the environment of all tests here: CUDA is the GPU where there is one, or else the simulator."""
+"""The command as a user runs it, and the environment of all tests here: CUDA is the GPU where there is one, or else
+the simulator."""
 
 from __future__ import annotations
 

@@ -46,7 +46,11 @@ def test_the_wheel_is_what_is_installed() -> None:
 
 def test_it_is_listed(tritmark: Callable[..., str]) -> None:
     assert "base3" in [line.split()[0] for line in tritmark("list", "formats").splitlines() if line]
-    variants = {line.split()[0]: line.split()[1] for line in tritmark("list", "variants").splitlines() if "/" in line and line[0] != "("}
+    variants = {
+        line.split()[0]: line.split()[1]
+        for line in tritmark("list", "variants").splitlines()
+        if "/" in line and line[0] != "("
+    }
     assert [name for name in variants if "base3" in name] == KEYS
     assert {variants[name] for name in KEYS} == {"yes"}
     assert "Products from base3" in tritmark("list", "workloads")
@@ -86,7 +90,12 @@ def test_1_6_bits_are_a_weight() -> None:
 
 @pytest.mark.parametrize(
     ("byte", "value", "told"),
-    [(0, 243, "243 at byte 0"), (5, 255, "255 at byte 5"), (3, 0, "padding of row 1"), (-1, 0xFF, "packed is nan|scale is")],
+    [
+        (0, 243, "243 at byte 0"),
+        (5, 255, "255 at byte 5"),
+        (3, 0, "padding of row 1"),
+        (-1, 0xFF, "packed is nan|scale is"),
+    ],
 )
 def test_bytes_that_no_packer_writes_are_refused(byte: int, value: int, told: str) -> None:
     packed = BASE3.pack(np.zeros((3, 6), np.int8), 1.0)
@@ -107,7 +116,10 @@ def test_bytes_that_no_packer_writes_are_refused(byte: int, value: int, told: st
 def test_products_are_computed_straight_from_it(device: str, dtype: str, seed: int, m: int, n: int, k: int) -> None:
     rng = np.random.default_rng(seed)
     codes, scale = rng.integers(-1, 2, (n, k), dtype=np.int8), np.float32(rng.uniform(1e-3, 10))
-    activations, act_scale = rng.integers(-128, 128, (m, k), dtype=np.int8), rng.uniform(1e-2, 1e3, m).astype(np.float32)
+    activations, act_scale = (
+        rng.integers(-128, 128, (m, k), dtype=np.int8),
+        rng.uniform(1e-2, 1e3, m).astype(np.float32),
+    )
     weights = pack_weights(codes, scale, format="base3", device=device)
     out, receipt = with_receipt(activations, weights, act_scale=act_scale, dtype=dtype, device=device)
     exact = activations.astype(np.int64) @ codes.astype(np.int64).T
@@ -158,7 +170,10 @@ def test_a_layer_computes_from_it(device: str) -> None:
 
 def test_its_walk_through_memory_is_shown() -> None:
     shown = subprocess.run(
-        [sys.executable, "-m", "tritmark.kernels.cuda.access", "*/base3/float32/*"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "tritmark.kernels.cuda.access", "*/base3/float32/*"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "cuda/ternary_matmul/base3/float32/warp" in shown.stdout
 

@@ -37,7 +37,9 @@ def test_functions_say_what_there_is() -> None:
     assert caught.value.argument == "format"
     assert caught.value.found.startswith("'base3'")
     assert caught.value.legal.split(", ") == list(FORMATS)
-    np.testing.assert_array_equal(ternary_matmul(np.ones((1, 10), np.int8), pack_weights(np.ones((2, 10), np.int8), 1.0)), [[10, 10]])
+    np.testing.assert_array_equal(
+        ternary_matmul(np.ones((1, 10), np.int8), pack_weights(np.ones((2, 10), np.int8), 1.0)), [[10, 10]]
+    )
 
 
 def test_runs_go_on_without_it(tritmark: Callable[..., str], tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """base3: five ternary weights of a row in a byte, 1.6 bits a weight.
 
-Byte j of a row is the sum of (w + 1) * 3^i over its weights w at 5 * j + i, i = 0 to 4, so 0 to 242. Rows are padded with weights 0 to
-whole bytes and follow one another; the last 4 bytes are the scale, a little-endian float32.
+Byte j of a row is the sum of (w + 1) * 3^i over its weights w at 5 * j + i, i = 0 to 4, so 0 to 242. Rows are padded
+with weights 0 to whole bytes and follow one another; the last 4 bytes are the scale, a little-endian float32.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 /* ternary_matmul of base3 on a GPU: out = activations * weights^T, times weight_scale / act_scale. A warp an output.
  *
- * A lane takes every 32nd byte of a row of weights, so a warp reads 32 bytes next to one another; their digits are divided out in registers. */
+ * A lane takes every 32nd byte of a row of weights, so a warp reads 32 bytes next to one another; their digits are
+ * divided out in registers. */
 #define DIGITS 5
 #define WARP 32
 #define THREADS 128
@@ -23,12 +24,14 @@ __device__ __forceinline__ void store(void *out, long long at, int sum, float we
 
 /* grid: any number of blocks of THREADS; `stride`: bytes between rows of activations. */
 extern "C" __global__ void __launch_bounds__(THREADS) base3_gpu_matmul(
-    const signed char *__restrict__ activations, const unsigned char *__restrict__ weights, const float *__restrict__ act_scale,
-    void *__restrict__ out, long long stride, float weight_scale, int M, int N, int K, int kind)
+    const signed char *__restrict__ activations, const unsigned char *__restrict__ weights,
+    const float *__restrict__ act_scale, void *__restrict__ out, long long stride, float weight_scale, int M, int N,
+    int K, int kind)
 {
     const int lane = threadIdx.x % WARP;
     const long long row_bytes = (K + DIGITS - 1) / DIGITS, warps = (long long)gridDim.x * (THREADS / WARP);
-    for (long long at = (long long)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP; at < (long long)M * N; at += warps) {
+    for (long long at = (long long)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP; at < (long long)M * N;
+         at += warps) {
         const signed char *x = activations + at / N * stride;
         const unsigned char *row = weights + at % N * row_bytes;
         int sum = 0;
