@@ -88,7 +88,9 @@ def _weights(suffix: str, data: bytes) -> None:
 @cache
 def _record() -> Record:
     """A Record as small as one can be that has a measured Run of each device: the one of the unit tests."""
-    spec = spec_from_file_location("made_up_records", Path(__file__).parents[1] / "unit" / "made_up_records.py")
+    spec = spec_from_file_location(
+        "made_up_records", Path(__file__).parents[1] / "unit" / "helpers" / "made_up_records.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     unit = module_from_spec(spec)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tritmark import harness
+from tritmark import harness, kernels
 
 (HERE,) = map(Path, harness.__path__)
 PREFIX = "tritmark.harness"
@@ -112,3 +112,11 @@ def test_what_goes_up_is_seen(source: str) -> None:
 def test_a_circle_is_seen() -> None:
     known = modules()
     assert "errors" in circle({**known, "errors": "def late():\n    from tritmark.harness.spec import Op"})
+
+
+def test_folders_of_tests_are_rooms() -> None:
+    (kernels_here,) = map(Path, kernels.__path__)
+    rooms = {*FLOOR, "kernels", *(f"kernels/{path.name}" for path in kernels_here.iterdir() if path.is_dir())}
+    here = Path(__file__).parent
+    folders = {path.parent.relative_to(here).as_posix() for path in here.rglob("test_*.py")}
+    assert folders - rooms == {"."}, "tests of the whole house lie beside this one"

@@ -16,7 +16,7 @@ from tritmark.harness.providers import GROUP
 from tritmark.harness.record import Cause, Record, Run, Status
 from tritmark.harness.store import read
 
-PACKAGE = Path(__file__).with_name("made_up_device.py")
+PACKAGE = Path(__file__).parent / "helpers" / "made_up_device.py"
 UNIT = "MADE-UP-0001"
 SUITE = """title = "made up"
 [[workloads]]

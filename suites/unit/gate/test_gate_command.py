@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from test_gate_run import TASK
+from gate_requests import TASK
 from typer.testing import CliRunner
 
 from tritmark.harness.cli.gate import gate

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import gate_sites
 import pytest
-from test_gate_run import Silent
+from gate_requests import Silent
 
 import tritmark.harness
 from tritmark.harness.errors import UsageError

@@ -20,7 +20,7 @@ from tritmark.harness.record import Code, Function, Ratio, Record, Run
 from tritmark.harness.spec import Launched, Receipt
 from tritmark.harness.store import read
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 RULE = {rule.name: rule for rule in RULES}
 FIXED = [

@@ -1,5 +1,5 @@
-"""The simulator finds every fault that is planted in suites/unit/planted.cu, names it, and finds none in the same
-kernels without."""
+"""The simulator finds every fault that is planted in planted.cu beside this file, names it, and finds none in the
+same kernels without."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def power(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     """The script, called with arguments; what it prints."""
     for needed in ("asv", "pytest_benchmark"):
         pytest.importorskip(needed)
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "gate")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "gate")
     import power as script
 
     def called(*arguments: str) -> str:
@@ -70,7 +70,7 @@ def test_old_results_are_not_overwritten_nor_mixed_with_others(
 
 
 def test_made_up_noise_is_tabled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "gate")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "gate")
     import simulated
 
     monkeypatch.setattr(sys, "argv", ["simulated.py", "--trials", "3"])
@@ -86,7 +86,7 @@ def test_made_up_noise_is_tabled(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_bindings_of_one_kernel_are_compared(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "gate")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "gate")
     import placed
 
     monkeypatch.setattr(sys, "argv", ["placed.py", "--bindings", "3"])

@@ -3,13 +3,13 @@ runs of which many go in one message."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from worker_tasks import bytes_of, make_writable, overwrite, peek, poke
 
 from tritmark.harness.candidate import PythonFile
 from tritmark.harness.errors import CandidateError, WorkerError
@@ -20,10 +20,8 @@ from tritmark.harness.worker.process import WorkerProcess
 from tritmark.harness.worker.remote import RemoteLaunch, SharedMemory
 from tritmark.harness.worker.shared import PAGE
 
-sys.path.insert(0, str(Path(__file__).parent))  # workers have the same path, and import what a task is defined in
-from worker_tasks import bytes_of, make_writable, overwrite, peek, poke
-
-FILE = PythonFile(str(Path(__file__).with_name("faulty_candidates.py")))
+HELPERS = Path(__file__).parents[1] / "helpers"
+FILE = PythonFile(str(HELPERS / "faulty_candidates.py"))
 SIZES = (1, 63, 4096, 5000, 70_000)
 
 

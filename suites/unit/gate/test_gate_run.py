@@ -7,6 +7,7 @@ from pathlib import Path
 
 import gate_sites
 import pytest
+from gate_requests import TASK, Silent
 
 from tritmark.harness.gate.benchmarks import Wanted
 from tritmark.harness.gate.bound_kernel import ballast
@@ -15,29 +16,10 @@ from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.measuring import gate as measure
 from tritmark.harness.gate.result import Benchmark, GateResult, Outcome
 from tritmark.harness.gate.run import GateRequest, confirmed, run
-from tritmark.harness.gate.task import GateTask
 from tritmark.harness.gate.verdict import GateLimits
 from tritmark.harness.record import Status
 
 pytestmark = pytest.mark.long
-
-TASK = GateTask(
-    device="plain",
-    op="double",
-    format="none",
-    dtype="float32",
-    variant="v",
-    axes={"n": 1},
-    family="normal",
-    layout="aligned",
-    threads=1,
-)
-
-
-class Silent:
-    def planned(self, total: int) -> None: ...
-    def started(self, what: str) -> None: ...
-    def finished(self, found: Benchmark) -> None: ...
 
 
 def gate(tmp_path: Path, base: str, head: str, *, apart: bool = False) -> GateResult:

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("cc") is None, r
 
 INSTALLED = load()
 QUICK = INSTALLED.suite("quick")
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 RUNNER = CliRunner()
 PYTHON = "torch_dequantize.py" if find_spec("torch") else "numpy_dequantize.py"
 SUITE = """\

@@ -19,7 +19,7 @@ from tritmark.kernels.cuda.context import CudaContext
 pytestmark = pytest.mark.cuda
 
 INSTALLED = load()
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCE = (EXAMPLES / "quantize_cuda.cu").read_text(encoding="utf-8")
 MANIFEST = (EXAMPLES / "quantize_cuda.toml").read_text(encoding="utf-8")
 

@@ -22,7 +22,7 @@ from tritmark.harness.frame.columns import COLUMNS, SAMPLES
 from tritmark.harness.record import SCHEMA_VERSION, PeerComparison, Ratio, Record, Run, Scaled, Status, with_digest
 from tritmark.harness.store import Store
 
-BASELINES = Path(__file__).parents[2] / "results" / "baselines"
+BASELINES = Path(__file__).parents[3] / "results" / "baselines"
 NAMES = [column.name for column in COLUMNS]
 
 

@@ -23,7 +23,7 @@ from tritmark.harness.record import Gain, Record, with_digest
 from tritmark.harness.spec import Launch
 from tritmark.harness.store import Store
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def outcome(rule: str = "rule", workload: str = "w", measured: float = 1.5, change: str = "done") -> LedgerEntry:

@@ -1,5 +1,5 @@
-"""What the simulator computes is what CUDA defines: suites/unit/simulated.cu against NumPy, in many orders of blocks
-and threads."""
+"""What the simulator computes is what CUDA defines: simulated.cu beside this file against NumPy, in many orders of
+blocks and threads."""
 
 from __future__ import annotations
 

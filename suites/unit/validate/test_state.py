@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from worker_tasks import leave, scipys_own, two_threads
 
 from tritmark.harness.candidate import PythonFile
 from tritmark.harness.machine.cpu import BINDING
@@ -28,10 +28,8 @@ from tritmark.harness.worker import Worker, Workers
 from tritmark.harness.worker.floating import changed
 from tritmark.kernels.cpu import features
 
-sys.path.insert(0, str(Path(__file__).parent))  # workers have the same path, and import what a task is defined in
-from worker_tasks import leave, scipys_own, two_threads
-
-FILE = PythonFile(str(Path(__file__).with_name("faulty_candidates.py")))
+HELPERS = Path(__file__).parents[1] / "helpers"
+FILE = PythonFile(str(HELPERS / "faulty_candidates.py"))
 INSTALLED = load((FILE,))
 NATIVE = [
     v

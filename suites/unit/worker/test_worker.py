@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from worker_tasks import forged, hoard, identify, its_cores, last_words, raise_as, summed, threads_of_a_product
 
 from tritmark.harness.candidate import PythonFile
 from tritmark.harness.errors import CandidateError, Failure, UsageError, WorkerError
@@ -25,12 +26,10 @@ from tritmark.harness.validate.cases import Material
 from tritmark.harness.worker import Workers
 from tritmark.harness.worker.channel import LARGE
 
-sys.path.insert(0, str(Path(__file__).parent))  # workers have the same path, and import what a task is defined in
-from worker_tasks import forged, hoard, identify, its_cores, last_words, raise_as, summed, threads_of_a_product
-
 pytestmark = [pytest.mark.timing, pytest.mark.interpreter]
 
-FILE = PythonFile(str(Path(__file__).with_name("faulty_candidates.py")))
+HELPERS = Path(__file__).parents[1] / "helpers"
+FILE = PythonFile(str(HELPERS / "faulty_candidates.py"))
 TIMEOUT_S = 0.5
 MEMORY = 1 << 30
 
@@ -279,7 +278,7 @@ def test_workers_end_with_the_harness(tmp_path: Path) -> None:
     )
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HELPERS), os.environ.get("PYTHONPATH", "")])),
     }
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment) as harness:
         assert harness.stdout is not None

@@ -312,7 +312,7 @@ def test_a_kernel_of_a_user_names_its_code(tmp_path: Path, monkeypatch: pytest.M
     from tritmark.harness.providers import load
 
     monkeypatch.setenv("TRITMARK_CACHE", str(tmp_path / "cache"))
-    example = Path(__file__).parents[1] / "examples" / "quantize.c"
+    example = Path(__file__).parents[2] / "examples" / "quantize.c"
     (variant,) = open_candidate(example).variants(load())
     found = code_of(variant)
     assert found is not None

@@ -41,7 +41,7 @@ def test_five_failures_are_attributed_and_nothing_else_is_concerned(
     monkeypatch.setattr(ceilings, "measure_ceilings", lambda device: [])
     Path("suite.toml").write_text(SUITE)
     names = [*TOLD, "honest"]
-    text = Path(__file__).with_name("faulty_candidates.py").read_text()
+    text = (Path(__file__).parents[1] / "helpers" / "faulty_candidates.py").read_text()
     Path("five.py").write_text(f"{text}\nVARIANTS = tuple(_variant(work) for work in ({', '.join(names)}))\n")
     monkeypatch.setattr(sys, "argv", ["tritmark", "check", "five.py", "--suite", "suite.toml", "--timeout", "1"])
     with pytest.raises(SystemExit) as ended:

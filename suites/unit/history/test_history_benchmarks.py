@@ -21,7 +21,7 @@ from tritmark.harness.providers import load
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.cpu import ISAS
 
-SUITES = Path(__file__).parents[1]
+SUITES = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from tritmark.harness.errors import InvalidArgumentError, WeightFileError
 from tritmark.harness.weights import open_weights
 from tritmark.kernels.formats import FORMATS
 
-sys.path.append(str(Path(__file__).parents[1] / "fuzz"))
+sys.path.append(str(Path(__file__).parents[2] / "fuzz"))
 corpus, corpus_gguf, corpus_packed, corpus_safetensors, weights = map(
     import_module, ("corpus", "corpus_gguf", "corpus_packed", "corpus_safetensors", "weights")
 )

@@ -1,5 +1,5 @@
-/* One kernel for each thing that the simulator offers; suites/unit/test_simulator.py compares with NumPy. Valid CUDA
- * for 8.0 and up. */
+/* One kernel for each thing that the simulator offers; test_simulator.py compares with NumPy. Valid CUDA for 8.0 and
+ * up. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <mma.h>

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import gate_requests
 import pytest
-from test_gate_run import Silent
 
 import tritmark.harness
 from tritmark.harness.gate.benchmarks import Wanted
@@ -31,7 +32,9 @@ def copy(site: Path) -> Path:
 
 def test_two_builds_compute_the_same_on_one_device(tmp_path: Path, cuda: CudaContext) -> None:
     """In a process of its own: one that held two simulators cannot be used further."""
-    done = subprocess.run([sys.executable, __file__, str(tmp_path)], capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(Path(gate_requests.__file__).parent)}
+    command = [sys.executable, __file__, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"simulated {cuda.backend.simulated}\n"
 
@@ -82,7 +85,7 @@ def test_graphs_of_two_builds_take_turns_on_a_gpu(tmp_path: Path) -> None:
     # The plain kernel under the name of the quick one.
     source.write_text(text.replace("(VECTOR,),\n        _vector,", "(V1,),\n        _v1,"))
     wanted = Wanted(suite=str(suite(tmp_path)), device="cuda", variant="v*")
-    result = run(GateRequest(base=str(base), head=str(head), wanted=wanted, trust_code=False), Silent())
+    result = run(GateRequest(base=str(base), head=str(head), wanted=wanted, trust_code=False), gate_requests.Silent())
     found = {each.variant: each for each in result.benchmarks}
     assert result.together
     fresh = [(each.reason, each.ratio) for each in found["vector"].confirmed]
