@@ -14,8 +14,8 @@ from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Tier, Variant
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.compile import compile_kernel, local_sources
-from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.launch import DEVICE, NONE_BAD, Call, CudaLaunch, code_files, compute
+from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel, Step
+from tritmark.kernels.cuda.launch import DEVICE, Call, CudaLaunch, code_files, compute
 
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _KERNEL = re.compile(r"__global__\s+(?:__\w+__\s*\([^)]*\)\s*)?void\s+(?:__\w+__\s*\([^;{]*?\)\s*)?(\w+)\s*\(")

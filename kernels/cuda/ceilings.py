@@ -12,8 +12,8 @@ import numpy as np
 from tritmark.harness.spec import Ceiling, Launch
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.context import CudaContext, cuda_context
-from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.launch import NONE_BAD, Call, CudaLaunch
+from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel, Step
+from tritmark.kernels.cuda.launch import Call, CudaLaunch
 
 THREADS = 256
 DEFINES = (("THREADS", str(THREADS)),)

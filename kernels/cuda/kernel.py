@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 Dim = tuple[int, int, int]
+
+NONE_BAD = np.uint64(0xFFFFFFFFFFFFFFFF)
+"""What the kernels' `bad` holds until one of them lowers it, by atomicMin, to the index of an element that the
+contract forbids."""
 
 ROOM = Path(__file__).parent.parent
 """Folder of the ops: `Kernel.file` is relative to it."""

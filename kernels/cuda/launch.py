@@ -16,15 +16,13 @@ from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Arrays, Axes, CodeFile, Constraint, KernelKey, Launch, Launched, Proof, Tier, Variant
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import DeviceFunction, Stream
-from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.context import cuda_context, simulated
+from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel, Step
 from tritmark.kernels.cuda.params import LaunchParams, launch_params
 
 DEVICE = "cuda"
 REAL = "a real GPU"
 """Feature of devices that are not simulated."""
-NONE_BAD = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""What the kernels' `bad` holds until one of them lowers it, by atomicMin, to the index of an element that the
-contract forbids."""
 
 
 def compute(capability: tuple[int, int]) -> str:
@@ -112,7 +110,6 @@ def code_files(
     """
     from tritmark.harness.machine.gpu import device_info
     from tritmark.kernels.cuda.compile import compile_kernel, compiled_before
-    from tritmark.kernels.cuda.context import simulated
     from tritmark.kernels.cuda.resources import parse, runs_on
 
     if not target and simulated():
@@ -151,8 +148,6 @@ def _bind(
     axes: Axes,
     threads: int,
 ) -> Launch:
-    from tritmark.kernels.cuda.context import cuda_context
-
     for name, array in (*inputs.items(), *outputs.items()):
         if isinstance(array, DeviceArray) and array.pointer % alignment:
             op = variant_id.split("/")[1]
@@ -179,8 +174,6 @@ class CudaLaunch:
     """A variant bound to arrays on the device. Counts its launches, and times its first run with events."""
 
     def __init__(self, variant_id: str, call: Call, steps: tuple[Step, ...]) -> None:
-        from tritmark.kernels.cuda.context import cuda_context
-
         self._context = cuda_context()
         self._call = call  # keeps the arrays alive
         self._name = variant_id.rpartition("/")[2]

@@ -381,13 +381,6 @@ class MemoryPool:
         )
 
 
-def check_memory_health(older_than_s: float | None = None) -> MemoryHealth:
-    """See MemoryPool. Raises DeviceUnavailableError where there is no GPU."""
-    from tritmark.kernels.cuda.context import cuda_context
-
-    return cuda_context().pool.check_memory_health(older_than_s)
-
-
 def _blocks(backend: Backend) -> BlockSource:
     if backend.simulated:
         return PlainBlocks(backend.allocate)

@@ -15,18 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.machine.cpu import affinity, usable_cores
-from tritmark.harness.spec import Arrays, Axes, Op, Variant
+from tritmark.harness.spec import Arrays, Axes, Launch, Op, Variant
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Backend, Event, Stream
 from tritmark.kernels.cuda.blocks import ALIGNMENT
-from tritmark.kernels.cuda.launch import NONE_BAD, CudaLaunch
+from tritmark.kernels.cuda.kernel import NONE_BAD
 from tritmark.kernels.cuda.memory import MemoryPool
 from tritmark.kernels.cuda.stats import CountedCopies, PerformanceStats
 
@@ -58,11 +58,25 @@ class Split:
         return -(-units // self.units) * self.entries
 
 
+class Enqueued(Launch, Protocol):
+    """What `through` needs of the launches that a variant binds: CudaLaunch has it."""
+
+    @property
+    def bad_at(self) -> DeviceArray:
+        """Where its kernels leave what Launch.bad tells."""
+
+    def enqueue(self, stream: Stream) -> None:
+        """Put all of it into a stream without waiting."""
+
+    def timed(self, runs: int, device_ns: float) -> None:
+        """The device measured so many runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Streamed:
     """What `through` did."""
 
-    launches: tuple[CudaLaunch, ...]
+    launches: tuple[Enqueued, ...]
     """Those that ran, each perhaps for many chunks; their proofs tell how often."""
     chunks: int
     bad: int
@@ -255,7 +269,7 @@ class _Slot:
     begun: Event
     computed: Event
     downloaded: Event
-    launches: dict[int, CudaLaunch]
+    launches: dict[int, Enqueued]
     """By units of the axis: for whole chunks and for the last."""
     chunk: tuple[int, int] | None = None
     """Where along the axis it is."""
@@ -353,16 +367,14 @@ class _Through:
         self._copies.read(launch.bad_at.pointer, slot.bad, self._down)
         slot.downloaded.record(self._down)
 
-    def _bind(self, slot: _Slot, units: int) -> CudaLaunch:
+    def _bind(self, slot: _Slot, units: int) -> Enqueued:
         plan = self._plan
         device = {
             name: array.view((plan.split[name].length(units), *array.shape[1:])) for name, array in slot.device.items()
         }
         inputs = {name: device[name] if name in device else self._whole[name] for name in plan.inputs}
         outputs = {name: device[name] for name in plan.outputs}
-        launch: Any = plan.variant.bind(inputs, outputs, {**plan.axes, plan.axis: units}, 1)
-        assert isinstance(launch, CudaLaunch)
-        return launch
+        return cast(Enqueued, plan.variant.bind(inputs, outputs, {**plan.axes, plan.axis: units}, 1))
 
     def _finish(self, slot: _Slot) -> int:
         """Wait for the chunk in a slot and take what it gave; the index of an element that the contract forbids, or

@@ -15,6 +15,7 @@ import pytest
 from tritmark import harness, kernels
 
 (HERE,) = map(Path, harness.__path__)
+(KERNELS,) = map(Path, kernels.__path__)
 PREFIX = "tritmark.harness"
 
 LAYERS = (
@@ -39,24 +40,24 @@ LAYERS = (
 FLOOR = {room: -number for number, layer in enumerate(LAYERS) for room in layer}
 
 
-def modules() -> dict[str, str]:
-    """Every module's source, by its name below tritmark.harness."""
-    names = {path: path.relative_to(HERE).with_suffix("").parts for path in sorted(HERE.rglob("*.py"))}
+def modules(here: Path = HERE) -> dict[str, str]:
+    """Every module's source, by its name below tritmark.harness, or below the package in that folder."""
+    names = {path: path.relative_to(here).with_suffix("").parts for path in sorted(here.rglob("*.py"))}
     sources = {path: path.read_text(encoding="utf-8") for path in names}
     return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): sources[path] for path, parts in names.items()}
 
 
-def imported(source: str, known: Mapping[str, str]) -> Iterator[str]:
-    """The modules of the harness that a source imports."""
+def imported(source: str, known: Mapping[str, str], prefix: str = PREFIX) -> Iterator[str]:
+    """The modules of a package, which is the harness unless told, that a source imports."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module and f"{node.module}.".startswith(f"{PREFIX}."):
-            module = node.module.removeprefix(PREFIX).removeprefix(".")
+        if isinstance(node, ast.ImportFrom) and node.module and f"{node.module}.".startswith(f"{prefix}."):
+            module = node.module.removeprefix(prefix).removeprefix(".")
             for alias in node.names:
                 inner = f"{module}.{alias.name}".removeprefix(".")
                 yield inner if inner in known else module
         elif isinstance(node, ast.Import):
             yield from (
-                alias.name.removeprefix(f"{PREFIX}.") for alias in node.names if alias.name.startswith(f"{PREFIX}.")
+                alias.name.removeprefix(f"{prefix}.") for alias in node.names if alias.name.startswith(f"{prefix}.")
             )
 
 
@@ -70,9 +71,10 @@ def upward(known: Mapping[str, str]) -> list[str]:
     ]
 
 
-def circle(known: Mapping[str, str]) -> list[str]:
+def circle(known: Mapping[str, str], prefix: str = PREFIX) -> list[str]:
     """Modules that import each other in a circle; empty where there is none."""
-    sorter = TopologicalSorter({module: set(imported(source, known)) - {module} for module, source in known.items()})
+    graph = {module: set(imported(source, known, prefix)) - {module} for module, source in known.items()}
+    sorter = TopologicalSorter(graph)
     try:
         sorter.prepare()
     except CycleError as error:
@@ -91,6 +93,7 @@ def test_no_import_goes_up() -> None:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circle(modules()) == []
+    assert circle(modules(KERNELS), "tritmark.kernels") == []
 
 
 @pytest.mark.parametrize(
@@ -112,11 +115,13 @@ def test_what_goes_up_is_seen(source: str) -> None:
 def test_a_circle_is_seen() -> None:
     known = modules()
     assert "errors" in circle({**known, "errors": "def late():\n    from tritmark.harness.spec import Op"})
+    known = modules(KERNELS)
+    late = "def late():\n    from tritmark.kernels.cuda.launch import CudaLaunch"
+    assert "cuda.context" in circle({**known, "cuda.context": late}, "tritmark.kernels")
 
 
 def test_folders_of_tests_are_rooms() -> None:
-    (kernels_here,) = map(Path, kernels.__path__)
-    rooms = {*FLOOR, "kernels", *(f"kernels/{path.name}" for path in kernels_here.iterdir() if path.is_dir())}
+    rooms = {*FLOOR, "kernels", *(f"kernels/{path.name}" for path in KERNELS.iterdir() if path.is_dir())}
     here = Path(__file__).parent
     folders = {path.parent.relative_to(here).as_posix() for path in here.rglob("test_*.py")}
     assert folders - rooms == {"."}, "tests of the whole house lie beside this one"

@@ -32,7 +32,7 @@ def context(request, monkeypatch):
             device.at(int(y), 4 * int(n)).view(np.float32)[:] = factor * values
 
         device.kernels[kernel.name] = work
-    monkeypatch.setattr("tritmark.kernels.cuda.context.cuda_context", lambda: made)
+    monkeypatch.setattr("tritmark.kernels.cuda.launch.cuda_context", lambda: made)
     monkeypatch.setattr(batch, "cuda_context", lambda: made)
     monkeypatch.setattr(launch, "KERNELS", {})
     return made

@@ -17,7 +17,8 @@ from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.measure.alternate import SHORTEST_NS, Timed, calibrate
 from tritmark.harness.measure.scaling import plain
 from tritmark.kernels.cuda import clock as clock_module
-from tritmark.kernels.cuda import context, device
+from tritmark.kernels.cuda import device
+from tritmark.kernels.cuda import launch as launch_module
 from tritmark.kernels.cuda.ceilings import NOTHING, WAIT
 from tritmark.kernels.cuda.clock import MOST_WAIT_NS, PLAIN_NS, GraphClock
 from tritmark.kernels.cuda.kernel import Kernel, Step
@@ -198,7 +199,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeRoom:
     bindings.__dict__["driver"] = made.driver
     monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
-    monkeypatch.setattr(context, "cuda_context", lambda: made)
+    monkeypatch.setattr(launch_module, "cuda_context", lambda: made)
     monkeypatch.setattr(clock_module, "cuda_context", lambda: made)
     return made
 

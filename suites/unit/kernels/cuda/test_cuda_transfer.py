@@ -179,7 +179,7 @@ def in_context(monkeypatch):
     """Have launches use this context."""
 
     def use(context):
-        monkeypatch.setattr("tritmark.kernels.cuda.context.cuda_context", lambda: context)
+        monkeypatch.setattr("tritmark.kernels.cuda.launch.cuda_context", lambda: context)
         return made_up(context.backend)
 
     kernels = dict(launch.KERNELS)
