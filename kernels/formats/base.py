@@ -56,7 +56,9 @@ class Format(ABC):
     source: str
     """Whose bytes these are."""
     codes: tuple[int, ...] = (-1, 0, 1)
-    """The legal codes."""
+    """The legal codes, in rising order."""
+    scale_stored: bool = True
+    """False where the scale is kept beside the bytes: `pack` checks it and leaves it out, `unpack` gives 1."""
     scale_dtype: Literal["float32", "float16"] = "float32"
     """How scales are stored, little-endian; outside they are always float32."""
     row_multiple: int = 1
@@ -121,28 +123,29 @@ class Format(ABC):
         """Pack int8 codes (N, K) and their scale into the original packer's bytes: uint8, shape `packed_shape((N, K))`.
 
         `scale` is one finite number >= 0, stored as float32; formats with more of them take float32 of `scale_shape`,
-        or one number for all, of any value but a finite one that would overflow. Bytes that the original never writes
-        are zero.
+        or one number for all, of any value but a finite one that would overflow. Where `scale_stored` is false, it is
+        checked and left out. Bytes that the original never writes are zero.
 
         `tail` says what to do with weights that the original packer loses (`dropped(shape)` of them): "drop" loses them
         too, to give the same bytes, and warns with TailDroppedWarning; "error" refuses.
 
-        Raises InvalidArgumentError for a wrong type, dtype or shape, a code outside {-1, 0, 1} (with the first index in
-        row-major order), a scale the layout cannot store, or a tail under tail="error".
+        Raises InvalidArgumentError for a wrong type, dtype or shape, a code that is none of `codes` (with the first
+        index in row-major order), a scale the layout cannot store, or a tail under tail="error".
         """
         op = f"formats.{self.name}.pack"
         _check_array(op, "codes", codes, np.int8)
         shape = self.check_shape(op, "codes", codes.shape)
         stored = self.check_scale(op, scale, shape)
-        index = _first_illegal(codes)
+        index = _first_illegal(codes, self.codes)
         if index:
-            raise InvalidArgumentError(op=op, argument="codes", found=f"{codes[index]} at {index}", legal="-1, 0, 1")
+            legal = ", ".join(map(str, self.codes))
+            raise InvalidArgumentError(op=op, argument="codes", found=f"{codes[index]} at {index}", legal=legal)
         self.check_tail(op, shape, tail)
         return self._pack(codes, stored)
 
     def unpack(self, packed: NDArray[np.uint8], shape: Shape, *, tail: Tail = "drop") -> tuple[NDArray[np.int8], Scale]:
         """Read packed bytes back: int8 codes (N, K), and the scale as np.float32, or float32 of `scale_shape` in
-        formats with more of them.
+        formats with more of them; 1 where the bytes have none (`scale_stored`).
 
         `packed` is uint8 of `packed_shape(shape)`, or flat with as many bytes. Weights that the original packer has
         lost come out as -1, with a TailDroppedWarning; tail="error" refuses such a shape.
@@ -166,7 +169,7 @@ class Format(ABC):
         codes, scale = self._unpack(np.ascontiguousarray(packed).reshape(-1), shape)
         if self.scale_per == "tensor":
             _check_tensor_scale(op, scale)
-        index = _first_illegal(codes)
+        index = _first_illegal(codes, self.codes)
         if index:
             raise InvalidArgumentError(
                 op=op, argument="packed", found=f"field 3 for the weight at {index}", legal="0, 1, 2 for -1, 0, 1"
@@ -303,12 +306,14 @@ def _first_index(mask: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
 
 
-def _first_illegal(codes: NDArray[np.int8]) -> tuple[int, ...]:
-    """Index of the first code outside -1..1, or (). Two reductions take no memory; a mask is made only when there is
-    one to find."""
-    if codes.min() >= -1 and codes.max() <= 1:
+def _first_illegal(codes: NDArray[np.int8], legal: tuple[int, ...]) -> tuple[int, ...]:
+    """Index of the first code that is none of `legal`, or (). Two reductions take no memory; a mask is made only where
+    there may be one to find."""
+    without_gap = legal[-1] - legal[0] == len(legal) - 1
+    if without_gap and codes.min() >= legal[0] and codes.max() <= legal[-1]:
         return ()
-    return _first_index((codes < -1) | (codes > 1))
+    wrong = ~np.isin(codes, legal)
+    return _first_index(wrong) if wrong.any() else ()
 
 
 def _first_nonfinite(x: NDArray[np.float32]) -> str:
