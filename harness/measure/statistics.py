@@ -34,7 +34,7 @@ def median(samples: Sequence[float]) -> float:
 def binomial_quantile(share: float, count: int) -> int:
     """The smallest k so that of `count` throws of a coin at most k are heads with probability `share` or more.
 
-    As scipy.stats.binom.ppf; but all that is measured imports this file, and scipy takes a quarter of a second.
+    As scipy.stats.binom.ppf; but all that is measured imports this file, and scipy takes long to import.
     """
     factorials = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count + 1)))))
     chances = np.exp(factorials[-1] - factorials - factorials[::-1] - count * log(2))

@@ -171,7 +171,7 @@ def _difference(found: npt.NDArray[Any], exact: npt.NDArray[Any]) -> npt.NDArray
 
 def _ulps(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Floats between the two, flat; infinite where `found` is NaN. Both zeros count as one."""
-    if same(found, expected) and not np.isnan(found).any():  # as of every right kernel, in a tenth of the time
+    if same(found, expected) and not np.isnan(found).any():  # as of every right kernel, and quickly told
         return np.zeros(found.size)
     a, b = _ordinal(found), _ordinal(expected)
     apart = (np.maximum(a, b) - np.minimum(a, b)).astype(np.float64)

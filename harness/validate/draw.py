@@ -212,7 +212,7 @@ class Drawer:
     def __init__(self, op: Op, variant: Variant, *, cores: int, threaded: bool, seed: int) -> None:
         self._op, self._variant = op, variant
         mark = sha256(repr((op.name, variant.key, variant.constraints, sorted(variant.dense))).encode()).hexdigest()
-        self._rng = Random(f"{seed} {mark}")  # a tenth of the time that NumPy's takes for a number
+        self._rng = Random(f"{seed} {mark}")  # quicker than NumPy's for one number at a time
         self._axes = {axis: _Axis(op.sizes.get(axis, Sizes()), self._rng) for axis in op.axes}
         self._families = _Deck(op.families, self._rng)
         self._threads = _Deck(tuple(dict.fromkeys((*THREADS, cores))) if threaded else (cores,), self._rng)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import gate_requests
 import gate_sites
 import pytest
 from gate_requests import Silent
@@ -23,21 +24,12 @@ from tritmark.harness.gate.identity import sections_hash, site_digest
 from tritmark.harness.gate.opened import BuildError, Opened
 from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.run import GateRequest, run
-from tritmark.harness.gate.task import GateTask
 from tritmark.harness.record import Status
 
 pytestmark = pytest.mark.long
 
-TASK = GateTask(
-    device="cpu",
-    op="i2s_quantize",
-    format="none",
-    dtype="int8",
-    variant="scalar",
-    axes={"n": 50_000},
-    family="normal",
-    layout="aligned",
-    threads=1,
+TASK = gate_requests.TASK.model_copy(
+    update={"device": "cpu", "op": "i2s_quantize", "dtype": "int8", "variant": "scalar", "axes": {"n": 50_000}}
 )
 
 

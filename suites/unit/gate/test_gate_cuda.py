@@ -16,7 +16,6 @@ from tritmark.harness.gate.benchmarks import Wanted
 from tritmark.harness.gate.build_host import LocalBuildHost
 from tritmark.harness.gate.result import Outcome
 from tritmark.harness.gate.run import GateRequest, run
-from tritmark.harness.gate.task import GateTask
 from tritmark.kernels.cuda.context import CudaContext
 
 pytestmark = pytest.mark.cuda
@@ -45,16 +44,8 @@ def compare(folder: Path) -> None:
 
     base, head = (LocalBuildHost(copy(folder / name)) for name in ("base", "head"))
     tasks = [
-        GateTask(
-            device="cuda",
-            op="i2s_quantize",
-            format="none",
-            dtype="int8",
-            variant=variant,
-            axes={"n": 5000},
-            family="normal",
-            layout="aligned",
-            threads=1,
+        gate_requests.TASK.model_copy(
+            update={"device": "cuda", "op": "i2s_quantize", "dtype": "int8", "variant": variant, "axes": {"n": 5000}}
         )
         for variant in ("v1", "vector")
     ]

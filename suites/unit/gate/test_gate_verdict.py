@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gate_requests import TASK
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from tritmark.harness.errors import UsageError
 from tritmark.harness.gate.measuring import _measured
 from tritmark.harness.gate.result import Outcome
-from tritmark.harness.gate.task import GateTask
 from tritmark.harness.gate.verdict import FIRST, Decision, GateLimits, decide, interval, ratio, smallest
 from tritmark.harness.measure.statistics import dependence
 
@@ -240,17 +240,6 @@ def test_only_what_goes_beyond_what_base_differs_from_itself_by_is_claimed(
     head: float, again: float, expected: Outcome
 ) -> None:
     bound_kernels: Any = [Steady(1000 * times, seed) for seed, times in enumerate((1.0, head, again))]
-    task = GateTask(
-        device="cpu",
-        op="op",
-        format="none",
-        dtype="int8",
-        variant="v1",
-        axes={"n": 1},
-        family="normal",
-        layout="aligned",
-        threads=1,
-    )
-    found = _measured(task, *bound_kernels, GateLimits(seconds=0.05), {})  # type: ignore[call-arg]
+    found = _measured(TASK, *bound_kernels, GateLimits(seconds=0.05), {})  # type: ignore[call-arg]
     assert found.outcome is expected, found.reason
     assert ("BASE against itself" in found.reason) == (again != 1.0)

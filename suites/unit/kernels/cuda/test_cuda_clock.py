@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import IntEnum
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import lazy_device
 import numpy as np
 import pytest
 
 from tritmark.harness.errors import DeviceError, DeviceFaultError, LaunchError
-from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.measure.alternate import SHORTEST_NS, Timed, calibrate
 from tritmark.harness.measure.scaling import plain
 from tritmark.kernels.cuda import clock as clock_module
@@ -26,28 +27,7 @@ from tritmark.kernels.cuda.launch import Call, CudaLaunch
 from tritmark.kernels.cuda.plain import PlainClock
 from tritmark.kernels.cuda.stats import PerformanceStats
 
-INFO = DeviceInfo(
-    index=0,
-    name="made up",
-    uuid="GPU-made-up",
-    capability=(9, 0),
-    memory=1 << 30,
-    l2=1 << 20,
-    sms=2,
-    warp=32,
-    threads_per_block=1024,
-    threads_per_sm=2048,
-    blocks_per_sm=32,
-    registers_per_block=65536,
-    registers_per_sm=65536,
-    shared_per_block=48 << 10,
-    shared_per_block_optin=227 << 10,
-    shared_per_sm=228 << 10,
-    memory_clock_hz=0,
-    memory_bus_bits=0,
-    clock_hz=0,
-    driver="",
-)
+INFO = replace(lazy_device.INFO, name="made up", uuid="GPU-made-up", memory=1 << 30)
 
 
 class Result(IntEnum):
