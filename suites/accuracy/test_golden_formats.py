@@ -1,13 +1,11 @@
-"""The formats against bytes that the original packers wrote, gguf's quantizer, and the C rules told one weight at a
-time."""
+"""The formats' rules against gguf's quantizer, and the C rules told one weight at a time; bytes that the original
+packers wrote are in test_golden_files.py."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Any
+from contextlib import nullcontext
 
 import numpy as np
 import numpy.typing as npt
@@ -17,82 +15,11 @@ from gguf.quants import quantize as gguf_quantize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.kernels.formats import FORMATS, NonFiniteWarning, TailDroppedWarning
-
-GOLDEN = Path(__file__).parents[1] / "golden"
-PACKERS = sorted([*GOLDEN.glob("i2s_*.npz"), *GOLDEN.glob("tq?_0_*.npz")])
-I2S_MATMULS = sorted(GOLDEN.glob("mm_i2s_*.npz"))
-TQ_MATMULS = sorted(GOLDEN.glob("mm_tq?_0_*.npz"))
+from tritmark.kernels.formats import FORMATS, NonFiniteWarning
 
 Floats = npt.NDArray[np.float32]
 
 tq_formats = pytest.mark.parametrize("name", ["tq1_0", "tq2_0"])
-
-
-def load(path: Path) -> dict[str, Any]:
-    with np.load(path) as archive:
-        return dict(archive)
-
-
-def may_drop(name: str, shape: tuple[int, int]) -> AbstractContextManager[object]:
-    """Expect the warning exactly where the original loses weights."""
-    return pytest.warns(TailDroppedWarning) if FORMATS[name].dropped(shape) else nullcontext()
-
-
-def test_every_golden_file_of_these_formats_is_found() -> None:
-    assert (len(PACKERS), len(I2S_MATMULS), len(TQ_MATMULS)) == (15, 3, 2)
-    assert {str(load(path)["format"]) for path in PACKERS} == {"i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq1_0", "tq2_0"}
-
-
-@pytest.mark.parametrize("path", PACKERS, ids=lambda path: path.stem)
-def test_packers(path: Path) -> None:
-    vector = load(path)
-    name = str(vector["format"])
-    form = FORMATS[name]
-    shape = vector["weights" if "weights" in vector else "x"].shape
-    dropped = form.dropped(shape)
-    assert dropped == vector.get("n_tail_dropped", 0)
-    with may_drop(name, shape):
-        codes, scale = form.unpack(vector["packed"], shape)
-    if "weights" in vector:
-        with may_drop(name, shape):
-            np.testing.assert_array_equal(form.pack(vector["weights"], vector["scale"]), vector["packed"], strict=True)
-        kept = codes.size - dropped
-        np.testing.assert_array_equal(codes.ravel()[:kept], vector["weights"].ravel()[:kept], strict=True)
-        assert np.all(codes.ravel()[kept:] == -1)
-        assert np.all(scale == vector["scale"])
-    if form.rule is None:
-        assert "x" not in vector, f"{name} quantizes nothing"
-        return
-    x = vector["x"] if "x" in vector else (vector["weights"] * vector["scale"]).astype(np.float32)
-    with may_drop(name, shape):
-        np.testing.assert_array_equal(form.quantize(x), vector["packed"], strict=True)
-    if "dequant_c" in vector:
-        blocks = codes.reshape(*scale.shape, form.block) * np.asarray(scale)[..., None]
-        np.testing.assert_array_equal(blocks.reshape(shape), vector["dequant_c"])
-
-
-@pytest.mark.parametrize("path", I2S_MATMULS, ids=lambda path: path.stem)
-@pytest.mark.parametrize(
-    ("name", "key"), [("i2_s_x86", "packed"), ("i2_s_x86_r4", "packed_r4"), ("i2_s_arm", "packed_arm")]
-)
-def test_weights_of_i2s_products(path: Path, name: str, key: str) -> None:
-    vector = load(path)
-    np.testing.assert_array_equal(FORMATS[name].pack(vector["weights"], vector["scale"]), vector[key], strict=True)
-    codes, scale = FORMATS[name].unpack(vector[key], vector["weights"].shape)
-    np.testing.assert_array_equal(codes, vector["weights"], strict=True)
-    assert scale == vector["scale"]
-    np.testing.assert_array_equal(vector["acts"].astype(np.int32) @ codes.T.astype(np.int32), vector["ternary_exact"])
-
-
-@pytest.mark.parametrize("path", TQ_MATMULS, ids=lambda path: path.stem)
-def test_weights_of_tq_products(path: Path) -> None:
-    vector = load(path)
-    np.testing.assert_array_equal(
-        FORMATS[str(vector["format"]).removesuffix("_matmul")].quantize(vector["w_float"]),
-        vector["packed"],
-        strict=True,
-    )
 
 
 def tq_floats(seed: int, magnitude: float, family: str) -> Floats:

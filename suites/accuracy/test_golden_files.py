@@ -1,0 +1,160 @@
+"""Every file of suites/golden against the formats: bytes that the original packers wrote.
+
+READERS says what reads a file. One that no line of it names fails, and so does a reader that leaves data unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritmark.kernels.formats import FORMATS, TailDroppedWarning
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FILES = sorted(path.stem for path in GOLDEN.iterdir())
+DATA = ("weights", "scale", "x", "w_float", "packed*", "dequant_c", "unpacked_orig", "acts", "*_exact", "ref_f64")
+"""The keys that a reader must read, of those that a file has."""
+DESCRIPTION = ("packed_py*", "packed_shape", "packed_dtype_orig")
+"""Those among them that need not be: other packers' bytes, and words about the bytes."""
+
+
+class Vector(Mapping[str, Any]):
+    """What a file holds, which remembers the keys that were read."""
+
+    def __init__(self, stem: str) -> None:
+        with np.load(GOLDEN / f"{stem}.npz") as archive:
+            self.content = dict(archive)
+        self.read: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        found = self.content[key]
+        self.read.add(key)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.content)
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+    def unread(self) -> set[str]:
+        data = {key for key in self if any(fnmatchcase(key, each) for each in DATA)}
+        return {key for key in data - self.read if not any(fnmatchcase(key, each) for each in DESCRIPTION)}
+
+
+def may_drop(name: str, shape: tuple[int, int]) -> AbstractContextManager[object]:
+    """Expect the warning exactly where the original loses weights."""
+    return pytest.warns(TailDroppedWarning) if FORMATS[name].dropped(shape) else nullcontext()
+
+
+def packer(vector: Vector, *, scaled: bool = True) -> None:
+    """The bytes of codes, the codes of bytes, and the bytes of float weights. `scaled` is false where the original's
+    decoder leaves the scale out."""
+    name = str(vector["format"])
+    form = FORMATS[name]
+    shape = vector["weights" if "weights" in vector else "x"].shape
+    dropped = form.dropped(shape)
+    assert dropped == vector.get("n_tail_dropped", 0)
+    with may_drop(name, shape):
+        codes, scale = form.unpack(vector["packed"], shape)
+    given = vector.get("scale", scale)
+    if "weights" in vector:
+        with may_drop(name, shape):
+            np.testing.assert_array_equal(form.pack(vector["weights"], given), vector["packed"], strict=True)
+        kept = codes.size - dropped
+        np.testing.assert_array_equal(codes.ravel()[:kept], vector["weights"].ravel()[:kept], strict=True)
+        assert np.all(codes.ravel()[kept:] == -1)
+    if "scale" in vector:
+        assert np.all(scale == (vector["scale"] if form.scale_stored else 1))
+    if "unpacked_orig" in vector:
+        expected = vector["unpacked_orig"]
+        np.testing.assert_array_equal(form.unpack(vector["packed"], expected.shape)[0], expected, strict=True)
+    if "dequant_c" in vector:
+        several = np.asarray(scale if scaled else np.float32(1))
+        if several.ndim:
+            several = np.repeat(several.reshape(shape[0], -1), form.group or shape[1], axis=1)
+        np.testing.assert_array_equal(codes * several, vector["dequant_c"])
+    if form.rule is None:
+        assert "x" not in vector, f"{name} quantizes nothing"
+        return
+    if "x" in vector or "scale" in vector:
+        x = vector["x"] if "x" in vector else (vector["weights"] * vector["scale"]).astype(np.float32)
+        with may_drop(name, shape):
+            np.testing.assert_array_equal(form.quantize(x), vector["packed"], strict=True)
+
+
+def i2s_product(vector: Vector) -> None:
+    """The weights of a product in the three builds of I2_S, and the exact product."""
+    assert vector["format"] == "i2_s_matmul"
+    weights, acts = vector["weights"].astype(np.int32), vector["acts"].astype(np.int32)
+    for name, key in (("i2_s_x86", "packed"), ("i2_s_x86_r4", "packed_r4"), ("i2_s_arm", "packed_arm")):
+        packed = FORMATS[name].pack(vector["weights"], vector["scale"])
+        np.testing.assert_array_equal(packed, vector[key], strict=True)
+        codes, scale = FORMATS[name].unpack(vector[key], weights.shape)
+        np.testing.assert_array_equal(codes, vector["weights"], strict=True)
+        assert scale == vector["scale"]
+    np.testing.assert_array_equal(acts @ weights.T, vector["ternary_exact"])
+    np.testing.assert_array_equal(acts @ (weights + 1).T, vector["raw_exact"])
+    if "x" in vector:
+        largest = np.abs(vector["x"]).max(axis=1)
+        scale = (127 / np.maximum(largest.astype(np.float64), 1e-5)).astype(np.float32)
+        np.testing.assert_array_equal(np.rint(vector["x"] * scale[:, np.newaxis]), acts)
+        np.testing.assert_array_equal(scale, vector["act_scale"])
+
+
+def tq_product(vector: Vector) -> None:
+    """The weights of a product in a format of blocks, and the product in float64."""
+    form = FORMATS[str(vector["format"]).removesuffix("_matmul")]
+    packed = form.quantize(vector["w_float"])
+    np.testing.assert_array_equal(packed, vector["packed"], strict=True)
+    codes, scale = form.unpack(packed, vector["w_float"].shape)
+    weights, x = codes * np.repeat(scale, form.group, axis=1).astype(np.float64), vector["x"].astype(np.float64)
+    # What a sum of K products in float64 may be off by, in any order.
+    bound = x.shape[1] * np.finfo(np.float64).eps * (np.abs(x) @ np.abs(weights).T)
+    assert np.all(np.abs(x @ weights.T - vector["ref_f64"]) <= bound)
+
+
+READERS: dict[str, Callable[[Vector], None]] = {
+    "i2s_*": packer,
+    "tq1_0_*": packer,
+    "tq2_0_*": packer,
+    "mm_i2s_*": i2s_product,
+    "mm_tq1_0_*": tq_product,
+    "mm_tq2_0_*": tq_product,
+    "hf_*": packer,
+    "gpu_int2_*": packer,
+    "iq1_bn_*": partial(packer, scaled=False),
+    "iq2_bn_[!r]*": partial(packer, scaled=False),
+    "iq2_bn_r[ao]*": partial(packer, scaled=False),
+    "iq2_bn_r4_*": packer,
+    "q2_0_*": packer,
+    "tl1_*": packer,
+    "tl2_*": packer,
+}
+"""What reads the files whose names match."""
+COMING = {"hf_pack", "gpu_int2", "iq1_bn", "iq2_bn", "iq2_bn_r4", "q2_0", "tl1", "tl2"}
+"""Formats that may still be absent from FORMATS."""
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_golden_file(stem: str) -> None:
+    readers = [reader for glob, reader in READERS.items() if fnmatchcase(stem, glob)]
+    assert len(readers) == 1, f"{len(readers)} lines of READERS are for suites/golden/{stem}"
+    vector = Vector(stem)
+    if str(vector["format"]) in COMING - set(FORMATS):
+        pytest.xfail(f"{vector['format']} is no format yet")
+    readers[0](vector)
+    assert not vector.unread()
+
+
+@pytest.mark.parametrize("glob", READERS)
+def test_each_line_of_the_readers_has_files(glob: str) -> None:
+    assert any(fnmatchcase(stem, glob) for stem in FILES)
+    assert any(not fnmatchcase(stem, glob) for stem in FILES)
