@@ -30,8 +30,8 @@ class PackedWeights:
     shape: tuple[int, int]
     """(N, K): out_features, in_features."""
     scale: Any
-    """float32, as the format stores it: what code 1 stands for; one number, or as many as the format's `scale_shape`
-    says."""
+    """float32, as the format stores it or has it beside the bytes: what code 1 stands for; one number, or as many as
+    the format's `scale_shape` says."""
     variant: str | None = None
     """The variant that products with these weights are forced to, unless the product names one itself."""
     _kept: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
@@ -41,13 +41,26 @@ class PackedWeights:
         known_format("PackedWeights", self.format)
 
     @classmethod
-    def from_bytes(cls, data: npt.NDArray[np.uint8], format: str, shape: tuple[int, int]) -> PackedWeights:
+    def from_bytes(
+        cls, data: npt.NDArray[np.uint8], format: str, shape: tuple[int, int], scale: Any = None
+    ) -> PackedWeights:
         """Take bytes that were packed elsewhere: they are unpacked once, which checks every code and the scale.
 
-        Raises InvalidArgumentError for a format that does not exist, and for bytes that it refuses.
+        `scale` is what code 1 stands for, in formats whose bytes have none: one number, or float32 of `scale_shape`.
+
+        Raises InvalidArgumentError for a format that does not exist, for bytes or a scale that it refuses, and for a
+        scale that is missing or is in the bytes already.
         """
-        _, scale = known_format("PackedWeights", format).unpack(data, shape, tail="error")
-        return cls(data, format, shape, scale)
+        op, form = "PackedWeights.from_bytes", known_format("PackedWeights", format)
+        _, stored = form.unpack(data, shape, tail="error")
+        if form.scale_stored and scale is not None:
+            raise InvalidArgumentError(
+                op=op, argument="scale", found="a scale", legal=f"none: {format} has it in the bytes"
+            )
+        if not form.scale_stored and scale is None:
+            legal = f"the scale, which {format} keeps beside the bytes"
+            raise InvalidArgumentError(op=op, argument="scale", found="none", legal=legal)
+        return cls(data, format, shape, stored if form.scale_stored else form.check_scale(op, scale, shape))
 
     @property
     def weight_scale(self) -> np.float32:
@@ -57,8 +70,9 @@ class PackedWeights:
 
     def unpack(self) -> tuple[npt.NDArray[np.int8], Any]:
         """Codes int8 (N, K) and the scale."""
-        codes, scale = FORMATS[self.format].unpack(self.data, self.shape, tail="error")
-        return codes, scale
+        form = FORMATS[self.format]
+        codes, stored = form.unpack(self.data, self.shape, tail="error")
+        return codes, stored if form.scale_stored else self.scale
 
     def dequantize(self) -> npt.NDArray[np.float32]:
         """The weights as float32 (N, K): code times scale, rounded once."""
@@ -67,7 +81,7 @@ class PackedWeights:
         if form.scale_per == "row":
             scale = scale[:, np.newaxis]
         elif form.scale_per == "group":
-            scale = np.repeat(scale, form.group, axis=1)
+            scale = np.repeat(scale, form.group, axis=1)[:, : codes.shape[1]]
         values: npt.NDArray[np.float32] = codes.astype(np.float32) * scale
         return values
 

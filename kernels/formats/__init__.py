@@ -10,7 +10,12 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from tritmark.kernels.formats.base import Format, NonFiniteWarning, TailDroppedWarning
-from tritmark.kernels.formats.i2_s import I2_S_ARM, I2_S_X86, I2_S_X86_R4
+from tritmark.kernels.formats.bitnet_rs import BITNET_RS_32, BITNET_RS_32_SIGNED, QK256
+from tritmark.kernels.formats.gpu_int2 import GPU_INT2
+from tritmark.kernels.formats.hf_pack import HF_PACK
+from tritmark.kernels.formats.i2_s import I2_S_ARM, I2_S_X86, I2_S_X86_R4, QK256_I2_S
+from tritmark.kernels.formats.iq_bn import IQ1_BN, IQ2_BN
+from tritmark.kernels.formats.ort_q2 import ORT_Q2
 from tritmark.kernels.formats.row16 import ROW16
 from tritmark.kernels.formats.tile64 import TILE64
 from tritmark.kernels.formats.tq1_0 import TQ1_0
@@ -29,6 +34,15 @@ BUILT_IN: Mapping[str, Format] = MappingProxyType(
             TQ2_0,
             TILE64,
             ROW16,
+            HF_PACK,
+            GPU_INT2,
+            ORT_Q2,
+            BITNET_RS_32,
+            BITNET_RS_32_SIGNED,
+            QK256,
+            QK256_I2_S,
+            IQ1_BN,
+            IQ2_BN,
         )
     }
 )

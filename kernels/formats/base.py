@@ -57,6 +57,8 @@ class Format(ABC):
     """Whose bytes these are."""
     codes: tuple[int, ...] = (-1, 0, 1)
     """The legal codes, in rising order."""
+    fields: tuple[int, ...] = (0, 1, 2)
+    """What stands for each of them, in layouts of 2 bits a weight."""
     scale_stored: bool = True
     """False where the scale is kept beside the bytes: `pack` checks it and leaves it out, `unpack` gives 1."""
     scale_dtype: Literal["float32", "float16"] = "float32"
@@ -150,9 +152,9 @@ class Format(ABC):
         `packed` is uint8 of `packed_shape(shape)`, or flat with as many bytes. Weights that the original packer has
         lost come out as -1, with a TailDroppedWarning; tail="error" refuses such a shape.
 
-        Raises InvalidArgumentError for a wrong type, dtype or size, the reserved field 3 (with the index of the first
-        such weight), a scale per tensor that is negative or not finite, bytes that cannot come from the packer, or a
-        tail under tail="error".
+        Raises InvalidArgumentError for a wrong type, dtype or size, a field that stands for no code (with the index of
+        the first such weight), a scale per tensor that is negative or not finite, bytes that cannot come from the
+        packer, or a tail under tail="error".
         """
         op = f"formats.{self.name}.unpack"
         if not (isinstance(shape, tuple) and all(isinstance(n, (int, np.integer)) for n in shape)):
@@ -171,9 +173,10 @@ class Format(ABC):
             _check_tensor_scale(op, scale)
         index = _first_illegal(codes, self.codes)
         if index:
-            raise InvalidArgumentError(
-                op=op, argument="packed", found=f"field 3 for the weight at {index}", legal="0, 1, 2 for -1, 0, 1"
-            )
+            (reserved,) = set(range(4)) - set(self.fields)
+            legal = f"{', '.join(map(str, self.fields))} for {', '.join(map(str, self.codes))}"
+            found = f"field {reserved} for the weight at {index}"
+            raise InvalidArgumentError(op=op, argument="packed", found=found, legal=legal)
         return codes, scale
 
     def quantize(
@@ -218,7 +221,8 @@ class Format(ABC):
 
     @abstractmethod
     def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
-        """Unpack flat, contiguous bytes of the right size; field 3 comes out as code 2."""
+        """Unpack flat, contiguous bytes of the right size; the field that stands for no code comes out as one that is
+        none of `codes`."""
 
     def _stored(self, scale: Scale) -> NDArray[np.floating[Any]]:
         """Scales in their stored dtype, little-endian: overflow gives infinity, and every NaN the quiet one of its
@@ -307,13 +311,19 @@ def _first_index(mask: NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 def _first_illegal(codes: NDArray[np.int8], legal: tuple[int, ...]) -> tuple[int, ...]:
-    """Index of the first code that is none of `legal`, or (). Two reductions take no memory; a mask is made only where
-    there may be one to find."""
+    """Index of the first code that is none of `legal`, or (). Two reductions take no memory; codes are looked at one by
+    one only where there may be one to find."""
     without_gap = legal[-1] - legal[0] == len(legal) - 1
     if without_gap and codes.min() >= legal[0] and codes.max() <= legal[-1]:
         return ()
-    wrong = ~np.isin(codes, legal)
-    return _first_index(wrong) if wrong.any() else ()
+    is_legal = np.zeros(256, np.bool_)
+    is_legal[np.array(legal, np.int8).view(np.uint8)] = True
+    for part in slabs(*codes.shape):
+        right = is_legal[codes[part].view(np.uint8)]
+        if not right.all():
+            row, column = _first_index(~right)
+            return part.start + row, column
+    return ()
 
 
 def _first_nonfinite(x: NDArray[np.float32]) -> str:

@@ -118,3 +118,16 @@ I2_S_X86_R4 = I2S(
     summary="bitnet.cpp on x86 without ACT_PARALLEL: four rows of a column in a byte, the first row in the top bits",
     source=f"{_SOURCE} without ACT_PARALLEL",
 )
+
+QK256_I2_S = I2S(
+    name="qk256_i2_s",
+    block=128,
+    lane=32,
+    drops_tail=True,
+    codes=(-1, 0, 1, 2),
+    fields=(0, 1, 2, 3),
+    scale_per="tensor",
+    rule=_signs,
+    summary="BitNet-rs's newer reading of I2_S: the bytes of i2_s_x86, in which field 3 is 2",
+    source=f"BitNet-rs, QK256; {_SOURCE} with ACT_PARALLEL",
+)

@@ -7,35 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.formats.absmax import absmax
 from tritmark.kernels.formats.bits import slabs
+from tritmark.kernels.formats.digits import BYTE, CODE, check_bytes, written
 from tritmark.kernels.formats.ggml_blocks import BLOCK, Blocks
 
 _PARTS = ((0, 160, 0, 5, 32), (160, 240, 32, 5, 16), (240, 256, 48, 4, 4))
 """The three parts of a block: first weight, end of weights, first byte, weights in a byte, bytes. Weight j of a part
 is in byte j % bytes, its digit j // bytes counted from the most significant."""
 _POWERS = np.array([81, 27, 9, 3, 1], np.uint8)
-_DIGITS = 243
-"""How many values five base-3 digits have."""
-
-
-def _bytes_of_values() -> NDArray[np.uint8]:
-    """For each value of five digits the byte, rounded up, whose fraction of 256 is the value's of 243; and libggml's
-    for 243 to 255."""
-    return ((np.arange(256) * 256 + _DIGITS - 1) // _DIGITS).astype(np.uint8)
-
-
-def _codes_of_bytes() -> NDArray[np.int8]:
-    """(5, 256): for each digit and byte the code, by libggml's way: the byte times 3^digit modulo 256, times 3, over
-    256, less 1."""
-    shifted = np.arange(256) * 3 ** np.arange(5)[:, np.newaxis] % 256
-    return (shifted * 3 // 256 - 1).astype(np.int8)
-
-
-_BYTE = _bytes_of_values()
-_CODE = _codes_of_bytes()
-_LEGAL = {5: np.isin(np.arange(256), _BYTE[:_DIGITS]), 4: np.isin(np.arange(256), _BYTE[:_DIGITS:3])}
+_WRITTEN = {5: written(range(243)), 4: written(range(0, 243, 3))}
 """Which bytes come from five digits, and from four: there the lowest is 0."""
 
 
@@ -56,29 +37,16 @@ class TQ1(Blocks):
                 value = np.full((len(digits), width), _POWERS[:count].sum(), np.uint8)
                 for digit in range(count):
                     value += digits[:, digit] * _POWERS[digit]
-                body[part, at : at + width] = _BYTE[value]
+                body[part, at : at + width] = BYTE[value]
 
     def _split(self, body: NDArray[np.uint8], weights: NDArray[np.int8]) -> None:
         for part in slabs(len(body), BLOCK):
             for first, end, at, count, width in _PARTS:
                 found = body[part, at : at + width]
-                self._check(found, part.start, at, count)
+                check_bytes(f"formats.{self.name}.unpack", found, _WRITTEN[count], count, block=part.start, at=at)
                 digits = weights[part, first:end].reshape(-1, count, width)
                 for digit in range(count):
-                    digits[:, digit] = _CODE[digit][found]
-
-    def _check(self, body: NDArray[np.uint8], block: int, at: int, count: int) -> None:
-        """Refuse bytes that no digits make; `body` are those from byte `at` of the blocks from `block` on."""
-        legal = _LEGAL[count][body]
-        if legal.all():
-            return
-        row, column = (int(i) for i in np.argwhere(~legal)[0])
-        raise InvalidArgumentError(
-            op=f"formats.{self.name}.unpack",
-            argument="packed",
-            found=f"{body[row, column]} in byte {at + column} of block {block + row}",
-            legal=f"one of the {3**count} bytes that {count} base-3 digits make",
-        )
+                    digits[:, digit] = CODE[digit][found]
 
 
 TQ1_0 = TQ1(

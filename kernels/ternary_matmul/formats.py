@@ -7,9 +7,9 @@ from tritmark.kernels.ternary_matmul import cpu, cuda
 
 
 def one_scale(format: Format) -> bool:
-    """Whether the matrix has one scale: a peer makes its own weights from the codes, and takes the scale beside
-    them."""
-    return format.scale_per == "tensor"
+    """Whether the matrix has one scale, and no other codes than -1, 0, 1: a peer makes its own weights from the codes,
+    and takes the scale beside them."""
+    return format.scale_per == "tensor" and set(format.codes) <= {-1, 0, 1}
 
 
 _READ = dict.fromkeys(variant.key.format for variant in (*cpu.VARIANTS, *cuda.VARIANTS))

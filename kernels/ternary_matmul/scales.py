@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes
 from tritmark.kernels.formats import FORMATS, Format
 
@@ -27,6 +28,13 @@ def grouped(format: str) -> Format | None:
     return form if form is not None and form.scale_per == "group" else None
 
 
+def carries(format: str) -> bool:
+    """Whether any ternary weights and their scales reach kernels in that format: one scale is beside the weights,
+    several are in their bytes."""
+    form = FORMATS[format]
+    return {-1, 0, 1} <= set(form.codes) and (form.scale_stored or form.scale_per == "tensor")
+
+
 def weight_scales(inputs: Arrays, axes: Axes, format: str) -> npt.NDArray[np.float32]:
     """The scales of the weights as the format stores them: float32 of its `scale_shape`.
 
@@ -35,9 +43,13 @@ def weight_scales(inputs: Arrays, axes: Axes, format: str) -> npt.NDArray[np.flo
     and its place in its row: so neighbours differ, and a row of weights has the same scales wherever it lies. Scales
     that are there already, an array, stay as they are.
 
-    Raises InvalidArgumentError for a shape that the format does not take.
+    Raises InvalidArgumentError for a shape that the format does not take, and for a format that does not carry weights
+    to kernels.
     """
     scale, form = np.asarray(inputs["weight_scale"], np.float32), FORMATS.get(format)
+    if form is not None and not carries(format):
+        legal = "a format with codes -1, 0, 1 and one scale, or its scales in its bytes"
+        raise InvalidArgumentError(op="ternary_matmul", argument="weights", found=f"in {format}", legal=legal)
     if scale.ndim or form is None or form.scale_per == "tensor":
         return scale
     shape = form.check_shape("ternary_matmul", "weights", (axes["N"], axes["K"]))

@@ -11,7 +11,7 @@ from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, T
 from tritmark.harness.validate.families import INTEGER_FAMILIES, ROWS, integers, scales, scales_apart
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.ternary_matmul.reference import reference
-from tritmark.kernels.ternary_matmul.scales import grouped, weight_scales
+from tritmark.kernels.ternary_matmul.scales import carries, grouped, weight_scales
 
 DTYPES = ("int32", "float32", "bfloat16")
 """Output dtypes; int32 is the accumulators themselves."""
@@ -84,7 +84,7 @@ OP = Op(
     families=(*INTEGER_FAMILIES, "corners", "scales"),
     generate=_generate,
     encode=_encode,
-    holds=lambda axes, format: FORMATS[format].holds((axes["N"], axes["K"])),
+    holds=lambda axes, format: FORMATS[format].holds((axes["N"], axes["K"])) and carries(format),
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,

@@ -90,6 +90,19 @@ def packer(vector: Vector, *, scaled: bool = True) -> None:
             np.testing.assert_array_equal(form.quantize(x), vector["packed"], strict=True)
 
 
+def zeros(vector: Vector) -> None:
+    """Rows of zeros, which ik_llama.cpp makes rows of ones with scale 0."""
+    form = FORMATS[str(vector["format"])]
+    assert not vector["x"].any()
+    assert not vector["weights"].any()
+    np.testing.assert_array_equal(form.quantize(vector["x"]), vector["packed"], strict=True)
+    codes, scale = form.unpack(vector["packed"], vector["x"].shape)
+    assert np.all(codes == 1)
+    assert not np.any(scale)
+    np.testing.assert_array_equal(form.pack(codes, scale), vector["packed"], strict=True)
+    assert len(np.unique(vector["dequant_c"])) == 1
+
+
 def i2s_product(vector: Vector) -> None:
     """The weights of a product in the three builds of I2_S, and the exact product."""
     assert vector["format"] == "i2_s_matmul"
@@ -130,16 +143,17 @@ READERS: dict[str, Callable[[Vector], None]] = {
     "mm_tq2_0_*": tq_product,
     "hf_*": packer,
     "gpu_int2_*": packer,
-    "iq1_bn_*": partial(packer, scaled=False),
-    "iq2_bn_[!r]*": partial(packer, scaled=False),
+    "iq1_bn_[!z]*": partial(packer, scaled=False),
+    "iq2_bn_[!rz]*": partial(packer, scaled=False),
     "iq2_bn_r[ao]*": partial(packer, scaled=False),
-    "iq2_bn_r4_*": packer,
+    "iq2_bn_r4_[!z]*": packer,
+    "iq*_zero": zeros,
     "q2_0_*": packer,
     "tl1_*": packer,
     "tl2_*": packer,
 }
 """What reads the files whose names match."""
-COMING = {"hf_pack", "gpu_int2", "iq1_bn", "iq2_bn", "iq2_bn_r4", "q2_0", "tl1", "tl2"}
+COMING = {"iq2_bn_r4", "q2_0", "tl1", "tl2"}
 """Formats that may still be absent from FORMATS."""
 
 

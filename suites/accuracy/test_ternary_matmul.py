@@ -25,6 +25,7 @@ from tritmark.kernels import (
     ternary_matmul,
 )
 from tritmark.kernels.ternary_matmul.api import with_receipt
+from tritmark.kernels.ternary_matmul.formats import one_scale
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 200), st.integers(1, 600))
@@ -84,13 +85,20 @@ def test_sums_past_the_chunk_are_exact(isa):
     assert np.array_equal(acc, activations.astype(np.int64) @ codes.astype(np.int64).T)
 
 
-@pytest.mark.parametrize("format", [name for name, format in FORMATS.items() if format.scale_per == "tensor"])
+@pytest.mark.parametrize("format", [name for name, format in FORMATS.items() if one_scale(format)])
 def test_every_format_with_one_scale_is_taken(format):
     activations, codes, weight_scale, act_scale = _data((3, 64, 256), 3)
     out = ternary_matmul(activations, pack_weights(codes, weight_scale, format=format), act_scale=act_scale)
     assert np.array_equal(
         out, _float_rule(activations.astype(np.int64) @ codes.T.astype(np.int64), weight_scale, act_scale)
     )
+
+
+@pytest.mark.parametrize(("format", "code"), [("qk256", 2), ("qk256_i2_s", 2), ("qk256", 1)])
+def test_products_of_formats_with_other_codes_are_refused_and_say_so(format, code):
+    weights = pack_weights(np.full((64, 256), code, np.int8), 1.0, format=format)
+    with pytest.raises(NoCompatibleKernelError, match=f"{format} has codes that tile64 cannot store"):
+        ternary_matmul(np.ones((1, 256), np.int8), weights)
 
 
 def test_weights_are_repacked_where_no_kernel_reads_their_format_and_the_receipt_says_so():

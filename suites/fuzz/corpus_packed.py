@@ -24,8 +24,8 @@ class Bad(NamedTuple):
 
 
 def good(format: str, shape: tuple[int, int], scale: float = 1.5) -> Packed:
-    codes = (np.arange(shape[0] * shape[1]) % 3 - 1).astype(np.int8).reshape(shape)
-    return FORMATS[format].pack(codes, scale)
+    legal = np.array(FORMATS[format].codes, np.int8)
+    return FORMATS[format].pack(np.resize(legal, shape), scale)
 
 
 def bad(
@@ -64,18 +64,39 @@ SHAPES = {
     "tq2_0": (1, 256),
     "tile64": (65, 5),
     "row16": (3, 70),
+    "hf_pack": (5, 3),
+    "gpu_int2": (16, 32),
+    "ort_q2": (1, 130),
+    "bitnet_rs_32": (1, 32),
+    "bitnet_rs_32_signed": (1, 32),
+    "qk256": (1, 257),
+    "qk256_i2_s": (2, 128),
+    "iq1_bn": (1, 64),
+    "iq2_bn": (1, 64),
 }
 """The smallest awkward shape of each format."""
-TRAILER = {"i2_s_x86": 32, "i2_s_arm": 32, "i2_s_x86_r4": 32, "tile64": 64, "row16": 64}
+TRAILER = {"i2_s_x86": 32, "i2_s_arm": 32, "i2_s_x86_r4": 32, "tile64": 64, "row16": 64, "qk256_i2_s": 32}
 """Where the scale of formats that have one begins, in bytes from the end."""
-ILLEGAL = {"tq1_0": (1, "1 in byte 0 of block 0")}
-"""A byte that no codes give, and what is said of it, in formats that have no field 3."""
+ILLEGAL = {
+    "tq1_0": (0, 1, "1 in byte 0 of block 0"),
+    "iq1_bn": (2, 1, "1 in byte 0 of block 0"),
+    "iq2_bn": (4, 0xFF, "field 3 for the weight at (0, 0)"),
+    "hf_pack": (0, 0x3F, "field 3 for the weight at (0, 0)"),
+    "gpu_int2": (0, 0x00, "field 0 for the weight at (0, 0)"),
+    "bitnet_rs_32": (0, 0xAA, "field 2 for the weight at (0, 0)"),
+}
+"""A byte that no codes give, where, and what is said of it, where it is not 0xFF in the first byte."""
+ALL_LEGAL = {name for name, form in FORMATS.items() if len(form.codes) == 4}
+"""Formats in which every byte stands for codes."""
 
 BAD: dict[str, Bad] = {}
 for _name, _shape in SHAPES.items():
-    _byte, _found = ILLEGAL.get(_name, (0xFF, "field 3 for the weight at"))
+    if _name not in ALL_LEGAL:
+        _at, _byte, _found = ILLEGAL.get(_name, (0, 0xFF, "field 3 for the weight at"))
+        BAD[f"{_name} with a byte that no codes give"] = bad(
+            _name, _shape, filled(slice(_at, _at + 1), _byte), "packed", _found
+        )
     BAD |= {
-        f"{_name} with a byte that no codes give": bad(_name, _shape, filled(slice(0, 1), _byte), "packed", _found),
         f"{_name} cut by a byte": bad(_name, _shape, lambda packed: packed.reshape(-1)[:-1], "packed", "of shape"),
         f"{_name} with a byte more": bad(
             _name, _shape, lambda packed: np.append(packed, np.uint8(0)), "packed", "of shape"
@@ -107,6 +128,13 @@ BAD |= {
     "row16 with weights in the padded columns": bad(
         "row16", (1, 60), filled(slice(15, 16), 0xAA), "packed", "with weights other than 0"
     ),
+    "hf_pack with weights in the padded rows": bad(
+        "hf_pack", (5, 3), filled(slice(3, 4), 0x55), "packed", "with fields other than 0 in the padded rows"
+    ),
+    "gpu_int2 of half a tile": bad(
+        "gpu_int2", (16, 32), lambda packed: packed, "shape", "of shape (8, 32)", claim=(8, 32)
+    ),
+    "iq2_bn of half a block": bad("iq2_bn", (1, 64), lambda packed: packed, "shape", "of shape (1, 32)", claim=(1, 32)),
     "tq2_0 of half a block": bad(
         "tq2_0", (1, 256), lambda packed: packed, "shape", "of shape (1, 128)", claim=(1, 128)
     ),

@@ -24,6 +24,7 @@ import corpus
 import numpy as np
 import weights
 from numbers_of import Numbers, edited, toml
+from numpy.typing import NDArray
 
 from tritmark import workloads
 from tritmark.harness import suite, verify
@@ -182,14 +183,18 @@ def _format(format: Format, data: bytes) -> None:
     ]
 
 
+def _codes(format: Format, shape: tuple[int, int], numbers: Numbers) -> NDArray[np.int8]:
+    return numbers.generator().choice(np.array(format.codes, np.int8), shape)
+
+
 def _packs(format: Format, shape: tuple[int, int], numbers: Numbers) -> None:
-    codes = numbers.patched(numbers.generator().integers(-1, 2, shape, np.int8))
+    codes = numbers.patched(_codes(format, shape, numbers))
     scale = np.array([numbers.take(4)], "<u4").view("<f4")[0]
-    kept = codes.copy()
+    kept, legal = codes.copy(), set(format.codes)
     try:
         packed = format.pack(codes, scale)
     except InvalidArgumentError:
-        if shape[0] % format.row_multiple or shape[1] % format.column_multiple or np.abs(codes.astype(int)).max() > 1:
+        if shape[0] % format.row_multiple or shape[1] % format.column_multiple or not set(np.unique(codes)) <= legal:
             return
         # A scale: not finite or negative, or too large for the stored type.
         assert not (np.isfinite(scale) and 0 <= scale < 65504)
@@ -201,13 +206,15 @@ def _packs(format: Format, shape: tuple[int, int], numbers: Numbers) -> None:
     np.testing.assert_array_equal(read_back.reshape(-1)[:held], codes.reshape(-1)[:held])
     assert (read_back.reshape(-1)[held:] == -1).all()
     stored = np.float32(scale) if format.scale_dtype == "float32" else np.float32(np.float16(scale))
-    np.testing.assert_array_equal(scales, np.broadcast_to(stored, np.shape(scales)))
+    np.testing.assert_array_equal(
+        scales, np.broadcast_to(stored if format.scale_stored else np.float32(1), format.scale_shape(shape))
+    )
 
 
 def _unpacks(format: Format, shape: tuple[int, int], numbers: Numbers) -> None:
     if shape[0] % format.row_multiple or shape[1] % format.column_multiple:
         shape = (shape[0] * format.row_multiple, shape[1] * format.column_multiple)
-    packed = format.pack(numbers.generator().integers(-1, 2, shape, np.int8), 1.5).reshape(-1)
+    packed = format.pack(_codes(format, shape, numbers), 1.5).reshape(-1)
     packed = numbers.patched(packed)
     if not numbers.below(8):
         packed = packed[: numbers.take(3) % (packed.size + 1)]
@@ -215,7 +222,7 @@ def _unpacks(format: Format, shape: tuple[int, int], numbers: Numbers) -> None:
         codes, scales = format.unpack(packed, shape)
     except InvalidArgumentError:
         return
-    assert set(np.unique(codes)) <= {-1, 0, 1}
+    assert set(np.unique(codes)) <= set(format.codes)
     again, scales_again = format.unpack(format.pack(codes, scales), shape)
     np.testing.assert_array_equal(again, codes)
     np.testing.assert_array_equal(scales_again, scales)

@@ -1,0 +1,82 @@
+"""The layout of BitNet models on Hugging Face: the four quarters of the rows, one above the other, in bytes.
+
+The scale is beside the bytes, as `weight_scale`. There it has two meanings: in models of `linear_class` autobitlinear
+(bitnet-b1.58-2B-4T) it is what code 1 stands for, as here; in those of bitlinear, what weights were multiplied by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels.formats.absmean import absmean
+from tritmark.kernels.formats.base import Format, Scale, Shape
+from tritmark.kernels.formats.bits import join_fields, slabs, split_fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class HfPack(Format):
+    """R = ceil(N/4) packed rows: row n of the weights is the field w + 1 at shift 2 * (n / R) of packed row n % R.
+    Fields of rows behind N are 0, which reads back as -1."""
+
+    def packed_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Two axes: ceil(N/4) rows of K bytes."""
+        return -(-shape[0] // 4), shape[1]
+
+    def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
+        out = np.empty(self.packed_shape(codes.shape), np.uint8)
+        for part, quarters in _quarters(codes):
+            join_fields([_filled(quarter, part) for quarter in quarters], out[part])
+        return out
+
+    def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
+        rows = packed.reshape(self.packed_shape(shape))
+        codes = np.empty(shape, np.int8)
+        for part, quarters in _quarters(codes):
+            found = [_filled(quarter, part) for quarter in quarters]
+            split_fields(rows[part], found)
+            for quarter, whole in zip(quarters, found, strict=True):
+                if whole is not quarter:
+                    quarter[:] = whole[: len(quarter)]
+                    if (whole[len(quarter) :] != -1).any():
+                        raise InvalidArgumentError(
+                            op=f"formats.{self.name}.unpack",
+                            argument="packed",
+                            found="with fields other than 0 in the padded rows",
+                            legal="0 in the padding",
+                        )
+        return codes, np.float32(1)
+
+
+def _quarters(codes: NDArray[np.int8]) -> Iterator[tuple[slice, list[NDArray[np.int8]]]]:
+    """Packed rows, and of each quarter of the codes the rows that are in them, which are fewer at the end."""
+    n, k = codes.shape
+    rows = -(-n // 4)
+    for part in slabs(rows, 4 * k):
+        starts = [min(g * rows + part.start, n) for g in range(4)]
+        yield part, [codes[start : min(start + part.stop - part.start, n)] for start in starts]
+
+
+def _filled(quarter: NDArray[np.int8], part: slice) -> NDArray[np.int8]:
+    """The same where it has all rows, or else a copy filled up with -1."""
+    rows = part.stop - part.start
+    if len(quarter) == rows:
+        return quarter
+    filled = np.full((rows, quarter.shape[1]), -1, np.int8)
+    filled[: len(quarter)] = quarter
+    return filled
+
+
+HF_PACK = HfPack(
+    name="hf_pack",
+    block=4,
+    scale_per="tensor",
+    scale_stored=False,
+    rule=absmean,
+    summary="Hugging Face: a row of each quarter of the rows in a byte, the scale beside the bytes",
+    source="transformers 5.23.0, transformers/integrations/bitnet.py, pack_weights and WeightQuant",
+)

@@ -1,0 +1,128 @@
+"""The 2-bit weights of ONNX Runtime's MatMulNBits, whose scales and zero points are inputs of their own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels.formats.base import Scale, Shape, Tail
+from tritmark.kernels.formats.sequential import Sequential
+
+_BLOCK_SIZES = (16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatMulNBits(Sequential):
+    """The input B of com.microsoft.MatMulNBits with bits = 2, in which a weight is (field - zero point) * scale, and
+    each `block_size` consecutive weights of a row have a zero point and a scale.
+
+    A ternary weight is the field w + 1 with zero point 1. The operator's own default for an absent input `zero_points`
+    is 2, so that input has to be given: `zero_points` makes it. There is no rule: ONNX Runtime's quantizer gives all
+    four fields.
+    """
+
+    def with_block_size(self, block_size: int) -> MatMulNBits:
+        """The same layout for the operator's attribute `block_size`: 16, 32, 64, 128 or 256. Raises
+        InvalidArgumentError for any other."""
+        if block_size not in _BLOCK_SIZES:
+            legal = ", ".join(map(str, _BLOCK_SIZES))
+            raise InvalidArgumentError(
+                op=f"formats.{self.name}", argument="block_size", found=repr(block_size), legal=legal
+            )
+        return replace(self, block=block_size, group=block_size)
+
+    def packed_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Three axes, as the operator takes them: N, blocks of a row, bytes of a block."""
+        return shape[0], -(-shape[1] // self.block), self.block // 4
+
+    def zero_points(self, shape: Shape, dtype: Any = np.uint8) -> NDArray[Any]:
+        """The input `zero_points` for weights (N, K): uint8 (N, blocks / 4 rounded up), four to a byte, all 0x55; or
+        float32 or float16 (N, blocks), all 1.
+
+        Raises InvalidArgumentError for another dtype.
+        """
+        n, blocks = self.scale_shape(self.check_shape(f"formats.{self.name}.zero_points", "shape", shape))
+        if dtype == np.uint8:
+            return np.full((n, -(-blocks // 4)), 0x55, np.uint8)
+        if dtype in (np.float32, np.float16):
+            return np.ones((n, blocks), dtype)
+        raise InvalidArgumentError(
+            op=f"formats.{self.name}.zero_points", argument="dtype", found=str(dtype), legal="uint8, float32 or float16"
+        )
+
+    def pack(
+        self, codes: NDArray[np.int8], scale: float | Scale, *, tail: Tail = "drop", block_size: int | None = None
+    ) -> NDArray[np.uint8]:
+        """As in other formats; `block_size` is the format's `group` unless told."""
+        return super(MatMulNBits, self._sized(block_size)).pack(codes, scale, tail=tail)
+
+    def unpack(
+        self,
+        packed: NDArray[np.uint8],
+        shape: Shape,
+        *,
+        tail: Tail = "drop",
+        block_size: int | None = None,
+        zero_points: NDArray[Any] | None = None,
+    ) -> tuple[NDArray[np.int8], Scale]:
+        """As in other formats. `zero_points` are those of the model, in one of the forms that the method of that name
+        gives; 1 each unless told.
+
+        Raises InvalidArgumentError also for zero points of another dtype or shape, and for any that makes a weight
+        other than -1, 0, 1.
+        """
+        form = self._sized(block_size)
+        if zero_points is None:
+            return super(MatMulNBits, form).unpack(packed, shape, tail=tail)
+        anything = replace(form, codes=(0, 1, 2, 3), fields=(0, 1, 2, 3))
+        fields, ones = super(MatMulNBits, anything).unpack(packed, shape, tail=tail)
+        taken = form._zero_points(zero_points, fields.shape)
+        codes = fields - np.repeat(taken, form.group, axis=1)[:, : fields.shape[1]]
+        wrong = np.argwhere(np.abs(codes) > 1)
+        if wrong.size:
+            index = tuple(int(i) for i in wrong[0])
+            found = f"field {fields[index]} with zero point {taken[index[0], index[1] // form.group]} at {index}"
+            raise InvalidArgumentError(
+                op=f"formats.{self.name}.unpack", argument="packed", found=found, legal="a difference of -1, 0 or 1"
+            )
+        return codes, ones
+
+    def _zero_points(self, given: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.int8]:
+        """As int8 (N, blocks)."""
+        op, (n, blocks) = f"formats.{self.name}.unpack", self.scale_shape((shape[0], shape[1]))
+        found = (
+            f"{given.dtype} of shape {given.shape}" if isinstance(given, np.ndarray) else f"a {type(given).__name__}"
+        )
+        packed = (n, -(-blocks // 4))
+        if isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.shape in (packed, (math.prod(packed),)):
+            fields = given.reshape(packed)[:, :, np.newaxis] >> np.arange(0, 8, 2, dtype=np.uint8) & 3
+            return fields.reshape(n, -1)[:, :blocks].astype(np.int8)
+        is_float = isinstance(given, np.ndarray) and given.dtype in (np.float32, np.float16)
+        if not is_float or given.shape not in ((n, blocks), (n * blocks,)):
+            legal = f"uint8 of shape {packed}, or float32 or float16 of shape {(n, blocks)}"
+            raise InvalidArgumentError(op=op, argument="zero_points", found=found, legal=legal)
+        whole = np.isin(given, (0, 1, 2, 3))
+        if not whole.all():
+            found = f"{given[~whole][0]}, by which weights are not ternary"
+            raise InvalidArgumentError(op=op, argument="zero_points", found=found, legal="0, 1, 2 or 3")
+        return given.astype(np.int8).reshape(n, blocks)
+
+    def _sized(self, block_size: int | None) -> MatMulNBits:
+        return self if block_size is None else self.with_block_size(block_size)
+
+
+ORT_Q2 = MatMulNBits(
+    name="ort_q2",
+    block=128,
+    group=128,
+    padding=1,
+    scale_per="group",
+    scale_stored=False,
+    summary="ONNX Runtime's MatMulNBits, bits = 2: four weights of a row to a byte, scales and zero points beside them",
+    source="ONNX Runtime, com.microsoft.MatMulNBits",
+)

@@ -1,0 +1,56 @@
+"""Layouts that put the weights of a row one after the other, four to a byte, the first in the lowest bits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritmark.kernels.formats.base import Format, Scale, Shape
+from tritmark.kernels.formats.bits import slabs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequential(Format):
+    """Rows of whole blocks: byte k / 4 of a row holds weight k at shift 2 * (k % 4).
+
+    What a row has behind K is written as the field `padding` in each place, and not looked at by `unpack`, as the
+    originals do not. None of these layouts stores a scale.
+    """
+
+    padding: int = 0
+
+    def packed_shape(self, shape: Shape) -> tuple[int, ...]:
+        """Two axes: N rows of whole blocks."""
+        return shape[0], -(-shape[1] // self.block) * self.block // 4
+
+    def scale_shape(self, shape: Shape) -> tuple[int, ...]:
+        """As in other formats; the last group of a row may be shorter."""
+        return (shape[0], -(-shape[1] // self.group)) if self.scale_per == "group" else super().scale_shape(shape)
+
+    def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
+        n, k = codes.shape
+        field_of = np.zeros(256, np.uint8)
+        field_of[np.array(self.codes, np.int8).view(np.uint8)] = self.fields
+        shape = self.packed_shape((n, k))
+        out = np.empty((n, math.prod(shape[1:])), np.uint8)
+        for part in slabs(n, k):
+            fields = np.full((part.stop - part.start, 4 * out.shape[1]), self.padding, np.uint8)
+            fields[:, :k] = field_of[codes[part].view(np.uint8)]
+            out[part] = fields[:, ::4]
+            for place in (1, 2, 3):
+                out[part] |= fields[:, place::4] << 2 * place
+        return out.reshape(shape)
+
+    def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
+        code_of = np.full(4, 2 if 2 not in self.codes else -128, np.int8)
+        code_of[list(self.fields)] = self.codes
+        rows = packed.reshape(shape[0], -1)
+        codes = np.empty(shape, np.int8)
+        for part in slabs(*shape):
+            for place in range(4):
+                into = codes[part, place::4]
+                into[...] = code_of[rows[part, : into.shape[1]] >> 2 * place & 3]
+        return codes, np.ones(self.scale_shape(shape), np.float32)[()]
