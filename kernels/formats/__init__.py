@@ -18,6 +18,8 @@ from tritmark.kernels.formats.iq_bn import IQ1_BN, IQ2_BN
 from tritmark.kernels.formats.ort_q2 import ORT_Q2
 from tritmark.kernels.formats.row16 import ROW16
 from tritmark.kernels.formats.tile64 import TILE64
+from tritmark.kernels.formats.tl1 import TL1_FORMAT
+from tritmark.kernels.formats.tl2 import TL2_FORMAT
 from tritmark.kernels.formats.tq1_0 import TQ1_0
 from tritmark.kernels.formats.tq2_0 import TQ2_0
 
@@ -43,6 +45,8 @@ BUILT_IN: Mapping[str, Format] = MappingProxyType(
             QK256_I2_S,
             IQ1_BN,
             IQ2_BN,
+            TL1_FORMAT,
+            TL2_FORMAT,
         )
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from tritmark.kernels.formats.bits import slabs
 Tail = Literal["drop", "error"]
 Nonfinite = Literal["keep", "error"]
 Shape = tuple[int, int]
+LayoutOption = int | str
+"""A size, or the name of a preset."""
 Scale = np.float32 | NDArray[np.float32]
 Rule = Callable[[NDArray[np.float32]], tuple[NDArray[np.int8], Scale]]
 
@@ -121,7 +123,18 @@ class Format(ABC):
         """How many weights at the end of a matrix of this shape the layout cannot hold."""
         return math.prod(shape) % self.block if self.drops_tail else 0
 
-    def pack(self, codes: NDArray[np.int8], scale: float | Scale, *, tail: Tail = "drop") -> NDArray[np.uint8]:
+    def laid_out(self, op: str, options: Mapping[str, LayoutOption]) -> Format:
+        """This format with the layout that the options of `op` name: itself without any, and the one layout that it has
+        takes none."""
+        if options:
+            raise InvalidArgumentError(
+                op=op, argument=next(iter(options)), found=f"an option for {self.name}", legal="no layout options"
+            )
+        return self
+
+    def pack(
+        self, codes: NDArray[np.int8], scale: float | Scale, *, tail: Tail = "drop", **layout: LayoutOption
+    ) -> NDArray[np.uint8]:
         """Pack int8 codes (N, K) and their scale into the original packer's bytes: uint8, shape `packed_shape((N, K))`.
 
         `scale` is one finite number >= 0, stored as float32; formats with more of them take float32 of `scale_shape`,
@@ -129,46 +142,52 @@ class Format(ABC):
         checked and left out. Bytes that the original never writes are zero.
 
         `tail` says what to do with weights that the original packer loses (`dropped(shape)` of them): "drop" loses them
-        too, to give the same bytes, and warns with TailDroppedWarning; "error" refuses.
+        too, to give the same bytes, and warns with TailDroppedWarning; "error" refuses. `layout` are the options of a
+        format that has several layouts (`laid_out`).
 
         Raises InvalidArgumentError for a wrong type, dtype or shape, a code that is none of `codes` (with the first
-        index in row-major order), a scale the layout cannot store, or a tail under tail="error".
+        index in row-major order), a scale the layout cannot store, a tail under tail="error", or options that the
+        format does not have.
         """
         op = f"formats.{self.name}.pack"
+        form = self.laid_out(op, layout)
         _check_array(op, "codes", codes, np.int8)
-        shape = self.check_shape(op, "codes", codes.shape)
+        shape = form.check_shape(op, "codes", codes.shape)
         stored = self.check_scale(op, scale, shape)
         index = _first_illegal(codes, self.codes)
         if index:
             legal = ", ".join(map(str, self.codes))
             raise InvalidArgumentError(op=op, argument="codes", found=f"{codes[index]} at {index}", legal=legal)
         self.check_tail(op, shape, tail)
-        return self._pack(codes, stored)
+        return form._pack(codes, stored)
 
-    def unpack(self, packed: NDArray[np.uint8], shape: Shape, *, tail: Tail = "drop") -> tuple[NDArray[np.int8], Scale]:
+    def unpack(
+        self, packed: NDArray[np.uint8], shape: Shape, *, tail: Tail = "drop", **layout: LayoutOption
+    ) -> tuple[NDArray[np.int8], Scale]:
         """Read packed bytes back: int8 codes (N, K), and the scale as np.float32, or float32 of `scale_shape` in
         formats with more of them; 1 where the bytes have none (`scale_stored`).
 
         `packed` is uint8 of `packed_shape(shape)`, or flat with as many bytes. Weights that the original packer has
-        lost come out as -1, with a TailDroppedWarning; tail="error" refuses such a shape.
+        lost come out as -1, with a TailDroppedWarning; tail="error" refuses such a shape. `layout` is as in `pack`.
 
         Raises InvalidArgumentError for a wrong type, dtype or size, a field that stands for no code (with the index of
         the first such weight), a scale per tensor that is negative or not finite, bytes that cannot come from the
         packer, or a tail under tail="error".
         """
         op = f"formats.{self.name}.unpack"
+        form = self.laid_out(op, layout)
         if not (isinstance(shape, tuple) and all(isinstance(n, (int, np.integer)) for n in shape)):
             raise InvalidArgumentError(
                 op=op, argument="shape", found=repr(shape), legal="a tuple of two integers (N, K)"
             )
-        shape = self.check_shape(op, "shape", shape)
+        shape = form.check_shape(op, "shape", shape)
         _check_array(op, "packed", packed, np.uint8)
-        expected = self.packed_shape(shape)
+        expected = form.packed_shape(shape)
         if packed.shape not in (expected, (math.prod(expected),)):
             legal = f"shape {expected} for weights of shape {shape}, or flat"
             raise InvalidArgumentError(op=op, argument="packed", found=f"of shape {packed.shape}", legal=legal)
         self.check_tail(op, shape, tail)
-        codes, scale = self._unpack(np.ascontiguousarray(packed).reshape(-1), shape)
+        codes, scale = form._unpack(np.ascontiguousarray(packed).reshape(-1), shape)
         if self.scale_per == "tensor":
             _check_tensor_scale(op, scale)
         index = _first_illegal(codes, self.codes)
@@ -180,25 +199,31 @@ class Format(ABC):
         return codes, scale
 
     def quantize(
-        self, x: NDArray[np.float32], *, tail: Tail = "drop", nonfinite: Nonfinite = "keep"
+        self,
+        x: NDArray[np.float32],
+        *,
+        tail: Tail = "drop",
+        nonfinite: Nonfinite = "keep",
+        **layout: LayoutOption,
     ) -> NDArray[np.uint8]:
         """Quantize float32 weights (N, K) by the original's own rule and pack them: uint8, shape `packed_shape((N,
         K))`.
 
-        `tail` is as in `pack`. `nonfinite` says what to do with NaN, infinities and scales that overflow: "keep" gives
-        the original's bytes and warns with NonFiniteWarning, "error" refuses.
+        `tail` and `layout` are as in `pack`. `nonfinite` says what to do with NaN, infinities and scales that overflow:
+        "keep" gives the original's bytes and warns with NonFiniteWarning, "error" refuses.
 
         Raises InvalidArgumentError for a wrong type, dtype or shape, where asked to, and always in a format that has no
         rule.
         """
         op = f"formats.{self.name}.quantize"
+        form = self.laid_out(op, layout)
         if self.rule is None:
             found = f"{self.name}, which has no quantization rule"
             raise InvalidArgumentError(
                 op=op, argument="format", found=found, legal="a format with a rule; or pack(codes, scale)"
             )
         _check_array(op, "x", x, np.float32)
-        shape = self.check_shape(op, "x", x.shape)
+        shape = form.check_shape(op, "x", x.shape)
         _check_choice(op, "nonfinite", nonfinite, ("keep", "error"))
         self.check_tail(op, shape, tail)
         codes, scale = self.rule(x)
@@ -213,7 +238,7 @@ class Format(ABC):
             )
         if bad:
             warnings.warn(f"{op}: x is {bad}; the bytes are the original's", NonFiniteWarning, stacklevel=2)
-        return self._pack(codes, scale)
+        return form._pack(codes, scale)
 
     @abstractmethod
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:

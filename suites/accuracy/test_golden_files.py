@@ -59,15 +59,16 @@ def packer(vector: Vector, *, scaled: bool = True) -> None:
     decoder leaves the scale out."""
     name = str(vector["format"])
     form = FORMATS[name]
+    layout: dict[str, Any] = {option: int(vector[option]) for option in ("BM", "BK", "bm") if option in vector}
     shape = vector["weights" if "weights" in vector else "x"].shape
     dropped = form.dropped(shape)
     assert dropped == vector.get("n_tail_dropped", 0)
     with may_drop(name, shape):
-        codes, scale = form.unpack(vector["packed"], shape)
+        codes, scale = form.unpack(vector["packed"], shape, **layout)
     given = vector.get("scale", scale)
     if "weights" in vector:
         with may_drop(name, shape):
-            np.testing.assert_array_equal(form.pack(vector["weights"], given), vector["packed"], strict=True)
+            np.testing.assert_array_equal(form.pack(vector["weights"], given, **layout), vector["packed"], strict=True)
         kept = codes.size - dropped
         np.testing.assert_array_equal(codes.ravel()[:kept], vector["weights"].ravel()[:kept], strict=True)
         assert np.all(codes.ravel()[kept:] == -1)
@@ -87,7 +88,7 @@ def packer(vector: Vector, *, scaled: bool = True) -> None:
     if "x" in vector or "scale" in vector:
         x = vector["x"] if "x" in vector else (vector["weights"] * vector["scale"]).astype(np.float32)
         with may_drop(name, shape):
-            np.testing.assert_array_equal(form.quantize(x), vector["packed"], strict=True)
+            np.testing.assert_array_equal(form.quantize(x, **layout), vector["packed"], strict=True)
 
 
 def zeros(vector: Vector) -> None:

@@ -73,6 +73,8 @@ SHAPES = {
     "qk256_i2_s": (2, 128),
     "iq1_bn": (1, 64),
     "iq2_bn": (1, 64),
+    "tl1": (32, 8),
+    "tl2": (32, 128),
 }
 """The smallest awkward shape of each format."""
 TRAILER = {"i2_s_x86": 32, "i2_s_arm": 32, "i2_s_x86_r4": 32, "tile64": 64, "row16": 64, "qk256_i2_s": 32}
@@ -84,6 +86,8 @@ ILLEGAL = {
     "hf_pack": (0, 0x3F, "field 3 for the weight at (0, 0)"),
     "gpu_int2": (0, 0x00, "field 0 for the weight at (0, 0)"),
     "bitnet_rs_32": (0, 0xAA, "field 2 for the weight at (0, 0)"),
+    "tl1": (0, 0x90, "0x90 in byte 0"),
+    "tl2": (0, 0x0E, "0x0e in byte 0"),
 }
 """A byte that no codes give, where, and what is said of it, where it is not 0xFF in the first byte."""
 ALL_LEGAL = {name for name, form in FORMATS.items() if len(form.codes) == 4}
@@ -137,6 +141,15 @@ BAD |= {
     "iq2_bn of half a block": bad("iq2_bn", (1, 64), lambda packed: packed, "shape", "of shape (1, 32)", claim=(1, 32)),
     "tq2_0 of half a block": bad(
         "tq2_0", (1, 256), lambda packed: packed, "shape", "of shape (1, 128)", claim=(1, 128)
+    ),
+    "tl1 with a nibble over 8": bad("tl1", (32, 8), filled(slice(63, 64), 0x09), "packed", "0x09 in byte 63"),
+    "tl2 with a sign of zeros": bad(
+        "tl2", (32, 128), filled(slice(0, 513), *[0] * 512, 1), "packed", "the sign of a triple of zeros"
+    ),
+    "tl2 with a pair over 8": bad("tl2", (32, 128), filled(slice(640, 641), 0x09), "packed", "0x09 in byte 640"),
+    "tl2 with bytes in the padding": bad("tl2", (32, 128), filled(slice(-1, None), 1), "packed", "0x01 in byte"),
+    "tl2 of half a tile of pairs": bad(
+        "tl2", (32, 128), lambda packed: packed, "shape", "of shape (32, 112)", claim=(32, 112)
     ),
     "i2_s_x86_r4 of three rows": bad(
         "i2_s_x86_r4", (4, 3), lambda packed: packed, "shape", "of shape (3, 4)", claim=(3, 4)

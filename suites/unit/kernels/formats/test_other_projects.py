@@ -184,7 +184,7 @@ def test_what_rows_have_behind_their_end_is_not_looked_at() -> None:
 
 @pytest.mark.parametrize("name", BESIDE)
 def test_a_scale_beside_the_bytes_is_given_and_kept(name: str) -> None:
-    form, shape = FORMATS[name], (16, 256)
+    form, shape = FORMATS[name], (64, 256)
     codes = codes_for(name, shape)
     scale = np.arange(1, 1 + math.prod(form.scale_shape(shape)), dtype=F).reshape(form.scale_shape(shape))[()]
     packed = form.pack(codes, scale)

@@ -1,0 +1,184 @@
+"""TL2, the format of bitnet.cpp's look-up kernels for x86: triples of weights as a nibble and a sign bit.
+
+The columns that are whole tiles of BK are triples v = 9 w0 + 3 w1 + w2: first all nibbles |v|, then all signs. What is
+left, a multiple of 32, are pairs as in TL1. 32 rows lie side by side, 8 after 8 in the order 0, 2, 1, 3, so that two
+halves of a vector are rows 0 to 15 and 16 to 31 once it is widened to int16. The scale is kept beside the bytes.
+
+The three parts, by tiles of BM rows and BK columns, one row of tiles after the other:
+- nibbles, for each 32 rows and 6 columns 32 bytes, a byte a row, the first triple in its high nibble;
+- signs, for each 32 rows and 24 columns 16 words of 16 bits: word r has bit 15 - (2t + h) set if triple t of row
+  r + 16h is negative;
+- pairs, in tiles of BM rows and 32 columns, for each 32 rows and 4 columns 32 bytes, the first pair in the high nibble.
+
+The original fills up with zeros to a size that follows from the shape alone. With more than 256 columns of pairs that
+size is too small, and it raises; so such shapes are refused. It also raises for any bm but 32, as the published layout
+of 4096 x 1536 in bitnet_b1_58-large has it; that shape's layout by the rule is what its setup_env.py asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels.formats.base import Scale, Shape
+from tritmark.kernels.formats.bits import slabs
+from tritmark.kernels.formats.tl_layout import NO_CODE, ROWS, TL, Layout, of_pairs, pairs, signs
+
+_LARGEST = 13
+"""The largest |v|."""
+_PAIRED = 32
+"""Columns of a tile of pairs."""
+_MOST_PAIRED = 256
+"""Columns of pairs that the original has room for."""
+_TRIPLES = np.array([(v // 9 % 3 - 1, v // 3 % 3 - 1, v % 3 - 1) for v in range(27)], np.int8)
+"""The weights of v + 13."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TL2(TL):
+    """TL2, see the module."""
+
+    def packed_shape(self, shape: Shape) -> tuple[int, ...]:
+        """One axis, in the original's arithmetic."""
+        n, k = shape
+        return ((k - 256) * n // 3 * 5 // 8 + 256 * n // 2 * 4 // 8,)
+
+    def unfit(self, layout: Layout) -> str | None:
+        fits = layout.bm == ROWS and layout.BM % ROWS == 0 and layout.BK % 24 == 0
+        return None if fits else "bm of 32, BM a multiple of 32, BK of 24"
+
+    def columns_of(self, layout: Layout) -> int:
+        return 1
+
+    def check_shape(self, op: str, argument: str, shape: tuple[int, ...]) -> Shape:
+        checked = super().check_shape(op, argument, shape)
+        paired = checked[1] % self.layout(op, checked).BK
+        if paired % _PAIRED or paired > _MOST_PAIRED:
+            found = f"of shape {checked}, with {paired} columns beside whole tiles"
+            raise InvalidArgumentError(
+                op=op, argument=argument, found=found, legal="a multiple of 32 up to 256 of them"
+            )
+        return checked
+
+    def _sections(self, shape: Shape) -> tuple[Layout, int, tuple[int, int, int]]:
+        """The layout, the columns of triples, and where nibbles, signs and pairs end."""
+        layout = self.layout(f"formats.{self.name}", shape)
+        n, k = shape
+        tripled = k - k % layout.BK
+        ends = np.cumsum([n * tripled // 6, n * tripled // 24, n * (k - tripled) // 4])
+        return layout, tripled, (int(ends[0]), int(ends[1]), int(ends[2]))
+
+    def _tripled(
+        self, codes: NDArray[np.int8], nibbles: NDArray[np.uint8], words: NDArray[np.uint8], layout: Layout
+    ) -> Iterator[tuple[NDArray[np.int8], NDArray[np.uint8], NDArray[np.uint8]]]:
+        """Codes, nibbles and signs of some tiles each: (tile, 32 rows, 24 columns, 6 of them, 8 rows, half, row), codes
+        with (nibble, column) behind, signs as bytes (tile, 32 rows, 24 columns, 8 rows, row, byte)."""
+        n, k = codes.shape
+        tiles = (n // layout.BM, k // layout.BK, layout.BM // ROWS, layout.BK // 24)
+        rows = codes.reshape(tiles[0], tiles[2], 2, 2, 8, tiles[1], tiles[3], 4, 2, 3)
+        weights = rows.transpose(0, 5, 1, 6, 7, 3, 2, 4, 8, 9)
+        there, signs_there = nibbles.reshape(*tiles, 4, 2, 2, 8), words.reshape(*tiles, 2, 8, 2)
+        for row in range(tiles[0]):
+            for part in slabs(tiles[1], layout.BM * layout.BK):
+                yield weights[row, part], there[row, part], signs_there[row, part]
+
+    def _paired(
+        self, codes: NDArray[np.int8], packed: NDArray[np.uint8], layout: Layout
+    ) -> Iterator[tuple[NDArray[np.int8], NDArray[np.uint8]]]:
+        """Codes and bytes of a row of tiles each: (tile, 32 rows, four columns, 8 rows, half, row), codes with four
+        more."""
+        n, k = codes.shape
+        tiles = (n // layout.BM, k // _PAIRED, layout.BM // ROWS)
+        rows = codes.reshape(tiles[0], tiles[2], 2, 2, 8, tiles[1], 8, 4)
+        yield from zip(rows.transpose(0, 5, 1, 6, 3, 2, 4, 7), packed.reshape(*tiles, 8, 2, 2, 8), strict=True)
+
+    def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
+        layout, tripled, (nibbles, words, end) = self._sections(codes.shape)
+        out = np.zeros(self.packed_shape(codes.shape), np.uint8)
+        for weights, there, signs_there in self._tripled(codes[:, :tripled], out[:nibbles], out[nibbles:words], layout):
+            v = weights[..., 0] * np.int8(9) + weights[..., 1] * np.int8(3) + weights[..., 2]
+            v[(weights == NO_CODE).any(axis=-1)] = 0  # as the original's cast of NaN to uint8 on x86
+            size = np.abs(v).view(np.uint8)
+            np.bitwise_or(size[..., 0] << 4, size[..., 1], out=there)
+            bits = (v < 0).transpose(0, 1, 2, 4, 6, 3, 7, 5)
+            # The first of 16 is the top bit, and bytes are little-endian.
+            signs_there[...] = np.packbits(bits.reshape(*bits.shape[:5], 16), axis=-1)[..., ::-1]
+        for weights, there in self._paired(codes[:, tripled:], out[words:end], layout):
+            fields = pairs(weights)
+            np.bitwise_or(fields[..., 0] << 4, fields[..., 1], out=there)
+        return out
+
+    def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
+        layout, tripled, (nibbles, words, end) = self._sections(shape)
+        self._check(packed, 0, nibbles, _LARGEST)
+        self._check(packed, words, end, 8)
+        if packed[end:].any():
+            at = end + int(np.argmax(packed[end:] != 0))
+            self._refuse(f"{packed[at]:#04x} in byte {at}", "zero bytes in the padding")
+        codes = np.empty(shape, np.int8)
+        for weights, there, signs_there in self._tripled(
+            codes[:, :tripled], packed[:nibbles], packed[nibbles:words], layout
+        ):
+            bits = np.unpackbits(signs_there[..., ::-1], axis=-1)
+            negative = bits.reshape(*bits.shape[:-1], 4, 2, 2).transpose(0, 1, 2, 5, 3, 7, 4, 6).view(bool)
+            size = np.stack([there >> 4, there & 15], axis=-1).view(np.int8)
+            if (negative & (size == 0)).any():
+                self._refuse("the sign of a triple of zeros", "no sign bit where |v| is 0")
+            np.negative(size, where=negative, out=size)
+            weights[...] = _TRIPLES[size + 13]
+        for weights, there in self._paired(codes[:, tripled:], packed[words:end], layout):
+            weights[...] = of_pairs(np.stack([there >> 4, there & 15], axis=-1))
+        return codes, np.float32(1)
+
+    def _check(self, packed: NDArray[np.uint8], begin: int, end: int, largest: int) -> None:
+        """Refuse a nibble over `largest` in these bytes."""
+        wrong = (packed[begin:end] >> 4 > largest) | (packed[begin:end] & 15 > largest)
+        if wrong.any():
+            at = begin + int(np.argmax(wrong))
+            self._refuse(f"{packed[at]:#04x} in byte {at}", f"nibbles from 0 to {largest}")
+
+    def _refuse(self, found: str, legal: str) -> NoReturn:
+        op = f"formats.{self.name}.unpack"
+        raise InvalidArgumentError(op=op, argument="packed", found=found, legal=legal)
+
+
+TL2_FORMAT = TL2(
+    name="tl2",
+    block=768,
+    scale_per="tensor",
+    scale_stored=False,
+    row_multiple=ROWS,
+    column_multiple=_PAIRED,
+    widths=(96,),
+    rule=signs,
+    summary="bitnet.cpp's look-up kernels for x86: triples of weights in nibbles and signs, the rest as pairs; scale "
+    "beside",
+    source="microsoft/BitNet@16da220, utils/convert-hf-to-gguf-bitnet.py, transform_to_tl2; "
+    "preset_kernels/*/kernel_config_tl2.ini",
+    presets=MappingProxyType(
+        {
+            "bitnet_b1_58-large": {
+                (1536, 4096): Layout(256, 96, 32),
+                (1536, 1536): Layout(128, 192, 32),
+                (4096, 1536): Layout(256, 96, 64),
+            },
+            "bitnet_b1_58-3B": {
+                (3200, 8640): Layout(160, 96, 32),
+                (3200, 3200): Layout(320, 96, 32),
+                (8640, 3200): Layout(320, 96, 32),
+            },
+            "Llama3-8B-1.58-100B-tokens": {
+                (14336, 4096): Layout(256, 96, 32),
+                (4096, 14336): Layout(128, 96, 32),
+                (1024, 4096): Layout(256, 96, 32),
+                (4096, 4096): Layout(128, 96, 32),
+            },
+        }
+    ),
+)
