@@ -14,8 +14,10 @@ from tritmark.kernels.formats.bitnet_rs import BITNET_RS_32, BITNET_RS_32_SIGNED
 from tritmark.kernels.formats.gpu_int2 import GPU_INT2
 from tritmark.kernels.formats.hf_pack import HF_PACK
 from tritmark.kernels.formats.i2_s import I2_S_ARM, I2_S_X86, I2_S_X86_R4, QK256_I2_S
+from tritmark.kernels.formats.iq2_bn_r4 import IQ2_BN_R4
 from tritmark.kernels.formats.iq_bn import IQ1_BN, IQ2_BN
 from tritmark.kernels.formats.ort_q2 import ORT_Q2
+from tritmark.kernels.formats.q2_0 import PQ2_0, Q2_0
 from tritmark.kernels.formats.row16 import ROW16
 from tritmark.kernels.formats.tile64 import TILE64
 from tritmark.kernels.formats.tl1 import TL1_FORMAT
@@ -47,6 +49,9 @@ BUILT_IN: Mapping[str, Format] = MappingProxyType(
             IQ2_BN,
             TL1_FORMAT,
             TL2_FORMAT,
+            IQ2_BN_R4,
+            Q2_0,
+            PQ2_0,
         )
     }
 )

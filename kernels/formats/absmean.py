@@ -19,9 +19,10 @@ def absmean(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
     s = 1 / max(mean |x|, 1e-5), codes = clamp(round_half_even(x * s), -1, 1), value = code / s, all in float32. PyTorch
     leaves open in which order the mean is summed; here it is the float64 mean, rounded once. A NaN becomes 0.
     """
-    total = math.fsum(float(np.abs(x[part]).sum(dtype=np.float64)) for part in slabs(len(x), x.shape[1] * x.itemsize))
     codes = np.empty(x.shape, np.int8)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # a signalling NaN warns even in a sum
+        sums = [float(np.abs(x[part]).sum(dtype=np.float64)) for part in slabs(len(x), x.shape[1] * x.itemsize)]
+        total = math.fsum(sums)
         s = np.float32(1) / np.maximum(np.float32(total / x.size), _LEAST)
         for part in slabs(len(x), x.shape[1] * x.itemsize):
             rounded = np.rint(x[part] * s)

@@ -75,6 +75,9 @@ SHAPES = {
     "iq2_bn": (1, 64),
     "tl1": (32, 8),
     "tl2": (32, 128),
+    "iq2_bn_r4": (4, 64),
+    "q2_0": (1, 64),
+    "pq2_0": (1, 128),
 }
 """The smallest awkward shape of each format."""
 TRAILER = {"i2_s_x86": 32, "i2_s_arm": 32, "i2_s_x86_r4": 32, "tile64": 64, "row16": 64, "qk256_i2_s": 32}
@@ -88,6 +91,7 @@ ILLEGAL = {
     "bitnet_rs_32": (0, 0xAA, "field 2 for the weight at (0, 0)"),
     "tl1": (0, 0x90, "0x90 in byte 0"),
     "tl2": (0, 0x0E, "0x0e in byte 0"),
+    "iq2_bn_r4": (16, 0xFF, "field 3 for the weight at"),
 }
 """A byte that no codes give, where, and what is said of it, where it is not 0xFF in the first byte."""
 ALL_LEGAL = {name for name, form in FORMATS.items() if len(form.codes) == 4}
@@ -150,6 +154,10 @@ BAD |= {
     "tl2 with bytes in the padding": bad("tl2", (32, 128), filled(slice(-1, None), 1), "packed", "0x01 in byte"),
     "tl2 of half a tile of pairs": bad(
         "tl2", (32, 128), lambda packed: packed, "shape", "of shape (32, 112)", claim=(32, 112)
+    ),
+    "q2_0 of half a block": bad("q2_0", (1, 64), lambda packed: packed, "shape", "of shape (1, 32)", claim=(1, 32)),
+    "iq2_bn_r4 of three rows": bad(
+        "iq2_bn_r4", (4, 64), lambda packed: packed, "shape", "of shape (3, 64)", claim=(3, 64)
     ),
     "i2_s_x86_r4 of three rows": bad(
         "i2_s_x86_r4", (4, 3), lambda packed: packed, "shape", "of shape (3, 4)", claim=(3, 4)

@@ -31,7 +31,9 @@ FIELDS = [form for form in FORMATS.values() if form.name not in ("tq1_0", "iq1_b
 RESERVING = [form for form in FIELDS if len(form.codes) == 3]
 every_format_of_fields = pytest.mark.parametrize("form", FIELDS, ids=[form.name for form in FIELDS])
 every_format_with_a_reserved_field = pytest.mark.parametrize("form", RESERVING, ids=[form.name for form in RESERVING])
-block_scales = pytest.mark.parametrize("name", ["tq1_0", "tq2_0"])
+half_scales = pytest.mark.parametrize(
+    "name", [name for name, form in FORMATS.items() if (form.scale_dtype, form.scale_per) == ("float16", "group")]
+)
 
 
 def ternary(shape: Shape, seed: int = 0) -> Codes:
@@ -96,6 +98,13 @@ def place(name: str, n: int, k: int, shape: Shape) -> tuple[int, int] | None:
         return n * -(-shape[1] // SEQUENTIAL[name]) * SEQUENTIAL[name] // 4 + k // 4, k % 4 * 2
     if name == "iq2_bn":
         return n * (4 + shape[1] // 4) + 4 + k // 64 * 16 + k % 16, k % 64 // 16 * 2
+    if name in ("q2_0", "pq2_0"):
+        group = 64 if name == "q2_0" else 128
+        block, e = divmod(flat, group)
+        return block * (group // 4 + 2) + 2 + e // 4, e % 4 * 2
+    if name == "iq2_bn_r4":
+        block, e = divmod(k, 64)
+        return n // 4 * (shape[1] + 16) + 16 + block * 64 + e // 16 * 16 + n % 4 * 4 + e % 4, e % 16 // 4 * 2
     if name == "row16":
         return (n * -(-shape[1] // 64) * 4 + k // 16) * 4 + k % 4, k % 16 // 4 * 2
     groups = (shape[1] + 3) // 4
@@ -124,6 +133,9 @@ def test_bits_per_weight_count_scales_and_padding() -> None:
     assert FORMATS["i2_s_x86"].bits_per_weight((4, 128)) == 2 + 32 * 8 / 512
     assert FORMATS["tq1_0"].bits_per_weight((3, 512)) == 54 * 8 / 256
     assert FORMATS["tq2_0"].bits_per_weight((3, 512)) == 66 * 8 / 256
+    assert FORMATS["q2_0"].bits_per_weight((3, 512)) == 18 * 8 / 64
+    assert FORMATS["pq2_0"].bits_per_weight((3, 512)) == 34 * 8 / 128
+    assert FORMATS["iq2_bn_r4"].bits_per_weight((4, 512)) == 2 + 32 / 512
     assert FORMATS["tile64"].bits_per_weight((64, 64)) == 2 + 64 * 8 / 4096
     assert FORMATS["tile64"].bits_per_weight((1, 1)) == 8 * (64 + 64)
     assert FORMATS["row16"].bits_per_weight((64, 64)) == 2 + 64 * 8 / 4096
@@ -163,6 +175,9 @@ def test_block_and_scale_of_each_format() -> None:
         "iq2_bn": (64, "row"),
         "tl1": (256, "tensor"),
         "tl2": (768, "tensor"),
+        "iq2_bn_r4": (256, "row"),
+        "q2_0": (64, "group"),
+        "pq2_0": (128, "group"),
     }
 
 
@@ -258,7 +273,7 @@ def refused(call: Callable[[], object]) -> InvalidArgumentError:
 
 
 @every_format
-@pytest.mark.parametrize("code", [-128, -2, 2, 127])
+@pytest.mark.parametrize("code", [-128, -2, 3, 127])
 def test_an_illegal_code_is_refused_at_its_index(form: Format, code: int) -> None:
     codes = codes_for(form, (64, 256))
     codes[17, 3] = code
@@ -324,27 +339,37 @@ def test_a_tensor_scale_must_be_finite_and_not_negative(name: str, scale: float)
     assert (error.op, error.argument) == (f"formats.{name}.unpack", "scale")
 
 
-@block_scales
+@half_scales
 def test_block_scales_are_float16_inside(name: str) -> None:
-    form, codes = FORMATS[name], ternary((2, 512))
+    form = FORMATS[name]
+    shape = (2, 2 * form.group)
+    codes = ternary(shape)
     scales = np.array([[1 / 3, 65519.996], [1e-9, 2.0**-24]], np.float32)
-    _, found = form.unpack(form.pack(codes, scales), (2, 512))
+    _, found = form.unpack(form.pack(codes, scales), shape)
     np.testing.assert_array_equal(found, np.array([[0.33325195, 65504], [0, 2.0**-24]], np.float32), strict=True)
     error = refused(lambda: form.pack(codes, np.array([[1, 2], [65520, np.inf]], np.float32)))
     assert (error.argument, error.found, error.legal) == ("scale", "65520.0 at (1, 0)", "finite as float16")
 
 
-@block_scales
+@half_scales
 def test_block_scales_that_are_not_finite_are_kept(name: str) -> None:
-    scales = np.array([[np.inf, -np.inf], [np.nan, -np.nan]], np.float32)
-    packed = FORMATS[name].pack(ternary((2, 512)), scales)
-    assert packed.reshape(4, -1)[:, -2:].copy().view("<u2").ravel().tolist() == [0x7C00, 0xFC00, 0x7E00, 0xFE00]
-    np.testing.assert_array_equal(FORMATS[name].unpack(packed, (2, 512))[1], scales)
+    scales, shape = np.array([[np.inf, -np.inf], [np.nan, -np.nan]], np.float32), (2, 2 * FORMATS[name].group)
+    packed = FORMATS[name].pack(ternary(shape), scales)
+    where = slice(2) if name in ("q2_0", "pq2_0") else slice(-2, None)
+    assert packed.reshape(4, -1)[:, where].copy().view("<u2").ravel().tolist() == [0x7C00, 0xFC00, 0x7E00, 0xFE00]
+    np.testing.assert_array_equal(FORMATS[name].unpack(packed, shape)[1], scales)
 
 
-@block_scales
+def test_scales_of_rows_are_float32_of_any_value() -> None:
+    scales = np.array([np.inf, -np.nan, 1e-45, -3.4e38], np.float32)
+    packed = FORMATS["iq2_bn_r4"].pack(ternary((4, 64)), scales)
+    assert packed.reshape(-1)[:16].view("<u4").tolist() == [0x7F800000, 0xFFC00000, 1, scales[3:].view("<u4")[0]]
+    np.testing.assert_array_equal(FORMATS["iq2_bn_r4"].unpack(packed, (4, 64))[1], scales)
+
+
+@half_scales
 def test_one_scale_may_stand_for_all_blocks(name: str) -> None:
-    codes = ternary((2, 512))
+    codes = ternary((2, 2 * FORMATS[name].group))
     expected = FORMATS[name].pack(codes, np.full((2, 2), 0.5, np.float32))
     for scale in (0.5, np.float64(0.5), np.array(0.5, np.float32)):
         np.testing.assert_array_equal(FORMATS[name].pack(codes, scale), expected)
@@ -392,7 +417,15 @@ def test_bytes_that_no_digits_make_are_refused(byte: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "shape", "rows", "columns"),
-    [("i2_s_x86_r4", (6, 128), 4, 1), ("tq1_0", (4, 300), 1, 256), ("tq2_0", (4, 300), 1, 256)],
+    [
+        ("i2_s_x86_r4", (6, 128), 4, 1),
+        ("tq1_0", (4, 300), 1, 256),
+        ("tq2_0", (4, 300), 1, 256),
+        ("iq2_bn_r4", (6, 128), 4, 64),
+        ("iq2_bn_r4", (4, 100), 4, 64),
+        ("q2_0", (4, 100), 1, 64),
+        ("pq2_0", (4, 192), 1, 128),
+    ],
 )
 def test_shapes_that_the_layout_does_not_admit_are_refused(name: str, shape: Shape, rows: int, columns: int) -> None:
     form = FORMATS[name]
@@ -557,13 +590,14 @@ def test_values_that_are_not_finite_warn_or_are_refused(name: str, value: float)
     assert refused(lambda: FORMATS[name].quantize(x, nonfinite="zero")).argument == "nonfinite"  # type: ignore[arg-type]
 
 
-@block_scales
+@half_scales
 def test_a_block_scale_that_overflows_is_told(name: str) -> None:
-    x = np.ones((2, 512), np.float32)
-    x[1, 300] = -65520
+    shape = (2, 2 * FORMATS[name].group)
+    x = np.ones(shape, np.float32)
+    x[1, FORMATS[name].group + 44] = -65520
     with pytest.warns(NonFiniteWarning, match=r"65520\.0 at its largest in block \(1, 1\)"):
         packed = FORMATS[name].quantize(x)
-    assert FORMATS[name].unpack(packed, (2, 512))[1].tolist() == [[1, 1], [1, np.inf]]
+    assert FORMATS[name].unpack(packed, shape)[1].tolist() == [[1, 1], [1, np.inf]]
     refused(lambda: FORMATS[name].quantize(x, nonfinite="error"))
 
 
