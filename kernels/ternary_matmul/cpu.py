@@ -17,6 +17,7 @@ FORMATS: dict[str, tuple[str, tuple[Constraint, ...]]] = {
     "tile64": ("ternary_matmul", ()),
     "i2_s_x86": ("ternary_matmul_i2_s_x86", (MultipleOf("K", 128),)),
     "tq2_0": ("ternary_matmul_tq2_0", (MultipleOf("K", 256),)),
+    "iq2_bn_r4": ("ternary_matmul_iq2_bn_r4", (MultipleOf("N", 4), MultipleOf("K", 64))),
 }
 """For each format its table of kernels in isas.h, and what their shapes must keep to. The first of several that are
 equally good is the one that weights are packed into where nothing else is asked for."""

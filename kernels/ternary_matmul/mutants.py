@@ -95,8 +95,9 @@ def _multiplied(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 def _product_of_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The quotient of the scales rounded to float32 before the product: it overflows, or is denormal, where the
     output is neither."""
-    quotient = (np.float32(inputs["weight_scale"]) / inputs["act_scale"]).astype(np.float64)
-    return {"out": accumulate(inputs["activations"], inputs["weights"]) * quotient[:, np.newaxis]}
+    scales = weight_scales(inputs, axes, key.format)
+    quotient = (scales / inputs["act_scale"][:, np.newaxis]).astype(np.float64)
+    return {"out": accumulate(inputs["activations"], inputs["weights"]) * quotient}
 
 
 def _flushed_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def _flushed_outputs(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, An
 
 
 def _next_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """Each group with the scale of the next."""
+    """Each row, or group, with the scale of the next."""
     scales = weight_scales(inputs, axes, key.format)
     return _changed(inputs, axes, key, weight_scale=np.roll(scales.reshape(-1), -1).reshape(scales.shape))
 
@@ -124,6 +125,12 @@ def _one_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """All of a row times its first scale, after the sum."""
     scales = weight_scales(inputs, axes, key.format)
     return _changed(inputs, axes, key, weight_scale=np.broadcast_to(scales[:, :1], scales.shape))
+
+
+def _first_rows_scale(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """All rows times the scale of the first of each four that lie side by side."""
+    scales = weight_scales(inputs, axes, key.format)
+    return _changed(inputs, axes, key, weight_scale=scales[np.arange(axes["N"]) // 4 * 4])
 
 
 def _no_denormal_scales(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
@@ -170,9 +177,13 @@ def _has_whole_rows(key: KernelKey) -> bool:
     return not _has_groups(key)
 
 
-def _is_float_of_one_scale(key: KernelKey) -> bool:
+def _is_float_of_whole_rows(key: KernelKey) -> bool:
+    return _is_float(key) and _has_whole_rows(key)
+
+
+def _is_float_of_row_scales(key: KernelKey) -> bool:
     form = FORMATS.get(key.format)
-    return _is_float(key) and (form is None or form.scale_per == "tensor")
+    return _is_float(key) and form is not None and form.scale_per == "row"
 
 
 def _has_no_tail(key: KernelKey) -> bool:
@@ -207,12 +218,14 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
         op=_OP,
         name="quotient of the scales in float32",
         compute=_product_of_scales,
-        only=_is_float_of_one_scale,
+        only=_is_float_of_whole_rows,
         drawn=True,
     ),
     Mutant(op=_OP, name="denormal scales flushed", compute=_flushed_scales, only=_is_float, drawn=True),
     Mutant(op=_OP, name="denormal outputs flushed", compute=_flushed_outputs, only=_is_float, drawn=True),
     Mutant(op=_OP, name="-128 times -1 is -128", compute=partial(_summed, _128_lost)),
+    Mutant(op=_OP, name="scales of the rows one on", compute=_next_scales, only=_is_float_of_row_scales),
+    Mutant(op=_OP, name="the first row's scale for four", compute=_first_rows_scale, only=_is_float_of_row_scales),
     Mutant(op=_OP, name="scales of the groups one on", compute=_next_scales, only=_has_groups),
     Mutant(op=_OP, name="the first scale for all of a row", compute=_one_scale, only=_has_groups),
     Mutant(op=_OP, name="sum over the groups in bfloat16", compute=_narrow_sums, only=_has_groups),

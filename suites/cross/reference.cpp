@@ -425,3 +425,112 @@ void matmul_bf16(const uint16_t *a, const uint16_t *b, float *c, int64_t M, int6
 }
 
 }  // extern "C"
+
+// --- products of iq2_bn_r4, q2_0 and tq1_0 ---------------------------------------------------------------------------
+
+namespace {
+
+// IQ2_BN_R4: four rows side by side, their float32 scales and then 64 bytes for each 64 columns.
+Field iq2_bn_r4(int64_t row, int64_t column, int64_t K)
+{
+    const int64_t e = column % 64;
+    return {row / 4 * (K + 16) + 16 + column / 64 * 64 + 16 * (e / 16) + 4 * (row % 4) + e % 4, int(2 * (e % 16 / 4))};
+}
+
+int of_iq2_bn_r4(const uint8_t *packed, int64_t row, int64_t column, int64_t K)
+{
+    return taken(packed, iq2_bn_r4(row, column, K));
+}
+
+template <class Store>
+void row_scaled_product(const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
+{
+    product(of_iq2_bn_r4, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) {
+        float scale;
+        std::memcpy(&scale, weights + n / 4 * (K + 16) + 4 * (n % 4), 4);
+        store(m, n, double(sum) * double(scale));
+    });
+}
+
+// A code of a block, and the scale of the block.
+struct Scaled {
+    int code;
+    double scale;
+};
+
+double half_at(const uint8_t *at)
+{
+    uint16_t half;
+    std::memcpy(&half, at, 2);
+    return double(widened(half, kHalf));
+}
+
+// Q2_0: blocks of 64 in 18 bytes, the scale first.
+Scaled of_q2_0(const uint8_t *packed, int64_t flat)
+{
+    const uint8_t *block = packed + flat / 64 * 18;
+    const int64_t e = flat % 64;
+    return {(block[2 + e / 4] >> (2 * (e % 4)) & 3) - 1, half_at(block)};
+}
+
+// TQ1_0: blocks of 256 in 54 bytes, five base-3 digits in each of 48, four in each of 4, the scale last.
+Scaled of_tq1_0(const uint8_t *packed, int64_t flat)
+{
+    const uint8_t *block = packed + flat / 256 * 54;
+    const int64_t e = flat % 256;
+    const int64_t byte = e < 160 ? e % 32 : e < 240 ? 32 + e % 16 : 48 + e % 4;
+    const int64_t digit = e < 160 ? e / 32 : e < 240 ? (e - 160) / 16 : (e - 240) / 4;
+    unsigned fraction = block[byte];
+    for (int64_t i = 0; i < digit; ++i) fraction = fraction * 3 & 255;
+    return {int(fraction * 3 >> 8) - 1, half_at(block + 52)};
+}
+
+template <Scaled (*weight)(const uint8_t *, int64_t), class Store>
+void block_scaled_product(
+    const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
+{
+    for (int64_t n = 0; n < N; ++n)
+        for (int64_t m = 0; m < M; ++m) {
+            double sum = 0;
+            for (int64_t k = 0; k < K; ++k) {
+                const Scaled w = weight(weights, n * K + k);
+                sum += double(activations[m * K + k]) * w.code * w.scale;
+            }
+            store(m, n, sum);
+        }
+}
+
+}  // namespace
+
+extern "C" {
+
+void ternary_matmul_iq2_bn_r4_int32(
+    const int8_t *activations, const uint8_t *weights, int32_t *out, int64_t M, int64_t N, int64_t K)
+{
+    product(of_iq2_bn_r4, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) {
+        out[m * N + n] = int32_t(sum);
+    });
+}
+
+#define SCALED_MATMUL(format, computed) \
+    void ternary_matmul_##format##_float32( \
+        const int8_t *activations, const uint8_t *weights, const float *act_scale, float *out, int64_t M, int64_t N, \
+        int64_t K) \
+    { \
+        computed(activations, weights, M, N, K, [&](int64_t m, int64_t n, double sum) { \
+            out[m * N + n] = float(sum / double(act_scale[m])); \
+        }); \
+    } \
+    void ternary_matmul_##format##_bfloat16( \
+        const int8_t *activations, const uint8_t *weights, const float *act_scale, uint16_t *out, int64_t M, \
+        int64_t N, int64_t K) \
+    { \
+        computed(activations, weights, M, N, K, [&](int64_t m, int64_t n, double sum) { \
+            out[m * N + n] = narrowed(sum / double(act_scale[m]), kBrain); \
+        }); \
+    }
+SCALED_MATMUL(iq2_bn_r4, row_scaled_product)
+SCALED_MATMUL(q2_0, block_scaled_product<of_q2_0>)
+SCALED_MATMUL(tq1_0, block_scaled_product<of_tq1_0>)
+
+}  // extern "C"

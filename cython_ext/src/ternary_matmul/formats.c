@@ -1,15 +1,21 @@
 #include "formats.h"
 
 #include "i2_s_x86/i2_s_x86.h"
+#include "iq2_bn_r4/iq2_bn_r4.h"
 #include "tq2_0/tq2_0.h"
 
 static size_t tile64(size_t N, size_t K) { return (N + TM_TILE - 1) / TM_TILE * ((K + 3) / 4) * TM_TILE; }
 static size_t i2_s_x86(size_t N, size_t K) { return K % TM_I2_S_BLOCK ? 0 : N * (K / TM_I2_S_BLOCK) * TM_I2_S_BYTES; }
 static size_t tq2_0(size_t N, size_t K) { return K % TM_TQ2_0_GROUP ? 0 : N * (K / TM_TQ2_0_GROUP) * TM_TQ2_0_BYTES; }
+static size_t iq2_bn_r4(size_t N, size_t K)
+{
+    return N % TM_FOUR || K % TM_FOUR_BLOCK ? 0 : N / TM_FOUR * tm_four_bytes(K);
+}
 
 const tm_matmul_format tm_matmul_formats[] = {
     {"tile64", tm_ternary_matmul, tile64, 0},
     {"i2_s_x86", tm_ternary_matmul_i2_s_x86, i2_s_x86, 0},
     {"tq2_0", tm_ternary_matmul_tq2_0, tq2_0, TM_TQ2_0_GROUP},
+    {"iq2_bn_r4", tm_ternary_matmul_iq2_bn_r4, iq2_bn_r4, 0},
     {NULL, NULL, NULL, 0},
 };

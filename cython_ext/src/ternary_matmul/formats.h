@@ -7,8 +7,8 @@
 typedef struct tm_matmul_format {
     const char *name;
     const tm_entry *kernels;
-    size_t (*bytes)(size_t N, size_t K); /* that the kernels read of weights (N, K); 0 where they do not take such K */
-    /* weights of a row that share a scale in the bytes; 0 where the tensor has one, beside them */
+    size_t (*bytes)(size_t N, size_t K); /* that the kernels read of weights (N, K); 0 where they do not take such */
+    /* weights of a row that share a scale in the bytes; 0 where all of a row do, there or beside the bytes */
     size_t group;
 } tm_matmul_format;
 
