@@ -48,7 +48,7 @@ def shared() -> Extension:
 
 setup(
     packages=[f"tritmark.{name}" for name in find_packages(include=["harness*", "kernels*", "cython_ext*"])]
-    + ["tritmark.workloads"],
+    + ["tritmark.workloads", "tritmark.golden"],
     options={"build": {"build_base": BUILD}, "build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         [shared(), *(extension(pyx) for pyx in sorted(ROOM.glob("*.pyx")))],

@@ -6,7 +6,7 @@ Workload says on which values the two meet. Nothing here knows a particular op.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol
@@ -585,13 +585,49 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenVector:
+    """Bytes that a format's original packer wrote, and what it wrote them of."""
+
+    file: str
+    """Where it is from, for people."""
+    format: str
+    shape: tuple[int, int]
+    """(N, K) of the weights."""
+    packed: Any
+    """uint8, as `pack` gives them."""
+    codes: Any = None
+    """int8 (N, K), or None where only the float weights are known."""
+    scale: Any = None
+    """float32; None: that of the bytes, or beside them."""
+    x: Any = None
+    """float32 (N, K) of which the original's quantizer makes these bytes, or None."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords that the format's functions take beyond those that all have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatOracle:
+    """Somebody else's packer or unpacker of formats. `missing()` and `version()` are those of a Peer.
+
+    `complaint(format, rng)` compares it with the format of that name on random weights and says what differs, or None.
+    """
+
+    name: str
+    formats: frozenset[str]
+    version: Callable[[], str]
+    missing: Callable[[], str | None]
+    complaint: Callable[[Any, Any], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
     """What a package brings to the harness through the entry-point group `tritmark.providers`.
 
     `workloads` is the package whose TOML files are the named suites. `evaluate_matrix` examines one weight matrix (see
     harness.weights). `templates` is the package with the kernels that `tritmark new` writes. `peers` are
     implementations of others to cross-validate with. `mutants` are those that can be planted into the ops, imported
-    when asked for. `functions`: how the names begin of what its kernels launch on devices, now or in any version
+    when asked for. `golden` reads what the formats' original packers wrote, and `oracles` are others' packers of them.
+    `functions`: how the names begin of what its kernels launch on devices, now or in any version
     before; a receipt with others is doubted.
     """
 
@@ -605,3 +641,5 @@ class Provider:
     peers: tuple[Peer, ...] = ()
     mutants: Callable[[], Sequence[Mutant | EquivalentMutants | Decoding]] = tuple
     functions: tuple[str, ...] = ()
+    golden: Callable[[], Iterable[GoldenVector]] = tuple
+    oracles: tuple[FormatOracle, ...] = ()

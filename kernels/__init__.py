@@ -17,6 +17,7 @@ from tritmark.kernels.dispatch import register
 from tritmark.kernels.float_narrow.api import float_narrow
 from tritmark.kernels.float_widen.api import float_widen
 from tritmark.kernels.formats import BUILT_IN, FORMATS
+from tritmark.kernels.golden import vectors
 from tritmark.kernels.i2s_dequantize.api import i2s_dequantize
 from tritmark.kernels.i2s_quantize.api import i2s_quantize
 from tritmark.kernels.linear import QuantizedLinear
@@ -24,7 +25,7 @@ from tritmark.kernels.matmul.api import matmul, matmul_batch
 from tritmark.kernels.ops import modules
 from tritmark.kernels.pack_codes.api import pack_codes
 from tritmark.kernels.packed import PackedWeights, pack_weights
-from tritmark.kernels.peers import PEERS
+from tritmark.kernels.peers import ORACLES, PEERS
 from tritmark.kernels.ternary_matmul.api import ternary_matmul
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.unpack_codes.api import unpack_codes
@@ -57,6 +58,8 @@ PROVIDER = Provider(
     peers=PEERS,
     templates="tritmark.kernels.templates",
     mutants=_mutants,
+    golden=vectors,
+    oracles=ORACLES,
     functions=("i2s_gpu_", "ternary_gpu_", "gemm_", "wmma_", "convert_gpu_"),
 )
 """What tritmark's own kernels bring to the harness."""

@@ -17,6 +17,7 @@ from tritmark.harness.cli.console import console
 from tritmark.harness.cli.doctor import doctor
 from tritmark.harness.cli.examples import epilog
 from tritmark.harness.cli.exit_status import MEANINGS, USAGE
+from tritmark.harness.cli.formats import formats
 from tritmark.harness.cli.frame import frame
 from tritmark.harness.cli.gate import gate
 from tritmark.harness.cli.history import history
@@ -85,6 +86,7 @@ for _command in (
     advise,
     report,
     frame,
+    formats,
     doctor,
 ):
     _name = _command.__name__.rstrip("_")

@@ -46,6 +46,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark frame 'results/runs/*.json' --samples --to parquet --out samples.parquet", "a row for each sample"),
         ("tritmark frame --columns", "what the columns hold, with their units"),
     ),
+    "formats": (
+        ("tritmark formats", "are the packers right, and what can be repacked into what?"),
+        ("tritmark formats --json", f"for scripts, with every reason; exit status {FAILED} where something is wrong"),
+    ),
     "report": (
         ("tritmark report --open", "the page of the newest Record, in the browser"),
         ("tritmark report new.json --against old.json", "two Records of one machine, compared"),

@@ -1,4 +1,5 @@
-"""Implementations of others, from their packages on PyPI, to cross-validate the kernels with: PEERS.
+"""Implementations of others, from their packages on PyPI, to cross-validate the kernels with: PEERS; and to compare the
+formats with: ORACLES.
 
 Importing this loads none of them; each one's `missing()` says whether it is there. All come with `pip install
 'tritmark[peers]'`.
@@ -8,8 +9,9 @@ from __future__ import annotations
 
 from tritmark.harness.spec import Peer
 from tritmark.kernels.peers import ggml, gguf_numpy, onnx
+from tritmark.kernels.peers.oracles import ORACLES
 
 PEERS: tuple[Peer, ...] = (*ggml.PEERS, *gguf_numpy.PEERS, *onnx.PEERS)
 """Every peer, in the order in which reports show them."""
 
-__all__ = ["PEERS"]
+__all__ = ["ORACLES", "PEERS"]

@@ -21,7 +21,7 @@ PREFIX = "tritmark.harness"
 LAYERS = (
     ("__main__",),
     ("cli",),
-    ("doctor", "gate", "soak", "report", "frame", "verify"),
+    ("doctor", "gate", "soak", "report", "frame", "formats", "verify"),
     ("judge", "selftest"),
     ("cross", "advise", "history"),
     ("validate", "disassembly"),

@@ -1,0 +1,109 @@
+"""`tritmark formats`."""
+
+from __future__ import annotations
+
+from string import ascii_letters
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritmark.harness.cli.console import console
+from tritmark.harness.cli.exit_status import FAILED, PASSED
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tritmark.harness.formats.examine import Examined
+
+_SIGNS = {"same": "=", "codes": "c", "scales": "s", "shape": "n", "wrong": "X"}
+_STYLES = {"same": "green", "wrong": "bold red"}
+_MANY = 12
+"""Faults that are told one by one."""
+
+
+def formats(
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON and nothing else.")] = False,
+) -> None:
+    """Try every format's packer against every unpacker, against bytes of the original packers, and against other
+    projects' packers; fail where one is wrong."""
+    from tritmark.harness.cli.problems import tell_problems
+    from tritmark.harness.formats.examine import examined
+    from tritmark.harness.providers import load
+
+    installed = load()
+    found = examined(installed)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(found.as_json(), indent=1))
+    else:
+        show(found)
+    tell_problems(installed, traceback=False)
+    raise typer.Exit(FAILED if found.wrong() else PASSED)
+
+
+def show(found: Examined) -> None:
+    """The matrix, what the originals say of each format, and the verdict."""
+    from tritmark.harness.formats.pairs import Repacked
+    from tritmark.harness.text.units import counted
+    from tritmark.harness.text.visible import visible
+
+    screen = console()
+    screen.print(_matrix(found))
+    screen.print(
+        "= is the same codes and scales, X is wrong. Refused is what would change: c codes, s scales; n: no shape has "
+        "room in both.\n"
+    )
+    screen.print(_originals(found))
+    screen.print()
+    wrong, outcomes = found.wrong(), found.outcomes()
+    for line in wrong[:_MANY]:
+        screen.print(visible(f"WRONG: {line}"), style="bold red", soft_wrap=True)
+    if len(wrong) > _MANY:
+        screen.print(f"and {len(wrong) - _MANY} more; --json has them all")
+    same, bad = outcomes[Repacked.SAME], outcomes[Repacked.WRONG]
+    files = {each.file for each in found.golden}
+    used = {each.file for each in found.golden if each.format in found.formats}
+    screen.print(
+        f"{'FAIL' if wrong else 'PASS'}: of {counted(outcomes.total(), 'pair')} {same} hold the same, "
+        f"{outcomes.total() - same - bad} are refused with a reason (--json has them), {bad} are wrong. "
+        f"{len(used)} of {counted(len(files), 'golden file')} are used."
+    )
+
+
+def _matrix(found: Examined) -> Table:
+    from rich.text import Text
+
+    from tritmark.harness.text.table import plain_table
+
+    letters = dict(zip(found.formats, ascii_letters, strict=False))
+    table = plain_table(
+        "From the format of a row into that of a column", "", *(letters.get(n, "") for n in found.formats)
+    )
+    table.padding = (0, 1, 0, 0)
+    for column in table.columns:
+        column.no_wrap = True
+    by_source = {name: [each for each in found.pairs if each.source == name] for name in found.formats}
+    for name, row in by_source.items():
+        signs = (Text(_SIGNS[each.outcome], style=_STYLES.get(each.outcome, "dim")) for each in row)
+        table.add_row(f"{letters.get(name, ' ')} {name}", *signs)
+    return table
+
+
+def _originals(found: Examined) -> Table:
+    from tritmark.harness.text.table import plain_table
+
+    table = plain_table("Against the originals", "format", "golden vectors", "packers of other projects")
+    for name in dict.fromkeys([*found.formats, *(each.format for each in found.golden)]):
+        vectors = [each for each in found.golden if each.format == name]
+        right = sum(each.why is None for each in vectors)
+        told = f"{right} of {len(vectors)} right" if vectors else "none"
+        asked = [
+            f"not asked, {each.oracle} is {each.missing}"
+            if each.missing
+            else f"{each.version}: {'differs' if each.why else 'agrees'}"
+            for each in found.asked
+            if each.format == name
+        ]
+        table.add_row(name, told, "; ".join(asked) or "none")
+    return table

@@ -1,0 +1,54 @@
+"""All of it for what is installed, and whether it is well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tritmark.harness.formats.originals import Asked, Golden, asked, golden
+from tritmark.harness.formats.pairs import Repacked, Repacking, pairs
+from tritmark.harness.providers import Installed
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What was found."""
+
+    formats: tuple[str, ...]
+    pairs: tuple[Repacking, ...]
+    golden: tuple[Golden, ...]
+    asked: tuple[Asked, ...]
+
+    def wrong(self) -> list[str]:
+        """What is wrong, in sentences; empty where all is well."""
+        return [
+            *(f"{each.source} into {each.target}: {each.why}" for each in self.pairs if each.outcome is Repacked.WRONG),
+            *(f"{each.format}, golden vector {each.file}: {each.why}" for each in self.golden if each.why),
+            *(f"{each.format}, asked {each.oracle}: {each.why}" for each in self.asked if each.why),
+        ]
+
+    def outcomes(self) -> Counter[Repacked]:
+        """How many pairs ended how."""
+        return Counter(each.outcome for each in self.pairs)
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "well": not self.wrong(),
+            "formats": list(self.formats),
+            "pairs": [asdict(each) for each in self.pairs],
+            "golden": [asdict(each) for each in self.golden],
+            "oracles": [asdict(each) for each in self.asked],
+        }
+
+
+def examined(installed: Installed) -> Examined:
+    """The formats of all providers, against each other and against what the providers bring to judge them."""
+    formats, providers = installed.formats, installed.providers.values()
+    return Examined(
+        tuple(formats),
+        tuple(pairs(formats)),
+        tuple(golden(formats, (vector for provider in providers for vector in provider.golden()))),
+        tuple(asked(formats, (oracle for provider in providers for oracle in provider.oracles))),
+    )

@@ -1,0 +1,62 @@
+"""What the original packers wrote, as the files of tritmark.golden have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import GoldenVector
+from tritmark.kernels.formats import BUILT_IN
+
+_PACKAGE = "tritmark.golden"
+_PRODUCTS = {
+    "i2_s_matmul": {"i2_s_x86": "packed", "i2_s_x86_r4": "packed_r4", "i2_s_arm": "packed_arm"},
+    "tq1_0_matmul": {"tq1_0": "packed"},
+    "tq2_0_matmul": {"tq2_0": "packed"},
+}
+"""Files of products: which formats their weights are in, and under which key."""
+
+
+def vectors() -> Iterator[GoldenVector]:
+    """Those of every file."""
+    for path in sorted(Path(import_module(_PACKAGE).__path__[0]).glob("*.npz")):
+        yield from read(path)
+
+
+def read(path: Path) -> Iterator[GoldenVector]:
+    """Those of one file, see suites/accuracy/test_golden_files.py: one for each format that its weights are in."""
+    with np.load(path) as archive:
+        content = dict(archive)
+    name = str(content["format"])
+    codes, scale = content.get("weights"), content.get("scale")
+    x = content.get("w_float") if name in _PRODUCTS else content.get("x")
+    if x is None and codes is not None and scale is not None:
+        x = (codes * scale).astype(np.float32)
+    elif x is not None and not x.any():
+        codes = None  # some originals make rows of ones with scale 0 of zeros
+    known = codes if codes is not None else x
+    if known is None:
+        raise ValueError(f"{path} has neither codes nor float weights")
+    for format, key in _PRODUCTS.get(name, {name: "packed"}).items():
+        yield GoldenVector(
+            file=path.name,
+            format=format,
+            shape=known.shape,
+            packed=content[key],
+            codes=codes,
+            scale=scale,
+            x=x,
+            options=_options(format, content),
+        )
+
+
+def _options(format: str, content: dict[str, Any]) -> dict[str, int]:
+    """The numbers of the file that the format's functions take by name."""
+    form = BUILT_IN.get(format)
+    taken = signature(form.pack).parameters if form else {}
+    return {key: int(content[key]) for key in taken if key in content and content[key].dtype == np.int64}

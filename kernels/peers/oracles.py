@@ -1,0 +1,76 @@
+"""Packers of others, to compare the formats with: ORACLES."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.spec import FormatOracle
+from tritmark.kernels.formats import NonFiniteWarning
+from tritmark.kernels.peers import gguf_numpy, libggml, onnx
+
+_SHAPE = (16, 1024)
+
+
+def _quantizes_alike(
+    quantize: Callable[[str, npt.NDArray[np.float32]], npt.NDArray[np.uint8]],
+) -> Callable[[Any, np.random.Generator], str | None]:
+    """Whether both make the same bytes of float weights of many magnitudes."""
+
+    def complaint(format: Any, rng: np.random.Generator) -> str | None:
+        x = rng.standard_normal(_SHAPE, np.float32)
+        x *= np.ldexp(np.float32(1), rng.integers(-20, 12, (_SHAPE[0], 1))).astype(np.float32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NonFiniteWarning)
+            ours = format.quantize(x)
+        theirs = np.asarray(quantize(format.name, x))
+        if ours.shape != theirs.shape:
+            return f"quantize gives bytes of shape {ours.shape}, and not {theirs.shape}"
+        differ = int(np.count_nonzero(ours != theirs))
+        return f"{differ} of {ours.size} bytes that quantize gives differ" if differ else None
+
+    return complaint
+
+
+def _reads_the_same(format: Any, rng: np.random.Generator) -> str | None:
+    """Whether ONNX Runtime's product with the identity is the weights that were packed."""
+    K = 2 * format.group
+    codes = rng.integers(-1, 2, (16, K), np.int8)
+    found = onnx.OnnxProduct(format.pack(codes, 1.0), 1.0, K, accuracy=0)(np.eye(K, dtype=np.float32))
+    differ = int(np.count_nonzero(found != codes.T))
+    return f"{differ} of {codes.size} weights are read as others" if differ else None
+
+
+ORACLES: tuple[FormatOracle, ...] = (
+    FormatOracle(
+        name="gguf",
+        formats=frozenset({"tq1_0", "tq2_0"}),
+        version=gguf_numpy.version,
+        missing=gguf_numpy.missing,
+        complaint=_quantizes_alike(gguf_numpy.quantize),
+    ),
+    FormatOracle(
+        name="libggml",
+        formats=frozenset({"tq1_0", "tq2_0"}),
+        version=lambda: f"libggml {libggml.version()}",
+        missing=libggml.missing,
+        complaint=_quantizes_alike(
+            lambda format, x: {
+                "tq1_0": libggml.quantize_row_tq1_0_ref,
+                "tq2_0": libggml.quantize_row_tq2_0_ref,
+            }[format](x)
+        ),
+    ),
+    FormatOracle(
+        name="onnxruntime",
+        formats=frozenset({"ort_q2"}),
+        version=onnx.version,
+        missing=onnx.missing,
+        complaint=_reads_the_same,
+    ),
+)
+"""Every one, in the order in which they are told."""
