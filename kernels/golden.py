@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,6 @@ def read(path: Path) -> Iterator[GoldenVector]:
 
 
 def _options(format: str, content: dict[str, Any]) -> dict[str, int]:
-    """The numbers of the file that the format's functions take by name."""
-    form = BUILT_IN.get(format)
-    taken = signature(form.pack).parameters if form else {}
+    """The numbers of the file that are layout options of the format."""
+    taken = BUILT_IN[format].options if format in BUILT_IN else ()
     return {key: int(content[key]) for key in taken if key in content and content[key].dtype == np.int64}

@@ -63,6 +63,8 @@ class Format(ABC):
     """What stands for each of them, in layouts of 2 bits a weight."""
     scale_stored: bool = True
     """False where the scale is kept beside the bytes: `pack` checks it and leaves it out, `unpack` gives 1."""
+    options: tuple[str, ...] = ()
+    """Names of the layout options that `pack`, `unpack` and `quantize` take."""
     scale_dtype: Literal["float32", "float16"] = "float32"
     """How scales are stored, little-endian; outside they are always float32."""
     row_multiple: int = 1

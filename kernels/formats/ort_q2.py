@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.kernels.formats.base import Scale, Shape, Tail
+from tritmark.kernels.formats.base import LayoutOption, Scale, Shape, Tail
 from tritmark.kernels.formats.sequential import Sequential
 
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
@@ -26,7 +27,7 @@ class MatMulNBits(Sequential):
     four fields.
     """
 
-    def with_block_size(self, block_size: int) -> MatMulNBits:
+    def with_block_size(self, block_size: LayoutOption) -> MatMulNBits:
         """The same layout for the operator's attribute `block_size`: 16, 32, 64, 128 or 256. Raises
         InvalidArgumentError for any other."""
         if block_size not in _BLOCK_SIZES:
@@ -34,7 +35,7 @@ class MatMulNBits(Sequential):
             raise InvalidArgumentError(
                 op=f"formats.{self.name}", argument="block_size", found=repr(block_size), legal=legal
             )
-        return replace(self, block=block_size, group=block_size)
+        return replace(self, block=int(block_size), group=int(block_size))
 
     def packed_shape(self, shape: Shape) -> tuple[int, ...]:
         """Three axes, as the operator takes them: N, blocks of a row, bytes of a block."""
@@ -55,20 +56,20 @@ class MatMulNBits(Sequential):
             op=f"formats.{self.name}.zero_points", argument="dtype", found=str(dtype), legal="uint8, float32 or float16"
         )
 
-    def pack(
-        self, codes: NDArray[np.int8], scale: float | Scale, *, tail: Tail = "drop", block_size: int | None = None
-    ) -> NDArray[np.uint8]:
-        """As in other formats; `block_size` is the format's `group` unless told."""
-        return super(MatMulNBits, self._sized(block_size)).pack(codes, scale, tail=tail)
+    def laid_out(self, op: str, options: Mapping[str, LayoutOption]) -> MatMulNBits:
+        if set(options) - {"block_size"}:
+            found, legal = ", ".join(sorted(options)), "block_size"
+            raise InvalidArgumentError(op=op, argument="layout options", found=found, legal=legal)
+        return self.with_block_size(options["block_size"]) if options else self
 
-    def unpack(
+    def unpack(  # type: ignore[override]  # no other option is an array
         self,
         packed: NDArray[np.uint8],
         shape: Shape,
         *,
         tail: Tail = "drop",
-        block_size: int | None = None,
         zero_points: NDArray[Any] | None = None,
+        **layout: LayoutOption,
     ) -> tuple[NDArray[np.int8], Scale]:
         """As in other formats. `zero_points` are those of the model, in one of the forms that the method of that name
         gives; 1 each unless told.
@@ -76,9 +77,9 @@ class MatMulNBits(Sequential):
         Raises InvalidArgumentError also for zero points of another dtype or shape, and for any that makes a weight
         other than -1, 0, 1.
         """
-        form = self._sized(block_size)
         if zero_points is None:
-            return super(MatMulNBits, form).unpack(packed, shape, tail=tail)
+            return super().unpack(packed, shape, tail=tail, **layout)
+        form = self.laid_out(f"formats.{self.name}.unpack", layout)
         anything = replace(form, codes=(0, 1, 2, 3), fields=(0, 1, 2, 3))
         fields, ones = super(MatMulNBits, anything).unpack(packed, shape, tail=tail)
         taken = form._zero_points(zero_points, fields.shape)
@@ -112,9 +113,6 @@ class MatMulNBits(Sequential):
             raise InvalidArgumentError(op=op, argument="zero_points", found=found, legal="0, 1, 2 or 3")
         return given.astype(np.int8).reshape(n, blocks)
 
-    def _sized(self, block_size: int | None) -> MatMulNBits:
-        return self if block_size is None else self.with_block_size(block_size)
-
 
 ORT_Q2 = MatMulNBits(
     name="ort_q2",
@@ -123,6 +121,7 @@ ORT_Q2 = MatMulNBits(
     padding=1,
     scale_per="group",
     scale_stored=False,
+    options=("block_size",),
     summary="ONNX Runtime's MatMulNBits, bits = 2: four weights of a row to a byte, scales and zero points beside them",
     source="ONNX Runtime, com.microsoft.MatMulNBits",
 )

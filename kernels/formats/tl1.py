@@ -84,6 +84,7 @@ TL1_FORMAT = TL1(
     block=_BLOCK,
     scale_per="tensor",
     scale_stored=False,
+    options=("BM", "BK", "bm", "preset"),
     row_multiple=ROWS,
     column_multiple=8,
     widths=(128, 64, 32, 16, 8),

@@ -153,6 +153,7 @@ TL2_FORMAT = TL2(
     block=768,
     scale_per="tensor",
     scale_stored=False,
+    options=("BM", "BK", "bm", "preset"),
     row_multiple=ROWS,
     column_multiple=_PAIRED,
     widths=(96,),

@@ -59,7 +59,7 @@ def packer(vector: Vector, *, scaled: bool = True) -> None:
     decoder leaves the scale out."""
     name = str(vector["format"])
     form = FORMATS[name]
-    layout: dict[str, Any] = {option: int(vector[option]) for option in ("BM", "BK", "bm") if option in vector}
+    layout: dict[str, Any] = {key: int(vector[key]) for key in form.options if key in vector and key != "preset"}
     shape = vector["weights" if "weights" in vector else "x"].shape
     dropped = form.dropped(shape)
     assert dropped == vector.get("n_tail_dropped", 0)
