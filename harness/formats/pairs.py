@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ import numpy as np
 from tritmark.harness.errors import InvalidArgumentError
 
 Shape = tuple[int, int]
+_Weights = tuple[Any, Any]
+"""int8 codes (N, K), and the scale or scales."""
 
-_ROWS = (3, 1, 2, 4)
-_COLUMNS = tuple(1 << power for power in range(9))
-_RAGGED = ((5, 7), (3, 37), (3, 32), (1, 128))
-"""Multiples of what a format asks N and K for, of which the first that it holds is taken."""
+_ROWS = (5, 3, 2, 4, 1)
+_COLUMNS = tuple(times << power for times in (3, 1) for power in range(9))
+_RAGGED = ((67, 37), (68, 96), (3, 128))
+"""Multiples of what a format asks N and K for, of which the first that it holds is taken: several blocks in each
+direction, and no round numbers before others."""
 
 
 class Repacked(StrEnum):
@@ -54,11 +58,12 @@ class _ChangedError(Exception):
 def pairs(formats: Mapping[str, Any]) -> Iterator[Repacking]:
     """Every pair of formats, in their order; a format goes into itself too."""
     for source in formats.values():
+        unpacked = cache(partial(_unpacked, source))
         for target in formats.values():
-            yield _pair(source, target)
+            yield _pair(source, target, unpacked)
 
 
-def _pair(source: Any, target: Any) -> Repacking:
+def _pair(source: Any, target: Any, unpacked: Callable[[Shape], _Weights]) -> Repacking:
     """At a shape that has room in both, and at an awkward one of the source, which the target may refuse."""
     common = _first_held(_multiples(source, target), source, target)
     ragged = _first_held(((n * source.row_multiple, k * source.column_multiple) for n, k in _RAGGED), source)
@@ -67,7 +72,7 @@ def _pair(source: Any, target: Any) -> Repacking:
         if shape is None:
             continue
         try:
-            why = _carried(source, target, shape)
+            why = _carried(source, target, shape, unpacked(shape))
         except _ChangedError as wrong:
             return Repacking(source.name, target.name, Repacked.WRONG, str(wrong), shape)
         except Exception as error:  # whatever a package's format does
@@ -85,20 +90,28 @@ def _refused(source: Any, target: Any) -> Repacked:
     return Repacked.SCALES if set(source.codes) <= set(target.codes) else Repacked.CODES
 
 
-def _carried(source: Any, target: Any, shape: Shape) -> str | None:
-    """Why the target refuses what the source holds, or None where it has it unchanged. Raises _ChangedError."""
+def _unpacked(source: Any, shape: Shape) -> _Weights:
+    """Weights that the source packed and unpacked unchanged. Raises _ChangedError."""
     codes, scale = _weights(source, shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = source.unpack(source.pack(codes, scale, tail="error"), shape, tail="error")
-        _compare(source, found, codes, scale)
+    _compare(source, found, codes, scale)
+    return found[0], found[1] if source.scale_stored else scale
+
+
+def _carried(source: Any, target: Any, shape: Shape, unpacked: _Weights) -> str | None:
+    """Why the target refuses what the source holds, or None where it has it unchanged. Raises _ChangedError."""
+    codes, scale = unpacked
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         why: str | None = target.refusal(source, shape)
         if why is None:
-            each = _spread(source, found[1] if source.scale_stored else scale, shape)
+            each = _spread(source, scale, shape)
             scale = _gathered(target, each)
             if not np.array_equal(_spread(target, scale, shape), each):
                 raise _ChangedError(f"{target.name} does not refuse the scales of {source.name}, which it cannot store")
-            packed = target.pack(found[0], scale, tail="error")
+            packed = target.pack(codes, scale, tail="error")
             _compare(target, target.unpack(packed, shape, tail="error"), codes, scale)
             return None
         if target.holds(shape) and set(source.codes) <= set(target.codes):
@@ -110,7 +123,7 @@ def _carried(source: Any, target: Any, shape: Shape) -> str | None:
         raise _ChangedError(f"{target.name} packs what it says that it cannot: {why}")
 
 
-def _weights(format: Any, shape: Shape) -> tuple[Any, Any]:
+def _weights(format: Any, shape: Shape) -> _Weights:
     """Codes of all kinds, and scales that float16 holds exactly, no two of them alike."""
     rng = np.random.default_rng(shape)
     codes = np.resize(np.array(format.codes, np.int8), math.prod(shape))
@@ -119,7 +132,7 @@ def _weights(format: Any, shape: Shape) -> tuple[Any, Any]:
     return rng.permutation(codes).reshape(shape), scale[()]
 
 
-def _compare(format: Any, found: tuple[Any, Any], codes: Any, scale: Any) -> None:
+def _compare(format: Any, found: _Weights, codes: Any, scale: Any) -> None:
     if np.shape(found[0]) != np.shape(codes) or np.asarray(found[0]).dtype != np.int8:
         raise _ChangedError(f"{format.name} unpacks codes of another shape or dtype")
     wrong = np.argwhere(found[0] != codes)
