@@ -19,6 +19,9 @@ EXTRA = shlex.split(os.environ.get("TRITMARK_CFLAGS", ""))
 # Objects are reused by their dates alone, so other flags need a folder of their own.
 BUILD = "build" if not EXTRA else f"build/flags-{zlib.crc32(' '.join(EXTRA).encode()):08x}"
 
+# No contraction here either: the values of the C++ reference are those of its text.
+CXX_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra"]
+
 ROOM = Path("cython_ext")
 SHARED = "tritmark.cython_ext._cyutility"
 HEADERS = sorted(str(path) for pattern in ("*.h", "*.pxi") for path in ROOM.rglob(pattern))
@@ -46,12 +49,23 @@ def shared() -> Extension:
     return Extension(SHARED, [str(path)], extra_compile_args=EXTRA, extra_link_args=EXTRA)
 
 
+def reference() -> Extension:
+    """The C++ reference: a library that ctypes opens, built like an extension module."""
+    folder = Path("kernels/peers/reference")
+    return Extension(
+        "tritmark.kernels.peers.reference.library",
+        [str(folder / "reference.cpp")],
+        extra_compile_args=CXX_FLAGS + EXTRA,
+        extra_link_args=EXTRA,
+    )
+
+
 setup(
     packages=[f"tritmark.{name}" for name in find_packages(include=["harness*", "kernels*", "cython_ext*"])]
     + ["tritmark.workloads", "tritmark.golden"],
     options={"build": {"build_base": BUILD}, "build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
-        [shared(), *(extension(pyx) for pyx in sorted(ROOM.glob("*.pyx")))],
+        [shared(), reference(), *(extension(pyx) for pyx in sorted(ROOM.glob("*.pyx")))],
         shared_utility_qualified_name=SHARED,
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False},
     ),

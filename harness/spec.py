@@ -386,6 +386,8 @@ class Peer:
     bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
     takes: Callable[[Any], bool] = _takes_none
     """Which formats (not their names) it is compared with beyond these, whatever package brings them."""
+    reference: bool = False
+    """Written to be read and not to be fast: its values are compared, its time never is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -625,8 +627,9 @@ class Provider:
 
     `workloads` is the package whose TOML files are the named suites. `evaluate_matrix` examines one weight matrix (see
     harness.weights). `templates` is the package with the kernels that `tritmark new` writes. `peers` are
-    implementations of others to cross-validate with. `mutants` are those that can be planted into the ops, imported
-    when asked for. `golden` reads what the formats' original packers wrote, and `oracles` are others' packers of them.
+    implementations of others to cross-validate with, `libraries` such in C or C++ (see harness.cross), named when
+    asked for. `mutants` are those that can be planted into the ops, imported when asked for.
+    `golden` reads what the formats' original packers wrote, and `oracles` are others' packers of them.
     `functions`: how the names begin of what its kernels launch on devices, now or in any version
     before; a receipt with others is doubted.
     """
@@ -639,6 +642,7 @@ class Provider:
     evaluate_matrix: Callable[..., Any] | None = None
     templates: str = ""
     peers: tuple[Peer, ...] = ()
+    libraries: Callable[[], Sequence[Any]] = tuple
     mutants: Callable[[], Sequence[Mutant | EquivalentMutants | Decoding]] = tuple
     functions: tuple[str, ...] = ()
     golden: Callable[[], Iterable[GoldenVector]] = tuple

@@ -6,7 +6,7 @@ The functions pick the best kernel that this machine and the shapes admit; `vari
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.spec import Decoding, EquivalentMutants, Mutant, Op, Provider
 from tritmark.kernels import cpu
@@ -30,6 +30,9 @@ from tritmark.kernels.ternary_matmul.api import ternary_matmul
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.unpack_codes.api import unpack_codes
 
+if TYPE_CHECKING:
+    from tritmark.harness.providers import PeerLibrary
+
 OPS: tuple[Op, ...] = tuple(
     op for spec in modules("spec") for op in ((spec.OP,) if hasattr(spec, "OP") else spec.OPS.values())
 )
@@ -48,6 +51,12 @@ def _mutants() -> Sequence[Mutant | EquivalentMutants | Decoding]:
     return MUTANTS
 
 
+def _libraries() -> Sequence[PeerLibrary]:
+    from tritmark.kernels.peers.reference import LIBRARY
+
+    return (LIBRARY,)
+
+
 PROVIDER = Provider(
     ops=OPS,
     variants=tuple(variant for module in modules("cpu", "cuda") for variant in module.VARIANTS),
@@ -56,6 +65,7 @@ PROVIDER = Provider(
     workloads="tritmark.workloads",
     evaluate_matrix=_evaluate_matrix,
     peers=PEERS,
+    libraries=_libraries,
     templates="tritmark.kernels.templates",
     mutants=_mutants,
     golden=vectors,

@@ -95,7 +95,7 @@ class _Call:
 def _peer(path: Path, function: LibraryFunction) -> Peer:
     key = function.key
     return Peer(
-        name=f"{path.name}:{function.symbol}",
+        name=function.name or f"{path.name}:{function.symbol}",
         op=key.op,
         formats=frozenset({key.format}),
         dtypes=frozenset({key.dtype}),
@@ -105,6 +105,7 @@ def _peer(path: Path, function: LibraryFunction) -> Peer:
         encode=partial(_encode, function),
         bind=partial(_bind, path, function),
         outputs=function.outputs,
+        reference=function.reference,
         bound={"exact": None, "rounded": partial(_one_ulp, function), "op": partial(_own_bound, function)}[
             function.bound
         ],

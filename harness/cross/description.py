@@ -1,6 +1,8 @@
 """What a library's functions are: a TOML file beside it, checked against the ops that are installed.
 
     source = "libbitnet 1.0"                     # whose code this is; the library's path unless told
+    name = "libbitnet"                           # what reports call it; each function by file and symbol unless told
+    reference = true                             # written to be read: its time is not compared; false unless told
 
     [[functions]]
     op = "ternary_matmul"
@@ -109,6 +111,8 @@ class _Entry(_DescriptionTable):
 
 class _File(_DescriptionTable):
     source: str = ""
+    name: str = ""
+    reference: bool = False
     functions: Annotated[list[_Entry], Field(min_length=1)]
 
 
@@ -124,7 +128,22 @@ class LibraryFunction:
     """A format, or LOGICAL."""
     status: bool
     bound: str
-    source: str
+    file: _File
+
+    @property
+    def source(self) -> str:
+        """Whose code it is; "" where the description does not tell."""
+        return self.file.source
+
+    @property
+    def name(self) -> str:
+        """What reports call the library's functions; "" where the description does not tell."""
+        return self.file.name
+
+    @property
+    def reference(self) -> bool:
+        """Whether only its values are compared."""
+        return self.file.reference
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -167,7 +186,7 @@ def read_description(path: Path, installed: Installed) -> tuple[LibraryFunction,
         function
         for index, entry in enumerate(file.functions)
         for function in _functions(
-            entry, installed, file.source, lambda *at, index=index, what: refuse(("functions", index, *at), what)
+            entry, installed, file, lambda *at, index=index, what: refuse(("functions", index, *at), what)
         )
     )
 
@@ -175,7 +194,7 @@ def read_description(path: Path, installed: Installed) -> tuple[LibraryFunction,
 Refuse = Callable[..., UsageError]
 
 
-def _functions(entry: _Entry, installed: Installed, source: str, refuse: Refuse) -> list[LibraryFunction]:
+def _functions(entry: _Entry, installed: Installed, file: _File, refuse: Refuse) -> list[LibraryFunction]:
     op = installed.ops.get(entry.op)
     if op is None:
         raise refuse("op", what=f"unknown op {entry.op!r}; {nearest(entry.op, installed.ops)}")
@@ -219,7 +238,7 @@ def _functions(entry: _Entry, installed: Installed, source: str, refuse: Refuse)
             key = KernelKey("cpu", op.name, format, dtype)
             found.append(
                 LibraryFunction(
-                    op, key, symbol, arguments, entry.encode or format, entry.returns == "status", entry.bound, source
+                    op, key, symbol, arguments, entry.encode or format, entry.returns == "status", entry.bound, file
                 )
             )
     return found

@@ -308,7 +308,7 @@ COLUMNS: tuple[Column, ...] = (
         "peers",
         "integer",
         "",
-        "implementations of others that it was compared with",
+        "implementations of others, and references, that it was compared with",
         lambda record, run: len(run.cross.peers),
     ),
     Column(

@@ -222,7 +222,14 @@ class PeerComparison(Verdict):
     speedup: Ratio | None = None
     """The peer's time over the kernel's."""
     migration_recommended: bool = False
+    """The strict rule: the kernel is right, and the whole 95 % interval of `speedup` lies above 1."""
     migration_reason: str = ""
+    """Why the strict rule says so; "" for a reference, which nobody would migrate from."""
+    migration_within_tenth: bool | None = None
+    """Document 002's rule: every element agrees, and `speedup` improves the time by no less than -0.1 of the peer's;
+    None where nothing was timed, and in Records from before the rule was kept."""
+    reference: bool = False
+    """The peer is a reference, written to be read and not to be fast: only its values are compared."""
 
 
 class Cross(Verdict):

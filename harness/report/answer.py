@@ -47,7 +47,7 @@ def status(record: Record) -> Status:
 
 def answers(record: Record) -> list[Answer]:
     """In the order in which they are asked. Those that there is nothing to say on are left out."""
-    found = [_right(record), _layers(record), _fast(record), _others(record), _doubted(record)]
+    found = [_right(record), _layers(record), _fast(record), _beside(record), _others(record), _doubted(record)]
     return [each for each in found if each is not None]
 
 
@@ -129,6 +129,32 @@ def _fast(record: Record) -> Answer | None:
     told = f"{who} {span} of what this machine can do"
     measured = [run for run in record.runs if run.performance.cold or run.performance.hot]
     return Answer("How fast?", groups.worst(run.performance.status for run in measured), (told,))
+
+
+def _beside(record: Record) -> Answer | None:
+    """What cross-validation compared, a reference apart from implementations that others ship, and what both rules
+    for migration say."""
+    done = [(run, each) for run in record.runs for each in run.cross.peers if each.match is not None]
+    if not done:
+        return None
+    shipped = {run.kernel for run, each in done if not each.reference}
+    alone = {run.kernel for run, each in done} - shipped
+    parts = [f"{units.counted(len(shipped), 'kernel')} beside what others ship"] if shipped else []
+    if alone:
+        names = " and ".join(dict.fromkeys(each.peer for run, each in done if run.kernel in alone))
+        parts.append(f"{units.counted(len(alone), 'kernel')} beside {names} alone")
+    told = [f"Cross-validated: {', '.join(parts)}"]
+    timed = [each for _, each in done if each.speedup is not None]
+    if timed:
+        strict = sum(each.migration_recommended for each in timed)
+        speed = (
+            f"Of {units.counted(len(timed), 'comparison')} in speed, the strict rule recommends migration in {strict:,}"
+        )
+        ruled = [each.migration_within_tenth for each in timed if each.migration_within_tenth is not None]
+        if ruled:
+            speed += f", document 002's (no more than a tenth slower) in {sum(ruled):,}"
+        told.append(speed)
+    return Answer("Beside others?", groups.worst(run.cross.status for run, _ in done), tuple(told))
 
 
 def _others(record: Record) -> Answer | None:

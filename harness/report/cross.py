@@ -1,5 +1,5 @@
-"""Cross-validation: each kernel beside each implementation of somebody else, who is right where they differ, and
-which is faster."""
+"""Cross-validation: each kernel beside each implementation of somebody else and beside references, who is right
+where they differ, and, references aside, which is faster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _cell(pair: Pair) -> dict[str, Any]:
     timed = [(run, each) for run, each in done if each.speedup is not None]
     # The figure of a short call is half the call's own cost.
     longest = max(timed, key=lambda both: both[1].peer_ns or 0.0, default=None)
-    why = [each.migration_reason for _, each in [longest or done[0]]] if done else []
+    why = [each.migration_reason for _, each in [longest or done[0]] if each.migration_reason] if done else []
     return {
         "run": pair[0][0],
         "peer": pair[0][1].peer,
@@ -59,6 +59,8 @@ def _cell(pair: Pair) -> dict[str, Any]:
         "longest": longest[1] if longest else None,
         "timed": len(timed),
         "recommended": sum(each.migration_recommended for _, each in timed),
+        "within_tenth": sum(each.migration_within_tenth is True for _, each in timed),
+        "ruled": sum(each.migration_within_tenth is not None for _, each in timed),
         "reasons": list(dict.fromkeys([*why, *(each.reason for _, each in pair if each.status in _UNTOLD)])),
     }
 
@@ -104,6 +106,7 @@ def _peers(runs: Iterable[Run]) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
+            "reference": any(each.reference for each in all_),
             "versions": list(dict.fromkeys(each.version for each in all_ if each.version)),
             "counts": [sum(outcome(each) == word for each in all_) for word in _WORST_FIRST],
             "absent": list(dict.fromkeys(each.reason for each in all_ if each.status is Status.NOT_RUN)),
@@ -124,7 +127,11 @@ def _context(record: Record) -> dict[str, Any] | None:
         "words": _WORST_FIRST,
         "peers": _peers(runs),
         "compared": len(compared),
+        "references": sum(each.reference for each in compared),
+        "timed": sum(each.speedup is not None for each in compared),
         "recommended": sum(each.migration_recommended for each in compared),
+        "within_tenth": sum(each.migration_within_tenth is True for each in compared),
+        "ruled": sum(each.migration_within_tenth is not None for each in compared),
         "peer_wrong": sum(each.peer_wrong for each in compared),
         "divergences": divergences[:_MOST_DIVERGENCES],
         "more": max(0, len(divergences) - _MOST_DIVERGENCES),

@@ -108,6 +108,8 @@ def collect(
         found = Collected(version=version, own=mine, peer=theirs.read(peer.outputs))
         if not measure:
             return found
+        if peer.reference:
+            return replace(found, untimed="the peer is a reference, written to be read and not to be fast")
         if device.simulated():
             return replace(found, untimed="a simulator has no speed")
         if max(own_s, peer_s) > _SLOWEST_S:
@@ -182,12 +184,14 @@ def collect_task(
 
 
 def known(installed: Installed, libraries: Sequence[PeerLibrary] = ()) -> tuple[Peer, ...]:
-    """Every peer: those that the providers bring, and the functions of the libraries that the user names.
+    """Every peer: those that the providers bring, and the functions of their libraries and of those that the user
+    names.
 
     Raises UsageError for a library's description that cannot be obeyed, and for two peers of one name for the same
     kernels.
     """
-    peers = (*installed.peers, *(peer for library in libraries for peer in library.peers(installed)))
+    brought = (library for provider in installed.providers.values() for library in provider.libraries())
+    peers = (*installed.peers, *(peer for library in (*brought, *libraries) for peer in library.peers(installed)))
     places: dict[tuple[str, ...], Peer] = {}
     for peer in peers:
         for place in product((peer.name,), (peer.op,), peer.formats, peer.dtypes):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tritmark.harness.measure.buffers import raw
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
-from tritmark.harness.record import Cross, Divergence, PeerComparison, Status
+from tritmark.harness.record import Cross, Divergence, PeerComparison, Ratio, Status
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Peer
 from tritmark.harness.validate.collect import POISON, Collected, collect, collect_task, known, suited
 from tritmark.harness.validate.compare import Expected, compare
@@ -37,6 +37,7 @@ __all__ = [
     "suited",
 ]
 
+_TENTH = 0.1
 _SHOWN = 6
 """Elements of an array that a text shows."""
 
@@ -55,19 +56,33 @@ def confront(
     same logical inputs."""
     if collected.missing:
         return PeerComparison(
-            status=Status.NOT_RUN, reason=collected.missing, peer=peer.name, version=collected.version
+            status=Status.NOT_RUN,
+            reason=collected.missing,
+            peer=peer.name,
+            version=collected.version,
+            reference=peer.reference,
         )
     if collected.error:
-        return PeerComparison(status=Status.ERROR, reason=collected.error, peer=peer.name, version=collected.version)
+        return PeerComparison(
+            status=Status.ERROR,
+            reason=collected.error,
+            peer=peer.name,
+            version=collected.version,
+            reference=peer.reference,
+        )
     asked = [each for each in expected if each.name in peer.outputs]
     garbled = _garbled(asked, collected)
     if garbled:
-        return PeerComparison(status=Status.ERROR, reason=garbled, peer=peer.name, version=collected.version)
+        return PeerComparison(
+            status=Status.ERROR, reason=garbled, peer=peer.name, version=collected.version, reference=peer.reference
+        )
     bounds = None if peer.bound is None else peer.bound(logical, axes)
     admitted = [_admitted(each, bounds) for each in asked]
     if not all(each.bound is None or (np.isfinite(each.bound) & (each.bound >= 0)).all() for each in admitted):
         broken = "the peer's bound is negative or not finite, which would admit anything"
-        return PeerComparison(status=Status.ERROR, reason=broken, peer=peer.name, version=collected.version)
+        return PeerComparison(
+            status=Status.ERROR, reason=broken, peer=peer.name, version=collected.version, reference=peer.reference
+        )
     sides = [
         _confronted(each, collected.own[each.name], collected.peer[each.name], around)
         for each, around in zip(asked, admitted, strict=True)
@@ -81,7 +96,11 @@ def confront(
         at = int((side.kernel_wrong if wrong else side.differ)[0])
         told = _shown(op, key, axes, logical, side, at)
     status, reason = _verdict(peer, sides, wrong, peer_wrong, told)
-    recommended, why = _migration(status, peer_wrong, any(side.both_wrong for side in sides), collected)
+    recommended, why = (
+        (False, "")
+        if peer.reference
+        else _migration(status, peer_wrong, any(side.both_wrong for side in sides), collected)
+    )
     return PeerComparison(
         status=status,
         reason=reason,
@@ -100,6 +119,8 @@ def confront(
         speedup=collected.speedup,
         migration_recommended=recommended,
         migration_reason=why,
+        migration_within_tenth=_within_tenth(not differing, collected.speedup),
+        reference=peer.reference,
     )
 
 
@@ -272,6 +293,11 @@ def _migration(status: Status, peer_wrong: bool, both_wrong: bool, collected: Co
     if ratio.high < 1:
         return False, f"no: slower, {times}; {right}"
     return False, f"no: not distinguishable, {times}; {right}"
+
+
+def _within_tenth(match: bool, speedup: Ratio | None) -> bool | None:
+    """Whether both agree and the time improves by no less than -0.1 of the peer's, as document 002 asks."""
+    return None if speedup is None else match and 1 - 1 / speedup.median >= -_TENTH
 
 
 def _shown(op: Op, key: KernelKey, axes: Axes, logical: Arrays, side: _Confronted, at: int) -> dict[str, Any]:

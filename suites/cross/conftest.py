@@ -1,4 +1,4 @@
-"""The C++ reference and the planted faults, compiled once into one library, and what the tests of cross-validation
+"""The C++ reference as it is installed, the planted faults, compiled once, and what the tests of cross-validation
 share."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tritmark.harness.validate.compare import expectations
 from tritmark.harness.validate.cross import collect, confront, suited
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.peers import libggml, onnx
+from tritmark.kernels.peers.reference import LIBRARY
 
 HERE = Path(__file__).parent
 FLAGS = ("-std=c++17", "-O2", "-Wall", "-Werror", "-ffp-contract=off", "-shared", "-fPIC")
@@ -33,20 +35,20 @@ def installed() -> Installed:
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shared library. Without a C++ compiler there is nothing to test with."""
+    """The library of faults. Without a C++ compiler there is nothing to test with."""
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         pytest.skip("no C++ compiler: neither g++ nor clang++ is on PATH")
-    library = tmp_path_factory.mktemp("cross") / "libreference.so"
-    sources = [str(HERE / name) for name in ("reference.cpp", "faults.cpp")]
-    done = subprocess.run([compiler, *FLAGS, *sources, "-o", str(library)], capture_output=True, text=True, check=False)
+    library = tmp_path_factory.mktemp("cross") / "libfaults.so"
+    command = [compiler, *FLAGS, str(HERE / "faults.cpp"), "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return library
 
 
 @pytest.fixture(scope="session")
-def references(compiled: Path, installed: Installed) -> tuple[Peer, ...]:
-    return CppLibrary(str(compiled), str(HERE / "reference.toml")).peers(installed)
+def references(installed: Installed) -> tuple[Peer, ...]:
+    return LIBRARY.peers(installed)
 
 
 @pytest.fixture(scope="session")
@@ -68,6 +70,12 @@ def reference_for(references: tuple[Peer, ...]) -> Callable[[KernelKey], Peer]:
         return found[0]
 
     return of
+
+
+@pytest.fixture(scope="session")
+def timed_for(reference_for: Callable[[KernelKey], Peer]) -> Callable[[KernelKey], Peer]:
+    """timed_for(key): the same as if it were somebody else's implementation, whose time is compared too."""
+    return lambda key: replace(reference_for(key), reference=False)
 
 
 @pytest.fixture(scope="session")

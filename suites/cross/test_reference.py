@@ -12,6 +12,7 @@ from tritmark.harness.providers import Installed
 from tritmark.harness.record import PeerComparison, Status
 from tritmark.harness.spec import Axes, KernelKey, Peer, Variant
 from tritmark.kernels import OPS, PROVIDER
+from tritmark.kernels.peers.reference import NAME
 
 AXES = {
     "n": ({"n": 1}, {"n": 131}, {"n": 5000}),
@@ -47,6 +48,20 @@ THERE = [key for key in KEYS if key.device != "cpu"]
 def test_every_op_has_a_reference(reference_for: Callable[[KernelKey], Peer]) -> None:
     assert {key.op for key in KEYS} == {op.name for op in OPS}
     assert all(reference_for(key).missing() is None for key in KEYS)
+
+
+def test_its_time_is_never_compared(
+    installed: Installed, reference_for: Callable[[KernelKey], Peer], compare: Callable[..., PeerComparison]
+) -> None:
+    for key in (each for each in HERE if "n" in installed.ops[each.op].axes):
+        axes = AXES[",".join(installed.ops[key.op].axes)][0]
+        variant = _best(installed, key, axes)
+        if variant is None:
+            continue
+        found = compare(variant, reference_for(key), axes, installed.ops[key.op].families[0], measure=True)
+        assert (found.match, found.reference, found.peer) == (True, True, NAME)
+        assert (found.own_ns, found.peer_ns, found.speedup) == (None, None, None)
+        assert (found.migration_recommended, found.migration_within_tenth, found.migration_reason) == (False, None, "")
 
 
 def _best(installed: Installed, key: KernelKey, axes: Axes) -> Variant | None:

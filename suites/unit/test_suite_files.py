@@ -296,3 +296,10 @@ def test_full_measures_every_shape_of_every_model(named: dict[str, Suite]) -> No
     }
     assert len(shapes) == 34
     assert shapes <= set(axes_of(named["full"], "ternary_matmul", measure=True))
+
+
+def test_quick_measures_every_key(named: dict[str, Suite]) -> None:
+    """Only a kernel that is measured is cross-validated."""
+    quick = [item for item in named["quick"].selected if item.workload.measure]
+    for key in dict.fromkeys(variant.key for variant in load().registry.variants):
+        assert any(item.workload.op == key.op and item.admits(key.format, key.dtype, key.device) for item in quick), key

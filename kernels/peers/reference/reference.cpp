@@ -205,28 +205,36 @@ void product(
 template <class Store>
 void grouped_product(const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
 {
-    for (int64_t n = 0; n < N; ++n)
+    std::vector<double> row(static_cast<size_t>(K));
+    for (int64_t n = 0; n < N; ++n) {
+        for (int64_t k = 0; k < K; ++k) {
+            const int64_t weight = n * K + k;
+            uint16_t half;
+            std::memcpy(&half, weights + 66 * (weight / 256) + 64, 2);
+            row[size_t(k)] = taken(weights, tq2_0(weight)) * double(widened(half, kHalf));
+        }
         for (int64_t m = 0; m < M; ++m) {
             double sum = 0;
-            for (int64_t k = 0; k < K; ++k) {
-                const int64_t weight = n * K + k;
-                uint16_t half;
-                std::memcpy(&half, weights + 66 * (weight / 256) + 64, 2);
-                sum += double(activations[m * K + k]) * taken(weights, tq2_0(weight)) * double(widened(half, kHalf));
-            }
+            for (int64_t k = 0; k < K; ++k) sum += double(activations[m * K + k]) * row[size_t(k)];
             store(m, n, sum);
         }
+    }
 }
 
-template <class Read>
-void float_product(float *c, int64_t M, int64_t N, int64_t K, Read read)
+// Each element is summed along k; a row of c at a time, so that b is read along its rows.
+template <class Float, class Read>
+void float_product(const Float *a, const Float *b, float *c, int64_t M, int64_t N, int64_t K, Read read)
 {
-    for (int64_t m = 0; m < M; ++m)
-        for (int64_t n = 0; n < N; ++n) {
-            double sum = 0;
-            for (int64_t k = 0; k < K; ++k) sum += read(m, n, k);
-            c[m * N + n] = float(sum);
+    std::vector<double> wide(static_cast<size_t>(K * N)), sums(static_cast<size_t>(N));
+    for (int64_t i = 0; i < K * N; ++i) wide[size_t(i)] = read(b[i]);
+    for (int64_t m = 0; m < M; ++m) {
+        std::fill(sums.begin(), sums.end(), 0.0);
+        for (int64_t k = 0; k < K; ++k) {
+            const double left = read(a[m * K + k]);
+            for (int64_t n = 0; n < N; ++n) sums[size_t(n)] += left * wide[size_t(k * N + n)];
         }
+        for (int64_t n = 0; n < N; ++n) c[m * N + n] = float(sums[size_t(n)]);
+    }
 }
 
 }  // namespace
@@ -406,22 +414,17 @@ void ternary_matmul_tq2_0_bfloat16(
 
 void matmul_fp32(const float *a, const float *b, float *c, int64_t M, int64_t N, int64_t K)
 {
-    float_product(
-        c, M, N, K, [&](int64_t m, int64_t n, int64_t k) { return double(a[m * K + k]) * double(b[k * N + n]); });
+    float_product(a, b, c, M, N, K, [](float x) { return double(x); });
 }
 
 void matmul_fp16(const uint16_t *a, const uint16_t *b, float *c, int64_t M, int64_t N, int64_t K)
 {
-    float_product(c, M, N, K, [&](int64_t m, int64_t n, int64_t k) {
-        return double(widened(a[m * K + k], kHalf)) * widened(b[k * N + n], kHalf);
-    });
+    float_product(a, b, c, M, N, K, [](uint16_t x) { return double(widened(x, kHalf)); });
 }
 
 void matmul_bf16(const uint16_t *a, const uint16_t *b, float *c, int64_t M, int64_t N, int64_t K)
 {
-    float_product(c, M, N, K, [&](int64_t m, int64_t n, int64_t k) {
-        return double(widened(a[m * K + k], kBrain)) * widened(b[k * N + n], kBrain);
-    });
+    float_product(a, b, c, M, N, K, [](uint16_t x) { return double(widened(x, kBrain)); });
 }
 
 }  // extern "C"

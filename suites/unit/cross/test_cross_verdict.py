@@ -260,7 +260,7 @@ def test_texts_stay_short(values: list[int]) -> None:
 
 def test_in_a_worker_a_peer_goes_by_its_name(installed: Installed) -> None:
     peer = peer_of(CODES, "q", lambda inputs: np.rint(np.clip(inputs["x"] / inputs["scale"], -2, 1)))
-    with_peer = Installed({"builtin": replace(PROVIDER, peers=(peer,))})
+    with_peer = Installed({"builtin": replace(PROVIDER, peers=(peer,), libraries=tuple)})
     assert known(with_peer) == (peer,)
     site = Site(with_peer, with_peer.registry.select_best(CODES, {"n": 9}))
     inputs = site.op.generate({"n": 9}, "normal", np.random.default_rng(0))

@@ -10,6 +10,7 @@ import pytest
 
 from tritmark.harness.record import Cross, Divergence, PeerComparison, Ratio, Record, Run, Status
 from tritmark.harness.report import cross
+from tritmark.harness.report.answer import answers
 from tritmark.harness.report.page import _templates
 
 HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
@@ -119,7 +120,7 @@ def test_every_outcome_has_its_word_and_its_shape(compared: Record) -> None:
         assert f'<b class="mark {mark}">{word}</b>' in page
     text = words(page)
     assert "4 comparisons made; in 1 of them the peer is wrong" in text
-    assert "is recommended in 2" in text
+    assert "is recommended in 2 by the strict rule" in text
 
 
 def test_the_divergence_comes_with_its_inputs(compared: Record) -> None:
@@ -193,3 +194,31 @@ def test_tables_are_whole(compared: Record) -> None:
         assert set(found) == {columns}
     assert page.count("<details") == page.count("</details>")
     assert page.count("<caption>") == page.count("<table")
+
+
+def test_a_reference_is_named_and_no_peer_to_beat(compared: Record) -> None:
+    ours = comparison("our own", reference=True, migration_reason="")
+    quicker = {**timed(1.1, 1.3), "migration_within_tenth": True}
+    slower = {**timed(0.91, 0.95), "migration_within_tenth": True}
+    kernels = list({run.kernel: run for run in compared.runs}.values())
+    record = compared.model_copy(
+        update={
+            "runs": (
+                with_peers(kernels[0], ours, comparison("libggml", **quicker)),
+                with_peers(kernels[1], ours, comparison("libggml", **slower)),
+                with_peers(kernels[2], ours),
+            )
+        }
+    )
+    text = words(body(record))
+    assert "5 comparisons made. 3 of them are with a reference" in text
+    assert "Of 2 comparisons in speed" in text
+    assert "in 1 by the strict rule" in text
+    assert "in 2 by document 002's" in text
+    assert "our own (reference)" in table_of(body(record), "Every peer")
+    (answer,) = [each for each in answers(record) if each.question == "Beside others?"]
+    assert answer.told == (
+        "Cross-validated: 2 kernels beside what others ship, 1 kernel beside our own alone",
+        "Of 2 comparisons in speed, the strict rule recommends migration in 1, document 002's (no more than a tenth "
+        "slower) in 2",
+    )
