@@ -152,7 +152,7 @@ def _beside(record: Record) -> Answer | None:
         )
         ruled = [each.migration_within_tenth for each in timed if each.migration_within_tenth is not None]
         if ruled:
-            speed += f", document 002's (no more than a tenth slower) in {sum(ruled):,}"
+            speed += f", the lenient one (no more than a tenth slower) in {sum(ruled):,}"
         told.append(speed)
     return Answer("Beside others?", groups.worst(run.cross.status for run, _ in done), tuple(told))
 

@@ -296,7 +296,7 @@ def _migration(status: Status, peer_wrong: bool, both_wrong: bool, collected: Co
 
 
 def _within_tenth(match: bool, speedup: Ratio | None) -> bool | None:
-    """Whether both agree and the time improves by no less than -0.1 of the peer's, as document 002 asks."""
+    """Whether both agree and the time improves by no less than -0.1 of the peer's: the lenient rule."""
     return None if speedup is None else match and 1 - 1 / speedup.median >= -_TENTH
 
 

@@ -316,7 +316,7 @@ def test_migration(
     wrong = replace(found, peer={"x": expected[0].values + 1})
     judged = confront(op, DEQUANTIZE, expected, wrong, peer=timed_for(DEQUANTIZE), logical=logical, axes=axes)
     assert (judged.peer_wrong, judged.migration_recommended) == (True, strict)
-    assert judged.migration_within_tenth is not True  # document 002 asks that both agree, whoever is right
+    assert judged.migration_within_tenth is not True  # the lenient rule asks that both agree, whoever is right
 
 
 def test_a_run_is_as_good_as_its_worst_comparison(
