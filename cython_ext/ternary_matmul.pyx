@@ -2,6 +2,9 @@
 
 include "native.pxi"
 
+cdef enum:
+    CACHE_LINE = 64
+
 cdef extern from "src/ternary_matmul/formats.h":
     enum: TM_OUT_INT32, TM_OUT_FLOAT32, TM_OUT_BFLOAT16
     ctypedef struct tm_ternary_matmul_args:
@@ -17,17 +20,24 @@ cdef extern from "src/ternary_matmul/formats.h":
         int32_t *act_sums
         float weight_scale
         int32_t kind
+        uint8_t *tables
+        size_t BM
+        size_t BK
+        size_t bm
     ctypedef struct tm_matmul_format:
         const char *name
         const tm_entry *kernels
         size_t (*bytes)(size_t N, size_t K) noexcept nogil
         size_t group
+        size_t (*tables)(const tm_ternary_matmul_args *args) noexcept nogil
     const tm_matmul_format tm_matmul_formats[]
 
 
 cdef class TernaryMatmul(NativeCall):
     """out (M, N) from activations int8 (M, K), rows contiguous but maybe apart, and `weights`, an (N, K) matrix in the
     bytes of `format`.
+
+    `layout` is (BM, BK, bm) of formats in tiles, whose kernels look up in tables of the activations.
 
     `out` is int32, float32, or bfloat16 seen as uint16, and contiguous; `act_scale` float32 (M,) is not looked at for
     int32, which formats with a scale for each group do not have.
@@ -38,13 +48,13 @@ cdef class TernaryMatmul(NativeCall):
     def __init__(
         self, str format, str isa, const int8_t[:, :] activations, const uint8_t[::1] weights, Py_ssize_t N,
         float weight_scale,
-        const float[::1] act_scale, out, int threads,
+        const float[::1] act_scale, out, int threads, layout=(0, 0, 0),
     ):
         cdef Py_ssize_t M = activations.shape[0], K = activations.shape[1]
         cdef int32_t[:, ::1] out_int32
         cdef float[:, ::1] out_float32
         cdef uint16_t[:, ::1] out_bfloat16
-        cdef uint8_t[::1] room
+        cdef uint8_t[::1] room, tables
         cdef bytes name = format.encode()
         cdef const tm_matmul_format *known = tm_matmul_formats
         cdef size_t needed
@@ -60,7 +70,16 @@ cdef class TernaryMatmul(NativeCall):
                 f"{weights.shape[0]} bytes of {format}, output {out.shape}, {act_scale.shape[0]} scales for "
                 f"M, N, K = {M, N, K}"
             )
-        sums = None
+        self.args.M, self.args.N, self.args.K = M, N, K
+        sums = spare = None
+        if known.tables != NULL:
+            self.args.BM, self.args.BK, self.args.bm = layout
+            needed = known.tables(&self.args)
+            if needed == 0:
+                raise ValueError(f"{format} with a layout of {layout} for N, K = {N, K}")
+            spare = bytearray(needed + CACHE_LINE - 1)
+            tables = spare
+            self.args.tables = <uint8_t *>((<uintptr_t>&tables[0] + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE)
         if known.group:
             if out.dtype.kind == "i":
                 raise ValueError(f"{format} has a scale for each group, so there are no int32 sums of its rows")
@@ -84,5 +103,4 @@ cdef class TernaryMatmul(NativeCall):
         self.args.weights = &weights[0]
         self.args.act_scale = &act_scale[0]
         self.args.weight_scale = weight_scale
-        self.args.M, self.args.N, self.args.K = M, N, K
-        self.bind(known.kernels, isa, &self.args, threads, (activations, weights, act_scale, out, sums))
+        self.bind(known.kernels, isa, &self.args, threads, (activations, weights, act_scale, out, sums, spare))

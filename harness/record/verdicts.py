@@ -226,8 +226,8 @@ class PeerComparison(Verdict):
     migration_reason: str = ""
     """Why the strict rule says so; "" for a reference, which nobody would migrate from."""
     migration_within_tenth: bool | None = None
-    """The lenient rule (specification, 7.3): every element agrees, and `speedup` improves the time by no less than -0.1 of the peer's;
-    None where nothing was timed, and in Records from before the rule was kept."""
+    """The lenient rule (specification, 7.3): every element agrees, and `speedup` improves the time by no less than -0.1
+    of the peer's; None where nothing was timed, and in Records from before the rule was kept."""
     reference: bool = False
     """The peer is a reference, written to be read and not to be fast: only its values are compared."""
 

@@ -7,8 +7,11 @@ from functools import partial
 
 from tritmark.harness.spec import Arrays, Axes, Constraint, Launch, MaxSize, MultipleOf, Variant, no_workspace
 from tritmark.kernels import cpu
+from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.formats.tl_layout import TL
 from tritmark.kernels.ternary_matmul.scales import grouped
 from tritmark.kernels.ternary_matmul.spec import dtypes
+from tritmark.kernels.ternary_matmul.tables import table_bytes, tiles
 
 MAX_K = (1 << 23) - 1
 """Past it, 2 * 128 * K no longer fits the int32 accumulators."""
@@ -18,6 +21,8 @@ FORMATS: dict[str, tuple[str, tuple[Constraint, ...]]] = {
     "i2_s_x86": ("ternary_matmul_i2_s_x86", (MultipleOf("K", 128),)),
     "tq2_0": ("ternary_matmul_tq2_0", (MultipleOf("K", 256),)),
     "iq2_bn_r4": ("ternary_matmul_iq2_bn_r4", (MultipleOf("N", 4), MultipleOf("K", 64))),
+    "tl1": ("ternary_matmul_tl1", (MultipleOf("N", 32), MultipleOf("K", 8))),
+    "tl2": ("ternary_matmul_tl2", (MultipleOf("N", 32), MultipleOf("K", 32))),
 }
 """For each format its table of kernels in isas.h, and what their shapes must keep to. The first of several that are
 equally good is the one that weights are packed into where nothing else is asked for."""
@@ -34,6 +39,7 @@ def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, th
         inputs["act_scale"],
         outputs["out"],
         threads,
+        tiles(format, axes) or (0, 0, 0),
     )
     return launch
 
@@ -46,6 +52,8 @@ def _group_sums(group: int, axes: Axes) -> int:
 def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> Iterator[Variant]:
     form, limits = grouped(format), (MaxSize("K", MAX_K), *constraints)
     workspace = no_workspace if form is None else partial(_group_sums, form.group)
+    if isinstance(BUILT_IN[format], TL):
+        workspace = partial(table_bytes, format)
     for dtype in dtypes(format):
         yield from cpu.variants(
             "ternary_matmul", format, dtype, partial(_bind, format), limits, table=table, workspace=workspace

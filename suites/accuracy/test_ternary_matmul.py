@@ -145,6 +145,8 @@ def test_a_kernel_that_reads_the_weights_format_is_taken_before_any_other(monkey
         "i2_s_x86",
         "tq2_0",
         "iq2_bn_r4",
+        "tl1",
+        "tl2",
     }
     assert pack_weights(codes, weight_scale).format == "tile64"
 

@@ -24,6 +24,7 @@ AXES = {
         {"M": 3, "N": 67, "K": 133},
         {"M": 1, "N": 16, "K": 256},
         {"M": 2, "N": 12, "K": 768},
+        {"M": 1, "N": 32, "K": 256},
     ),
 }
 """Shapes for the ops of these axes: the least, and tails."""

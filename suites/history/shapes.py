@@ -28,6 +28,12 @@ PRODUCT_OPS = (
     "ternary_matmul/iq2_bn_r4/int32",
     "ternary_matmul/iq2_bn_r4/float32",
     "ternary_matmul/iq2_bn_r4/bfloat16",
+    "ternary_matmul/tl1/int32",
+    "ternary_matmul/tl1/float32",
+    "ternary_matmul/tl1/bfloat16",
+    "ternary_matmul/tl2/int32",
+    "ternary_matmul/tl2/float32",
+    "ternary_matmul/tl2/bfloat16",
 )
 LAYERS = ("M=1 N=2560 K=6912", "M=32 N=2560 K=2560")
 """Of bitnet-b1.58-2B-4T: one token, and a batch."""
@@ -72,8 +78,14 @@ PARAMETERS = ("op", "variant", "shape")
 SMALL_VECTOR = 100_003
 _SMALL_PRODUCT = "M=3 N=130 K=257"
 """Multiples of nothing: where kernels go wrong first, and where the reference is quick."""
-_SMALL_BLOCKS = {"i2_s_x86": "M=3 N=130 K=384", "tq2_0": "M=3 N=130 K=768", "iq2_bn_r4": "M=3 N=132 K=320"}
-"""Rows of these begin at blocks of 128 and of 256, or lie four side by side in blocks of 64."""
+_SMALL_BLOCKS = {
+    "i2_s_x86": "M=3 N=130 K=384",
+    "tq2_0": "M=3 N=130 K=768",
+    "iq2_bn_r4": "M=3 N=132 K=320",
+    "tl1": "M=3 N=160 K=264",
+    "tl2": "M=3 N=160 K=320",
+}
+"""Rows of these begin at blocks of 128 and of 256, lie four side by side in blocks of 64, or are cut into tiles."""
 
 
 def vector_shape(op: str, n: int) -> str:

@@ -2,6 +2,8 @@
 
 #include "i2_s_x86/i2_s_x86.h"
 #include "iq2_bn_r4/iq2_bn_r4.h"
+#include "tl1/tl1.h"
+#include "tl2/tl2.h"
 #include "tq2_0/tq2_0.h"
 
 static size_t tile64(size_t N, size_t K) { return (N + TM_TILE - 1) / TM_TILE * ((K + 3) / 4) * TM_TILE; }
@@ -11,11 +13,20 @@ static size_t iq2_bn_r4(size_t N, size_t K)
 {
     return N % TM_FOUR || K % TM_FOUR_BLOCK ? 0 : N / TM_FOUR * tm_four_bytes(K);
 }
+static size_t tl1(size_t N, size_t K) { return N * K / 4; }
+/* The original's own formula, of which the last bytes are padding; rounded down, also below 0. */
+static size_t tl2(size_t N, size_t K)
+{
+    const ptrdiff_t thirds = ((ptrdiff_t)K - 256) * (ptrdiff_t)N, eighths = (thirds - (thirds % 3 + 3) % 3) / 3 * 5;
+    return (size_t)((eighths - (eighths % 8 + 8) % 8) / 8) + 64 * N;
+}
 
 const tm_matmul_format tm_matmul_formats[] = {
-    {"tile64", tm_ternary_matmul, tile64, 0},
-    {"i2_s_x86", tm_ternary_matmul_i2_s_x86, i2_s_x86, 0},
-    {"tq2_0", tm_ternary_matmul_tq2_0, tq2_0, TM_TQ2_0_GROUP},
-    {"iq2_bn_r4", tm_ternary_matmul_iq2_bn_r4, iq2_bn_r4, 0},
-    {NULL, NULL, NULL, 0},
+    {"tile64", tm_ternary_matmul, tile64, 0, NULL},
+    {"i2_s_x86", tm_ternary_matmul_i2_s_x86, i2_s_x86, 0, NULL},
+    {"tq2_0", tm_ternary_matmul_tq2_0, tq2_0, TM_TQ2_0_GROUP, NULL},
+    {"iq2_bn_r4", tm_ternary_matmul_iq2_bn_r4, iq2_bn_r4, 0, NULL},
+    {"tl1", tm_ternary_matmul_tl1, tl1, 0, tm_tl1_tables},
+    {"tl2", tm_ternary_matmul_tl2, tl2, 0, tm_tl2_tables},
+    {NULL, NULL, NULL, 0, NULL},
 };

@@ -36,6 +36,8 @@ typedef struct tm_ternary_matmul_args {
     int32_t *act_sums; /* room for one a row of activations and group of weights, where groups have scales; else NULL */
     float weight_scale;
     int32_t kind; /* enum tm_matmul_out */
+    uint8_t *tables; /* room for look-up tables of the activations, at a cache line, in formats of such; else NULL */
+    size_t BM, BK, bm; /* rows and columns of a tile of weights, and rows side by side in it; 0 where there are none */
 } tm_ternary_matmul_args;
 
 TM_KERNELS(ternary_matmul);

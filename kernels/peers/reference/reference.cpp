@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 namespace {
@@ -170,19 +171,90 @@ double mean_magnitude(const float *x, int64_t n)
     return pairwise(sums) / double(n);
 }
 
-using Weight = int (*)(const uint8_t *, int64_t row, int64_t column, int64_t K);
+using Weight = int (*)(const uint8_t *, int64_t row, int64_t column, int64_t N, int64_t K);
 
-int of_tile64(const uint8_t *packed, int64_t row, int64_t column, int64_t K)
+int of_tile64(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64_t K)
 {
     return taken(packed, tile64(row, column, K));
 }
-int of_i2_s_x86(const uint8_t *packed, int64_t row, int64_t column, int64_t K)
+int of_i2_s_x86(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64_t K)
 {
     return taken(packed, i2_s_x86(row * K + column));
 }
-int of_row16(const uint8_t *packed, int64_t row, int64_t column, int64_t K)
+int of_row16(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64_t K)
 {
     return taken(packed + row * row16_bytes(K), row16(column));
+}
+
+// TL1 and TL2: tiles of BM rows and BK columns, in which bm rows lie side by side.
+struct Tiles {
+    int64_t BM, BK, bm;
+};
+
+struct Published {
+    int64_t N, K;
+    Tiles tiles;
+};
+
+const Published kTL1[] = {
+    {1536, 4096, {256, 128, 32}},  {1536, 1536, {128, 64, 64}},   {4096, 1536, {256, 128, 32}},
+    {3200, 8640, {160, 64, 32}},   {3200, 3200, {320, 128, 64}},  {8640, 3200, {320, 64, 32}},
+    {14336, 4096, {256, 128, 64}}, {4096, 14336, {256, 128, 32}}, {1024, 4096, {128, 64, 64}},
+    {4096, 4096, {128, 64, 32}},
+};
+const Published kTL2[] = {
+    {1536, 4096, {256, 96, 32}},  {1536, 1536, {128, 192, 32}}, {3200, 8640, {160, 96, 32}},
+    {3200, 3200, {320, 96, 32}},  {8640, 3200, {320, 96, 32}},  {14336, 4096, {256, 96, 32}},
+    {4096, 14336, {128, 96, 32}}, {1024, 4096, {256, 96, 32}},  {4096, 4096, {128, 96, 32}},
+};
+
+template <size_t count>
+Tiles tiles_of(const Published (&published)[count], std::initializer_list<int64_t> widths, int64_t N, int64_t K)
+{
+    for (const Published &each : published)
+        if (each.N == N && each.K == K) return each.tiles;
+    Tiles tiles = {32, *(widths.end() - 1), 32};
+    for (int64_t rows : {64, 128, 256})
+        if (N % rows == 0) tiles.BM = rows;
+    for (int64_t width : widths)
+        if (K % width == 0) {
+            tiles.BK = width;
+            break;
+        }
+    return tiles;
+}
+
+int of_pair(int field, int64_t column) { return (column % 2 ? field % 3 : field / 3) - 1; }
+
+int of_tl1(const uint8_t *packed, int64_t row, int64_t column, int64_t N, int64_t K)
+{
+    const Tiles t = tiles_of(kTL1, {128, 64, 32, 16, 8}, N, K);
+    const int64_t by = 256 / t.bm, r = row % t.BM, c = column % t.BK;
+    const int64_t tile = row / t.BM * (K / t.BK) + column / t.BK, block = r / t.bm * (t.BK / by) + c / by;
+    const int64_t sixteen = r % t.bm / 16 * (by / 4) + c % by / 4;
+    const int byte = packed[tile * t.BM * t.BK / 4 + block * 64 + sixteen * 16 + r % 16];
+    return of_pair(column % 4 < 2 ? byte >> 4 : byte & 15, column);
+}
+
+int of_tl2(const uint8_t *packed, int64_t row, int64_t column, int64_t N, int64_t K)
+{
+    const Tiles t = tiles_of(kTL2, {96}, N, K);
+    const int64_t tripled = K - K % t.BK, r = row % t.BM, in32 = r % 32;
+    // 8 after 8 rows in the order 0, 2, 1, 3.
+    const int64_t place = in32 % 8 + in32 / 8 % 2 * 16 + in32 / 16 * 8;
+    if (column >= tripled) {
+        const int64_t c = column - tripled, tile = row / t.BM * ((K - tripled) / 32) + c / 32;
+        const uint8_t *pairs = packed + N * tripled / 6 + N * tripled / 24;
+        const int byte = pairs[tile * t.BM * 8 + r / 32 * 256 + c % 32 / 4 * 32 + place];
+        return of_pair(c % 4 < 2 ? byte >> 4 : byte & 15, c);
+    }
+    const int64_t c = column % t.BK, tile = row / t.BM * (tripled / t.BK) + column / t.BK;
+    const int64_t area = tile * t.BM * t.BK + r / 32 * 32 * t.BK;  // weights before these 32 rows
+    const int byte = packed[area / 6 + c / 6 * 32 + place];
+    const uint8_t *word = packed + N * tripled / 6 + area / 24 + c / 24 * 32 + 2 * (r % 16);
+    const bool negative = (word[0] + 256 * word[1]) >> (15 - 2 * (c % 24 / 3) - in32 / 16) & 1;
+    const int size = c % 6 < 3 ? byte >> 4 : byte & 15, value = 13 + (negative ? -size : size);
+    return (c % 3 == 0 ? value / 9 : c % 3 == 1 ? value / 3 % 3 : value % 3) - 1;
 }
 
 template <class Store>
@@ -191,7 +263,7 @@ void product(
 {
     std::vector<int> row(static_cast<size_t>(K));
     for (int64_t n = 0; n < N; ++n) {
-        for (int64_t k = 0; k < K; ++k) row[size_t(k)] = weight(weights, n, k, K);
+        for (int64_t k = 0; k < K; ++k) row[size_t(k)] = weight(weights, n, k, N, K);
         for (int64_t m = 0; m < M; ++m) {
             int64_t sum = 0;
             for (int64_t k = 0; k < K; ++k) sum += int64_t(activations[m * K + k]) * row[size_t(k)];
@@ -352,7 +424,7 @@ void unpack_codes_i2_s_x86(const uint8_t *packed, int8_t *codes, float *scales, 
 void unpack_codes_row16(const uint8_t *packed, int8_t *codes, float *scales, int64_t N, int64_t K)
 {
     for (int64_t n = 0; n < N; ++n)
-        for (int64_t k = 0; k < K; ++k) codes[n * K + k] = int8_t(of_row16(packed, n, k, K));
+        for (int64_t k = 0; k < K; ++k) codes[n * K + k] = int8_t(of_row16(packed, n, k, N, K));
     std::memcpy(scales, packed + N * row16_bytes(K), 4);
 }
 
@@ -393,6 +465,8 @@ void unpack_codes_tq2_0(const uint8_t *packed, int8_t *codes, float *scales, int
 TERNARY_MATMUL(tile64)
 TERNARY_MATMUL(i2_s_x86)
 TERNARY_MATMUL(row16)
+TERNARY_MATMUL(tl1)
+TERNARY_MATMUL(tl2)
 
 void ternary_matmul_tq2_0_float32(
     const int8_t *activations, const uint8_t *weights, const float *act_scale, float *out, int64_t M, int64_t N,

@@ -1,0 +1,65 @@
+/* ternary_matmul of tl2 in plain C: reference for the others, fallback, and baseline. A table's entries are int16: 14 of
+ * a triple, 9 of a pair. */
+#include "tl2.h"
+
+enum { ENTRIES = 16 };
+
+/* Of column k, which a triple or a pair begins with. */
+static size_t triple_at(size_t k) { return k / 3 * ENTRIES; }
+static size_t pair_at(size_t tripled, size_t k) { return triple_at(tripled) + k / 2 * ENTRIES; }
+
+static void fill(const tm_ternary_matmul_args *args)
+{
+    const size_t tripled = tm_tl2_tripled(args);
+    for (size_t m = 0; m < args->M; m++) {
+        int16_t *tables = (int16_t *)(args->tables + m * tm_tl2_row(args));
+        const int8_t *a = args->a + m * args->lda;
+        for (size_t k = 0; k < tripled; k += 3)
+            for (int v = 0; v < 14; v++) {
+                const int w0 = (v + 4) / 9, rest = v - 9 * w0, w1 = (rest + 4) / 3 - 1, w2 = rest - 3 * w1;
+                tables[triple_at(k) + (size_t)v] = (int16_t)(w0 * a[k] + w1 * a[k + 1] + w2 * a[k + 2]);
+            }
+        for (size_t k = 0; k < args->K - tripled; k += 2)
+            for (int field = 0; field < 9; field++)
+                tables[pair_at(tripled, k) + (size_t)field] =
+                    (int16_t)((field / 3 - 1) * a[tripled + k] + (field % 3 - 1) * a[tripled + k + 1]);
+    }
+}
+
+/* The row of 32 that byte i is of: 8 after 8 in the order 0, 2, 1, 3. */
+static size_t row_of(size_t i) { return (i & 7) | (i & 8) << 1 | (i & 16) >> 1; }
+
+static void sums(const tm_ternary_matmul_args *args, size_t n, size_t rows, int32_t (*acc)[TM_LUT_SUMS])
+{
+    const size_t tripled = tm_tl2_tripled(args);
+    for (size_t m = 0; m < args->M; m++) {
+        const int16_t *tables = (const int16_t *)(args->tables + m * tm_tl2_row(args));
+        for (size_t row = 0; row < rows; row += TM_TL2_ROWS)
+            for (size_t i = 0; i < TM_TL2_ROWS; i++) {
+                const size_t r = row_of(i), half = r / 16;
+                int32_t sum = 0;
+                for (size_t k = 0; k < tripled; k += args->BK) {
+                    const uint8_t *bytes = tm_tl2_nibbles(args, n + row, k) + i;
+                    const uint8_t *signs = tm_tl2_signs(args, n + row, k) + 2 * (r % 16);
+                    for (size_t t = 0; t < args->BK / 3; t++) {
+                        const uint8_t *word = signs + t / 8 * 32;
+                        const int negative = (word[0] | word[1] << 8) >> (15 - 2 * (t % 8) - half) & 1;
+                        const int entry = tables[triple_at(k + 3 * t) + (bytes[t / 2 * 32] >> (t % 2 ? 0 : 4) & 15)];
+                        sum += negative ? -entry : entry;
+                    }
+                }
+                for (size_t k = 0; k < args->K - tripled; k += TM_TL2_PAIRED) {
+                    const uint8_t *bytes = tm_tl2_pairs(args, n + row, k) + i;
+                    for (size_t t = 0; t < TM_TL2_PAIRED / 2; t++)
+                        sum += tables[pair_at(tripled, k + 2 * t) + (bytes[t / 2 * 32] >> (t % 2 ? 0 : 4) & 15)];
+                }
+                acc[m][row + r] += sum;
+            }
+    }
+}
+
+static void body(void *args, size_t begin, size_t end) { tm_lut_body(args, begin, end, sums); }
+
+int tm_ternary_matmul_tl2_scalar(void *args) { return tm_lut_run(args, fill, body, TM_RANK(scalar)); }
+
+TM_TABLE(ternary_matmul_tl2);
