@@ -34,6 +34,9 @@ class TL1(TL):
         """One axis: N*K/4 bytes."""
         return (shape[0] * shape[1] // 4,)
 
+    def rows_apart(self, shape: Shape) -> int:
+        return self.layout(f"formats.{self.name}", shape).BM
+
     def unfit(self, layout: Layout) -> str | None:
         fits = layout.bm in (16, 32, 64) and not (layout.BM % layout.bm or layout.BK % (_BLOCK // layout.bm))
         return None if fits else "bm of 16, 32 or 64, BM a multiple of bm, BK of 256 / bm"

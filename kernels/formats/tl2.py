@@ -49,6 +49,9 @@ class TL2(TL):
         n, k = shape
         return ((k - 256) * n // 3 * 5 // 8 + 256 * n // 2 * 4 // 8,)
 
+    def rows_apart(self, shape: Shape) -> int:
+        return shape[0]
+
     def unfit(self, layout: Layout) -> str | None:
         fits = layout.bm == ROWS and layout.BM % ROWS == 0 and layout.BK % 24 == 0
         return None if fits else "bm of 32, BM a multiple of 32, BK of 24"

@@ -111,6 +111,10 @@ class TL(Format):
         return checked
 
     @abstractmethod
+    def rows_apart(self, shape: Shape) -> int:
+        """How many rows have bytes of their own, side by side: a whole number of times, from row 0 on."""
+
+    @abstractmethod
     def unfit(self, layout: Layout) -> str | None:
         """What layouts the original's packer takes, in words, where this is none of them; else None."""
 

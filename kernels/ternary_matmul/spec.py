@@ -10,6 +10,7 @@ import numpy as np
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
 from tritmark.harness.validate.families import INTEGER_FAMILIES, ROWS, integers, scales, scales_apart
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.formats.tl_layout import TL
 from tritmark.kernels.ternary_matmul.reference import reference
 from tritmark.kernels.ternary_matmul.scales import carries, grouped, weight_scales
 
@@ -53,6 +54,12 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     return Traffic(read=int(N * K * bits / 8) + M * K + 4 * M, written=out * M * N, operations=2 * M * N * K)
 
 
+def _apart(axes: Axes, key: KernelKey) -> tuple[str, int]:
+    """Pieces of rows: tile64 holds 64 of them side by side, formats in larger tiles more."""
+    form = FORMATS.get(key.format)
+    return "N", form.rows_apart((axes["N"], axes["K"])) if isinstance(form, TL) else 64
+
+
 OP = Op(
     name="ternary_matmul",
     summary="out = activations @ weights.T in int32, for each group with a scale; float outputs times "
@@ -89,6 +96,6 @@ OP = Op(
     reference=reference,
     traffic=_traffic,
     sizes={"M": ROWS},
-    apart=lambda axes, key: ("N", 64),  # tile64 holds 64 rows side by side
+    apart=_apart,
     weights=lambda axes: axes["N"] * axes["K"],
 )

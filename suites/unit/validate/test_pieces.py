@@ -28,11 +28,13 @@ SHAPES: list[tuple[str, str, str, dict[str, int]]] = [
     ("ternary_matmul", "tile64", "float32", {"M": 2, "N": 300, "K": 130}),
     ("ternary_matmul", "row16", "int32", {"M": 1, "N": 200, "K": 77}),
     ("ternary_matmul", "tq2_0", "float32", {"M": 2, "N": 200, "K": 512}),
+    ("ternary_matmul", "tl1", "float32", {"M": 2, "N": 320, "K": 200}),
     ("matmul_fp32", "none", "float32", {"M": 5, "N": 33, "K": 20}),
 ]
 STRETCHES: list[tuple[str, str, str, dict[str, int]]] = [
     ("absmean_quantize", "none", "int8", {"n": 5000}),
     ("activation_quantize", "none", "int8", {"M": 1, "K": 700}),
+    ("ternary_matmul", "tl2", "int32", {"M": 2, "N": 320, "K": 320}),
     ("ternary_quantize", "none", "int8", {"n": 3000, "block": 5000}),
 ]
 
