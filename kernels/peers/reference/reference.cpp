@@ -514,7 +514,7 @@ Field iq2_bn_r4(int64_t row, int64_t column, int64_t K)
     return {row / 4 * (K + 16) + 16 + column / 64 * 64 + 16 * (e / 16) + 4 * (row % 4) + e % 4, int(2 * (e % 16 / 4))};
 }
 
-int of_iq2_bn_r4(const uint8_t *packed, int64_t row, int64_t column, int64_t K)
+int of_iq2_bn_r4(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64_t K)
 {
     return taken(packed, iq2_bn_r4(row, column, K));
 }
