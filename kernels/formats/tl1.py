@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.formats.base import Scale, Shape
 from tritmark.kernels.formats.bits import slabs
-from tritmark.kernels.formats.tl_layout import ROWS, TL, Layout, of_pairs, pairs, signs
+from tritmark.kernels.formats.tl_layout import ROWS, TL, Layout, of_pairs, pair_bytes, signs
 
 _BLOCK = 256
 """Weights of 64 bytes."""
@@ -47,23 +47,21 @@ class TL1(TL):
     def _parts(
         self, codes: NDArray[np.int8], packed: NDArray[np.uint8]
     ) -> Iterator[tuple[NDArray[np.int8], NDArray[np.uint8]]]:
-        """Codes and bytes of some tiles each, with their axes side by side: (tile, bm rows, columns of a block, 16
-        rows, four columns, row), codes with four more."""
+        """Codes (rows, columns) of some tiles each, and their bytes as (bm rows, 16 of them, row, tile, columns of a
+        block, four of them)."""
         BM, BK, bm = self.layout(f"formats.{self.name}", codes.shape)
         by = _BLOCK // bm
         n, k = codes.shape
         tiles = packed.reshape(n // BM, k // BK, BM // bm, BK // by, bm // 16, by // 4, 16)
-        columns = codes.reshape(n // BM, BM // bm, bm // 16, 16, k // BK, BK // by, by // 4, 4)
-        there = columns.transpose(0, 4, 1, 5, 2, 6, 3, 7)
         for row in range(n // BM):
             for part in slabs(k // BK, BM * BK):
-                yield there[row, part], tiles[row, part]
+                columns = slice(part.start * BK, part.stop * BK)
+                yield codes[row * BM : (row + 1) * BM, columns], tiles[row, part].transpose(1, 3, 5, 0, 2, 4)
 
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
         out = np.empty(self.packed_shape(codes.shape), np.uint8)
         for weights, there in self._parts(codes, out):
-            fields = pairs(weights)
-            np.bitwise_or(fields[..., 0] << 4, fields[..., 1], out=there)
+            there[...] = pair_bytes(weights).reshape(there.shape)
         return out
 
     def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
@@ -78,7 +76,8 @@ class TL1(TL):
                 legal="nibbles from 0 to 8",
             )
         for weights, there in self._parts(codes, packed):
-            weights[...] = of_pairs(np.stack([there >> 4, there & 15], axis=-1))
+            both = np.stack([there >> 4, there & 15], axis=-1)
+            weights[...] = of_pairs(both).reshape(weights.shape)
         return codes, np.float32(1)
 
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.formats.base import Scale, Shape
 from tritmark.kernels.formats.bits import slabs
-from tritmark.kernels.formats.tl_layout import NO_CODE, ROWS, TL, Layout, of_pairs, pairs, signs
+from tritmark.kernels.formats.tl_layout import NO_CODE, ROWS, TL, Layout, nibbles, of_pairs, pair_bytes, signs
 
 _LARGEST = 13
 """The largest |v|."""
@@ -38,6 +38,8 @@ _MOST_PAIRED = 256
 """Columns of pairs that the original has room for."""
 _TRIPLES = np.array([(v // 9 % 3 - 1, v // 3 % 3 - 1, v % 3 - 1) for v in range(27)], np.int8)
 """The weights of v + 13."""
+_SPREAD = np.array([sum((byte >> bit & 1) << 2 * bit for bit in range(8)) for byte in range(256)], np.uint16)
+"""A byte's bits with a 0 before each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,65 +80,72 @@ class TL2(TL):
         return layout, tripled, (int(ends[0]), int(ends[1]), int(ends[2]))
 
     def _tripled(
-        self, codes: NDArray[np.int8], nibbles: NDArray[np.uint8], words: NDArray[np.uint8], layout: Layout
-    ) -> Iterator[tuple[NDArray[np.int8], NDArray[np.uint8], NDArray[np.uint8]]]:
-        """Codes, nibbles and signs of some tiles each: (tile, 32 rows, 24 columns, 6 of them, 8 rows, half, row), codes
-        with (nibble, column) behind, signs as bytes (tile, 32 rows, 24 columns, 8 rows, row, byte)."""
+        self, codes: NDArray[np.int8], packed: NDArray[np.uint8], words: NDArray[np.uint8], layout: Layout
+    ) -> Iterator[tuple[NDArray[np.int8], NDArray[np.uint8], NDArray[np.uint16]]]:
+        """Codes (rows, columns) of some tiles each, their nibbles as (32 rows, half, 8 rows, row, tile, 6 columns), and
+        their signs as (32 rows, row of 16, tile, 24 columns)."""
         n, k = codes.shape
-        tiles = (n // layout.BM, k // layout.BK, layout.BM // ROWS, layout.BK // 24)
-        rows = codes.reshape(tiles[0], tiles[2], 2, 2, 8, tiles[1], tiles[3], 4, 2, 3)
-        weights = rows.transpose(0, 5, 1, 6, 7, 3, 2, 4, 8, 9)
-        there, signs_there = nibbles.reshape(*tiles, 4, 2, 2, 8), words.reshape(*tiles, 2, 8, 2)
-        for row in range(tiles[0]):
-            for part in slabs(tiles[1], layout.BM * layout.BK):
-                yield weights[row, part], there[row, part], signs_there[row, part]
+        BM, BK, _ = layout
+        there = packed.reshape(n // BM, k // BK, BM // ROWS, BK // 6, 2, 2, 8)
+        signs_there = words.view("<u2").reshape(n // BM, k // BK, BM // ROWS, BK // 24, 16)
+        for row in range(n // BM):
+            for part in slabs(k // BK, BM * BK):
+                yield (
+                    codes[row * BM : (row + 1) * BM, part.start * BK : part.stop * BK],
+                    there[row, part].transpose(1, 4, 3, 5, 0, 2),
+                    signs_there[row, part].transpose(1, 3, 0, 2),
+                )
 
     def _paired(
-        self, codes: NDArray[np.int8], packed: NDArray[np.uint8], layout: Layout
+        self, codes: NDArray[np.int8], packed: NDArray[np.uint8], BM: int
     ) -> Iterator[tuple[NDArray[np.int8], NDArray[np.uint8]]]:
-        """Codes and bytes of a row of tiles each: (tile, 32 rows, four columns, 8 rows, half, row), codes with four
-        more."""
+        """Codes (rows, columns) of a row of tiles each, and their bytes as (32 rows, half, 8 rows, row, tile, four
+        columns)."""
         n, k = codes.shape
-        tiles = (n // layout.BM, k // _PAIRED, layout.BM // ROWS)
-        rows = codes.reshape(tiles[0], tiles[2], 2, 2, 8, tiles[1], 8, 4)
-        yield from zip(rows.transpose(0, 5, 1, 6, 3, 2, 4, 7), packed.reshape(*tiles, 8, 2, 2, 8), strict=True)
+        there = packed.reshape(n // BM, k // _PAIRED, BM // ROWS, _PAIRED // 4, 2, 2, 8)
+        for row in range(n // BM):
+            yield codes[row * BM : (row + 1) * BM], there[row].transpose(1, 4, 3, 5, 0, 2)
 
     def _pack(self, codes: NDArray[np.int8], scale: Scale) -> NDArray[np.uint8]:
-        layout, tripled, (nibbles, words, end) = self._sections(codes.shape)
+        layout, tripled, (nibbled, words, end) = self._sections(codes.shape)
         out = np.zeros(self.packed_shape(codes.shape), np.uint8)
-        for weights, there, signs_there in self._tripled(codes[:, :tripled], out[:nibbles], out[nibbles:words], layout):
-            v = weights[..., 0] * np.int8(9) + weights[..., 1] * np.int8(3) + weights[..., 2]
-            v[(weights == NO_CODE).any(axis=-1)] = 0  # as the original's cast of NaN to uint8 on x86
-            size = np.abs(v).view(np.uint8)
-            np.bitwise_or(size[..., 0] << 4, size[..., 1], out=there)
-            bits = (v < 0).transpose(0, 1, 2, 4, 6, 3, 7, 5)
-            # The first of 16 is the top bit, and bytes are little-endian.
-            signs_there[...] = np.packbits(bits.reshape(*bits.shape[:5], 16), axis=-1)[..., ::-1]
-        for weights, there in self._paired(codes[:, tripled:], out[words:end], layout):
-            fields = pairs(weights)
-            np.bitwise_or(fields[..., 0] << 4, fields[..., 1], out=there)
+        for weights, there, signs_there in self._tripled(codes[:, :tripled], out[:nibbled], out[nibbled:words], layout):
+            v = weights[:, ::3] * np.int8(9)
+            v += weights[:, 1::3] * np.int8(3)
+            v += weights[:, 2::3]
+            if (weights == NO_CODE).any():  # 0, as the original's cast of NaN to uint8 gives on x86
+                v[(weights == NO_CODE).reshape(*v.shape, 3).any(axis=-1)] = 0
+            negative = _SPREAD[np.packbits(v < 0, axis=1)].reshape(len(v) // ROWS, 2, *signs_there.shape[1:])
+            np.bitwise_or(negative[:, 0] << 1, negative[:, 1], out=signs_there)
+            there[...] = nibbles(np.abs(v, out=v).view(np.uint8)).reshape(there.shape)
+        for weights, there in self._paired(codes[:, tripled:], out[words:end], layout.BM):
+            there[...] = pair_bytes(weights).reshape(there.shape)
         return out
 
     def _unpack(self, packed: NDArray[np.uint8], shape: Shape) -> tuple[NDArray[np.int8], Scale]:
-        layout, tripled, (nibbles, words, end) = self._sections(shape)
-        self._check(packed, 0, nibbles, _LARGEST)
+        layout, tripled, (nibbled, words, end) = self._sections(shape)
+        self._check(packed, 0, nibbled, _LARGEST)
         self._check(packed, words, end, 8)
         if packed[end:].any():
             at = end + int(np.argmax(packed[end:] != 0))
             self._refuse(f"{packed[at]:#04x} in byte {at}", "zero bytes in the padding")
         codes = np.empty(shape, np.int8)
         for weights, there, signs_there in self._tripled(
-            codes[:, :tripled], packed[:nibbles], packed[nibbles:words], layout
+            codes[:, :tripled], packed[:nibbled], packed[nibbled:words], layout
         ):
-            bits = np.unpackbits(signs_there[..., ::-1], axis=-1)
-            negative = bits.reshape(*bits.shape[:-1], 4, 2, 2).transpose(0, 1, 2, 5, 3, 7, 4, 6).view(bool)
-            size = np.stack([there >> 4, there & 15], axis=-1).view(np.int8)
+            size = np.stack([there >> 4, there & 15], axis=-1).reshape(len(weights), -1).view(np.int8)
+            # Bits from the top: half 0 of triple 0, half 1 of it, half 0 of triple 1.
+            bits = np.unpackbits(
+                signs_there.astype(">u2", order="C").view(np.uint8).reshape(*signs_there.shape, 2), axis=-1
+            )
+            halves = bits.reshape(*signs_there.shape, 8, 2).transpose(0, 5, 1, 2, 3, 4)
+            negative = halves.reshape(size.shape).view(bool)
             if (negative & (size == 0)).any():
                 self._refuse("the sign of a triple of zeros", "no sign bit where |v| is 0")
             np.negative(size, where=negative, out=size)
-            weights[...] = _TRIPLES[size + 13]
-        for weights, there in self._paired(codes[:, tripled:], packed[words:end], layout):
-            weights[...] = of_pairs(np.stack([there >> 4, there & 15], axis=-1))
+            weights[...] = _TRIPLES[size + 13].reshape(weights.shape)
+        for weights, there in self._paired(codes[:, tripled:], packed[words:end], layout.BM):
+            weights[...] = of_pairs(np.stack([there >> 4, there & 15], axis=-1)).reshape(weights.shape)
         return codes, np.float32(1)
 
     def _check(self, packed: NDArray[np.uint8], begin: int, end: int, largest: int) -> None:

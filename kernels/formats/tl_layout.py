@@ -137,16 +137,26 @@ def signs(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], Scale]:
     return codes, scale
 
 
-def pairs(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """The fields 3 * (w0 + 1) + w1 + 1 of neighbouring codes along the last axis; 0 where one of them is NO_CODE, for
-    that is what the original's cast of NaN to uint8 gives on x86."""
-    first, second = codes[..., ::2], codes[..., 1::2]
-    fields = (first * np.int8(3) + second + np.int8(4)).view(np.uint8)
-    fields[(first == NO_CODE) | (second == NO_CODE)] = 0
-    return fields
+def pair_bytes(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Bytes of four codes of a row each (rows, columns / 4): nibbles 3 * (w0 + 1) + w1 + 1, the first pair's the high
+    one. 0 where one of the two is NO_CODE, for that is what the original's cast of NaN to uint8 gives on x86."""
+    first, second = codes[:, ::2], codes[:, 1::2]
+    fields = first * np.int8(3)
+    fields += second
+    fields += 4
+    if (codes == NO_CODE).any():
+        fields[(first == NO_CODE) | (second == NO_CODE)] = 0
+    return nibbles(fields.view(np.uint8))
+
+
+def nibbles(fields: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Neighbouring fields of a row in a byte, the first in the high nibble."""
+    joined = fields[:, ::2] << 4
+    joined |= fields[:, 1::2]
+    return joined
 
 
 def of_pairs(fields: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """Undo `pairs`, of fields up to 8."""
+    """The codes of fields up to 8, two along the last axis for each."""
     table = np.array([(field // 3 - 1, field % 3 - 1) for field in range(9)], np.int8)
     return table[fields].reshape(*fields.shape[:-1], 2 * fields.shape[-1])

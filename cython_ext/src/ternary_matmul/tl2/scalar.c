@@ -29,32 +29,39 @@ static void fill(const tm_ternary_matmul_args *args)
 /* The row of 32 that byte i is of: 8 after 8 in the order 0, 2, 1, 3. */
 static size_t row_of(size_t i) { return (i & 7) | (i & 8) << 1 | (i & 16) >> 1; }
 
+/* Adds what 32 bytes look up; `tables` are of the high nibbles, then of the low ones, and `signs` are NULL of pairs. */
+static void add(const uint8_t *bytes, const uint8_t *signs, size_t triple, const int16_t *tables, int32_t *acc)
+{
+    for (size_t i = 0; i < TM_TL2_ROWS; i++) {
+        const size_t r = row_of(i);
+        int one = tables[bytes[i] >> 4], two = tables[ENTRIES + (bytes[i] & 15)];
+        if (signs) {
+            const int word = signs[2 * (r % 16)] | signs[2 * (r % 16) + 1] << 8;
+            const size_t top = 15 - 2 * triple - r / 16;
+            one = word >> top & 1 ? -one : one;
+            two = word >> (top - 2) & 1 ? -two : two;
+        }
+        acc[r] += one + two;
+    }
+}
+
 static void sums(const tm_ternary_matmul_args *args, size_t n, size_t rows, int32_t (*acc)[TM_LUT_SUMS])
 {
     const size_t tripled = tm_tl2_tripled(args);
     for (size_t m = 0; m < args->M; m++) {
         const int16_t *tables = (const int16_t *)(args->tables + m * tm_tl2_row(args));
-        for (size_t row = 0; row < rows; row += TM_TL2_ROWS)
-            for (size_t i = 0; i < TM_TL2_ROWS; i++) {
-                const size_t r = row_of(i), half = r / 16;
-                int32_t sum = 0;
-                for (size_t k = 0; k < tripled; k += args->BK) {
-                    const uint8_t *bytes = tm_tl2_nibbles(args, n + row, k) + i;
-                    const uint8_t *signs = tm_tl2_signs(args, n + row, k) + 2 * (r % 16);
-                    for (size_t t = 0; t < args->BK / 3; t++) {
-                        const uint8_t *word = signs + t / 8 * 32;
-                        const int negative = (word[0] | word[1] << 8) >> (15 - 2 * (t % 8) - half) & 1;
-                        const int entry = tables[triple_at(k + 3 * t) + (bytes[t / 2 * 32] >> (t % 2 ? 0 : 4) & 15)];
-                        sum += negative ? -entry : entry;
-                    }
-                }
-                for (size_t k = 0; k < args->K - tripled; k += TM_TL2_PAIRED) {
-                    const uint8_t *bytes = tm_tl2_pairs(args, n + row, k) + i;
-                    for (size_t t = 0; t < TM_TL2_PAIRED / 2; t++)
-                        sum += tables[pair_at(tripled, k + 2 * t) + (bytes[t / 2 * 32] >> (t % 2 ? 0 : 4) & 15)];
-                }
-                acc[m][row + r] += sum;
+        for (size_t row = 0; row < rows; row += TM_TL2_ROWS) {
+            for (size_t k = 0; k < tripled; k += args->BK) {
+                const uint8_t *bytes = tm_tl2_nibbles(args, n + row, k), *signs = tm_tl2_signs(args, n + row, k);
+                for (size_t c = 0; c < args->BK; c += 6, bytes += 32)
+                    add(bytes, signs + c / 24 * 32, c % 24 / 3, tables + triple_at(k + c), acc[m] + row);
             }
+            for (size_t k = 0; k < args->K - tripled; k += TM_TL2_PAIRED) {
+                const uint8_t *bytes = tm_tl2_pairs(args, n + row, k);
+                for (size_t c = 0; c < TM_TL2_PAIRED; c += 4, bytes += 32)
+                    add(bytes, NULL, 0, tables + pair_at(tripled, k + c), acc[m] + row);
+            }
+        }
     }
 }
 
