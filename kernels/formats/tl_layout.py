@@ -151,7 +151,7 @@ def pair_bytes(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 def nibbles(fields: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Neighbouring fields of a row in a byte, the first in the high nibble."""
-    joined = fields[:, ::2] << 4
+    joined: NDArray[np.uint8] = fields[:, ::2] << np.uint8(4)
     joined |= fields[:, 1::2]
     return joined
 

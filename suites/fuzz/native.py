@@ -1,5 +1,5 @@
-"""The native fuzz targets: a driver in native/ and the C files of its op and of cpu/, built by clang with libFuzzer,
-ASan and UBSan."""
+"""The native fuzz targets: a driver in native/ and the C files of its op, whose name its own begins with, and of cpu/,
+built by clang with libFuzzer, ASan and UBSan."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def targets(glob: str = "*") -> list[str]:
 
 def build(name: str, folder: Path) -> Path:
     """The program of the target, kept in `folder` until a source changes. Raises NotBuiltError."""
-    op = name.removeprefix("native.")
-    sources = [HERE / "native" / f"{op}.c", SOURCES / "cpu" / "cpu.c", *sorted((SOURCES / op).rglob("*.c"))]
+    driver = name.removeprefix("native.")
+    op = max((path.name for path in SOURCES.iterdir() if path.is_dir() and driver.startswith(path.name)), key=len)
+    sources = [HERE / "native" / f"{driver}.c", SOURCES / "cpu" / "cpu.c", *sorted((SOURCES / op).rglob("*.c"))]
     mark = sha256(repr(FLAGS).encode())
     for path in sorted([*sources, *(HERE / "native").glob("*.h"), *SOURCES.rglob("*.h")]):
         mark.update(path.read_bytes())
-    program = folder / f"{op}-{mark.hexdigest()[:16]}"
+    program = folder / f"{driver}-{mark.hexdigest()[:16]}"
     if program.exists():
         return program
     clang = shutil.which("clang")
