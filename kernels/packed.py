@@ -128,12 +128,12 @@ def pack_weights(
     variant: str | None = None,
     device: str = "cpu",
 ) -> PackedWeights:
-    """Pack ternary codes int8 (N, K) and their scale.
+    """Pack codes int8 (N, K), ternary where the format has no others, and their scale.
 
     `scale` is one float32, or, where rows or groups have scales, float32 of the format's `scale_shape`. `format` is
     that of the best kernel of `device` unless told. `variant` forces the kernel, of `device`, of the products with
-    these weights. Raises InvalidArgumentError for an unknown format, a code outside {-1, 0, 1}, a scale that the format
-    cannot store, and a shape whose tail the format would lose, and NoCompatibleKernelError for a variant that cannot
+    these weights. Raises InvalidArgumentError for an unknown format, a code or a scale that the format cannot
+    store, and a shape whose tail the format would lose, and NoCompatibleKernelError for a variant that cannot
     run here or not on that format.
     """
     format = format or preferred_format(device)

@@ -36,9 +36,9 @@ def ternary_matmul(
     `dtype` is "float32", "bfloat16" or "int32" (the accumulators, unscaled). Returns (M, N) or (N,); `out`, if given,
     has that shape and dtype.
 
-    Where each group of a row's weights has a scale (tq2_0), the int32 sum of each group is exact, and the sum of these
-    times their scales is within a bound that is known beforehand (kernels/ternary_matmul/reference.py); there is no
-    "int32" of such weights.
+    Where each group of a row's weights has a scale (tq2_0, tq1_0, q2_0), the int32 sum of each group is exact, and the
+    sum of these times their scales is within a bound that is known beforehand (kernels/ternary_matmul/reference.py);
+    there is no "int32" of such weights.
 
     `device` is "cpu", "cuda" or a package's (weights are copied there once and kept).
 

@@ -23,6 +23,8 @@ FORMATS: dict[str, tuple[str, tuple[Constraint, ...]]] = {
     "iq2_bn_r4": ("ternary_matmul_iq2_bn_r4", (MultipleOf("N", 4), MultipleOf("K", 64))),
     "tl1": ("ternary_matmul_tl1", (MultipleOf("N", 32), MultipleOf("K", 8))),
     "tl2": ("ternary_matmul_tl2", (MultipleOf("N", 32), MultipleOf("K", 32))),
+    "q2_0": ("ternary_matmul_q2_0", (MultipleOf("K", 64),)),
+    "tq1_0": ("ternary_matmul_tq1_0", (MultipleOf("K", 256),)),
 }
 """For each format its table of kernels in isas.h, and what their shapes must keep to. The first of several that are
 equally good is the one that weights are packed into where nothing else is asked for."""

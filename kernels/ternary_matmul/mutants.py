@@ -177,6 +177,12 @@ def _has_whole_rows(key: KernelKey) -> bool:
     return not _has_groups(key)
 
 
+def _has_256_summed(key: KernelKey) -> bool:
+    """Whether so many products may share a sum."""
+    form = grouped(key.format)
+    return form is None or form.group >= 256
+
+
 def _is_float_of_whole_rows(key: KernelKey) -> bool:
     return _is_float(key) and _has_whole_rows(key)
 
@@ -213,7 +219,12 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
     Mutant(op=_OP, name="corrected by the sum of row 0", compute=partial(_summed, _corrected_by_row_0)),
     Mutant(op=_OP, name="fields of a byte reversed", compute=_fields_reversed),
     Mutant(op=_OP, name="times the activations' scale", compute=_multiplied, only=_is_float),
-    Mutant(op=_OP, name="int16 products, flushed every 256", compute=partial(_summed, _int16_products)),
+    Mutant(
+        op=_OP,
+        name="int16 products, flushed every 256",
+        compute=partial(_summed, _int16_products),
+        only=_has_256_summed,
+    ),
     Mutant(
         op=_OP,
         name="quotient of the scales in float32",

@@ -112,6 +112,18 @@ def test_weights_are_repacked_where_no_kernel_reads_their_format_and_the_receipt
     assert with_receipt(activations, pack_weights(codes, weight_scale), act_scale=act_scale)[1].note == ""
 
 
+@pytest.mark.parametrize(("code", "activation"), [(1, -128), (-1, -128), (1, 127), (-1, 127)])
+@pytest.mark.parametrize("K", [64, 1152, 65536])
+def test_products_of_i2_s_arm_are_exact_where_its_original_overflows(isa, K, code, activation):
+    """Without the dot-product instructions its sums are int16 for 2048 values, and wrong from K = 1088 on."""
+    codes, activations = np.full((5, K), code, np.int8), np.full((2, K), activation, np.int8)
+    weights = pack_weights(codes, 0.5, format="i2_s_arm")
+    acc, receipt = with_receipt(activations, weights, dtype="int32", variant=isa)
+    assert np.array_equal(acc, np.full((2, 5), code * activation * K))
+    assert receipt.note == "computed from tile64, repacked from i2_s_arm"
+    assert np.array_equal(with_receipt(activations, weights, variant=isa)[0], acc.astype(np.float32) / 2)
+
+
 def test_a_kernel_that_reads_the_weights_format_is_taken_before_any_other(monkeypatch):
     """Also if it is of a lower tier; a forced variant is looked for in each format that holds the same."""
     monkeypatch.setattr(providers, "_LOADED", [])
@@ -147,6 +159,8 @@ def test_a_kernel_that_reads_the_weights_format_is_taken_before_any_other(monkey
         "iq2_bn_r4",
         "tl1",
         "tl2",
+        "q2_0",
+        "tq1_0",
     }
     assert pack_weights(codes, weight_scale).format == "tile64"
 

@@ -155,21 +155,6 @@ def test_a_layer_computes_from_the_bytes_that_it_was_given(monkeypatch, caplog):
     assert np.array_equal(y, model(quantized.q, *weights.unpack(), quantized.scale))
 
 
-def test_tq1_0_is_repacked_into_it(monkeypatch):
-    """Both have float16 scales of 256 weights."""
-    monkeypatch.delenv(cpu.FORCE, raising=False)
-    rng = np.random.default_rng(4)
-    codes, scales = (
-        rng.integers(-1, 2, (8, 512), dtype=np.int8),
-        rng.standard_normal((8, 2)).astype(np.float16).astype(np.float32),
-    )
-    activations = rng.integers(-128, 128, (2, 512), dtype=np.int8)
-    out, receipt = with_receipt(activations, pack_weights(codes, scales, format="tq1_0"))
-    assert receipt.kernel.startswith("cpu/ternary_matmul/tq2_0/float32/")
-    assert receipt.note == "computed from tq2_0, repacked from tq1_0"
-    assert np.array_equal(out, model(activations, codes, scales, np.ones(2, np.float32)))
-
-
 def test_the_room_for_the_activations_sums_is_declared():
     for variant in PROVIDER.variants:
         if variant.key.op == OP.name and variant.key.device == "cpu":

@@ -34,6 +34,10 @@ PRODUCT_OPS = (
     "ternary_matmul/tl2/int32",
     "ternary_matmul/tl2/float32",
     "ternary_matmul/tl2/bfloat16",
+    "ternary_matmul/q2_0/float32",
+    "ternary_matmul/q2_0/bfloat16",
+    "ternary_matmul/tq1_0/float32",
+    "ternary_matmul/tq1_0/bfloat16",
 )
 LAYERS = ("M=1 N=2560 K=6912", "M=32 N=2560 K=2560")
 """Of bitnet-b1.58-2B-4T: one token, and a batch."""
@@ -84,8 +88,10 @@ _SMALL_BLOCKS = {
     "iq2_bn_r4": "M=3 N=132 K=320",
     "tl1": "M=3 N=160 K=264",
     "tl2": "M=3 N=160 K=320",
+    "q2_0": "M=3 N=130 K=320",
+    "tq1_0": "M=3 N=130 K=768",
 }
-"""Rows of these begin at blocks of 128 and of 256, lie four side by side in blocks of 64, or are cut into tiles."""
+"""Rows of these begin at blocks of 64, 128 or 256, lie four side by side in blocks of 64, or are cut into tiles."""
 
 
 def vector_shape(op: str, n: int) -> str:

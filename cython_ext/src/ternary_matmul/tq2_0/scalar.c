@@ -1,18 +1,9 @@
 /* ternary_matmul of tq2_0 in plain C: reference for the others, fallback, and baseline. */
 #include "tq2_0.h"
 
-/* float16 to float32, exact. Denormals by way of integers, so that no setting of the processor flushes them. */
-static float scale(const uint8_t *group)
-{
-    const uint16_t half = tm_tq2_0_stored(group);
-    const uint32_t magnitude = half & 0x7fffu;
-    float value = (float)magnitude * 0x1p-24f;
-    if (magnitude >= 0x400u) {
-        const uint32_t bits = magnitude >= 0x7c00u ? 0x7f800000u | magnitude << 13 : (magnitude << 13) + 0x38000000u;
-        memcpy(&value, &bits, sizeof value);
-    }
-    return half & 0x8000u ? -value : value;
-}
+#include "../half.h"
+
+static float scale(const uint8_t *group) { return tm_half(tm_tq2_0_stored(group)); }
 
 static const tm_grouped FORM = {TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, scale};
 

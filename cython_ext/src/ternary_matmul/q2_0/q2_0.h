@@ -1,0 +1,93 @@
+/* ternary_matmul straight from the bytes of ggml's Q2_0 (kernels/formats/q2_0.py).
+ *
+ * A group of 64 weights is 18 bytes: the scale d as float16, then byte b with the codes w + 1 of the weights 4*b to 4*b
+ * + 3, from the lowest bits up. Field 3 means +2.
+ *
+ * The sum of a group's products is exact in int32. Times its scale, exact in float64, it is added up by fours, (p0 + p1)
+ * + (p2 + p3), and these in their order: so that four groups can be summed at once, and the bits are the same for every
+ * instruction set, number of threads, and number of rows beside it. */
+#ifndef TM_Q2_0_H
+#define TM_Q2_0_H
+
+#include "../groups.h"
+
+enum {
+    TM_Q2_0_GROUP = 64,
+    TM_Q2_0_BYTES = 18,
+    TM_Q2_0_CODES = 2, /* where they begin */
+    TM_Q2_0_FOUR = 4,  /* groups that are added up before they are added to a row's sum */
+    TM_Q2_0_UNIT = 16, /* rows of weights that threads divide the work by */
+    TM_Q2_0_SUMS = 32, /* rows of activations between two walks over a panel of weights; their sums are on the stack */
+};
+
+TM_KERNELS(ternary_matmul_q2_0);
+
+/* A group's scale as it is stored. */
+static inline uint16_t tm_q2_0_stored(const uint8_t *group)
+{
+    uint16_t bits;
+    memcpy(&bits, group, sizeof bits);
+    return bits;
+}
+
+/* The sum of a row's groups, of which each four come from `four`: it gets how many there are, 4 or the rest. */
+typedef double (*tm_q2_0_four)(const uint8_t *groups, size_t count, const int8_t *x, const int32_t *act_sums);
+
+/* One row of activations, rows [begin, end) of the weights in units of TM_Q2_0_UNIT, row after row. */
+static inline __attribute__((always_inline)) void tm_q2_0_one(
+    const tm_ternary_matmul_args *args, size_t m, size_t begin, size_t end, tm_q2_0_four four)
+{
+    const size_t groups = args->K / TM_Q2_0_GROUP;
+    const size_t last = TM_Q2_0_UNIT * end < args->N ? TM_Q2_0_UNIT * end : args->N;
+    const int8_t *x = args->a + m * args->lda;
+    const int32_t *act_sums = args->act_sums + m * groups;
+    for (size_t n = TM_Q2_0_UNIT * begin; n < last; n++) {
+        const uint8_t *row = args->weights + n * groups * TM_Q2_0_BYTES;
+        double sum = 0;
+        size_t g = 0;
+        for (; g + TM_Q2_0_FOUR <= groups; g += TM_Q2_0_FOUR)
+            sum += four(row + g * TM_Q2_0_BYTES, TM_Q2_0_FOUR, x + g * TM_Q2_0_GROUP, act_sums + g);
+        if (g < groups)
+            sum += four(row + g * TM_Q2_0_BYTES, groups - g, x + g * TM_Q2_0_GROUP, act_sums + g);
+        tm_group_store(args, m, n, sum);
+    }
+}
+
+/* What a panel, as many rows of weights as a vector has lanes, adds up to with one row of activations: of the four
+ * groups at hand p0 or p0 + p1, and p2; and the sums of the fours before them. */
+typedef struct tm_q2_0_sums {
+    double first[TM_Q2_0_UNIT], second[TM_Q2_0_UNIT], total[TM_Q2_0_UNIT];
+} tm_q2_0_sums;
+
+/* The sum of row r of the panel; what is left over of the groups makes a four with zeros. */
+static inline double tm_q2_0_total(const tm_q2_0_sums *sums, size_t r, size_t groups)
+{
+    switch (groups % TM_Q2_0_FOUR) {
+    case 0: return sums->total[r];
+    case 3: return sums->total[r] + (sums->first[r] + sums->second[r]);
+    default: return sums->total[r] + sums->first[r];
+    }
+}
+
+/* Rows [n, n + count) of the weights with rows [first, last) of the activations. */
+typedef void (*tm_q2_0_panel)(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last);
+
+/* Several rows of activations, rows [begin, end) of the weights in units of TM_Q2_0_UNIT, `rows` of them a panel. */
+static inline __attribute__((always_inline)) void tm_q2_0_panels(
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t rows, tm_q2_0_panel panel)
+{
+    const size_t stop = TM_Q2_0_UNIT * end < args->N ? TM_Q2_0_UNIT * end : args->N;
+    for (size_t first = 0; first < args->M; first += TM_Q2_0_SUMS) {
+        const size_t last = args->M - first < TM_Q2_0_SUMS ? args->M : first + TM_Q2_0_SUMS;
+        for (size_t n = TM_Q2_0_UNIT * begin; n < stop; n += rows)
+            panel(args, n, stop - n < rows ? stop - n : rows, first, last);
+    }
+}
+
+static inline int tm_q2_0_run(tm_ternary_matmul_args *args, tm_body body, int32_t rank)
+{
+    tm_group_sums(args, TM_Q2_0_GROUP);
+    return tm_matmul_run_by(args, TM_Q2_0_UNIT, body, rank);
+}
+
+#endif

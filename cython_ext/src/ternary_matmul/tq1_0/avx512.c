@@ -1,0 +1,112 @@
+/* ternary_matmul of tq1_0 with AVX-512 VNNI: a group is 4 vectors of 64 bytes whose digit 0 is that of 64 weights side
+ * by side: of its first 32 bytes q and 3q, 9q and 27q, 81q and what the last 20 bytes begin with, and the rest of these.
+ *
+ * One row of activations: no digit is decoded. 3 * q = 256 * digit + (3 * q modulo 256), so the sum of the digits'
+ * products is (3 * sum(q * x) - sum((3 * q modulo 256) * x)) / 256, exact in every lane: two vpdpbusd and two additions
+ * for each vector. A lane of either sum is under 4 * 4 * 255 * 128, and three times that fits int32.
+ *
+ * Several rows: digits are decoded once for all of them. With r = max(q - 1, 0), digit 0 of q is in the top two bits of
+ * avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6. */
+#include "tq1_0.h"
+
+#if TM_X86
+TM_BEGIN(avx512)
+#include "../rows_avx512.h"
+#include "tail_avx2.h"
+
+enum { VECTORS = 4 };
+
+static inline float scale(const uint8_t *group) { return _cvtsh_ss(tm_tq1_0_stored(group)); }
+
+static inline __m512i thrice(__m512i q) { return _mm512_add_epi8(_mm512_add_epi8(q, q), q); }
+
+static inline __m512i joined(__m256i low, __m256i high)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/* For each 64 weights side by side the byte whose digit 0 is theirs. */
+static inline __attribute__((always_inline)) void bytes_of(const uint8_t *group, __m512i q[VECTORS])
+{
+    const __m256i first = _mm256_loadu_si256((const __m256i *)group);
+    __m256i last[3];
+    tm_tq1_0_last(group, last);
+    q[0] = joined(first, tm_thrice(first));
+    q[1] = thrice(thrice(q[0]));
+    q[2] = joined(tm_thrice(tm_thrice(_mm512_castsi512_si256(q[1]))), last[0]);
+    q[3] = joined(last[1], last[2]);
+}
+
+static inline int32_t one(const uint8_t *group, const int8_t *x)
+{
+    __m512i q[VECTORS], these = _mm512_setzero_si512(), next = _mm512_setzero_si512();
+    bytes_of(group, q);
+#pragma GCC unroll 4
+    for (int n = 0; n < VECTORS; n++) {
+        const __m512i a_i8x64 = _mm512_loadu_si512(x + 64 * n);
+        these = _mm512_dpbusd_epi32(these, q[n], a_i8x64);
+        next = _mm512_dpbusd_epi32(next, thrice(q[n]), a_i8x64);
+    }
+    const __m512i s = _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(these, these), these), next);
+    const __m512i digits = _mm512_srai_epi32(s, 8);
+    return tm_sum_of(_mm256_add_epi32(_mm512_castsi512_si256(digits), _mm512_extracti64x4_epi64(digits, 1)));
+}
+
+static inline __m512i digit(__m512i q)
+{
+    const __m512i r = _mm512_subs_epu8(q, _mm512_set1_epi8(1));
+    return _mm512_and_si512(
+        _mm512_avg_epu8(r, _mm512_avg_epu8(r, _mm512_setzero_si512())), _mm512_set1_epi8((char)192));
+}
+
+/* `count` is a constant at each call, so that the sums stay in registers. */
+static inline __attribute__((always_inline)) void group_by(
+    const int count, const uint8_t *const *groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_ROWS])
+{
+    __m512i s_i32x16[TM_MATMUL_BLOCK][TM_ROWS];
+#pragma GCC unroll 4
+    for (int r = 0; r < TM_ROWS; r++) {
+        __m512i q[VECTORS];
+        bytes_of(groups[r], q);
+#pragma GCC unroll 4
+        for (int n = 0; n < VECTORS; n++)
+            q[n] = digit(q[n]);
+#pragma GCC unroll 4
+        for (int m = 0; m < count; m++) {
+            s_i32x16[m][r] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+            for (int n = 0; n < VECTORS; n++)
+                s_i32x16[m][r] =
+                    _mm512_dpbusd_epi32(s_i32x16[m][r], q[n], _mm512_loadu_si512(a + (size_t)m * lda + 64 * n));
+        }
+    }
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++)
+        _mm_storeu_si128((__m128i *)acc[m], _mm_srai_epi32(tm_wide_sums_of(s_i32x16[m]), 6));
+}
+
+static void micro(const uint8_t *const *groups, const int8_t *a, size_t lda, int count, int32_t (*acc)[TM_ROWS])
+{
+    switch (count) {
+    case 1: group_by(1, groups, a, lda, acc); break;
+    case 2: group_by(2, groups, a, lda, acc); break;
+    case 3: group_by(3, groups, a, lda, acc); break;
+    default: group_by(4, groups, a, lda, acc); break;
+    }
+}
+
+static const tm_grouped FORM = {TM_TQ1_0_GROUP, TM_TQ1_0_BYTES, scale};
+
+static void body(void *given, size_t begin, size_t end)
+{
+    const tm_ternary_matmul_args *args = given;
+    if (args->M == 1)
+        tm_groups_one(args, begin, end, FORM, one);
+    else
+        tm_groups_rows(args, begin, end, FORM, TM_MATMUL_BLOCK, micro);
+}
+
+int tm_ternary_matmul_tq1_0_avx512(void *args) { return tm_groups_run(args, TM_TQ1_0_GROUP, body, TM_RANK(avx512)); }
+
+TM_END
+#endif
