@@ -11,11 +11,11 @@ from tritmark.kernels.formats import FORMATS
 
 
 def _product(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    codes, scales = FORMATS[key.format].unpack(inputs["weights"], (axes["N"], axes["K"]))
+    form = FORMATS[key.format]
+    codes, scales = form.unpack(inputs["weights"], (axes["N"], axes["K"]))
     # One scale is beside the weights, where mutants may have changed it.
-    return (
-        {**inputs, "weights": codes} if np.ndim(scales) == 0 else {**inputs, "weights": codes, "weight_scale": scales}
-    )
+    one = form.scale_per == "tensor" or not form.scale_stored
+    return {**inputs, "weights": codes} if one else {**inputs, "weights": codes, "weight_scale": scales}
 
 
 def _unpacked(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:

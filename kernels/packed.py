@@ -203,7 +203,7 @@ def _product(
     found: list[Variant] = []
     formats = _formats(registry, registry.version, key.device, key.dtype)
     for format in sorted(formats, key=lambda format: format != own):
-        why = None if format == own else FORMATS[format].refusal(FORMATS[own], shape)
+        why = _beside(FORMATS[own]) if format == own else FORMATS[format].refusal(FORMATS[own], shape)
         if why is not None:
             refused.append((format, why))
             continue
@@ -223,6 +223,12 @@ def _product(
         request = f"{key} with {told}" + (f", variant {misspelt(name, there)}" if name else "")
         raise NoCompatibleKernelError(request=request, candidates=refused)
     return max(found, key=lambda variant: variant.precedence)
+
+
+def _beside(form: Format) -> str | None:
+    """Why no kernel takes all scales of weights in that format, or None."""
+    several = form.scale_per != "tensor" and not form.scale_stored
+    return f"{form.name} has {form.scales} beside its bytes, and kernels take one" if several else None
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from contextlib import suppress
 from importlib import resources
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 KINDS = ("py", "c", "cu")
 """Suffixes of templates. A .c and a .cu have their manifest beside them, as OP.c.toml and OP.cu.toml."""
+FORMATS = "formats"
+"""Folder of a provider's templates with the code that reads a format, NAME.h, which OP_format.KIND includes."""
+_FORMAT = "@FORMAT@"
+_INCLUDE = re.compile(r'^#include "([^"]+)"\n', re.MULTILINE)
 
 
 def templates(installed: Installed, op: str) -> dict[str, dict[str, str]]:
@@ -40,15 +45,44 @@ def _texts(folder: Traversable, op: str, kind: str) -> dict[str, str]:
     return {suffix: file.read_text(encoding="utf-8") for suffix, file in files.items() if file.is_file()}
 
 
-def write(installed: Installed, op: str, kind: str, folder: Path) -> list[Path]:
-    """Write the template of an op; the paths. Raises UsageError for an op or kind without one, and for a file that
-    is there already."""
+def readable(installed: Installed, op: str, kind: str) -> dict[str, dict[str, str]]:
+    """For each installed format that there is a template of that kind for: the files, by suffix. Empty for an op whose
+    templates are for one format each."""
+    folders = [resources.files(each.templates) for each in installed.providers.values() if each.templates]
+    texts = next((found for folder in folders if (found := _texts(folder, f"{op}_format", kind))), {})
+    made: dict[str, dict[str, str]] = {}
+    for name in installed.formats if texts else ():
+        with suppress(FileNotFoundError):
+            made[name] = {
+                suffix: _included(text.replace(_FORMAT, name), [folder / FORMATS for folder in folders], set())
+                for suffix, text in texts.items()
+            }
+    return made
+
+
+def _included(text: str, folders: list[Traversable], done: set[str]) -> str:
+    """A source with what its #include "NAME" names, each once, in their place. Raises FileNotFoundError."""
+
+    def source(found: re.Match[str]) -> str:
+        name = found[1].removeprefix(f"{FORMATS}/")
+        if name in done:
+            return ""
+        done.add(name)
+        for folder in folders:
+            if (folder / name).is_file():
+                return _included((folder / name).read_text(encoding="utf-8"), folders, done)
+        raise FileNotFoundError(name)
+
+    return _INCLUDE.sub(source, text)
+
+
+def write(installed: Installed, op: str, kind: str, folder: Path, format: str = "") -> list[Path]:
+    """Write the template of an op, for weights in a format if it is told; the paths. Raises UsageError for an op, kind
+    or format without one, and for a file that is there already."""
     if op not in installed.ops:
         raise UsageError(f"unknown op {op!r}; {nearest(op, installed.ops)}")
-    there = templates(installed, op)
-    if kind not in there:
-        raise UsageError(f"no template of kind {kind!r} for {op}; {nearest(kind, there)}")
-    paths = {folder / f"my_{op}{suffix}": text for suffix, text in there[kind].items()}
+    texts = _of_format(installed, op, kind, format) if format else _plain(installed, op, kind)
+    paths = {folder / f"my_{op}{suffix}": text for suffix, text in texts.items()}
     for path in paths:
         if path.exists() or path.is_symlink():
             raise _there(path)
@@ -68,6 +102,25 @@ def write(installed: Installed, op: str, kind: str, folder: Path) -> list[Path]:
             raise _there(Path(error.filename2 or error.filename)) from None
         raise UsageError(f"{folder}: cannot be written: {error.strerror or error}") from None
     return done
+
+
+def _plain(installed: Installed, op: str, kind: str) -> dict[str, str]:
+    there = templates(installed, op)
+    if kind not in there:
+        raise UsageError(f"no template of kind {kind!r} for {op}; {nearest(kind, there)}")
+    return there[kind]
+
+
+def _of_format(installed: Installed, op: str, kind: str, format: str) -> dict[str, str]:
+    there = readable(installed, op, kind)
+    if not there:
+        others = [name for name in installed.ops if readable(installed, name, kind)]
+        raise UsageError(f"no template of kind {kind!r} of {op} takes a format; legal: {', '.join(others)}")
+    if format not in installed.formats:
+        raise UsageError(f"unknown format {format!r}; {nearest(format, installed.formats)}")
+    if format not in there:
+        raise UsageError(f"no template of kind {kind!r} reads {format!r}; {nearest(format, there)}")
+    return there[format]
 
 
 def _create(path: Path, text: str) -> None:

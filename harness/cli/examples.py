@@ -21,6 +21,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "new": (
         ("tritmark new i2s_quantize --kind c", "my_i2s_quantize.c and its manifest"),
+        (
+            "tritmark new ternary_matmul --kind c --format i2_s_x86",
+            "one that reads weights as bitnet.cpp packs them",
+        ),
         ("tritmark new ternary_matmul --kind cu --out kernels", "a CUDA kernel, in a folder that exists or is made"),
     ),
     "gate": (

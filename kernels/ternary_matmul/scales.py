@@ -23,34 +23,31 @@ _MIX = np.uint32(2654435761)
 
 
 def grouped(format: str) -> Format | None:
-    """The format of that name where each group of a row's weights has a scale of its own, or None."""
+    """The format of that name where the bytes have a scale for each group of a row's weights, or None."""
     form = FORMATS.get(format)
-    return form if form is not None and form.scale_per == "group" else None
+    return form if form is not None and form.scale_per == "group" and form.scale_stored else None
 
 
 def carries(format: str) -> bool:
-    """Whether any ternary weights and their scales reach kernels in that format: one scale is beside the weights,
-    several are in their bytes."""
-    form = FORMATS[format]
-    return {-1, 0, 1} <= set(form.codes) and (form.scale_stored or form.scale_per == "tensor")
+    """Whether that format holds any ternary weights."""
+    return {-1, 0, 1} <= set(FORMATS[format].codes)
 
 
 def weight_scales(inputs: Arrays, axes: Axes, format: str) -> npt.NDArray[np.float32]:
-    """The scales of the weights as the format stores them: float32 of its `scale_shape`.
+    """The scales of the weights as the format stores them: float32 of its `scale_shape`; one where it stores none.
 
     The inputs' `weight_scale` is one number, whatever the format. One with more scales has that number, brought into
     the stored dtype's range, times 1 to 2, of either sign. The factor follows from the first codes of the row or group
     and its place in its row: so neighbours differ, and a row of weights has the same scales wherever it lies. Scales
     that are there already, an array, stay as they are.
 
-    Raises InvalidArgumentError for a shape that the format does not take, and for a format that does not carry weights
-    to kernels.
+    Raises InvalidArgumentError for a shape that the format does not take, and for a format without ternary codes.
     """
     scale, form = np.asarray(inputs["weight_scale"], np.float32), FORMATS.get(format)
     if form is not None and not carries(format):
-        legal = "a format with codes -1, 0, 1 and one scale, or its scales in its bytes"
+        legal = "a format with codes -1, 0, 1"
         raise InvalidArgumentError(op="ternary_matmul", argument="weights", found=f"in {format}", legal=legal)
-    if scale.ndim or form is None or form.scale_per == "tensor":
+    if scale.ndim or form is None or form.scale_per == "tensor" or not form.scale_stored:
         return scale
     shape = form.check_shape("ternary_matmul", "weights", (axes["N"], axes["K"]))
     fields = inputs["weights"].reshape(shape[0], -1, form.group or shape[1])[:, :, :_LEADING] + np.int8(1)
