@@ -63,6 +63,7 @@ PROVIDER = Provider(
     devices=(cpu.DEVICE, CUDA),
     formats=BUILT_IN,
     workloads="tritmark.workloads",
+    bugs="tritmark.bugs",
     evaluate_matrix=_evaluate_matrix,
     peers=PEERS,
     libraries=_libraries,

@@ -71,7 +71,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "machine": (("tritmark machine", "what this machine is, and what it can do at most"),),
     "schema": (("tritmark schema > record.schema.json", "for whoever reads Records with other tools"),),
-    "selftest": (("tritmark selftest --op 'i2s_*'", "what share of mutants is found"),),
+    "selftest": (
+        ("tritmark selftest --op 'i2s_*'", "what share of mutants is found"),
+        ("tritmark selftest --bugs", "are the faults found that users of such kernels reported in public?"),
+    ),
     "soak": (("tritmark soak --minutes 30", "random Runs whose processes are killed meanwhile"),),
 }
 

@@ -28,10 +28,14 @@ def selftest(
         int | None, typer.Option(min=0, help="Draw these mutants and cases again; else others each time.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes side by side; else one a core.")] = None,
+    bugs: Annotated[
+        bool,
+        typer.Option("--bugs", help="Instead: kernels with faults that were reported in public, and fixed twins."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")] = False,
 ) -> None:
     """Plant mutants into a candidate of every op and see whether they are found: all fixed ones on the full suite
-    (98 % on others), and 98 % of those that are drawn."""
+    (98 % on others), and 98 % of those that are drawn. --bugs judges faulty kernels as others reported them."""
     from secrets import randbelow
 
     from tritmark.harness.cli.progress import ProgressLine
@@ -40,6 +44,10 @@ def selftest(
     from tritmark.harness.selftest.run import execute
 
     drawn = randbelow(1 << 31) if seed is None else seed
+    if bugs:
+        from tritmark.harness.cli.selftest_bugs import tell
+
+        raise typer.Exit(PASSED if tell(load(), suite, drawn, as_json=as_json) else FAILED)
     with ProgressLine(console(stderr=True)) as progress:
         result = execute(load(), suite, op, processes=jobs or physical_cores(), seed=drawn, observer=progress)
     if as_json:

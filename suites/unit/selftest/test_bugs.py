@@ -1,0 +1,146 @@
+"""The corpus of bugs that were reported in public: each is caught by what its entry names, its fixed twin passes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tritmark.harness.advise.rules import RULES
+from tritmark.harness.cli.console import console
+from tritmark.harness.cli.selftest import selftest
+from tritmark.harness.cli.selftest_bugs import Quiet, document
+from tritmark.harness.errors import UsageError
+from tritmark.harness.providers import Installed, load
+from tritmark.harness.record import Status
+from tritmark.harness.selftest import bugs
+from tritmark.harness.selftest.bugs import Bug, BugResult, BugVerdict, corpus, execute
+from tritmark.harness.validate.guard_names import Guard
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")]
+
+INSTALLED = load()
+FOLDER, BUGS = next(iter(corpus(INSTALLED).items()))
+SUITE = """\
+title = "few"
+[[workloads]]
+op = "ternary_matmul"
+drawn = 16
+[[workloads]]
+op = "ternary_matmul"
+shapes = [{ N = 3, K = 2176 }]
+axes = { M = [1, 5] }
+families = ["constant"]
+[[workloads]]
+op = "activation_quantize"
+drawn = 16
+[[workloads]]
+op = "ternary_quantize"
+drawn = 24
+"""
+
+
+@pytest.fixture(autouse=True)
+def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITMARK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITMARK_CUDA", "simulator")
+    monkeypatch.delenv("TRITMARK_FORCE_ISA", raising=False)
+
+
+def test_every_fault_in_values_is_caught_and_every_fixed_twin_passes(tmp_path: Path) -> None:
+    suite = tmp_path / "few.toml"
+    suite.write_text(SUITE, encoding="utf-8")
+    found = execute(
+        INSTALLED, seed=3, observer=Quiet(console(stderr=True)), suite=str(suite), dimensions=("accuracy",)
+    )  # fmt: skip
+    assert [each.bug for each in found] == [bug for bug in BUGS if bug.dimension == "accuracy"]
+    assert [(each.bug.file, each.faulty) for each in found if not each.caught] == []
+    assert [(each.bug.file, each.fixed) for each in found if not each.cleared] == []
+
+
+def test_each_kernel_of_the_folder_has_one_entry() -> None:
+    sources = {path.name for path in FOLDER.iterdir() if path.suffix in {".c", ".cpp", ".cu"}}
+    assert sources == {bug.file for bug in BUGS}
+    assert len(BUGS) == len(sources)
+    for name in sources:
+        assert re.search(r"#ifdef FIXED|defined\(FIXED\)", (FOLDER / name).read_text(encoding="utf-8")), name
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+#[0-9]+", name) for bug in BUGS for name in bug.reported)
+    assert all(bug.guards or bug.rules for bug in BUGS)
+    assert {name for bug in BUGS for name in bug.rules} <= {rule.name for rule in RULES}
+
+
+VALUES = Bug(
+    file="a.c", kind="a", reported=("a/b#1",), dimension="accuracy", verdicts=("fail",), guards=(Guard.VALUES,)
+)
+WRONG = BugVerdict(Status.FAIL, ("values",), (), "")
+RIGHT = BugVerdict(Status.PASS, (), (), "")
+
+
+@pytest.mark.parametrize(
+    ("faulty", "caught"),
+    [
+        (WRONG, True),
+        (RIGHT, False),
+        (None, False),
+        (replace(WRONG, guards=("crash",)), False),
+        (replace(WRONG, status=Status.ERROR), False),
+    ],
+)
+def test_only_the_verdict_and_the_guard_that_are_named_are_a_catch(faulty: BugVerdict | None, caught: bool) -> None:
+    assert BugResult(VALUES, faulty, RIGHT).caught is caught
+
+
+@pytest.mark.parametrize(("fixed", "cleared"), [(RIGHT, True), (WRONG, False), (None, False)])
+def test_a_fixed_twin_has_to_pass(fixed: BugVerdict | None, cleared: bool) -> None:
+    assert BugResult(VALUES, WRONG, fixed).cleared is cleared
+
+
+def test_a_harness_that_fails_everything_or_nothing_is_seen() -> None:
+    good, alarm, miss = (BugResult(VALUES, *each) for each in ((WRONG, RIGHT), (WRONG, WRONG), (RIGHT, RIGHT)))
+    elsewhere = BugResult(VALUES, None, None, "the device is missing")
+    assert document([good, elsewhere], 1)["passed"]
+    assert document([good, elsewhere], 1)["share"] == 1
+    for bad in (alarm, miss):
+        assert not document([good, bad], 1)["passed"]
+    assert document([good, miss], 1)["share"] == 0.5
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize(
+    ("result", "status"), [(BugResult(VALUES, WRONG, RIGHT), 0), (BugResult(VALUES, RIGHT, RIGHT), 1)]
+)
+def test_the_command_says_what_came(
+    monkeypatch: pytest.MonkeyPatch, result: BugResult, status: int, as_json: bool
+) -> None:
+    def given(installed: Installed, **options: object) -> list[BugResult]:
+        assert options["seed"] == 5
+        return [result]
+
+    monkeypatch.setattr(bugs, "execute", given)
+    app = typer.Typer()
+    app.command()(selftest)
+    found = CliRunner().invoke(app, ["--bugs", "--seed", "5", *(["--json"] if as_json else [])])
+    assert found.exit_code == status
+    if as_json:
+        assert json.loads(found.stdout)["caught"] == 1 - status
+    else:
+        assert ("Bugs caught: 1 of 1, 100.0 %" in found.output) is (status == 0)
+        assert ("Not caught: a.c: PASS" in found.output) is (status == 1)
+
+
+def test_a_corpus_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_up_bugs").mkdir()
+    (tmp_path / "made_up_bugs" / "__init__.py").touch()
+    (tmp_path / "made_up_bugs" / "corpus.toml").write_text("[[bugs]]\nfile = 1\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    provider = INSTALLED.providers["builtin"]
+    with pytest.raises(UsageError, match=r"(?s)corpus.toml.*legal: a table \[\[bugs\]\] for each kernel"):
+        corpus(Installed({"builtin": replace(provider, bugs="made_up_bugs")}))
+    with pytest.raises(UsageError, match="no installed package brings a corpus"):
+        execute(Installed({"builtin": replace(provider, bugs="")}), seed=0, observer=Quiet(console(stderr=True)))
