@@ -141,5 +141,6 @@ def _tell(record: Record, plan: Plan) -> None:
         [tables.verdict(record)],
         list(comparison.verdicts(record, plan)),
         list(comparison.reasons(record, plan)),
+        list(comparison.proposals(record, plan)),
         tuple(each for each in (table, left_out) if each is not None),
     )

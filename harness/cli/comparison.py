@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tritmark.harness.candidate.plan import Plan
 from tritmark.harness.cli.tables import STYLES
-from tritmark.harness.record import DIMENSIONS, Record, Run, Status, Timing, Verdict
+from tritmark.harness.record import DIMENSIONS, Proposal, Record, Run, Status, Timing, Verdict
 from tritmark.harness.report import answer
 from tritmark.harness.text import groups, units
 from tritmark.harness.text.table import plain_table
@@ -64,6 +64,19 @@ def reasons(record: Record, plan: Plan) -> Iterator[Text]:
                     f"{visible(variant.name)}: {dimension}: and {len(shown) - _MOST_REASONS} other reasons, in "
                     "the Record"
                 )
+
+
+def proposals(record: Record, plan: Plan) -> Iterator[Text]:
+    """A line for each rule whose proposal for one of the candidate's variants has a sure gain: a kernel that is right
+    may be needlessly slow, which is no verdict."""
+    for variant in plan.mine:
+        found: dict[str, Proposal] = {}
+        for each in record.proposals:
+            if each.kernel == variant.id and each.gain.low > 1:
+                found.setdefault(each.rule, each)
+        for rule, each in found.items():
+            told = f"{visible(variant.name)}: {rule} on {each.workload}, at least {each.gain.low:.2f}x: {each.edit}"
+            yield Text(visible(told))
 
 
 def times(record: Record, plan: Plan) -> Table | None:

@@ -64,6 +64,14 @@ def test_every_fault_in_values_is_caught_and_every_fixed_twin_passes(tmp_path: P
     assert [(each.bug.file, each.fixed) for each in found if not each.cleared] == []
 
 
+@pytest.mark.timing
+def test_every_fault_in_time_is_proposed_to_be_mended_and_no_fixed_twin_is_accused() -> None:
+    found = execute(INSTALLED, seed=3, observer=Quiet(console(stderr=True)), dimensions=("performance",))
+    assert [each.bug for each in found] == [bug for bug in BUGS if bug.dimension == "performance"]
+    assert [(each.bug.file, each.faulty) for each in found if not each.caught] == []
+    assert [(each.bug.file, each.fixed) for each in found if not each.cleared] == []
+
+
 def test_each_kernel_of_the_folder_has_one_entry() -> None:
     sources = {path.name for path in FOLDER.iterdir() if path.suffix in {".c", ".cpp", ".cu"}}
     assert sources == {bug.file for bug in BUGS}
@@ -94,6 +102,41 @@ RIGHT = BugVerdict(Status.PASS, (), (), "")
 )
 def test_only_the_verdict_and_the_guard_that_are_named_are_a_catch(faulty: BugVerdict | None, caught: bool) -> None:
     assert BugResult(VALUES, faulty, RIGHT).caught is caught
+
+
+CLIFF = VALUES.model_copy(update={"dimension": "performance", "verdicts": ("pass",), "guards": (), "rules": ("cliff",)})
+ACCUSED = replace(RIGHT, rules=("cliff",))
+
+
+@pytest.mark.parametrize(
+    ("faulty", "fixed", "caught", "cleared"),
+    [(ACCUSED, RIGHT, True, True), (ACCUSED, ACCUSED, True, False), (RIGHT, RIGHT, False, True)],
+)
+def test_a_fault_in_time_is_caught_by_a_proposal(
+    faulty: BugVerdict, fixed: BugVerdict, caught: bool, cleared: bool
+) -> None:
+    found = BugResult(CLIFF, faulty, fixed)
+    assert (found.caught, found.cleared) == (caught, cleared)
+
+
+@pytest.mark.parametrize("answers", [1, 2, 3, 4])
+def test_what_is_measured_is_asked_again_until_it_is_as_it_has_to_be(
+    monkeypatch: pytest.MonkeyPatch, answers: int
+) -> None:
+    """The first `answers - 1` measurements miss the fault of one of two kernels."""
+    other = CLIFF.model_copy(update={"file": "b.c"})
+    asked: list[list[str]] = []
+
+    def judged(folder: Path, chosen: list[Bug], *_: object) -> list[BugResult]:
+        asked.append([bug.file for bug in chosen])
+        missed = len(asked) < answers
+        return [BugResult(bug, RIGHT if missed and bug is other else ACCUSED, RIGHT) for bug in chosen]
+
+    monkeypatch.setattr(bugs, "corpus", lambda installed: {FOLDER: [CLIFF, other]})
+    monkeypatch.setattr(bugs, "_judged", judged)
+    found = execute(INSTALLED, seed=0, observer=Quiet(console(stderr=True)))
+    assert asked == [["a.c", "b.c"], *[["b.c"]] * (min(answers, bugs.TRIES) - 1)]
+    assert [each.caught for each in found] == [True, answers <= bugs.TRIES]
 
 
 @pytest.mark.parametrize(("fixed", "cleared"), [(RIGHT, True), (WRONG, False), (None, False)])
