@@ -629,9 +629,9 @@ class Provider:
     harness.weights). `templates` is the package with the kernels that `tritmark new` writes. `peers` are
     implementations of others to cross-validate with, `libraries` such in C or C++ (see harness.cross), named when
     asked for. `mutants` are those that can be planted into the ops, imported when asked for.
-    `bugs` is the package with faulty kernels that have to be caught (see harness.selftest.bugs). `golden` reads what the
-    formats' original packers wrote, and `oracles` are others' packers of them. `functions`: how the names begin of what
-    its kernels launch on devices, now or in any version before; a receipt with others is doubted.
+    `bugs` is the package with faulty kernels that have to be caught (see harness.selftest.bugs). `golden` reads what
+    the formats' original packers wrote, and `oracles` are others' packers of them. `functions`: how the names begin of
+    what its kernels launch on devices, now or in any version before; a receipt with others is doubted.
     """
 
     ops: tuple[Op, ...]

@@ -12,7 +12,7 @@ from tritmark.harness.validate.families import INTEGER_FAMILIES, ROWS, integers,
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.formats.tl_layout import TL
 from tritmark.kernels.ternary_matmul.reference import reference
-from tritmark.kernels.ternary_matmul.scales import carries, grouped, weight_scales
+from tritmark.kernels.ternary_matmul.scales import grouped, holds_ternary, weight_scales
 
 DTYPES = ("int32", "float32", "bfloat16")
 """Output dtypes; int32 is the accumulators themselves."""
@@ -91,7 +91,7 @@ OP = Op(
     families=(*INTEGER_FAMILIES, "corners", "scales"),
     generate=_generate,
     encode=_encode,
-    holds=lambda axes, format: FORMATS[format].holds((axes["N"], axes["K"])) and carries(format),
+    holds=lambda axes, format: FORMATS[format].holds((axes["N"], axes["K"])) and holds_ternary(format),
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,
