@@ -10,7 +10,11 @@ from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelErro
 from tritmark.harness.nearest import misspelt, nearest
 from tritmark.harness.spec import Axes, Device, KernelKey, Tier, Variant
 
-_JUDGED = "it is under judgement, and taken only by its name"
+_BY_NAME = {
+    Tier.CANDIDATE: "it is under judgement, and taken only by its name",
+    Tier.PEER: "it is somebody else's, and taken only by its name",
+}
+"""Why variants of a tier are never selected."""
 
 LACKS = " lacks "
 """Stands in the refusal of a kernel that needs what this machine has not."""
@@ -58,7 +62,7 @@ class Registry:
                 named = made.get(variant.key, {})
                 if variant.name in named:
                     raise RegistrationError(f"{variant.id} is registered already")
-                if self._selects and variant.tier is not Tier.CANDIDATE:
+                if self._selects and not variant.tier.named_only:
                     for other in named.values():
                         if other.precedence == variant.precedence:
                             where = f"tier {variant.tier.name} and rank {variant.rank}"
@@ -78,13 +82,20 @@ class Registry:
         """Every variant, in the order of registration."""
         return [variant for named in self._variants.values() for variant in named.values()]
 
+    @property
+    def without_peers(self) -> list[Variant]:
+        """Every variant but those that are somebody else's, in the order of registration."""
+        return [variant for variant in self.variants if variant.tier is not Tier.PEER]
+
     def candidates(self, key: KernelKey, axes: Axes | None = None) -> list[tuple[Variant, str | None]]:
         """Each variant of the key with why it is refused here, or None. Without `axes`, shapes are not looked at.
 
         Where the device is missing, what it says about that is the refusal of all.
         """
+        return self._told(key, axes, self._variants.get(key, {}).values())
+
+    def _told(self, key: KernelKey, axes: Axes | None, variants: Iterable[Variant]) -> list[tuple[Variant, str | None]]:
         device = self._devices.get(key.device)
-        variants = self._variants.get(key, {}).values()
         missing = device.missing() if device else f"unknown device type {key.device!r}"
         if device is None or missing is not None:
             return [(variant, missing) for variant in variants]
@@ -100,12 +111,13 @@ class Registry:
         return self._devices[type]
 
     def has_kernel_for(self, device: str, op: str, format: str, dtype: str, axes: Axes | None = None) -> bool:
-        """Whether some variant runs on this machine for that key and, where given, those axes."""
-        return any(refusal is None for _, refusal in self.candidates(KernelKey(device, op, format, dtype), axes))
+        """Whether some variant of ours runs on this machine for that key and, where given, those axes."""
+        found = self.candidates(KernelKey(device, op, format, dtype), axes)
+        return any(refusal is None and variant.tier is not Tier.PEER for variant, refusal in found)
 
     def select_best(self, key: KernelKey, axes: Axes, name: str | None = None) -> Variant:
-        """The fitting variant of the highest tier and rank, but candidates; or the one called `name` if it fits, also a
-        candidate.
+        """The fitting variant of the highest tier and rank, but candidates and peers; or the one called `name` if it
+        fits, be it what it may.
 
         Where the environment forces a step of the device's ladder that the key has no variant for, the best one below
         that fits the machine is taken, if the machine has what the forced step needs.
@@ -114,10 +126,11 @@ class Registry:
         nearest to a device or a name that does not exist.
         """
         device = self.device(key.device, str(key))
-        found = [
-            (variant, refusal if variant.tier is not Tier.CANDIDATE or variant.name == name else refusal or _JUDGED)
-            for variant, refusal in self.candidates(key, axes)
-        ]
+        variants = self._variants.get(key, {}).values()
+        # What is taken by name only is not even looked for: that may take longer than the call.
+        looked_at = [each for each in variants if not each.tier.named_only or each.name == name]
+        told = dict(zip((each.name for each in looked_at), self._told(key, axes, looked_at), strict=True))
+        found = [told.get(each.name, (each, _BY_NAME.get(each.tier))) for each in variants]
         forced = name if name is not None else _forced(device, {variant.name for variant, _ in found})
         if forced is not None and device.missing() is None:
             lacking = sorted(device.ladder().get(forced, frozenset()) - device.features())
@@ -153,9 +166,12 @@ def _forced(device: Device, names: set[str]) -> str | None:
 
 
 def _refusal(variant: Variant, device: Device, features: frozenset[str], axes: Axes | None) -> str | None:
-    missing = sorted(variant.features - features)
-    if missing:
-        return f"this {device.type}{LACKS}{', '.join(missing)}"
+    lacking = sorted(variant.features - features)
+    if lacking:
+        return f"this {device.type}{LACKS}{', '.join(lacking)}"
+    missing = variant.missing()
+    if missing is not None:
+        return missing
     for constraint in variant.constraints if axes is not None else ():
         reason = constraint.refusal(axes or {})
         if reason is not None:

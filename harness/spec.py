@@ -35,6 +35,8 @@ class Family(StrEnum):
 class Tier(IntEnum):
     """How much work went into a variant; `select_best` takes the highest that fits, and the highest rank within it."""
 
+    PEER = -2
+    """Somebody else's, judged like any other: taken only where it is named."""
     CANDIDATE = -1
     """Under judgement: taken only where it is named, and any number of them may stand side by side."""
     REFERENCE = 0
@@ -42,6 +44,11 @@ class Tier(IntEnum):
     OPTIMIZED = 2
     HIGHLY_OPTIMIZED = 3
     EXTREMELY_OPTIMIZED = 4
+
+    @property
+    def named_only(self) -> bool:
+        """Whether it is never selected, but by its name. Any number of them may stand side by side."""
+        return self < Tier.REFERENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +306,11 @@ def no_workspace(axes: Axes) -> int:
     return 0
 
 
+def nothing_missing() -> str | None:
+    """That of a variant that needs nothing that may not be installed."""
+    return None
+
+
 def _no_code(target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeFile, ...]:
     return ()
 
@@ -310,12 +322,19 @@ class Variant:
     `bind(inputs, outputs, axes, threads)` returns a Launch; `inputs` are encoded for the key's format. `alignment` is
     the alignment in bytes that the arrays must have (1 where any will do). `workspace(axes)` is the scratch memory in
     bytes that a call takes. `rank` decides between variants of one tier: no two of a key have both the same tier and
-    the same rank, but candidates. `dense` names inputs whose rows it takes only one right after the other, although the
-    contract lets them lie apart. `reports_nonfinite`: its launches tell of forbidden elements by themselves (see
-    Launch.bad). `code_hash` is the SHA-256 of the file with the code of a candidate; "" where the device or its
-    launcher tells. `code(target, binaries)` gives the compiled code for those who read it, without loading it: for a
-    GPU's architecture such as "sm_90" ("" is that of the GPU here), and only the binaries with these SHA-256 unless
-    there are none. () where there is none to read, as for Python.
+    the same rank, but those that are taken by name only. `dense` names inputs whose rows it takes only one right after
+    the other, although the contract lets them lie apart. `reports_nonfinite`: its launches tell of forbidden elements
+    by themselves (see Launch.bad). `code_hash` is the SHA-256 of the file with the code of a candidate; "" where the
+    device or its launcher tells. `code(target, binaries)` gives the compiled code for those who read it, without
+    loading it: for a GPU's architecture such as "sm_90" ("" is that of the GPU here), and only the binaries with these
+    SHA-256 unless there are none. () where there is none to read, as for Python.
+
+    For code of others: `missing()` says why it is not installed and what to do about it, or None, and loads nothing;
+    `load()` does, where it is to run and before anything of it is watched, and raises where it cannot.
+    `packs`: binding turns inputs into a layout of its own, as its users do once when they load a model. So a launch
+    does not see what is written into its inputs later, and what that takes is no workspace. `bound(inputs, axes)` gives
+    for each output the largest absolute error that its arithmetic admits, computed from the logical inputs, and raises
+    InvalidArgumentError for inputs that its numbers do not hold; None: it is held to the op's contract.
     """
 
     key: KernelKey
@@ -332,6 +351,10 @@ class Variant:
     code_hash: str = ""
     code: Callable[[str, frozenset[str]], Sequence[CodeFile]] = _no_code
     rank: int = 0
+    missing: Callable[[], str | None] = nothing_missing
+    load: Callable[[], object] = lambda: None
+    packs: bool = False
+    bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:

@@ -19,6 +19,7 @@
     measure = false                     # performance too
     drawn = 0                           # instead of shapes: so many cases, drawn anew for each Record
     fastest = 0                         # only so many kernels of each key, those of the highest tiers; 0: all
+    peers = false                       # those of other projects too, where they are installed
     title = ""                          # shown beside the figures
 
 Each table stands for all combinations of its lists. Where an op has a table with `drawn`, its tables that are not
@@ -65,6 +66,7 @@ class Entry(_Table):
     measure: bool = False
     drawn: Annotated[int, Field(ge=0, strict=True)] = 0
     fastest: Annotated[int, Field(ge=0, strict=True)] = 0
+    peers: bool = False
     title: str = ""
 
 
@@ -98,9 +100,9 @@ class ModelShapes(_Table):
 
 class Selected:
     """A workload with the formats, dtypes and device types that it is meant for (empty: all), and for how many of
-    each key's kernels, those of the highest tiers first (0: all)."""
+    each key's kernels, those of the highest tiers first (0: all); and whether for those of other projects too."""
 
-    __slots__ = ("devices", "dtypes", "fastest", "formats", "workload")
+    __slots__ = ("devices", "dtypes", "fastest", "formats", "peers", "workload")
 
     def __init__(
         self,
@@ -109,16 +111,20 @@ class Selected:
         dtypes: Sequence[str],
         devices: Sequence[str] = (),
         fastest: int = 0,
+        peers: bool = False,
     ) -> None:
         self.workload = workload
         self.fastest = fastest
+        self.peers = peers
         self.formats = frozenset(formats)
         self.dtypes = frozenset(dtypes)
         self.devices = frozenset(devices)
 
     def with_workload(self, workload: Workload) -> Selected:
         """The same for another workload."""
-        return Selected(workload, tuple(self.formats), tuple(self.dtypes), tuple(self.devices), self.fastest)
+        return Selected(
+            workload, tuple(self.formats), tuple(self.dtypes), tuple(self.devices), self.fastest, self.peers
+        )
 
     def admits(self, format: str, dtype: str, device: str = "") -> bool:
         """Whether the workload is meant for that format, dtype and device type ("" for any)."""
@@ -257,7 +263,7 @@ def _expand(
                     "legal: one of the two; what is drawn has every shape, family and layout",
                 )
         drawn = Workload(op=op.name, axes={}, family="drawn", layout="drawn", title=entry.title, drawn=entry.drawn)
-        yield Selected(drawn, entry.formats, entry.dtypes, entry.devices)
+        yield Selected(drawn, entry.formats, entry.dtypes, entry.devices, peers=entry.peers)
         return
     families = op.families if entry.families == "all" else entry.families
     for name in families:
@@ -293,4 +299,4 @@ def _expand(
                 workload = Workload(
                     op=op.name, axes=axes, family=family, layout=layout, measure=entry.measure, title=title
                 )
-                yield Selected(workload, entry.formats, entry.dtypes, entry.devices, entry.fastest)
+                yield Selected(workload, entry.formats, entry.dtypes, entry.devices, entry.fastest, entry.peers)

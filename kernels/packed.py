@@ -217,7 +217,7 @@ def _product(
         told = ", ".join(f"{axis}={size}" for axis, size in axes)
         there = [
             variant.name
-            for variant in registry.variants
+            for variant in registry.without_peers
             if (variant.key.device, variant.key.op) == (key.device, key.op)
         ]
         request = f"{key} with {told}" + (f", variant {misspelt(name, there)}" if name else "")
@@ -236,7 +236,7 @@ def _formats(registry: Registry, version: int, device: str, dtype: str) -> dict[
     """The formats that a device's products are computed from, in the order of registration, with the precedence of
     the best of each."""
     found: dict[str, Any] = {}
-    for each in registry.variants:
+    for each in registry.without_peers:
         if (each.key.device, each.key.op, each.key.dtype) == (device, _PRODUCT, dtype):
             found[each.key.format] = max(found.get(each.key.format, each.precedence), each.precedence)
     return found

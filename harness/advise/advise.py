@@ -113,5 +113,5 @@ def measured(record: Record) -> tuple[Run, ...]:
     return tuple(
         run
         for run, figure in hot
-        if figure is not None and figure.timing.median_ns > 0 and figure.against.fraction.median > 0
+        if figure is not None and not run.peer and figure.timing.median_ns > 0 and figure.against.fraction.median > 0
     )

@@ -28,7 +28,7 @@ class Around:
         self._kernels: dict[tuple[str, int, str], list[Run]] = {}
         self._places: dict[tuple[str, str, str, str, int, str], list[Run]] = {}
         for run in record.runs:
-            if run.performance.hot is not None:
+            if run.performance.hot is not None and not run.peer:
                 self._kernels.setdefault(self._kernel(run), []).append(run)
                 self._places.setdefault(self._place(run), []).append(run)
 

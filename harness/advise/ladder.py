@@ -22,7 +22,7 @@ def ladder() -> Mapping[str, frozenset[str]]:
 def _variants(op: str, format: str, dtype: str) -> frozenset[str]:
     from tritmark.harness.providers import load
 
-    keyed = (each for each in load().registry.variants if each.key.device == HOST)
+    keyed = (each for each in load().registry.without_peers if each.key.device == HOST)
     return frozenset(
         each.name for each in keyed if (each.key.op, each.key.format, each.key.dtype) == (op, format, dtype)
     )

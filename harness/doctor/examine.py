@@ -10,6 +10,7 @@ from tritmark.harness.doctor.check import Check, State
 from tritmark.harness.errors import TritmarkError
 from tritmark.harness.providers import load
 from tritmark.harness.record import HOST
+from tritmark.harness.spec import Tier
 
 
 def examined(out: Path) -> Iterator[Check]:
@@ -18,8 +19,10 @@ def examined(out: Path) -> Iterator[Check]:
     installed = None
     try:
         installed = load()
-        keys = dict.fromkeys(variant.key for variant in installed.registry.variants)
-        usable = sum(refusal is None for key in keys for _, refusal in installed.registry.candidates(key))
+        own = installed.registry.without_peers
+        keys = dict.fromkeys(variant.key for variant in own)
+        fitting = [each for key in keys for each, refusal in installed.registry.candidates(key) if refusal is None]
+        usable = sum(each.tier is not Tier.PEER for each in fitting)
         forced = [
             f"the environment forces {name}"
             for device in installed.registry.devices.values()
@@ -28,7 +31,7 @@ def examined(out: Path) -> Iterator[Check]:
     except (TritmarkError, ImportError) as error:
         yield Check("kernels", State.MEND, str(error), means, "install tritmark again: pip install --force-reinstall .")
     else:
-        found = f"{usable} of {len(installed.registry.variants)} variants run here"
+        found = f"{usable} of {len(own)} variants run here"
         if forced:
             yield Check(
                 "kernels",

@@ -40,6 +40,8 @@ def tasks(build: Opened, wanted: Wanted) -> list[GateTask]:
             if not item.workload.measure or not fnmatchcase(item.workload.op, wanted.op):
                 continue
             for variant in build.installed.registry.variants:
+                if variant.tier.name == "PEER":  # by its name: the build's harness may be of another version
+                    continue
                 key, work = variant.key, item.workload
                 named = fnmatchcase(variant.name, wanted.variant) or fnmatchcase(variant.id, wanted.variant)
                 if key.op != work.op or not named or not fnmatchcase(key.device, wanted.device):

@@ -26,9 +26,9 @@ from tritmark.harness.record import (
     Verdict,
     WorkloadFacts,
 )
-from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Variant, Workload
+from tritmark.harness.spec import Device, KernelKey, Op, Receipt, Tier, Variant, Workload
 from tritmark.harness.validate.accuracy import Judged, judge, misfit
-from tritmark.harness.validate.cases import Cases, Material
+from tritmark.harness.validate.cases import Cases, Material, admitted
 from tritmark.harness.validate.compare import BrokenReferenceError
 from tritmark.harness.validate.guard_names import guard_of, in_order
 from tritmark.harness.validate.memory import bits_per_weight, confirmed_use, watched
@@ -66,6 +66,8 @@ NOT_MEASURED = LeftOut("the suite asks for accuracy only here", Cause.SUITE)
 DRAWN = LeftOut("accuracy is judged here", Cause.SUITE)
 """Why Runs of drawn cases have nothing but accuracy."""
 NOT_RIGHT = LeftOut("only a kernel that is right is measured")
+PEER = LeftOut("it is somebody else's itself", Cause.SUITE)
+"""Why a peer is not cross-validated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class Group:
             "device": self.key.device,
             "variant": variant.name,
             "kernel": variant.id,
+            "peer": variant.tier is Tier.PEER,
             "workload": WorkloadFacts(
                 id=work.id, axes=dict(work.axes), family=work.family, layout=work.layout, title=work.title, seed=seed
             ),
@@ -182,11 +185,17 @@ class Judging:
         unfit = misfit(variant, self._cases.first.inputs, listed.workload.layout, self._device)
         if unfit is not None:
             return Accuracy(status=Status.NOT_RUN, reason=unfit), None
+        try:
+            cases = admitted(self._cases, variant, listed.workload.axes)
+        except InvalidArgumentError as error:
+            return Accuracy(status=Status.NOT_RUN, reason=f"it does not take these inputs: {error}"), None
+        except BrokenReferenceError as error:
+            return Accuracy(status=Status.ERROR, reason=str(error)), None
         worker = self._workers.of(variant)
         found = judge(
             self._op,
             worker.variant,
-            self._cases,
+            cases,
             listed.workload.axes,
             layout=listed.workload.layout,
             threads=listed.threads,
@@ -208,6 +217,7 @@ class Judging:
                 axes,
                 threads=self._listed.threads,
                 bits_per_weight=bits_per_weight(self._op, key, axes, inputs),
+                packs=variant.packs,
             )
         except Exception as error:
             return broke(MemoryUse, self._workers, variant, error)

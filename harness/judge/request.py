@@ -46,6 +46,8 @@ class Request:
     """Ids of variants; None for all that the globs match."""
     rivals: frozenset[str] = frozenset()
     """Ids of variants that are there to be compared with: they are not judged on drawn cases."""
+    peers: frozenset[str] = frozenset()
+    """Ids of variants of tier PEER that are judged on every workload, whether the suite has peers or not."""
     libraries: tuple[PeerLibrary, ...] = ()
     """Of others, to cross-validate with, beside the peers that are installed."""
     isolated: bool = True

@@ -32,7 +32,7 @@ from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.nearest import nearest
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Accuracy, Environment, Lane, Layer, Machine, Record, Run, Status
-from tritmark.harness.spec import Device, KernelKey, Peer, Variant, Workload
+from tritmark.harness.spec import Device, KernelKey, Peer, Tier, Variant, Workload
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
 from tritmark.harness.suite import Selected
 from tritmark.harness.validate.accuracy import Judged
@@ -73,7 +73,11 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     corners: dict[KernelKey, list[Workload]] = {}
     for item in request.suite.selected:
         for key in installed.keys(item.workload.op) if item.workload.op in ops else ():
-            of_key = tuple(variant for variant in variants if variant.key == key and variant.id in chosen)
+            of_key = tuple(
+                variant
+                for variant in variants
+                if variant.key == key and variant.id in chosen and _wanted(variant, item, request)
+            )
             if not of_key or key.device not in devices or not item.admits(key.format, key.dtype, key.device):
                 continue
             if item.workload.drawn and "accuracy" not in request.dimensions:
@@ -108,17 +112,23 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     return sorted(there, key=lambda group: (not group.workload.drawn, order[group.key]))
 
 
+def _wanted(variant: Variant, item: Selected, request: Request) -> bool:
+    """Whether a workload is for that variant, if it is a peer: where the suite has peers and it is installed, and
+    wherever it was asked for."""
+    asked = variant.tier is not Tier.PEER or request.variant != "*" or variant.id in request.peers
+    return asked or (item.peers and variant.missing() is None)
+
+
 def _fastest(
     installed: Installed, key: KernelKey, item: Selected, variants: tuple[Variant, ...]
 ) -> tuple[Variant, ...]:
-    """As many of them as the workload is meant for, of the highest tiers that take its axes, and every kernel of the
-    user's."""
+    """As many of them as the workload is meant for, of the highest tiers that take its axes, every kernel of the
+    user's, and every peer."""
     refused = {variant.id for variant, why in installed.registry.candidates(key, item.workload.axes) if why is not None}
-    left = (variant for variant in variants if variant.id not in refused)
+    peers = {variant.id for variant in variants if variant.tier is Tier.PEER}
+    left = (variant for variant in variants if variant.id not in refused | peers)
     fitting = sorted(left, key=lambda variant: variant.precedence, reverse=True)
-    kept = {variant.id for variant in fitting[: item.fastest]} | (
-        installed.added & {variant.id for variant in variants}
-    )
+    kept = {variant.id for variant in fitting[: item.fastest]} | peers | installed.added
     return tuple(variant for variant in variants if variant.id in kept) or variants[:1]
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tritmark.harness.judge.judging import NOT_RIGHT, Group, Judgement, Listed, broke, cases_of, unasked
+from tritmark.harness.judge.judging import NOT_RIGHT, PEER, Group, Judgement, Listed, broke, cases_of, unasked
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.record import Cross, MemoryUse, Performance, Run, Status
-from tritmark.harness.spec import Peer, Receipt, Variant
-from tritmark.harness.validate.cases import Cases, Material
+from tritmark.harness.spec import Peer, Receipt, Tier, Variant
+from tritmark.harness.validate.cases import Cases, Material, admitted
 from tritmark.harness.validate.collect import Collected, collect_task
 from tritmark.harness.validate.confirm import confirmed, statistical
 from tritmark.harness.validate.measured import Measured
@@ -73,7 +73,11 @@ class GroupTiming:
         else:
             performance, receipt, found = self._measure(variant, receipt)
         used = Usage() if found is None else found.usage
-        uncrossed = (None if left_out is None or left_out.slow else left_out) or unasked("cross", listed.dimensions)
+        uncrossed = (
+            (None if left_out is None or left_out.slow else left_out)
+            or unasked("cross", listed.dimensions)
+            or (PEER if variant.tier is Tier.PEER else None)
+        )
         timed = performance.status in _SPEEDS
         cross = self._cross(variant, timed) if uncrossed is None else uncrossed.verdict(Cross)
         return Run(
@@ -122,12 +126,13 @@ class GroupTiming:
         group, device = self._group, self._group.key.device
         encoded = tuple(self._material.encoded(group.key.format))
         try:
+            cases = admitted(self._cases, variant, group.workload.axes)
             performance, found = timed(
                 self._workers.of(variant),
-                self._cases,
+                cases,
                 encoded,
                 group.workload.axes,
-                self._changes(),
+                self._changes() if cases.in_place else NOTHING,
                 layout=group.workload.layout,
                 seed=self._listed.seed,
                 threads=self._listed.threads,

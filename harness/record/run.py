@@ -62,6 +62,8 @@ class Run(Model):
     that need no graph."""
     code: Code | None = None
     """None where nobody looked."""
+    peer: bool = False
+    """Whether the kernel is somebody else's: its verdicts are told, and the Record passes without it."""
 
     def verdict(self, dimension: str) -> Verdict:
         """The verdict of one of DIMENSIONS."""

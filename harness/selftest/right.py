@@ -11,7 +11,7 @@ import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.providers import Installed
-from tritmark.harness.spec import Arrays, Axes, Constraint, Decoding, KernelKey, Launch, Op, Variant
+from tritmark.harness.spec import Arrays, Axes, Constraint, Decoding, KernelKey, Launch, Op, Tier, Variant
 from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.compare import is_float, rounded
 
@@ -51,12 +51,16 @@ def right(installed: Installed, key: KernelKey) -> Right:
     decode = Remembered(lambda inputs, axes: inputs if decoding is None else decoding.decode(inputs, axes, key))
 
     compute = Remembered(lambda inputs, axes: op.reference(decode(inputs, axes), axes, key))
-    fitting = [variant for variant, refusal in installed.registry.candidates(key) if refusal is None]
+    fitting = [
+        variant
+        for variant, refusal in installed.registry.candidates(key)
+        if refusal is None and variant.tier is not Tier.PEER
+    ]
     if fitting:
         best: Variant = max(fitting, key=lambda variant: variant.precedence)
         return Right(op, key, best.bind, best.constraints, decode, compute)
     limits = tuple(
-        dict.fromkeys(limit for v in installed.registry.variants if _same(v.key, key) for limit in v.constraints)
+        dict.fromkeys(limit for v in installed.registry.without_peers if _same(v.key, key) for limit in v.constraints)
     )
 
     def bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:

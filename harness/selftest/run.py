@@ -286,7 +286,7 @@ def _workloads(installed: Installed, item: Selected) -> Iterator[Selected]:
     keys = [key for key in installed.keys(op.name) if item.admits(key.format, key.dtype, key.device)]
     shared = [key for key in keys if key.device == "cpu"][:1]
     for key in shared or keys:
-        fitting = [variant for variant in installed.registry.variants if variant.key == key]
+        fitting = [variant for variant in installed.registry.without_peers if variant.key == key]
         drawer = Drawer(
             op, min(fitting, key=lambda variant: len(variant.constraints)), cores=THREADS, threaded=True, seed=0
         )
@@ -319,7 +319,7 @@ def _keys(installed: Installed, item: Selected) -> tuple[KernelKey, ...]:
     op, axes = installed.ops[item.workload.op], item.workload.axes
     fitting = [
         each.key
-        for each in installed.registry.variants
+        for each in installed.registry.without_peers
         if each.key.op == op.name
         and item.admits(each.key.format, each.key.dtype, each.key.device)
         and all(limit.refusal(axes) is None for limit in each.constraints)

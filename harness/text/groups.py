@@ -88,8 +88,9 @@ def sound(record: Record) -> list[Run]:
 
 
 def right(record: Record) -> list[Run]:
-    """Those of the sound Runs whose kernel is wrong in no other Run: a wrong kernel is nobody's best."""
-    wrong = {run.kernel for run in record.runs if run.accuracy.failed}
+    """Those of the sound Runs whose kernel is wrong in no other Run: a wrong kernel is nobody's best, nor is
+    one that nobody selects."""
+    wrong = {run.kernel for run in record.runs if run.accuracy.failed or run.peer}
     return [run for run in sound(record) if run.kernel not in wrong]
 
 

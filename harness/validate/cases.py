@@ -9,7 +9,7 @@ length is odd, so that an index that wrapped at a power of two meets other value
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import prod
 from typing import Any
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Workload
-from tritmark.harness.validate.compare import Expected, expectations
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Variant, Workload
+from tritmark.harness.validate.compare import BrokenReferenceError, Expected, expectations, is_float
 from tritmark.harness.validate.salts import salted
 
 LARGE = 1 << 26
@@ -34,6 +34,8 @@ class Case:
     inputs: Mapping[str, Any]
     """Encoded for the key's format. Candidates only get copies."""
     expected: tuple[Expected, ...]
+    logical: Arrays
+    """The same inputs as the reference takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,43 @@ class Material:
         encoded = self.encoded(key.format)
         axes = self.workload.axes
         first, *further = (
-            Case(inputs, expectations(self.op, axes, key, self.op.reference(logical, axes, key)))
+            Case(inputs, expectations(self.op, axes, key, self.op.reference(logical, axes, key)), logical)
             for inputs, logical in zip(encoded, self._logical, strict=True)
         )
         return Cases(first, further[0], in_place=_alike(*encoded)) if further else Cases(first, None, in_place=False)
+
+
+def admitted(cases: Cases, variant: Variant, axes: Axes) -> Cases:
+    """The cases as that variant is held to them: within what its own arithmetic admits, where it tells that, and
+    without data written under a launch that has packed its inputs.
+
+    Raises InvalidArgumentError where it does not take the inputs, BrokenReferenceError for a bound that would admit
+    anything.
+    """
+    if variant.bound is None:
+        return replace(cases, in_place=cases.in_place and not variant.packs)
+    first, *further = (
+        replace(case, expected=_within(case, variant.bound(case.logical, axes)))
+        for case in (cases.first, cases.second)
+        if case is not None
+    )
+    return Cases(first, further[0] if further else None, in_place=cases.in_place and not variant.packs)
+
+
+def _within(case: Case, bounds: Mapping[str, Any]) -> tuple[Expected, ...]:
+    found = []
+    for each in case.expected:
+        if not is_float(each.values.dtype):  # whatever it adds in, integers are exact
+            found.append(each)
+            continue
+        bound = np.broadcast_to(np.asarray(bounds[each.name], np.float64), each.values.shape)
+        if not (np.isfinite(bound) & (bound >= 0)).all():
+            raise BrokenReferenceError(f"the bound of {each.name} is negative or not finite")
+        with np.errstate(over="ignore"):  # of a value that overflows only the infinity is right anyway
+            rounding = np.abs(each.values.astype(np.float64) - each.exact.astype(np.float64))
+        bound = np.maximum(bound, np.where(np.isfinite(rounding), rounding, 0.0))  # nobody comes nearer
+        found.append(replace(each, family=Family.BOUNDED, bound=bound))
+    return tuple(found)
 
 
 def _generated(op: Op, workload: Workload, rng: np.random.Generator, salts: Mapping[str, str] | None) -> dict[str, Any]:

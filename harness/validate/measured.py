@@ -85,7 +85,9 @@ def _ratios(
     site: Site, inputs: Arrays, axes: Axes, layout: str, seed: int, threads: int
 ) -> tuple[tuple[Scaled, ...], Ratio | None]:
     """The speed-up on several threads on the host, and plain launches over a graph's on a device; see
-    measure.scaling."""
+    measure.scaling. Neither of what packs its inputs: it may keep as many threads as it had first."""
+    if site.variant.packs:
+        return (), None
     import numpy as np
 
     from tritmark.harness.machine.cpu import physical_cores

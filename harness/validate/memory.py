@@ -151,24 +151,29 @@ def confirmed_use(
     *,
     threads: int,
     bits_per_weight: float | None = None,
+    packs: bool = False,
 ) -> MemoryUse:
     """Observe and judge in a fresh process, and what is found there once more in another one: only what both show is
-    held against a kernel.
+    held against a kernel. Where binding `packs` inputs, what that takes is told, and only leaks are held against it.
 
     `fresh` begins a process, told whether it is the second, and gives how to ask it, and its number. What its tasks
     raise is passed on.
     """
     ask, pid = fresh(False)
     first = observe(ask, pid, inputs, axes, threads=threads)
-    alarms = faults(first)
+    alarms = _counted(faults(first), packs)
     if not alarms:
-        return judged(first, bits_per_weight=bits_per_weight)
+        return judged(first, alarms, bits_per_weight=bits_per_weight)
     ask, pid = fresh(True)
     seen = observe(ask, pid, inputs, axes, threads=threads, modules=first.imported)
-    both = {kind: reason for kind, reason in faults(seen).items() if kind in alarms}
+    both = {kind: reason for kind, reason in _counted(faults(seen), packs).items() if kind in alarms}
     return judged(seen, both, bits_per_weight=bits_per_weight).model_copy(
         update={"alarms": len(alarms), "confirmed": len(both)}
     )
+
+
+def _counted(found: dict[str, str], packs: bool) -> dict[str, str]:
+    return {kind: reason for kind, reason in found.items() if not packs or _GUARDS[kind] is Guard.LEAK}
 
 
 def watched(workers: Workers, variant: Variant, again: bool) -> tuple[Ask, int]:

@@ -43,6 +43,7 @@ def site(candidates: Sequence[Candidate], variant_id: str) -> Site:
     installed = load(candidates)
     for variant in installed.registry.variants:
         if variant.id == variant_id:
+            variant.load()
             return Site(installed, variant)
     raise UsageError(
         f"{variant_id}: is not registered in the worker; a package that registers it must do so wherever it is imported"

@@ -8,10 +8,10 @@ Importing this loads none of them; each one's `missing()` says whether it is the
 from __future__ import annotations
 
 from tritmark.harness.spec import Peer
-from tritmark.kernels.peers import ggml, gguf_numpy, onnx
+from tritmark.kernels.peers import ggml, gguf_numpy, ik_llama, onnx
 from tritmark.kernels.peers.oracles import ORACLES
 
-PEERS: tuple[Peer, ...] = (*ggml.PEERS, *gguf_numpy.PEERS, *onnx.PEERS)
+PEERS: tuple[Peer, ...] = (*ggml.PEERS, *gguf_numpy.PEERS, *onnx.PEERS, *ik_llama.PEERS)
 """Every peer, in the order in which reports show them."""
 
 __all__ = ["ORACLES", "PEERS"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,21 +77,27 @@ def _too_long(axes: Axes) -> str | None:
     return f"K = {axes['K']} is over {longest}, and its float32 sums need not be exact" if axes["K"] > longest else None
 
 
+def roundings(axes: Axes) -> int:
+    """On the way of a term: the scale, its product with a block's integer, one addition a block, and those of the lanes
+    at the end."""
+    return 2 + -(-axes["K"] // libggml.BLOCK) + _LANES
+
+
 def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """Blocks are summed in integers, as (w + 1) * a less the sum of a; each of these sums is scaled and added in
-    float32.
-
-    Roundings on the way of a term: the scale, its product with the integer, one addition a block, and those of the
-    lanes at the end.
-    """
-    blocks = -(-axes["K"] // libggml.BLOCK)
+    float32."""
     sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
-    return {"out": gamma(2 + blocks + _LANES) * _scale(inputs)[:, np.newaxis] * sums}
+    return {"out": gamma(roundings(axes)) * _scale(inputs)[:, np.newaxis] * sums}
 
 
 def _grouped(inputs: Arrays, axes: Axes) -> Arrays:
     """The kernel's own weights; activations as Q8_K with the reciprocal of their scale, rounded to float32."""
     weights = FORMATS["tq2_0"].pack(inputs["weights"], weight_scales(inputs, axes, "tq2_0"))
+    return {"weights": weights, "activations": libggml.pack_q8_K(inputs["activations"], inverse_scales(inputs))}
+
+
+def inverse_scales(inputs: Arrays) -> Any:
+    """1 / act_scale as float32, (M,). Raises InvalidArgumentError where they are no normal numbers of it."""
     inverse, info = 1 / inputs["act_scale"].astype(np.float64), np.finfo(np.float32)
     if inverse.min() < info.tiny or inverse.max() > info.max:
         found, legal = (
@@ -98,14 +105,15 @@ def _grouped(inputs: Arrays, axes: Axes) -> Arrays:
             "ones that are normal numbers of float32",
         )
         raise InvalidArgumentError(op="ggml_mul_mat", argument="act_scale", found=found, legal=legal)
-    return {"weights": weights, "activations": libggml.pack_q8_K(inputs["activations"], inverse.astype(np.float32))}
+    return inverse.astype(np.float32)
 
 
-def _grouped_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+def grouped_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """As _bound; each block's scale has one rounding more, with that of the activations, and below the normal
-    numbers it loses more."""
+    numbers it loses more. Raises InvalidArgumentError for scales of activations that Q8_K does not hold."""
+    inverse_scales(inputs)
     terms = axes["K"] // libggml.BLOCK + _LANES
-    scales = np.repeat(np.abs(weight_scales(inputs, axes, "tq2_0")), libggml.BLOCK, axis=1).astype(np.float64)
+    scales = np.repeat(np.abs(weight_scales(inputs, axes, format)), libggml.BLOCK, axis=1).astype(np.float64)
     activations, fields = np.abs(inputs["activations"].astype(np.float64)), inputs["weights"].astype(np.float64) + 2
     scaled = activations @ (scales * fields).T / inputs["act_scale"].astype(np.float64)[:, np.newaxis]
     return {"out": gamma(3 + terms) * scaled + _LEAST * (activations @ fields.T + terms)}
@@ -169,6 +177,6 @@ PEERS = (
         encode=_grouped,
         bind=_multiply,
         outputs=("out",),
-        bound=_grouped_bound,
+        bound=partial(grouped_bound, "tq2_0"),
     ),
 )

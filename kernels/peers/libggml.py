@@ -155,6 +155,17 @@ def missing() -> str | None:
     return loaded if isinstance(loaded, str) else None
 
 
+def installed() -> str | None:
+    """Why libggml is not installed and what to do about it, or None; nothing is loaded."""
+    found = find()
+    return found if isinstance(found, str) else None
+
+
+def address(opened: Library, symbol: str) -> int:
+    """That of a function of libggml-cpu."""
+    return ctypes.cast(getattr(opened.cpu, symbol), c_void_p).value or 0
+
+
 def version() -> str:
     """libggml's own version, and the package that brought it or the files' SHA-256."""
     from hashlib import sha256

@@ -41,6 +41,29 @@ def missing() -> str | None:
     return None if find_spec("onnxruntime") and find_spec("onnx") else INSTALL
 
 
+def load() -> None:
+    """Import it."""
+    import onnxruntime  # noqa: F401
+
+
+_POOL: list[int] = []
+"""How many threads the sessions of this process share, once there are such sessions."""
+
+
+def pool(threads: int) -> int:
+    """How many threads the sessions of this process share from now on: as many as were first asked for. Otherwise each
+    would have some of its own, asleep while others run, which no model's layers have.
+
+    Raises RuntimeError where there are sessions already that do not share theirs.
+    """
+    import onnxruntime
+
+    if not _POOL:
+        onnxruntime.set_global_thread_pool_sizes(threads, 1)
+        _POOL.append(threads)
+    return _POOL[0]
+
+
 def version() -> str:
     """Of the package."""
     from importlib.metadata import version as version_of
@@ -70,13 +93,8 @@ class OnnxProduct:
             raise DeviceUnavailableError(f"onnxruntime: {reason}", next_step="pip install 'tritmark[peers]'")
         import onnxruntime
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        # Between runs its threads must not take the cores from what is timed by turns with it.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
         model = _model(weights, scale, K, accuracy)
-        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(model, _options(threads), providers=["CPUExecutionProvider"])
         self._columns = K, len(weights)
 
     def into(self, activations: Floats, out: Floats) -> Callable[[], None]:
@@ -105,6 +123,20 @@ class OnnxProduct:
         out = np.empty((len(activations), self._columns[1]), np.float32)
         self.into(activations, out)()
         return out
+
+
+def _options(threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    if _POOL:
+        options.use_per_session_threads = False
+    else:
+        options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    # Between runs its threads must not take the cores from what is timed by turns with it.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
 
 
 def _model(weights: npt.NDArray[np.uint8], scale: float, K: int, accuracy: int) -> bytes:
@@ -157,7 +189,21 @@ def _activations(inputs: Arrays) -> npt.NDArray[np.float64]:
     return values
 
 
-def _encode(inputs: Arrays, axes: Axes) -> Arrays:
+def encode(inputs: Arrays, axes: Axes) -> Arrays:
+    """Activations as the floats that they stand for, weights as MatMulNBits takes them, and their scale.
+
+    Raises InvalidArgumentError for activations that float32 does not hold.
+    """
+    return {
+        "activations": floats(inputs),
+        "weights": pack(inputs["weights"]),
+        "weight_scale": inputs["weight_scale"],
+    }
+
+
+def floats(inputs: Arrays) -> Floats:
+    """What the int8 activations stand for, as float32, (M, K). Raises InvalidArgumentError where that does not hold
+    it."""
     activations = _activations(inputs)
     most = float(np.max(np.abs(activations), initial=0.0))
     if most > float(np.finfo(np.float32).max):
@@ -165,11 +211,7 @@ def _encode(inputs: Arrays, axes: Axes) -> Arrays:
         raise InvalidArgumentError(
             op="MatMulNBits", argument="act_scale", found=f"activations of {most:.3g}", legal=legal
         )
-    return {
-        "activations": activations.astype(np.float32),
-        "weights": pack(inputs["weights"]),
-        "weight_scale": inputs["weight_scale"],
-    }
+    return activations.astype(np.float32)
 
 
 def _bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
@@ -177,7 +219,7 @@ def _bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     return PeerLaunch("MatMulNBits", threads, product.into(inputs["activations"], outputs["out"]))
 
 
-def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+def bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """What the quantization of the activations loses, which is known but where a quotient is next to a tie, and
     float32's roundings.
 
@@ -199,7 +241,60 @@ def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     return {"out": scale * (np.abs(times(lost, weights)) + times(slack, weights, plus=2))}
 
 
+class OnnxIntegers:
+    """A session that multiplies activations (M, K), int8, with codes (N, K), int8, to int32."""
+
+    def __init__(self, codes: npt.NDArray[np.int8], threads: int) -> None:
+        import onnxruntime
+        from onnx import TensorProto, helper, numpy_helper
+
+        graph = helper.make_graph(
+            [helper.make_node("MatMulInteger", ["A", "B"], ["Y"])],
+            "ternary_matmul",
+            [helper.make_tensor_value_info("A", TensorProto.INT8, ["M", codes.shape[1]])],
+            [helper.make_tensor_value_info("Y", TensorProto.INT32, ["M", codes.shape[0]])],
+            [numpy_helper.from_array(np.ascontiguousarray(codes.T), "B")],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        self._session = onnxruntime.InferenceSession(
+            model.SerializeToString(), _options(threads), providers=["CPUExecutionProvider"]
+        )
+
+    def into(self, activations: npt.NDArray[np.int8], out: npt.NDArray[np.int32]) -> Callable[[], None]:
+        """What runs the product with these arrays, C-contiguous, in place."""
+        binding = self._session.io_binding()
+        binding.bind_cpu_input("A", activations)
+        binding.bind_output("Y", "cpu", 0, np.int32, out.shape, out.ctypes.data)
+
+        def run() -> None:
+            self._session.run_with_iobinding(binding)
+
+        return run
+
+
+def _codes(inputs: Arrays, axes: Axes) -> Arrays:
+    return {"activations": np.ascontiguousarray(inputs["activations"]), "weights": inputs["weights"]}
+
+
+def _bind_integers(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    product = OnnxIntegers(inputs["weights"], threads)
+    return PeerLaunch("MatMulInteger", threads, product.into(inputs["activations"], outputs["out"]))
+
+
 PEERS = (
+    Peer(
+        name="onnxruntime",
+        op="ternary_matmul",
+        formats=PRODUCTS,
+        takes=one_scale,
+        dtypes=frozenset({"int32"}),
+        source="ONNX Runtime, MatMulInteger of int8 activations and int8 codes; from PyPI's onnxruntime",
+        version=version,
+        missing=missing,
+        encode=_codes,
+        bind=_bind_integers,
+        outputs=("out",),
+    ),
     Peer(
         name="onnxruntime",
         op="ternary_matmul",
@@ -210,9 +305,9 @@ PEERS = (
         "onnxruntime",
         version=version,
         missing=missing,
-        encode=_encode,
+        encode=encode,
         bind=_bind,
         outputs=("out",),
-        bound=_bound,
+        bound=bound,
     ),
 )

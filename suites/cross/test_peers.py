@@ -18,7 +18,7 @@ from tritmark.harness.record import PeerComparison, Status
 from tritmark.harness.spec import Axes, Peer, Variant
 from tritmark.kernels import OPS, PROVIDER
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.peers import PEERS, libggml, onnx
+from tritmark.kernels.peers import PEERS, libggml, libik, onnx
 
 BY_NAME = {op.name: op for op in OPS}
 PRODUCTS = [peer for peer in PEERS if peer.op == "ternary_matmul"]
@@ -279,6 +279,7 @@ def test_ggml_of_another_package_is_found(ggml: None, tmp_path: Path, monkeypatc
 def test_where_nothing_is_installed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(libggml.FOLDER, raising=False)
     monkeypatch.setattr(libggml, "_PACKAGES", ())
+    monkeypatch.setattr(libik, "PACKAGE", "no-package-has-this-name")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert {peer.missing() for peer in PEERS} == {"not installed: pip install 'tritmark[peers]'"}
     with pytest.raises(DeviceUnavailableError, match="pip install"):

@@ -1,0 +1,90 @@
+"""Calls of other projects' products, by the addresses of their functions."""
+
+include "native.pxi"
+
+cdef extern from "src/peers/peers.h":
+    ctypedef struct tm_peer_args:
+        tm_run run
+        void *function
+        const uint8_t *weights
+        const uint8_t *activations
+        float *out
+        const float *sums
+        const float *scales
+        size_t weight_row
+        size_t activation_row
+        size_t M
+        size_t N
+        size_t K
+        int32_t weight_type
+        int32_t activation_type
+        int32_t refused
+    int tm_peer_vec_dot(void *args) noexcept nogil
+    int tm_peer_iqk_mul_mat(void *args) noexcept nogil
+
+
+cdef class PeerCall:
+    """out (M, N), float32, from the rows of weights (N, bytes) and of activations (M, bytes), as the function at
+    `address` takes them; `name` is what is told to have run.
+
+    `types` None: it is a ggml_vec_dot_t; else the numbers of the weights' and activations' types for iqk_mul_mat.
+    With `sums` and `scales`, float32 (M,), each result is less the sum, and then times the scale.
+    """
+
+    cdef tm_peer_args args
+    cdef tm_call call
+    cdef str name
+    cdef object owners
+
+    bad = -1
+
+    def __init__(
+        self, str name, uintptr_t address, const uint8_t[:, ::1] weights, const uint8_t[:, ::1] activations,
+        Py_ssize_t K, float[:, ::1] out, int threads, types=None, const float[::1] sums=None,
+        const float[::1] scales=None,
+    ):
+        cdef Py_ssize_t M = activations.shape[0], N = weights.shape[0]
+        cdef bint summed = sums is not None
+        if M < 1 or N < 1 or K < 1 or threads < 1 or not address or out.shape[0] != M or out.shape[1] != N:
+            raise ValueError(f"output {out.shape[0], out.shape[1]} for M, N, K = {M, N, K}, {threads} threads")
+        if summed and (scales is None or sums.shape[0] != M or scales.shape[0] != M):
+            raise ValueError(f"sums and scales are for {M} rows")
+        self.name, self.owners = name, (weights, activations, out, sums, scales)
+        self.args.function = <void *>address
+        self.args.weights, self.args.weight_row = &weights[0, 0], weights.shape[1]
+        self.args.activations, self.args.activation_row = &activations[0, 0], activations.shape[1]
+        self.args.out = &out[0, 0]
+        self.args.M, self.args.N, self.args.K = M, N, K
+        if summed:
+            self.args.sums, self.args.scales = &sums[0], &scales[0]
+        if types is not None:
+            self.args.weight_type, self.args.activation_type = types
+        self.args.run.threads = threads
+        self.args.run.bad = -1
+        self.call.fn = tm_peer_vec_dot if types is None else tm_peer_iqk_mul_mat
+        self.call.args = &self.args
+
+    def run(self) -> None:
+        """Run once, without the GIL. Raises RuntimeError where the library has no product for these types."""
+        with nogil:
+            self.call.fn(self.call.args)
+        if self.args.refused:
+            raise RuntimeError(f"{self.name}: the library has no product for these types here")
+
+    @property
+    def ran(self) -> str:
+        """The name; "" before the first run."""
+        return self.name if self.args.run.runs else ""
+
+    @property
+    def runs(self) -> int:
+        return self.args.run.runs
+
+    @property
+    def threads_used(self) -> int:
+        return self.args.run.used
+
+    @property
+    def pointer(self) -> int:
+        """Address of the call, for the native clock."""
+        return <uintptr_t>&self.call

@@ -1,0 +1,115 @@
+"""ik_llama.cpp's product of IQ2_BN_R4 as a peer of ternary_matmul."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, Launch, Peer
+from tritmark.kernels.cpu import features, native
+from tritmark.kernels.peers import libik
+from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
+from tritmark.kernels.ternary_matmul.formats import PRODUCTS, one_scale
+
+_FORMAT, _ROWS = "iq2_bn_r4", 4
+_EXACT = 1 << 24
+"""Up to here float32 holds every integer."""
+_LEAST = 2.0**-149
+"""The least float32 above zero."""
+
+
+def _missing() -> str | None:
+    lacking = ", ".join(sorted(libik.FEATURES - features()))
+    return libik.missing() or (f"compiled for {lacking}, which this CPU lacks" if lacking else None)
+
+
+def _integers(inputs: Arrays, axes: Axes) -> Arrays:
+    return _encoded(inputs, axes, np.ones(axes["M"], np.float32))
+
+
+def _scaled(inputs: Arrays, axes: Axes) -> Arrays:
+    return _encoded(inputs, axes, _scale(inputs).astype(np.float32))
+
+
+def _scale(inputs: Arrays) -> Any:
+    """weight_scale / act_scale in float64, (M,)."""
+    return np.float64(inputs["weight_scale"]) / inputs["act_scale"].astype(np.float64)
+
+
+def _encoded(inputs: Arrays, axes: Axes, scale: Any) -> Arrays:
+    """Rows filled up to four, columns to whole blocks, with zeros; both scales are the activations'."""
+    columns = (0, -axes["K"] % libik.BLOCK)
+    weights = libik.pack(_FORMAT, np.pad(inputs["weights"], ((0, -axes["N"] % _ROWS), columns)))
+    activations = libik.pack_activations(_FORMAT, np.pad(inputs["activations"], ((0, 0), columns)), scale)
+    return {"weights": weights, "activations": activations}
+
+
+def _bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    weights, out, N = inputs["weights"], outputs["out"], axes["N"]
+    own = weights.shape[0] == N and out.dtype == np.float32
+    floats = out if own else np.empty((axes["M"], weights.shape[0]), np.float32)
+    call = native("peers").PeerCall(
+        _FORMAT,
+        libik.address(),
+        weights,
+        inputs["activations"],
+        axes["K"] + -axes["K"] % libik.BLOCK,
+        floats,
+        threads,
+        types=libik.TYPES[_FORMAT],
+    )
+
+    def run() -> None:
+        call.run()
+        if not own:
+            out[...] = floats[:, :N]
+
+    return PeerLaunch(libik.MULTIPLY, threads, run)
+
+
+def _too_long(axes: Axes) -> str | None:
+    # Sums of (w + 1) * a, each up to 2 * 128, and that of the activations.
+    longest = _EXACT // (3 * 128)
+    return f"K = {axes['K']} is over {longest}, and its float32 sums need not be exact" if axes["K"] > longest else None
+
+
+def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """So many roundings of each term; below the normal numbers the scale loses more."""
+    sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
+    return {"out": (gamma(libik.roundings(axes)) * _scale(inputs)[:, np.newaxis] + _LEAST) * sums}
+
+
+_SOURCE = "ik_llama.cpp, iqk_mul_mat of IQ2_BN_R4 weights and Q8_K16 activations; from PyPI's ik-llama-cpp-python"
+
+PEERS = (
+    Peer(
+        name="ik_llama",
+        op="ternary_matmul",
+        formats=PRODUCTS,
+        takes=one_scale,
+        dtypes=frozenset({"int32"}),
+        source=_SOURCE,
+        version=libik.version,
+        missing=_missing,
+        encode=_integers,
+        bind=_bind,
+        outputs=("out",),
+        refusal=_too_long,
+    ),
+    Peer(
+        name="ik_llama",
+        op="ternary_matmul",
+        formats=PRODUCTS,
+        takes=one_scale,
+        dtypes=frozenset({"float32"}),
+        source=_SOURCE,
+        version=libik.version,
+        missing=_missing,
+        encode=_scaled,
+        bind=_bind,
+        outputs=("out",),
+        bound=_bound,
+    ),
+)

@@ -1,0 +1,162 @@
+"""ik_llama.cpp's libggml through ctypes: its quantizers of ternary weights, its int8 activations, and where its product
+is.
+
+It comes with the wheel of ik-llama-cpp-python, in one file beside the libgomp that it was linked with. Rows of weights
+are multiples of 64 values long, rows of activations are int8 behind the scales and sums that its product wants.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import c_int, c_int64, c_size_t, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
+from tritmark.harness.spec import Axes
+from tritmark.kernels.peers.launch import INSTALL
+
+PACKAGE = "ik-llama-cpp-python"
+BLOCK = 64
+"""Values of a row of weights that share a block."""
+FEATURES = frozenset({"avx2", "fma"})
+"""Of the CPU, for which the wheel is compiled."""
+MULTIPLY = "iqk_mul_mat"
+TYPES = {"iq1_bn": (134, 136), "iq2_bn": (135, 136), "iq2_bn_r4": (335, 147)}
+"""Numbers of its enum ggml_type for weights, and for the activations that its product takes with them: Q8_K64, for
+iq2_bn_r4 Q8_K16."""
+_BLOCK_BYTES = {"iq1_bn": (2, 13), "iq2_bn": (4, 16), "iq2_bn_r4": (4, 16)}
+"""Bytes of a row's scale, and of a block."""
+_ROWS = {"iq2_bn_r4": 4}
+"""Rows that are interleaved."""
+_LANE = {"iq1_bn": 4, "iq2_bn": 4, "iq2_bn_r4": 16}
+"""Activations have four scales: so many columns have the first one, as many the next, and so on from the beginning."""
+
+Codes = npt.NDArray[np.int8]
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+
+class Wheel(NamedTuple):
+    """What of the wheel is needed: the library, the OpenMP that it was linked with, and whose they are."""
+
+    library: Path
+    openmp: Path
+    owner: str
+
+
+def find() -> Wheel | str:
+    """Where the library is, or why it is not there. Nothing is loaded."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        installed = distribution(PACKAGE)
+    except PackageNotFoundError:
+        return INSTALL
+    files = [Path(str(installed.locate_file(file))) for file in installed.files or () if ".libs" in str(file)]
+    library, openmp = (
+        next((file for file in files if file.name.startswith(part) and file.exists()), None)
+        for part in ("libggml-", "libgomp-")
+    )
+    if library is None or openmp is None:
+        return f"{PACKAGE} {installed.version} is installed without libggml and libgomp in its .libs folder"
+    return Wheel(library, openmp, f"{PACKAGE} {installed.version}")
+
+
+def missing() -> str | None:
+    """Why it is not installed and what to do about it, or None; nothing is loaded."""
+    found = find()
+    return found if isinstance(found, str) else None
+
+
+def version() -> str:
+    """The package, which names no version of the library itself."""
+    found = find()
+    return found if isinstance(found, str) else found.owner
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The library. Raises DeviceUnavailableError where it is not there, cannot be loaded or lacks a function."""
+    found = find()
+    if isinstance(found, str):
+        raise DeviceUnavailableError(f"ik_llama.cpp: {found}", next_step="pip install 'tritmark[peers]'")
+    try:
+        ctypes.CDLL(str(found.openmp), mode=ctypes.RTLD_GLOBAL)
+        # Another libggml may be loaded, even in the open, with the same names: this one is to find its own first.
+        opened = ctypes.CDLL(str(found.library), mode=ctypes.RTLD_LOCAL | os.RTLD_DEEPBIND)
+        for name in ("quantize_iq1_bn", "quantize_iq2_bn", "quantize_iq2_bn_r4"):
+            function = getattr(opened, name)
+            function.restype = c_size_t
+            function.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p]
+        opened.ggml_row_size.restype, opened.ggml_row_size.argtypes = c_size_t, [c_int, c_int64]
+        getattr(opened, MULTIPLY)
+    except (OSError, AttributeError) as error:
+        raise DeviceUnavailableError(
+            f"ik_llama.cpp: {found.owner} cannot be used: {error}", next_step=f"install another {PACKAGE}"
+        ) from None
+    return opened
+
+
+def address() -> int:
+    """That of iqk_mul_mat, for PeerCall."""
+    return ctypes.cast(getattr(library(), MULTIPLY), c_void_p).value or 0
+
+
+def row_bytes(format: str, K: int) -> int:
+    """Bytes of a row of weights."""
+    scale, block = _BLOCK_BYTES[format]
+    return scale + K // BLOCK * block
+
+
+def roundings(axes: Axes) -> int:
+    """On the way of a term of a product: the scale; a sum as float32; its products with the weights' scale and the
+    activations'; and nine additions, of four sums side by side, in two halves with AVX2, and the activations' sum."""
+    return 1 + 1 + 2 + 9
+
+
+def pack(format: str, codes: Codes) -> Bytes:
+    """Codes (N, K) as its own quantizer packs them, with scale 1: uint8 (N, row_bytes).
+
+    A row of zeros gets scale 0. Raises InvalidArgumentError for shapes that it would not pack.
+    """
+    N, K = codes.shape
+    rows = _ROWS.get(format, 1)
+    if K % BLOCK or N % rows or not codes.size:
+        legal = f"a multiple of {rows} rows and of {BLOCK} columns"
+        raise InvalidArgumentError(op=f"quantize_{format}", argument="codes", found=f"{N} x {K}", legal=legal)
+    opened = library()
+    out = np.empty((N, row_bytes(format, K)), np.uint8)
+    told = opened.ggml_row_size(TYPES[format][0], K)
+    if told != out.shape[1]:
+        raise DeviceUnavailableError(
+            f"ik_llama.cpp: a row of {K} {format} has {told} bytes there, {out.shape[1]} were expected",
+            next_step=f"install another {PACKAGE}",
+        )
+    values = codes.astype(np.float32)
+    getattr(opened, f"quantize_{format}")(values.ctypes.data, out.ctypes.data, N, K, None, None)
+    return out
+
+
+def pack_activations(format: str, codes: Codes, d: Floats) -> Bytes:
+    """int8 (M, K), K a multiple of 64, with a scale for each row (M,), as the product with weights of that format takes
+    them: uint8 (M, bytes).
+
+    Q8_K64 has four scales and four sums of the codes times them, for columns that are 0 to 3, 4 to 7, 8 to 11, 12 to 15
+    modulo 16; Q8_K16 has four scales, for columns 0 to 15, 16 to 31 and so on modulo 64, and the sum over all of them.
+    """
+    M, K = codes.shape
+    sums = codes.reshape(M, -1, 4, _LANE[format]).sum(axis=(1, 3), dtype=np.int64) * d.astype(np.float64)[:, np.newaxis]
+    if TYPES[format][1] == TYPES["iq2_bn_r4"][1]:
+        sums = sums.sum(axis=1, keepdims=True)
+    head = np.concatenate([np.repeat(d[:, np.newaxis], 4, axis=1), sums], axis=1).astype("<f4").view(np.uint8)
+    # Rows of Q8_K64 that are long enough are as far apart as its ggml_row_size says.
+    out = np.zeros((M, max(head.shape[1], K // 16 if head.shape[1] == 32 else 0) + K), np.uint8)
+    out[:, : head.shape[1]] = head
+    out[:, head.shape[1] : head.shape[1] + K] = codes.view(np.uint8)
+    return out

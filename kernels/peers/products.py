@@ -1,0 +1,228 @@
+"""Products of other projects as variants of ternary_matmul, of tier PEER: judged like ours, and never selected.
+
+A format that it reads itself is the key that it stands in, and FASTEST, where it meets the fastest of ours. It packs
+the weights of such a key into its own layout when it is bound, and the int8 activations likewise, as its users do
+beforehand: what is timed is the product, from packed weights and quantized activations to floats. So its launches know
+nothing of what is written to the inputs later. Where the matrix has one scale, it goes into the activations' scale.
+
+Functions of libraries are called by our own threads (cython_ext/peers.pyx), ONNX Runtime as a session, from Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, MultipleOf, Tier, Variant
+from tritmark.kernels.cpu import native
+from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.peers import ggml, libggml, libik, onnx
+from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
+from tritmark.kernels.ternary_matmul import cpu
+
+OP, DTYPE = "ternary_matmul", "float32"
+ONNX = "onnxruntime-int8"
+FASTEST = next(iter(cpu.FORMATS))
+"""Of our formats with one scale the one that products are computed fastest in: peers that pack anew stand there."""
+
+_LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+
+Bound = Callable[[Arrays, Axes], Mapping[str, Any]]
+
+
+Bytes = npt.NDArray[np.uint8]
+Codes = npt.NDArray[np.int8]
+
+_LAST: dict[str, Bytes] = {}
+"""What was packed last, by a hash of what it was packed from: measuring binds copies of the same weights, and packing
+them takes a thousand times as long as a call."""
+
+
+def packed(format: str, own: str, pack: Callable[[Codes], Bytes], inputs: Arrays, axes: Axes) -> Bytes:
+    """The weights in another layout, in memory of their own."""
+    weights, shape = np.ascontiguousarray(inputs["weights"]), (axes["N"], axes["K"])
+    mark = sha256(repr((format, own, shape)).encode() + weights.tobytes()).hexdigest()
+    if mark not in _LAST:
+        _LAST.clear()
+        _LAST[mark] = pack(BUILT_IN[format].unpack(weights, shape)[0])
+    return _LAST[mark].copy()
+
+
+def both_scales(inputs: Arrays) -> npt.NDArray[np.float32]:
+    """weight_scale / act_scale, (M,), rounded once."""
+    scale: npt.NDArray[np.float64] = np.float64(inputs["weight_scale"]) / inputs["act_scale"].astype(np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        return scale.astype(np.float32)
+
+
+def held(name: str, scale: npt.NDArray[np.float64], sums: npt.NDArray[np.float64]) -> None:
+    """Raise InvalidArgumentError where the scales, (M,), or those times sums (M, N), are no normal numbers of float32:
+    the contract divides in float64."""
+    with np.errstate(over="ignore"):
+        most = float((scale[:, np.newaxis] * np.maximum(sums, 1)).max())
+    if float(scale.min()) < _LEAST or most > _MOST:
+        found = f"scales from {scale.min():.3g} on, and with them sums of up to {most:.3g}"
+        raise InvalidArgumentError(op=name, argument="act_scale", found=found, legal="normal numbers of float32")
+
+
+def bound(name: str, roundings: Callable[[Axes], int], inputs: Arrays, axes: Axes) -> dict[str, Any]:
+    """How far a product may be off that sums (w + 1) * a exactly, in parts, and takes off the sum of a: a term meets so
+    many `roundings` on its way, the one of the scale among them. Nothing is lost below the normal numbers, for the
+    scale is one of them and everything else an integer."""
+    sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
+    scale = np.float64(inputs["weight_scale"]) / inputs["act_scale"].astype(np.float64)
+    held(name, scale, sums)
+    return {"out": gamma(roundings(axes)) * scale[:, np.newaxis] * sums}
+
+
+def call(
+    name: str, address: int, weights: Any, activations: Any, outputs: Arrays, axes: Axes, threads: int, **more: Any
+) -> Launch:
+    """A function bound to arrays that were packed for it, and the variant's name."""
+    made: Launch = native("peers").PeerCall(
+        name, address, weights, activations, axes["K"], outputs["out"], threads, **more
+    )
+    return made
+
+
+def _ggml(format: str, own: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    """`own` is ggml's format; where the key's is the same, the bytes are taken as they are."""
+    library = libggml.library()
+    if format == own:
+        weights, d = inputs["weights"], (1 / inputs["act_scale"].astype(np.float64)).astype(np.float32)
+    else:
+        weights = packed(format, own, lambda codes: BUILT_IN[own].pack(codes, 1.0), inputs, axes)
+        d = both_scales(inputs)
+    activations = libggml.pack_q8_K(np.ascontiguousarray(inputs["activations"]), d)
+    address = libggml.address(library, f"ggml_vec_dot_{own}_q8_K")
+    return call(f"ggml-{own}", address, weights.reshape(axes["N"], -1), activations, outputs, axes, threads)
+
+
+def _ik(format: str, own: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    weights = packed(format, own, partial(libik.pack, own), inputs, axes)
+    activations = libik.pack_activations(own, np.ascontiguousarray(inputs["activations"]), both_scales(inputs))
+    name, types = f"ik_llama-{own}", libik.TYPES[own]
+    return call(name, libik.address(), weights, activations, outputs, axes, threads, types=types)
+
+
+def _onnx(format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    weights = packed(format, ONNX, onnx.pack, inputs, axes)
+    shared = onnx.pool(threads)
+    product = onnx.OnnxProduct(weights, float(inputs["weight_scale"]), axes["K"], threads=shared)
+    return PeerLaunch(ONNX, shared, product.into(onnx.floats(inputs), outputs["out"]))
+
+
+def _grouped_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    found = ggml.grouped_bound(format, inputs, axes)
+    # What its own arithmetic may be off by is a part of the sums of magnitudes, which float32 has to hold.
+    if float(found["out"].max()) > _MOST * gamma(1):
+        what = f"sums that may be off by {float(found['out'].max()):.3g}"
+        raise InvalidArgumentError(op="ggml", argument="weight_scale", found=what, legal="sums that float32 holds")
+    return found
+
+
+def _onnx_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    bound("MatMulNBits", lambda axes: 0, inputs, axes)
+    inverse = 1 / inputs["act_scale"].astype(np.float64)
+    # Steps of activations are as small as their scale, and the weights' scale stands by itself.
+    held("MatMulNBits", inverse, np.full((axes["M"], 1), 128.0))
+    held("MatMulNBits", np.atleast_1d(np.float64(inputs["weight_scale"])), np.ones((1, 1)))
+    return onnx.bound(inputs, axes)
+
+
+def _variant(
+    format: str,
+    name: str,
+    summary: str,
+    bind: Callable[[Arrays, Arrays, Axes, int], Launch],
+    missing: Callable[[], str | None],
+    load: Callable[[], object],
+    admits: Bound,
+    constraints: tuple[Constraint, ...] = (),
+    features: frozenset[str] = frozenset(),
+) -> Variant:
+    return Variant(
+        key=KernelKey("cpu", OP, format, DTYPE),
+        name=name,
+        tier=Tier.PEER,
+        summary=summary,
+        bind=bind,
+        features=features,
+        constraints=constraints,
+        reports_nonfinite=False,
+        missing=missing,
+        load=load,
+        packs=True,
+        bound=admits,
+    )
+
+
+def _ggml_variants() -> tuple[Variant, ...]:
+    block = (MultipleOf("K", libggml.BLOCK),)
+    features = frozenset({"avx2", "f16c"})
+    own = [format for format in libggml.BLOCK_BYTES if format in cpu.FORMATS]
+    here = [
+        _variant(
+            format,
+            f"ggml-{format}",
+            f"libggml, ggml_vec_dot_{format}_q8_K, as its own product calls it",
+            partial(_ggml, format, format),
+            libggml.installed,
+            libggml.library,
+            partial(_grouped_bound, format),
+            block,
+            features,
+        )
+        for format in own
+    ]
+    anew = _variant(
+        FASTEST,
+        "ggml-tq2_0",
+        "libggml, ggml_vec_dot_tq2_0_q8_K, as its own product calls it",
+        partial(_ggml, FASTEST, "tq2_0"),
+        libggml.installed,
+        libggml.library,
+        partial(bound, "ggml_vec_dot_tq2_0_q8_K", ggml.roundings),
+        block,
+        features,
+    )
+    return (anew, *here)
+
+
+def _ik_variants() -> tuple[Variant, ...]:
+    return tuple(
+        _variant(
+            FASTEST,
+            f"ik_llama-{format}",
+            f"ik_llama.cpp, {libik.MULTIPLY} of {format.upper()}; from PyPI's {libik.PACKAGE}",
+            partial(_ik, FASTEST, format),
+            libik.missing,
+            libik.library,
+            partial(bound, libik.MULTIPLY, libik.roundings),
+            (MultipleOf("K", libik.BLOCK), *more),
+            libik.FEATURES,
+        )
+        for format, more in (("iq2_bn", ()), ("iq2_bn_r4", (MultipleOf("N", 4),)))
+    )
+
+
+VARIANTS: tuple[Variant, ...] = (
+    *_ggml_variants(),
+    *_ik_variants(),
+    _variant(
+        FASTEST,
+        ONNX,
+        "ONNX Runtime, a session of MatMulNBits with 2 bits, blocks of 128 and int8, from float activations on",
+        partial(_onnx, FASTEST),
+        onnx.missing,
+        onnx.load,
+        _onnx_bound,
+    ),
+)
+"""Those of packages on PyPI; they register through the entry-point group `tritmark.variants`."""
