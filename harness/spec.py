@@ -654,7 +654,9 @@ class Provider:
     asked for. `mutants` are those that can be planted into the ops, imported when asked for.
     `bugs` is the package with faulty kernels that have to be caught (see harness.selftest.bugs). `golden` reads what
     the formats' original packers wrote, and `oracles` are others' packers of them. `functions`: how the names begin of
-    what its kernels launch on devices, now or in any version before; a receipt with others is doubted.
+    what its kernels launch on devices, now or in any version before; a receipt with others is doubted. `adapters(name,
+    path)` makes peers of a library that a user has built, by the adapter of that name; it loads nothing and raises
+    UsageError. None: the package has no adapters.
     """
 
     ops: tuple[Op, ...]
@@ -671,3 +673,4 @@ class Provider:
     functions: tuple[str, ...] = ()
     golden: Callable[[], Iterable[GoldenVector]] = tuple
     oracles: tuple[FormatOracle, ...] = ()
+    adapters: Callable[[str, str], Sequence[Variant]] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tritmark.harness.spec import Decoding, EquivalentMutants, Mutant, Op, Provider
+from tritmark.harness.spec import Decoding, EquivalentMutants, Mutant, Op, Provider, Variant
 from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
@@ -45,6 +45,12 @@ def _evaluate_matrix(*args: Any, **kwargs: Any) -> Any:
     return evaluate_matrix(*args, **kwargs)
 
 
+def _adapters(name: str, path: str) -> Sequence[Variant]:
+    from tritmark.kernels.peers import adapters
+
+    return adapters.variants(name, path)
+
+
 def _mutants() -> Sequence[Mutant | EquivalentMutants | Decoding]:
     from tritmark.kernels.mutants import MUTANTS
 
@@ -71,6 +77,7 @@ PROVIDER = Provider(
     mutants=_mutants,
     golden=vectors,
     oracles=ORACLES,
+    adapters=_adapters,
     functions=("i2s_gpu_", "ternary_gpu_", "gemm_", "wmma_", "convert_gpu_"),
 )
 """What tritmark's own kernels bring to the harness."""

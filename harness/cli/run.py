@@ -72,6 +72,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATH",
+            help="Judge a library of another project that you have built, on every workload: bitnet.cpp, ggml, "
+            "ik_llama.",
+            show_default=False,
+        ),
+    ] = None,
     in_process: options.InProcess = False,
 ) -> None:
     """Validate and measure every kernel, write a Record and a report."""
@@ -82,6 +91,7 @@ def run(
 
     if not in_process:
         prepare()  # it imports while this process does
+    from tritmark.harness.candidate.adapted import AdaptedLibrary
     from tritmark.harness.cross import CppLibrary
     from tritmark.harness.judge.request import Request
     from tritmark.harness.providers import load
@@ -91,7 +101,8 @@ def run(
         from tritmark.harness.advise.rules import named
 
         addresses = named(addresses, "--addresses").name
-    installed = load()
+    adapted = tuple(AdaptedLibrary.named(each) for each in peer or ())
+    installed = load(adapted)
     # Weights alone keep memory small; whoever names a suite, ops or variants wants those too.
     if not suite and (not weights or (op, variant) != ("*", "*")):
         suite = "quick"
@@ -108,6 +119,8 @@ def run(
         isolated=not in_process,
         timeout_s=timeout,
         addresses=addresses,
+        candidates=adapted,
+        peers=frozenset(each.id for library in adapted for each in library.variants(installed)),
         libraries=tuple(CppLibrary(path, toml) for path, _, toml in (each.partition("=") for each in cpp_lib or ())),
     )
     record = executed(installed, request, store, partial if resume else None)

@@ -27,14 +27,14 @@ BLOCK = 64
 FEATURES = frozenset({"avx2", "fma"})
 """Of the CPU, for which the wheel is compiled."""
 MULTIPLY = "iqk_mul_mat"
-TYPES = {"iq1_bn": (134, 136), "iq2_bn": (135, 136), "iq2_bn_r4": (335, 147)}
+TYPES = {"iq2_bn": (135, 136), "iq2_bn_r4": (335, 147)}
 """Numbers of its enum ggml_type for weights, and for the activations that its product takes with them: Q8_K64, for
 iq2_bn_r4 Q8_K16."""
-_BLOCK_BYTES = {"iq1_bn": (2, 13), "iq2_bn": (4, 16), "iq2_bn_r4": (4, 16)}
-"""Bytes of a row's scale, and of a block."""
+_SCALE_BYTES, _BLOCK_BYTES = 4, 16
+"""Of a row's scale, and of a block."""
 _ROWS = {"iq2_bn_r4": 4}
 """Rows that are interleaved."""
-_LANE = {"iq1_bn": 4, "iq2_bn": 4, "iq2_bn_r4": 16}
+_LANE = {"iq2_bn": 4, "iq2_bn_r4": 16}
 """Activations have four scales: so many columns have the first one, as many the next, and so on from the beginning."""
 
 Codes = npt.NDArray[np.int8]
@@ -89,29 +89,16 @@ def library() -> ctypes.CDLL:
     try:
         ctypes.CDLL(str(found.openmp), mode=ctypes.RTLD_GLOBAL)
         # Another libggml may be loaded, even in the open, with the same names: this one is to find its own first.
-        opened = ctypes.CDLL(str(found.library), mode=ctypes.RTLD_LOCAL | os.RTLD_DEEPBIND)
-        for name in ("quantize_iq1_bn", "quantize_iq2_bn", "quantize_iq2_bn_r4"):
-            function = getattr(opened, name)
-            function.restype = c_size_t
-            function.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p]
-        opened.ggml_row_size.restype, opened.ggml_row_size.argtypes = c_size_t, [c_int, c_int64]
-        getattr(opened, MULTIPLY)
+        return declare(ctypes.CDLL(str(found.library), mode=ctypes.RTLD_LOCAL | os.RTLD_DEEPBIND))
     except (OSError, AttributeError) as error:
         raise DeviceUnavailableError(
             f"ik_llama.cpp: {found.owner} cannot be used: {error}", next_step=f"install another {PACKAGE}"
         ) from None
-    return opened
 
 
 def address() -> int:
     """That of iqk_mul_mat, for PeerCall."""
     return ctypes.cast(getattr(library(), MULTIPLY), c_void_p).value or 0
-
-
-def row_bytes(format: str, K: int) -> int:
-    """Bytes of a row of weights."""
-    scale, block = _BLOCK_BYTES[format]
-    return scale + K // BLOCK * block
 
 
 def roundings(axes: Axes) -> int:
@@ -120,8 +107,20 @@ def roundings(axes: Axes) -> int:
     return 1 + 1 + 2 + 9
 
 
-def pack(format: str, codes: Codes) -> Bytes:
-    """Codes (N, K) as its own quantizer packs them, with scale 1: uint8 (N, row_bytes).
+def declare(opened: ctypes.CDLL) -> ctypes.CDLL:
+    """Give its functions their signatures. Raises AttributeError for one that it lacks."""
+    for name in TYPES:
+        function = getattr(opened, f"quantize_{name}")
+        function.restype = c_size_t
+        function.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p]
+    opened.ggml_row_size.restype, opened.ggml_row_size.argtypes = c_size_t, [c_int, c_int64]
+    getattr(opened, MULTIPLY)
+    return opened
+
+
+def pack(format: str, codes: Codes, opened: ctypes.CDLL | None = None) -> Bytes:
+    """Codes (N, K) as its own quantizer packs them, with scale 1: uint8 (N, 4 + K/4). `opened`: another library of
+    it, None the wheel's.
 
     A row of zeros gets scale 0. Raises InvalidArgumentError for shapes that it would not pack.
     """
@@ -130,8 +129,8 @@ def pack(format: str, codes: Codes) -> Bytes:
     if K % BLOCK or N % rows or not codes.size:
         legal = f"a multiple of {rows} rows and of {BLOCK} columns"
         raise InvalidArgumentError(op=f"quantize_{format}", argument="codes", found=f"{N} x {K}", legal=legal)
-    opened = library()
-    out = np.empty((N, row_bytes(format, K)), np.uint8)
+    opened = library() if opened is None else declare(opened)
+    out = np.empty((N, _SCALE_BYTES + K // BLOCK * _BLOCK_BYTES), np.uint8)
     told = opened.ggml_row_size(TYPES[format][0], K)
     if told != out.shape[1]:
         raise DeviceUnavailableError(

@@ -91,17 +91,23 @@ def call(
     return made
 
 
-def _ggml(format: str, own: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-    """`own` is ggml's format; where the key's is the same, the bytes are taken as they are."""
-    library = libggml.library()
+def blocks(format: str, own: str, inputs: Arrays, axes: Axes) -> tuple[Bytes, npt.NDArray[np.float32]]:
+    """Weights as ggml's format `own`, (N, bytes), and the scales of the activations, (M,): the bytes as they are where
+    that is the key's format, else with scale 1, which float16 holds."""
     if format == own:
-        weights, d = inputs["weights"], (1 / inputs["act_scale"].astype(np.float64)).astype(np.float32)
-    else:
-        weights = packed(format, own, lambda codes: BUILT_IN[own].pack(codes, 1.0), inputs, axes)
-        d = both_scales(inputs)
+        with np.errstate(over="ignore", under="ignore"):
+            inverse = (1 / inputs["act_scale"].astype(np.float64)).astype(np.float32)
+        return inputs["weights"].reshape(axes["N"], -1), inverse
+    weights = packed(format, own, lambda codes: BUILT_IN[own].pack(codes, 1.0), inputs, axes)
+    return weights.reshape(axes["N"], -1), both_scales(inputs)
+
+
+def _ggml(format: str, own: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    library = libggml.library()
+    weights, d = blocks(format, own, inputs, axes)
     activations = libggml.pack_q8_K(np.ascontiguousarray(inputs["activations"]), d)
     address = libggml.address(library, f"ggml_vec_dot_{own}_q8_K")
-    return call(f"ggml-{own}", address, weights.reshape(axes["N"], -1), activations, outputs, axes, threads)
+    return call(f"ggml-{own}", address, weights, activations, outputs, axes, threads)
 
 
 def _ik(format: str, own: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
@@ -118,7 +124,9 @@ def _onnx(format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
     return PeerLaunch(ONNX, shared, product.into(onnx.floats(inputs), outputs["out"]))
 
 
-def _grouped_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+def grouped_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """That of ggml's product of a format with a scale for each group. Raises InvalidArgumentError where float32 does
+    not hold its sums."""
     found = ggml.grouped_bound(format, inputs, axes)
     # What its own arithmetic may be off by is a part of the sums of magnitudes, which float32 has to hold.
     if float(found["out"].max()) > _MOST * gamma(1):
@@ -175,7 +183,7 @@ def _ggml_variants() -> tuple[Variant, ...]:
             partial(_ggml, format, format),
             libggml.installed,
             libggml.library,
-            partial(_grouped_bound, format),
+            partial(grouped_bound, format),
             block,
             features,
         )

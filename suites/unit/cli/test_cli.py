@@ -264,7 +264,7 @@ def test_a_bad_suite_file_is_told_with_its_key(tritmark: Callable[..., Outcome])
     assert outcome.status == 2
     assert outcome.err == (
         "tritmark: suite.toml: unknown key workloads[0].shpaes; did you mean 'shapes'? legal: op, shapes, models, "
-        "axes, families, layouts, formats, dtypes, devices, measure, drawn, fastest, title\n"
+        "axes, families, layouts, formats, dtypes, devices, measure, drawn, fastest, peers, title\n"
     )
 
 

@@ -1,0 +1,201 @@
+"""Adapters: one TOML file for each project whose library a user may have built, here beside this file.
+
+    source = "whose code this is"
+    start = "init"                  # a function without arguments that is called once, when the library is loaded
+
+    [[products]]
+    name = "i2_s"                   # the variant is called ADAPTER:NAME
+    symbol = "vec_dot_i2_s"
+    call = "vec_dot"                # its signature, and how rows are split over threads
+    weights = "i2_s_x86"            # the layout that it takes them in
+    activations = "int8"            # and these
+    columns = 128                   # what K has to be a multiple of
+    rows = 1                        # and N
+
+Signatures: `vec_dot` is ggml's ggml_vec_dot_t (int n, float *s, size_t bs, const void *vx, size_t bx, const void *vy,
+size_t by, int nrc), one row of weights times one of activations; threads share the rows of weights, in blocks of 16
+that meet 16 rows of activations. `iqk_mul_mat` is ik_llama.cpp's: each thread calls it with its number and how many
+there are.
+
+Activations: `int8` are the codes as they are, and the function sums (w + 1) * a, so their sum is taken off and the rest
+scaled; `q8_K` is ggml's; `q8_K64` and `q8_K16` are ik_llama.cpp's, whose library packs its weights too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tomllib
+from collections.abc import Callable, Sequence
+from ctypes import c_void_p
+from dataclasses import dataclass
+from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.candidate.elf import NotALibraryError, exported
+from tritmark.harness.errors import DeviceUnavailableError, UsageError
+from tritmark.harness.nearest import nearest
+from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, MultipleOf, Tier, Variant
+from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.peers import ggml, libggml, libik, products
+from tritmark.kernels.ternary_matmul import cpu
+
+FOLDER = Path(__file__).parent
+NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+"""The adapters that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedProduct:
+    """One of [[products]]. Can be pickled."""
+
+    name: str
+    symbol: str
+    call: str
+    weights: str
+    activations: str
+    columns: int
+    rows: int = 1
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """All that is called."""
+        packs = (f"quantize_{self.weights}", "ggml_row_size") if self.call == libik.MULTIPLY else ()
+        return (self.symbol, *packs)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A whole file."""
+
+    source: str
+    products: tuple[AdaptedProduct, ...]
+    start: str = ""
+
+
+@cache
+def adapter(name: str) -> Adapter:
+    """That of the name. Raises UsageError where there is none."""
+    if name not in NAMES:
+        raise UsageError(f"unknown adapter {name!r}; {nearest(name, NAMES)}")
+    table = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    return Adapter(table["source"], tuple(AdaptedProduct(**each) for each in table["products"]), table.get("start", ""))
+
+
+def variants(name: str, path: str) -> Sequence[Variant]:
+    """The products of a library that a user has built, as variants; nothing is loaded.
+
+    Raises UsageError for an adapter that does not exist, a file that is no library of this machine, and one that lacks
+    a function, which is named.
+    """
+    adapted, library = adapter(name), Path(path)
+    try:
+        data = library.read_bytes()
+        has = exported(data)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; legal: a library for the adapter {name}") from None
+    except NotALibraryError as error:
+        raise UsageError(f"{path}: {error}; legal: a shared library of this machine") from None
+    wanted = [adapted.start] if adapted.start else []
+    for symbol in dict.fromkeys([*wanted, *(each for product in adapted.products for each in product.symbols)]):
+        if symbol not in has:
+            raise UsageError(f"{path} has no function {symbol}, which the adapter {name} calls; {nearest(symbol, has)}")
+    whole, digest = str(library.resolve()), sha256(data).hexdigest()
+    return [
+        _variant(name, adapted, product, format, whole, digest)
+        for product in adapted.products
+        for format in dict.fromkeys((products.FASTEST, product.weights))
+        if format in cpu.FORMATS
+    ]
+
+
+def _variant(name: str, adapted: Adapter, product: AdaptedProduct, format: str, path: str, digest: str) -> Variant:
+    multiples: tuple[Constraint, ...] = (MultipleOf("K", product.columns),)
+    if product.rows > 1:
+        multiples = (*multiples, MultipleOf("N", product.rows))
+    own = f"{name}:{product.name}"
+    return Variant(
+        key=KernelKey("cpu", products.OP, format, products.DTYPE),
+        name=own,
+        tier=Tier.PEER,
+        summary=f"{adapted.source}: {product.symbol} of {Path(path).name}",
+        bind=partial(_bind, own, product, adapted.start, path, format),
+        constraints=multiples,
+        reports_nonfinite=False,
+        code_hash=digest,
+        load=partial(_loaded, path, adapted.start),
+        packs=True,
+        bound=_bound(own, product, format),
+    )
+
+
+def _bound(own: str, product: AdaptedProduct, format: str) -> products.Bound:
+    if product.activations == "q8_K" and format == product.weights:
+        return partial(products.grouped_bound, format)
+    roundings: dict[str, Callable[[Axes], int]] = {
+        # The scale, the sum as float32, the difference, its product.
+        "int8": lambda axes: 4,
+        "q8_K": ggml.roundings,
+        "q8_K64": libik.roundings,
+        "q8_K16": libik.roundings,
+    }
+    return partial(products.bound, own, roundings[product.activations])
+
+
+@cache
+def _loaded(path: str, start: str) -> ctypes.CDLL:
+    """The library. Raises DeviceUnavailableError where it cannot be loaded."""
+    try:
+        # Its own functions first, whatever is loaded in the open.
+        library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL | os.RTLD_DEEPBIND)
+    except OSError as error:
+        raise DeviceUnavailableError(
+            f"{path} cannot be loaded: {error}",
+            next_step="put what it needs beside it, or name that in LD_LIBRARY_PATH",
+        ) from None
+    if start:
+        library[start]()
+    return library
+
+
+def _bind(
+    own: str,
+    product: AdaptedProduct,
+    start: str,
+    path: str,
+    format: str,
+    inputs: Arrays,
+    outputs: Arrays,
+    axes: Axes,
+    threads: int,
+) -> Launch:
+    library = _loaded(path, start)
+    address = ctypes.cast(library[product.symbol], c_void_p).value or 0
+    codes = np.ascontiguousarray(inputs["activations"])
+    more: dict[str, Any] = {}
+    if product.call == libik.MULTIPLY:
+        weights = products.packed(
+            format, product.weights, partial(libik.pack, product.weights, opened=library), inputs, axes
+        )
+        activations = libik.pack_activations(product.weights, codes, products.both_scales(inputs))
+        more["types"] = libik.TYPES[product.weights]
+    elif product.activations == "q8_K":
+        weights, d = products.blocks(format, product.weights, inputs, axes)
+        activations = libggml.pack_q8_K(codes, d)
+    else:
+        weights = products.packed(format, product.weights, partial(_rows, product.weights), inputs, axes)
+        activations = codes.view(np.uint8)
+        more["sums"] = codes.sum(axis=1, dtype=np.int64).astype(np.float32)
+        more["scales"] = products.both_scales(inputs)
+    return products.call(own, address, weights, activations, outputs, axes, threads, **more)
+
+
+def _rows(format: str, codes: products.Codes) -> products.Bytes:
+    """Codes (N, K) packed, row by row, without the scale behind them."""
+    N, K = codes.shape
+    packed: products.Bytes = BUILT_IN[format].pack(codes, 1.0).reshape(-1)[: N * K // 4].reshape(N, -1)
+    return packed

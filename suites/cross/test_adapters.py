@@ -1,0 +1,142 @@
+"""Libraries that a user has built, by adapters: ours has bitnet.cpp's function, right and with its overflow."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tritmark.harness.candidate.adapted import AdaptedLibrary
+from tritmark.harness.errors import DeviceUnavailableError, UsageError
+from tritmark.harness.judge.judges import Limits, Task, judged
+from tritmark.harness.judge.judging import Judgement, Listed
+from tritmark.harness.providers import load
+from tritmark.harness.record import Status
+from tritmark.harness.spec import Tier, Variant, Workload
+from tritmark.harness.validate.accuracy import Judged
+from tritmark.harness.validate.drawn import Draw
+from tritmark.kernels import OPS
+from tritmark.kernels.peers import adapters, libggml, libik
+
+OP = next(op for op in OPS if op.name == "ternary_matmul")
+
+SOURCE = """
+#include <stddef.h>
+#include <stdint.h>
+
+/* Blocks of 128 columns in 32 bytes: column 32 j + i is in byte i, from bit 6 - 2 j on. */
+void ggml_vec_dot_i2_i8_s(
+    int n, float *s, size_t bs, const void *vx, size_t bx, const void *vy, size_t by, int nrc)
+{
+    const uint8_t *x = vx;
+    const int8_t *y = vy;
+    int32_t sum = 0;
+    for (int b = 0; b < n / 128; b++)
+        for (int j = 0; j < 4; j++)
+            for (int i = 0; i < 32; i++)
+                sum = (SUM)(sum + (x[32 * b + i] >> (6 - 2 * j) & 3) * y[128 * b + 32 * j + i]);
+    *s = (float)sum;
+}
+"""
+
+
+def built(folder: Path, kind: str, source: str = SOURCE) -> Path:
+    """Sums are kept in that C type."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler: neither gcc nor cc is on PATH")
+    path = folder / f"lib{kind}.so"
+    code = folder / f"{kind}.c"
+    code.write_text(source)
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", f"-DSUM={kind}", str(code), "-o", str(path)], check=True)
+    return path
+
+
+def accuracy(variant: Variant, library: AdaptedLibrary, on: Workload | None) -> Status:
+    installed = load((library,))
+    what = Draw(variant.key, 6, (), 1, 2) if on is None else Listed(variant.key, on, 1, 2, frozenset({"accuracy"}))
+    ((_, _, found),) = judged(installed, [Task((variant.id,), what)], Limits((library,), True, 60.0, 1 << 30))
+    assert isinstance(found, Judged | Judgement)
+    return found.accuracy.status
+
+
+LONG = Workload(op=OP.name, axes={"M": 1, "N": 32, "K": 4096}, family="constant")
+
+
+def test_a_right_library_passes(tmp_path: Path) -> None:
+    library = AdaptedLibrary("bitnet.cpp", str(built(tmp_path, "int32_t")))
+    found = library.variants(load())
+    assert {(each.key.format, each.name, each.tier) for each in found} == {
+        ("tile64", "bitnet.cpp:i2_s", Tier.PEER),
+        ("i2_s_x86", "bitnet.cpp:i2_s", Tier.PEER),
+    }
+    for variant in found:
+        assert accuracy(variant, library, LONG) is Status.PASS
+        assert accuracy(variant, library, None) is not Status.FAIL
+
+
+def test_sums_that_overflow_int16_fail(tmp_path: Path) -> None:
+    library = AdaptedLibrary("bitnet.cpp", str(built(tmp_path, "int16_t")))
+    for variant in library.variants(load()):
+        assert accuracy(variant, library, LONG) is Status.FAIL
+        assert load((library,)).registry.select_best(variant.key, LONG.axes).name != variant.name
+
+
+def test_a_function_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = built(tmp_path, "int", "int ggml_vec_dot_i2_i8(void) { return 0; }")
+    with pytest.raises(UsageError, match=r"has no function ggml_vec_dot_i2_i8_s, which the adapter bitnet.cpp calls"):
+        AdaptedLibrary("bitnet.cpp", str(path)).variants(load())
+    for name in adapters.NAMES:
+        with pytest.raises(UsageError, match="has no function"):
+            adapters.variants(name, str(path))
+
+
+def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "lib.so"
+    text.write_text("no library")
+    with pytest.raises(UsageError, match="no ELF file"):
+        adapters.variants("bitnet.cpp", str(text))
+    with pytest.raises(UsageError, match="No such file"):
+        adapters.variants("bitnet.cpp", str(tmp_path / "none.so"))
+    with pytest.raises(UsageError, match=r"unknown adapter 'bitnet'.*bitnet\.cpp"):
+        adapters.variants("bitnet", str(text))
+    for wrong in ("bitnet.cpp", "=lib.so", "bitnet.cpp="):
+        with pytest.raises(UsageError, match="NAME=PATH"):
+            AdaptedLibrary.named(wrong)
+
+
+def test_a_library_that_lacks_what_it_needs_is_told_when_it_is_loaded(tmp_path: Path) -> None:
+    source = "void elsewhere(void); void ggml_vec_dot_i2_i8_s(void) { elsewhere(); }"
+    path = built(tmp_path, "void", source)
+    linked = tmp_path / "libother.so"
+    (tmp_path / "other.c").write_text("void elsewhere(void) {}")
+    subprocess.run(["gcc", "-shared", "-fPIC", str(tmp_path / "other.c"), "-o", str(linked)], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", str(tmp_path / "void.c"), str(linked), "-o", str(path)], check=True)
+    linked.unlink()
+    (variant, *_) = adapters.variants("bitnet.cpp", str(path))
+    with pytest.raises(DeviceUnavailableError, match=r"libother\.so"):
+        variant.load()
+
+
+@pytest.mark.parametrize("name", ["ggml", "ik_llama"])
+def test_libraries_of_wheels_are_taken_as_built_ones(name: str) -> None:
+    found = libggml.find() if name == "ggml" else libik.find()
+    if isinstance(found, str):
+        pytest.skip(found)
+    path = found.paths[1] if isinstance(found, libggml.Found) else found.library
+    if isinstance(found, libik.Wheel):
+        ctypes.CDLL(str(found.openmp), mode=ctypes.RTLD_GLOBAL)  # which the wheel keeps in a place of its own
+    library = AdaptedLibrary(name, str(path))
+    workload = Workload(op=OP.name, axes={"M": 3, "N": 64, "K": 768}, family="uniform")
+    for variant in library.variants(load()):
+        out = np.zeros((3, 64), np.float32)
+        inputs = OP.generate(workload.axes, "uniform", np.random.default_rng(2))
+        variant.load()
+        variant.bind(OP.encode(inputs, workload.axes, variant.key.format), {"out": out}, workload.axes, 2).run()
+        assert variant.bound is not None
+        off = np.abs(out - OP.reference(inputs, workload.axes, variant.key)["out"])
+        assert (off <= np.broadcast_to(variant.bound(inputs, workload.axes)["out"], off.shape)).all(), variant.name
