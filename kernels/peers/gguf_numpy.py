@@ -1,15 +1,25 @@
-"""gguf's NumPy quantizers as a peer of ternary_quantize: those with which llama.cpp's scripts write weight files."""
+"""gguf's NumPy quantizers as a peer of ternary_quantize, those with which llama.cpp's scripts write weight files, and
+its dequantizers with NumPy's product as one of ternary_matmul."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
-from tritmark.kernels.peers import tq2_0
-from tritmark.kernels.peers.launch import INSTALL, PeerLaunch
+from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.peers import onnx, tq2_0
+from tritmark.kernels.peers.launch import INSTALL, PeerLaunch, gamma
+from tritmark.kernels.ternary_matmul.formats import GROUPED
+from tritmark.kernels.ternary_matmul.scales import weight_scales
 
+_LEAST = 2.0**-149
+"""The least float32 above zero."""
 _TYPES = {"tq1_0": "TQ1_0", "tq2_0": "TQ2_0"}
 
 
@@ -48,7 +58,52 @@ def _bind(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     return PeerLaunch("gguf.quants.quantize", 1, run)
 
 
+def _encode_product(format: str, inputs: Arrays, axes: Axes) -> Arrays:
+    """The bytes of the weights as the kernel takes them; activations as the floats that they stand for."""
+    packed = BUILT_IN[format].pack(inputs["weights"], weight_scales(inputs, axes, format))
+    return {"weights": packed.reshape(axes["N"], -1), "activations": onnx.floats(inputs)}
+
+
+def _bind_product(format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    kind = GGMLQuantizationType[_TYPES[format]]
+
+    def run() -> None:
+        np.matmul(inputs["activations"], dequantize(inputs["weights"], kind).T, out=outputs["out"])
+
+    return PeerLaunch("gguf.quants.dequantize", 1, run)
+
+
+def _bound_product(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """A sum of K products in float32, in any order, each with three roundings beside: of the activation as a float, of
+    the weight times its scale, and of the product. Below the normal numbers each loses the least of them instead."""
+    scales = np.repeat(weight_scales(inputs, axes, format).astype(np.float64), BUILT_IN[format].group, axis=1)
+    values = np.abs(inputs["activations"] / inputs["act_scale"].astype(np.float64)[:, np.newaxis])
+    weights = np.abs(scales * inputs["weights"])
+    below = _LEAST * (axes["K"] + weights.sum(axis=1)[np.newaxis, :] + values.sum(axis=1)[:, np.newaxis])
+    return {"out": gamma(axes["K"] + 3) * (values @ weights.T) + below}
+
+
 PEERS = (
+    *(
+        Peer(
+            name="gguf",
+            op="ternary_matmul",
+            formats=frozenset({format.name}),
+            dtypes=frozenset({"float32"}),
+            source=f"llama.cpp, gguf.quants.dequantize of {_TYPES[format.name]}, and NumPy's product; from PyPI's gguf",
+            version=version,
+            missing=missing,
+            encode=partial(_encode_product, format.name),
+            bind=partial(_bind_product, format.name),
+            outputs=("out",),
+            bound=partial(_bound_product, format.name),
+        )
+        for format in GROUPED
+        if format.name in _TYPES
+    ),
     Peer(
         name="gguf",
         op="ternary_quantize",

@@ -8,7 +8,7 @@ and a scale for each block.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,11 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
+from tritmark.kernels.formats import Format
 from tritmark.kernels.formats.bits import ZERO_BYTE
 from tritmark.kernels.peers.launch import INSTALL, PeerLaunch, gamma, times
-from tritmark.kernels.ternary_matmul.formats import PRODUCTS, one_scale
+from tritmark.kernels.ternary_matmul.formats import GROUPED, PRODUCTS, one_scale
+from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 BLOCK = 128
 """Columns that share a scale: the largest block for which ONNX Runtime has an int8 path with 2-bit weights."""
@@ -30,6 +32,9 @@ _LANES = 16
 """Sums side by side, at most."""
 _SCALES = 6
 """Roundings of a term's scales: the activations' and its inverse, the weights', their product, and its products."""
+
+_LEAST = 2.0**-149
+"""The least float32 above zero."""
 
 Floats = npt.NDArray[np.float32]
 
@@ -83,10 +88,11 @@ def pack(codes: npt.NDArray[np.int8], block: int = BLOCK) -> npt.NDArray[np.uint
 
 
 class OnnxProduct:
-    """A session that multiplies activations (M, K), float32, with weights as `pack` gives them, times a scale."""
+    """A session that multiplies activations (M, K), float32, with weights as `pack` gives them, times a scale, or one
+    for each block, (N, blocks)."""
 
     def __init__(
-        self, weights: npt.NDArray[np.uint8], scale: float, K: int, *, accuracy: int = INT8, threads: int = 1
+        self, weights: npt.NDArray[np.uint8], scale: float | Floats, K: int, *, accuracy: int = INT8, threads: int = 1
     ) -> None:
         reason = missing()
         if reason:
@@ -139,14 +145,14 @@ def _options(threads: int) -> Any:
     return options
 
 
-def _model(weights: npt.NDArray[np.uint8], scale: float, K: int, accuracy: int) -> bytes:
+def _model(weights: npt.NDArray[np.uint8], scale: float | Floats, K: int, accuracy: int) -> bytes:
     """The model, serialized."""
     from onnx import TensorProto, helper, numpy_helper
 
     N, blocks, quarter = weights.shape
     constants: dict[str, npt.NDArray[Any]] = {
         "B": weights,
-        "scales": np.full((N, blocks), scale, np.float32),
+        "scales": np.broadcast_to(np.float32(scale), (N, blocks)).copy(),
         "zero_points": np.full((N, -(-blocks // 4)), ZERO_BYTE, np.uint8),
     }
     node = helper.make_node(
@@ -173,13 +179,13 @@ def _model(weights: npt.NDArray[np.uint8], scale: float, K: int, accuracy: int) 
 
 
 @cache
-def quantizes() -> bool:
+def quantizes(block: int = BLOCK) -> bool:
     """Whether accuracy level 4 computes in int8 here: older versions, and some processors, have float32 for 2-bit
     weights only."""
-    row = np.ones((1, BLOCK), np.float32)
+    row = np.ones((1, block), np.float32)
     row[0, 0] = 100
     # 1 * 127 / 100 becomes 1, which stands for 0.79.
-    found = OnnxProduct(pack(np.eye(16, BLOCK, dtype=np.int8)), 1.0, BLOCK)(row)
+    found = OnnxProduct(pack(np.eye(16, block, dtype=np.int8), block), 1.0, block)(row)
     return bool((found != row[:, :16]).any())
 
 
@@ -226,11 +232,19 @@ def bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     The int8 path sums (w + 1) * q in integers, adds them up in float32, and takes off the zero point times the sum of q
     likewise.
     """
-    values, weights, scale = _activations(inputs), inputs["weights"], float(inputs["weight_scale"])
+    weights, scale = inputs["weights"], float(inputs["weight_scale"])
     if not quantizes():
-        return {"out": gamma(axes["K"] + _SCALES) * scale * times(np.abs(values), np.abs(weights))}
-    columns = ((0, 0), (0, -axes["K"] % BLOCK))
-    blocks = np.pad(values.astype(np.float32).astype(np.float64), columns).reshape(axes["M"], -1, BLOCK)
+        return {"out": gamma(axes["K"] + _SCALES) * scale * times(np.abs(_activations(inputs)), np.abs(weights))}
+    lost, slack = _lost(inputs, axes, BLOCK)
+    return {"out": scale * (np.abs(times(lost, weights)) + times(slack, weights, plus=2))}
+
+
+def _lost(inputs: Arrays, axes: Axes, block: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """What each activation loses when it is quantized, and by how much what is added up of it may be off, both (M, K)
+    and in what activations stand for."""
+    values = _activations(inputs)
+    columns = ((0, 0), (0, -axes["K"] % block))
+    blocks = np.pad(values.astype(np.float32).astype(np.float64), columns).reshape(axes["M"], -1, block)
     steps = np.abs(blocks).max(axis=2, keepdims=True) / 127
     quotients = np.divide(blocks, steps, out=np.zeros_like(blocks), where=steps > 0)
     taken = np.rint(quotients)
@@ -238,7 +252,36 @@ def bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     lost = values - (taken * steps).reshape(axes["M"], -1)[:, : axes["K"]]
     roundings = -(-axes["K"] // _STEP) + blocks.shape[1] + _LANES + _SCALES
     slack = (steps * (ties + gamma(roundings) * np.abs(taken))).reshape(axes["M"], -1)[:, : axes["K"]]
-    return {"out": scale * (np.abs(times(lost, weights)) + times(slack, weights, plus=2))}
+    return lost, slack
+
+
+def _group_scales(format: Format, inputs: Arrays, axes: Axes) -> tuple[Floats, int]:
+    """A scale for each block, (N, blocks), and the columns of a block: a group, or parts of one that are short
+    enough."""
+    block = min(BLOCK, format.group)
+    return np.repeat(weight_scales(inputs, axes, format.name), format.group // block, axis=1), block
+
+
+def _encode_groups(format: Format, inputs: Arrays, axes: Axes) -> Arrays:
+    scales, block = _group_scales(format, inputs, axes)
+    return {"activations": floats(inputs), "weights": pack(inputs["weights"], block), "scales": scales}
+
+
+def _bind_groups(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    product = OnnxProduct(inputs["weights"], inputs["scales"], axes["K"], threads=threads)
+    return PeerLaunch("MatMulNBits", threads, product.into(inputs["activations"], outputs["out"]))
+
+
+def _bound_groups(format: Format, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """As `bound`, each block's with its own scale; below the normal numbers each term may lose the least of them."""
+    scales, block = _group_scales(format, inputs, axes)
+    wide, weights = np.repeat(scales.astype(np.float64), block, axis=1), inputs["weights"].astype(np.float64)
+    values = np.abs(_activations(inputs))
+    below = _LEAST * (axes["K"] + values @ (np.abs(weights) + 2).T)
+    if not quantizes(block):
+        return {"out": gamma(axes["K"] + _SCALES) * (values @ np.abs(wide * weights).T) + below}
+    lost, slack = _lost(inputs, axes, block)
+    return {"out": np.abs(lost @ (wide * weights).T) + slack @ (np.abs(wide) * (weights + 2)).T + below}
 
 
 class OnnxIntegers:
@@ -309,5 +352,22 @@ PEERS = (
         bind=_bind,
         outputs=("out",),
         bound=bound,
+    ),
+    *(
+        Peer(
+            name="onnxruntime",
+            op="ternary_matmul",
+            formats=frozenset({format.name}),
+            dtypes=frozenset({"float32"}),
+            source=f"ONNX Runtime, com.microsoft.MatMulNBits, bits = 2, blocks of {min(BLOCK, format.group)}, accuracy "
+            "level 4; from PyPI's onnxruntime",
+            version=version,
+            missing=missing,
+            encode=partial(_encode_groups, format),
+            bind=_bind_groups,
+            outputs=("out",),
+            bound=partial(_bound_groups, format),
+        )
+        for format in GROUPED
     ),
 )

@@ -15,3 +15,5 @@ def one_scale(format: Format) -> bool:
 _READ = dict.fromkeys(variant.key.format for variant in (*cpu.VARIANTS, *cuda.VARIANTS))
 PRODUCTS = frozenset(name for name in _READ if one_scale(BUILT_IN[name]))
 """Those of this package with one scale that it has kernels for, on any device."""
+GROUPED = tuple(BUILT_IN[name] for name in _READ if BUILT_IN[name].scale_per == "group")
+"""The same with a scale for each group."""
