@@ -22,7 +22,7 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, MultipleOf, Tier, Variant
 from tritmark.kernels.cpu import native
 from tritmark.kernels.formats import BUILT_IN
-from tritmark.kernels.peers import ggml, libggml, libik, onnx
+from tritmark.kernels.peers import ggml, libggml, libik, onnx, torch_cpu
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
 from tritmark.kernels.ternary_matmul import cpu
 
@@ -220,6 +220,11 @@ def _ik_variants() -> tuple[Variant, ...]:
     )
 
 
+def _bfloat16_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    bound("torch.matmul", lambda axes: 0, inputs, axes)
+    return torch_cpu.bfloat16_bound(inputs, axes)
+
+
 VARIANTS: tuple[Variant, ...] = (
     *_ggml_variants(),
     *_ik_variants(),
@@ -231,6 +236,24 @@ VARIANTS: tuple[Variant, ...] = (
         onnx.missing,
         onnx.load,
         _onnx_bound,
+    ),
+    _variant(
+        FASTEST,
+        "torch-int8",
+        "PyTorch, torch._int_mm of dense int8 weights, and that times the scales",
+        partial(torch_cpu.bind_int8, "torch-int8", FASTEST),
+        torch_cpu.missing,
+        torch_cpu.load,
+        partial(bound, "torch._int_mm", torch_cpu.int8_roundings),
+    ),
+    _variant(
+        FASTEST,
+        "torch-bfloat16",
+        "PyTorch, torch.matmul of dense bfloat16 weights, and that times the scales",
+        partial(torch_cpu.bind_bfloat16, "torch-bfloat16", FASTEST),
+        torch_cpu.missing,
+        torch_cpu.load,
+        _bfloat16_bound,
     ),
 )
 """Those of packages on PyPI; they register through the entry-point group `tritmark.variants`."""

@@ -1,0 +1,89 @@
+"""PyTorch's products on the CPU as peers of ternary_matmul: int8 (`torch._int_mm`) and bfloat16, of dense weights. It
+comes with no extra, for its size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, Launch
+from tritmark.kernels.cpu import cores
+from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
+
+_BFLOAT16 = 2.0**-8
+"""Unit roundoff of bfloat16."""
+_WARM = 1024
+"""Rows and columns of a product that all threads take part in."""
+
+
+def missing() -> str | None:
+    """Why it is not installed and what to do about it, or None; nothing is loaded."""
+    from importlib.util import find_spec
+
+    return None if find_spec("torch") else "not installed: pip install torch"
+
+
+def load() -> None:
+    """Import it, and have it start its pools of threads, of which it has two."""
+    import torch
+
+    torch.set_num_threads(cores())
+    side = torch.ones((_WARM, _WARM), dtype=torch.int8)
+    torch._int_mm(side, side)
+
+
+def bind_int8(name: str, format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    """int8 to int32, and that times the scales, into the output."""
+    import torch
+
+    weights, activations, scale, out = _tensors(format, inputs, outputs, axes)
+    columns = weights.t()
+
+    def run() -> None:
+        torch.set_num_threads(threads)
+        torch.mul(torch._int_mm(activations, columns), scale, out=out)
+
+    return PeerLaunch(name, threads, run)
+
+
+def bind_bfloat16(name: str, format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    """bfloat16, which holds every int8, to bfloat16, and that times the scales, into the output."""
+    import torch
+
+    weights, activations, scale, out = _tensors(format, inputs, outputs, axes)
+    wide, columns = activations.to(torch.bfloat16), weights.to(torch.bfloat16).t()
+
+    def run() -> None:
+        torch.set_num_threads(threads)
+        torch.mul(torch.matmul(wide, columns), scale, out=out)
+
+    return PeerLaunch(name, threads, run)
+
+
+def _tensors(format: str, inputs: Arrays, outputs: Arrays, axes: Axes) -> tuple[Any, Any, Any, Any]:
+    """Weights and activations, int8, the scale of each row, (M, 1), and the output."""
+    import torch
+
+    codes, _ = BUILT_IN[format].unpack(np.ascontiguousarray(inputs["weights"]), (axes["N"], axes["K"]))
+    scale = (np.float64(inputs["weight_scale"]) / inputs["act_scale"].astype(np.float64)).astype(np.float32)
+    made = (np.array(codes), np.array(inputs["activations"]), scale[:, np.newaxis])
+    weights, activations, scales = (torch.from_numpy(each) for each in made)
+    return weights, activations, scales, torch.from_numpy(outputs["out"])
+
+
+def int8_roundings(axes: Axes) -> int:
+    """The scale, the sum as float32, their product."""
+    return 3
+
+
+def bfloat16_bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """Sums in float32, in any order, rounded to bfloat16; and the scale and its product in float32."""
+    scale = (np.float64(inputs["weight_scale"]) / inputs["act_scale"].astype(np.float64))[:, np.newaxis]
+    activations = inputs["activations"].astype(np.float64)
+    magnitudes = times(np.abs(activations), np.abs(inputs["weights"]))
+    exact = np.abs(times(activations, inputs["weights"]))
+    within = exact + gamma(axes["K"]) * magnitudes
+    return {"out": scale * (within * (1 + _BFLOAT16) * (1 + gamma(2)) - exact)}
