@@ -414,6 +414,25 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublicCall:
+    """A function as its users call it from Python, for the league table: with all that it checks, copies and quantizes.
+
+    `prepare(inputs, axes, threads)` takes logical inputs, does once what users do once (packing weights, opening a
+    session), and gives what makes one call. `missing()` says why it cannot be called here, or None.
+    """
+
+    name: str
+    op: str
+    device: str
+    dtypes: frozenset[str]
+    """Output dtypes."""
+    takes: str
+    """What goes in."""
+    prepare: Callable[[Arrays, Axes, int], Callable[[], Any]]
+    missing: Callable[[], str | None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
     """A wrong way to compute an op's outputs: planted into a candidate, it has to be failed (see harness.selftest).
 
@@ -646,31 +665,35 @@ class FormatOracle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """What a package brings to the harness through the entry-point group `tritmark.providers`.
-
-    `workloads` is the package whose TOML files are the named suites. `evaluate_matrix` examines one weight matrix (see
-    harness.weights). `templates` is the package with the kernels that `tritmark new` writes. `peers` are
-    implementations of others to cross-validate with, `libraries` such in C or C++ (see harness.cross), named when
-    asked for. `mutants` are those that can be planted into the ops, imported when asked for.
-    `bugs` is the package with faulty kernels that have to be caught (see harness.selftest.bugs). `golden` reads what
-    the formats' original packers wrote, and `oracles` are others' packers of them. `functions`: how the names begin of
-    what its kernels launch on devices, now or in any version before; a receipt with others is doubted. `adapters(name,
-    path)` makes peers of a library that a user has built, by the adapter of that name; it loads nothing and raises
-    UsageError. None: the package has no adapters.
-    """
+    """What a package brings to the harness through the entry-point group `tritmark.providers`."""
 
     ops: tuple[Op, ...]
     variants: tuple[Variant, ...]
     devices: tuple[Device, ...]
     formats: Mapping[str, Any] = field(default_factory=dict)
     workloads: str = ""
+    """The package whose TOML files are the named suites."""
     evaluate_matrix: Callable[..., Any] | None = None
+    """Examines one weight matrix (see harness.weights)."""
     templates: str = ""
+    """The package with the kernels that `tritmark new` writes."""
     peers: tuple[Peer, ...] = ()
+    """Implementations of others to cross-validate with."""
     libraries: Callable[[], Sequence[Any]] = tuple
+    """Such in C or C++ (see harness.cross), named when asked for."""
+    calls: Callable[[], Sequence[PublicCall]] = tuple
+    """Public functions, its own and those of others, for the league table."""
     mutants: Callable[[], Sequence[Mutant | EquivalentMutants | Decoding]] = tuple
+    """Those that can be planted into the ops, imported when asked for."""
     bugs: str = ""
+    """The package with faulty kernels that have to be caught (see harness.selftest.bugs)."""
     functions: tuple[str, ...] = ()
+    """How the names begin of what its kernels launch on devices, now or in any version before; a receipt with others is
+    doubted."""
     golden: Callable[[], Iterable[GoldenVector]] = tuple
+    """Reads what the formats' original packers wrote."""
     oracles: tuple[FormatOracle, ...] = ()
+    """Others' packers of the formats."""
     adapters: Callable[[str, str], Sequence[Variant]] | None = None
+    """`adapters(name, path)` makes peers of a library that a user has built, by the adapter of that name; it loads
+    nothing and raises UsageError. None: the package has no adapters."""

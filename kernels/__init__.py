@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tritmark.harness.spec import Decoding, EquivalentMutants, Mutant, Op, Provider, Variant
+from tritmark.harness.spec import Decoding, EquivalentMutants, Mutant, Op, Provider, PublicCall, Variant
 from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
@@ -57,6 +57,12 @@ def _mutants() -> Sequence[Mutant | EquivalentMutants | Decoding]:
     return MUTANTS
 
 
+def _calls() -> Sequence[PublicCall]:
+    from tritmark.kernels.calls import CALLS
+
+    return CALLS
+
+
 def _libraries() -> Sequence[PeerLibrary]:
     from tritmark.kernels.peers.reference import LIBRARY
 
@@ -73,6 +79,7 @@ PROVIDER = Provider(
     evaluate_matrix=_evaluate_matrix,
     peers=PEERS,
     libraries=_libraries,
+    calls=_calls,
     templates="tritmark.kernels.templates",
     mutants=_mutants,
     golden=vectors,

@@ -21,6 +21,7 @@ from tritmark.harness.cli.formats import formats
 from tritmark.harness.cli.frame import frame
 from tritmark.harness.cli.gate import gate
 from tritmark.harness.cli.history import history
+from tritmark.harness.cli.league import league
 from tritmark.harness.cli.list import list_
 from tritmark.harness.cli.machine import machine
 from tritmark.harness.cli.new import new
@@ -87,6 +88,7 @@ for _command in (
     report,
     frame,
     formats,
+    league,
     doctor,
 ):
     _name = _command.__name__.rstrip("_")

@@ -60,6 +60,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark report --format md > report.md", "for a pull request"),
         ("tritmark report --all", "a page over all Records"),
     ),
+    "league": (
+        ("tritmark league", "a few minutes: products at one model's shapes, every kernel beside the best"),
+        ("tritmark league results/runs/ID.json", "the same of what a Record has, without ratios taken by turns"),
+    ),
     "verify": (("tritmark verify results/baselines/cpu-zen4-2-cores.speed.json", "digest, receipts and figures"),),
     "doctor": (
         ("tritmark doctor", "what of this machine spoils figures, and what to do about it"),

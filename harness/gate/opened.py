@@ -146,7 +146,7 @@ def _provider(brought: Any) -> Provider:
     anything about it."""
     ops = tuple(_ours(Op, op, family=Family(str(op.family))) for op in brought.ops)  # a family is compared by identity
     devices = tuple(_ours(Device, device) for device in brought.devices)
-    return _ours(Provider, brought, ops=ops, devices=devices, peers=(), libraries=tuple)
+    return _ours(Provider, brought, ops=ops, devices=devices, peers=(), libraries=tuple, calls=tuple)
 
 
 def _ours(kind: type[Noun], brought: Any, **other: Any) -> Noun:

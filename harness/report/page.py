@@ -83,10 +83,11 @@ def build(record: Record, folder: Path, given: Given = NOTHING) -> Path:
     bytes. Raises RecordError where the Record's id cannot be a file's name, and OSError where the file cannot be
     written.
     """
-    return put(folder, f"{_safe(record.id, folder)}.html", render(record, given))
+    return put(folder, f"{named(record.id, folder)}.html", render(record, given))
 
 
-def _safe(id: str, folder: Path) -> str:
+def named(id: str, folder: Path) -> str:
+    """A Record's id, which may be a file's name in `folder`. Raises RecordError where it cannot."""
     if not _FILE_NAME.fullmatch(id):
         legal = "up to 200 letters, digits, '.', '_' and '-', a letter or digit first"
         raise RecordError(path=str(folder), found=f"record id {id!r}", legal=legal)

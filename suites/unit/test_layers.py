@@ -24,7 +24,7 @@ LAYERS = (
     ("doctor", "gate", "soak", "report", "frame", "formats", "verify"),
     ("selftest",),
     ("judge",),
-    ("cross", "advise", "history"),
+    ("cross", "advise", "history", "league"),
     ("validate", "disassembly"),
     ("worker",),
     ("candidate",),

@@ -243,7 +243,7 @@ def named() -> dict[str, Suite]:
 
 
 def test_the_suites_that_come_with_it(named: dict[str, Suite]) -> None:
-    assert set(named) == {"full", "gpu", "quick", "smoke", "speed"}
+    assert set(named) == {"full", "gpu", "league", "quick", "smoke", "speed"}
     with pytest.raises(UsageError, match="did you mean 'quick'"):
         load().suite("quik")
 

@@ -1,0 +1,128 @@
+"""`tritmark league`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritmark.harness.cli import completion, options
+from tritmark.harness.cli.console import console
+from tritmark.harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tritmark.harness.league.model import LeagueTable
+    from tritmark.harness.league.turns import Session
+    from tritmark.harness.providers import Installed
+    from tritmark.harness.record import Record
+    from tritmark.harness.store import Store
+
+_SUITE = "league"
+
+
+def league(
+    record: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECORD", autocompletion=completion.records, help="Path or id; measured now unless told."
+        ),
+    ] = "",
+    suite: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|FILE.toml",
+            help=f"Which workloads are measured; '{_SUITE}' unless told.",
+            show_default=False,
+            autocompletion=completion.suites,
+        ),
+    ] = "",
+    threads: options.Threads = None,
+    seed: options.Seed = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the table as JSON and nothing else on standard output.")
+    ] = False,
+    out: options.Out = Path("results"),
+) -> None:
+    """Put every kernel on this machine side by side: HTML, Markdown and JSON under DIR/league."""
+    from tritmark.harness.league.contenders import tables
+    from tritmark.harness.league.model import League
+    from tritmark.harness.report.league import write
+    from tritmark.harness.report.machine import one_line
+    from tritmark.harness.store import Store, read
+
+    if record and (suite or threads is not None or seed is not None):
+        raise UsageError("a Record is measured already; legal beside it: --json and --out")
+    store = Store(out)
+    session: Session | None = None
+    if record:
+        found = read(store.find(record))
+    else:
+        found, session = _measured(suite or _SUITE, threads, seed, store)
+    turns, calls = (None, None) if session is None else (session.ratios, session.calls)
+    made = League(
+        record=found.id,
+        created=found.created,
+        suite=found.suite,
+        tritmark=found.environment.tritmark,
+        machine=one_line(found),
+        tables=tables(found, turns, calls),
+    )
+    if not made.tables:
+        raise UsageError(f"{found.id}: nothing was timed in it; legal: a Record with a figure of performance")
+    try:
+        paths = write(made, out / "league")
+    except OSError as error:
+        raise UsageError(f"{out / 'league'}: the table cannot be written: {error}") from error
+    errors = console(stderr=True)
+    for problem in session.problems if session is not None else ():
+        errors.print(f"tritmark: not taken by turns: {problem}", style="yellow", soft_wrap=True)
+    if as_json:
+        typer.echo(made.model_dump_json(indent=1))
+    else:
+        for each in made.tables:
+            console().print(_table(each))
+    shown = errors if as_json else console()
+    for path in paths.values():
+        shown.print(f"League: {path}", soft_wrap=True)
+
+
+def _measured(suite: str, threads: int | None, seed: int | None, store: Store) -> tuple[Record, Session]:
+    from tritmark.harness.cli.execute import executed, seed_of
+    from tritmark.harness.judge.request import Request
+    from tritmark.harness.league.turns import taken
+    from tritmark.harness.providers import load
+    from tritmark.harness.worker.process import prepare
+
+    prepare()
+    installed: Installed = load()
+    request = Request(
+        suite=installed.suite(suite),
+        threads=threads,
+        seed=seed_of(seed, store, None),
+        command=("tritmark", *sys.argv[1:]),
+    )
+    record = executed(installed, request, store, None)
+    errors = console(stderr=True)
+    return record, taken(installed, record, lambda text: errors.print(text, style="dim", soft_wrap=True))
+
+
+def _table(each: LeagueTable) -> Table:
+    from tritmark.harness.report.league import called, figures_of, name_of, title
+    from tritmark.harness.text import units
+    from tritmark.harness.text.table import plain_table
+    from tritmark.harness.text.visible import visible
+
+    heads = ("kernel", "cold", "ceil.", "x best", "hot", "ceil. ", "x best ")
+    shown = plain_table(visible(title(each)), *heads, right=heads[1:])
+    for one in each.contenders:
+        cells = [visible(name_of(one))]
+        cells += [cell for pace in (one.cold, one.hot) for cell in figures_of(pace)]
+        shown.add_row(*cells)
+    for call in each.calls:
+        if call.ns is not None:
+            shown.add_row(visible(f"call: {call.name}"), "", "", "", units.time(call.ns), "", called(call))
+    return shown

@@ -1,0 +1,205 @@
+"""A Record's Runs, whatever their tier, and its comparisons with peers, put side by side for each place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from tritmark.harness.league.model import Basis, Contender, LeagueTable, Pace, WholeCall
+from tritmark.harness.record import Accuracy, Footing, PeerComparison, Ratio, Record, Run, Status
+from tritmark.harness.spec import Family
+from tritmark.harness.text import groups
+
+Temperature = Literal["cold", "hot"]
+TEMPERATURES: tuple[Temperature, ...] = ("cold", "hot")
+Turns = Mapping[tuple[str, Temperature], Ratio]
+"""For a Run's id its time over that of the best Run of its place, taken by turns."""
+_ROUNDED_ONCE = 0.5
+"""Units of the last place from the exact value, at most."""
+Work = tuple[str, str, str, str, int]
+
+
+def work_of(run: Run) -> Work:
+    """What Runs share that do the same work: device, op, dtype, workload, threads."""
+    return run.device, run.op, run.dtype, run.workload.id, run.threads
+
+
+def by_work(record: Record) -> dict[Work, list[Run]]:
+    """The measured Runs of each place."""
+    found: dict[Work, list[Run]] = {}
+    for run in record.runs:
+        if run.performance.cold is not None or run.performance.hot is not None:
+            found.setdefault(work_of(run), []).append(run)
+    return found
+
+
+def best_of(runs: Sequence[Run], right: Sequence[Run], temperature: Temperature) -> Run | None:
+    """The quickest of the Runs whose kernels are right and whose figures are believed."""
+    ids = {run.id for run in right}
+    timed = [run for run in runs if run.id in ids and _footing(run, temperature) is not None]
+    return min(timed, key=lambda run: _ns(run, temperature), default=None)
+
+
+def tables(
+    record: Record, turns: Turns | None = None, calls: Mapping[Work, Sequence[WholeCall]] | None = None
+) -> tuple[LeagueTable, ...]:
+    """The league table of a Record. `turns`: ratios that were taken for it; where there are none, those that follow
+    from the Record."""
+    right = groups.right(record)
+    made = []
+    for work, runs in by_work(record).items():
+        best = {temperature: best_of(runs, right, temperature) for temperature in TEMPERATURES}
+        first = runs[0]
+        made.append(
+            LeagueTable(
+                device=first.device,
+                op=first.op,
+                dtype=first.dtype,
+                axes=first.workload.axes,
+                title=first.workload.title,
+                threads=first.threads,
+                contenders=tuple(sorted(_contenders(runs, best, turns or {}), key=_order)),
+                calls=tuple((calls or {}).get(work, ())),
+            )
+        )
+    return tuple(made)
+
+
+def _order(contender: Contender) -> tuple[bool, bool, float]:
+    pace = contender.cold or contender.hot
+    return (
+        contender.verdict in {Status.FAIL, Status.ERROR},
+        contender.cold is None,
+        pace.ns if pace is not None else float("inf"),
+    )
+
+
+def _contenders(runs: Sequence[Run], best: Mapping[Temperature, Run | None], turns: Turns) -> list[Contender]:
+    own = {run.id: _contender(run, best, turns) for run in runs}
+    return [*own.values(), *_peers(runs, own, best["hot"])]
+
+
+def _contender(run: Run, best: Mapping[Temperature, Run | None], turns: Turns) -> Contender:
+    cold, hot = (_pace(run, best[temperature], temperature, turns) for temperature in TEMPERATURES)
+    accuracy = run.accuracy
+    reason = next((each.reason for each in (accuracy, run.performance, run.memory, run.cross) if each.failed), "")
+    return Contender(
+        kernel=run.kernel,
+        variant=run.variant,
+        format=run.format,
+        verdict=groups.verdict(run),
+        reason=reason,
+        exact=_exact(accuracy) if accuracy.elements else None,
+        largest_error=accuracy.largest_error,
+        bits_per_weight=run.memory.bits_per_weight,
+        cold=cold,
+        hot=hot,
+    )
+
+
+def _exact(accuracy: Accuracy) -> bool:
+    rounded = accuracy.largest_ulp is not None and accuracy.largest_ulp <= _ROUNDED_ONCE
+    return not accuracy.mismatches and (accuracy.family == Family.EXACT or rounded)
+
+
+def _pace(run: Run, best: Run | None, temperature: Temperature, turns: Turns) -> Pace | None:
+    footing = _footing(run, temperature)
+    if footing is None or groups.doubted(run):
+        return None
+    timing, against = footing.timing, footing.against
+    behind, basis = _behind(run, best, temperature, turns)
+    return Pace(
+        ns=timing.median_ns,
+        low_ns=timing.low_ns,
+        high_ns=timing.high_ns,
+        ceiling=against.ceiling,
+        share=None if against.lost else against.fraction,
+        behind=behind,
+        basis=basis,
+    )
+
+
+def _behind(run: Run, best: Run | None, temperature: Temperature, turns: Turns) -> tuple[Ratio | None, Basis]:
+    if best is None:
+        return None, Basis.NONE
+    if run.id == best.id:
+        return None, Basis.BEST
+    taken = turns.get((run.id, temperature))
+    if taken is not None:
+        return taken, Basis.TURNS
+    own, theirs = _footing(run, temperature), _footing(best, temperature)
+    assert own is not None
+    assert theirs is not None
+    a, b = own.against, theirs.against
+    if a.ceiling != b.ceiling or a.lost or b.lost or min(a.fraction.low, b.fraction.low) <= 0:
+        return None, Basis.NONE
+    # A time is the work over the ceiling's rate and the part of it that was reached; the rate is the same.
+    work = a.work / b.work
+    return (
+        Ratio(
+            median=work * b.fraction.median / a.fraction.median,
+            low=work * b.fraction.low / a.fraction.high,
+            high=work * b.fraction.high / a.fraction.low,
+            pairs=min(a.fraction.pairs, b.fraction.pairs),
+        ),
+        Basis.CEILING,
+    )
+
+
+def _peers(runs: Sequence[Run], own: Mapping[str, Contender], best: Run | None) -> list[Contender]:
+    """One contender for each peer that was timed: from the comparison with the best kernel, or else with the quickest
+    that it was timed with."""
+    found: dict[str, list[tuple[Run, PeerComparison]]] = {}
+    for run in runs:
+        for comparison in run.cross.peers:
+            if comparison.speedup is not None and not groups.doubted(run):
+                found.setdefault(comparison.peer, []).append((run, comparison))
+    made = []
+    for name, pairs in found.items():
+        run, comparison = min(pairs, key=lambda pair: (best is None or pair[0].id != best.id, _ns(pair[0], "hot")))
+        made.append(_peer(name, comparison, run, own[run.id], best))
+    return made
+
+
+def _peer(name: str, comparison: PeerComparison, run: Run, kernel: Contender, best: Run | None) -> Contender:
+    assert comparison.speedup is not None
+    assert comparison.peer_ns is not None
+    verdict = comparison.status
+    if comparison.peer_wrong:
+        verdict = Status.FAIL
+    elif comparison.match:
+        verdict = Status.PASS
+    behind: Ratio | None = comparison.speedup
+    basis = Basis.TURNS
+    if best is None or run.id != best.id:
+        through = kernel.hot.behind if kernel.hot is not None else None
+        if through is None:
+            behind, basis = None, Basis.NONE
+        else:
+            behind, basis = _product(comparison.speedup, through), Basis.KERNEL
+    return Contender(
+        kernel=name,
+        variant=name,
+        format=run.format,
+        version=comparison.version,
+        peer=True,
+        verdict=verdict,
+        reason=comparison.reason,
+        exact=None if comparison.match is None else comparison.largest_error == 0,
+        largest_error=comparison.largest_error,
+        hot=Pace(ns=comparison.peer_ns, behind=behind, basis=basis),
+    )
+
+
+def _product(a: Ratio, b: Ratio) -> Ratio:
+    return Ratio(median=a.median * b.median, low=a.low * b.low, high=a.high * b.high, pairs=min(a.pairs, b.pairs))
+
+
+def _footing(run: Run, temperature: Temperature) -> Footing | None:
+    footing: Footing | None = getattr(run.performance, temperature)
+    return footing
+
+
+def _ns(run: Run, temperature: Temperature) -> float:
+    footing = _footing(run, temperature)
+    return float("inf") if footing is None else footing.timing.median_ns

@@ -1,0 +1,178 @@
+"""What a Record does not have: every kernel of a place by turns with the best one, and whole calls by turns with the
+quickest. For a machine on which nothing else is done meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritmark.harness.league.contenders import TEMPERATURES, Temperature, Work, best_of, by_work
+from tritmark.harness.league.model import WholeCall
+from tritmark.harness.measure.alternate import Timed, alternate, calibrate
+from tritmark.harness.measure.buffers import memory_of, rotation
+from tritmark.harness.measure.clocks import PythonClock, clock_for
+from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, median
+from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimit
+from tritmark.harness.record import Ratio, Record, Run
+from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant, Workload
+from tritmark.harness.text import groups
+from tritmark.harness.validate.cases import Material
+from tritmark.harness.validate.performance import LAYOUT_NOISE
+from tritmark.harness.validate.sets import Sets
+from tritmark.harness.worker import Workers
+
+if TYPE_CHECKING:
+    from tritmark.harness.providers import Installed
+    from tritmark.harness.worker.site import Site
+
+BUDGET_S = 0.25
+"""How long two are timed by turns, if that is not told earlier."""
+_PATIENCE = 8
+
+
+@dataclass(slots=True)
+class Session:
+    """What was taken by turns for a Record."""
+
+    ratios: dict[tuple[str, Temperature], Ratio] = field(default_factory=dict)
+    calls: dict[Work, tuple[WholeCall, ...]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    """What could not be taken, and why."""
+
+
+def taken(installed: Installed, record: Record, told: Callable[[str], None]) -> Session:
+    """Time what the Record measured by turns, each with the best of its place; `told` is told of each place.
+
+    What raises there, or in its process, is a problem of that pair alone.
+    """
+    session, right = Session(), groups.right(record)
+    variants = {variant.id: variant for variant in installed.registry.variants}
+    with Workers(installed) as workers:
+        for work, runs in by_work(record).items():
+            first = runs[0]
+            told(f"{first.op} {groups.place(first.workload)}, {first.dtype}, by turns")
+            facts = first.workload
+            workload = Workload(op=first.op, axes=facts.axes, family=facts.family, layout=facts.layout)
+            material = Material(installed.ops[first.op], workload, facts.seed)
+            for temperature in TEMPERATURES:
+                best = best_of(runs, right, temperature)
+                for run in runs:
+                    if best is None or run.id == best.id or run not in right or run.kernel not in variants:
+                        continue
+                    worker = workers.of(variants[run.kernel])
+                    encoded = (material.encoded(each.format)[0] for each in (run, best))
+                    arguments = (
+                        best.kernel,
+                        *encoded,
+                        dict(facts.axes),
+                        run.threads,
+                        facts.seed,
+                        temperature == "cold",
+                    )
+                    try:
+                        ratio = worker.call(f"by turns with {best.kernel}", by_turns_task, *arguments)
+                    except Exception as error:
+                        workers.renew(variants[run.kernel])
+                        session.problems.append(f"{run.id}, {temperature}: {type(error).__name__}: {error}")
+                        continue
+                    if ratio is not None:
+                        session.ratios[run.id, temperature] = ratio
+            called = best_of(runs, right, "hot")
+            if called is not None and called.kernel in variants:
+                session.calls[work] = _calls(workers, variants[called.kernel], called, material, session)
+    return session
+
+
+def _calls(workers: Workers, variant: Variant, run: Run, material: Material, session: Session) -> tuple[WholeCall, ...]:
+    arguments = (material.logical[0], dict(run.workload.axes), run.dtype, run.threads, run.workload.seed)
+    try:
+        found: tuple[WholeCall, ...] = workers.of(variant).call("whole calls", calls_task, *arguments)
+    except Exception as error:
+        workers.renew(variant)
+        session.problems.append(f"whole calls of {run.id}: {type(error).__name__}: {error}")
+        return ()
+    return found
+
+
+def by_turns_task(
+    site: Site, rival: str, own: Arrays, theirs: Arrays, axes: Axes, threads: int, seed: int, cold: bool
+) -> Ratio | None:
+    """The site's variant by turns with another of its device: its time over the rival's. None where nothing so small
+    gets cold."""
+    other = next(each for each in site.installed.registry.variants if each.id == rival)
+    best = _side(site.device, site.op, other, theirs, axes, threads, cold=cold)
+    mine = _side(site.device, site.op, site.variant, own, axes, threads, cold=cold)
+    if best is None or mine is None:
+        return None
+    rng = np.random.default_rng([seed, *site.variant.id.encode()])
+    calibrate(best)
+    calibrate(mine)
+    return alternate(best, mine, rng, _enough()).ratio()
+
+
+def _side(
+    device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes, threads: int, *, cold: bool
+) -> Timed | None:
+    memory = memory_of(device)
+    key: KernelKey = variant.key
+    sets = Sets(op, key, axes, (inputs,), memory, "aligned", rotation(memory))
+    if cold and not sets.cold:
+        return None
+    each = sets.each if cold else sets.each[:1]
+    launches: Sequence[Launch] = [variant.bind(one.inputs, one.outputs, axes, threads) for one in each]
+    return Timed(launches, clock_for(device, launches), warm=not cold)
+
+
+def _enough() -> First:
+    return First(
+        AtLeast(ENOUGH_SAMPLES, Interval(2 * LAYOUT_NOISE)),
+        AtLeast(LEAST_SAMPLES, TimeLimit(BUDGET_S)),
+        TimeLimit(_PATIENCE * BUDGET_S),
+    )
+
+
+class _Called:
+    """A Python function as a launch."""
+
+    pointer = None
+    bad = -1
+    threads_used = 0
+    ran = ""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self.runs = 0
+
+    def run(self) -> None:
+        self._call()
+        self.runs += 1
+
+
+def calls_task(site: Site, logical: Arrays, axes: Axes, dtype: str, threads: int, seed: int) -> tuple[WholeCall, ...]:
+    """Every whole call of the site's op and device, by turns with the quickest of them."""
+    brought = [call for provider in site.installed.providers.values() for call in provider.calls()]
+    suited = [each for each in brought if each.op == site.op.name and each.device == site.device.type]
+    rng = np.random.default_rng([seed, len(suited)])
+    told, ready = [], []
+    for each in suited:
+        why = each.missing() if dtype in each.dtypes else f"it gives no {dtype}"
+        if why is not None:
+            told.append(WholeCall(name=each.name, takes=each.takes, missing=why))
+            continue
+        timed = Timed([_Called(each.prepare(logical, axes, threads))], PythonClock(), warm=True)
+        ready.append((each, timed, calibrate(timed)))
+    if not ready:
+        return tuple(told)
+    best, quickest, _ = min(ready, key=lambda one: one[2])
+    made = []
+    for each, timed, _ in ready:
+        if timed is quickest:
+            continue
+        found = alternate(quickest, timed, rng, _enough())
+        made.append(WholeCall(name=each.name, takes=each.takes, ns=median(found.b_ns), behind=found.ratio()))
+    alone = [quickest.sample() for _ in range(ENOUGH_SAMPLES)]
+    first = WholeCall(name=best.name, takes=best.takes, ns=median(alone))
+    return (first, *sorted(made, key=lambda each: each.ns or 0.0), *told)

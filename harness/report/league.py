@@ -1,0 +1,148 @@
+"""The league table as a page of its own, and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tritmark.harness.league.model import Basis, Contender, League, LeagueTable, Pace, WholeCall
+from tritmark.harness.report.markdown import code, table
+from tritmark.harness.text import units
+
+BEST = "best"
+_BASES = {
+    Basis.TURNS: "",
+    Basis.BEST: "",
+    Basis.CEILING: "c",
+    Basis.KERNEL: "k",
+    Basis.NONE: "",
+}
+"""What stands behind a ratio that was not taken by turns with the best."""
+LEGEND = {
+    "c": "not by turns with the best: each was timed by turns with the same ceiling, and the ratio is made from both",
+    "k": "not by turns with the best: with another kernel, which was timed with the best",
+}
+
+
+def title(table_: LeagueTable) -> str:
+    """What the contenders of a table do: op, shape, output dtype, device, threads."""
+    axes = " ".join(f"{name}={size}" for name, size in table_.axes.items())
+    return f"{table_.op} {axes}, {table_.dtype}, {table_.device}, {units.counted(table_.threads, 'thread')}"
+
+
+def behind(pace: Pace | None) -> str:
+    """A contender's time over the best's."""
+    if pace is None:
+        return units.NONE
+    if pace.basis is Basis.BEST:
+        return BEST
+    return " ".join(filter(None, (units.times(pace.behind), _BASES[pace.basis])))
+
+
+def figures_of(pace: Pace | None) -> tuple[str, str, str]:
+    """Time, part of the ceiling, ratio to the best."""
+    if pace is None:
+        return units.NONE, units.NONE, units.NONE
+    return units.time(pace.ns), units.percent(None if pace.share is None else pace.share.median), behind(pace)
+
+
+def exactness(contender: Contender) -> str:
+    """Exact, or how far it was off at most: from the reference, or a peer from the kernel."""
+    if contender.exact is None:
+        return units.NONE
+    error = units.number(contender.largest_error)
+    if contender.peer:
+        return "as the kernel's" if contender.exact else f"{error} from the kernel's at most"
+    return "exact" if contender.exact else f"off by {error} at most"
+
+
+def notes(league: League) -> list[str]:
+    """What the marks behind ratios mean, of those that occur."""
+    paces = (pace for each in league.tables for one in each.contenders for pace in (one.cold, one.hot))
+    marks = {_BASES[pace.basis] for pace in paces if pace is not None and pace.behind is not None}
+    return [f"{mark}: {told}" for mark, told in LEGEND.items() if mark in marks]
+
+
+def headline(league: League) -> str:
+    """How much is compared."""
+    kernels = {one.kernel for each in league.tables for one in each.contenders}
+    return f"{units.counted(len(kernels), 'kernel')} at {units.counted(len(league.tables), 'place')}"
+
+
+def html(league: League) -> str:
+    """The page, which needs nothing but itself."""
+    from tritmark.harness.report.page import document
+
+    return document(
+        "league.html",
+        league=league,
+        headline=headline(league),
+        notes=notes(league),
+        title=title,
+        figures_of=figures_of,
+        exactness=exactness,
+        name_of=name_of,
+        called=called,
+    )
+
+
+def called(call: WholeCall) -> str:
+    """A whole call's time over the quickest's."""
+    if call.ns is None:
+        return units.NONE
+    return BEST if call.behind is None else units.times(call.behind)
+
+
+def markdown(league: League) -> str:
+    """The same as Markdown."""
+    lines = [
+        f"### League: {headline(league)}",
+        "",
+        f"Record {code(league.record)}, suite {code(league.suite)}, tritmark {code(league.tritmark)}.  ",
+        f"Machine: {code(league.machine)}.",
+        "",
+        *(f"{note}.  " for note in notes(league)),
+        "",
+    ]
+    for each in league.tables:
+        lines += [f"#### {code(title(each))}", "", *_contenders(each), *_calls(each)]
+    return "\n".join(lines).strip() + "\n"
+
+
+def _contenders(each: LeagueTable) -> Iterator[str]:
+    head = ("kernel", " cold", " of the ceiling", " x best", " hot", " of the ceiling", " x best", " bits a weight")
+    rows = []
+    for one in each.contenders:
+        figures = [cell for pace in (one.cold, one.hot) for cell in figures_of(pace)]
+        rows.append(
+            (code(name_of(one)), *figures, units.number(one.bits_per_weight), exactness(one), one.verdict.value.upper())
+        )
+    yield from table((*head, "values", "verdict"), rows)
+
+
+def _calls(each: LeagueTable) -> Iterator[str]:
+    if each.calls:
+        rows = (
+            (code(call.name), code(call.takes), units.time(call.ns), called(call), _missing(call))
+            for call in each.calls
+        )
+        yield from table(("whole call", "takes", " hot", " x best", "not called"), rows)
+
+
+def _missing(call: WholeCall) -> str:
+    return code(call.missing) if call.missing else ""
+
+
+def name_of(one: Contender) -> str:
+    """What a row is called: device, op and dtype stand above the table."""
+    return f"{one.variant}, peer, {one.version}" if one.peer else f"{one.format} {one.variant}"
+
+
+def write(league: League, folder: Path) -> dict[str, Path]:
+    """Write `folder`/<record id>.html, .md and .json, each whole or not at all; returns their paths by suffix. Raises
+    OSError where one cannot be written, RecordError where the id cannot be a file's name."""
+    from tritmark.harness.report.page import named, put
+
+    name = named(league.record, folder)
+    texts = {"html": html(league), "md": markdown(league), "json": f"{league.model_dump_json(indent=1)}\n"}
+    return {suffix: put(folder, f"{name}.{suffix}", text) for suffix, text in texts.items()}

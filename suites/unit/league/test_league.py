@@ -1,0 +1,240 @@
+"""The league table of made-up Records: who is best, what a ratio rests on, peers, whole calls, and pages that nothing
+in a Record breaks."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_records import HOSTILE, MARKS, full_record, one_run, record_of
+from typer.testing import CliRunner
+
+from tritmark.harness.cli import app
+from tritmark.harness.league.contenders import TEMPERATURES, best_of, by_work, tables
+from tritmark.harness.league.model import Basis, Contender, League, LeagueTable, WholeCall
+from tritmark.harness.record import Accuracy, Cross, PeerComparison, Ratio, Record, Run, Status
+from tritmark.harness.report.league import html, markdown, write
+from tritmark.harness.store import Store
+from tritmark.harness.text import groups
+
+AXES = {"M": 1, "N": 2560, "K": 2560}
+CALLS = (
+    WholeCall(name="ours", takes="float32 rows", ns=20_000.0),
+    WholeCall(name="theirs", takes="float32 rows", ns=30_000.0, behind=Ratio(median=1.5, low=1.4, high=1.6, pairs=40)),
+    WholeCall(name="absent", takes="float32 rows", missing="not installed"),
+)
+
+
+def comparison(peer: str, speedup: float, **more: Any) -> PeerComparison:
+    given: dict[str, Any] = {"status": Status.PASS, "match": True, "largest_error": 0.25, "version": "1.2", **more}
+    ratio = Ratio(median=speedup, low=speedup * 0.9, high=speedup * 1.1, pairs=40)
+    return PeerComparison(peer=peer, own_ns=1e4, peer_ns=1e4 * speedup, speedup=ratio, **given)
+
+
+def league_of(record: Record, **more: Any) -> League:
+    return League(
+        record=record.id,
+        created=record.created,
+        suite=record.suite,
+        tritmark=record.environment.tritmark,
+        machine="a machine",
+        tables=tables(record, **more),
+    )
+
+
+@pytest.fixture
+def runs() -> dict[str, Run]:
+    rng = random.Random(5)
+    kernels = [("tile64", "avx512"), ("i2_s_x86", "avx2"), ("tq2_0", "scalar")]
+    return {
+        variant: one_run(rng, ("ternary_matmul", format, "float32", variant), axes=AXES, measured=True)
+        for format, variant in kernels
+    }
+
+
+def by_name(table: LeagueTable) -> dict[str, Contender]:
+    return {each.variant: each for each in table.contenders}
+
+
+def test_the_best_comes_first_and_every_other_ratio_says_what_it_rests_on(runs: dict[str, Run]) -> None:
+    record = record_of([runs["scalar"], runs["avx2"], runs["avx512"]])
+    (table,) = tables(record)
+    assert [each.variant for each in table.contenders] == ["avx512", "avx2", "scalar"]
+    best, *others = table.contenders
+    for temperature in TEMPERATURES:
+        pace = getattr(best, temperature)
+        assert (pace.basis, pace.behind) == (Basis.BEST, None)
+        for other in others:
+            behind = getattr(other, temperature)
+            assert behind.basis is Basis.CEILING
+            # The made-up times follow from the same rates, so the ratio through the ceiling is that of the times.
+            expected = behind.ns / pace.ns
+            assert behind.behind.median == pytest.approx(expected, rel=0.02)
+            assert behind.behind.low <= behind.behind.median <= behind.behind.high
+
+
+def test_ratios_that_were_taken_by_turns_come_before_all_else(runs: dict[str, Run]) -> None:
+    taken = Ratio(median=1.25, low=1.2, high=1.3, pairs=50)
+    record = record_of(list(runs.values()))
+    (table,) = tables(record, {(runs["avx2"].id, "cold"): taken})
+    found = by_name(table)["avx2"]
+    assert found.cold is not None
+    assert found.hot is not None
+    assert (found.cold.behind, found.cold.basis) == (taken, Basis.TURNS)
+    assert found.hot.basis is Basis.CEILING
+
+
+def test_different_ceilings_and_lost_probes_give_no_ratio(runs: dict[str, Run]) -> None:
+    for change in ({"ceiling": "compute"}, {"lost": True}):
+        run = runs["avx2"]
+        assert run.performance.cold is not None
+        against = run.performance.cold.against.model_copy(update=change)
+        cold = run.performance.cold.model_copy(update={"against": against})
+        other = run.model_copy(update={"performance": run.performance.model_copy(update={"cold": cold})})
+        (table,) = tables(record_of([runs["avx512"], other]))
+        pace = by_name(table)["avx2"].cold
+        assert pace is not None
+        assert (pace.behind, pace.basis) == (None, Basis.NONE)
+
+
+def test_a_wrong_kernel_is_nobodys_best_and_comes_last(runs: dict[str, Run]) -> None:
+    wrong = Accuracy(status=Status.FAIL, reason="it is wrong", elements=10, mismatches=3, largest_error=2.0)
+    fastest = runs["avx512"].model_copy(update={"accuracy": wrong})
+    record = record_of([fastest, runs["avx2"], runs["scalar"]])
+    (table,) = tables(record)
+    assert [each.variant for each in table.contenders] == ["avx2", "scalar", "avx512"]
+    last = table.contenders[-1]
+    assert (last.verdict, last.reason, last.exact, last.largest_error) == (Status.FAIL, "it is wrong", False, 2.0)
+    ((_, measured),) = by_work(record).items()
+    best = best_of(measured, groups.right(record), "cold")
+    assert best is not None
+    assert best.variant == "avx2"
+
+
+def test_doubted_figures_are_not_shown(runs: dict[str, Run]) -> None:
+    run = runs["avx512"]
+    doubted = run.model_copy(update={"performance": run.performance.model_copy(update={"doubted": True})})
+    (table,) = tables(record_of([doubted, runs["avx2"]]))
+    found = by_name(table)
+    assert (found["avx512"].cold, found["avx512"].hot) == (None, None)
+    assert found["avx2"].cold is not None
+    assert found["avx2"].cold.basis is Basis.BEST
+
+
+def test_exact_is_rounded_once_at_most(runs: dict[str, Run]) -> None:
+    run = runs["avx512"]
+    for ulp, mismatches, exact in ((0.5, 0, True), (0.6, 0, False), (0.5, 1, False)):
+        accuracy = run.accuracy.model_copy(update={"largest_ulp": ulp, "mismatches": mismatches})
+        (table,) = tables(record_of([run.model_copy(update={"accuracy": accuracy})]))
+        assert table.contenders[0].exact is exact
+
+
+def crossed(run: Run, *peers: PeerComparison) -> Run:
+    return run.model_copy(update={"cross": Cross(status=Status.PASS, peers=peers)})
+
+
+def test_a_peer_is_placed_by_the_comparison_with_the_best(runs: dict[str, Run]) -> None:
+    best = crossed(runs["avx512"], comparison("libpeer", 3.0))
+    other = crossed(
+        runs["avx2"],
+        comparison("libpeer", 1.5),
+        comparison("only here", 2.0, largest_error=0.0),
+        comparison("wrong", 2.0, match=False, peer_wrong=True, reason="the peer is wrong"),
+    )
+    (table,) = tables(record_of([best, other]))
+    found = by_name(table)
+    direct, through, wrong = found["libpeer"], found["only here"], found["wrong"]
+    assert direct.hot is not None
+    assert direct.hot.behind is not None
+    assert (direct.hot.behind.median, direct.hot.basis, direct.peer, direct.exact) == (3.0, Basis.TURNS, True, False)
+    kernel = found["avx2"].hot
+    assert through.hot is not None
+    assert through.hot.behind is not None
+    assert kernel is not None
+    assert kernel.behind is not None
+    assert through.hot.behind.median == pytest.approx(2.0 * kernel.behind.median)
+    assert (through.hot.basis, through.exact, through.verdict) == (Basis.KERNEL, True, Status.PASS)
+    assert wrong.verdict is Status.FAIL
+    assert table.contenders[-1].variant == "wrong"
+
+
+def test_a_reference_is_no_contender(runs: dict[str, Run]) -> None:
+    untimed = PeerComparison(status=Status.PASS, peer="our own", match=True, reference=True)
+    (table,) = tables(record_of([crossed(runs["avx512"], untimed)]))
+    assert [each.variant for each in table.contenders] == ["avx512"]
+
+
+def test_shapes_dtypes_and_threads_stand_apart() -> None:
+    rng = random.Random(6)
+    kernel = ("ternary_matmul", "tile64", "float32", "avx2")
+    different = [
+        one_run(rng, kernel, axes=AXES, measured=True),
+        one_run(rng, kernel, axes={**AXES, "M": 16}, measured=True),
+        one_run(rng, kernel, axes=AXES, measured=True, threads=1),
+        one_run(rng, ("ternary_matmul", "tile64", "bfloat16", "avx2"), axes=AXES, measured=True),
+    ]
+    assert [len(table.contenders) for table in tables(record_of(different))] == [1, 1, 1, 1]
+
+
+def test_pages_say_all_of_it(runs: dict[str, Run]) -> None:
+    record = record_of([crossed(runs["avx512"], comparison("libpeer", 3.0)), runs["avx2"]])
+    ((work, _),) = by_work(record).items()
+    made = league_of(record, calls={work: CALLS})
+    text = re.sub(r"<[^>]*>", " ", html(made).replace("<wbr>", ""))
+    for page in (text, markdown(made)):
+        for told in ("tile64 avx512", "libpeer, peer, 1.2", "3.00x (2.70 to 3.30)", "best", "exact", "PASS", "ours"):
+            assert told in page
+        assert "1.50x (1.40 to 1.60)" in page
+        assert "not installed" in page
+        assert "c: not by turns with the best" in page
+        assert "k: not" not in page
+    assert League.model_validate_json(made.model_dump_json()) == made
+
+
+def test_nothing_in_a_record_breaks_the_page() -> None:
+    made = league_of(full_record())
+    calls = (WholeCall(name=HOSTILE, takes=MARKS, missing=HOSTILE),)
+    hostile = made.tables[0].model_copy(
+        update={
+            "title": HOSTILE,
+            "calls": calls,
+            "contenders": (made.tables[0].contenders[0].model_copy(update={"variant": HOSTILE, "format": MARKS}),),
+        }
+    )
+    made = made.model_copy(update={"tables": (hostile,), "machine": HOSTILE, "suite": MARKS})
+    page = html(made)
+    assert page.count("<script") == 1
+    assert "<img" not in page
+    assert "\x1b" not in page + markdown(made)
+
+
+def test_files_are_written_whole(tmp_path: Path, runs: dict[str, Run]) -> None:
+    made = league_of(record_of(list(runs.values())))
+    paths = write(made, tmp_path / "league")
+    assert sorted(path.name for path in (tmp_path / "league").iterdir()) == sorted(path.name for path in paths.values())
+    assert json.loads(paths["json"].read_text())["record"] == made.record
+
+
+def test_the_command_takes_a_record(tmp_path: Path, runs: dict[str, Run]) -> None:
+    from tritmark.harness.record import with_digest
+
+    path = tmp_path / "record.json"
+    path.write_text(with_digest(record_of(list(runs.values()))))
+    done = CliRunner().invoke(app, ["league", str(path), "--out", str(tmp_path / "out"), "--json"])
+    assert done.exit_code == 0, done.output
+    found = League.model_validate_json(done.stdout)
+    assert len(found.tables) == 1
+    assert {each.suffix for each in (tmp_path / "out" / "league").iterdir()} == {".html", ".md", ".json"}
+    assert not Store(tmp_path / "out").records()
+
+
+@pytest.mark.parametrize("more", [("--suite", "quick"), ("--threads", "1"), ("--seed", "0")])
+def test_a_record_is_measured_already(tmp_path: Path, runs: dict[str, Run], more: tuple[str, ...]) -> None:
+    path = tmp_path / "record.json"
+    path.write_text("{}")
+    done = CliRunner().invoke(app, ["league", str(path), *more, "--out", str(tmp_path)])
+    assert "a Record is measured already" in str(done.exception)

@@ -1,0 +1,77 @@
+"""What the league table times for itself: kernels and whole calls by turns, each in its worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritmark.harness.league.turns import by_turns_task, calls_task
+from tritmark.harness.providers import Installed
+from tritmark.harness.spec import Arrays, Axes, KernelKey, PublicCall
+from tritmark.harness.worker.site import Site
+from tritmark.kernels import PROVIDER
+from tritmark.kernels.calls import CALLS
+
+AXES = {"M": 2, "N": 64, "K": 256}
+KEY = KernelKey("cpu", "ternary_matmul", "tile64", "float32")
+
+
+@pytest.fixture(scope="module")
+def installed() -> Installed:
+    return Installed({"builtin": PROVIDER})
+
+
+@pytest.fixture(scope="module")
+def logical(installed: Installed) -> Arrays:
+    return installed.ops[KEY.op].generate(AXES, "uniform", np.random.default_rng(0))
+
+
+def test_two_kernels_of_different_formats_by_turns(installed: Installed, logical: Arrays) -> None:
+    op = installed.ops[KEY.op]
+    own, best = (
+        next(each for each in installed.registry.variants if each.id == f"cpu/ternary_matmul/{format}/float32/scalar")
+        for format in ("tile64", "i2_s_x86")
+    )
+    encoded = [op.encode(logical, AXES, variant.key.format) for variant in (own, best)]
+    found = by_turns_task(Site(installed, own), best.id, encoded[0], encoded[1], AXES, 1, 0, False)
+    assert found is not None
+    assert 0 < found.low <= found.median <= found.high
+    assert found.pairs >= 2
+    # So small that nothing of it gets cold.
+    assert by_turns_task(Site(installed, own), best.id, encoded[0], encoded[1], AXES, 1, 0, True) is None
+
+
+def test_whole_calls_name_the_quickest_and_what_is_missing(installed: Installed, logical: Arrays) -> None:
+    def broken(inputs: Arrays, axes: Axes, threads: int) -> Callable[[], Any]:
+        raise AssertionError("it is missing, and must not be prepared")
+
+    absent = replace(CALLS[0], name="absent", missing=lambda: "not installed", prepare=broken)
+    calls = (*(each for each in CALLS if "ONNX" not in each.name), absent)
+    mine = Installed({"builtin": replace(PROVIDER, calls=lambda: calls)})
+    variant = mine.registry.select_best(KEY, AXES)
+    first, *others, last = calls_task(Site(mine, variant), logical, AXES, "float32", 1, 0)
+    assert first.behind is None
+    assert first.ns is not None
+    assert first.ns > 0
+    assert all(each.behind is not None and each.ns for each in others)
+    assert len(others) == 2
+    assert (last.name, last.missing, last.ns) == ("absent", "not installed", None)
+    assert all(each.missing for each in calls_task(Site(mine, variant), logical, AXES, "int32", 1, 0))
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda each: each.name)
+def test_calls_give_the_product(call: PublicCall, logical: Arrays) -> None:
+    """What is timed is the work: within what quantizing the rows once more may lose."""
+    if call.missing() is not None:
+        pytest.skip(str(call.missing()))
+    product = call.prepare(logical, AXES, 1)()
+    rows = logical["activations"] / logical["act_scale"][:, None].astype(np.float64)
+    exact = rows @ (logical["weights"].T * np.float64(logical["weight_scale"]))
+    # Half a step of 127 in each of K rows' elements, and as much for float32's roundings.
+    steps = np.abs(rows).max(axis=1, keepdims=True) / 127
+    assert product.shape == exact.shape
+    assert (np.abs(product - exact) <= steps * AXES["K"] * abs(float(logical["weight_scale"]))).all()
