@@ -13,7 +13,7 @@ from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.peers import libggml, tq2_0
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
-from tritmark.kernels.ternary_matmul.formats import PRODUCTS, one_scale
+from tritmark.kernels.ternary_matmul.formats import GROUPED, PRODUCTS, one_scale
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 _LANES = 16
@@ -56,9 +56,9 @@ def _encoded(inputs: Arrays, axes: Axes, scale: Any) -> Arrays:
     return {"weights": weights, "activations": libggml.pack_q8_K(np.pad(inputs["activations"], pad), scale)}
 
 
-def _multiply(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+def _multiply(format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     M, N, K = axes["M"], axes["N"], -(-axes["K"] // libggml.BLOCK) * libggml.BLOCK
-    product = libggml.GgmlProduct("tq2_0", inputs["weights"], N, K, M, threads)
+    product = libggml.GgmlProduct(format, inputs["weights"], N, K, M, threads)
     activations, out = inputs["activations"], outputs["out"]
     if out.dtype == np.float32:
         return PeerLaunch("ggml_mul_mat", threads, lambda: product.run(activations, out))
@@ -90,9 +90,9 @@ def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     return {"out": gamma(roundings(axes)) * _scale(inputs)[:, np.newaxis] * sums}
 
 
-def _grouped(inputs: Arrays, axes: Axes) -> Arrays:
+def _grouped(format: str, inputs: Arrays, axes: Axes) -> Arrays:
     """The kernel's own weights; activations as Q8_K with the reciprocal of their scale, rounded to float32."""
-    weights = FORMATS["tq2_0"].pack(inputs["weights"], weight_scales(inputs, axes, "tq2_0"))
+    weights = FORMATS[format].pack(inputs["weights"], weight_scales(inputs, axes, format))
     return {"weights": weights, "activations": libggml.pack_q8_K(inputs["activations"], inverse_scales(inputs))}
 
 
@@ -148,7 +148,7 @@ PEERS = (
         version=libggml.version,
         missing=libggml.missing,
         encode=_integers,
-        bind=_multiply,
+        bind=partial(_multiply, "tq2_0"),
         outputs=("out",),
         refusal=_too_long,
     ),
@@ -162,21 +162,25 @@ PEERS = (
         version=libggml.version,
         missing=libggml.missing,
         encode=_scaled,
-        bind=_multiply,
+        bind=partial(_multiply, "tq2_0"),
         outputs=("out",),
         bound=_bound,
     ),
-    Peer(
-        name="ggml",
-        op="ternary_matmul",
-        formats=frozenset({"tq2_0"}),
-        dtypes=frozenset({"float32"}),
-        source=_PRODUCT,
-        version=libggml.version,
-        missing=libggml.missing,
-        encode=_grouped,
-        bind=_multiply,
-        outputs=("out",),
-        bound=partial(grouped_bound, "tq2_0"),
+    *(
+        Peer(
+            name="ggml",
+            op="ternary_matmul",
+            formats=frozenset({format.name}),
+            dtypes=frozenset({"float32"}),
+            source=_PRODUCT.replace("TQ2_0", format.name.upper()).replace("tq2_0", format.name),
+            version=libggml.version,
+            missing=libggml.missing,
+            encode=partial(_grouped, format.name),
+            bind=partial(_multiply, format.name),
+            outputs=("out",),
+            bound=partial(grouped_bound, format.name),
+        )
+        for format in GROUPED
+        if format.name in libggml.BLOCK_BYTES
     ),
 )

@@ -204,6 +204,8 @@ def _ggml_variants() -> tuple[Variant, ...]:
 
 
 def _ik_variants() -> tuple[Variant, ...]:
+    # Compiled for AVX2 without VNNI, as the wheel is, IQ2_BN is wrong for an odd number of blocks in a row
+    # (mul_mat_iq2bn_q8_K64 multiplies half of the last one twice); that is its verdict, and no constraint.
     return tuple(
         _variant(
             FASTEST,

@@ -109,7 +109,8 @@ def variants(name: str, path: str) -> Sequence[Variant]:
         _variant(name, adapted, product, format, whole, digest)
         for product in adapted.products
         for format in dict.fromkeys((products.FASTEST, product.weights))
-        if format in cpu.FORMATS
+        # Rows and groups with scales of their own: only where the bytes are taken as they are.
+        if format in cpu.FORMATS and (BUILT_IN[format].scale_per == "tensor" or product.activations == "q8_K")
     ]
 
 
