@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tritmark.harness.errors import RegistrationError, UsageError
 from tritmark.harness.nearest import nearest
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import KernelKey, Op, Peer, Provider, Variant
+from tritmark.harness.spec import KernelKey, Op, Peer, Provider, Ternarized, Variant, WeightType
 
 if TYPE_CHECKING:
     from tritmark.harness.suite import Known, Suite
@@ -83,6 +83,10 @@ class Installed:
             (variant for provider in everything for variant in provider.variants),
             selects=selects,
         )
+        self.weight_types: dict[str, WeightType] = {}
+        """By the name that files' readers have for the type; of two providers' the first one's."""
+        for each in (each for provider in everything for each in provider.weight_types):
+            self.weight_types.setdefault(each.dtype, each)
         self.added: set[str] = set()
         """Ids of variants that no provider brings."""
         self.peers: tuple[Peer, ...] = tuple(self._peer(peer) for provider in everything for peer in provider.peers)
@@ -115,6 +119,11 @@ class Installed:
         """With the formats of other packages that it takes."""
         taken = {name for name, format in self.formats.items() if peer.takes(format)}
         return replace(peer, formats=peer.formats | taken) if taken else peer
+
+    @property
+    def ternarize(self) -> Callable[[Any], Ternarized] | None:
+        """What models published as floats do to their linear layers: the first provider's rule that there is."""
+        return next((each.ternarize for each in self.providers.values() if each.ternarize is not None), None)
 
     def keys(self, op: str) -> list[KernelKey]:
         """Every key for which a variant of the op exists, in the order of registration."""

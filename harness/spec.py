@@ -470,6 +470,26 @@ class Decoding:
     decode: Callable[[Arrays, Axes, KernelKey], Mapping[str, Any]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightType:
+    """A type of tensors in weight files that holds codes and scales, and the format that its bytes are in.
+
+    `dtype` is its name in small letters, as `harness.weights` gives it. `layouts` names a format for each layout that
+    such tensors can have without their file saying which; the first is the usual one.
+    """
+
+    dtype: str
+    layouts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ternarized:
+    """A float matrix (N, K) by its model's own rule: int8 codes, and what code 1 stands for, float32."""
+
+    codes: Any
+    scale: Any
+
+
 class Memory(Protocol):
     """Where a device's kernels find their arrays: NumPy arrays on the host, handles with `shape` and `dtype` on a
     device."""
@@ -697,3 +717,9 @@ class Provider:
     adapters: Callable[[str, str], Sequence[Variant]] | None = None
     """`adapters(name, path)` makes peers of a library that a user has built, by the adapter of that name; it loads
     nothing and raises UsageError. None: the package has no adapters."""
+    weight_types: tuple[WeightType, ...] = ()
+    """The types of tensors whose codes are read as they are."""
+    ternarize: Callable[[Any], Ternarized] | None = None
+    """What models that are published as floats do to their linear layers, float32 (N, K)."""
+    evaluate_stored: Callable[..., Any] | None = None
+    """Checks the product with one matrix of codes (see harness.judge.stored)."""

@@ -29,6 +29,7 @@ from tritmark.kernels.peers import ORACLES, PEERS
 from tritmark.kernels.ternary_matmul.api import ternary_matmul
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.unpack_codes.api import unpack_codes
+from tritmark.kernels.weight_types import WEIGHT_TYPES, ternarize
 
 if TYPE_CHECKING:
     from tritmark.harness.providers import PeerLibrary
@@ -86,6 +87,8 @@ PROVIDER = Provider(
     oracles=ORACLES,
     adapters=_adapters,
     functions=("i2s_gpu_", "ternary_gpu_", "gemm_", "wmma_", "convert_gpu_"),
+    weight_types=WEIGHT_TYPES,
+    ternarize=ternarize,
 )
 """What tritmark's own kernels bring to the harness."""
 

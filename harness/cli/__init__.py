@@ -13,7 +13,9 @@ import typer
 
 from tritmark.harness.cli.advise import advise
 from tritmark.harness.cli.check import check
+from tritmark.harness.cli.compare import compare
 from tritmark.harness.cli.console import console
+from tritmark.harness.cli.convert import convert
 from tritmark.harness.cli.doctor import doctor
 from tritmark.harness.cli.examples import epilog
 from tritmark.harness.cli.exit_status import MEANINGS, USAGE
@@ -90,6 +92,8 @@ for _command in (
     formats,
     league,
     doctor,
+    convert,
+    compare,
 ):
     _name = _command.__name__.rstrip("_")
     app.command(_name, epilog=epilog(_name))(_command)

@@ -69,6 +69,12 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark doctor", "what of this machine spoils figures, and what to do about it"),
         ("tritmark doctor --json", f"for scripts; exit status {FAILED} where something has to be mended"),
     ),
+    "convert": (
+        ("tritmark convert model.gguf model.safetensors --format hf_pack", "from I2_S to what transformers reads"),
+        ("tritmark convert hf:OWNER/NAME model.gguf --format i2_s_x86", "the other way, or from bf16 master weights"),
+        ("tritmark convert arm.gguf x86.gguf --layout arm --format i2_s_x86", "between the builds of bitnet.cpp"),
+    ),
+    "compare": (("tritmark compare model.gguf model.safetensors", "is it the same model?"),),
     "list": (
         ("tritmark list ops", "the contracts"),
         ("tritmark list variants", "the kernels, and which of them this machine can run"),

@@ -44,3 +44,19 @@ InProcess = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")]
 Out = Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")]
+Layout = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="How I2_S tensors lie, which their file does not say: x86, arm or x86_r4; x86 unless told.",
+        show_default=False,
+    ),
+]
+WeightScale = Annotated[
+    str,
+    typer.Option(
+        metavar="multiply|divide",
+        help="What weight_scale beside packed rows does; as the file or the config.json beside it says unless told.",
+        show_default=False,
+    ),
+]

@@ -72,6 +72,21 @@ class ProgressLine:
         self._console.print(Text(visible(told), style="red"))
 
 
+class Following:
+    """Shows on a line what it is called with: a tensor's name, and how many there are."""
+
+    def __init__(self, line: ProgressLine) -> None:
+        self._line = line
+        self._begun = False
+
+    def __call__(self, name: str, total: int) -> None:
+        if self._begun:
+            self._line.advance()
+        self._begun = True
+        self._line.planned(total)
+        self._line.started(name)
+
+
 class Terminal(ProgressLine):
     """An Observer that writes a line for each Run or layer that fails, as soon as it does."""
 

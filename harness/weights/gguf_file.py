@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.plain_file import PlainFile
-from tritmark.harness.weights.tensor import TensorInfo
+from tritmark.harness.weights.tensor import FileHeader, KeyValue, TensorInfo
 
 MAX_HEADER = 64 << 20
 """bytes; the largest tokenizers (262,144 tokens and their merges) come to about 16 MB."""
@@ -28,21 +28,61 @@ MAX_TEXT = 1 << 16
 """bytes of a key or a name; the format says 65535 for keys and 64 for names, but ggml can be built for longer names."""
 MAX_ELEMENTS = 1 << 48
 
-_ALIGNMENT_KEY = "general.alignment"
-_DEFAULT_ALIGNMENT = 32
-_UINT32, _STRING, _ARRAY = 4, 8, 9
-_SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, _UINT32: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+ALIGNMENT_KEY = "general.alignment"
+DEFAULT_ALIGNMENT = 32
+FILE_TYPE_KEY = "general.file_type"
+LAYOUT_KEY = "tritmark.layout"
+"""Which layout tensors have whose type does not say; `tritmark convert` writes it where it is not the usual one."""
+SPLIT_KEYS = ("split.no", "split.count", "split.tensors.count")
+"""This part, from 0; how many there are; tensors in all of them."""
+UINT32, STRING = 4, 8
+_UINT16, _INT32, _ARRAY = 2, 5, 9
+_VALUE_TYPES = {_UINT16: "uint16", UINT32: "uint32", _INT32: "int32", STRING: "a string"}
+FACTS = {
+    "split.no": _UINT16,
+    "split.count": _UINT16,
+    "split.tensors.count": _INT32,
+    LAYOUT_KEY: STRING,
+    ALIGNMENT_KEY: UINT32,
+}
+"""Keys whose values are read, with the type that each has to have."""
+_SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, UINT32: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Value type -> bytes, of those with one size."""
 _LENGTH = struct.Struct("<Q")
 _LEAST_PAIR_BYTES = 8 + 4 + 1
 _LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
 
 
-class _Type(NamedTuple):
+class GgufType(NamedTuple):
+    """How a type of tensors lies in a file."""
+
     dtype: str
     block_elements: int
     block_bytes: int
-    trailer_bytes: int
+    row_bytes: int = 0
+    """Before the blocks of each row, for its scale."""
+    trailer_bytes: int = 0
+    """Behind all blocks."""
+    file_type: int | None = None
+    """general.file_type of a model that is mostly of it, where it has one."""
+
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        """Size of a tensor of this shape."""
+        blocks = math.prod(shape) // self.block_elements
+        return blocks * self.block_bytes + math.prod(shape[:-1]) * self.row_bytes + self.trailer_bytes
+
+
+_OTHERS = {
+    # bitnet.cpp: 4 codes a byte, and 32 bytes with the scale at the end.
+    36: GgufType("i2_s", 4, 1, trailer_bytes=32, file_type=40),
+    42: GgufType("q2_0", 64, 18, file_type=41),
+    # ik_llama.cpp: a scale before each row, float16 and float32.
+    134: GgufType("iq1_bn", 64, 13, row_bytes=2, file_type=136),
+    135: GgufType("iq2_bn", 64, 16, row_bytes=4, file_type=137),
+}
+"""Types that the gguf package does not know, or did not always. Numbers: microsoft/BitNet's ggml, ggml-org/ggml
+include/ggml.h, and ikawrakow/ik_llama.cpp; file types from the llama.h beside each."""
+_FILE_TYPES = {"float32": 0, "float16": 1, "bfloat16": 32, "tq1_0": 36, "tq2_0": 37}
 
 
 class _Cursor:
@@ -112,16 +152,17 @@ class _Cursor:
             raise self.file.error(f"{what} is {inert(raw)}, not UTF-8", "UTF-8") from error
 
 
-def read_header(file: PlainFile) -> list[TensorInfo]:
-    """The tensors of a .gguf file in file order, shapes in NumPy's order. Of a split model this is the one part named.
+def read_header(file: PlainFile) -> FileHeader:
+    """The header of a .gguf file: tensors in file order, shapes in NumPy's order. Of a split model this is one part.
 
     Refused with WeightFileError: a header that is not what the format says or runs past the file, and tensors of
     unknown type, twice of one name, not aligned, overlapping, with holes between them, or past the end of the file.
     """
     cursor = _Cursor(file)
     tensor_count, pair_count = _counts(cursor)
-    alignment = _alignment(cursor, pair_count)
-    types = _types()
+    pairs, facts = _pairs(cursor, pair_count)
+    alignment = _alignment(file, facts)
+    types = gguf_types()
     names: set[str] = set()
     end = 0
     relative = []
@@ -135,9 +176,9 @@ def read_header(file: PlainFile) -> list[TensorInfo]:
                 f"the data of tensor {inert(tensor.name)} begins at byte {tensor.offset} of the data",
                 f"{end}, the next multiple of {alignment} after the tensor before it",
             )
-        end = _round_up(end + tensor.nbytes, alignment)
+        end = round_up(end + tensor.nbytes, alignment)
         relative.append(tensor)
-    data = _round_up(cursor.at, alignment)
+    data = round_up(cursor.at, alignment)
     placed = [dataclasses.replace(tensor, offset=data + tensor.offset) for tensor in relative]
     for tensor in placed:
         if tensor.offset + tensor.nbytes > file.size:
@@ -145,7 +186,7 @@ def read_header(file: PlainFile) -> list[TensorInfo]:
                 f"tensor {inert(tensor.name)} ends at byte {tensor.offset + tensor.nbytes} of a file of {file.size}",
                 "tensors inside the file",
             )
-    return placed
+    return FileHeader(tuple(placed), pairs, facts)
 
 
 def _counts(cursor: _Cursor) -> tuple[int, int]:
@@ -169,24 +210,36 @@ def _counts(cursor: _Cursor) -> tuple[int, int]:
     return tensor_count, pair_count
 
 
-def _alignment(cursor: _Cursor, pair_count: int) -> int:
-    """Walk the key-value pairs; all that is kept of them is the alignment of tensors, in bytes."""
-    alignment = _DEFAULT_ALIGNMENT
+def _pairs(cursor: _Cursor, pair_count: int) -> tuple[tuple[KeyValue, ...], dict[str, str | int]]:
+    """Walk the key-value pairs: where each lies, and the values of FACTS."""
+    pairs: list[KeyValue] = []
+    facts: dict[str, str | int] = {}
     keys: set[str] = set()
     for _ in range(pair_count):
+        begin = cursor.at
         key = cursor.text("a key")
         if key in keys:
             raise cursor.file.error(f"the key {inert(key)} twice", "keys used once")
         keys.add(key)
         kind = cursor.u32("a value's type")
-        if key != _ALIGNMENT_KEY:
+        if key not in FACTS:
             _skip_value(cursor, kind, key)
-            continue
-        if kind != _UINT32:
-            raise cursor.file.error(f"{_ALIGNMENT_KEY} of value type {kind}", f"{_UINT32} (uint32)")
-        alignment = cursor.u32(_ALIGNMENT_KEY)
-        if alignment == 0 or alignment & (alignment - 1):
-            raise cursor.file.error(f"{_ALIGNMENT_KEY} {alignment}", "a power of two")
+        elif kind != FACTS[key]:
+            raise cursor.file.error(f"{key} of value type {kind}", f"{FACTS[key]} ({_VALUE_TYPES[FACTS[key]]})")
+        elif kind == STRING:
+            facts[key] = cursor.text(key)
+        else:
+            facts[key] = int.from_bytes(cursor.take(_SCALAR_BYTES[kind], key), "little", signed=kind == _INT32)
+        pairs.append(KeyValue(key, kind, begin, cursor.at - begin))
+    return tuple(pairs), facts
+
+
+def _alignment(file: PlainFile, facts: dict[str, str | int]) -> int:
+    """What tensors begin at multiples of, in bytes."""
+    alignment = facts.get(ALIGNMENT_KEY, DEFAULT_ALIGNMENT)
+    assert isinstance(alignment, int)
+    if alignment == 0 or alignment & (alignment - 1):
+        raise file.error(f"{ALIGNMENT_KEY} {alignment}", "a power of two")
     return alignment
 
 
@@ -195,10 +248,10 @@ def _skip_value(cursor: _Cursor, kind: int, key: str) -> None:
     if kind == _ARRAY:
         kind = cursor.u32(what)
         count = cursor.u64(what)
-        if kind == _STRING:
+        if kind == STRING:
             cursor.skip_texts(count, what)
             return
-    elif kind == _STRING:
+    elif kind == STRING:
         kind, count = 0, cursor.u64(what)
     else:
         count = 1
@@ -208,7 +261,8 @@ def _skip_value(cursor: _Cursor, kind: int, key: str) -> None:
     cursor.skip(_SCALAR_BYTES[kind] * count, what)
 
 
-def _types() -> dict[int, _Type]:
+def gguf_types() -> dict[int, GgufType]:
+    """Every type that a tensor can have, by its number."""
     from gguf.constants import GGML_QUANT_SIZES
 
     plain = {"F": "float", "I": "int", "BF": "bfloat"}
@@ -216,13 +270,11 @@ def _types() -> dict[int, _Type]:
     for code, (elements, size) in GGML_QUANT_SIZES.items():
         letters = code.name.rstrip("0123456789")
         dtype = plain[letters] + code.name[len(letters) :] if letters in plain else code.name.lower()
-        table[int(code)] = _Type(dtype, elements, size, 0)
-    # BitNet's own type, which the package does not know: 4 codes a byte, and 32 bytes with the scale at the end.
-    table.setdefault(36, _Type("i2_s", 4, 1, 32))
-    return table
+        table[int(code)] = GgufType(dtype, elements, size, file_type=_FILE_TYPES.get(dtype))
+    return {**table, **_OTHERS}
 
 
-def _tensor(cursor: _Cursor, types: dict[int, _Type]) -> TensorInfo:
+def _tensor(cursor: _Cursor, types: dict[int, GgufType]) -> TensorInfo:
     """One tensor's entry, its offset still counted from the start of the data."""
     file = cursor.file
     name = cursor.text("a tensor's name")
@@ -241,9 +293,9 @@ def _tensor(cursor: _Cursor, types: dict[int, _Type]) -> TensorInfo:
     columns = shape[-1] if shape else 1
     if columns % kind.block_elements:
         raise file.error(f"{what} is {kind.dtype} with {columns} columns", f"a multiple of {kind.block_elements}")
-    nbytes = math.prod(shape) // kind.block_elements * kind.block_bytes + kind.trailer_bytes
-    return TensorInfo(name, shape, kind.dtype, nbytes, file.path, cursor.u64(what))
+    return TensorInfo(name, shape, kind.dtype, kind.nbytes(shape), file.path, cursor.u64(what))
 
 
-def _round_up(count: int, alignment: int) -> int:
+def round_up(count: int, alignment: int) -> int:
+    """The next multiple of `alignment`, a power of two."""
     return -(-count // alignment) * alignment

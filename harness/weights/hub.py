@@ -16,7 +16,8 @@ _SPEC = re.compile(rf"hf:({_PART}/{_PART})(?:@([A-Za-z0-9_][A-Za-z0-9_./-]*))?")
 
 
 def download(spec: str) -> Path:
-    """The local folder with the .safetensors files in the top folder of `hf:OWNER/NAME[@REVISION]`.
+    """The local folder with the .safetensors files and the config.json in the top folder of
+    `hf:OWNER/NAME[@REVISION]`.
 
     The client keeps its own cache, and asks the network only for what is not there. Raises WeightFileError for a
     malformed `spec`, a missing library, and whatever the library raises.
@@ -36,7 +37,10 @@ def download(spec: str) -> Path:
         ) from error
     try:
         folder = library.snapshot_download(
-            repo_id=match[1], revision=match[2], allow_patterns=["*.safetensors"], ignore_patterns=["*/*"]
+            repo_id=match[1],
+            revision=match[2],
+            allow_patterns=["*.safetensors", "config.json"],
+            ignore_patterns=["*/*"],
         )
     except Exception as error:
         # The client raises its own, its HTTP library's and the system's errors, with no common base.

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from tritmark.harness.errors import WeightFileError
 from tritmark.harness.weights.names import inert
 from tritmark.harness.weights.plain_file import PlainFile
-from tritmark.harness.weights.tensor import TensorInfo
+from tritmark.harness.weights.tensor import FileHeader, TensorInfo
 
 MAX_HEADER = 16 << 20
 """bytes; room for some 100,000 tensors. The format allows 100 MB, which takes over 1 GB to hold once parsed."""
@@ -28,9 +28,9 @@ MAX_DIMS = 32
 MAX_ELEMENTS = 1 << 48
 
 _LENGTH_BYTES = 8
-_METADATA = "__metadata__"
+METADATA = "__metadata__"
 _MEMBERS = frozenset({"dtype", "shape", "data_offsets"})
-_DTYPES = {
+DTYPES = {
     "BOOL": ("bool", 8),
     "F4": ("float4_e2m1fn", 4),
     "F6_E2M3": ("float6_e2m3fn", 6),
@@ -145,8 +145,8 @@ class _Header:
             raise self._expected("blanks up to the end of the header")
 
 
-def read_header(file: PlainFile) -> list[TensorInfo]:
-    """The tensors of a .safetensors file, in the order of their data.
+def read_header(file: PlainFile) -> FileHeader:
+    """The header of a .safetensors file: tensors in the order of their data.
 
     Refused with WeightFileError: a header that is not what the format says, and data that overlaps, has holes, or is
     not exactly as long as the file. Data that is not aligned to its dtype is accepted, as the format does, for it is
@@ -155,10 +155,10 @@ def read_header(file: PlainFile) -> list[TensorInfo]:
     text, data = _header_text(file)
     header = _Header(file, text)
     tensors: list[TensorInfo] = []
+    facts: dict[str, str] = {}
     for name in header.members():
-        if name == _METADATA:
-            for _ in header.members():
-                header.string()
+        if name == METADATA:
+            facts = {key: header.string() for key in header.members()}
         else:
             tensors.append(_tensor(file, header, name, data))
     header.end()
@@ -171,7 +171,7 @@ def read_header(file: PlainFile) -> list[TensorInfo]:
         end += tensor.nbytes
     if end != file.size:
         raise file.error(f"{file.size - data} bytes of data", f"the {end - data} that the header accounts for")
-    return tensors
+    return FileHeader(tuple(tensors), facts=facts)
 
 
 def _header_text(file: PlainFile) -> tuple[str, int]:
@@ -215,9 +215,9 @@ def _tensor(file: PlainFile, header: _Header, name: str, data: int) -> TensorInf
             raise wrong(f"a member {inert(member)}", "dtype, shape and data_offsets")
     if members != _MEMBERS:
         raise wrong(f"only the members {sorted(members)}", "dtype, shape and data_offsets")
-    if code not in _DTYPES:
-        raise wrong(f"dtype {inert(code)}", ", ".join(_DTYPES))
-    dtype, bits = _DTYPES[code]
+    if code not in DTYPES:
+        raise wrong(f"dtype {inert(code)}", ", ".join(DTYPES))
+    dtype, bits = DTYPES[code]
     # Zeros are left out of the product: numpy cannot make an array of shape (0, 2**63) either.
     if math.prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
         raise wrong(f"shape {inert(shape)}", f"at most {MAX_ELEMENTS} elements")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,15 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritmark.harness.errors import InvalidArgumentError, WeightFileError
-from tritmark.harness.weights import gguf_file, hub, safetensors_file
+from tritmark.harness.weights import gguf_file, hub, safetensors_file, shards
 from tritmark.harness.weights.decode import read_float32
 from tritmark.harness.weights.names import inert, inert_path
 from tritmark.harness.weights.plain_file import PlainFile, reason
-from tritmark.harness.weights.tensor import DEQUANTIZED, FLOATS, TensorInfo
+from tritmark.harness.weights.tensor import DEQUANTIZED, FLOATS, FileHeader, TensorInfo
 
 _READERS = {".safetensors": safetensors_file.read_header, ".gguf": gguf_file.read_header}
-_LEGAL = "a .safetensors file, a folder of them, a .gguf file, or hf:OWNER/NAME[@REVISION]"
-_SHARD = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.safetensors", re.DOTALL)
+_LEGAL = "a .safetensors file, a folder of them, a .gguf file or a part of a split one, or hf:OWNER/NAME[@REVISION]"
+CHUNK = 1 << 22
+"""Bytes that `WeightSource.chunks` gives at a time."""
 
 
 class WeightSource:
@@ -33,17 +33,31 @@ class WeightSource:
         """Open and check `files`; see `open_weights`, which finds them."""
         self.path = str(path)
         """As the caller named it."""
+        self.folder = files[0].parent
+        """Where the files lie."""
+        self.suffix = files[0].suffix
+        """Which kind of files they are: .safetensors or .gguf."""
         self._placed: dict[str, tuple[TensorInfo, PlainFile]] = {}
+        headers: list[FileHeader] = []
         with ExitStack() as opened:
             for each in files:
                 file = PlainFile(each)
                 opened.callback(file.close)
-                for tensor in _READERS[each.suffix](file):
+                headers.append(_READERS[each.suffix](file))
+                if len(headers) == 1:
+                    self._first = file
+                if each.suffix == ".gguf":
+                    shards.check_part(file, headers[-1].facts, len(headers) - 1, len(files))
+                for tensor in headers[-1].tensors:
                     if tensor.name in self._placed:
                         other = inert_path(self._placed[tensor.name][0].file.name)
                         raise file.error(f"tensor {inert(tensor.name)}, which {other} has too", "names used once")
                     self._placed[tensor.name] = tensor, file
+            if self.suffix == ".gguf":
+                shards.check_total(self._first, headers[0].facts, len(self._placed))
             self._opened = opened.pop_all()
+        self.header = headers[0]
+        """That of the first file; of a split model it has all metadata."""
         self.tensors: tuple[TensorInfo, ...] = tuple(tensor for tensor, _ in self._placed.values())
         """All tensors, also those that cannot be read, in file order."""
 
@@ -76,6 +90,30 @@ class WeightSource:
         shape = (count, *tensor.shape[1:])
         return read_float32(file, tensor.dtype, shape, tensor.offset + first * row_bytes, count * row_bytes)
 
+    def tensor(self, name: str) -> TensorInfo | None:
+        """The tensor of that name, or None."""
+        return self._placed[name][0] if name in self._placed else None
+
+    def read_bytes(self, name: str) -> NDArray[np.uint8]:
+        """The stored bytes of the tensor called `name`, which is there, as a new flat array."""
+        tensor, file = self._placed[name]
+        stored = np.empty(tensor.nbytes, np.uint8)
+        file.read_into(tensor.offset, stored.data)
+        return stored
+
+    def chunks(self, name: str) -> Iterator[memoryview]:
+        """The same in pieces of CHUNK bytes; each is overwritten by the next."""
+        tensor, file = self._placed[name]
+        return _chunks(file, tensor.offset, tensor.nbytes)
+
+    def pair_bytes(self, offset: int, nbytes: int) -> Iterator[memoryview]:
+        """A part of the first file's header in such pieces."""
+        return _chunks(self._first, offset, nbytes)
+
+    def error(self, name: str, found: str, legal: str) -> WeightFileError:
+        """The error to raise about the tensor called `name`."""
+        return self._placed[name][1].error(f"tensor {inert(name)}: {found}", legal)
+
     def close(self) -> None:
         """Close the files; closing twice is harmless."""
         self._opened.close()
@@ -89,12 +127,21 @@ class WeightSource:
         self.close()
 
 
+def _chunks(file: PlainFile, offset: int, nbytes: int) -> Iterator[memoryview]:
+    buffer = memoryview(bytearray(min(nbytes, CHUNK)))
+    for done in range(0, nbytes, CHUNK):
+        part = buffer[: min(CHUNK, nbytes - done)]
+        file.read_into(offset + done, part)
+        yield part
+
+
 def open_weights(path: str | Path) -> WeightSource:
     """Open and check the weights at `path`: a .safetensors file, a folder of them, a .gguf file, or
     `hf:OWNER/NAME[@REVISION]`.
 
     In a folder each *.safetensors file is a shard; no name may come twice, and of files numbered -00001-of-00003 none
-    may be missing. Subfolders and the index.json are not looked at. `hf:` needs huggingface_hub and gets the files in
+    may be missing. Subfolders and the index.json are not looked at. Of a split GGUF model (numbered like shards, and
+    its header says so) any part may be named; all of them are needed. `hf:` needs huggingface_hub and gets the files in
     the repository's top folder into that library's cache.
 
     Raises WeightFileError for anything else and for a file that is truncated, lying or hostile, before memory is taken
@@ -113,20 +160,10 @@ def open_weights(path: str | Path) -> WeightSource:
         found = f"a file named {inert(files[0].name)}" if files else "a folder without .safetensors files"
         raise WeightFileError(path=inert_path(text), found=found, legal=_LEGAL)
     if is_folder:
-        _require_all_shards(place, {file.name for file in files})
+        shards.require_all(place, {file.name for file in files})
+    elif files[0].suffix == ".gguf":
+        files = shards.parts(files[0])
     return WeightSource(path, files)
-
-
-def _require_all_shards(folder: str, present: set[str]) -> None:
-    for match in filter(None, map(_SHARD.fullmatch, sorted(present))):
-        stem, number, total = match.groups()
-        before = f"{stem}-{int(number) - 1:05}-of-{total}.safetensors"
-        last = f"{stem}-{total}-of-{total}.safetensors"
-        for needed in ([before] if int(number) > 1 else []) + [last]:
-            if needed not in present:
-                raise WeightFileError(
-                    path=inert_path(folder), found=f"no shard {inert(needed)}", legal=f"all {int(total)} shards"
-                )
 
 
 def _row_range(tensor: TensorInfo, rows: slice) -> tuple[int, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -36,3 +37,27 @@ class TensorInfo:
     def readable(self) -> bool:
         """Whether `WeightSource.read` gives float32 for it."""
         return self.dtype in FLOATS or self.dtype in DEQUANTIZED
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """One key-value pair of a GGUF header, by its place: values are copied, never interpreted."""
+
+    key: str
+    kind: int
+    """Type of the value, as GGUF numbers it."""
+    offset: int
+    """First byte of the pair, its key's length."""
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """What the header of a checked weight file says."""
+
+    tensors: tuple[TensorInfo, ...]
+    pairs: tuple[KeyValue, ...] = ()
+    """Of a GGUF file."""
+    facts: Mapping[str, str | int] = field(default_factory=dict)
+    """Metadata that decides how tensors are read: of a .safetensors file all of it, of a GGUF file the keys in
+    gguf_file.FACTS."""

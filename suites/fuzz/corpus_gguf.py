@@ -203,6 +203,25 @@ BAD: dict[str, tuple[str, Bad]] = {
         "tensor 'b' is tq2_0 with 128 columns",
         lambda: with_b(kind=35, dims=(128, 2)),
     ),
+    "q2_0 with part of a block": ("tensor 'b' is q2_0 with 32 columns", lambda: with_b(kind=42, dims=(32, 1))),
+    "iq1_bn cut in a row's scale": (
+        "tensor 'b' ends at byte 286 of a file of 285",
+        lambda: gguf_bytes(tensors=(GOOD_TENSORS[0], tensor(b"b", (64, 2), 134, 32)), data=61),
+    ),
+    "i2_s cut in the trailer": (
+        "tensor 'b' ends at byte 304 of a file of 303",
+        lambda: gguf_bytes(tensors=(GOOD_TENSORS[0], tensor(b"b", (64, 1), 36, 32)), data=79),
+    ),
+    "iq2_bn, its rows past the file": (
+        "tensor 'b' ends at byte 87960930222336 of a file of",
+        lambda: gguf_bytes(tensors=(GOOD_TENSORS[0], tensor(b"b", (64, 1 << 42), 135, 32))),
+    ),
+    "layout a number": ("tritmark.layout of value type 4", lambda: with_pair(b"tritmark.layout", UINT32, bytes(4))),
+    "split.no a string": ("split.no of value type 8", lambda: with_pair(b"split.no", STRING, text(b"0"))),
+    "one part of 65,535": (
+        "part 1 of 65535, as its header says",
+        lambda: with_pair(b"split.count", 2, struct.pack("<H", 65535)),
+    ),
     "offset not aligned": ("the data of tensor 'b' begins at byte 33 of", lambda: with_b(offset=33)),
     "offset leaves a hole": (
         "the data of tensor 'b' begins at byte 64 of",
@@ -281,5 +300,8 @@ ODD: dict[str, Bad] = {
     "q8_0 with a NaN scale": lambda: q8_0(0x7E00),
     "q8_0 with an infinite scale": lambda: q8_0(0xFC00),
     "i2_s, which the library does not know": lambda: blocks(36, 128, bytes(64)),
+    "q2_0, which the library does not know": lambda: blocks(42, 64, bytes(18)),
+    "iq1_bn, which the library does not know": lambda: blocks(134, 64, bytes(15)),
+    "iq2_bn, which the library does not know": lambda: blocks(135, 64, bytes(20)),
 }
 """Odd but legal: to be read, and as the gguf library reads them."""

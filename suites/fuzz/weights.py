@@ -25,6 +25,9 @@ _BY_GGUF = {
 }
 
 
+_UNKNOWN = {"i2_s", "q2_0", "iq1_bn", "iq2_bn"}
+
+
 def read_all(path: Path) -> Tensors | None:
     """Shape, dtype and values of every tensor, None for a file that is refused. Anything but a WeightFileError is
     passed on."""
@@ -68,8 +71,8 @@ def _as_safetensors(path: Path, tensors: Tensors) -> None:
 
 
 def _as_gguf(path: Path, tensors: Tensors) -> None:
-    if any(dtype == "i2_s" for _, dtype, _ in tensors.values()):
-        return  # BitNet's own type: the library does not know it
+    if any(dtype in _UNKNOWN for _, dtype, _ in tensors.values()):
+        return  # the library refuses the whole file
     library: dict[str, Any] = {each.name: each for each in gguf.GGUFReader(path).tensors}
     assert set(library) == set(tensors)
     for name, (shape, _, values) in tensors.items():

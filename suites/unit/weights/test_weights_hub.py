@@ -44,7 +44,7 @@ def test_a_repository_is_fetched_and_read(
         np.testing.assert_array_equal(source.read("w"), np.eye(3, dtype=np.float32))
     (call,) = asked
     assert (call["repo_id"], call["revision"]) == (repo, revision)
-    assert call["allow_patterns"] == ["*.safetensors"]  # never the pickles beside them
+    assert call["allow_patterns"] == ["*.safetensors", "config.json"]  # never the pickles beside them
     assert call["ignore_patterns"] == ["*/*"]
 
 

@@ -1,0 +1,42 @@
+"""`tritmark compare`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tritmark.harness.cli import options
+from tritmark.harness.cli.console import console
+from tritmark.harness.cli.exit_status import FAILED
+
+_MOST = 10
+"""Differences that are told one by one."""
+
+
+def compare(
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="A .safetensors file, a folder of them, a .gguf, or hf:OWNER/NAME.")
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.")],
+    layout: options.Layout = "",
+    weight_scale: options.WeightScale = "",
+) -> None:
+    """Say whether two files hold the same model: names, shapes, codes, scales, and all other values."""
+    from tritmark.harness.cli.progress import Following, ProgressLine
+    from tritmark.harness.providers import load
+    from tritmark.harness.text.visible import visible
+    from tritmark.harness.weights import Conventions, holders_of
+    from tritmark.harness.weights.compare import compare as compared
+
+    with ProgressLine(console(stderr=True)) as line:
+        found = compared(a, b, holders_of(load()), Conventions(layout, weight_scale), Following(line))
+        line.advance()
+    counts = f"{found.matrices} ternary matrices and {found.others} other tensors are in both"
+    if not found.differences:
+        console().print(f"The same model: {counts}, and nothing differs", soft_wrap=True)
+        return
+    console().print(f"Different: {counts}; {len(found.differences)} differ, first:", soft_wrap=True)
+    for each in found.differences[:_MOST]:
+        console().print(visible(f"{each.name}: {each.what}: {each.told}"), soft_wrap=True)
+    raise typer.Exit(FAILED)

@@ -1,0 +1,234 @@
+"""One weight file from others, with the ternary matrices in another format and everything else as it was.
+
+Codes are the same and scales are the same numbers, or it is refused; nothing is rounded. In memory is one tensor: its
+codes, and the bytes it had and will have. Tensors that hold no codes are copied byte for byte, in pieces.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tritmark.harness.errors import InvalidArgumentError, UsageError, WeightFileError
+from tritmark.harness.nearest import nearest
+from tritmark.harness.weights.atomic_file import written
+from tritmark.harness.weights.names import inert, inert_path
+from tritmark.harness.weights.outlines import Outline, OutlinedTensor, gguf_outline, safetensors_outline
+from tritmark.harness.weights.published_names import gguf_name, hf_name
+from tritmark.harness.weights.scales import fitted
+from tritmark.harness.weights.source import open_weights
+from tritmark.harness.weights.ternary import (
+    MULTIPLY,
+    PACKED_ROWS,
+    ROWS_TO_A_BYTE,
+    SCALE_SUFFIX,
+    WEIGHT_SCALE_KEY,
+    CodeFormat,
+    Conventions,
+    Holders,
+    TernaryInfo,
+    TernaryWeights,
+)
+
+SUFFIXES = (".gguf", ".safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What was written."""
+
+    matrices: int
+    others: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """How matrices of the new format are called in the new file."""
+
+    dtype: str
+    layout: str
+    """Where it is not the usual one of the type."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One tensor of the source, and what becomes of it."""
+
+    source: str
+    planned: OutlinedTensor
+    info: TernaryInfo | None
+    """None for a tensor that is copied."""
+    scale: OutlinedTensor | None = None
+
+
+def convert(
+    path: str | Path,
+    out: Path,
+    format: str,
+    holders: Holders,
+    conventions: Conventions | None = None,
+    progress: Callable[[str, int], None] = lambda name, total: None,
+) -> Converted:
+    """Write the weights at `path` to `out`, a .gguf or .safetensors file, with ternary matrices in `format`.
+
+    Names are those published for the kind of file (published_names). `out` is replaced only when the new file was read
+    back and every code, scale and byte is there; until then it is as it was. `progress(name, total)` is told of each of
+    `total` tensors before it is written.
+
+    Raises UsageError for an `out` or `format` that cannot be, or a disk that refuses; WeightFileError for weights that
+    cannot be read; InvalidArgumentError, which names tensor and value, for what does not fit.
+    """
+    if out.suffix not in SUFFIXES:
+        raise UsageError(f"{out}: ends in {out.suffix!r}; legal: {' or '.join(SUFFIXES)}")
+    type = _type(format, out.suffix, holders)
+    form: CodeFormat = holders.formats[format]
+    with open_weights(path) as source:
+        weights = TernaryWeights(source, holders, conventions)
+        if not weights.matrices:
+            legal = f"types with codes ({', '.join(holders.types)}), or linear layers by their published names"
+            raise WeightFileError(path=inert_path(path), found="no ternary matrix", legal=legal)
+        parts = _plan(weights, form, type, out.suffix)
+        planned = [each for part in parts for each in (part.planned, part.scale) if each is not None]
+        _names_once(planned)
+        if out.suffix == ".gguf":
+            outline = gguf_outline(source, planned, type.dtype, type.layout)
+        else:
+            outline = safetensors_outline(planned, {"format": "pt", WEIGHT_SCALE_KEY: MULTIPLY})
+        with written(out) as temporary:
+            digests = _write(temporary, weights, parts, outline, planned, form, progress)
+            _verify(temporary, digests, holders, Conventions())
+    matrices = sum(part.info is not None for part in parts)
+    return Converted(matrices, len(parts) - matrices, outline.size)
+
+
+def _type(format: str, suffix: str, holders: Holders) -> _Type:
+    legal = {}
+    for dtype, type in holders.types.items():
+        if (dtype == PACKED_ROWS) == (suffix == ".safetensors"):
+            usual = next(iter(type.layouts))
+            for layout, name in type.layouts.items():
+                legal[name] = _Type(dtype, "" if layout == usual else layout)
+    there = [name for name in legal if name in holders.formats]
+    if format not in there:
+        raise UsageError(f"--format {format!r} cannot be in a {suffix} file; {nearest(format, there)}")
+    return legal[format]
+
+
+def _plan(weights: TernaryWeights, form: CodeFormat, type: _Type, suffix: str) -> list[_Part]:
+    rename = gguf_name if suffix == ".gguf" else hf_name
+    parts = []
+    for tensor in weights.source.tensors:
+        info = weights.matrix(tensor.name)
+        name = rename(tensor.name)
+        if info is not None:
+            _require_room(info, form, type)
+            if info.format:
+                weights.format(info)
+            shape = form.packed_shape(info.shape) if type.dtype == PACKED_ROWS else info.shape
+            dtype = "uint8" if type.dtype == PACKED_ROWS else type.dtype
+            scale = OutlinedTensor(name + SCALE_SUFFIX, (1,), "float32", 4) if type.dtype == PACKED_ROWS else None
+            parts.append(
+                _Part(tensor.name, OutlinedTensor(name, shape, dtype, form.packed_bytes(info.shape)), info, scale)
+            )
+        elif tensor.name not in weights.scales:
+            parts.append(_Part(tensor.name, OutlinedTensor(name, tensor.shape, tensor.dtype, tensor.nbytes), None))
+    return parts
+
+
+def _require_room(info: TernaryInfo, form: CodeFormat, type: _Type) -> None:
+    rows = max(form.row_multiple, ROWS_TO_A_BYTE if type.dtype == PACKED_ROWS else 1)
+    if info.shape[0] % rows or not form.holds(info.shape):
+        legal = f"N a multiple of {rows}, K of {form.column_multiple}, and no tail that the layout drops"
+        raise _unfit(info.name, f"of shape {info.shape}, for which {form.name} has no room", legal)
+
+
+def _names_once(planned: list[OutlinedTensor]) -> None:
+    seen: set[str] = set()
+    for each in planned:
+        if each.name in seen:
+            raise _unfit(each.name, "a name that two tensors would have", "names used once")
+        seen.add(each.name)
+
+
+def _write(
+    path: Path,
+    weights: TernaryWeights,
+    parts: list[_Part],
+    outline: Outline,
+    planned: list[OutlinedTensor],
+    form: CodeFormat,
+    progress: Callable[[str, int], None],
+) -> dict[str, bytes]:
+    """Write the file; gives for each tensor what `_digest` says of it."""
+    offsets = dict(zip((each.name for each in planned), outline.offsets, strict=True))
+    digests = {}
+    with path.open("xb") as file:
+        file.truncate(outline.size)
+        for piece in outline.header:
+            file.write(piece)
+        for part in parts:
+            progress(part.source, len(parts))
+            name = part.planned.name
+            file.seek(offsets[name])
+            if part.info is None:
+                digest = sha256()
+                for chunk in weights.source.chunks(part.source):
+                    file.write(chunk)
+                    digest.update(chunk)
+                digests[name] = digest.digest()
+                continue
+            codes, scale = weights.read(part.info)
+            scale = fitted(part.source, scale, part.info.shape, form)
+            digests[name] = _digest(codes, scale)
+            _write_packed(file, part, form, codes, scale)
+            if part.scale is not None:
+                file.seek(offsets[part.scale.name])
+                file.write(np.float32(scale).astype("<f4").tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+    return digests
+
+
+def _write_packed(file: BinaryIO, part: _Part, form: CodeFormat, codes: Any, scale: Any) -> None:
+    try:
+        packed = form.pack(codes, scale, tail="error")
+    except InvalidArgumentError as error:
+        raise _unfit(part.source, f"with {error.argument} {error.found}", error.legal) from error
+    file.write(packed.data)
+
+
+def _digest(codes: Any, scale: Any) -> bytes:
+    digest = sha256(np.ascontiguousarray(codes).data)
+    digest.update(np.ascontiguousarray(scale, dtype="<f4").tobytes())
+    return digest.digest()
+
+
+def _verify(path: Path, digests: dict[str, bytes], holders: Holders, conventions: Conventions) -> None:
+    """Read the file back. Raises WeightFileError where it does not hold what was written."""
+    with open_weights(path) as source:
+        weights = TernaryWeights(source, holders._replace(ternarize=None), conventions)
+        names = {each.name for each in source.tensors} - weights.scales
+        if names != digests.keys():
+            raise WeightFileError(path=inert_path(path), found="other tensors than were written", legal="the same")
+        for name, expected in digests.items():
+            info = weights.matrix(name)
+            if info is not None:
+                found = _digest(*weights.read(info))
+            else:
+                digest = sha256()
+                for chunk in source.chunks(name):
+                    digest.update(chunk)
+                found = digest.digest()
+            if found != expected:
+                raise source.error(name, "read back otherwise than written", "the same; is the disk sound?")
+
+
+def _unfit(name: str, found: str, legal: str) -> InvalidArgumentError:
+    return InvalidArgumentError(op="convert", argument=f"tensor {inert(name)}", found=found, legal=legal)

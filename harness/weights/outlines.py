@@ -1,0 +1,141 @@
+"""What a weight file will hold: laid out before a byte of it is written, as .gguf or .safetensors."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.weights import gguf_file, safetensors_file
+from tritmark.harness.weights.names import inert
+from tritmark.harness.weights.source import WeightSource
+
+_MAGIC = b"GGUF"
+_VERSION = 3
+ARCHITECTURE = "bitnet"
+"""What a GGUF file that is made of another kind of file says it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutlinedTensor:
+    """One tensor of a file that is to be written."""
+
+    name: str
+    shape: tuple[int, ...]
+    """NumPy order; of packed rows that of the bytes."""
+    dtype: str
+    """As TensorInfo has it."""
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A file: its header's bytes in pieces, and where each tensor's data begins, in the order of the tensors given."""
+
+    header: Iterator[bytes | memoryview]
+    offsets: tuple[int, ...]
+    size: int
+
+
+def gguf_outline(source: WeightSource, tensors: Sequence[OutlinedTensor], dtype: str, layout: str) -> Outline:
+    """A .gguf file. All key-value pairs of a GGUF `source` are kept, but those of a split; general.file_type, where it
+    is there, becomes that of `dtype`, the type that most weights will have. `layout` is said where it is not "".
+
+    Raises InvalidArgumentError for tensors that GGUF cannot hold.
+    """
+    numbers = {type.dtype: number for number, type in gguf_file.gguf_types().items()}
+    facts = source.header.facts if source.suffix == ".gguf" else {}
+    alignment = int(facts.get(gguf_file.ALIGNMENT_KEY, gguf_file.DEFAULT_ALIGNMENT))
+    infos, offsets, at = [], [], 0
+    for each in tensors:
+        if each.dtype not in numbers:
+            raise _unfit(each.name, f"of dtype {each.dtype}", f"one that GGUF has: {', '.join(sorted(numbers))}")
+        if len(each.shape) > gguf_file.MAX_DIMS:
+            raise _unfit(each.name, f"of {len(each.shape)} dimensions", f"at most {gguf_file.MAX_DIMS} in GGUF")
+        dims = each.shape[::-1]
+        place = struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, numbers[each.dtype], at)
+        infos.append(_text(each.name) + place)
+        offsets.append(at)
+        at = gguf_file.round_up(at + each.nbytes, alignment)
+    file_type = gguf_file.gguf_types()[numbers[dtype]].file_type
+    kept, made = _pairs(source, file_type, layout)
+    pairs_bytes = sum(nbytes for _, nbytes in kept) + len(made.data)
+    head = _MAGIC + struct.pack("<IQQ", _VERSION, len(tensors), len(kept) + made.count)
+    described = b"".join(infos)
+    end = len(head) + pairs_bytes + len(described)
+    data = gguf_file.round_up(end, alignment)
+
+    def header() -> Iterator[bytes | memoryview]:
+        yield head
+        for offset, nbytes in kept:
+            yield from source.pair_bytes(offset, nbytes)
+        yield made.data
+        yield described + bytes(data - end)
+
+    return Outline(header(), tuple(data + offset for offset in offsets), data + at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    data: bytes
+    count: int
+
+
+def _pairs(source: WeightSource, file_type: int | None, layout: str) -> tuple[list[tuple[int, int]], _Made]:
+    """Where the pairs lie that are kept, and those that are made."""
+    made = []
+    left_out = {*gguf_file.SPLIT_KEYS, gguf_file.LAYOUT_KEY}
+    pairs = source.header.pairs
+    if not pairs:
+        made.append(_pair("general.architecture", gguf_file.STRING, _text(ARCHITECTURE)))
+    if not pairs or any(each.key == gguf_file.FILE_TYPE_KEY for each in pairs):
+        left_out.add(gguf_file.FILE_TYPE_KEY)
+        if file_type is not None:
+            made.append(_pair(gguf_file.FILE_TYPE_KEY, gguf_file.UINT32, struct.pack("<I", file_type)))
+    if layout:
+        made.append(_pair(gguf_file.LAYOUT_KEY, gguf_file.STRING, _text(layout)))
+    kept = [(each.offset, each.nbytes) for each in pairs if each.key not in left_out]
+    return kept, _Made(b"".join(made), len(made))
+
+
+def _pair(key: str, kind: int, value: bytes) -> bytes:
+    return _text(key) + struct.pack("<I", kind) + value
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def safetensors_outline(tensors: Sequence[OutlinedTensor], metadata: Mapping[str, str]) -> Outline:
+    """A .safetensors file; data lies in falling order of the elements' sizes, as the format's library writes it, so
+    that all of it is aligned.
+
+    Raises InvalidArgumentError for tensors that safetensors cannot hold.
+    """
+    codes = {name: (code, bits) for code, (name, bits) in safetensors_file.DTYPES.items()}
+    for each in tensors:
+        if each.dtype not in codes:
+            raise _unfit(each.name, f"of dtype {each.dtype}", f"one that safetensors has: {', '.join(sorted(codes))}")
+    order = sorted(range(len(tensors)), key=lambda index: -codes[tensors[index].dtype][1])
+    offsets, at = [0] * len(tensors), 0
+    table: dict[str, object] = {safetensors_file.METADATA: dict(metadata)}
+    for index in order:
+        each = tensors[index]
+        span = [at, at + each.nbytes]
+        table[each.name] = {"dtype": codes[each.dtype][0], "shape": list(each.shape), "data_offsets": span}
+        offsets[index], at = span
+    text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > safetensors_file.MAX_HEADER:
+        raise InvalidArgumentError(
+            op="convert", argument="header", found=f"{len(text)} bytes", legal=f"at most {safetensors_file.MAX_HEADER}"
+        )
+    data = 8 + len(text)
+    return Outline(iter([struct.pack("<Q", len(text)) + text]), tuple(data + offset for offset in offsets), data + at)
+
+
+def _unfit(name: str, found: str, legal: str) -> InvalidArgumentError:
+    return InvalidArgumentError(op="convert", argument=f"tensor {inert(name)}", found=found, legal=legal)

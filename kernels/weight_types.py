@@ -1,0 +1,26 @@
+"""Which types of tensors in weight files hold ternary codes, and the format of each.
+
+I2_S does not say for which build of bitnet.cpp it was written: x86 is what is published, the others have to be asked
+for. Types whose format is not installed are refused when they are read.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.spec import Ternarized, WeightType
+from tritmark.harness.weights.ternary import PACKED_ROWS
+from tritmark.kernels.absmean_quantize.api import absmean_quantize
+
+WEIGHT_TYPES: tuple[WeightType, ...] = (
+    WeightType(dtype="i2_s", layouts={"x86": "i2_s_x86", "arm": "i2_s_arm", "x86_r4": "i2_s_x86_r4"}),
+    *(WeightType(dtype=name, layouts={"": name}) for name in ("tq1_0", "tq2_0", "q2_0", "iq1_bn", "iq2_bn")),
+    WeightType(dtype=PACKED_ROWS, layouts={"": "hf_pack"}),
+)
+
+
+def ternarize(weights: npt.NDArray[np.float32]) -> Ternarized:
+    """BitNet b1.58's rule for its master weights, float32 (N, K): absmean, one scale."""
+    codes, scale = absmean_quantize(weights)
+    return Ternarized(codes, scale)
