@@ -222,6 +222,20 @@ def _as_given(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
     return dict(inputs)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredWeights:
+    """How an op is judged with the weights of a file, where it is a linear layer.
+
+    `axes(tokens, (N, K))` are those of the layer for so many tokens; `inputs(axes, codes, scale, rng)` makes logical
+    inputs with these int8 codes (N, K) for weights, and with their scale where it is one number.
+    """
+
+    dtype: str
+    """The output dtype."""
+    axes: Callable[[int, tuple[int, int]], dict[str, int]]
+    inputs: Callable[[Axes, Any, Any, Any], dict[str, Any]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
     """A contract: named inputs and outputs, the reference, how outputs are judged, and the least work.
@@ -255,6 +269,8 @@ class Op:
     """An axis, and the length along it of pieces that do not know of each other: outputs of a piece are those of the
     op on the piece alone, with whatever inputs lack the axis, and lie side by side in memory on the way in. None
     where every output depends on every input."""
+    stored: StoredWeights | None = None
+    """None for an op that is no linear layer."""
 
 
 class Constraint(Protocol):
@@ -621,6 +637,17 @@ class Device:
     ladder: Callable[[], Mapping[str, frozenset[str]]] = dict
 
 
+@dataclass(frozen=True, slots=True)
+class StoredMatrix:
+    """Where the weights of a workload lie: a matrix of a file, and what was asked for where files do not say (see
+    harness.weights.Conventions)."""
+
+    path: str
+    name: str
+    layout: str = ""
+    weight_scale: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Values for an Op's axes, an input family and the layout of the arrays. `measure` asks for a performance figure
@@ -630,6 +657,9 @@ class Workload:
 
     With `drawn`, it stands for that many test cases that are drawn anew for each Record: shapes, families, layouts and
     threads (see harness.validate.draw). Such a workload has no axes, and both family and layout are "drawn".
+
+    With `stored`, its weights are those of a file, and the rest is what StoredWeights makes; its family is
+    "stored".
     """
 
     op: str
@@ -639,6 +669,7 @@ class Workload:
     measure: bool = False
     title: str = ""
     drawn: int = 0
+    stored: StoredMatrix | None = None
 
     @property
     def id(self) -> str:

@@ -50,6 +50,8 @@ class Options(BaseModel):
     devices: tuple[str, ...] = ()
     """Devices that take part, those that a simulator stands in for marked so."""
     weights: str
+    layout: str = ""
+    weight_scale: str = ""
     threads: int
     seed: int
     dimensions: tuple[str, ...] = tuple(sorted(DIMENSIONS))

@@ -52,6 +52,12 @@ def _adapters(name: str, path: str) -> Sequence[Variant]:
     return adapters.variants(name, path)
 
 
+def _evaluate_stored(*args: Any, **kwargs: Any) -> Any:
+    from tritmark.kernels.evaluate_stored import evaluate_stored
+
+    return evaluate_stored(*args, **kwargs)
+
+
 def _mutants() -> Sequence[Mutant | EquivalentMutants | Decoding]:
     from tritmark.kernels.mutants import MUTANTS
 
@@ -89,6 +95,7 @@ PROVIDER = Provider(
     functions=("i2s_gpu_", "ternary_gpu_", "gemm_", "wmma_", "convert_gpu_"),
     weight_types=WEIGHT_TYPES,
     ternarize=ternarize,
+    evaluate_stored=_evaluate_stored,
 )
 """What tritmark's own kernels bring to the harness."""
 

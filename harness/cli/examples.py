@@ -10,6 +10,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark run --suite smoke --op 'i2s_*'", "a few seconds, some ops only"),
         ("tritmark run --suite speed --variant avx512 --threads 2", "what one instruction set reaches"),
         ("tritmark run --weights model.safetensors", "what quantization does to real weights"),
+        ("tritmark run --weights model.gguf", "a BitNet model's layers as they are stored, and their sum"),
         ("tritmark run --strict", f"for a CI: status {AMBIGUOUS} or {UNJUDGED} where a verdict could not be had"),
         ("tritmark run --resume", "go on with what Ctrl-C interrupted"),
     ),

@@ -46,9 +46,11 @@ def run(
     weights: Annotated[
         str,
         typer.Option(
-            metavar="PATH", help="Evaluate real weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME."
+            metavar="PATH", help="Judge a model's weights: .safetensors, a folder of them, .gguf, or hf:OWNER/NAME."
         ),
     ] = "",
+    layout: options.Layout = "",
+    weight_scale: options.WeightScale = "",
     threads: options.Threads = None,
     seed: options.Seed = None,
     strict: options.Strict = False,
@@ -96,7 +98,10 @@ def run(
     from tritmark.harness.judge.request import Request
     from tritmark.harness.providers import load
     from tritmark.harness.store import Store
+    from tritmark.harness.weights import Conventions
 
+    if (layout or weight_scale) and not weights:
+        raise UsageError("--layout and --weight-scale say something of --weights, which is missing")
     if addresses:
         from tritmark.harness.advise.rules import named
 
@@ -113,6 +118,7 @@ def run(
         variant=variant,
         device=device,
         weights=weights,
+        conventions=Conventions(layout, weight_scale),
         threads=threads,
         seed=seed_of(seed, store, partial if resume else None),
         command=("tritmark", *sys.argv[1:]),

@@ -64,7 +64,7 @@ def _tell(record: Record, *, every: bool) -> None:
 
     out = console()
     paragraphs(out, [tables.verdict(record)], list(tables.failures(record)), tables.best(record, out.width))
-    if record.layers:
+    if any(not layer.format for layer in record.layers):
         paragraphs(out, [tables.layers(record)])
     if every or out.width >= tables.ROOM_FOR_DETAILS:
         paragraphs(out, tables.details(record))
@@ -72,6 +72,7 @@ def _tell(record: Record, *, every: bool) -> None:
         paragraphs(out, ["Every variant at every shape: --table, a wider terminal, or the report."])
     left_out = tables.not_run(record)
     paragraphs(out, [left_out] if left_out is not None else [], list(tables.lanes(record)))
+    paragraphs(out, list(tables.stored(record)))
 
 
 def paragraphs(out: Console, *parts: Iterable[Any]) -> None:

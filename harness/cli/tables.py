@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from tritmark.harness.record import DIMENSIONS, Footing, Machine, Record, Run, Status
+from tritmark.harness.record import DIMENSIONS, Footing, Layer, Machine, Record, Run, Status
 from tritmark.harness.report import answer
 from tritmark.harness.report import gpu as gpu_section
-from tritmark.harness.text import groups, units
+from tritmark.harness.text import groups, linear, units
 from tritmark.harness.text.table import plain_table
 from tritmark.harness.text.visible import sentence, visible
 
@@ -178,11 +178,36 @@ def not_run(record: Record) -> Table | None:
     return table
 
 
+def stored(record: Record) -> Iterator[Table | Text]:
+    """A row for each kind of linear layer as it is stored, those that did not pass by themselves, and the sums."""
+    kinds: dict[tuple[tuple[int, int], str], list[Layer]] = {}
+    for layer in record.layers:
+        if layer.format:
+            kinds.setdefault((layer.shape, layer.format), []).append(layer)
+    if kinds:
+        table = plain_table("Linear layers as stored", "shape", "format", "right", "kernel", right=("shape", "right"))
+        for (shape, format), of in kinds.items():
+            right = sum(layer.status is Status.PASS for layer in of)
+            kernel = next((layer.kernel for layer in of if layer.kernel), units.NONE)
+            table.add_row("x".join(map(str, shape)), format, f"{right} of {len(of)}", visible(kernel))
+        yield table
+    wrong = [layer for layer in record.layers if layer.format and layer.status is not Status.PASS]
+    for layer in wrong[:_MOST_FAILURES]:
+        told = f"{layer.name}: {layer.status.value.upper()}: {sentence(layer.reason)}"
+        yield Text(visible(told), style=STYLES[layer.status])
+    if len(wrong) > _MOST_FAILURES:
+        yield Text(f"and {len(wrong) - _MOST_FAILURES:,} more, in the report")
+    for each in record.linear_layers:
+        yield Text(visible(linear.told(each)), style="" if each.total_ns is not None else "yellow")
+
+
 def layers(record: Record) -> Table:
-    """A row for each weight matrix."""
+    """A row for each matrix of floats."""
     figures = ("zeros", "SNR", "output cosine", "packed", "time", "float32", "faster")
     table = plain_table("Weights", "layer", "shape", "verdict", *figures, right=figures)
     for layer in record.layers:
+        if layer.format:
+            continue
         head = Text(visible(layer.name)), "x".join(map(str, layer.shape)), _status(layer.status)
         told = [units.NONE] * 4
         for scheme in layer.schemes[:1]:

@@ -58,6 +58,8 @@ class Limits:
     isolated: bool
     timeout_s: float
     memory_bytes: int
+    judges: int = MOST
+    """At most so many at a time, each with data of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def judged(
     Without isolation everything runs in this process, one after the other.
     """
     variants = {variant.id: variant for variant in installed.registry.variants}
-    jobs = min(MOST, len(affinity()))
+    jobs = min(limits.judges, len(affinity()))
     if not limits.isolated:
         for task in tasks:
             each = [replace(task, variants=(id,)) for id in task.variants] if isinstance(task.on, Listed) else [task]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tritmark.harness.providers import Candidate, PeerLibrary
 from tritmark.harness.record import DIMENSIONS, Layer, Run
 from tritmark.harness.store import Partial
 from tritmark.harness.suite import Suite
+from tritmark.harness.weights import Conventions
 
 
 class Observer(Protocol):
@@ -36,6 +37,8 @@ class Request:
     variant: str = "*"
     device: str = "*"
     weights: str = ""
+    conventions: Conventions = field(default_factory=Conventions)
+    """What is asked for where weights do not say."""
     threads: int | None = None
     """None: every physical core of the device."""
     seed: int = 0

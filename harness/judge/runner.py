@@ -13,7 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tritmark.harness.errors import InvalidArgumentError, TritmarkError, UsageError, WeightFileError
-from tritmark.harness.judge.judges import Limits, Task, judged
+from tritmark.harness.judge import stored
+from tritmark.harness.judge.judges import MOST, Limits, Task, judged
 from tritmark.harness.judge.judging import (
     SIMULATED,
     Group,
@@ -39,7 +40,7 @@ from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.collect import known
 from tritmark.harness.validate.drawn import Draw
-from tritmark.harness.weights import TensorInfo, WeightSource, open_weights
+from tritmark.harness.weights import TensorInfo, TernaryWeights, WeightSource, holders_of, open_weights
 from tritmark.harness.worker import Workers
 
 _MATERIALS = 1 << 24
@@ -156,22 +157,31 @@ def execute(
     peers = known(installed, request.libraries)
     with ExitStack() as stack:
         source = stack.enter_context(open_weights(request.weights)) if request.weights else None
-        layers = tuple(source.matrices()) if source else ()
-        if source and not layers:
+        weights = TernaryWeights(source, holders_of(installed), request.conventions) if source else None
+        linear = (
+            stored.planned(installed, request, weights, list(_present(installed, request).values())) if weights else {}
+        )
+        # Where a file has codes, its floats are what a model keeps as floats.
+        as_stored = weights is not None and any(info.format for info in weights.matrices)
+        layers = tuple(source.matrices()) if source and not as_stored else ()
+        if source and not layers and not as_stored:
             raise WeightFileError(
-                path=request.weights, found="no 2-D tensor of floats", legal="weights with at least one"
+                path=request.weights, found="no ternary matrix, and no 2-D tensor of floats", legal="weights with one"
             )
-        if source and not any(provider.evaluate_matrix for provider in installed.providers.values()):
+        if layers and not any(provider.evaluate_matrix for provider in installed.providers.values()):
             raise UsageError("no provider evaluates weights; --weights cannot be obeyed")
         options = _options(installed, request)
         observer.started("machine")
         roofs = "performance" in request.dimensions and any(group.workload.measure for group in groups)
+        groups += stored.groups(linear)
         partial = stack.enter_context(_begun(installed, request, options, store, resume, roofs=roofs))
         observer.began(partial)
-        observer.planned(sum(len(group.variants) for group in groups) + len(layers))
+        observer.planned(sum(len(group.variants) for group in groups) + (len(linear) if as_stored else len(layers)))
         order = {group.run_id(variant): place for place, group in enumerate(groups) for variant in group.variants}
         runs = tuple(sorted(_runs(installed, groups, request, peers, partial, observer), key=lambda run: order[run.id]))
         evaluated = tuple(_layers(installed, source, layers, request, partial, observer)) if source else ()
+        if weights is not None and as_stored:
+            evaluated = tuple(_stored_layers(installed, weights, linear, request, partial, observer))
         header = partial.header
         record = Record(
             id=header.id,
@@ -184,6 +194,7 @@ def execute(
             runs=runs,
             weights_path=request.weights,
             layers=evaluated,
+            linear_layers=tuple(stored.sums(linear, runs)),
             addresses=request.addresses,
         )
         record = _advised(record, store)
@@ -226,6 +237,8 @@ def _options(installed: Installed, request: Request) -> Options:
             for name, device in _present(installed, request).items()
         ),
         weights=request.weights,
+        layout=request.conventions.layout,
+        weight_scale=request.conventions.weight_scale,
         threads=request.threads or 0,
         seed=request.seed,
         dimensions=tuple(sorted(request.dimensions)),
@@ -287,7 +300,9 @@ def _runs(
     observer: Observer,
 ) -> Iterator[Run]:
     done = partial.finished_runs()
-    limits = Limits(request.candidates, request.isolated, request.timeout_s, _most_memory(groups))
+    # Weights alone keep memory small.
+    judges = MOST if request.suite is not None else 1
+    limits = Limits(request.candidates, request.isolated, request.timeout_s, _most_memory(groups), judges)
     roofs: dict[str, Roofs] = {}
     wrong: set[str] = set()
     """Variants that are not right somewhere; nothing of theirs is timed."""
@@ -452,6 +467,25 @@ def _layers(
                     dtype=info.dtype,
                     bytes=info.nbytes,
                 )
+            partial.add(layer)
+        observer.finished(layer)
+        yield layer
+
+
+def _stored_layers(
+    installed: Installed,
+    weights: TernaryWeights,
+    linear: stored.Plan,
+    request: Request,
+    partial: Partial,
+    observer: Observer,
+) -> Iterator[Layer]:
+    done = partial.finished_layers()
+    for info in weights.matrices:
+        layer = done.get(info.name)
+        if layer is None:
+            observer.started(info.name)
+            layer = stored.evaluated(installed, request, weights, info, linear[info.name])
             partial.add(layer)
         observer.finished(layer)
         yield layer

@@ -12,7 +12,7 @@ from tritmark.harness.record.machine import CeilingFacts, Gpu, Machine
 from tritmark.harness.record.model import Cause, Divergence, Model, Ratio, Slope, Status, Verdict
 from tritmark.harness.record.proposal import Fact, Gain, Proposal
 from tritmark.harness.record.record import HOST, SCHEMA_VERSION, Environment, Lane, Record
-from tritmark.harness.record.run import DIMENSIONS, Layer, LayerScheme, Run, Scaled, WorkloadFacts
+from tritmark.harness.record.run import DIMENSIONS, Layer, LayerScheme, LinearLayers, Run, Scaled, WorkloadFacts
 from tritmark.harness.record.verdicts import (
     Accuracy,
     Against,
@@ -50,6 +50,7 @@ __all__ = [
     "Lane",
     "Layer",
     "LayerScheme",
+    "LinearLayers",
     "Machine",
     "MemoryUse",
     "Model",

@@ -9,12 +9,13 @@ from pydantic import Field
 from tritmark.harness.record.machine import Machine
 from tritmark.harness.record.model import Model, Status
 from tritmark.harness.record.proposal import Proposal
-from tritmark.harness.record.run import Layer, Run
+from tritmark.harness.record.run import Layer, LinearLayers, Run
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """1: one device, the host. 2: GPUs, receipts of launches, the probe's samples, and a digest. 3: memory and
 cross-validation. 4: compiled code, thread scaling, proposals. 5: drawn cases, what they reached and the rarest fault
-they would have shown; doubted figures. 6: the guards that spoke, what caused a NOT RUN, and a device's own units.
+they would have shown; doubted figures. 6: the guards that spoke, what caused a NOT RUN, and a device's own units. 7:
+linear layers as they are stored.
 Files of earlier versions are still read."""
 
 
@@ -65,6 +66,8 @@ class Record(Model):
     """For each dimension how many Runs ended in which status; empty before version 5."""
     weights_path: str = ""
     layers: tuple[Layer, ...] = ()
+    linear_layers: tuple[LinearLayers, ...] = ()
+    """For each device and number of tokens."""
     proposals: tuple[Proposal, ...] = ()
     """The most certain gain first; those of kernels that a sibling outruns come last."""
     unadvised: tuple[str, ...] = ()

@@ -98,11 +98,13 @@ class LayerScheme(Model):
     packed_bytes: int
     largest_error: float
     """Largest difference of the product from the same in float64, over the bound that was computed beforehand."""
-    quantize_ns: float
+    quantize_ns: float | None
+    """None where nothing was quantized."""
 
 
 class Layer(Verdict):
-    """One weight matrix, quantized, packed, unpacked, multiplied, checked against float64 and measured."""
+    """One weight matrix, multiplied, checked against float64 and measured. One of floats was quantized and packed for
+    that; one of codes is taken as it is."""
 
     name: str
     shape: tuple[int, int]
@@ -117,3 +119,29 @@ class Layer(Verdict):
     """Median time of NumPy's float32 product of the same shapes, on one thread."""
     speedup: Ratio | None = None
     """float32 NumPy over the ternary kernel (activation quantization included)."""
+    format: str = ""
+    """What its codes lie in, in the file; "" for floats, and before version 7."""
+    runs: tuple[str, ...] = ()
+    """Ids of the Runs that say how long it takes: of this matrix or another of its shape and format."""
+
+
+class LinearLayers(Model):
+    """All linear layers of a model for one pass, one after the other, with nothing between them: what the products
+    alone leave of the time. The sum of the cold medians of their Runs, in which the weights come from memory, as
+    they do in a model that is larger than the caches."""
+
+    device: str
+    tokens: int
+    """1, or those of a prompt."""
+    layers: int
+    """How many were added."""
+    hot: int = 0
+    """How many of them are so small that nothing of theirs gets cold: their hot medians were added."""
+    unmeasured: int = 0
+    """Linear layers that have no figure; where there are any, there is no sum."""
+    total_ns: float | None = None
+    tokens_per_second: float | None = None
+    """The most that these products allow; everything else in a model takes time too."""
+    clock: str = ""
+    """Which clock took the times."""
+    threads: int = 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from tritmark.harness.record import Layer, Record, Status
 from tritmark.harness.report.section import Section
-from tritmark.harness.text import groups
+from tritmark.harness.text import groups, linear
 
 
 def _totals(layers: tuple[Layer, ...]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def _totals(layers: tuple[Layer, ...]) -> dict[str, Any]:
                 "zeros": _weighted([(scheme.zeros, layer) for layer, scheme in pairs]),
                 "bytes": sum(layer.bytes for layer, _ in pairs),
                 "packed": sum(scheme.packed_bytes for _, scheme in pairs),
-                "quantize_ns": fsum(scheme.quantize_ns for _, scheme in pairs),
+                "quantize_ns": fsum(scheme.quantize_ns or 0 for _, scheme in pairs),
             }
         )
     timed = [layer for layer in layers if layer.matmul_ns is not None and layer.float32_ns is not None]
@@ -51,6 +51,8 @@ def _context(record: Record) -> dict[str, Any] | None:
     return {
         "layers": ordered,
         "totals": _totals(record.layers),
+        "sums": [linear.told(each) for each in record.linear_layers],
+        "quantized": any(not layer.format for layer in record.layers),
         "passed": sum(layer.status is Status.PASS for layer in ordered),
     }
 

@@ -8,7 +8,7 @@ length is odd, so that an index that wrapped at a power of two meets other value
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import prod
@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Variant, Workload
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, StoredMatrix, Variant, Workload
 from tritmark.harness.validate.compare import BrokenReferenceError, Expected, expectations, is_float
 from tritmark.harness.validate.salts import salted
+from tritmark.harness.weights import Conventions, TernaryWeights, holders_of, open_weights
 
 LARGE = 1 << 26
 """Elements of all inputs together from which on there is one set of data."""
@@ -68,7 +69,9 @@ class Material:
         mark = int.from_bytes(sha256(repr(_identity(workload)).encode()).digest()[:8], "little")
         rngs = (np.random.default_rng([seed, mark, nth]) for nth in (0, 1))
         self._logical: tuple[Arrays, ...]
-        if _elements(op, workload.axes) >= LARGE:
+        if workload.stored is not None:
+            self._logical = _with_stored(op, workload, workload.stored, rngs)
+        elif _elements(op, workload.axes) >= LARGE:
             self._logical = (_repeated(op, workload, next(rngs)),)
         else:
             first, second = (_generated(op, workload, rng, dealt) for rng, dealt in zip(rngs, salts, strict=True))
@@ -150,6 +153,31 @@ def _generated(op: Op, workload: Workload, rng: np.random.Generator, salts: Mapp
     return made if salts is None else salted(op, made, salts, rng)
 
 
+def _with_stored(
+    op: Op, workload: Workload, stored: StoredMatrix, rngs: Iterable[np.random.Generator]
+) -> tuple[Arrays, ...]:
+    """Inputs with the weights of a file. The second set has the same rows in another order, so that nothing of the
+    first can be kept for it; of a large one there is no second."""
+    from tritmark.harness.providers import installed
+
+    assert op.stored is not None
+    with open_weights(stored.path) as source:
+        conventions = Conventions(stored.layout, stored.weight_scale)
+        weights = TernaryWeights(source, holders_of(installed()), conventions)
+        info = weights.matrix(stored.name)
+        if info is None:
+            raise source.error(stored.name, "no ternary matrix", "one")
+        codes, scale = weights.read(info)
+    sets: list[Arrays] = []
+    for rng in rngs:
+        rows = np.roll(codes, len(codes) // 2, axis=0) if sets else codes
+        sets.append(op.stored.inputs(workload.axes, rows, scale, rng))
+        if _elements(op, workload.axes) >= LARGE:
+            return (sets[0],)
+    scalars = {tensor.name: sets[0][tensor.name] for tensor in op.inputs if not tensor.axes}
+    return sets[0], {**sets[1], **scalars}
+
+
 def is_array(value: Any) -> bool:
     """Whether an input is handed over in memory of its own; anything else is a scalar."""
     return isinstance(value, np.ndarray) and value.ndim > 0
@@ -184,7 +212,7 @@ def _along(part: npt.NDArray[Any], axis: int, size: int) -> npt.NDArray[Any]:
 
 
 def _identity(workload: Workload) -> tuple[object, ...]:
-    return workload.op, tuple(workload.axes.items()), workload.family
+    return workload.op, tuple(workload.axes.items()), workload.family, workload.stored
 
 
 def _alike(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

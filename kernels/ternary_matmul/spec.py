@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, StoredWeights, Tensor, Traffic, Values
 from tritmark.harness.validate.families import INTEGER_FAMILIES, ROWS, integers, scales, scales_apart
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.formats.tl_layout import TL
@@ -60,6 +60,12 @@ def _apart(axes: Axes, key: KernelKey) -> tuple[str, int]:
     return "N", form.rows_apart((axes["N"], axes["K"])) if isinstance(form, TL) else 64
 
 
+def _with_weights(axes: Axes, codes: Any, scale: Any, rng: np.random.Generator) -> dict[str, Any]:
+    made = _generate({**axes, "N": 1}, "normal", rng)  # one row, for the weights are there
+    one = {"weight_scale": np.float32(scale)} if np.ndim(scale) == 0 and scale > 0 else {}
+    return {**made, "weights": codes, **one}
+
+
 OP = Op(
     name="ternary_matmul",
     summary="out = activations @ weights.T in int32, for each group with a scale; float outputs times "
@@ -98,4 +104,9 @@ OP = Op(
     sizes={"M": ROWS},
     apart=_apart,
     weights=lambda axes: axes["N"] * axes["K"],
+    stored=StoredWeights(
+        dtype="float32",
+        axes=lambda tokens, shape: {"M": tokens, "N": shape[0], "K": shape[1]},
+        inputs=_with_weights,
+    ),
 )

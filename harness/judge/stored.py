@@ -1,0 +1,173 @@
+"""Linear layers as they are stored: which Runs time them, that the product with each is right, and what they take
+together.
+
+A model has few shapes and many layers. Each shape and format is judged in all dimensions once, with the codes of the
+first layer that has it; every layer's own codes then go through the kernel that was chosen, against exact sums. One
+layer is in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError, TritmarkError
+from tritmark.harness.judge.judging import Group
+from tritmark.harness.judge.request import Request
+from tritmark.harness.providers import Installed
+from tritmark.harness.record import Layer, LinearLayers, Run, Status
+from tritmark.harness.spec import Device, KernelKey, Op, StoredMatrix, Variant, Workload
+from tritmark.harness.weights import TernaryInfo, TernaryWeights
+
+TOKENS = (1, 512)
+"""One token, as when a model answers, and a prompt."""
+_TITLES = {1: "one token", 512: "a prompt of 512"}
+FAMILY = "stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is judged in place of some layers."""
+
+    tokens: int
+    group: Group
+
+    @property
+    def run_id(self) -> str:
+        """Of the Run that times them."""
+        return self.group.run_id(self.group.variants[0])
+
+
+Plan = Mapping[str, tuple[Chosen, ...]]
+"""For each layer by name what times it."""
+
+
+def planned(installed: Installed, request: Request, weights: TernaryWeights, devices: Sequence[Device]) -> Plan:
+    """What times each layer, on each of the devices that has a kernel for its format or for one that holds the same;
+    layers of one shape and format share it."""
+    known: dict[tuple[tuple[int, int], str], tuple[Chosen, ...]] = {}
+    plan: dict[str, tuple[Chosen, ...]] = {}
+    for info in weights.matrices:
+        kind = info.shape, info.format
+        if kind not in known:
+            known[kind] = tuple(_chosen(installed, request, info, devices))
+        plan[info.name] = known[kind]
+    return plan
+
+
+def groups(plan: Plan) -> list[Group]:
+    """What is to be judged, each once."""
+    return list({each.run_id: each.group for chosen in plan.values() for each in chosen}.values())
+
+
+def _chosen(installed: Installed, request: Request, info: TernaryInfo, devices: Sequence[Device]) -> Iterator[Chosen]:
+    asked = request.conventions
+    stored = StoredMatrix(request.weights, info.name, asked.layout, asked.weight_scale)
+    for op in installed.ops.values():
+        if op.stored is None:
+            continue
+        for tokens in TOKENS:
+            axes = op.stored.axes(tokens, info.shape)
+            work = Workload(op=op.name, axes=axes, family=FAMILY, measure=True, title=_TITLES[tokens], stored=stored)
+            for device in devices:
+                variant = _variant(installed, op, device, info, axes)
+                if variant is not None:
+                    yield Chosen(tokens, Group(op, variant.key, work, (variant,)))
+
+
+def _variant(
+    installed: Installed, op: Op, device: Device, info: TernaryInfo, axes: Mapping[str, int]
+) -> Variant | None:
+    """The best kernel for the layer's own format, or else for one that holds it without a change."""
+    assert op.stored is not None
+    found: list[Variant] = []
+    formats = dict.fromkeys(key.format for key in installed.keys(op.name) if key.device == device.type)
+    for name in sorted(formats, key=lambda name: name != info.format):
+        if not _holds(installed, name, info):
+            continue
+        try:
+            key = KernelKey(device.type, op.name, name, op.stored.dtype)
+            found.append(installed.registry.select_best(key, axes))
+        except NoCompatibleKernelError:
+            continue
+        if name == info.format:
+            break
+    return max(found, key=lambda variant: variant.precedence, default=None)
+
+
+def _holds(installed: Installed, name: str, info: TernaryInfo) -> bool:
+    form = installed.formats.get(name)
+    if form is None or name == info.format:
+        return form is not None
+    if not info.format:  # master weights: one scale
+        return bool(form.scale_per == "tensor" and form.holds(info.shape))
+    own = installed.formats.get(info.format)
+    return own is not None and form.refusal(own, info.shape) is None
+
+
+def evaluated(
+    installed: Installed, request: Request, weights: TernaryWeights, info: TernaryInfo, chosen: Sequence[Chosen]
+) -> Layer:
+    """The product with one layer's own codes, on every device that it is timed on."""
+    found = Layer(
+        status=Status.PASS,
+        name=info.name,
+        shape=info.shape,
+        dtype=info.dtype,
+        bytes=info.nbytes,
+        format=info.format,
+        runs=tuple(each.run_id for each in chosen),
+    )
+    evaluate = next((each.evaluate_stored for each in installed.providers.values() if each.evaluate_stored), None)
+    variants = list({each.group.variants[0].id: each.group.variants[0] for each in chosen}.values())
+    simulated = {name for name, device in installed.registry.devices.items() if device.simulated()}
+    variants = [each for each in variants if each.key.device not in simulated]
+    if evaluate is None or not variants:
+        reason = f"no kernel here computes from {info.format}, or from a format that holds the same"
+        return found.model_copy(update={"status": Status.NOT_RUN, "reason": reason})
+    try:
+        told = evaluate(weights, info, variants, seed=request.seed, threads=request.threads)
+    except (TritmarkError, MemoryError) as error:
+        reason = str(error) if isinstance(error, InvalidArgumentError) else f"{type(error).__name__}: {error}"
+        return found.model_copy(update={"status": Status.ERROR, "reason": reason})
+    return found.model_copy(update=told)
+
+
+def sums(plan: Plan, runs: Sequence[Run]) -> Iterator[LinearLayers]:
+    """What all layers take, on each device, for each number of tokens."""
+    timed = {run.id: run for run in runs}
+    kinds = dict.fromkeys((each.group.key.device, each.tokens) for chosen in plan.values() for each in chosen)
+    for device, tokens in kinds:
+        of_kind = [
+            timed.get(each.run_id)
+            for chosen in plan.values()
+            for each in chosen
+            if (each.group.key.device, each.tokens) == (device, tokens)
+        ]
+        figures = [run for run in of_kind if run is not None and _sound(run)]
+        unmeasured = len(plan) - len(figures)
+        if unmeasured:
+            yield LinearLayers(device=device, tokens=tokens, layers=len(figures), unmeasured=unmeasured)
+            continue
+        cold = [run.performance.cold for run in figures if run.performance.cold is not None]
+        hot = [run.performance.hot for run in figures if run.performance.cold is None]
+        timings = [each.timing for each in (*cold, *hot) if each is not None]
+        total = fsum(each.median_ns for each in timings)
+        yield LinearLayers(
+            device=device,
+            tokens=tokens,
+            layers=len(figures),
+            hot=len(hot),
+            total_ns=total,
+            tokens_per_second=tokens * 1e9 / total,
+            clock=", ".join(dict.fromkeys(each.clock for each in timings)),
+            threads=max(run.threads for run in figures),
+        )
+
+
+def _sound(run: Run) -> bool:
+    performance = run.performance
+    speeds = {Status.PASS, Status.AMBIGUOUS}
+    there = performance.cold is not None or performance.hot is not None
+    return there and not performance.doubted and performance.status in speeds

@@ -1,0 +1,20 @@
+"""What all linear layers of a model take, in words."""
+
+from __future__ import annotations
+
+from tritmark.harness.record import LinearLayers
+from tritmark.harness.text import units
+
+
+def told(found: LinearLayers) -> str:
+    """One sentence: the sum and the tokens a second that it allows, or why there is no sum."""
+    what = "one token" if found.tokens == 1 else f"a prompt of {found.tokens}"
+    if found.total_ns is None or found.tokens_per_second is None:
+        of = f"{found.unmeasured} of {found.layers + found.unmeasured}"
+        return f"{found.device}: no sum for {what}: {of} linear layers have no figure"
+    cold = "weights cold" if not found.hot else f"weights cold, but of {found.hot} that are too small for it"
+    return (
+        f"{found.device}: {what} takes {units.time(found.total_ns)} in {found.layers} linear layers, which allows "
+        f"{found.tokens_per_second:,.1f} tokens a second at most ({cold}; clock: {found.clock}; "
+        f"threads: {found.threads})"
+    )

@@ -1,0 +1,103 @@
+"""One matrix of codes as a file has it, put through the kernels that compute from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.record import LayerScheme, Status
+from tritmark.harness.spec import KernelKey, Variant
+from tritmark.harness.weights import TernaryInfo, TernaryWeights
+from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.packed import PackedWeights
+from tritmark.kernels.ternary_matmul.api import with_receipt
+from tritmark.kernels.ternary_matmul.reference import reference
+from tritmark.kernels.ternary_matmul.spec import OP
+
+_TOKENS = 2
+"""Rows of activations: numbers drawn over all of int8, and the largest one everywhere, which makes sums that are kept
+in too few bits overflow."""
+
+
+def evaluate_stored(
+    weights: TernaryWeights, info: TernaryInfo, variants: Sequence[Variant], *, seed: int, threads: int | None
+) -> dict[str, Any]:
+    """What of a Layer is found out by multiplying with the matrix `info`, once with each of `variants`.
+
+    A kernel gets the file's own bytes, or else the same codes and scales packed in its format. Every output has to be
+    within 1 ulp of the exact one, or within the bound computed beforehand where groups of weights have scales. Raises
+    WeightFileError and InvalidArgumentError for weights that cannot be read or multiplied with. Memory: the codes, the
+    bytes of the file and of the kernel's format, and a slab.
+    """
+    codes, scale = weights.read(info)
+    N, K = info.shape
+    rng = np.random.default_rng([seed, N, K])
+    activations = rng.integers(-128, 128, (_TOKENS, K), dtype=np.int8)
+    activations[1:] = 127
+    act_scale = rng.uniform(1, 100, _TOKENS).astype(np.float32)
+    inputs = {"activations": activations, "weights": codes, "weight_scale": scale, "act_scale": act_scale}
+    axes = {"M": _TOKENS, "N": N, "K": K}
+    exact: dict[str, dict[str, Any]] = {}
+    largest = 0.0
+    for variant in variants:
+        format = variant.key.format
+        if format not in exact:
+            # Which formats have groups decides how errors are bounded; the numbers are the same.
+            exact[format] = reference(inputs, axes, KernelKey(variant.key.device, OP.name, format, "float32"))
+        packed = _packed(weights, info, format, codes, scale)
+        # As in a model: one token takes another kernel than several.
+        rows = slice(0, 1) if not _takes(variant, _TOKENS, info) else slice(None)
+        y, _ = with_receipt(
+            activations[rows],
+            packed,
+            act_scale=act_scale[rows],
+            variant=variant.name,
+            threads=threads,
+            device=variant.key.device,
+        )
+        share, wrong = _judged(y, {name: each[rows] for name, each in exact[format].items()})
+        if wrong:
+            return {"status": Status.FAIL, "reason": f"{variant.id}: {wrong}", "kernel": variant.id}
+        largest = max(largest, share)
+    scheme = LayerScheme(
+        scheme="as stored",
+        format=info.format,
+        zeros=1 - np.count_nonzero(codes) / codes.size,
+        snr_db=None,
+        cosine=None,
+        output_snr_db=None,
+        output_cosine=None,
+        packed_bytes=info.nbytes,
+        largest_error=largest,
+        quantize_ns=None,
+    )
+    return {"kernel": variants[0].id, "schemes": (scheme,)}
+
+
+def _packed(weights: TernaryWeights, info: TernaryInfo, format: str, codes: Any, scale: Any) -> PackedWeights:
+    if format == info.format:
+        data = weights.source.read_bytes(info.name).reshape(FORMATS[format].packed_shape(info.shape))
+    else:
+        data = FORMATS[format].pack(codes, scale, tail="error")
+    return PackedWeights(data, format, info.shape, scale)
+
+
+def _takes(variant: Variant, tokens: int, info: TernaryInfo) -> bool:
+    axes = {"M": tokens, "N": info.shape[0], "K": info.shape[1]}
+    return all(each.refusal(axes) is None for each in variant.constraints)
+
+
+def _judged(y: npt.NDArray[np.float32], expected: dict[str, Any]) -> tuple[float, str]:
+    """The largest error as a share of what is admitted, and what is wrong, or ""."""
+    right = expected["out"]
+    bound = expected.get("out.bound", np.spacing(np.abs(right).astype(np.float32)).astype(np.float64))
+    error = np.abs(y.astype(np.float64) - right)
+    over = ~(error <= bound)
+    if over.any():
+        m, n = (int(each) for each in np.unravel_index(int(np.argmax(over)), over.shape))
+        told = f"row {n} of the weights gives {y[m, n]} for token {m}, expected {right[m, n]} within {bound[m, n]}"
+        return 0.0, told
+    return float(np.max(np.divide(error, bound, out=np.zeros_like(error), where=bound > 0))), ""

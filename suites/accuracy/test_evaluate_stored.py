@@ -1,0 +1,106 @@
+"""The product with each layer of a file: right ones pass, wrong weights are caught."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritmark.harness.judge import stored
+from tritmark.harness.judge.request import Request
+from tritmark.harness.providers import Installed, installed
+from tritmark.harness.record import Layer, Status
+from tritmark.harness.weights import TernaryWeights, holders_of, open_weights
+from tritmark.kernels import evaluate_stored as evaluation
+from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.packed import PackedWeights
+
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "helpers"))
+models = import_module("made_up_models")
+SMALL = models.SMALL
+
+
+@pytest.fixture
+def here() -> Installed:
+    return installed()
+
+
+def layers(path: Path, here: Installed) -> Iterator[Layer]:
+    request = Request(suite=None, weights=str(path), threads=2, seed=3)
+    with open_weights(path) as source:
+        weights = TernaryWeights(source, holders_of(here))
+        plan = stored.planned(here, request, weights, [here.registry.devices["cpu"]])
+        for info in weights.matrices:
+            yield stored.evaluated(here, request, weights, info, plan[info.name])
+
+
+@pytest.mark.parametrize(
+    ("write", "format", "computed_from"),
+    [
+        (lambda folder: models.write_gguf(folder / "m.gguf", SMALL), "i2_s_x86", {"i2_s_x86"}),
+        (lambda folder: models.write_gguf(folder / "m.gguf", SMALL, 35), "tq2_0", {"tq2_0"}),
+        (lambda folder: models.write_gguf(folder / "m.gguf", SMALL, 34), "tq1_0", {"tq1_0", "tq2_0"}),
+        (lambda folder: models.write_safetensors(folder / "m.safetensors", SMALL), "hf_pack", {"hf_pack", "tile64"}),
+    ],
+)
+def test_every_layer_of_a_sound_model_is_right(
+    tmp_path: Path, here: Installed, write: Any, format: str, computed_from: set[str]
+) -> None:
+    path = write(tmp_path)
+    found = list(layers(path, here))
+    assert len(found) == 14
+    assert {(layer.status, layer.reason, layer.format) for layer in found} == {(Status.PASS, "", format)}
+    assert {layer.kernel.split("/")[2] for layer in found} <= computed_from
+    for layer in found:
+        (scheme,) = layer.schemes
+        name = evaluation_name(layer.name)
+        assert scheme.zeros == pytest.approx(np.mean(SMALL.codes(name, layer.shape) == 0), abs=1e-12)
+        assert 0 <= scheme.largest_error <= 1
+        assert len(layer.runs) == 2
+
+
+def evaluation_name(name: str) -> str:
+    from tritmark.harness.weights.published_names import gguf_name
+
+    return gguf_name(name).removesuffix(".weight")
+
+
+def _swapped_code(weights: TernaryWeights, info: Any, format: str, codes: Any, scale: Any) -> PackedWeights:
+    changed = codes.copy()
+    changed[5, 100] = 1 if changed[5, 100] < 1 else -1
+    return PackedWeights(FORMATS[format].pack(changed, scale), format, info.shape, scale)
+
+
+def _wrong_scale(weights: TernaryWeights, info: Any, format: str, codes: Any, scale: Any) -> PackedWeights:
+    right = PackedWeights(FORMATS[format].pack(codes, scale), format, info.shape, scale)
+    return replace(right, scale=np.float32(scale * 1.001))
+
+
+@pytest.mark.parametrize("fault", [_swapped_code, _wrong_scale])
+def test_wrong_weights_are_caught(tmp_path: Path, here: Installed, monkeypatch: pytest.MonkeyPatch, fault: Any) -> None:
+    monkeypatch.setattr(evaluation, "_packed", fault)
+    for layer in layers(models.write_gguf(tmp_path / "m.gguf", SMALL), here):
+        assert layer.status is Status.FAIL
+        assert layer.reason.startswith(layer.kernel)
+        assert "of the weights gives" in layer.reason
+
+
+def test_a_layer_that_cannot_be_read_is_an_error_and_the_rest_goes_on(tmp_path: Path, here: Installed) -> None:
+    path = models.write_gguf(tmp_path / "m.gguf", SMALL)
+    with open_weights(path) as source:
+        tensor = source.tensor("blk.0.ffn_up.weight")
+    assert tensor is not None
+    with path.open("r+b") as file:
+        file.seek(tensor.offset)
+        file.write(b"\xff")
+    found = list(layers(path, here))
+    assert [layer.name for layer in found if layer.status is Status.ERROR] == ["blk.0.ffn_up.weight"]
+    assert [layer.status for layer in found].count(Status.PASS) == 13
+    (reason,) = [layer.reason for layer in found if layer.reason]
+    assert "field 3 for the weight at (0, 0)" in reason

@@ -1,0 +1,114 @@
+"""Linear layers as they are stored: which Runs time which, with whose codes, and what they take together."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from math import fsum
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tritmark.harness.judge import stored
+from tritmark.harness.judge.request import Request
+from tritmark.harness.providers import installed
+from tritmark.harness.record import Run, Status
+from tritmark.harness.text import linear
+from tritmark.harness.validate.cases import Material
+from tritmark.harness.weights import TernaryWeights, holders_of, open_weights
+
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
+models, records = map(import_module, ("made_up_models", "made_up_records"))
+SMALL = models.SMALL
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    written: Path = models.write_gguf(tmp_path_factory.mktemp("model") / "m.gguf", SMALL)
+    return written
+
+
+@pytest.fixture(scope="module")
+def plan(path: Path) -> Iterator[stored.Plan]:
+    here = installed()
+    with open_weights(path) as source:
+        weights = TernaryWeights(source, holders_of(here))
+        request = Request(suite=None, weights=str(path))
+        yield stored.planned(here, request, weights, [here.registry.devices["cpu"]])
+
+
+def test_layers_of_one_shape_share_their_runs(plan: stored.Plan) -> None:
+    shapes = dict(SMALL.matrices())
+    assert len(plan) == 14
+    assert len(stored.groups(plan)) == 2 * len(set(shapes.values()))
+    by_shape: dict[tuple[int, int], set[tuple[str, ...]]] = {}
+    for name, chosen in plan.items():
+        assert [each.tokens for each in chosen] == list(stored.TOKENS)
+        shape = shapes[name.removesuffix(".weight")]
+        by_shape.setdefault(shape, set()).add(tuple(each.run_id for each in chosen))
+        for each in chosen:
+            assert dict(each.group.workload.axes) == {"M": each.tokens, "N": shape[0], "K": shape[1]}
+    assert {len(ids) for ids in by_shape.values()} == {1}
+
+
+def test_runs_have_the_codes_and_the_scale_of_the_file(plan: stored.Plan) -> None:
+    for group in stored.groups(plan):
+        matrix = group.workload.stored
+        assert matrix is not None
+        name = matrix.name.removesuffix(".weight")
+        codes = SMALL.codes(name, dict(SMALL.matrices())[name])
+        first, second = Material(group.op, group.workload, 1).logical
+        np.testing.assert_array_equal(first["weights"], codes)
+        np.testing.assert_array_equal(second["weights"], np.roll(codes, len(codes) // 2, axis=0))
+        assert first["weight_scale"] == second["weight_scale"] == SMALL.scale(name)
+
+
+def made(plan: stored.Plan) -> dict[str, Run]:
+    """A Run for each that is planned, with figures of its own."""
+    runs = [run for run in records.clean_runs(random.Random(1), edges=0) if run.performance.cold is not None]
+    ids = [group.run_id(group.variants[0]) for group in stored.groups(plan)]
+    return {id: run.model_copy(update={"id": id}) for id, run in zip(ids, runs, strict=False)}
+
+
+def test_the_sum_counts_every_layer(plan: stored.Plan) -> None:
+    runs = made(plan)
+    one, prompt = stored.sums(plan, list(runs.values()))
+    for found, tokens, at in ((one, 1, 0), (prompt, 512, 1)):
+        cold = [runs[chosen[at].run_id].performance.cold for chosen in plan.values()]
+        expected = fsum(each.timing.median_ns for each in cold if each is not None)
+        assert (found.device, found.tokens, found.layers, found.unmeasured) == ("cpu", tokens, 14, 0)
+        assert found.total_ns == expected
+        assert found.tokens_per_second == tokens * 1e9 / expected
+        assert "14 linear layers, which allows" in linear.told(found)
+
+
+@pytest.mark.parametrize("change", ["missing", "doubted", "failed"])
+def test_without_a_figure_for_one_there_is_no_sum(plan: stored.Plan, change: str) -> None:
+    runs = made(plan)
+    shared = plan["blk.0.attn_k.weight"][0].run_id
+    run = runs.pop(shared)
+    changes: dict[str, dict[str, object]] = {
+        "doubted": {"doubted": True},
+        "failed": {"status": Status.FAIL, "reason": "slow"},
+    }
+    update = changes.get(change)
+    if update is not None:
+        performance = run.performance.model_copy(update=update)
+        runs[shared] = run.model_copy(update={"performance": performance})
+    one, prompt = stored.sums(plan, list(runs.values()))
+    assert (one.layers, one.unmeasured, one.total_ns, one.tokens_per_second) == (10, 4, None, None)
+    assert "no sum for one token: 4 of 14" in linear.told(one)
+    assert prompt.total_ns is not None
+
+
+def test_what_is_too_small_to_get_cold_is_added_hot_and_said(plan: stored.Plan) -> None:
+    runs = made(plan)
+    shared = plan["blk.0.attn_k.weight"][0].run_id
+    performance = runs[shared].performance.model_copy(update={"cold": None})
+    runs[shared] = runs[shared].model_copy(update={"performance": performance})
+    one, _ = stored.sums(plan, list(runs.values()))
+    assert (one.layers, one.hot) == (14, 4)
+    assert "but of 4 that are too small for it" in linear.told(one)

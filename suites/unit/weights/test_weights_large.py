@@ -1,0 +1,19 @@
+"""The script that takes a large model through convert and compare, with a small one."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.long
+
+sys.path.append(str(Path(__file__).parents[2] / "large"))
+large = import_module("large_weights")
+
+
+def test_a_small_model_goes_through_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert large.main([str(tmp_path), "--model", "small", "--kills", "2"]) == 0
+    assert "all is as it should be" in capsys.readouterr().out
