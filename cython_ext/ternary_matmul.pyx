@@ -29,6 +29,7 @@ cdef extern from "src/ternary_matmul/formats.h":
         const tm_entry *kernels
         size_t (*bytes)(size_t N, size_t K) noexcept nogil
         size_t group
+        size_t (*room)(size_t M, size_t K) noexcept nogil
         size_t (*tables)(const tm_ternary_matmul_args *args) noexcept nogil
     const tm_matmul_format tm_matmul_formats[]
 
@@ -83,7 +84,7 @@ cdef class TernaryMatmul(NativeCall):
         if known.group:
             if out.dtype.kind == "i":
                 raise ValueError(f"{format} has a scale for each group, so there are no int32 sums of its rows")
-            sums = bytearray(4 * M * (K // known.group))
+            sums = bytearray(known.room(M, K))
             room = sums
             self.args.act_sums = <int32_t *>&room[0]
         if out.dtype.kind == "i":

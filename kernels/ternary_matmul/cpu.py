@@ -46,14 +46,19 @@ def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, th
     return launch
 
 
-def _group_sums(group: int, axes: Axes) -> int:
-    """Bytes of the sums of the activations, one for each row and group."""
-    return 4 * axes["M"] * (axes["K"] // group)
+_ARRANGED = {"q2_0": 256}
+"""Formats whose kernels keep the activations in another order, and the block that their rows are filled up to."""
+
+
+def _room(format: str, group: int, axes: Axes) -> int:
+    """Bytes of the sums of the activations, one for each row and group, and of the activations in another order."""
+    arranged = -(-axes["K"] // _ARRANGED[format]) * _ARRANGED[format] if format in _ARRANGED else 0
+    return axes["M"] * (4 * (axes["K"] // group) + arranged)
 
 
 def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> Iterator[Variant]:
     form, limits = grouped(format), (MaxSize("K", MAX_K), *constraints)
-    workspace = no_workspace if form is None else partial(_group_sums, form.group)
+    workspace = no_workspace if form is None else partial(_room, format, form.group)
     if isinstance(BUILT_IN[format], TL):
         workspace = partial(table_bytes, format)
     for dtype in dtypes(format):

@@ -158,6 +158,9 @@ def test_a_layer_computes_from_the_bytes_that_it_was_given(monkeypatch, caplog):
 def test_the_room_for_the_activations_sums_is_declared():
     for variant in PROVIDER.variants:
         if variant.key.op == OP.name and variant.key.device == "cpu":
+            if variant.key.format in ("tl1", "tl2"):
+                continue  # tables of the activations
             group = FORMATS[variant.key.format].group
-            if variant.key.format not in ("tl1", "tl2"):
-                assert variant.workspace({"M": 3, "N": 5, "K": 1024}) == (4 * 3 * 1024 // group if group else 0)
+            room = 4 * 3 * (1024 // group) if group else 0
+            room += 3 * 1024 if variant.key.format == "q2_0" else 0  # the activations in another order
+            assert variant.workspace({"M": 3, "N": 5, "K": 1024}) == room

@@ -34,6 +34,9 @@ static inline __attribute__((always_inline)) void tm_group_sums(const tm_ternary
             args->act_sums[m * groups + g] = tm_sum(args->a + m * args->lda + g * weights, weights);
 }
 
+/* Bytes of the room that these sums take. */
+static inline size_t tm_groups_room(size_t M, size_t K, size_t weights) { return sizeof(int32_t) * M * (K / weights); }
+
 static inline void tm_group_store(const tm_ternary_matmul_args *args, size_t m, size_t n, double sum)
 {
     const float value = (float)(sum * ((double)args->weight_scale / (double)args->act_scale[m]));

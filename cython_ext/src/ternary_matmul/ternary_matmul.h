@@ -33,7 +33,9 @@ typedef struct tm_ternary_matmul_args {
     void *out;              /* M x N, rows contiguous */
     size_t lda;             /* bytes between rows of a */
     size_t M, N, K;
-    int32_t *act_sums; /* room for one a row of activations and group of weights, where groups have scales; else NULL */
+    /* room for one a row of activations and group of weights, where groups have scales, and for what the format's
+     * kernels put behind them (formats.h says how much); else NULL */
+    int32_t *act_sums;
     float weight_scale;
     int32_t kind; /* enum tm_matmul_out */
     uint8_t *tables; /* room for look-up tables of the activations, at a cache line, in formats of such; else NULL */

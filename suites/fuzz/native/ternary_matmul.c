@@ -46,8 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     args.lda = K + (M > 1 ? fuzz_take(&f, 1) % 33 : 0);
     args.weight_scale = fuzz_positive(&f);
     args.act_scale = args.kind == TM_OUT_INT32 ? NULL : fuzz_floats(&f, M, 1.0f);
-    if (form->group)
-        args.act_sums = fuzz_array(&f, 0, 4 * M * (K / form->group));
+    if (form->room)
+        args.act_sums = fuzz_array(&f, 0, form->room(M, K));
     int8_t *a = fuzz_array(&f, lead, (M - 1) * args.lda + K);
     for (size_t i = 0; i < (M - 1) * args.lda + K; i++)
         a[i] = extreme == 1 ? -128 : extreme == 2 ? 127 : (int8_t)(fuzz_random(&f) >> 24);

@@ -3,6 +3,10 @@
  * A group of 64 weights is 18 bytes: the scale d as float16, then byte b with the codes w + 1 of the weights 4*b to 4*b
  * + 3, from the lowest bits up. Field 3 means +2.
  *
+ * What a shift by 2*s brings down to the lowest bits of its bytes are the weights s, 4 + s, 8 + s, ...: so the vector
+ * kernels keep a copy of the activations, behind their sums, in which these lie together: a[4*i + s] of each 256 at 64*s
+ * + i. Rows are filled up with zeros.
+ *
  * The sum of a group's products is exact in int32. Times its scale, exact in float64, it is added up by fours, (p0 + p1)
  * + (p2 + p3), and these in their order: so that four groups can be summed at once, and the bits are the same for every
  * instruction set, number of threads, and number of rows beside it. */
@@ -15,7 +19,8 @@ enum {
     TM_Q2_0_GROUP = 64,
     TM_Q2_0_BYTES = 18,
     TM_Q2_0_CODES = 2, /* where they begin */
-    TM_Q2_0_FOUR = 4,  /* groups that are added up before they are added to a row's sum */
+    TM_Q2_0_BLOCK = 256, /* activations that change places */
+    TM_Q2_0_FOUR = 4, /* groups that are added up before they are added to a row's sum */
     TM_Q2_0_UNIT = 16, /* rows of weights that threads divide the work by */
     TM_Q2_0_SUMS = 32, /* rows of activations between two walks over a panel of weights; their sums are on the stack */
 };
@@ -30,16 +35,24 @@ static inline uint16_t tm_q2_0_stored(const uint8_t *group)
     return bits;
 }
 
-/* The sum of a row's groups, of which each four come from `four`: it gets how many there are, 4 or the rest. */
+static inline size_t tm_q2_0_padded(size_t K) { return (K + TM_Q2_0_BLOCK - 1) / TM_Q2_0_BLOCK * TM_Q2_0_BLOCK; }
+
+/* Row m of the activations in the other order. */
+static inline int8_t *tm_q2_0_arranged(const tm_ternary_matmul_args *args, size_t m)
+{
+    return (int8_t *)(args->act_sums + args->M * (args->K / TM_Q2_0_GROUP)) + m * tm_q2_0_padded(args->K);
+}
+
+/* The sum of up to four groups, 256 weights with 256 activations `x`: `count` are there, 4 or the rest of a row. */
 typedef double (*tm_q2_0_four)(const uint8_t *groups, size_t count, const int8_t *x, const int32_t *act_sums);
 
-/* One row of activations, rows [begin, end) of the weights in units of TM_Q2_0_UNIT, row after row. */
+/* Row m of the activations, which begins at `x`, and rows [begin, end) of the weights in units of TM_Q2_0_UNIT, row
+ * after row. */
 static inline __attribute__((always_inline)) void tm_q2_0_one(
-    const tm_ternary_matmul_args *args, size_t m, size_t begin, size_t end, tm_q2_0_four four)
+    const tm_ternary_matmul_args *args, size_t m, const int8_t *x, size_t begin, size_t end, tm_q2_0_four four)
 {
     const size_t groups = args->K / TM_Q2_0_GROUP;
     const size_t last = TM_Q2_0_UNIT * end < args->N ? TM_Q2_0_UNIT * end : args->N;
-    const int8_t *x = args->a + m * args->lda;
     const int32_t *act_sums = args->act_sums + m * groups;
     for (size_t n = TM_Q2_0_UNIT * begin; n < last; n++) {
         const uint8_t *row = args->weights + n * groups * TM_Q2_0_BYTES;

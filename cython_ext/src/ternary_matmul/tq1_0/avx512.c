@@ -6,7 +6,11 @@
  * for each vector. A lane of either sum is under 4 * 4 * 255 * 128, and three times that fits int32.
  *
  * Several rows: digits are decoded once for all of them. With r = max(q - 1, 0), digit 0 of q is in the top two bits of
- * avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6. */
+ * avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6.
+ *
+ * Story (Zen 4, one thread, 2560 x 2560, in the caches; tq2_0 takes 70 us):
+ *   v1  as it stands                                                                       M = 1: 148 us
+ *   v2  3q of one vector taken for half of the next, 12 additions fewer: a longer chain, and slower, 166 us; taken back */
 #include "tq1_0.h"
 
 #if TM_X86
