@@ -37,6 +37,14 @@ static inline __m256i tm_lut_triple(const int8_t *a)
         tm_lut_times(TM_LUT_TRIPLE_2, a[2])));
 }
 
+/* A sum of digits. Compilers add the terms of several look-ups first, hold all of them for that, and spill. */
+static inline __m256i tm_lut_add(__m256i sum, __m256i term)
+{
+    sum = _mm256_add_epi8(sum, term);
+    __asm__("" : "+x"(sum));
+    return sum;
+}
+
 /* Adds the digits' sums of up to TM_LUT_FLUSH look-ups to int16 sums: of the low 8 bytes of each 16 to s[0], of the
  * others to s[1]. Each is TM_LUT_BIAS too large. */
 static inline void tm_lut_flush(__m256i low, __m256i high, __m256i *s_i16x16)

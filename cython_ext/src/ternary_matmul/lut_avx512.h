@@ -4,6 +4,14 @@
 
 #include "lut_avx2.h"
 
+/* tm_lut_add of vectors twice as wide. */
+static inline __m512i tm_lut_wide_add(__m512i sum, __m512i term)
+{
+    sum = _mm512_add_epi8(sum, term);
+    __asm__("" : "+v"(sum));
+    return sum;
+}
+
 /* tm_lut_flush of vectors twice as wide. */
 static inline void tm_lut_wide_flush(__m512i low, __m512i high, __m512i *s_i16x32)
 {
