@@ -1,4 +1,8 @@
-"""Whole calls as users make them, for the league table: CALLS. Weights are packed, and sessions opened, beforehand."""
+"""Whole calls as users make them, for the league table: CALLS. Weights are packed, and sessions opened, beforehand.
+
+All run in one process. NumPy's product is not among them: its threads and ours, which are bound to the same cores, slow
+each other down, and it would look far worse than its users see it.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +49,6 @@ def _session(inputs: Arrays, axes: Axes, threads: int) -> Callable[[], Any]:
     return lambda: product(rows)
 
 
-def _dense(inputs: Arrays, axes: Axes, threads: int) -> Callable[[], Any]:
-    from threadpoolctl import threadpool_limits
-
-    rows, dense = _rows(inputs), (inputs["weights"] * np.float32(inputs["weight_scale"])).T
-
-    # For the whole process, which is one for these calls: limiting at each call would be timed as well.
-    threadpool_limits(threads)
-    return lambda: rows @ dense
-
-
 def _call(name: str, takes: str, prepare: Callable[[Arrays, Axes, int], Callable[[], Any]], **more: Any) -> PublicCall:
     return PublicCall(
         name=name,
@@ -71,6 +65,5 @@ CALLS = (
     _call("tritmark QuantizedLinear", _ROWS, _linear),
     _call("tritmark ternary_matmul, out=", "int8 rows and their scales", _product),
     _call("ONNX Runtime InferenceSession, MatMulNBits of 2 bits", _ROWS, _session, missing=onnx.missing),
-    _call("NumPy x @ W.T, float32 weights", _ROWS, _dense),
 )
 """Ours and those of others, on the CPU."""
