@@ -113,14 +113,16 @@ def soak(
 
 
 def _items(installed: Installed, device: str) -> list[tuple[Op, KernelKey, Workload]]:
-    """Every small workload of the full suite with every key that it is meant for and that can be run here."""
+    """Every small workload of the full suite with every key that it is meant for and that can be run here at its
+    shape."""
     full = installed.suite("full")
     single = tuple(item for item in full.selected if not item.workload.drawn)
     request = Request(suite=Suite(full.name, full.title, full.digest, single), device=device)
     return [
         (group.op, group.key, group.workload)
         for group in plan(installed, request)
-        if max(prod(group.workload.axes.get(axis, 1) for axis in tensor.axes) for tensor in group.op.inputs) <= LARGEST
+        if any(refusal is None for _, refusal in installed.registry.candidates(group.key, group.workload.axes))
+        and max(prod(group.workload.axes.get(axis, 1) for axis in tensor.axes) for tensor in group.op.inputs) <= LARGEST
     ]
 
 

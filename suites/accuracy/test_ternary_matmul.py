@@ -198,7 +198,8 @@ def test_an_unknown_variant_lists_every_candidate():
     with pytest.raises(NoCompatibleKernelError) as caught:
         ternary_matmul(np.ones((1, 8), np.int8), weights, variant="neon")
     tried = [name for name, _ in caught.value.candidates if name.startswith("tile64/")]
-    assert tried == [f"tile64/{isa.name}" for isa in cpu.KERNELS["ternary_matmul"]]
+    own = [f"tile64/{isa.name}" for isa in cpu.KERNELS["ternary_matmul"]]
+    assert tried[: len(own)] == own
 
 
 @pytest.mark.parametrize(

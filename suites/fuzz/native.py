@@ -26,10 +26,15 @@ def targets(glob: str = "*") -> list[str]:
     return [name for path in sorted((HERE / "native").glob("*.c")) if fnmatchcase(name := f"native.{path.stem}", glob)]
 
 
+def op_of(name: str) -> str:
+    """The op whose kernels the target calls."""
+    driver = name.removeprefix("native.")
+    return max((path.name for path in SOURCES.iterdir() if path.is_dir() and driver.startswith(path.name)), key=len)
+
+
 def build(name: str, folder: Path) -> Path:
     """The program of the target, kept in `folder` until a source changes. Raises NotBuiltError."""
-    driver = name.removeprefix("native.")
-    op = max((path.name for path in SOURCES.iterdir() if path.is_dir() and driver.startswith(path.name)), key=len)
+    driver, op = name.removeprefix("native."), op_of(name)
     sources = [HERE / "native" / f"{driver}.c", SOURCES / "cpu" / "cpu.c", *sorted((SOURCES / op).rglob("*.c"))]
     mark = sha256(repr(FLAGS).encode())
     for path in sorted([*sources, *(HERE / "native").glob("*.h"), *SOURCES.rglob("*.h")]):
