@@ -650,8 +650,8 @@ class StoredMatrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Values for an Op's axes, an input family and the layout of the arrays. `measure` asks for a performance figure
-    too.
+    """Values for an Op's axes, an input family and the layout of the arrays. `measure` asks for the other dimensions
+    too, but for that of performance only where `timed`.
 
     Layouts: "aligned" (64 bytes), "unaligned" (one element past that).
 
@@ -667,9 +667,15 @@ class Workload:
     family: str = "normal"
     layout: str = "aligned"
     measure: bool = False
+    timed: bool = True
     title: str = ""
     drawn: int = 0
     stored: StoredMatrix | None = None
+
+    @property
+    def thoroughness(self) -> tuple[bool, bool]:
+        """By which one of two that are alike is taken: the greater."""
+        return self.measure, self.timed
 
     @property
     def id(self) -> str:

@@ -16,7 +16,8 @@
     formats = []                        # empty: every format that has kernels
     dtypes = []                         # empty: every dtype that has kernels
     devices = []                        # empty: every device type that has kernels
-    measure = false                     # performance too
+    measure = false                     # performance, memory and cross-validation too
+    timed = true                        # false: of these only memory and cross-validation, which need no clock
     drawn = 0                           # instead of shapes: so many cases, drawn anew for each Record
     fastest = 0                         # only so many kernels of each key, those of the highest tiers; 0: all
     peers = false                       # those of other projects too, where they are installed
@@ -64,6 +65,7 @@ class Entry(_Table):
     dtypes: list[str] = []
     devices: list[str] = []
     measure: bool = False
+    timed: bool = True
     drawn: Annotated[int, Field(ge=0, strict=True)] = 0
     fastest: Annotated[int, Field(ge=0, strict=True)] = 0
     peers: bool = False
@@ -176,7 +178,7 @@ def read_suite(path: Path, name: str, known: Known) -> Suite:
     for index, entry in enumerate(suite.workloads):
         for item in _expand(path, f"workloads[{index}]", entry, suite.shapes, models, known):
             key = (item.workload.id, item.formats, item.dtypes, item.devices)
-            if key not in merged or (item.workload.measure and not merged[key].workload.measure):
+            if key not in merged or item.workload.thoroughness > merged[key].workload.thoroughness:
                 merged[key] = item
     return Suite(name, suite.title, digest.hexdigest(), tuple(merged.values()))
 
@@ -255,7 +257,7 @@ def _expand(
         if name not in known.devices:
             raise refuse("devices", f"unknown device type {name!r}", nearest(name, known.devices))
     if entry.drawn:
-        for name in ("shapes", "models", "axes", "families", "layouts", "measure"):
+        for name in ("shapes", "models", "axes", "families", "layouts", "measure", "timed"):
             if name in entry.model_fields_set:
                 raise refuse(
                     name,
@@ -265,6 +267,8 @@ def _expand(
         drawn = Workload(op=op.name, axes={}, family="drawn", layout="drawn", title=entry.title, drawn=entry.drawn)
         yield Selected(drawn, entry.formats, entry.dtypes, entry.devices, peers=entry.peers)
         return
+    if not (entry.timed or entry.measure):
+        raise refuse("timed", "false, and nothing is measured", "legal: true, or measure = true beside it")
     families = op.families if entry.families == "all" else entry.families
     for name in families:
         if name not in op.families:
@@ -297,6 +301,12 @@ def _expand(
             axes = {axis: given[axis] for axis in op.axes}
             for family, layout in product(families, entry.layouts):
                 workload = Workload(
-                    op=op.name, axes=axes, family=family, layout=layout, measure=entry.measure, title=title
+                    op=op.name,
+                    axes=axes,
+                    family=family,
+                    layout=layout,
+                    measure=entry.measure,
+                    timed=entry.timed,
+                    title=title,
                 )
                 yield Selected(workload, entry.formats, entry.dtypes, entry.devices, entry.fastest, entry.peers)

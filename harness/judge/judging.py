@@ -48,12 +48,14 @@ class LeftOut:
 
     reason: str
     cause: Cause | None = None
+    untimed: bool = False
+    """The suite asks for all that needs no clock."""
 
     @property
     def slow(self) -> bool:
         """Whether only figures of speed are left out: a simulator has none, nor has a device without a clock, and
-        both are judged in all that needs no clock."""
-        return self.cause in {Cause.SIMULATOR, Cause.DEVICE}
+        both are judged in all that needs no clock, as is what the suite does not time."""
+        return self.untimed or self.cause in {Cause.SIMULATOR, Cause.DEVICE}
 
     def verdict(self, kind: type[_Verdict]) -> _Verdict:
         """The verdict of a dimension."""
@@ -63,6 +65,7 @@ class LeftOut:
 SIMULATED = LeftOut("simulated: it has no speed", Cause.SIMULATOR)
 NO_CLOCK = LeftOut("the device brings no clock", Cause.DEVICE)
 NOT_MEASURED = LeftOut("the suite asks for accuracy only here", Cause.SUITE)
+UNTIMED = LeftOut("the suite does not time it here", Cause.SUITE, untimed=True)
 DRAWN = LeftOut("accuracy is judged here", Cause.SUITE)
 """Why Runs of drawn cases have nothing but accuracy."""
 NOT_RIGHT = LeftOut("only a kernel that is right is measured")
@@ -168,6 +171,8 @@ class Judging:
     def _left_out(self, accuracy: Accuracy) -> LeftOut | None:
         if not self._listed.workload.measure:
             return NOT_MEASURED
+        if not self._listed.workload.timed:
+            return UNTIMED
         if self._device.simulated():
             return SIMULATED
         if self._device.clock is None:

@@ -93,7 +93,7 @@ def plan(installed: Installed, request: Request) -> list[Group]:
             if item.fastest:
                 of_key = _fastest(installed, key, item, of_key)
             known = groups.get((item.workload.id, key))
-            if known is None or (item.workload.measure and not known.workload.measure):
+            if known is None or item.workload.thoroughness > known.workload.thoroughness:
                 groups[item.workload.id, key] = Group(installed.ops[item.workload.op], key, item.workload, of_key)
     if not groups:
         told = f"--device {request.device!r}, " if request.device != "*" else ""

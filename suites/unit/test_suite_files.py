@@ -152,6 +152,23 @@ measure = true
     assert [item.workload.measure for item in found.selected] == [False, True]
 
 
+def test_what_is_measured_without_a_clock_gives_way_to_what_is_timed(tmp_path: Path) -> None:
+    text = """
+[[workloads]]
+op = "add"
+shapes = [{ n = 1 }, { n = 2 }]
+measure = true
+timed = false
+[[workloads]]
+op = "add"
+shapes = [{ n = 2 }]
+measure = true
+"""
+    assert [item.workload.timed for item in suite(tmp_path, text).selected] == [False, True]
+    with pytest.raises(UsageError, match=r"workloads\[0\].timed: false, and nothing is measured"):
+        suite(tmp_path, text.replace("measure = true", "measure = false", 1))
+
+
 def test_the_digest_covers_the_models(tmp_path: Path) -> None:
     text = 'models = "models.toml"\n[[workloads]]\nop = "matmul"\nmodels = ["big"]\naxes = { M = 1 }\n'
     before = suite(tmp_path, text).digest

@@ -41,7 +41,7 @@ op = "i2s_quantize"
 shapes = [{ n = 65 }, { n = 3 }]
 [[workloads]]
 op = "ternary_matmul"
-axes = { M = 2, N = 5, K = 256 }
+axes = { M = 2, N = 32, K = 256 }
 dtypes = ["float32"]
 """
 
@@ -132,6 +132,17 @@ def test_a_run_that_passes(tritmark: Callable[..., Outcome]) -> None:
         assert word in outcome.out
     assert Path(f"results/html/{record.id}.html").is_file()
     assert ("cpu", True) in [(lane.device, lane.ran) for lane in record.lanes]
+
+
+def test_what_is_not_timed_is_judged_in_all_that_needs_no_clock(tritmark: Callable[..., Outcome]) -> None:
+    table = '[[workloads]]\nop = "i2s_quantize"\nshapes = [{ n = 2048 }]\nmeasure = true\ntimed = false\nfastest = 1\n'
+    Path("untimed.toml").write_text(f'title = "no clock"\n{table}')
+    outcome = tritmark("run", "--suite", "untimed.toml", "--device", "cpu")
+    assert outcome.status == 0, outcome.err
+    (run,) = only_record().runs
+    assert (run.accuracy.status, run.memory.status, run.cross.status) == (Status.PASS,) * 3
+    assert (run.performance.status, run.performance.reason) == (Status.NOT_RUN, "the suite does not time it here")
+    assert [peer.speedup for peer in run.cross.peers] == [None] * len(run.cross.peers)
 
 
 def test_json_is_alone_on_standard_output(tritmark: Callable[..., Outcome]) -> None:
@@ -264,7 +275,7 @@ def test_a_bad_suite_file_is_told_with_its_key(tritmark: Callable[..., Outcome])
     assert outcome.status == 2
     assert outcome.err == (
         "tritmark: suite.toml: unknown key workloads[0].shpaes; did you mean 'shapes'? legal: op, shapes, models, "
-        "axes, families, layouts, formats, dtypes, devices, measure, drawn, fastest, peers, title\n"
+        "axes, families, layouts, formats, dtypes, devices, measure, timed, drawn, fastest, peers, title\n"
     )
 
 

@@ -11,7 +11,7 @@ from made_up_records import clean_runs, record_of
 
 from tritmark.harness.cli import exit_status
 from tritmark.harness.cli.outcome import status_of, unjudged
-from tritmark.harness.judge.judging import DRAWN, NOT_MEASURED, NOT_RIGHT, SIMULATED, LeftOut, refused, unasked
+from tritmark.harness.judge.judging import DRAWN, NOT_MEASURED, NOT_RIGHT, SIMULATED, UNTIMED, LeftOut, refused, unasked
 from tritmark.harness.providers import load
 from tritmark.harness.record import Accuracy, Cause, Cross, MemoryUse, Performance, Run, Status, Verdict
 from tritmark.harness.text.groups import counted, not_run
@@ -55,6 +55,7 @@ def ended(found: list[Run], strict: bool = True) -> int:
         {"performance": NOT_MEASURED, "memory": NOT_MEASURED, "cross": NOT_MEASURED},
         {"performance": NOT_ASKED, "memory": NOT_ASKED},
         {"performance": SIMULATED},
+        {"performance": UNTIMED},
         {"performance": DRAWN, "memory": DRAWN, "cross": DRAWN},
         {"cross": "no peer has this op in this format and dtype"},
         {"cross": "ggml: is not installed"},
