@@ -196,9 +196,19 @@ Refuse = Callable[..., UsageError]
 
 def _functions(entry: _Entry, installed: Installed, file: _File, refuse: Refuse) -> list[LibraryFunction]:
     op = installed.ops.get(entry.op)
+    if op is None and file.reference:
+        return []
     if op is None:
         raise refuse("op", what=f"unknown op {entry.op!r}; {nearest(entry.op, installed.ops)}")
     keys = installed.keys(op.name)
+    if file.reference:  # it is of everything that its package brings, of which a device may be left out
+        formats, dtypes = {key.format for key in keys}, {key.dtype for key in keys}
+        entry = entry.model_copy(
+            update={
+                "formats": [each for each in entry.formats if each in formats],
+                "dtypes": [each for each in entry.dtypes if each in dtypes],
+            }
+        )
     for field, names, legal in (
         ("formats", entry.formats, {k.format for k in keys}),
         ("dtypes", entry.dtypes, {k.dtype for k in keys}),
