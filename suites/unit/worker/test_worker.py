@@ -220,7 +220,7 @@ def test_few_processes_wait(installed: Installed) -> None:
         pids = [
             some.of(variant).call("nothing", identify)[0]
             for variant in installed.registry.variants
-            if variant.key.device == "cpu"
+            if variant.key.device == "cpu" and variant.missing() is None
         ][:12]
         alive = [pid for pid in pids if lives(pid)]
         assert len(set(pids)) == 12
