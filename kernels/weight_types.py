@@ -15,7 +15,10 @@ from tritmark.kernels.absmean_quantize.api import absmean_quantize
 
 WEIGHT_TYPES: tuple[WeightType, ...] = (
     WeightType(dtype="i2_s", layouts={"x86": "i2_s_x86", "arm": "i2_s_arm", "x86_r4": "i2_s_x86_r4"}),
-    *(WeightType(dtype=name, layouts={"": name}) for name in ("tq1_0", "tq2_0", "q2_0", "iq1_bn", "iq2_bn")),
+    *(
+        WeightType(dtype=name, layouts={"": name})
+        for name in ("tq1_0", "tq2_0", "q2_0", "iq1_bn", "iq2_bn", "iq2_bn_r4")
+    ),
     WeightType(dtype=PACKED_ROWS, layouts={"": "hf_pack"}),
 )
 

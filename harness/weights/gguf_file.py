@@ -60,7 +60,7 @@ class GgufType(NamedTuple):
     block_elements: int
     block_bytes: int
     row_bytes: int = 0
-    """Before the blocks of each row, for its scale."""
+    """For each row's scale."""
     trailer_bytes: int = 0
     """Behind all blocks."""
     file_type: int | None = None
@@ -76,9 +76,10 @@ _OTHERS = {
     # bitnet.cpp: 4 codes a byte, and 32 bytes with the scale at the end.
     36: GgufType("i2_s", 4, 1, trailer_bytes=32, file_type=40),
     42: GgufType("q2_0", 64, 18, file_type=41),
-    # ik_llama.cpp: a scale before each row, float16 and float32.
+    # ik_llama.cpp: a scale for each row, float16 and float32; of iq2_bn_r4 four rows lie side by side.
     134: GgufType("iq1_bn", 64, 13, row_bytes=2, file_type=136),
     135: GgufType("iq2_bn", 64, 16, row_bytes=4, file_type=137),
+    335: GgufType("iq2_bn_r4", 64, 16, row_bytes=4, file_type=337),
 }
 """Types that the gguf package does not know, or did not always. Numbers: microsoft/BitNet's ggml, ggml-org/ggml
 include/ggml.h, and ikawrakow/ik_llama.cpp; file types from the llama.h beside each."""

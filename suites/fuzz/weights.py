@@ -25,7 +25,7 @@ _BY_GGUF = {
 }
 
 
-_UNKNOWN = {"i2_s", "q2_0", "iq1_bn", "iq2_bn"}
+_UNKNOWN = {"i2_s", "q2_0", "iq1_bn", "iq2_bn", "iq2_bn_r4"}
 
 
 def read_all(path: Path) -> Tensors | None:

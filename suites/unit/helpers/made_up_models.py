@@ -28,7 +28,7 @@ HF_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-I2_S = 36
+I2_S, Q2_0, IQ1_BN, IQ2_BN, IQ2_BN_R4 = 36, 42, 134, 135, 335
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,50 @@ def i2_s(codes: NDArray[np.int8], scale: np.float32, lane: int = 32) -> NDArray[
     return np.concatenate([body, np.array([scale], "<f4").view(np.uint8), np.zeros(28, np.uint8)])
 
 
+def q2_0(codes: NDArray[np.int8], scale: np.float32) -> NDArray[np.uint8]:
+    """Q2_0 of ggml, by its definition: a float16 scale before the 16 bytes of 64 weights, four side by side to a
+    byte."""
+    blocks = (codes.reshape(-1, 16, 4) + 1).astype(np.uint8)
+    body = blocks[..., 0] | blocks[..., 1] << 2 | blocks[..., 2] << 4 | blocks[..., 3] << 6
+    return _behind(np.full(len(body), scale, "<f2"), body)
+
+
+def iq1_bn(codes: NDArray[np.int8], scale: np.float32) -> NDArray[np.uint8]:
+    """IQ1_BN of ik_llama.cpp, by its definition: 64 weights in 13 bytes, as base-3 digits; the last weight of each 16
+    is in the last byte."""
+    digits = codes.reshape(-1, 4, 16).astype(np.int64) + 1
+    fives = digits[:, :, :15].reshape(-1, 12, 5) @ 3 ** np.arange(5)
+    values = np.concatenate([fives, (digits[:, :, 15] @ 3 ** np.arange(4))[:, None]], axis=1)
+    rows = ((values * 256 + 242) // 243).astype(np.uint8).reshape(len(codes), -1)
+    return _behind(np.full(len(rows), scale, "<f2"), rows)
+
+
+def iq2_bn(codes: NDArray[np.int8], scale: np.float32) -> NDArray[np.uint8]:
+    """IQ2_BN of ik_llama.cpp, by its definition: 64 weights in 16 bytes, those 16 apart in one."""
+    blocks = (codes.reshape(len(codes), -1, 4, 16) + 1).astype(np.uint8)
+    body = blocks[:, :, 0] | blocks[:, :, 1] << 2 | blocks[:, :, 2] << 4 | blocks[:, :, 3] << 6
+    return _behind(np.full(len(codes), scale, "<f4"), body)
+
+
+def iq2_bn_r4(codes: NDArray[np.int8], scale: np.float32) -> NDArray[np.uint8]:
+    """IQ2_BN_R4 of ik_llama.cpp, by its definition: four rows' scales, then 64 columns of all four at a time."""
+    n, k = codes.shape
+    fours = (codes.reshape(n // 4, 4, k // 64, 4, 4, 4) + 1).astype(np.uint8).transpose(0, 2, 3, 1, 4, 5)
+    body = fours[..., 0, :] | fours[..., 1, :] << 2 | fours[..., 2, :] << 4 | fours[..., 3, :] << 6
+    return _behind(np.full((n // 4, 4), scale, "<f4"), body)
+
+
+def _behind(scales: NDArray[Any], body: NDArray[Any]) -> NDArray[np.uint8]:
+    """Each row or block after its scales, all bytes in one axis."""
+    rows = len(scales)
+    parts = [scales.reshape(rows, -1).view(np.uint8), body.reshape(rows, -1)]
+    return np.concatenate(parts, axis=1, dtype=np.uint8).reshape(-1)
+
+
+DEFINED = {I2_S: i2_s, Q2_0: q2_0, IQ1_BN: iq1_bn, IQ2_BN: iq2_bn, IQ2_BN_R4: iq2_bn_r4}
+"""Types for which no library writes tensors."""
+
+
 def packed_rows(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
     """Four rows to a byte, by the definition of transformers' pack_weights."""
     quarters = (codes.reshape(4, len(codes) // 4, -1) + 1).astype(np.uint8)
@@ -103,7 +147,7 @@ def packed_rows(codes: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 
 def write_gguf(path: Path, model: Model, type: int = I2_S, *, lane: int = 32, part: int = 0) -> Path:
-    """A GGUF file as GGUFWriter writes it, with the linear layers in I2_S, or one of the gguf package's types; with
+    """A GGUF file as GGUFWriter writes it, with the linear layers in a type of DEFINED or of the gguf package's; with
     `part`, split into files of so many tensors."""
     writer = gguf.GGUFWriter(path, "bitnet-b1.58", split_max_tensors=part)
     writer.add_block_count(model.layers)
@@ -115,9 +159,8 @@ def write_gguf(path: Path, model: Model, type: int = I2_S, *, lane: int = 32, pa
             name, values.shape, np.dtype(np.float16), values.nbytes, raw_dtype=GGMLQuantizationType.BF16
         )
     for name, shape in model.matrices():
-        sized = np.prod(shape) // 4 + 32 if type == I2_S else np.prod(shape) // 256 * _block_bytes(type)
         # int8 stands for a type whose shape the writer takes as it is.
-        writer.add_tensor_info(f"{name}.weight", shape, np.dtype(np.int8), int(sized), raw_dtype=type)  # type: ignore[arg-type]
+        writer.add_tensor_info(f"{name}.weight", shape, np.dtype(np.int8), _sized(type, shape), raw_dtype=type)  # type: ignore[arg-type]
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
@@ -125,8 +168,9 @@ def write_gguf(path: Path, model: Model, type: int = I2_S, *, lane: int = 32, pa
         writer.write_tensor_data(values.view(np.uint8))
     for name, shape in model.matrices():
         codes, scale = model.codes(name, shape), model.scale(name)
-        if type == I2_S:
-            writer.write_tensor_data(i2_s(codes, scale, lane))
+        if type in DEFINED:
+            options = {"lane": lane} if type == I2_S else {}
+            writer.write_tensor_data(DEFINED[type](codes, scale, **options))
         else:
             kind = GGMLQuantizationType(type)
             writer.write_tensor_data(gguf.quants.quantize((codes * scale).astype(np.float32), kind))
@@ -134,8 +178,19 @@ def write_gguf(path: Path, model: Model, type: int = I2_S, *, lane: int = 32, pa
     return path
 
 
-def _block_bytes(type: int) -> int:
-    return gguf.constants.GGML_QUANT_SIZES[GGMLQuantizationType(type)][1]
+def _sized(type: int, shape: tuple[int, int]) -> int:
+    """Bytes of a matrix."""
+    n, k = shape
+    own = {
+        I2_S: n * k // 4 + 32,
+        Q2_0: n * k // 64 * 18,
+        IQ1_BN: n * (k // 64 * 13 + 2),
+        IQ2_BN: n * (k // 4 + 4),
+        IQ2_BN_R4: n * (k // 4 + 4),
+    }
+    if type in own:
+        return own[type]
+    return n * k // 256 * gguf.constants.GGML_QUANT_SIZES[GGMLQuantizationType(type)][1]
 
 
 def hf_name(name: str) -> str:

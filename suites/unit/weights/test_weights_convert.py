@@ -41,11 +41,15 @@ KINDS = {
     "i2_s": lambda folder: models.write_gguf(folder / "a.gguf", SMALL),
     "tq1_0": lambda folder: models.write_gguf(folder / "a.gguf", SMALL, 34),
     "tq2_0": lambda folder: models.write_gguf(folder / "a.gguf", SMALL, 35),
+    "q2_0": lambda folder: models.write_gguf(folder / "a.gguf", SMALL, models.Q2_0),
+    "iq1_bn": lambda folder: models.write_gguf(folder / "a.gguf", SMALL, models.IQ1_BN),
+    "iq2_bn": lambda folder: models.write_gguf(folder / "a.gguf", SMALL, models.IQ2_BN),
+    "iq2_bn_r4": lambda folder: models.write_gguf(folder / "a.gguf", SMALL, models.IQ2_BN_R4),
     "split": lambda folder: (models.write_gguf(folder / "a.gguf", SMALL, part=7), folder / "a-00001-of-00003.gguf")[1],
     "packed rows": lambda folder: models.write_safetensors(folder / "a.safetensors", SMALL),
     "shards": lambda folder: models.write_shards(folder / "a", SMALL),
 }
-TARGETS = ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq1_0", "tq2_0", "hf_pack"]
+TARGETS = ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tq1_0", "tq2_0", "q2_0", "iq1_bn", "iq2_bn", "iq2_bn_r4", "hf_pack"]
 
 
 def to(source: Path, out: Path, format: str, conventions: Conventions | None = None) -> Converted:

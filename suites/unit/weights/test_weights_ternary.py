@@ -54,6 +54,11 @@ def test_types_of_ggml(tmp_path: Path, kind: GGMLQuantizationType) -> None:
     assert check(models.write_gguf(tmp_path / "m.gguf", SMALL, int(kind))) == {kind.name.lower()}
 
 
+@pytest.mark.parametrize("kind", ["Q2_0", "IQ1_BN", "IQ2_BN", "IQ2_BN_R4"])
+def test_types_that_the_gguf_package_does_not_know(tmp_path: Path, kind: str) -> None:
+    assert check(models.write_gguf(tmp_path / "m.gguf", SMALL, getattr(models, kind))) == {kind.lower()}
+
+
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32])
 def test_packed_rows(tmp_path: Path, dtype: Any) -> None:
     assert check(models.write_safetensors(tmp_path / "m.safetensors", SMALL, dtype=dtype)) == {"packed_rows"}
@@ -204,6 +209,10 @@ def test_the_made_up_model_is_packed_as_the_golden_vectors_are() -> None:
         with np.load(golden / f"{name}.npz") as vector:
             found = models.i2_s(vector["weights"], np.float32(vector["scale"]), lane)
             np.testing.assert_array_equal(found, vector["packed"])
+    for name in ("q2_0", "iq1_bn", "iq2_bn", "iq2_bn_r4"):
+        with np.load(golden / f"{name}_rand.npz") as vector:
+            found = getattr(models, name)(vector["weights"], np.abs(vector["x"]).max())
+            np.testing.assert_array_equal(found, vector["packed"].reshape(-1))
 
 
 def test_masters_are_stored_as_the_library_reads_them(tmp_path: Path) -> None:
