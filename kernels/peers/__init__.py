@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from tritmark.harness.spec import Peer
 from tritmark.kernels.peers import ggml, gguf_numpy, ik_llama, onnx
+from tritmark.kernels.peers.bfloat16 import rounded
 from tritmark.kernels.peers.oracles import ORACLES
 
-PEERS: tuple[Peer, ...] = (*ggml.PEERS, *gguf_numpy.PEERS, *onnx.PEERS, *ik_llama.PEERS)
+_COMPUTED = (*ggml.PEERS, *gguf_numpy.PEERS, *onnx.PEERS, *ik_llama.PEERS)
+
+PEERS: tuple[Peer, ...] = (*_COMPUTED, *(rounded(each) for each in _COMPUTED if each.dtypes == {"float32"}))
 """Every peer, in the order in which reports show them."""
 
 __all__ = ["ORACLES", "PEERS"]

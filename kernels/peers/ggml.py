@@ -11,15 +11,13 @@ import numpy as np
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import FORMATS
-from tritmark.kernels.peers import libggml, tq2_0
-from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
-from tritmark.kernels.ternary_matmul.formats import GROUPED, PRODUCTS, one_scale
+from tritmark.kernels.peers import libggml, onnx, tq2_0
+from tritmark.kernels.peers.launch import LEAST, PeerLaunch, float_bound, gamma, times, wide_scales
+from tritmark.kernels.ternary_matmul.formats import GROUPED, INTEGERS, PRODUCTS, ROWS, one_scale
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 _LANES = 16
 """Sums that a dot product of a row keeps side by side, at most: float32 in a 512-bit register."""
-_LEAST = 2.0**-149
-"""The least float32 above zero."""
 _EXACT = 1 << 24
 """Up to here float32 holds every integer."""
 
@@ -58,7 +56,8 @@ def _encoded(inputs: Arrays, axes: Axes, scale: Any) -> Arrays:
 
 def _multiply(format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
     M, N, K = axes["M"], axes["N"], -(-axes["K"] // libggml.BLOCK) * libggml.BLOCK
-    product = libggml.GgmlProduct(format, inputs["weights"], N, K, M, threads)
+    K = axes["K"] if format == "f32" else K
+    product = libggml.GgmlProduct(format, inputs["weights"], N, K, M, threads, inputs.get("row_scales"))
     activations, out = inputs["activations"], outputs["out"]
     if out.dtype == np.float32:
         return PeerLaunch("ggml_mul_mat", threads, lambda: product.run(activations, out))
@@ -116,7 +115,26 @@ def grouped_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     scales = np.repeat(np.abs(weight_scales(inputs, axes, format)), libggml.BLOCK, axis=1).astype(np.float64)
     activations, fields = np.abs(inputs["activations"].astype(np.float64)), inputs["weights"].astype(np.float64) + 2
     scaled = activations @ (scales * fields).T / inputs["act_scale"].astype(np.float64)[:, np.newaxis]
-    return {"out": gamma(3 + terms) * scaled + _LEAST * (activations @ fields.T + terms)}
+    return {"out": gamma(3 + terms) * scaled + LEAST * (activations @ fields.T + terms)}
+
+
+def _rows(format: str, inputs: Arrays, axes: Axes) -> Arrays:
+    """As TQ2_0, with the scales of rows beside."""
+    return {**_encoded(inputs, axes, inverse_scales(inputs)), "row_scales": weight_scales(inputs, axes, format)}
+
+
+def _rows_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """As _bound, and at the end the product with the row's scale, which alone may be below the normal numbers."""
+    inverse = inverse_scales(inputs).astype(np.float64)[:, np.newaxis]
+    sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
+    scales = np.abs(weight_scales(inputs, axes, format).astype(np.float64))
+    return {"out": gamma(roundings(axes) + 2) * inverse * scales * sums + LEAST}
+
+
+def _floats(format: str, inputs: Arrays, axes: Axes) -> Arrays:
+    """Weights times their scales, and activations as the floats that they stand for."""
+    weights = inputs["weights"] * wide_scales(format, inputs, axes)
+    return {"weights": weights, "activations": onnx.floats(inputs)}
 
 
 _PRODUCT = (
@@ -141,7 +159,7 @@ PEERS = (
     Peer(
         name="ggml",
         op="ternary_matmul",
-        formats=PRODUCTS,
+        formats=INTEGERS,
         takes=one_scale,
         dtypes=frozenset({"int32"}),
         source=_PRODUCT,
@@ -182,5 +200,40 @@ PEERS = (
         )
         for format in GROUPED
         if format.name in libggml.BLOCK_BYTES
+    ),
+    *(
+        Peer(
+            name="ggml",
+            op="ternary_matmul",
+            formats=frozenset({format.name}),
+            dtypes=frozenset({"float32"}),
+            source=_PRODUCT.replace("ggml_mul_mat", "ggml_mul by the rows' scales of ggml_mul_mat"),
+            version=libggml.version,
+            missing=libggml.missing,
+            encode=partial(_rows, format.name),
+            bind=partial(_multiply, "tq2_0"),
+            outputs=("out",),
+            bound=partial(_rows_bound, format.name),
+        )
+        for format in ROWS
+    ),
+    *(
+        # Blocks of 64 that it has no type for. Q4_0 and Q8_0, of 32, could carry them, but Q8_0 has a scale of float16
+        # and the product no right result for -128.
+        Peer(
+            name="ggml",
+            op="ternary_matmul",
+            formats=frozenset({format.name}),
+            dtypes=frozenset({"float32"}),
+            source="libggml, ggml_mul_mat of weights and activations as F32; from PyPI's pywhispercpp",
+            version=libggml.version,
+            missing=libggml.missing,
+            encode=partial(_floats, format.name),
+            bind=partial(_multiply, "f32"),
+            outputs=("out",),
+            bound=partial(float_bound, format.name),
+        )
+        for format in GROUPED
+        if format.name not in libggml.BLOCK_BYTES
     ),
 )

@@ -3,9 +3,7 @@ its dequantizers with NumPy's product as one of ternary_matmul."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +12,10 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.peers import onnx, tq2_0
-from tritmark.kernels.peers.launch import INSTALL, PeerLaunch, gamma
+from tritmark.kernels.peers.launch import INSTALL, PeerLaunch, float_bound
 from tritmark.kernels.ternary_matmul.formats import GROUPED
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
-_LEAST = 2.0**-149
-"""The least float32 above zero."""
 _TYPES = {"tq1_0": "TQ1_0", "tq2_0": "TQ2_0"}
 
 
@@ -76,16 +72,6 @@ def _bind_product(format: str, inputs: Arrays, outputs: Arrays, axes: Axes, thre
     return PeerLaunch("gguf.quants.dequantize", 1, run)
 
 
-def _bound_product(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
-    """A sum of K products in float32, in any order, each with three roundings beside: of the activation as a float, of
-    the weight times its scale, and of the product. Below the normal numbers each loses the least of them instead."""
-    scales = np.repeat(weight_scales(inputs, axes, format).astype(np.float64), BUILT_IN[format].group, axis=1)
-    values = np.abs(inputs["activations"] / inputs["act_scale"].astype(np.float64)[:, np.newaxis])
-    weights = np.abs(scales * inputs["weights"])
-    below = _LEAST * (axes["K"] + weights.sum(axis=1)[np.newaxis, :] + values.sum(axis=1)[:, np.newaxis])
-    return {"out": gamma(axes["K"] + 3) * (values @ weights.T) + below}
-
-
 PEERS = (
     *(
         Peer(
@@ -99,7 +85,7 @@ PEERS = (
             encode=partial(_encode_product, format.name),
             bind=partial(_bind_product, format.name),
             outputs=("out",),
-            bound=partial(_bound_product, format.name),
+            bound=partial(float_bound, format.name),
         )
         for format in GROUPED
         if format.name in _TYPES

@@ -1,23 +1,25 @@
-"""ik_llama.cpp's product of IQ2_BN_R4 as a peer of ternary_matmul."""
+"""ik_llama.cpp's products of IQ2_BN_R4, and of F16 for formats with a scale for each group, as peers of
+ternary_matmul."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.cpu import features, native
-from tritmark.kernels.peers import libik
-from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
-from tritmark.kernels.ternary_matmul.formats import PRODUCTS, one_scale
+from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.peers import ggml, libggml, libik, onnx
+from tritmark.kernels.peers.launch import LEAST, PeerLaunch, float_bound, gamma, times, wide_scales
+from tritmark.kernels.ternary_matmul.formats import GROUPED, INTEGERS, PRODUCTS, ROWS, one_scale
+from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 _FORMAT, _ROWS = "iq2_bn_r4", 4
 _EXACT = 1 << 24
 """Up to here float32 holds every integer."""
-_LEAST = 2.0**-149
-"""The least float32 above zero."""
 
 
 def _missing() -> str | None:
@@ -78,7 +80,38 @@ def _too_long(axes: Axes) -> str | None:
 def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """So many roundings of each term; below the normal numbers the scale loses more."""
     sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
-    return {"out": (gamma(libik.roundings(axes)) * _scale(inputs)[:, np.newaxis] + _LEAST) * sums}
+    return {"out": (gamma(libik.roundings(axes)) * _scale(inputs)[:, np.newaxis] + LEAST) * sums}
+
+
+def _own(format: str, inputs: Arrays, axes: Axes) -> Arrays:
+    """The weights as the kernel takes them, with the scales of their rows."""
+    weights = BUILT_IN[format].pack(inputs["weights"], weight_scales(inputs, axes, format))
+    return {
+        "weights": weights,
+        "activations": libik.pack_activations(format, inputs["activations"], ggml.inverse_scales(inputs)),
+    }
+
+
+def own_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """As _bound, with the scale of each row."""
+    inverse = ggml.inverse_scales(inputs).astype(np.float64)[:, np.newaxis]
+    sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
+    scales = np.abs(weight_scales(inputs, axes, format).astype(np.float64))
+    return {"out": (gamma(libik.roundings(axes) + 1) * inverse * scales + LEAST) * sums}
+
+
+def _halves(format: str, inputs: Arrays, axes: Axes) -> Arrays:
+    """Weights times their scales, which float16 holds, as the bytes of that; activations as float32's."""
+    weights = (inputs["weights"] * wide_scales(format, inputs, axes)).astype(np.float16)
+    return {"weights": weights.view(np.uint8), "activations": onnx.floats(inputs).view(np.uint8)}
+
+
+def _bind_halves(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    weights, activations = inputs["weights"], inputs["activations"]
+    call = native("peers").PeerCall(
+        "f16", libik.address(), weights, activations, axes["K"], outputs["out"], threads, types=libik.TYPES["f16"]
+    )
+    return PeerLaunch(libik.MULTIPLY, threads, call.run)
 
 
 _SOURCE = "ik_llama.cpp, iqk_mul_mat of IQ2_BN_R4 weights and Q8_K16 activations; from PyPI's ik-llama-cpp-python"
@@ -87,7 +120,7 @@ PEERS = (
     Peer(
         name="ik_llama",
         op="ternary_matmul",
-        formats=PRODUCTS,
+        formats=INTEGERS,
         takes=one_scale,
         dtypes=frozenset({"int32"}),
         source=_SOURCE,
@@ -111,5 +144,39 @@ PEERS = (
         bind=_bind,
         outputs=("out",),
         bound=_bound,
+    ),
+    *(
+        Peer(
+            name="ik_llama",
+            op="ternary_matmul",
+            formats=frozenset({format.name}),
+            dtypes=frozenset({"float32"}),
+            source=_SOURCE,
+            version=libik.version,
+            missing=_missing,
+            encode=partial(_own, format.name),
+            bind=_bind,
+            outputs=("out",),
+            bound=partial(own_bound, format.name),
+        )
+        for format in ROWS
+        if format.name == _FORMAT
+    ),
+    *(
+        Peer(
+            name="ik_llama",
+            op="ternary_matmul",
+            formats=frozenset({format.name}),
+            dtypes=frozenset({"float32"}),
+            source="ik_llama.cpp, iqk_mul_mat of F16 weights and F32 activations; from PyPI's ik-llama-cpp-python",
+            version=libik.version,
+            missing=_missing,
+            encode=partial(_halves, format.name),
+            bind=_bind_halves,
+            outputs=("out",),
+            bound=partial(float_bound, format.name),
+        )
+        for format in GROUPED
+        if format.name not in libggml.BLOCK_BYTES and format.scale_dtype == "float16"
     ),
 )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tritmark.harness.spec import Arrays, Axes
+from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 INSTALL = "not installed: pip install 'tritmark[peers]'"
 
 UNIT = 2.0**-24
 """Unit roundoff of float32."""
+
+LEAST = 2.0**-149
+"""The least float32 above zero."""
 
 _SLAB = 1 << 22
 """Weights that are widened at a time."""
@@ -27,6 +35,21 @@ def times(left: npt.NDArray[np.float64], weights: npt.NDArray[np.int8], plus: in
     rows = max(1, _SLAB // weights.shape[1])
     slabs = [left @ (weights[n : n + rows].astype(np.float64) + plus).T for n in range(0, len(weights), rows)]
     return np.concatenate(slabs, axis=1)
+
+
+def wide_scales(format: str, inputs: Arrays, axes: Axes) -> npt.NDArray[np.float32]:
+    """What code 1 of each weight stands for, (N, K) or (N, 1): the scale of its group or row."""
+    scales = weight_scales(inputs, axes, format)
+    return np.repeat(scales.reshape(len(scales), -1), BUILT_IN[format].group or 1, axis=1)
+
+
+def float_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """A sum of K products in float32, in any order, each with three roundings beside: of the activation as a float, of
+    the weight times its scale, and of the product. Below the normal numbers each loses the least of them instead."""
+    values = np.abs(inputs["activations"] / inputs["act_scale"].astype(np.float64)[:, np.newaxis])
+    weights = np.abs(wide_scales(format, inputs, axes).astype(np.float64) * inputs["weights"])
+    below = LEAST * (axes["K"] + weights.sum(axis=1)[np.newaxis, :] + values.sum(axis=1)[:, np.newaxis])
+    return {"out": gamma(axes["K"] + 3) * (values @ weights.T) + below}
 
 
 class PeerLaunch:

@@ -31,7 +31,7 @@ BLOCK = 256
 BLOCK_BYTES = {"tq1_0": 54, "tq2_0": 66}
 Q8_K_BYTES = 292
 """A block of Q8_K: float32 d, int8[256], int16[16] sums of 16 each."""
-_TYPES = {"q8_K": 15, "tq1_0": 34, "tq2_0": 35}
+_TYPES = {"f32": 0, "q8_K": 15, "tq1_0": 34, "tq2_0": 35}
 """Numbers of ggml's enum ggml_type, which files hold too and which therefore never change."""
 _NEEDS = {"ggml_cpu_has_avx2": "avx2", "ggml_cpu_has_f16c": "f16c", "ggml_cpu_has_avx512": "avx512f"}
 """For what libggml-cpu may have been compiled, as it tells, and this CPU's feature for it."""
@@ -56,6 +56,7 @@ _BASE: dict[str, tuple[Any, list[Any]]] = {
     "ggml_graph_overhead": (c_size_t, []),
     "ggml_new_tensor_2d": (c_void_p, [c_void_p, c_int, c_int64, c_int64]),
     "ggml_mul_mat": (c_void_p, [c_void_p, c_void_p, c_void_p]),
+    "ggml_mul": (c_void_p, [c_void_p, c_void_p, c_void_p]),
     "ggml_new_graph": (c_void_p, [c_void_p]),
     "ggml_build_forward_expand": (None, [c_void_p, c_void_p]),
     "ggml_backend_alloc_ctx_tensors": (c_void_p, [c_void_p, c_void_p]),
@@ -245,19 +246,36 @@ def unpack_q8_K(packed: Bytes) -> tuple[npt.NDArray[np.int8], Floats]:  # noqa: 
 
 
 class GgmlProduct:
-    """A product of ternary weights (N, K), packed, and activations (M, K) in Q8_K, by ggml's own graph on the CPU.
+    """A product of ternary weights (N, K), packed, and activations (M, K) in Q8_K, by ggml's own graph on the CPU; or
+    of both in float32, for format `f32`. With `row_scales`, float32 (N,), it is multiplied by them at the end.
 
     Everything lies in ggml's memory: weights are copied there once, activations by each `run`, and the product (M, N),
     float32, from there.
     """
 
-    def __init__(self, format: str, weights: Bytes, N: int, K: int, M: int, threads: int) -> None:
-        _check("ggml_mul_mat", "weights", weights, np.uint8, N * K // BLOCK * BLOCK_BYTES[format])
+    def __init__(
+        self,
+        format: str,
+        weights: Bytes | Floats,
+        N: int,
+        K: int,
+        M: int,
+        threads: int,
+        row_scales: Floats | None = None,
+    ) -> None:
+        floats = format == "f32"
+        self._dtype = np.float32 if floats else np.uint8
+        size = 4 * N * K if floats else N * K // BLOCK * BLOCK_BYTES[format]
+        _check("ggml_mul_mat", "weights", weights, self._dtype, size)
         base, cpu = self._library = library()
-        context = base.ggml_init(_InitParams(3 * base.ggml_tensor_overhead() + base.ggml_graph_overhead(), None, True))
+        context = base.ggml_init(_InitParams(5 * base.ggml_tensor_overhead() + base.ggml_graph_overhead(), None, True))
         matrix = base.ggml_new_tensor_2d(context, _TYPES[format], K, N)
-        self._activations = base.ggml_new_tensor_2d(context, _TYPES["q8_K"], K, M)
+        self._activations = base.ggml_new_tensor_2d(context, _TYPES["f32" if floats else "q8_K"], K, M)
         self._product = base.ggml_mul_mat(context, matrix, self._activations)
+        if row_scales is not None:
+            _check("ggml_mul", "row_scales", row_scales, np.float32, 4 * N)
+            scales = base.ggml_new_tensor_2d(context, _TYPES["f32"], N, 1)
+            self._product = base.ggml_mul(context, self._product, scales)
         self._graph = base.ggml_new_graph(context)
         base.ggml_build_forward_expand(self._graph, self._product)
         self._backend = cpu.ggml_backend_cpu_init()
@@ -266,12 +284,14 @@ class GgmlProduct:
         weakref.finalize(self, _free, base, context, buffer, self._backend)
         if not buffer:
             raise MemoryError(f"libggml has no memory for a product of {M} x {N} x {K}")
-        self._sizes = M * K // BLOCK * Q8_K_BYTES, 4 * M * N
+        self._sizes = 4 * M * K if floats else M * K // BLOCK * Q8_K_BYTES, 4 * M * N
         base.ggml_backend_tensor_set(matrix, weights.ctypes.data, 0, weights.nbytes)
+        if row_scales is not None:
+            base.ggml_backend_tensor_set(scales, row_scales.ctypes.data, 0, row_scales.nbytes)
 
-    def run(self, activations: Bytes, out: Floats) -> None:
+    def run(self, activations: Bytes | Floats, out: Floats) -> None:
         """Multiply. Raises RuntimeError where ggml reports that it could not."""
-        _check("ggml_mul_mat", "activations", activations, np.uint8, self._sizes[0])
+        _check("ggml_mul_mat", "activations", activations, self._dtype, self._sizes[0])
         _check("ggml_mul_mat", "out", out, np.float32, self._sizes[1])
         base = self._library.base
         base.ggml_backend_tensor_set(self._activations, activations.ctypes.data, 0, activations.nbytes)

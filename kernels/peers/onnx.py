@@ -18,8 +18,8 @@ from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Peer
 from tritmark.kernels.formats import Format
 from tritmark.kernels.formats.bits import ZERO_BYTE
-from tritmark.kernels.peers.launch import INSTALL, PeerLaunch, gamma, times
-from tritmark.kernels.ternary_matmul.formats import GROUPED, PRODUCTS, one_scale
+from tritmark.kernels.peers.launch import INSTALL, LEAST, PeerLaunch, gamma, times
+from tritmark.kernels.ternary_matmul.formats import GROUPED, INTEGERS, PRODUCTS, ROWS, one_scale
 from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 BLOCK = 128
@@ -33,8 +33,6 @@ _LANES = 16
 _SCALES = 6
 """Roundings of a term's scales: the activations' and its inverse, the weights', their product, and its products."""
 
-_LEAST = 2.0**-149
-"""The least float32 above zero."""
 
 Floats = npt.NDArray[np.float32]
 
@@ -256,10 +254,15 @@ def _lost(inputs: Arrays, axes: Axes, block: int) -> tuple[npt.NDArray[np.float6
 
 
 def _group_scales(format: Format, inputs: Arrays, axes: Axes) -> tuple[Floats, int]:
-    """A scale for each block, (N, blocks), and the columns of a block: a group, or parts of one that are short
-    enough."""
-    block = min(BLOCK, format.group)
-    return np.repeat(weight_scales(inputs, axes, format.name), format.group // block, axis=1), block
+    """A scale for each block, (N, blocks), and the columns of a block: a group, or parts of one or of a row that are
+    short enough."""
+    scales = weight_scales(inputs, axes, format.name).reshape(axes["N"], -1)
+    block = _block(format)
+    return np.repeat(scales, (format.group or axes["K"] + -axes["K"] % block) // block, axis=1), block
+
+
+def _block(format: Format) -> int:
+    return min(BLOCK, format.group or BLOCK)
 
 
 def _encode_groups(format: Format, inputs: Arrays, axes: Axes) -> Arrays:
@@ -275,9 +278,10 @@ def _bind_groups(inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> L
 def _bound_groups(format: Format, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """As `bound`, each block's with its own scale; below the normal numbers each term may lose the least of them."""
     scales, block = _group_scales(format, inputs, axes)
-    wide, weights = np.repeat(scales.astype(np.float64), block, axis=1), inputs["weights"].astype(np.float64)
+    wide = np.repeat(scales.astype(np.float64), block, axis=1)[:, : axes["K"]]
+    weights = inputs["weights"].astype(np.float64)
     values = np.abs(_activations(inputs))
-    below = _LEAST * (axes["K"] + values @ (np.abs(weights) + 2).T)
+    below = LEAST * (axes["K"] + values @ (np.abs(weights) + 2).T)
     if not quantizes(block):
         return {"out": gamma(axes["K"] + _SCALES) * (values @ np.abs(wide * weights).T) + below}
     lost, slack = _lost(inputs, axes, block)
@@ -328,7 +332,7 @@ PEERS = (
     Peer(
         name="onnxruntime",
         op="ternary_matmul",
-        formats=PRODUCTS,
+        formats=INTEGERS,
         takes=one_scale,
         dtypes=frozenset({"int32"}),
         source="ONNX Runtime, MatMulInteger of int8 activations and int8 codes; from PyPI's onnxruntime",
@@ -359,7 +363,7 @@ PEERS = (
             op="ternary_matmul",
             formats=frozenset({format.name}),
             dtypes=frozenset({"float32"}),
-            source=f"ONNX Runtime, com.microsoft.MatMulNBits, bits = 2, blocks of {min(BLOCK, format.group)}, accuracy "
+            source=f"ONNX Runtime, com.microsoft.MatMulNBits, bits = 2, blocks of {_block(format)}, accuracy "
             "level 4; from PyPI's onnxruntime",
             version=version,
             missing=missing,
@@ -368,6 +372,6 @@ PEERS = (
             outputs=("out",),
             bound=partial(_bound_groups, format),
         )
-        for format in GROUPED
+        for format in (*GROUPED, *ROWS)
     ),
 )

@@ -22,9 +22,10 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, MultipleOf, Tier, Variant
 from tritmark.kernels.cpu import native
 from tritmark.kernels.formats import BUILT_IN
-from tritmark.kernels.peers import ggml, libggml, libik, onnx, torch_cpu
+from tritmark.kernels.peers import ggml, ik_llama, libggml, libik, onnx, torch_cpu
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
 from tritmark.kernels.ternary_matmul import cpu
+from tritmark.kernels.ternary_matmul.scales import weight_scales
 
 OP, DTYPE = "ternary_matmul", "float32"
 ONNX = "onnxruntime-int8"
@@ -61,6 +62,13 @@ def both_scales(inputs: Arrays) -> npt.NDArray[np.float32]:
         return scale.astype(np.float32)
 
 
+def inverse_scales(inputs: Arrays) -> npt.NDArray[np.float32]:
+    """1 / act_scale, (M,), rounded once."""
+    with np.errstate(over="ignore", under="ignore"):
+        inverse: npt.NDArray[np.float32] = (1 / inputs["act_scale"].astype(np.float64)).astype(np.float32)
+    return inverse
+
+
 def held(name: str, scale: npt.NDArray[np.float64], sums: npt.NDArray[np.float64]) -> None:
     """Raise InvalidArgumentError where the scales, (M,), or those times sums (M, N), are no normal numbers of float32:
     the contract divides in float64."""
@@ -95,9 +103,7 @@ def blocks(format: str, own: str, inputs: Arrays, axes: Axes) -> tuple[Bytes, np
     """Weights as ggml's format `own`, (N, bytes), and the scales of the activations, (M,): the bytes as they are where
     that is the key's format, else with scale 1, which float16 holds."""
     if format == own:
-        with np.errstate(over="ignore", under="ignore"):
-            inverse = (1 / inputs["act_scale"].astype(np.float64)).astype(np.float32)
-        return inputs["weights"].reshape(axes["N"], -1), inverse
+        return inputs["weights"].reshape(axes["N"], -1), inverse_scales(inputs)
     weights = packed(format, own, lambda codes: BUILT_IN[own].pack(codes, 1.0), inputs, axes)
     return weights.reshape(axes["N"], -1), both_scales(inputs)
 
@@ -111,8 +117,10 @@ def _ggml(format: str, own: str, inputs: Arrays, outputs: Arrays, axes: Axes, th
 
 
 def _ik(format: str, own: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
-    weights = packed(format, own, partial(libik.pack, own), inputs, axes)
-    activations = libik.pack_activations(own, np.ascontiguousarray(inputs["activations"]), both_scales(inputs))
+    weights, scales = inputs["weights"], inverse_scales(inputs)
+    if format != own:
+        weights, scales = packed(format, own, partial(libik.pack, own), inputs, axes), both_scales(inputs)
+    activations = libik.pack_activations(own, np.ascontiguousarray(inputs["activations"]), scales)
     name, types = f"ik_llama-{own}", libik.TYPES[own]
     return call(name, libik.address(), weights, activations, outputs, axes, threads, types=types)
 
@@ -171,6 +179,17 @@ def _variant(
     )
 
 
+def _rows_bound(format: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """That of ik_llama.cpp's product of a format with a scale for each row. Raises InvalidArgumentError where float32
+    does not hold what it sums, with the scales of the activations and then with the rows'."""
+    sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
+    inverse = 1 / inputs["act_scale"].astype(np.float64)
+    held(libik.MULTIPLY, inverse, sums)
+    rows = np.abs(weight_scales(inputs, axes, format).astype(np.float64))
+    held(libik.MULTIPLY, inverse, sums * np.maximum(rows, 1))
+    return ik_llama.own_bound(format, inputs, axes)
+
+
 def _ggml_variants() -> tuple[Variant, ...]:
     block = (MultipleOf("K", libggml.BLOCK),)
     features = frozenset({"avx2", "f16c"})
@@ -206,19 +225,26 @@ def _ggml_variants() -> tuple[Variant, ...]:
 def _ik_variants() -> tuple[Variant, ...]:
     # Compiled for AVX2 without VNNI, as the wheel is, IQ2_BN is wrong for an odd number of blocks in a row
     # (mul_mat_iq2bn_q8_K64 multiplies half of the last one twice); that is its verdict, and no constraint.
+    anew = partial(bound, libik.MULTIPLY, libik.roundings)
+    places: tuple[tuple[str, str, Bound], ...] = (
+        (FASTEST, "iq2_bn", anew),
+        (FASTEST, "iq2_bn_r4", anew),
+        ("iq2_bn_r4", "iq2_bn_r4", partial(_rows_bound, "iq2_bn_r4")),
+    )
     return tuple(
         _variant(
-            FASTEST,
-            f"ik_llama-{format}",
-            f"ik_llama.cpp, {libik.MULTIPLY} of {format.upper()}; from PyPI's {libik.PACKAGE}",
-            partial(_ik, FASTEST, format),
+            format,
+            f"ik_llama-{own}",
+            f"ik_llama.cpp, {libik.MULTIPLY} of {own.upper()}; from PyPI's {libik.PACKAGE}",
+            partial(_ik, format, own),
             libik.missing,
             libik.library,
-            partial(bound, libik.MULTIPLY, libik.roundings),
-            (MultipleOf("K", libik.BLOCK), *more),
+            admits,
+            (MultipleOf("K", libik.BLOCK), *([MultipleOf("N", rows)] if rows > 1 else [])),
             libik.FEATURES,
         )
-        for format, more in (("iq2_bn", ()), ("iq2_bn_r4", (MultipleOf("N", 4),)))
+        for format, own, admits in places
+        for rows in (BUILT_IN[own].row_multiple,)
     )
 
 

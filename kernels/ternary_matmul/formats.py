@@ -15,5 +15,9 @@ def one_scale(format: Format) -> bool:
 _READ = dict.fromkeys(variant.key.format for variant in (*cpu.VARIANTS, *cuda.VARIANTS))
 PRODUCTS = frozenset(name for name in _READ if one_scale(BUILT_IN[name]))
 """Those of this package with one scale that it has kernels for, on any device."""
+ROWS = tuple(BUILT_IN[name] for name in _READ if BUILT_IN[name].scale_per == "row")
+"""The same with a scale for each row; their int32 sums are those of the codes alone."""
+INTEGERS = PRODUCTS | {format.name for format in ROWS}
+"""Those whose codes are summed up over whole rows, whatever the scales are."""
 GROUPED = tuple(BUILT_IN[name] for name in _READ if BUILT_IN[name].scale_per == "group")
 """The same with a scale for each group."""

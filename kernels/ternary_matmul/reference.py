@@ -88,11 +88,11 @@ def _bound(exact: Floats, magnitudes: Floats, act_scale: Floats, groups: int, gr
         groups / act_scale + 2
     )
     if dtype == "bfloat16":
-        bound += _half_unit(np.abs(exact) + bound)
+        bound += half_unit(np.abs(exact) + bound)
     return bound
 
 
-def _half_unit(values: Floats) -> Floats:
+def half_unit(values: Floats) -> Floats:
     """Half of a unit of the last place of bfloat16 numbers of that size."""
     _, exponents = np.frexp(values)
     half: Floats = np.ldexp(1.0, np.maximum(exponents, -125) - 9)

@@ -1,0 +1,63 @@
+"""Peers that compute in float32, for kernels that round their product to bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Peer
+from tritmark.kernels.peers.launch import PeerLaunch
+from tritmark.kernels.ternary_matmul.reference import half_unit, reference
+
+Bind = Callable[[Arrays, Arrays, Axes, int], Launch]
+Bound = Callable[[Arrays, Axes], Mapping[str, Any]]
+
+
+def rounded(peer: Peer) -> Peer:
+    """The product of a peer of ternary_matmul, whose output is float32, rounded once more, by ml_dtypes. Its time is
+    that of both."""
+    assert peer.bound is not None
+    return replace(
+        peer,
+        dtypes=frozenset({"bfloat16"}),
+        source=f"{peer.source}; rounded to bfloat16",
+        bind=partial(_bind, peer.bind, peer.outputs[0]),
+        bound=partial(_bound, peer.bound, min(peer.formats), peer.outputs[0]),
+    )
+
+
+def _bind(bind: Bind, output: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    out = outputs[output]
+    floats = np.empty(out.shape, np.float32)
+    launch = bind(inputs, {output: floats}, axes, threads)
+
+    def run() -> None:
+        launch.run()
+        with np.errstate(over="ignore"):
+            out[...] = floats
+
+    return RoundedLaunch(launch, threads, run)
+
+
+class RoundedLaunch(PeerLaunch):
+    """It tells what the other one did."""
+
+    def __init__(self, launch: Launch, threads: int, call: Callable[[], None]) -> None:
+        super().__init__("", threads, call)
+        self._launch = launch
+
+    @property
+    def ran(self) -> str:
+        return self._launch.ran
+
+
+def _bound(bound: Bound, format: str, output: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """Half a unit of the last place of what float32 may have become. What the product is has to be known for that; the
+    format says which scales it has, and so any of the peer's will do."""
+    exact = np.abs(reference(inputs, axes, KernelKey("cpu", "ternary_matmul", format, "float32"))[output])
+    float32 = bound(inputs, axes)[output]
+    return {output: float32 + half_unit(exact + float32)}
