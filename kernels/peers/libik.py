@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
 from tritmark.harness.spec import Axes
+from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.peers.launch import INSTALL
 
 PACKAGE = "ik-llama-cpp-python"
@@ -27,13 +28,11 @@ BLOCK = 64
 FEATURES = frozenset({"avx2", "fma"})
 """Of the CPU, for which the wheel is compiled."""
 MULTIPLY = "iqk_mul_mat"
-TYPES = {"iq2_bn": (135, 136), "iq2_bn_r4": (335, 147)}
+TYPES = {"f16": (1, 0), "iq1_bn": (134, 136), "iq2_bn": (135, 136), "iq2_bn_r4": (335, 147)}
 """Numbers of its enum ggml_type for weights, and for the activations that its product takes with them: Q8_K64, for
-iq2_bn_r4 Q8_K16."""
-_SCALE_BYTES, _BLOCK_BYTES = 4, 16
-"""Of a row's scale, and of a block."""
-_ROWS = {"iq2_bn_r4": 4}
-"""Rows that are interleaved."""
+iq2_bn_r4 Q8_K16, for f16 F32."""
+PRODUCTS = ("iq2_bn", "iq2_bn_r4")
+"""Of these the ternary ones that it multiplies with."""
 _LANE = {"iq2_bn": 4, "iq2_bn_r4": 16}
 """Activations have four scales: so many columns have the first one, as many the next, and so on from the beginning."""
 
@@ -109,10 +108,8 @@ def roundings(axes: Axes) -> int:
 
 def declare(opened: ctypes.CDLL) -> ctypes.CDLL:
     """Give its functions their signatures. Raises AttributeError for one that it lacks."""
-    for name in TYPES:
-        function = getattr(opened, f"quantize_{name}")
-        function.restype = c_size_t
-        function.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p]
+    for name in PRODUCTS:
+        getattr(opened, f"quantize_{name}")
     opened.ggml_row_size.restype, opened.ggml_row_size.argtypes = c_size_t, [c_int, c_int64]
     getattr(opened, MULTIPLY)
     return opened
@@ -124,21 +121,32 @@ def pack(format: str, codes: Codes, opened: ctypes.CDLL | None = None) -> Bytes:
 
     A row of zeros gets scale 0. Raises InvalidArgumentError for shapes that it would not pack.
     """
-    N, K = codes.shape
-    rows = _ROWS.get(format, 1)
-    if K % BLOCK or N % rows or not codes.size:
+    return quantize(format, codes.astype(np.float32), opened)
+
+
+def quantize(format: str, x: Floats, opened: ctypes.CDLL | None = None) -> Bytes:
+    """quantize_{format} of float32 (N, K): uint8 (N, bytes), as the format of that name has them. `opened` as in
+    `pack`.
+
+    Raises InvalidArgumentError for shapes that it would not pack.
+    """
+    N, K = x.shape
+    rows = BUILT_IN[format].row_multiple
+    if K % BLOCK or N % rows or not x.size:
         legal = f"a multiple of {rows} rows and of {BLOCK} columns"
         raise InvalidArgumentError(op=f"quantize_{format}", argument="codes", found=f"{N} x {K}", legal=legal)
     opened = library() if opened is None else declare(opened)
-    out = np.empty((N, _SCALE_BYTES + K // BLOCK * _BLOCK_BYTES), np.uint8)
+    out = np.empty(BUILT_IN[format].packed_shape((N, K)), np.uint8)
     told = opened.ggml_row_size(TYPES[format][0], K)
     if told != out.shape[1]:
         raise DeviceUnavailableError(
             f"ik_llama.cpp: a row of {K} {format} has {told} bytes there, {out.shape[1]} were expected",
             next_step=f"install another {PACKAGE}",
         )
-    values = codes.astype(np.float32)
-    getattr(opened, f"quantize_{format}")(values.ctypes.data, out.ctypes.data, N, K, None, None)
+    values = np.ascontiguousarray(x, np.float32)
+    function = getattr(opened, f"quantize_{format}")
+    function.restype, function.argtypes = c_size_t, [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p]
+    function(values.ctypes.data, out.ctypes.data, N, K, None, None)
     return out
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tritmark.harness.spec import FormatOracle
 from tritmark.kernels.formats import NonFiniteWarning
-from tritmark.kernels.peers import gguf_numpy, libggml, onnx
+from tritmark.kernels.peers import gguf_numpy, libggml, libik, onnx
 
 _SHAPE = (16, 1024)
 
@@ -64,6 +64,13 @@ ORACLES: tuple[FormatOracle, ...] = (
                 "tq2_0": libggml.quantize_row_tq2_0_ref,
             }[format](x)
         ),
+    ),
+    FormatOracle(
+        name="ik_llama",
+        formats=frozenset({"iq1_bn", "iq2_bn", "iq2_bn_r4"}),
+        version=libik.version,
+        missing=libik.missing,
+        complaint=_quantizes_alike(libik.quantize),
     ),
     FormatOracle(
         name="onnxruntime",
