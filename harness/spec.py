@@ -397,6 +397,10 @@ def _takes_none(format: Any) -> bool:
     return False
 
 
+PEER_ISA = "TRITMARK_PEER_ISA"
+"""The environment variable that names the step of the host's ladder that other projects' code may use at most."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
     """Somebody else's implementation of an op, in host memory, to cross-validate with.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from time import monotonic
@@ -15,6 +16,7 @@ from tritmark.harness.cli.execute import executed, seed_of
 from tritmark.harness.cli.exit_status import UNAVAILABLE
 from tritmark.harness.cli.show import show
 from tritmark.harness.errors import UsageError
+from tritmark.harness.nearest import nearest
 
 if TYPE_CHECKING:
     from tritmark.harness.judge.request import Request
@@ -83,6 +85,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    peer_isa: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Hold other projects' code to that instruction set, as TRITMARK_FORCE_ISA does ours; what cannot be "
+            "held to it is not run.",
+            show_default=False,
+        ),
+    ] = "",
     in_process: options.InProcess = False,
 ) -> None:
     """Validate and measure every kernel, write a Record and a report."""
@@ -97,6 +108,7 @@ def run(
     from tritmark.harness.cross import CppLibrary
     from tritmark.harness.judge.request import Request
     from tritmark.harness.providers import load
+    from tritmark.harness.spec import PEER_ISA
     from tritmark.harness.store import Store
     from tritmark.harness.weights import Conventions
 
@@ -108,6 +120,8 @@ def run(
         addresses = named(addresses, "--addresses").name
     adapted = tuple(AdaptedLibrary.named(each) for each in peer or ())
     installed = load(adapted)
+    if peer_isa:
+        os.environ[PEER_ISA] = _step(peer_isa, installed)
     # Weights alone keep memory small; whoever names a suite, ops or variants wants those too.
     if not suite and (not weights or (op, variant) != ("*", "*")):
         suite = "quick"
@@ -141,6 +155,15 @@ def run(
                 f"{each.kernel} {each.workload}: promised {promised}x, found {found}x: {told}", soft_wrap=True
             )
     raise typer.Exit(_status(record, installed, request, strict=strict))
+
+
+def _step(name: str, installed: Installed) -> str:
+    """A step of the ladder of a device in the host's memory."""
+    hosts = [device for device in installed.registry.devices.values() if device.memory is None]
+    steps = [step for device in hosts for step in device.ladder()]
+    if name not in steps:
+        raise UsageError(f"--peer-isa {name!r}; {nearest(name, steps)}")
+    return name
 
 
 def _status(record: Record, installed: Installed, request: Request, *, strict: bool) -> int:

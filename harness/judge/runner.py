@@ -3,6 +3,7 @@ is kept as it goes."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.nearest import nearest
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Accuracy, Environment, Lane, Layer, Machine, Record, Run, Status
-from tritmark.harness.spec import Device, KernelKey, Peer, Tier, Variant, Workload
+from tritmark.harness.spec import PEER_ISA, Device, KernelKey, Peer, Tier, Variant, Workload
 from tritmark.harness.store import Header, Options, Partial, Store, new_id
 from tritmark.harness.suite import Selected
 from tritmark.harness.validate.accuracy import Judged
@@ -115,9 +116,9 @@ def plan(installed: Installed, request: Request) -> list[Group]:
 
 def _wanted(variant: Variant, item: Selected, request: Request) -> bool:
     """Whether a workload is for that variant, if it is a peer: where the suite has peers and it is installed, and
-    wherever it was asked for."""
+    wherever it was asked for. Held to an instruction set, it has to say why it cannot be."""
     asked = variant.tier is not Tier.PEER or request.variant != "*" or variant.id in request.peers
-    return asked or (item.peers and variant.missing() is None)
+    return asked or (item.peers and (PEER_ISA in os.environ or variant.missing() is None))
 
 
 def _fastest(
@@ -284,6 +285,8 @@ def _same(partial: Partial, options: Options, here: Environment, facts: Machine)
     before = partial.header
     pairs = {f"option {name}": (getattr(before.options, name), getattr(options, name)) for name in Options.model_fields}
     pairs["tritmark"] = (before.environment.tritmark, here.tritmark)
+    held, now = (each.variables.get(PEER_ISA) for each in (before.environment, here))
+    pairs["option peer_isa"] = (held, now)
     pairs["machine"] = (before.machine.id, facts.id)
     different = [f"{name} was {was!r} and is {now!r}" for name, (was, now) in pairs.items() if was != now]
     if different:

@@ -7,12 +7,17 @@ Importing this loads none of them; each one's `missing()` says whether it is the
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tritmark.harness.spec import Peer
-from tritmark.kernels.peers import ggml, gguf_numpy, ik_llama, onnx
+from tritmark.kernels.peers import ggml, gguf_numpy, ik_llama, isa, libggml, libik, onnx
 from tritmark.kernels.peers.bfloat16 import rounded
 from tritmark.kernels.peers.oracles import ORACLES
 
-_COMPUTED = (*ggml.PEERS, *gguf_numpy.PEERS, *onnx.PEERS, *ik_llama.PEERS)
+_NEEDS = ((ggml, libggml.needs), (gguf_numpy, isa.dispatches), (onnx, isa.dispatches), (ik_llama, libik.needs))
+_COMPUTED = tuple(
+    replace(peer, missing=isa.limited(peer.missing, needs)) for module, needs in _NEEDS for peer in module.PEERS
+)
 
 PEERS: tuple[Peer, ...] = (*_COMPUTED, *(rounded(each) for each in _COMPUTED if each.dtypes == {"float32"}))
 """Every peer, in the order in which reports show them."""

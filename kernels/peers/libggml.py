@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
 from tritmark.kernels.cpu import features
+from tritmark.kernels.peers import isa
 from tritmark.kernels.peers.launch import INSTALL
 
 FOLDER = "TRITMARK_GGML"
@@ -160,6 +161,12 @@ def installed() -> str | None:
     """Why libggml is not installed and what to do about it, or None; nothing is loaded."""
     found = find()
     return found if isinstance(found, str) else None
+
+
+def needs() -> frozenset[str] | str:
+    """The CPU features that it is compiled for, or why that is not known; nothing is loaded."""
+    found = find()
+    return found if isinstance(found, str) else isa.compiled(found.paths[1], found.paths[0])
 
 
 def address(opened: Library, symbol: str) -> int:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from tritmark.harness.errors import DeviceUnavailableError, InvalidArgumentError
 from tritmark.harness.spec import Axes
 from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.peers import isa
 from tritmark.kernels.peers.launch import INSTALL
 
 PACKAGE = "ik-llama-cpp-python"
@@ -77,6 +78,12 @@ def version() -> str:
     """The package, which names no version of the library itself."""
     found = find()
     return found if isinstance(found, str) else found.owner
+
+
+def needs() -> frozenset[str] | str:
+    """The CPU features that it is compiled for, or why that is not known; nothing is loaded."""
+    found = find()
+    return found if isinstance(found, str) else isa.compiled(found.library, found.openmp)
 
 
 @cache

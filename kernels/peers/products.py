@@ -22,7 +22,7 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, MultipleOf, Tier, Variant
 from tritmark.kernels.cpu import native
 from tritmark.kernels.formats import BUILT_IN
-from tritmark.kernels.peers import ggml, ik_llama, libggml, libik, onnx, torch_cpu
+from tritmark.kernels.peers import ggml, ik_llama, isa, libggml, libik, onnx, torch_cpu
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
 from tritmark.kernels.ternary_matmul import cpu
 from tritmark.kernels.ternary_matmul.scales import weight_scales
@@ -200,7 +200,7 @@ def _ggml_variants() -> tuple[Variant, ...]:
             f"ggml-{format}",
             f"libggml, ggml_vec_dot_{format}_q8_K, as its own product calls it",
             partial(_ggml, format, format),
-            libggml.installed,
+            isa.limited(libggml.installed, libggml.needs),
             libggml.library,
             partial(grouped_bound, format),
             block,
@@ -213,7 +213,7 @@ def _ggml_variants() -> tuple[Variant, ...]:
         "ggml-tq2_0",
         "libggml, ggml_vec_dot_tq2_0_q8_K, as its own product calls it",
         partial(_ggml, FASTEST, "tq2_0"),
-        libggml.installed,
+        isa.limited(libggml.installed, libggml.needs),
         libggml.library,
         partial(bound, "ggml_vec_dot_tq2_0_q8_K", ggml.roundings),
         block,
@@ -237,7 +237,7 @@ def _ik_variants() -> tuple[Variant, ...]:
             f"ik_llama-{own}",
             f"ik_llama.cpp, {libik.MULTIPLY} of {own.upper()}; from PyPI's {libik.PACKAGE}",
             partial(_ik, format, own),
-            libik.missing,
+            isa.limited(libik.missing, libik.needs),
             libik.library,
             admits,
             (MultipleOf("K", libik.BLOCK), *([MultipleOf("N", rows)] if rows > 1 else [])),
@@ -261,7 +261,7 @@ VARIANTS: tuple[Variant, ...] = (
         ONNX,
         "ONNX Runtime, a session of MatMulNBits with 2 bits, blocks of 128 and int8, from float activations on",
         partial(_onnx, FASTEST),
-        onnx.missing,
+        isa.limited(onnx.missing, isa.dispatches),
         onnx.load,
         _onnx_bound,
     ),

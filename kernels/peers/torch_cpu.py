@@ -11,6 +11,7 @@ import numpy as np
 from tritmark.harness.spec import Arrays, Axes, Launch
 from tritmark.kernels.cpu import cores
 from tritmark.kernels.formats import BUILT_IN
+from tritmark.kernels.peers import isa
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
 
 _BFLOAT16 = 2.0**-8
@@ -20,14 +21,16 @@ _WARM = 1024
 
 
 def missing() -> str | None:
-    """Why it is not installed and what to do about it, or None; nothing is loaded."""
+    """Why it is not installed and what to do about it, or cannot be held to what peers may use, or None; nothing is
+    loaded."""
     from importlib.util import find_spec
 
-    return None if find_spec("torch") else "not installed: pip install torch"
+    return isa.unmaskable() if find_spec("torch") else "not installed: pip install torch"
 
 
 def load() -> None:
-    """Import it, and have it start its pools of threads, of which it has two."""
+    """Import it, held to what peers may use, and have it start its pools of threads, of which it has two."""
+    isa.mask()
     import torch
 
     torch.set_num_threads(cores())

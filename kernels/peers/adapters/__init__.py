@@ -41,7 +41,7 @@ from tritmark.harness.errors import DeviceUnavailableError, UsageError
 from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, MultipleOf, Tier, Variant
 from tritmark.kernels.formats import BUILT_IN
-from tritmark.kernels.peers import ggml, libggml, libik, products
+from tritmark.kernels.peers import ggml, isa, libggml, libik, products
 from tritmark.kernels.ternary_matmul import cpu
 
 FOLDER = Path(__file__).parent
@@ -128,6 +128,7 @@ def _variant(name: str, adapted: Adapter, product: AdaptedProduct, format: str, 
         constraints=multiples,
         reports_nonfinite=False,
         code_hash=digest,
+        missing=partial(isa.beyond, partial(isa.compiled, Path(path))),
         load=partial(_loaded, path, adapted.start),
         packs=True,
         bound=_bound(own, product, format),
