@@ -405,6 +405,7 @@ PEER_ISA = "TRITMARK_PEER_ISA"
 class Peer:
     """Somebody else's implementation of an op, in host memory, to cross-validate with.
 
+    `name` is the project's. Variants of tier PEER from the same project are called that, or that, a hyphen and more.
     `missing()` says why it cannot be used here and what to do about it, or None; `version()` what it is exactly (of the
     package, or the file's SHA-256). `refusal(axes)` says why it does not take these axes, or None. `encode(inputs,
     axes)` turns logical inputs into what `bind` takes; `bind(inputs, outputs, axes, threads)` is that of a Variant. It

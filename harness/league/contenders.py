@@ -148,11 +148,14 @@ def _behind(run: Run, best: Run | None, temperature: Temperature, turns: Turns) 
 
 def _peers(runs: Sequence[Run], own: Mapping[str, Contender], best: Run | None) -> list[Contender]:
     """One contender for each peer that was timed: from the comparison with the best kernel, or else with the quickest
-    that it was timed with."""
+    that it was timed with. A project with a right variant is there already, timed without what a call from Python
+    takes."""
+    theirs = [run.variant for run in runs if run.peer and own[run.id].verdict not in {Status.FAIL, Status.ERROR}]
     found: dict[str, list[tuple[Run, PeerComparison]]] = {}
     for run in runs:
         for comparison in run.cross.peers:
-            if comparison.speedup is not None and not groups.doubted(run):
+            known = any(name == comparison.peer or name.startswith(f"{comparison.peer}-") for name in theirs)
+            if comparison.speedup is not None and not known and not groups.doubted(run):
                 found.setdefault(comparison.peer, []).append((run, comparison))
     made = []
     for name, pairs in found.items():

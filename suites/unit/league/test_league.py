@@ -137,6 +137,29 @@ def crossed(run: Run, *peers: PeerComparison) -> Run:
     return run.model_copy(update={"cross": Cross(status=Status.PASS, peers=peers)})
 
 
+@pytest.mark.parametrize(
+    ("variant", "peer", "wrong", "shown"),
+    [
+        ("libpeer-int8", True, False, False),
+        ("libpeer", True, False, False),
+        ("libpeer-int8", True, True, True),
+        ("libpeer-int8", False, False, True),
+        ("libpeers-int8", True, False, True),
+        ("libpeer:int8", True, False, True),
+    ],
+)
+def test_a_project_that_is_a_variant_has_no_second_row(
+    runs: dict[str, Run], variant: str, peer: bool, wrong: bool, shown: bool
+) -> None:
+    run = one_run(random.Random(6), ("ternary_matmul", "tile64", "float32", variant), axes=AXES, measured=True)
+    run = run.model_copy(update={"peer": peer})
+    if wrong:
+        run = run.model_copy(update={"accuracy": run.accuracy.model_copy(update={"status": Status.FAIL})})
+    (table,) = tables(record_of([crossed(runs["avx512"], comparison("libpeer", 3.0)), run]))
+    names = [each.kernel for each in table.contenders]
+    assert ("libpeer" in names, len(names)) == (shown, 2 + shown)
+
+
 def test_a_peer_is_placed_by_the_comparison_with_the_best(runs: dict[str, Run]) -> None:
     best = crossed(runs["avx512"], comparison("libpeer", 3.0))
     other = crossed(

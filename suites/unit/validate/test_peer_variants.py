@@ -17,7 +17,7 @@ from tritmark.harness.judge.runner import plan
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Accuracy, Status
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Tier, Variant, Workload
+from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Provider, Tier, Variant, Workload
 from tritmark.harness.suite import Selected, Suite
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.cases import Material, admitted
@@ -171,3 +171,21 @@ def test_a_suite_has_peers_where_it_says_so(there: bool, says: bool, glob: str, 
     names = {each.name for group in groups for each in group.variants}
     assert ("theirs" in names) == (glob != "scalar" and (glob == "theirs" or asked or (says and there)))
     assert glob == "theirs" or bool(names - {"theirs"})
+
+
+@given(st.integers(1, 4), st.booleans())
+@settings(max_examples=10)
+def test_a_peer_neither_counts_among_the_fastest_nor_is_left_out(fastest: int, swap: bool) -> None:
+    item = Selected(WORKLOAD, ["tile64"], ["float32"], ["cpu"], fastest=fastest, peers=True)
+    request = Request(suite=Suite("s", "", "", (item,)))
+    other = Provider(ops=(), devices=(), variants=(peer(), replace(peer(), name="others")))
+    providers = {"builtin": PROVIDER, "other": other}
+
+    def planned(installed: Installed) -> list[str]:
+        (group,) = plan(installed, request)
+        return [each.name for each in group.variants]
+
+    alone = planned(Installed({"builtin": PROVIDER}))
+    both = planned(Installed(dict(reversed(providers.items())) if swap else providers))
+    assert sorted(both) == sorted([*alone, "others", "theirs"])
+    assert len(alone) <= fastest
