@@ -159,7 +159,10 @@ def sums(plan: Plan, runs: Sequence[Run]) -> Iterator[LinearLayers]:
             tokens=tokens,
             layers=len(figures),
             hot=len(hot),
+            uncertain=sum(run.performance.status is Status.AMBIGUOUS for run in figures),
             total_ns=total,
+            low_ns=fsum(each.low_ns for each in timings),
+            high_ns=fsum(each.high_ns for each in timings),
             tokens_per_second=tokens * 1e9 / total,
             clock=", ".join(dict.fromkeys(each.clock for each in timings)),
             threads=max(run.threads for run in figures),
@@ -168,6 +171,7 @@ def sums(plan: Plan, runs: Sequence[Run]) -> Iterator[LinearLayers]:
 
 def _sound(run: Run) -> bool:
     performance = run.performance
-    speeds = {Status.PASS, Status.AMBIGUOUS}
     there = performance.cold is not None or performance.hot is not None
-    return there and not performance.doubted and performance.status in speeds
+    if performance.status is Status.AMBIGUOUS:  # as a doubt leaves it that proves nothing; the sum says so
+        return there
+    return there and not performance.doubted and performance.status is Status.PASS

@@ -139,7 +139,13 @@ class LinearLayers(Model):
     """How many of them are so small that nothing of theirs gets cold: their hot medians were added."""
     unmeasured: int = 0
     """Linear layers that have no figure; where there are any, there is no sum."""
+    uncertain: int = 0
+    """How many of those added have figures that are AMBIGUOUS: a guard on the clock was not sure of them, as where
+    others kept the machine busy."""
     total_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
+    """The sum of the low ends of their intervals, and of the high ends."""
     tokens_per_second: float | None = None
     """The most that these products allow; everything else in a model takes time too."""
     clock: str = ""

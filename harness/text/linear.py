@@ -13,8 +13,12 @@ def told(found: LinearLayers) -> str:
         of = f"{found.unmeasured} of {found.layers + found.unmeasured}"
         return f"{found.device}: no sum for {what}: {of} linear layers have no figure"
     cold = "weights cold" if not found.hot else f"weights cold, but of {found.hot} that are too small for it"
+    between = ""
+    if found.low_ns is not None and found.high_ns is not None:
+        between = f" ({units.time(found.low_ns)} to {units.time(found.high_ns)})"
+    uncertain = f"; AMBIGUOUS figures of {found.uncertain} layers are in it" if found.uncertain else ""
     return (
-        f"{found.device}: {what} takes {units.time(found.total_ns)} in {found.layers} linear layers, which allows "
-        f"{found.tokens_per_second:,.1f} tokens a second at most ({cold}; clock: {found.clock}; "
-        f"threads: {found.threads})"
+        f"{found.device}: {what} takes {units.time(found.total_ns)}{between} in {found.layers} linear layers, which "
+        f"allows {found.tokens_per_second:,.1f} tokens a second at most ({cold}; clock: {found.clock}; "
+        f"threads: {found.threads}{uncertain})"
     )

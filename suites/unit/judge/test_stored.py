@@ -83,6 +83,21 @@ def test_the_sum_counts_every_layer(plan: stored.Plan) -> None:
         assert found.total_ns == expected
         assert found.tokens_per_second == tokens * 1e9 / expected
         assert "14 linear layers, which allows" in linear.told(found)
+        lows, highs = ([getattr(each.timing, end) for each in cold if each] for end in ("low_ns", "high_ns"))
+        assert (found.uncertain, found.low_ns, found.high_ns) == (0, fsum(lows), fsum(highs))
+        assert "AMBIGUOUS" not in linear.told(found)
+
+
+@pytest.mark.parametrize("doubted", [False, True])
+def test_what_is_ambiguous_is_added_and_said(plan: stored.Plan, doubted: bool) -> None:
+    runs = made(plan)
+    shared = plan["blk.0.attn_k.weight"][0].run_id
+    update = {"status": Status.AMBIGUOUS, "reason": "others kept the machine busy", "doubted": doubted}
+    performance = runs[shared].performance.model_copy(update=update)
+    runs[shared] = runs[shared].model_copy(update={"performance": performance})
+    one, prompt = stored.sums(plan, list(runs.values()))
+    assert (one.layers, one.unmeasured, one.uncertain, prompt.uncertain) == (14, 0, 4, 0)
+    assert "AMBIGUOUS figures of 4 layers are in it" in linear.told(one)
 
 
 @pytest.mark.parametrize("change", ["missing", "doubted", "failed"])
@@ -112,3 +127,35 @@ def test_what_is_too_small_to_get_cold_is_added_hot_and_said(plan: stored.Plan) 
     one, _ = stored.sums(plan, list(runs.values()))
     assert (one.layers, one.hot) == (14, 4)
     assert "but of 4 that are too small for it" in linear.told(one)
+
+
+@pytest.fixture(scope="module")
+def masters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    written: Path = models.write_masters(tmp_path_factory.mktemp("masters") / "m.safetensors", SMALL)
+    return written
+
+
+def test_masters_are_timed_with_the_codes_that_their_model_makes(masters: Path) -> None:
+    here = installed()
+    cpu = here.registry.devices["cpu"]
+    with open_weights(masters) as source:
+        weights = TernaryWeights(source, holders_of(here))
+        assert {(info.dtype, info.format) for info in weights.matrices} == {("bfloat16", "")}
+        plan = stored.planned(here, Request(suite=None, weights=str(masters)), weights, [cpu])
+        assert len(plan) == 14
+        kinds = len({info.shape for info in weights.matrices})
+        assert len(stored.groups(plan)) == kinds * len(stored.TOKENS)
+        for group in stored.groups(plan):
+            assert here.formats[group.key.format].scale_per == "tensor", "what holds the one scale that absmean makes"
+            matrix = group.workload.stored
+            assert matrix is not None
+            codes, scale = weights.read(next(info for info in weights.matrices if info.name == matrix.name))
+            first, _ = Material(group.op, group.workload, 1).logical
+            np.testing.assert_array_equal(first["weights"], codes)
+            assert first["weight_scale"] == scale
+    runs = made(plan)
+    one, prompt = stored.sums(plan, list(runs.values()))
+    assert (one.layers, prompt.layers, one.unmeasured, prompt.unmeasured) == (14, 14, 0, 0)
+    for found, at in ((one, 0), (prompt, 1)):
+        cold = [runs[chosen[at].run_id].performance.cold for chosen in plan.values()]
+        assert found.total_ns == fsum(each.timing.median_ns for each in cold if each is not None)
