@@ -47,6 +47,9 @@ def bridge(library: Path, description: Path | None, installed: Installed) -> tup
     return CppLibrary(str(library), str(description or "")).peers(installed)
 
 
+_BLOCK = 1 << 18
+"""Elements whose neighbours are looked up at a time."""
+
 _NOTHING = "labs"
 """Of the C library: a register's absolute value. What else is passed, the calling conventions let it pass over."""
 
@@ -210,16 +213,22 @@ def _one_ulp(function: LibraryFunction, inputs: Arrays, axes: Axes) -> dict[str,
         if not is_float(expected.values.dtype):
             found[expected.name] = np.zeros(expected.values.shape)
             continue
-        infinity = expected.values.dtype.type(np.inf)
-        exact = expected.exact.astype(np.float64)
-        with np.errstate(all="ignore"):
-            apart = [
-                np.abs(np.nextafter(expected.values, towards).astype(np.float64) - exact)
-                for towards in (-infinity, infinity)
-            ]
-        near = [np.where(np.isfinite(each), each, 0.0) for each in apart]
-        found[expected.name] = np.where(np.isfinite(exact), np.maximum(*near), 0.0)
+        values, exact = expected.values.reshape(-1), expected.exact.reshape(-1)
+        bound = np.empty(values.size)
+        for start in range(0, values.size, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            bound[part] = _neighbours(values[part], exact[part].astype(np.float64))
+        found[expected.name] = bound.reshape(expected.values.shape)
     return {name: bound for name, bound in found.items() if name in function.outputs}
+
+
+def _neighbours(values: npt.NDArray[Any], exact: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    infinity = values.dtype.type(np.inf)
+    with np.errstate(all="ignore"):
+        apart = [np.abs(np.nextafter(values, towards).astype(np.float64) - exact) for towards in (-infinity, infinity)]
+    near = [np.where(np.isfinite(each), each, 0.0) for each in apart]
+    found: npt.NDArray[np.float64] = np.where(np.isfinite(exact), np.maximum(*near), 0.0)
+    return found
 
 
 def _own_bound(function: LibraryFunction, inputs: Arrays, axes: Axes) -> dict[str, Any]:

@@ -431,7 +431,8 @@ class _Materials:
             if there.op is group.op and there.suits(group.workload):
                 self._known.move_to_end(number)
                 return there
-        while self._known and sum(known.elements for known in self._known.values()) > _MATERIALS:
+        once = group.workload.stored is not None  # nothing else has the same data
+        while self._known and (once or sum(known.elements for known in self._known.values()) > _MATERIALS):
             self._known.popitem(last=False)  # two of the largest at once could be too much
         made = Material(group.op, group.workload, self._seed)
         self._known[id(made)] = made

@@ -4,6 +4,7 @@ done meanwhile."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,7 @@ class GroupTiming:
             or unasked("cross", listed.dimensions)
             or (PEER if variant.tier is Tier.PEER else None)
         )
+        self._let_go()
         timed = performance.status in _SPEEDS
         cross = self._cross(variant, timed) if uncrossed is None else uncrossed.verdict(Cross)
         return Run(
@@ -144,6 +146,11 @@ class GroupTiming:
             self._roofs[device] = found.roofs
         return performance, found.evidence.added_to(receipt) if receipt is not None else None, found
 
+    def _let_go(self) -> None:
+        """Forget what only measuring needs of a group whose single variant has been measured."""
+        if self._known is not None and len(self._group.variants) == 1:
+            self._known, self._exchangeable = replace(self._known, second=None), None
+
     def _changes(self) -> Exchangeable:
         """What is exchanged before samples, the same for every variant."""
         group, material = self._group, self._material
@@ -167,7 +174,13 @@ class GroupTiming:
         if self._crossing is None:
             expected = self._cases.first.expected
             self._crossing = Crossing(
-                group.op, group.key, self._peers, expected, material.logical[0], group.workload.axes
+                group.op,
+                group.key,
+                self._peers,
+                expected,
+                material.logical[0],
+                group.workload.axes,
+                len(group.variants),
             )
 
         def collected(peer: Peer) -> Collected:

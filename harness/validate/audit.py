@@ -35,7 +35,7 @@ from tritmark.harness.validate.sets import POISON, Sets
 PIECE = 16 << 20
 """Bytes of each output that a look keeps: all of it, or a piece of that size from a place drawn at random."""
 
-MOST_KEPT = 64 << 20
+MOST_KEPT = 32 << 20
 """Bytes of outputs that are kept for each temperature, or one look's if those are more."""
 
 LARGE = 256 << 20

@@ -14,6 +14,9 @@ from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op
 from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.guards import bits
 
+_BLOCK = 1 << 18
+"""Elements that are compared at a time."""
+
 
 class BrokenReferenceError(Exception):
     """The expected values cannot be judged against: a NaN would match everything, or nothing."""
@@ -89,7 +92,7 @@ def _expected(op: Op, name: str, reference: Arrays, shape: tuple[int, ...], dtyp
         raise broken(f"is NaN at index {_index(int(nan[0]), shape)}, which would match anything")
     if op.family is Family.EXACT and exact.dtype != dtype:
         raise broken(f"is {exact.dtype}, and only {dtype} can be compared bit for bit")
-    values = exact if exact.dtype == dtype else rounded(exact.astype(np.float64), dtype)
+    values = exact if exact.dtype == dtype else rounded(exact.astype(np.float64, copy=False), dtype)
     bound, family = None, op.family
     if family is Family.ROUNDED and f"{name}.bound" in reference:
         family = Family.BOUNDED
@@ -108,29 +111,57 @@ def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def compare(expected: Expected, found: npt.NDArray[Any]) -> Comparison:
-    """Judge one output array of the expected shape and dtype."""
+    """Judge one output array of the expected shape and dtype, block by block: what is made meanwhile is no larger."""
     if expected.exact is expected.values and expected.bound is None and same(found, expected.values):
         return Comparison(np.empty(0, np.intp), 0.0, 0.0, None)
-    error = _difference(found, expected.exact)
-    ulps = _ulps(found, expected.values) if is_float(found.dtype) else error
-    if expected.family is Family.EXACT:
-        wrong = bits(found) != bits(expected.values)
-    elif expected.family is Family.ROUNDED:
-        wrong = ~(ulps <= 1)
-    else:
-        assert expected.bound is not None
-        wrong = ~(error <= expected.bound.reshape(-1)) & ~_overflowed(expected.exact, expected.bound, found)
-    indices = np.flatnonzero(wrong)
+    values, flat = expected.values.reshape(-1), found.reshape(-1)
+    exact = values if expected.exact is expected.values else expected.exact.reshape(-1)
+    bound = None if expected.bound is None else expected.bound.reshape(-1)
+    wrong, largest_error, largest_ulp = [np.empty(0, np.intp)], 0.0, 0.0
+    for start in range(0, flat.size, _BLOCK):
+        part = slice(start, start + _BLOCK)
+        within = None if bound is None else bound[part]
+        outside, error, ulp = _compared(expected.family, values[part], exact[part], within, flat[part])
+        wrong.append(outside + start)
+        largest_error, largest_ulp = max(largest_error, error), max(largest_ulp, ulp)
+    indices = np.concatenate(wrong)
     first = None
     if indices.size:
         at = int(indices[0])
         first = Divergence(
             output=expected.name,
             index=_index(at, found.shape),
-            expected=str(expected.values.reshape(-1)[at]),
-            found=str(found.reshape(-1)[at]),
+            expected=str(values[at]),
+            found=str(flat[at]),
         )
-    return Comparison(indices, _largest(error), _largest(ulps), first)
+    return Comparison(indices, largest_error, largest_ulp, first)
+
+
+def _compared(
+    family: Family,
+    values: npt.NDArray[Any],
+    exact: npt.NDArray[Any],
+    bound: npt.NDArray[np.float64] | None,
+    found: npt.NDArray[Any],
+) -> tuple[npt.NDArray[np.intp], float, float]:
+    """Of flat arrays the wrong indices, the largest error and the largest difference in ulps."""
+    error = _difference(found, exact)
+    ulps = _ulps(found, values) if is_float(found.dtype) else error
+    if family is Family.EXACT:
+        wrong = bits(found) != bits(values)
+    elif family is Family.ROUNDED:
+        wrong = ~(ulps <= 1)
+    else:
+        assert bound is not None
+        wrong = ~(error <= bound) & ~_overflowed(exact, bound, found)
+    return np.flatnonzero(wrong), _largest(error), _largest(ulps)
+
+
+def largest_difference(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
+    """Largest absolute difference among those that are finite."""
+    a, b = one.reshape(-1), other.reshape(-1)
+    parts = (slice(start, start + _BLOCK) for start in range(0, a.size, _BLOCK))
+    return max((_largest(_difference(a[part], b[part])) for part in parts), default=0.0)
 
 
 def rounded(exact: npt.NDArray[np.float64], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -21,7 +21,7 @@ from tritmark.harness.measure.statistics import LEAST_SAMPLES
 from tritmark.harness.record import Cross, Divergence, PeerComparison, Ratio, Status
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Peer
 from tritmark.harness.validate.collect import POISON, Collected, collect, collect_task, known, suited
-from tritmark.harness.validate.compare import Expected, compare
+from tritmark.harness.validate.compare import Expected, compare, largest_difference
 from tritmark.harness.validate.guards import bits
 
 __all__ = [
@@ -140,17 +140,25 @@ def cross(op: Op, comparisons: Sequence[PeerComparison]) -> Cross:
 
 
 class Crossing:
-    """One key on one workload: what all of its variants are confronted with. What a peer's arithmetic admits is
-    computed once.
+    """One key on one workload: what all of its `variants` are confronted with. What a peer's arithmetic admits is
+    computed once; for a single variant it is not kept.
 
     `expected` is of all the op's outputs for the logical inputs, which are the ones that `collect` is given.
     """
 
     def __init__(
-        self, op: Op, key: KernelKey, peers: Iterable[Peer], expected: Sequence[Expected], logical: Arrays, axes: Axes
+        self,
+        op: Op,
+        key: KernelKey,
+        peers: Iterable[Peer],
+        expected: Sequence[Expected],
+        logical: Arrays,
+        axes: Axes,
+        variants: int,
     ) -> None:
         self._op, self._key, self._expected, self._logical, self._axes = op, key, expected, logical, axes
-        self.peers = tuple(replace(peer, bound=_once(peer.bound)) for peer in suited(peers, key))
+        found = suited(peers, key)
+        self.peers = tuple(replace(peer, bound=_once(peer.bound)) for peer in found) if variants > 1 else tuple(found)
 
     def judge(self, run: Callable[[Peer], Collected]) -> Cross:
         """Confront one variant with every peer. `run(peer)` collects; what it raises (a worker's crash or time-out
@@ -231,10 +239,6 @@ def _confronted(expected: Expected, own: npt.NDArray[Any], theirs: npt.NDArray[A
     differ = np.union1d(own_wrong, peer_wrong)
     alike = differ[same[differ]]
     differ = differ[~same[differ]]
-    with np.errstate(invalid="ignore", over="ignore"):
-        a, b = own.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
-        apart = np.where(a == b, 0.0, np.abs(a - b))
-    finite = apart[np.isfinite(apart)]
     return _Confronted(
         expected=expected,
         own=own,
@@ -242,7 +246,7 @@ def _confronted(expected: Expected, own: npt.NDArray[Any], theirs: npt.NDArray[A
         differ=differ,
         kernel_wrong=np.intersect1d(differ, own_wrong),
         both_wrong=int(np.intersect1d(alike, own_wrong).size),
-        largest=float(finite.max()) if finite.size else 0.0,
+        largest=largest_difference(own, theirs),
     )
 
 

@@ -78,8 +78,8 @@ class _Packer(pickle.Pickler):
 
 
 class _Unpacker(pickle.Unpickler):
-    def __init__(self, data: bytes, descriptors: list[int], trusted: bool) -> None:
-        super().__init__(io.BytesIO(data))
+    def __init__(self, data: io.BytesIO, descriptors: list[int], trusted: bool) -> None:
+        super().__init__(data)
         self._descriptors = descriptors
         self._trusted = trusted
 
@@ -133,8 +133,8 @@ class Channel:
     def receive(self) -> Any:
         """The next message. Raises EOFError where the other end is gone, GarbledError for what is no reply to the
         last request."""
-        data = self.connection.recv_bytes()
-        nonce, count, body = data[:_NONCE], int.from_bytes(data[_NONCE : _NONCE + 4], "little"), data[_NONCE + 4 :]
+        body = io.BytesIO(self.connection.recv_bytes())  # which may be large: it is not copied
+        nonce, count = body.read(_NONCE), int.from_bytes(body.read(4), "little")
         if self._trusted:
             self._nonce = nonce
         elif nonce != self._nonce or count:

@@ -86,7 +86,8 @@ def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """Blocks are summed in integers, as (w + 1) * a less the sum of a; each of these sums is scaled and added in
     float32."""
     sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
-    return {"out": gamma(roundings(axes)) * _scale(inputs)[:, np.newaxis] * sums}
+    sums *= gamma(roundings(axes)) * _scale(inputs)[:, np.newaxis]
+    return {"out": sums}
 
 
 def _grouped(format: str, inputs: Arrays, axes: Axes) -> Arrays:

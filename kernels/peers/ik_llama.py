@@ -80,7 +80,8 @@ def _too_long(axes: Axes) -> str | None:
 def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """So many roundings of each term; below the normal numbers the scale loses more."""
     sums = times(np.abs(inputs["activations"].astype(np.float64)), inputs["weights"], plus=2)
-    return {"out": (gamma(libik.roundings(axes)) * _scale(inputs)[:, np.newaxis] + LEAST) * sums}
+    sums *= gamma(libik.roundings(axes)) * _scale(inputs)[:, np.newaxis] + LEAST
+    return {"out": sums}
 
 
 def _own(format: str, inputs: Arrays, axes: Axes) -> Arrays:

@@ -33,8 +33,10 @@ def gamma(n: int) -> float:
 def times(left: npt.NDArray[np.float64], weights: npt.NDArray[np.int8], plus: int = 0) -> npt.NDArray[np.float64]:
     """left (M, K) times weights (N, K) + plus, transposed, in float64."""
     rows = max(1, _SLAB // weights.shape[1])
-    slabs = [left @ (weights[n : n + rows].astype(np.float64) + plus).T for n in range(0, len(weights), rows)]
-    return np.concatenate(slabs, axis=1)
+    found = np.empty((len(left), len(weights)))
+    for n in range(0, len(weights), rows):
+        np.matmul(left, (weights[n : n + rows].astype(np.float64) + plus).T, out=found[:, n : n + rows])
+    return found
 
 
 def wide_scales(format: str, inputs: Arrays, axes: Axes) -> npt.NDArray[np.float32]:

@@ -33,6 +33,8 @@ _LANES = 16
 _SCALES = 6
 """Roundings of a term's scales: the activations' and its inverse, the weights', their product, and its products."""
 
+_ROWS = 1024
+"""Rows of weights whose bound is computed at a time."""
 
 Floats = npt.NDArray[np.float32]
 
@@ -234,7 +236,11 @@ def bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     if not quantizes():
         return {"out": gamma(axes["K"] + _SCALES) * scale * times(np.abs(_activations(inputs)), np.abs(weights))}
     lost, slack = _lost(inputs, axes, BLOCK)
-    return {"out": scale * (np.abs(times(lost, weights)) + times(slack, weights, plus=2))}
+    off = np.empty((axes["M"], axes["N"]))
+    for start in range(0, axes["N"], _ROWS):
+        part = weights[start : start + _ROWS]
+        off[:, start : start + _ROWS] = scale * (np.abs(times(lost, part)) + times(slack, part, plus=2))
+    return {"out": off}
 
 
 def _lost(inputs: Arrays, axes: Axes, block: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

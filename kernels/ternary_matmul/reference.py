@@ -47,8 +47,10 @@ def accumulate(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -
     dtype: type[np.floating[Any]] = np.float32 if codes.shape[1] <= _SHORT else np.float64
     wide = activations.astype(dtype)
     rows = max(1, _SLAB // codes.shape[1])
-    slabs = [wide @ codes[n : n + rows].astype(dtype).T for n in range(0, codes.shape[0], rows)]
-    return np.concatenate(slabs, axis=1).astype(np.int64)
+    sums = np.empty((len(activations), len(codes)), np.int64)
+    for n in range(0, len(codes), rows):
+        sums[:, n : n + rows] = wide @ codes[n : n + rows].astype(dtype).T
+    return sums
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:

@@ -356,7 +356,7 @@ def test_every_peer_that_suits_is_asked(
         return collect(device, op, variant, peer, logical, logical, axes, threads=1, seed=0, measure=False)
 
     crossing = Crossing(
-        op, DEQUANTIZE, [replace(peer, bound=bound) for peer in faults.values()], expected, logical, axes
+        op, DEQUANTIZE, [replace(peer, bound=bound) for peer in faults.values()], expected, logical, axes, 2
     )
     for _ in range(2):
         found = crossing.judge(run)

@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic
-from tritmark.harness.validate.compare import BrokenReferenceError, Comparison, compare, expectations, rounded
+from tritmark.harness.validate.compare import (
+    BrokenReferenceError,
+    Comparison,
+    compare,
+    expectations,
+    largest_difference,
+    rounded,
+)
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -181,3 +188,19 @@ def test_a_double_that_double_rounding_gets_wrong() -> None:
     just_over_half = 1 + 2.0**-8 + 2.0**-40
     assert float(rounded(np.array([just_over_half]), BF16)[0]) == 1 + 2.0**-7
     assert float(np.array([just_over_half]).astype(np.float32).astype(BF16)[0]) == 1.0
+
+
+@given(st.data(), st.sampled_from([Family.EXACT, Family.ROUNDED, Family.BOUNDED]))
+def test_block_by_block_nothing_else_is_found(data: st.DataObject, family: Family) -> None:
+    values = st.sampled_from([0.0, 1.0, np.float32(1).item() + 2**-22, -3.0, np.inf])
+    expected, found = (np.array(data.draw(st.lists(values, min_size=9, max_size=9)), np.float32) for _ in range(2))
+    bound = np.array(data.draw(st.lists(st.sampled_from([0.0, 1.0, 4.0]), min_size=9, max_size=9)))
+    given_bound = bound if family is Family.BOUNDED else None
+    whole = judge(family, expected, found, given_bound)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tritmark.harness.validate.compare._BLOCK", data.draw(st.integers(1, 9)))
+        blocks = judge(family, expected, found, given_bound)
+        apart = largest_difference(expected, found)
+    np.testing.assert_array_equal(blocks.wrong, whole.wrong)
+    assert replace(blocks, wrong=whole.wrong) == whole
+    assert apart == largest_difference(expected, found)
