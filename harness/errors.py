@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -126,6 +127,8 @@ class Failure(StrEnum):
     """What came back was no reply, or the connection was closed."""
     DEVICE = "device"
     """Its kernel broke on the device."""
+    LEAK = "leak"
+    """Its process had no file descriptor left."""
     ERROR = "error"
     """Any other exception."""
 
@@ -136,6 +139,8 @@ def failure_of(error: BaseException) -> Failure:
         return error.kind
     if isinstance(error, MemoryError):
         return Failure.MEMORY
+    if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        return Failure.LEAK  # the harness holds a few of them, whatever the kernel does
     return Failure.DEVICE if isinstance(error, DeviceFaultError) else Failure.ERROR
 
 

@@ -57,8 +57,8 @@ class Guard(StrEnum):
     """A claimed time that the parent's own clock does not confirm."""
     STATE = "state"
     """Settings, signals, timers, files, threads, children that are not as they were found."""
-    LEAK = "leak"
-    """Memory that grows from call to call."""
+    LEAK = Failure.LEAK.value
+    """Memory or file descriptors that grow from call to call."""
     WORKSPACE = "workspace"
     """Scratch memory beyond what the variant declares, or far beyond what its inputs take."""
     LATE = "late"

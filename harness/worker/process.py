@@ -37,7 +37,7 @@ _PRELOADED = (
     "tritmark.harness.worker.packages",
     "tritmark.harness.worker.blas",  # looks at what is loaded by then
 )
-_RAISED = frozenset({Failure.MEMORY, Failure.DEVICE, Failure.ERROR})
+_RAISED = frozenset({Failure.MEMORY, Failure.DEVICE, Failure.LEAK, Failure.ERROR})
 """What an exception of a candidate can be; the others are seen from here."""
 
 _GRACE_S = 1.0

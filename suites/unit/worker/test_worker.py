@@ -13,7 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worker_tasks import forged, hoard, identify, its_cores, last_words, raise_as, summed, threads_of_a_product
+from worker_tasks import (
+    forged,
+    hoard,
+    identify,
+    its_cores,
+    last_words,
+    open_descriptors,
+    raise_as,
+    summed,
+    threads_of_a_product,
+)
 
 from tritmark.harness.candidate import PythonFile
 from tritmark.harness.errors import CandidateError, Failure, UsageError, WorkerError
@@ -187,6 +197,13 @@ def test_memory_that_is_really_taken_ends_it(workers: Workers) -> None:
     assert "MemoryError" in str(caught.value) or caught.value.kind is Failure.MEMORY  # type: ignore[attr-defined]
 
 
+def test_a_process_without_a_descriptor_left_has_leaked_them(installed: Installed) -> None:
+    with Workers(installed, (FILE,), timeout_s=60) as some:
+        with pytest.raises(CandidateError, match="Too many open files") as caught:
+            some.of(named(installed, "honest")).call("opening", open_descriptors)
+        assert caught.value.kind is Failure.LEAK
+
+
 def test_arrays_go_through_shared_memory_and_are_read_only(workers: Workers) -> None:
     rng = np.random.default_rng(1)
     arrays = {
@@ -211,7 +228,7 @@ def test_a_reply_cannot_call_anything(workers: Workers) -> None:
 def test_what_was_raised_cannot_pass_for_what_only_the_parent_sees(workers: Workers, kind: object) -> None:
     with pytest.raises(CandidateError, match="Forged: whatever") as caught:
         workers.of(named(workers.installed, "honest")).call("forging", raise_as, kind)
-    right = isinstance(kind, Failure) and kind in {Failure.MEMORY, Failure.DEVICE, Failure.ERROR}
+    right = isinstance(kind, Failure) and kind in {Failure.MEMORY, Failure.DEVICE, Failure.LEAK, Failure.ERROR}
     assert caught.value.kind is (kind if right else Failure.ERROR)
 
 
