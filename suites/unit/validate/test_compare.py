@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any
 
@@ -202,5 +202,6 @@ def test_block_by_block_nothing_else_is_found(data: st.DataObject, family: Famil
         blocks = judge(family, expected, found, given_bound)
         apart = largest_difference(expected, found)
     np.testing.assert_array_equal(blocks.wrong, whole.wrong)
-    assert replace(blocks, wrong=whole.wrong) == whole
+    for field in fields(whole):
+        assert field.name == "wrong" or getattr(blocks, field.name) == getattr(whole, field.name)
     assert apart == largest_difference(expected, found)
