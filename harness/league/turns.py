@@ -16,7 +16,7 @@ from tritmark.harness.measure.buffers import memory_of, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, median
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimit
-from tritmark.harness.record import Ratio, Record, Run
+from tritmark.harness.record import Ratio, Record, Run, Status
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant, Workload
 from tritmark.harness.text import groups
 from tritmark.harness.validate.cases import Material
@@ -59,8 +59,8 @@ def taken(installed: Installed, record: Record, told: Callable[[str], None]) -> 
             material = Material(installed.ops[first.op], workload, facts.seed)
             for temperature in TEMPERATURES:
                 best = best_of(runs, right, temperature)
-                for run in runs:
-                    if best is None or run.id == best.id or run not in right or run.kernel not in variants:
+                for run in rivals(runs, right):
+                    if best is None or run.id == best.id or run.kernel not in variants:
                         continue
                     worker = workers.of(variants[run.kernel])
                     encoded = (material.encoded(each.format)[0] for each in (run, best))
@@ -84,6 +84,11 @@ def taken(installed: Installed, record: Record, told: Callable[[str], None]) -> 
             if called is not None and called.kernel in variants:
                 session.calls[work] = _calls(workers, variants[called.kernel], called, material, session)
     return session
+
+
+def rivals(runs: Sequence[Run], right: Sequence[Run]) -> list[Run]:
+    """Those of a place's Runs that are worth timing beside the best: of right kernels, and of peers that passed."""
+    return [run for run in runs if run in right or (run.peer and run.accuracy.status is Status.PASS)]
 
 
 def _calls(workers: Workers, variant: Variant, run: Run, material: Material, session: Session) -> tuple[WholeCall, ...]:

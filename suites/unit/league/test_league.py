@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from tritmark.harness.cli import app
 from tritmark.harness.league.contenders import TEMPERATURES, best_of, by_work, tables
 from tritmark.harness.league.model import Basis, Contender, League, LeagueTable, WholeCall
+from tritmark.harness.league.turns import rivals
 from tritmark.harness.record import Accuracy, Cross, PeerComparison, Ratio, Record, Run, Status
 from tritmark.harness.report.league import html, markdown, write
 from tritmark.harness.store import Store
@@ -113,6 +114,14 @@ def test_a_wrong_kernel_is_nobodys_best_and_comes_last(runs: dict[str, Run]) -> 
     best = best_of(measured, groups.right(record), "cold")
     assert best is not None
     assert best.variant == "avx2"
+
+
+def test_peers_that_passed_are_timed_beside_the_best_and_no_wrong_kernel(runs: dict[str, Run]) -> None:
+    of = list(runs.values())
+    peer = of[0].model_copy(update={"peer": True})
+    broken = peer.model_copy(update={"accuracy": of[0].accuracy.model_copy(update={"status": Status.FAIL})})
+    assert rivals([peer, *of[1:]], of[1:]) == [peer, *of[1:]]
+    assert rivals([broken, *of[1:]], of[2:]) == of[2:]
 
 
 def test_doubted_figures_are_not_shown(runs: dict[str, Run]) -> None:
