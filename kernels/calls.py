@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, PublicCall
+from tritmark.kernels.calls_cuda import CUDA_CALLS
 from tritmark.kernels.linear import QuantizedLinear
 from tritmark.kernels.packed import PackedWeights, pack_weights, preferred_format
 from tritmark.kernels.peers import onnx
@@ -65,5 +66,6 @@ CALLS = (
     _call("tritmark QuantizedLinear", _ROWS, _linear),
     _call("tritmark ternary_matmul, out=", "int8 rows and their scales", _product),
     _call("ONNX Runtime InferenceSession, MatMulNBits of 2 bits", _ROWS, _session, missing=onnx.missing),
+    *CUDA_CALLS,
 )
-"""Ours and those of others, on the CPU."""
+"""Ours and those of others."""

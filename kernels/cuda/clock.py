@@ -4,8 +4,6 @@ the time.
 A launch through Python takes several microseconds, more than many kernels. So calls under PLAIN_NS are recorded in a
 CUDA graph once and replayed; longer ones are put into the stream one by one. Either way a kernel that only waits stands
 before the first event until everything behind it has been handed over: the device finds no gap there.
-
-PyCUDA has no graphs; cuda-bindings records PyCUDA's stream by its handle.
 """
 
 from __future__ import annotations
@@ -17,11 +15,12 @@ from statistics import median
 from time import perf_counter_ns
 from typing import Any, cast
 
-from tritmark.harness.errors import DeviceError, DeviceFaultError, LaunchError
+from tritmark.harness.errors import DeviceError, LaunchError
 from tritmark.harness.spec import Launch
 from tritmark.kernels.cuda.backend import Stream
 from tritmark.kernels.cuda.context import CudaContext, cuda_context
-from tritmark.kernels.cuda.launch import CudaLaunch
+from tritmark.kernels.cuda.counted import CountedLaunch
+from tritmark.kernels.cuda.graphs import checked, nodes, recorded
 
 PLAIN_NS = 50_000
 """A call that takes longer needs no graph: launches one by one leave about a microsecond between calls."""
@@ -42,16 +41,16 @@ def timeable() -> CudaContext:
     return here
 
 
-def turn_of(launches: Sequence[Launch], first: int, calls: int) -> list[CudaLaunch]:
+def turn_of(launches: Sequence[Launch], first: int, calls: int) -> list[CountedLaunch]:
     """The launches of a sample in order: its `calls` calls go through them from the first, again and again."""
-    if calls < 1 or not launches or any(not isinstance(launch, CudaLaunch) for launch in launches[:1]):
+    if calls < 1 or not launches or any(not isinstance(launch, CountedLaunch) for launch in launches[:1]):
         raise ValueError(f"{calls} calls of {len(launches)} launches; legal: at least one of each, launches of the GPU")
     return cast(
-        "list[CudaLaunch]", [launches[(first + call) % len(launches)] for call in range(min(calls, len(launches)))]
+        "list[CountedLaunch]", [launches[(first + call) % len(launches)] for call in range(min(calls, len(launches)))]
     )
 
 
-def count(turn: Sequence[CudaLaunch], calls: int, taken_ns: float) -> None:
+def count(turn: Sequence[CountedLaunch], calls: int, taken_ns: float) -> None:
     """Count in each launch how often it ran in a sample of `calls`, and its share of the time."""
     rounds, rest = divmod(calls, len(turn))
     for index, launch in enumerate(turn):
@@ -92,7 +91,7 @@ class GraphClock:
         count(turn, calls, taken)
         return round(taken)
 
-    def _between_events(self, here: CudaContext, turn: list[CudaLaunch], calls: int, graph: Graph | None) -> float:
+    def _between_events(self, here: CudaContext, turn: list[CountedLaunch], calls: int, graph: Graph | None) -> float:
         if self._gate is None:
             self._gate = Gate(here)
         stream, gate = here.backend.stream, self._gate
@@ -112,7 +111,7 @@ class GraphClock:
         stream.synchronize()
         return gate.end.since(gate.begin)
 
-    def _graph(self, here: CudaContext, turn: list[CudaLaunch], first: int, calls: int) -> Graph:
+    def _graph(self, here: CudaContext, turn: list[CountedLaunch], first: int, calls: int) -> Graph:
         key = first, calls
         known = self._graphs.get(key)
         if known is None:
@@ -146,57 +145,38 @@ class Graph:
     """Launches that were recorded from a stream, one after the other, and can be replayed. Keeps what it launches
     alive."""
 
-    def __init__(self, here: CudaContext, launches: Sequence[CudaLaunch]) -> None:
+    def __init__(self, here: CudaContext, launches: Sequence[CountedLaunch]) -> None:
         from cuda.bindings import driver
 
         self._driver = driver
         self._launches = tuple(launches)
-        self.nodes = sum(len(launch.steps) for launch in launches)
-        """Kernels in it."""
-        stream = driver.CUstream(here.backend.stream.handle)
-        here.backend.stream.synchronize()
-        # Relaxed, because Python may free device memory at any time.
-        checked(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
-        try:
+        self._kernels = sum(launch.kernels for launch in launches)
+        self.nodes = self._kernels + sum(launch.others for launch in launches)
+        """How many it has."""
+
+        def put(stream: Stream) -> None:
             for launch in launches:
-                launch.put(here.backend.stream)
-        except BaseException:
-            error, unfinished = driver.cuStreamEndCapture(stream)
-            if error == driver.CUresult.CUDA_SUCCESS:
-                driver.cuGraphDestroy(unfinished)
-            raise
-        (recorded,) = checked(driver.cuStreamEndCapture(stream))
+                launch.put(stream)
+
+        graph = recorded(here.backend.stream, put)
         try:
-            self._verify(recorded)
-            (self._ready,) = checked(driver.cuGraphInstantiate(recorded, 0))
+            self._verify(graph)
+            (self._ready,) = checked(driver.cuGraphInstantiate(graph, 0))
         finally:
-            driver.cuGraphDestroy(recorded)
+            driver.cuGraphDestroy(graph)
         weakref.finalize(self, driver.cuGraphExecDestroy, self._ready).atexit = False
-        checked(driver.cuGraphUpload(self._ready, stream))
+        checked(driver.cuGraphUpload(self._ready, driver.CUstream(here.backend.stream.handle)))
 
     def replay(self, stream: Stream) -> None:
         """Put all of it into a stream."""
         checked(self._driver.cuGraphLaunch(self._ready, self._driver.CUstream(stream.handle)))
 
-    def _verify(self, recorded: Any) -> None:
-        """It holds a kernel for each step and nothing else. Raises LaunchError."""
-        driver = self._driver
-        _, count = checked(driver.cuGraphGetNodes(recorded))
-        nodes, _ = checked(driver.cuGraphGetNodes(recorded, count)) if count else ([], 0)
-        kinds = [checked(driver.cuGraphNodeGetType(node))[0] for node in nodes]
-        kernels = sum(kind == driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL for kind in kinds)
-        if (kernels, len(kinds)) != (self.nodes, self.nodes):
+    def _verify(self, graph: Any) -> None:
+        """It holds the nodes of each launch and nothing else. Raises LaunchError."""
+        kernels, others = nodes(graph)
+        if (len(kernels), len(kernels) + others) != (self._kernels, self.nodes):
             raise LaunchError(
-                f"a CUDA graph of {self.nodes} launches holds {len(kinds)} nodes, {kernels} of them kernels",
+                f"a CUDA graph of {self.nodes} launches holds {len(kernels) + others} nodes, {len(kernels)} of them "
+                "kernels",
                 next_step="have the launcher put nothing but its launches into the stream",
             )
-
-
-def checked(result: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a driver call gave besides its status. Raises DeviceFaultError for any status but success."""
-    status, *values = result
-    if status.value:
-        raise DeviceFaultError(
-            f"the CUDA driver says {status.name}", next_step="run the kernel under compute-sanitizer"
-        )
-    return tuple(values)

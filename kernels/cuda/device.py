@@ -19,7 +19,8 @@ from tritmark.harness.spec import Ceiling, Clock, Device, Launch, Memory, Proof,
 from tritmark.kernels.cuda import launch as launches
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.context import cuda_context, simulated
-from tritmark.kernels.cuda.launch import CudaLaunch, compute
+from tritmark.kernels.cuda.counted import CountedLaunch
+from tritmark.kernels.cuda.launch import compute
 from tritmark.kernels.cuda.memory import Watch
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def compiler() -> str:
 
 def proof(launch: Launch) -> Proof | None:
     """What the launcher collected; None for what it did not launch."""
-    return launch.proof if isinstance(launch, CudaLaunch) else None
+    return launch.proof if isinstance(launch, CountedLaunch) else None
 
 
 class CudaMemory:

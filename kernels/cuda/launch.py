@@ -17,6 +17,7 @@ from tritmark.harness.spec import Arrays, Axes, CodeFile, Constraint, KernelKey,
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import DeviceFunction, Stream
 from tritmark.kernels.cuda.context import cuda_context, simulated
+from tritmark.kernels.cuda.counted import CountedLaunch
 from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel, Step
 from tritmark.kernels.cuda.params import LaunchParams, launch_params
 
@@ -170,13 +171,12 @@ def _bind(
     return CudaLaunch(variant_id, call, steps(call))
 
 
-class CudaLaunch:
-    """A variant bound to arrays on the device. Counts its launches, and times its first run with events."""
+class CudaLaunch(CountedLaunch):
+    """A variant bound to arrays on the device."""
 
     def __init__(self, variant_id: str, call: Call, steps: tuple[Step, ...]) -> None:
-        self._context = cuda_context()
+        super().__init__(variant_id.rpartition("/")[2], cuda_context(), len(steps))
         self._call = call  # keeps the arrays alive
-        self._name = variant_id.rpartition("/")[2]
         backend = self._context.backend
         self._prepared = []
         self._functions: list[DeviceFunction] = []
@@ -189,51 +189,12 @@ class CudaLaunch:
             self._prepared.append((function, step.grid, step.block, backend.arguments(function, args), step.shared))
             self._functions.append(function)
         self.steps = steps
-        self.ran = ""
-        self.runs = 0
-        self.threads_used = 1
-        """Of the host."""
-        self._launches = 0
-        self._device_ns = 0.0
-        self._timed = 0
-
-    def run(self) -> None:
-        """Run once and wait. Raises LaunchError or DeviceFaultError."""
-        stream = self._context.backend.stream
-        if self._timed:
-            self.enqueue(stream)
-            stream.synchronize()
-            return
-        begin, end = self._context.backend.new_event(), self._context.backend.new_event()
-        begin.record(stream)
-        self.enqueue(stream)
-        end.record(stream)
-        stream.synchronize()
-        self.timed(1, end.since(begin))
-
-    def enqueue(self, stream: Stream) -> None:
-        """Put all steps into a stream without waiting, and count them."""
-        self.put(stream)
-        self.count(1)
 
     def put(self, stream: Stream) -> None:
-        """Put all steps into a stream that captures: nothing runs, nothing is counted."""
+        """Put all steps into a stream."""
         enqueue = self._context.backend.enqueue
         for function, grid, block, arguments, shared in self._prepared:
             enqueue(function, grid, block, arguments, shared, stream)
-
-    def count(self, runs: int) -> None:
-        """So many runs were given to the device, by `enqueue` or by replaying what `put` had captured."""
-        self.runs += runs
-        self._launches += runs * len(self._prepared)
-        self._context.stats.launches += runs * len(self._prepared)
-        self.ran = self._name
-
-    def timed(self, runs: int, device_ns: float) -> None:
-        """The device measured so many of the runs with its events."""
-        self._timed += runs
-        self._device_ns += device_ns
-        self._context.stats.kernel_ns += device_ns
 
     @property
     def bad(self) -> int:

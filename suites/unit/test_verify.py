@@ -236,6 +236,15 @@ def test_a_cpu_behind_a_gpu_is_found(gpu_record: Record, lie: dict[str, Any], sa
     assert any(said in fault for each in found.values() for fault in each), found
 
 
+def test_functions_of_peers_have_any_name(gpu_record: Record) -> None:
+    theirs = with_receipt(gpu_record, functions=("nvjet_hsh_128x256",))
+    assert "nvjet_hsh_128x256" in str(faults(theirs)["receipts"])
+    index = on_gpu(gpu_record)
+    assert "receipts" not in faults(with_run(theirs, index, peer=True))
+    nothing = with_run(with_receipt(gpu_record, functions=()), index, peer=True)
+    assert "it launched no function" in str(faults(nothing)["receipts"])
+
+
 def test_a_fallback_that_the_harness_ran_is_found(ran: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A provider calls the CPU's kernel cuda: accuracy passes, figures are measured, and the Record says cuda
     throughout."""

@@ -11,11 +11,12 @@
     activations = "int8"            # and these
     columns = 128                   # what K has to be a multiple of
     rows = 1                        # and N
+    shapes = [[1, 2560, 2560]]      # or the M, N, K that it takes, and no others
 
 Signatures: `vec_dot` is ggml's ggml_vec_dot_t (int n, float *s, size_t bs, const void *vx, size_t bx, const void *vy,
 size_t by, int nrc), one row of weights times one of activations; threads share the rows of weights, in blocks of 16
 that meet 16 rows of activations. `iqk_mul_mat` is ik_llama.cpp's: each thread calls it with its number and how many
-there are.
+there are. `bitlinear_int8xint2` is BitNet's, on CUDA (see adapted_cuda): it splits rows by itself.
 
 Activations: `int8` are the codes as they are, and the function sums (w + 1) * a, so their sum is taken off and the rest
 scaled; `q8_K` is ggml's; `q8_K64` and `q8_K16` are ik_llama.cpp's, whose library packs its weights too.
@@ -41,7 +42,7 @@ from tritmark.harness.errors import DeviceUnavailableError, UsageError
 from tritmark.harness.nearest import nearest
 from tritmark.harness.spec import Arrays, Axes, Constraint, KernelKey, Launch, MultipleOf, Tier, Variant
 from tritmark.kernels.formats import BUILT_IN
-from tritmark.kernels.peers import ggml, isa, libggml, libik, products
+from tritmark.kernels.peers import adapted_cuda, ggml, isa, libggml, libik, products
 from tritmark.kernels.ternary_matmul import cpu
 
 FOLDER = Path(__file__).parent
@@ -58,8 +59,12 @@ class AdaptedProduct:
     call: str
     weights: str
     activations: str
-    columns: int
+    columns: int = 1
     rows: int = 1
+    shapes: tuple[tuple[int, int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shapes", tuple(map(tuple, self.shapes)))  # a list of lists in TOML
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -105,9 +110,20 @@ def variants(name: str, path: str) -> Sequence[Variant]:
         if symbol not in has:
             raise UsageError(f"{path} has no function {symbol}, which the adapter {name} calls; {nearest(symbol, has)}")
     whole, digest = str(library.resolve()), sha256(data).hexdigest()
+    made: list[Variant] = []
+    for product in adapted.products:
+        if product.call == adapted_cuda.CALL:
+            load, own = partial(_loaded, whole, adapted.start), f"{name}:{product.name}"
+            what = (own, adapted.source, product.symbol, product.weights, product.shapes)
+            made += adapted_cuda.variants(*what, Path(whole), digest, load)
+        else:
+            made += _on_cpu(name, adapted, product, whole, digest)
+    return made
+
+
+def _on_cpu(name: str, adapted: Adapter, product: AdaptedProduct, path: str, digest: str) -> Sequence[Variant]:
     return [
-        _variant(name, adapted, product, format, whole, digest)
-        for product in adapted.products
+        _variant(name, adapted, product, format, path, digest)
         for format in dict.fromkeys((products.FASTEST, product.weights))
         # Rows and groups with scales of their own: only where the bytes are taken as they are.
         if format in cpu.FORMATS and (BUILT_IN[format].scale_per == "tensor" or product.activations == "q8_K")

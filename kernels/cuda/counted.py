@@ -1,0 +1,81 @@
+"""A launch on the GPU, whoever's code it is: what the device's clock needs of it, and what it counts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from tritmark.harness.spec import Proof
+from tritmark.kernels.cuda.backend import Stream
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.context import CudaContext
+
+
+class CountedLaunch(ABC):
+    """Counts its launches, and times its first run with events. It launches `kernels` functions a run, and puts as many
+    nodes into a graph, and `others` that are no kernels."""
+
+    def __init__(self, name: str, context: CudaContext, kernels: int, others: int = 0) -> None:
+        self._name = name
+        self._context = context
+        self.kernels = kernels
+        self.others = others
+        self.ran = ""
+        self.runs = 0
+        self.threads_used = 1
+        """Of the host."""
+        self._launches = 0
+        self._device_ns = 0.0
+        self._timed = 0
+
+    @abstractmethod
+    def put(self, stream: Stream) -> None:
+        """Put it into a stream, which may capture: nothing is waited for, nothing is counted."""
+
+    @property
+    @abstractmethod
+    def bad(self) -> int:
+        """See Launch."""
+
+    @property
+    @abstractmethod
+    def pointer(self) -> int | None:
+        """See Launch."""
+
+    @property
+    @abstractmethod
+    def proof(self) -> Proof:
+        """What is known about the runs so far."""
+
+    def run(self) -> None:
+        """Run once and wait. Raises LaunchError or DeviceFaultError."""
+        stream = self._context.backend.stream
+        if self._timed:
+            self.enqueue(stream)
+            stream.synchronize()
+            return
+        begin, end = self._context.backend.new_event(), self._context.backend.new_event()
+        begin.record(stream)
+        self.enqueue(stream)
+        end.record(stream)
+        stream.synchronize()
+        self.timed(1, end.since(begin))
+
+    def enqueue(self, stream: Stream) -> None:
+        """Put it into a stream without waiting, and count it."""
+        self.put(stream)
+        self.count(1)
+
+    def count(self, runs: int) -> None:
+        """So many runs were given to the device, by `enqueue` or by replaying what `put` had captured."""
+        self.runs += runs
+        self._launches += runs * self.kernels
+        self._context.stats.launches += runs * self.kernels
+        self.ran = self._name
+
+    def timed(self, runs: int, device_ns: float) -> None:
+        """The device measured so many of the runs with its events."""
+        self._timed += runs
+        self._device_ns += device_ns
+        self._context.stats.kernel_ns += device_ns

@@ -1,0 +1,142 @@
+"""humming-kernels, of the vLLM project, as peers of ternary_matmul on CUDA: W2A8, int2 weights and int8 activations,
+and W2A16, int2 weights and bfloat16 activations.
+
+It compiles a kernel for each N and K, tuned for M, when a shape is first met, and keeps what it compiled under
+~/.humming. Weights go through its own layer (HummingLayer), as its users' do: they are packed here as that takes them,
+w + 2 in two bits, 16 consecutive ones of a row in a little-endian uint32, the first in the lowest bits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, Launch, MultipleOf
+from tritmark.kernels.cuda.backend import Stream
+from tritmark.kernels.formats.bits import ZERO_BYTE, join_fields
+from tritmark.kernels.peers import torch_cuda
+from tritmark.kernels.peers.launch import gamma
+from tritmark.kernels.peers.launch_cuda import BFLOAT16, INSTALL, CudaPeerLaunch, on_host, terms, unsimulated
+from tritmark.kernels.peers.products import Bytes, Codes, inverse_scales, packed
+
+PACKAGE = "humming-kernels"
+INT8, BF16 = "int8", "bfloat16"
+"""Activations that it multiplies with."""
+CONSTRAINTS = (MultipleOf("N", 128), MultipleOf("K", 128))
+"""Whole tiles: its heuristics have none for others."""
+_SLICES = 10
+"""Parts of K at most that are rounded to bfloat16 each and added in it (kMaxSlices of its scheduler.cuh)."""
+
+
+def missing() -> str | None:
+    """Why it cannot be used here and what to do about it, or None; nothing is loaded."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    why = unsimulated()
+    if why is not None:
+        return why
+    try:
+        version(PACKAGE)
+    except PackageNotFoundError:
+        return INSTALL
+    return torch_cuda.missing()
+
+
+def load() -> None:
+    """Import it. Otherwise it would build what it has compiled already in the background, in a process of its own."""
+    os.environ.setdefault("HUMMING_DISABLE_PARALLEL_BUILD", "1")
+    torch_cuda.begin()
+    import humming.layer  # noqa: F401
+
+
+def pack(codes: Codes) -> Bytes:
+    """Codes (N, K) as its layer takes them: uint8 (N, K / 4)."""
+    fields = np.empty((codes.shape[0], codes.shape[1] // 4), np.uint8)
+    join_fields([codes[:, place::4] for place in range(4)], out=fields)
+    fields += ZERO_BYTE  # w + 2 and not w + 1
+    return fields
+
+
+def layer_of(kind: str, format: str, inputs: Arrays, axes: Axes) -> Any:
+    """Its layer with these weights, on the device. `inputs` are on the host."""
+    import torch
+    from humming.layer import HummingLayer
+
+    made = HummingLayer(
+        shape_n=axes["N"],
+        shape_k=axes["K"],
+        weight_config={"dtype": "uint2", "scale_type": "tensor"},
+        input_config={"dtype": kind},
+        torch_dtype=torch.bfloat16,
+    ).cuda()
+    words = packed(format, PACKAGE, pack, inputs, axes).view("<i4")
+    scale = torch.tensor([float(inputs["weight_scale"])], dtype=torch.float32)
+    made.load_from_tensors({"weight": torch.from_numpy(words).to("cuda"), "weight_scale": scale.to("cuda")})
+    made.transform()
+    return made
+
+
+def tuned(layer: Any, axes: Axes) -> Any:
+    """The configuration that its heuristics choose for so many rows."""
+    from humming.tune import get_heuristics_config
+
+    return get_heuristics_config(layer.humming_config, shape_m=axes["M"])
+
+
+def rows_of(kind: str, inputs: Arrays) -> tuple[Any, Any]:
+    """Activations on the device and the scales that go with them, (M, 1): int8 codes, or bfloat16 that have them in
+    them and None."""
+    import torch
+
+    scale = inverse_scales(inputs)[:, np.newaxis]
+    if kind == INT8:
+        return torch.from_numpy(inputs["activations"]).to("cuda"), torch.from_numpy(scale).to("cuda")
+    return torch.from_numpy(inputs["activations"] * scale).to(torch.bfloat16).to("cuda"), None
+
+
+def bind(name: str, kind: str, format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    """Its kernel for the shape, from activations of that kind to bfloat16."""
+    import json
+
+    from humming import launch_kernel
+    from humming.kernel.humming import HummingKernel
+
+    host = on_host(inputs)
+    layer = layer_of(kind, format, host, axes)
+    rows, scales = rows_of(kind, host)
+    out = torch_cuda.over(outputs["out"])
+    configs = HummingKernel.prepare_kernels(layer.humming_config.to_str(), None, json.dumps(tuned(layer, axes)))
+    compiled = HummingKernel._id2kernel[int(configs[2])].kernel_filename
+
+    def call(stream: Stream) -> None:
+        with torch_cuda.within(stream):
+            launch_kernel(
+                configs=configs,
+                inputs=rows,
+                weight=layer.weight,
+                weight_scale=layer.weight_scale,
+                input_scale=scales,
+                outputs=out,
+                locks=layer.locks,
+            )
+
+    return CudaPeerLaunch(name, call, outputs, partial(_binary, compiled))
+
+
+def _binary(path: str) -> list[Path]:
+    return [Path(path)]
+
+
+def bound(kind: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+    """Parts of K are summed, exactly of int8 and in float32 of bfloat16 (see torch_cuda.bfloat16_bound), scaled by
+    float32s, and rounded to bfloat16 and added in it."""
+    scale, _, magnitudes = terms(PACKAGE, inputs)
+    # The scale of the activations, that times the weights', the sum as float32, its product; or the scale, what it
+    # makes of an activation, and that as bfloat16.
+    each = 1 + gamma(4) if kind == INT8 else (1 + gamma(2 * axes["K"] + 3)) * (1 + BFLOAT16)
+    return {"out": (each * (1 + BFLOAT16) ** _SLICES - 1) * scale * magnitudes}

@@ -1,0 +1,186 @@
+"""What the peers on CUDA share: a launch that puts somebody else's code into our stream, and bounds of their
+arithmetic.
+
+What such a call launches is not what it says of itself: it is recorded once when it is bound, and the driver tells
+which functions the recording has. Their binary is a file of the peer's, and the receipt has that one's SHA-256.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import LaunchError
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Launch, Launched, Proof, Tier, Variant
+from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.backend import Stream
+from tritmark.kernels.cuda.context import cuda_context, simulated
+from tritmark.kernels.cuda.counted import CountedLaunch
+from tritmark.kernels.cuda.graphs import RecordedKernel, nodes, read, recorded
+from tritmark.kernels.cuda.launch import DEVICE, compute
+from tritmark.kernels.peers import products
+from tritmark.kernels.peers.launch import times
+from tritmark.kernels.ternary_matmul import cuda
+
+INSTALL = "not installed: pip install 'tritmark[peers-cuda]'"
+FEATURES = frozenset({compute((8, 0))})
+"""bfloat16 in tensor cores."""
+ALIGNMENT = 16
+"""Bytes: what matrix libraries ask of outputs. The inputs that they take are copies."""
+FASTEST = cuda.FORMAT
+"""The format that peers stand in that pack weights anew."""
+BFLOAT16 = 2.0**-8
+"""Unit roundoff of bfloat16."""
+
+Call = Callable[[Stream], None]
+Bind = Callable[[Arrays, Arrays, Axes, int], Launch]
+Floats = npt.NDArray[np.float64]
+
+
+class CudaPeerLaunch(CountedLaunch):
+    """A call of a peer on the device. It keeps what the call is made of alive.
+
+    `binaries`: the files that hold what it launches. Raises LaunchError where it launches nothing.
+    """
+
+    bad = -1
+    """Peers are given what the contract admits, and do not look for anything else."""
+
+    def __init__(self, name: str, call: Call, outputs: Arrays, binaries: Callable[[], Iterable[Path]]) -> None:
+        here = cuda_context()
+        self._call = call
+        stream = here.backend.stream
+        # A first call may compile, load and allocate, which a recording must not have; what it wrote is taken back.
+        before = [(array, array.numpy()) for array in outputs.values()]
+        call(stream)
+        stream.synchronize()
+        for array, values in before:
+            array.write(values)
+        self._binary = hash_of(tuple(binaries()))
+        kernels, others = self._record(stream)
+        if not kernels:
+            step = "look whether it is compiled for these shapes and this GPU"
+            raise LaunchError(f"{name} launched no kernel", next_step=step)
+        super().__init__(name, here, len(kernels), others)
+        self._kernels = kernels
+
+    def _record(self, stream: Stream) -> tuple[list[RecordedKernel], int]:
+        from cuda.bindings import driver
+
+        graph = recorded(stream, self._call)
+        try:
+            kernels, others = nodes(graph)
+            return [read(node) for node in kernels], others
+        finally:
+            driver.cuGraphDestroy(graph)
+
+    def put(self, stream: Stream) -> None:
+        """Have the peer put its call into the stream."""
+        self._call(stream)
+
+    @property
+    def pointer(self) -> int | None:
+        """Handle of the first function: the device's clock can launch it."""
+        return self._kernels[0].handle
+
+    @property
+    def proof(self) -> Proof:
+        """What is known about the runs so far."""
+        return Proof(
+            uuid=self._context.backend.info.uuid,
+            functions=tuple(dict.fromkeys(each.function for each in self._kernels)),
+            launches=self._launches,
+            device_ns=self._device_ns,
+            timed_runs=self._timed,
+            code_hash=self._binary,
+            launched=tuple(
+                Launched(
+                    function=each.function,
+                    binary=self._binary,
+                    grid=each.grid,
+                    block=each.block,
+                    shared=each.shared,
+                    resident=each.resident,
+                )
+                for each in self._kernels
+            ),
+        )
+
+
+@cache
+def hash_of(paths: tuple[Path, ...]) -> str:
+    """The SHA-256 of a file, of several that of their hashes, sorted: the driver does not tell which of them holds a
+    function."""
+    with ThreadPoolExecutor() as pool:  # libraries of a gigabyte
+        found = sorted(pool.map(_file_hash, paths))
+    return found[0] if len(found) == 1 else sha256("".join(found).encode()).hexdigest()
+
+
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def unsimulated() -> str | None:
+    """Why code of others does not run here, if a simulator stands in for the GPU."""
+    return "the simulator runs this project's own kernels only: unset TRITMARK_CUDA" if simulated() else None
+
+
+def on_host(inputs: Arrays) -> dict[str, Any]:
+    """Inputs that were bound on the device, as NumPy has them."""
+    return {name: value.numpy() if isinstance(value, DeviceArray) else value for name, value in inputs.items()}
+
+
+def variant(
+    name: str,
+    dtype: str,
+    summary: str,
+    bind: Bind,
+    missing: Callable[[], str | None],
+    load: Callable[[], object],
+    *,
+    format: str = FASTEST,
+    **more: Any,
+) -> Variant:
+    """A peer's product on the device."""
+    return Variant(
+        key=KernelKey(DEVICE, products.OP, format, dtype),
+        name=name,
+        tier=Tier.PEER,
+        summary=summary,
+        bind=bind,
+        features=FEATURES,
+        alignment=ALIGNMENT,
+        reports_nonfinite=False,
+        missing=missing,
+        load=load,
+        packs=True,
+        **more,
+    )
+
+
+def terms(name: str, inputs: Arrays) -> tuple[Floats, Floats, Floats]:
+    """The scale of each row, (M, 1), the exact sums without it, and the sums of the magnitudes of their terms, (M, N).
+
+    Raises InvalidArgumentError where float32, whose range bfloat16 has, does not hold scales or sums.
+    """
+    products.bound(name, lambda axes: 0, inputs, {})
+    inverse = 1 / inputs["act_scale"].astype(np.float64)
+    products.held(name, inverse, np.full((len(inverse), 1), 128.0))
+    products.held(name, np.atleast_1d(np.float64(inputs["weight_scale"])), np.ones((1, 1)))
+    activations = inputs["activations"].astype(np.float64)
+    scale = (np.float64(inputs["weight_scale"]) * inverse)[:, np.newaxis]
+    return scale, times(activations, inputs["weights"]), times(np.abs(activations), np.abs(inputs["weights"]))
+
+
+def rounded_once(exact: Floats, off: Floats) -> Mapping[str, Any]:
+    """How far a float32 that is `off` from the exact value, at most, may be off once it is rounded to bfloat16."""
+    within = np.abs(exact) + off
+    return {"out": within * (1 + BFLOAT16) - np.abs(exact)}
