@@ -25,6 +25,7 @@ AXES = {
         {"M": 1, "N": 16, "K": 256},
         {"M": 2, "N": 12, "K": 768},
         {"M": 1, "N": 32, "K": 256},
+        {"M": 3, "N": 48, "K": 96},
     ),
 }
 """Shapes for the ops of these axes: the least, and tails."""

@@ -71,11 +71,14 @@ CUDA_PRODUCT_OPS = (
     "ternary_matmul/row16/int32",
     "ternary_matmul/row16/float32",
     "ternary_matmul/row16/bfloat16",
+    "ternary_matmul/gpu_int2/int32",
+    "ternary_matmul/gpu_int2/float32",
+    "ternary_matmul/gpu_int2/bfloat16",
     "matmul_fp32/none/float32",
     "matmul_fp16/none/float32",
     "matmul_bf16/none/float32",
 )
-CUDA_PRODUCT = tuple(f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma"))
+CUDA_PRODUCT = tuple(f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma", "mma"))
 
 PARAMETERS = ("op", "variant", "shape")
 
@@ -90,6 +93,7 @@ _SMALL_BLOCKS = {
     "tl2": "M=3 N=160 K=320",
     "q2_0": "M=3 N=130 K=320",
     "tq1_0": "M=3 N=130 K=768",
+    "gpu_int2": "M=3 N=144 K=288",
 }
 """Rows of these begin at blocks of 64, 128 or 256, lie four side by side in blocks of 64, or are cut into tiles."""
 

@@ -186,6 +186,15 @@ int of_row16(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64_
     return taken(packed + row * row16_bytes(K), row16(column));
 }
 
+// gpu_int2: tiles of 16 rows and 32 columns in 128 bytes, row of tiles by row; a word is 16 columns of a row as in
+// row16, and its fields hold w + 2.
+int of_gpu_int2(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64_t K)
+{
+    const int64_t tile = row / 16 * (K / 32) + column / 32;
+    const int64_t word = 32 * tile + 16 * (row % 16 / 8) + 8 * (column % 32 / 16) + row % 8;
+    return taken(packed + 4 * word, row16(column % 16)) - 1;
+}
+
 // TL1 and TL2: tiles of BM rows and BK columns, in which bm rows lie side by side.
 struct Tiles {
     int64_t BM, BK, bm;
@@ -465,6 +474,7 @@ void unpack_codes_tq2_0(const uint8_t *packed, int8_t *codes, float *scales, int
 TERNARY_MATMUL(tile64)
 TERNARY_MATMUL(i2_s_x86)
 TERNARY_MATMUL(row16)
+TERNARY_MATMUL(gpu_int2)
 TERNARY_MATMUL(tl1)
 TERNARY_MATMUL(tl2)
 
