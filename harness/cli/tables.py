@@ -189,7 +189,8 @@ def stored(record: Record) -> Iterator[Table | Text]:
         for (shape, format), of in kinds.items():
             right = sum(layer.status is Status.PASS for layer in of)
             kernel = next((layer.kernel for layer in of if layer.kernel), units.NONE)
-            table.add_row("x".join(map(str, shape)), format, f"{right} of {len(of)}", visible(kernel))
+            each_line = "\n".join(visible(each) for each in kernel.split(", "))
+            table.add_row("x".join(map(str, shape)), format, f"{right} of {len(of)}", each_line)
         yield table
     wrong = [layer for layer in record.layers if layer.format and layer.status is not Status.PASS]
     for layer in wrong[:_MOST_FAILURES]:

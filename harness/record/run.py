@@ -113,6 +113,7 @@ class Layer(Verdict):
     """Size in the file."""
     schemes: tuple[LayerScheme, ...] = ()
     kernel: str = ""
+    """What multiplied with it; of one of codes all kernels that did, with commas between them, or the wrong one."""
     matmul_ns: float | None = None
     """Median time of one token through activation quantization and the ternary kernel, on one thread."""
     float32_ns: float | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,10 +16,14 @@ from tritmark.harness.judge import stored
 from tritmark.harness.judge.request import Request
 from tritmark.harness.providers import Installed, installed
 from tritmark.harness.record import Layer, Status
+from tritmark.harness.spec import KernelKey, MaxSize, MinSize, MultipleOf
 from tritmark.harness.weights import TernaryWeights, holders_of, open_weights
 from tritmark.kernels import evaluate_stored as evaluation
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.packed import PackedWeights
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.context import CudaContext
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "helpers"))
 models = import_module("made_up_models")
@@ -31,11 +35,12 @@ def here() -> Installed:
     return installed()
 
 
-def layers(path: Path, here: Installed) -> Iterator[Layer]:
+def layers(path: Path, here: Installed, *devices: str) -> Iterator[Layer]:
+    """Each layer judged on those devices, the CPU unless told."""
     request = Request(suite=None, weights=str(path), threads=2, seed=3)
     with open_weights(path) as source:
         weights = TernaryWeights(source, holders_of(here))
-        plan = stored.planned(here, request, weights, [here.registry.devices["cpu"]])
+        plan = stored.planned(here, request, weights, [here.registry.devices[each] for each in devices or ("cpu",)])
         for info in weights.matrices:
             yield stored.evaluated(here, request, weights, info, plan[info.name])
 
@@ -63,6 +68,41 @@ def test_every_layer_of_a_sound_model_is_right(
         assert scheme.zeros == pytest.approx(np.mean(SMALL.codes(name, layer.shape) == 0), abs=1e-12)
         assert 0 <= scheme.largest_error <= 1
         assert len(layer.runs) == 2
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("devices", [("cuda",), ("cpu", "cuda")])
+def test_layers_are_multiplied_on_the_gpu(
+    tmp_path: Path, here: Installed, cuda: CudaContext, devices: tuple[str, ...]
+) -> None:
+    """From row16, with the kernels for one token and for a prompt; in the simulator only where it is the only one."""
+    path = models.write_gguf(tmp_path / "m.gguf", replace(SMALL, layers=1, ffn=256))
+    for layer in layers(path, here, *devices):
+        assert (layer.status, layer.reason) == (Status.PASS, "")
+        kernels = layer.kernel.split(", ")
+        there = [kernel for kernel in kernels if kernel.startswith("cuda/ternary_matmul/row16/float32/")]
+        assert len(there) == (0 if cuda.backend.simulated and "cpu" in devices else 2)
+        assert len(kernels) == len(there) + ("cpu" in devices)
+        assert len(layer.runs) == 2 * len(devices)
+
+
+@pytest.mark.cuda
+def test_a_wrong_product_on_the_gpu_is_caught(
+    tmp_path: Path, here: Installed, cuda: CudaContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "_packed", _swapped_code)
+    path = models.write_gguf(tmp_path / "m.gguf", replace(SMALL, layers=1, ffn=256))
+    assert {layer.status for layer in layers(path, here, "cuda")} == {Status.FAIL}
+
+
+def test_a_kernel_gets_as_many_rows_as_it_takes(tmp_path: Path, here: Installed) -> None:
+    variant = here.registry.select_best(
+        KernelKey("cpu", "ternary_matmul", "tile64", "float32"), {"M": 1, "N": 64, "K": 64}
+    )
+    with open_weights(models.write_gguf(tmp_path / "m.gguf", SMALL)) as source:
+        info = TernaryWeights(source, holders_of(here)).matrices[0]
+    for constraints, rows in (((), 2), ((MaxSize("M", 1),), 1), ((MinSize("M", 9),), 9), ((MultipleOf("M", 16),), 16)):
+        assert evaluation._rows(replace(variant, constraints=constraints), info) == rows
 
 
 def evaluation_name(name: str) -> str:
