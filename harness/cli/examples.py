@@ -63,6 +63,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "league": (
         ("tritmark league", "a few minutes: products at one model's shapes, every kernel beside the best"),
+        ("tritmark league --device cuda", "the GPU's kernels alone"),
         ("tritmark league results/runs/ID.json", "the same of what a Record has, without ratios taken by turns"),
     ),
     "verify": (("tritmark verify results/baselines/cpu-zen4-2-cores.speed.json", "digest, receipts and figures"),),

@@ -10,6 +10,7 @@ import typer
 
 from tritmark.harness.cli import completion, options
 from tritmark.harness.cli.console import console
+from tritmark.harness.cli.exit_status import UNAVAILABLE
 from tritmark.harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def league(
             autocompletion=completion.suites,
         ),
     ] = "",
+    device: options.Device = "*",
     threads: options.Threads = None,
     seed: options.Seed = None,
     as_json: Annotated[
@@ -54,14 +56,14 @@ def league(
     from tritmark.harness.report.machine import one_line
     from tritmark.harness.store import Store, read
 
-    if record and (suite or threads is not None or seed is not None):
+    if record and (suite or device != "*" or threads is not None or seed is not None):
         raise UsageError("a Record is measured already; legal beside it: --json and --out")
     store = Store(out)
     session: Session | None = None
     if record:
         found = read(store.find(record))
     else:
-        found, session = _measured(suite or _SUITE, threads, seed, store)
+        found, session = _measured(suite or _SUITE, device, threads, seed, store)
     turns, calls = (None, None) if session is None else (session.ratios, session.calls)
     made = League(
         record=found.id,
@@ -90,9 +92,10 @@ def league(
         shown.print(f"League: {path}", soft_wrap=True)
 
 
-def _measured(suite: str, threads: int | None, seed: int | None, store: Store) -> tuple[Record, Session]:
+def _measured(suite: str, device: str, threads: int | None, seed: int | None, store: Store) -> tuple[Record, Session]:
     from tritmark.harness.cli.execute import executed, seed_of
     from tritmark.harness.judge.request import Request
+    from tritmark.harness.judge.runner import missing
     from tritmark.harness.league.turns import taken
     from tritmark.harness.providers import load
     from tritmark.harness.worker.process import prepare
@@ -101,12 +104,17 @@ def _measured(suite: str, threads: int | None, seed: int | None, store: Store) -
     installed: Installed = load()
     request = Request(
         suite=installed.suite(suite),
+        device=device,
         threads=threads,
         seed=seed_of(seed, store, None),
         command=("tritmark", *sys.argv[1:]),
     )
-    record = executed(installed, request, store, None)
     errors = console(stderr=True)
+    why = missing(installed, request).get(device)
+    if why is not None:
+        errors.print(f"tritmark: {device} is missing: {why}", style="red", soft_wrap=True)
+        raise typer.Exit(UNAVAILABLE)
+    record = executed(installed, request, store, None)
     return record, taken(installed, record, lambda text: errors.print(text, style="dim", soft_wrap=True))
 
 

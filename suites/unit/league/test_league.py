@@ -14,6 +14,7 @@ from made_up_records import HOSTILE, MARKS, full_record, one_run, record_of
 from typer.testing import CliRunner
 
 from tritmark.harness.cli import app
+from tritmark.harness.cli.exit_status import UNAVAILABLE
 from tritmark.harness.league.contenders import TEMPERATURES, best_of, by_work, tables
 from tritmark.harness.league.model import Basis, Contender, League, LeagueTable, WholeCall
 from tritmark.harness.league.turns import rivals
@@ -264,9 +265,19 @@ def test_the_command_takes_a_record(tmp_path: Path, runs: dict[str, Run]) -> Non
     assert not Store(tmp_path / "out").records()
 
 
-@pytest.mark.parametrize("more", [("--suite", "quick"), ("--threads", "1"), ("--seed", "0")])
+@pytest.mark.parametrize("more", [("--suite", "quick"), ("--device", "cpu"), ("--threads", "1"), ("--seed", "0")])
 def test_a_record_is_measured_already(tmp_path: Path, runs: dict[str, Run], more: tuple[str, ...]) -> None:
     path = tmp_path / "record.json"
     path.write_text("{}")
     done = CliRunner().invoke(app, ["league", str(path), *more, "--out", str(tmp_path)])
     assert "a Record is measured already" in str(done.exception)
+
+
+def test_a_device_that_is_missing_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tritmark.harness.machine import gpu
+
+    monkeypatch.delenv("TRITMARK_CUDA", raising=False)
+    monkeypatch.setattr(gpu, "why_not", lambda: "no GPU")
+    done = CliRunner().invoke(app, ["league", "--device", "cuda", "--out", str(tmp_path)])
+    assert (done.exit_code, "cuda is missing: no GPU" in done.stderr) == (UNAVAILABLE, True), done.output
+    assert not (tmp_path / "league").exists()

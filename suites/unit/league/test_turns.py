@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from tritmark.harness.errors import DeviceError
 from tritmark.harness.league.turns import by_turns_task, calls_task
 from tritmark.harness.providers import Installed
 from tritmark.harness.spec import Arrays, Axes, KernelKey, PublicCall
 from tritmark.harness.worker.site import Site
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.calls import CALLS
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.context import CudaContext
 
 AXES = {"M": 2, "N": 64, "K": 256}
 TILES = {"M": 2, "N": 128, "K": 256}
@@ -65,9 +69,36 @@ def test_whole_calls_name_the_quickest_and_what_is_missing(installed: Installed,
     assert all(each.missing for each in calls_task(Site(mine, variant), logical, AXES, "int32", 1, 0))
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda each: each.name)
-def test_calls_give_the_product(call: PublicCall, installed: Installed) -> None:
+@pytest.mark.cuda
+def test_two_kernels_of_the_gpu_by_turns(installed: Installed, logical: Arrays, cuda: CudaContext) -> None:
+    """Of different formats, cold too; the simulator has no speed."""
+    axes = {"M": 2, "N": 4096, "K": 4096}
+    op = installed.ops[KEY.op]
+    own, best = (
+        next(each for each in installed.registry.variants if each.id == f"cuda/ternary_matmul/{name}")
+        for name in ("gpu_int2/float32/mma", "row16/float32/gemv")
+    )
+    for sizes, cold in ((AXES, False), (axes, True)):
+        inputs = logical if sizes is AXES else op.generate(axes, "uniform", np.random.default_rng(0))
+        encoded = [op.encode(inputs, sizes, variant.key.format) for variant in (own, best)]
+        if cuda.backend.simulated:
+            with pytest.raises(DeviceError, match="no speed"):
+                by_turns_task(Site(installed, own), best.id, encoded[0], encoded[1], sizes, 1, 0, cold)
+            return
+        found = by_turns_task(Site(installed, own), best.id, encoded[0], encoded[1], sizes, 1, 0, cold)
+        assert found is not None
+        assert 0 < found.low <= found.median <= found.high
+
+
+@pytest.mark.parametrize(
+    "call",
+    [pytest.param(each, marks=[pytest.mark.cuda] if each.device == "cuda" else []) for each in CALLS],
+    ids=lambda each: f"{each.device} {each.name}",
+)
+def test_calls_give_the_product(call: PublicCall, installed: Installed, request: pytest.FixtureRequest) -> None:
     """What is timed is the work: within what quantizing the rows once more may lose."""
+    if call.device == "cuda":
+        request.getfixturevalue("cuda")
     if call.missing() is not None:
         pytest.skip(str(call.missing()))
     logical = installed.ops[KEY.op].generate(TILES, "uniform", np.random.default_rng(1))
