@@ -70,7 +70,7 @@ def _must_compile(kernel: Kernel) -> None:
     from tritmark.harness.machine.gpu import device_info
 
     info = device_info()
-    if info.capability >= kernel.capability:
+    if kernel.runs_on(info.capability):
         compile_kernel(kernel, info.arch)
 
 

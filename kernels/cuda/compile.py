@@ -168,7 +168,10 @@ def _options(kernel: Kernel, arch: str) -> tuple[str, ...]:
     own = any(
         option.startswith(("-arch", "-gencode", "--gpu-architecture", "--generate-code")) for option in kernel.options
     )
-    target = [] if own else [f"-arch={arch}"]
+    # What is a capability's alone has code of its own: sm_90a.
+    exact = "".join(map(str, kernel.capability)) + "a"
+    made = [f"-gencode=arch=compute_{exact},code=sm_{exact}"] if kernel.specific else [f"-arch={arch}"]
+    target = [] if own else made
     return (*OPTIONS, *target, *defines, *kernel.options)
 
 

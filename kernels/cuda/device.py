@@ -34,9 +34,11 @@ CAPABILITIES = ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0))
 
 
 def features() -> frozenset[str]:
-    """Every capability up to the device's own, and that it is real where no simulator stands in for it."""
+    """Every capability up to the device's own, that one alone, and that it is real where no simulator stands in for
+    it."""
     backend = cuda_context().backend
     found = {compute(each) for each in CAPABILITIES if each <= backend.info.capability}
+    found.add(launches.alone(backend.info.capability))
     return frozenset(found if backend.simulated else found | {launches.REAL})
 
 

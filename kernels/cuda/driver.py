@@ -100,10 +100,10 @@ class DriverBackend:
 
     def function(self, kernel: Kernel) -> DriverFunction:
         """The kernel, compiled for this GPU and loaded. Raises CompileError, DeviceUnavailableError."""
-        if self.info.capability < kernel.capability:
-            has, needs = (".".join(map(str, pair)) for pair in (self.info.capability, kernel.capability))
+        if not kernel.runs_on(self.info.capability):
+            has = ".".join(map(str, self.info.capability))
             raise DeviceUnavailableError(
-                f"{kernel.name} needs compute capability {needs} and {self.info.name} has {has}",
+                f"{kernel.name} needs compute capability {kernel.needs} and {self.info.name} has {has}",
                 next_step="let automatic selection choose a kernel",
             )
         cubin = compiler.compile_kernel(kernel, self.info.arch)

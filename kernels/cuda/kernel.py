@@ -37,6 +37,8 @@ class Kernel:
     """Bytes of local memory (stack and spills) that a thread may use."""
     capability: tuple[int, int] = (7, 0)
     """The least compute capability."""
+    specific: bool = False
+    """Whether it uses what that capability alone has (such as 9.0a's wgmma), and runs nowhere else."""
     defines: tuple[tuple[str, str], ...] = ()
     """Macros that make this specialisation of the source, such as (("BLOCK", "128"),)."""
     options: tuple[str, ...] = ()
@@ -48,6 +50,15 @@ class Kernel:
     def path(self) -> Path:
         """The source file."""
         return ROOM / self.file
+
+    @property
+    def needs(self) -> str:
+        """The compute capability in words, such as "8.0 or newer"."""
+        return f"{'.'.join(map(str, self.capability))}{' alone' if self.specific else ' or newer'}"
+
+    def runs_on(self, capability: tuple[int, int]) -> bool:
+        """Whether a device of that capability runs it."""
+        return capability == self.capability if self.specific else capability >= self.capability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

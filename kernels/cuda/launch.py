@@ -31,6 +31,11 @@ def compute(capability: tuple[int, int]) -> str:
     return f"compute capability {capability[0]}.{capability[1]}"
 
 
+def alone(capability: tuple[int, int]) -> str:
+    """The feature of a device that has just that compute capability."""
+    return f"{compute(capability)} alone"
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """What an op's steps are made from: arguments on the device, and what the device is."""
@@ -81,6 +86,7 @@ def variant(
     capability.
     """
     needed = {compute(max(kernel.capability for kernel in kernels))} | features
+    needed |= {alone(kernel.capability) for kernel in kernels if kernel.specific}
     if not all(kernel.simulated for kernel in kernels):
         needed |= {REAL}
     more: dict[str, Any] = {} if workspace is None else {"workspace": workspace}

@@ -92,8 +92,7 @@ def resources(kernel: Kernel, arch: str) -> Resources:
 
 def runs_on(kernel: Kernel, arch: str) -> bool:
     """Whether the kernel is meant for the architecture."""
-    number = int(re.sub(r"\D", "", arch))
-    return divmod(number, 10) >= kernel.capability
+    return kernel.runs_on(divmod(int(re.sub(r"\D", "", arch)), 10))
 
 
 def violations(kernel: Kernel, arch: str, used: Resources) -> list[str]:

@@ -19,6 +19,14 @@ __device__ __forceinline__ uint4 weights16(const uint4 *from)
 #endif
 }
 
+/* Four weights of a row16 word, times 64, as signed bytes. Multiplying by `up`, 4^(3 - i), moves field i to the top of
+ * each byte. Adding 3 there makes codes 0, 1, 2 the two's complement of -1, 0, 1 in two bits; what carries into the next
+ * byte ends in its six lower bits, for there is no code 3, so they are never all set. */
+__device__ __forceinline__ unsigned weights4(unsigned word, unsigned up)
+{
+    return (word * up + 0xc0c0c0c0u) & 0xc0c0c0c0u;
+}
+
 /* A scale that is asked for here and now, not where the compiler finds its first use. */
 __device__ __forceinline__ float scale_early(const float *from)
 {

@@ -13,13 +13,13 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.cuda.params import tile_search
 from tritmark.kernels.formats.row16 import row_bytes
+from tritmark.kernels.ternary_matmul import cuda_gemm
+from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, activation_row_bytes, arrays, scalars
 from tritmark.kernels.ternary_matmul.spec import DTYPES, OP
 
 FORMAT = "row16"
 MAX_K = (1 << 23) - 1
 """As on the CPU: past it, 2 * 128 * K no longer fits the int32 accumulators."""
-KINDS = {"int32": 0, "float32": 1, "bfloat16": 2}
-"""What common.cuh's `store` makes."""
 
 WARP = 32
 SHARED = 48 << 10
@@ -45,7 +45,7 @@ def _tiled(kind: int, call: Call) -> tuple[Step, ...]:
     edge = tile_search(call.info, itemsize=1)
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
     launch = call.params(TILED[edge], -(-M // edge) * -(-N // edge))
-    args = (*_arrays(call), _lda(call), np.int64(row_bytes(K)), *_numbers(call, kind))
+    args = (*arrays(call), activation_row_bytes(call), np.int64(row_bytes(K)), *scalars(call, kind))
     return (Step(kernel=TILED[edge], grid=launch.grid, block=launch.block, args=args),)
 
 
@@ -69,7 +69,7 @@ EDGE = 64
 def _gemm(kind: int, call: Call) -> tuple[Step, ...]:
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
     launch = call.params(GEMM, -(-M // EDGE) * -(-N // EDGE))
-    args = (*_arrays(call), _lda(call), np.int64(row_bytes(K) // 4), *_numbers(call, kind))
+    args = (*arrays(call), activation_row_bytes(call), np.int64(row_bytes(K) // 4), *scalars(call, kind))
     return (Step(kernel=GEMM, grid=launch.grid, block=launch.block, args=args),)
 
 
@@ -121,8 +121,8 @@ def _gemv_dp4a(kind: int, call: Call) -> tuple[Step, ...]:
     groups = threads // (LANES * split)
     shared = 4 * groups * ROWS * split + (16 * 4 * LANES * split if staged else 0)
     launch = call.params(kernel, -(-N // (groups * ROWS)), threads, shared=shared)
-    activations, weights, act_scale, out = _arrays(call)
-    weight_scale, _, *numbers = _numbers(call, kind)
+    activations, weights, act_scale, out = arrays(call)
+    weight_scale, _, *numbers = scalars(call, kind)
     args = (activations, weights, act_scale, out, weight_scale, *numbers, np.int32(split))
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
@@ -229,7 +229,7 @@ def _gemv_mma(kind: int, call: Call) -> tuple[Step, ...]:
     # tiles.
     waves = 1 if shape.ahead else None
     launch = call.params(GEMV[shape], -(-N // shape.rows), WARP * warps, shared=shape.shared(warps, M), waves=waves)
-    args = (*_arrays(call), _lda(call), *_numbers(call, kind))
+    args = (*arrays(call), activation_row_bytes(call), *scalars(call, kind))
     return (Step(kernel=GEMV[shape], grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 
@@ -314,28 +314,9 @@ def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
     shape, warps, each = chosen
     kernel = GEMV_ROWS[shape]
     launch = call.params(kernel, -(-N // each), WARP * warps, shared=shape.shared(warps, K))
-    weight_scale, _, *numbers = _numbers(call, kind)
-    args = (*_arrays(call), weight_scale, *numbers, np.int32(each))
+    weight_scale, _, *numbers = scalars(call, kind)
+    args = (*arrays(call), weight_scale, *numbers, np.int32(each))
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
-
-
-# --- what they share
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-def _arrays(call: Call) -> tuple[object, object, object, object]:
-    inputs = call.inputs
-    return inputs["activations"], inputs["weights"], inputs["act_scale"], call.outputs["out"]
-
-
-def _lda(call: Call) -> np.int64:
-    """Bytes between rows of activations."""
-    return np.int64(call.inputs["activations"].strides[0])
-
-
-def _numbers(call: Call, kind: int) -> tuple[np.float32, np.int32, np.int32, np.int32, np.int32]:
-    M, N, K = (np.int32(call.axes[axis]) for axis in "MNK")
-    return np.float32(call.inputs["weight_scale"]), M, N, K, np.int32(kind)
 
 
 MAKERS: tuple[
@@ -360,6 +341,15 @@ MAKERS: tuple[
         4,
     ),
     (
+        "mma",
+        Tier.HIGHLY_OPTIMIZED,
+        "int8 tensor cores, each weight decoded once for 16 or 32 rows of activations",
+        tuple(cuda_gemm.KERNELS[instance] for instance in cuda_gemm.MMA),
+        partial(cuda_gemm.launched, cuda_gemm.MMA),
+        (MinSize("M", 2), MaxSize("K", cuda_gemm.MAX_K)),
+        16,
+    ),
+    (
         "gemv_dp4a",
         Tier.HIGHLY_OPTIMIZED,
         "each weight read once, dp4a",
@@ -375,6 +365,15 @@ MAKERS: tuple[
         (*GEMV_ROWS.values(), *GEMV.values(), *GEMV_DP4A.values()),
         _gemv,
         (MaxSize("M", GEMV_M),),
+        16,
+    ),
+    (
+        "gemm",
+        Tier.EXTREMELY_OPTIMIZED,
+        "int8 tensor cores, mma or wgmma, whichever is predicted to be faster for the shape",
+        tuple(cuda_gemm.KERNELS.values()),
+        partial(cuda_gemm.launched, (*cuda_gemm.MMA, *cuda_gemm.WGMMA)),
+        (MinSize("M", GEMV_M + 1), MaxSize("K", cuda_gemm.MAX_K)),
         16,
     ),
 )

@@ -12,7 +12,8 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.formats.gpu_int2 import COLUMNS
 from tritmark.kernels.formats.gpu_int2 import ROWS as STRIP
-from tritmark.kernels.ternary_matmul.cuda import KINDS, MAX_K, SHARED, WARP
+from tritmark.kernels.ternary_matmul.cuda import MAX_K, SHARED, WARP
+from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS
 from tritmark.kernels.ternary_matmul.spec import DTYPES, OP
 
 FORMAT = "gpu_int2"

@@ -23,6 +23,7 @@
  * loads are the limit: 512 bytes for 8 rows and 64 columns, from L1, as often as there are 32 rows of weights: 0.3 us for
  * each million weights and 32 rows, 30 us for 2560 x 2560 and M = 512. */
 #include "common.cuh"
+#include "mma.cuh"
 
 #define STRIP 16 /* rows of a tile */
 #define COLUMNS 32 /* of a tile */
@@ -36,33 +37,6 @@
 __device__ __forceinline__ unsigned signed64(unsigned word, int i)
 {
     return (word << (6 - 2 * i) ^ 0x80808080u) & 0xc0c0c0c0u;
-}
-
-/* c += A B, A 16 x 32 and B 32 x 8 of signed bytes; which lane has what: mma.cuh. */
-__device__ __forceinline__ void mma_signed(
-    int (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)
-{
-#ifdef TRITMARK_SIMULATOR
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    for (int i = 0; i < 4; i++) {
-        const unsigned low[2] = {__shfl_sync(0xffffffffu, a0, 4 * g + i), __shfl_sync(0xffffffffu, a2, 4 * g + i)};
-        const unsigned high[2] = {__shfl_sync(0xffffffffu, a1, 4 * g + i), __shfl_sync(0xffffffffu, a3, 4 * g + i)};
-        for (int j = 0; j < 2; j++) {
-            const int right[2] = {
-                (int)__shfl_sync(0xffffffffu, b0, 4 * (2 * t + j) + i),
-                (int)__shfl_sync(0xffffffffu, b1, 4 * (2 * t + j) + i)};
-            for (int h = 0; h < 2; h++) {
-                c[j] = __dp4a((int)low[h], right[h], c[j]);
-                c[2 + j] = __dp4a((int)high[h], right[h], c[2 + j]);
-            }
-        }
-    }
-#else
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-        "%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-#endif
 }
 
 /* grid: any number of blocks; block: whole warps, at least ACTIVE threads and more than K / 2^18 warps, each with no more

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels import FORMATS
-from tritmark.kernels.cuda.launch import compute
+from tritmark.kernels.cuda.launch import alone, compute
 from tritmark.kernels.ternary_matmul import cuda as kernels
 
 DTYPES = {"int32": np.int32, "float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
@@ -278,16 +278,18 @@ def test_one_row_takes_what_was_measured_fastest(target, chosen):
 
 
 @pytest.mark.parametrize("M", [1, 2, 8, 9])
-@pytest.mark.parametrize("tensor_cores", [False, True])
-def test_no_two_variants_fit_equally_well(M, tensor_cores):
-    """On a device with and without int8 tensor cores (8.0)."""
+@pytest.mark.parametrize(("tensor_cores", "hopper"), [(False, False), (True, False), (True, True)])
+def test_one_variant_is_taken(M, tensor_cores, hopper):
+    """On a device without int8 tensor cores, with them (8.0), and with Hopper's."""
     offered = {compute((7, 0))} | ({compute((8, 0))} if tensor_cores else set())
+    offered |= {compute((9, 0)), alone((9, 0))} if hopper else set()
     fitting = [
         variant
         for variant in kernels.VARIANTS
         if variant.key.dtype == "int32" and variant.features <= offered and _admits(variant, M, 640, 2560)
     ]
-    best = max(variant.tier for variant in fitting)
-    assert [variant.name for variant in fitting if variant.tier == best] == [
-        "gemv" if tensor_cores and M <= 8 else "gemv_dp4a" if M == 1 else "dp4a"
+    best = max((variant.tier, variant.rank) for variant in fitting)
+    tuned = "gemv" if M <= kernels.GEMV_M else "gemm" if hopper else "mma"
+    assert [variant.name for variant in fitting if (variant.tier, variant.rank) == best] == [
+        tuned if tensor_cores else "gemv_dp4a" if M == 1 else "dp4a"
     ]

@@ -346,10 +346,10 @@ class SimulatorBackend:
             raise DeviceUnavailableError(
                 f"{kernel.name} cannot be simulated (it needs hardware such as wgmma or TMA)", next_step="use a GPU"
             )
-        if self.info.capability < kernel.capability:
-            has, needs = (".".join(map(str, each)) for each in (self.info.capability, kernel.capability))
+        if not kernel.runs_on(self.info.capability):
+            has = ".".join(map(str, self.info.capability))
             raise DeviceUnavailableError(
-                f"{kernel.name} needs compute capability {needs}, the simulator has {has}",
+                f"{kernel.name} needs compute capability {kernel.needs}, the simulator has {has}",
                 next_step="take another variant",
             )
         return SimulatorFunction(kernel, self.info)

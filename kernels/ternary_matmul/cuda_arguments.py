@@ -1,0 +1,27 @@
+"""Arguments that the CUDA kernels of ternary_matmul share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tritmark.kernels.cuda.launch import Call
+
+KINDS = {"int32": 0, "float32": 1, "bfloat16": 2}
+"""What common.cuh's `store` makes."""
+
+
+def arrays(call: Call) -> tuple[object, object, object, object]:
+    """Activations, weights, scales of the activations, and the output."""
+    inputs = call.inputs
+    return inputs["activations"], inputs["weights"], inputs["act_scale"], call.outputs["out"]
+
+
+def activation_row_bytes(call: Call) -> np.int64:
+    """Bytes between rows of activations."""
+    return np.int64(call.inputs["activations"].strides[0])
+
+
+def scalars(call: Call, kind: int) -> tuple[np.float32, np.int32, np.int32, np.int32, np.int32]:
+    """Scale of the weights, M, N, K, and the kind of output."""
+    M, N, K = (np.int32(call.axes[axis]) for axis in "MNK")
+    return np.float32(call.inputs["weight_scale"]), M, N, K, np.int32(kind)

@@ -1,0 +1,180 @@
+"""Products on CUDA for more rows of activations than gemv takes, over row16: gemm_mma.cu and gemm_wgmma.cu, and which
+instance of them is launched for a shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.launch import Call
+from tritmark.kernels.ternary_matmul.cuda_arguments import activation_row_bytes, arrays, scalars
+
+MAX_K = (1 << 18) - 1
+"""Past it 64 * 128 * K no longer fits the int32 accumulators."""
+SHARED = 227 << 10
+"""Bytes of shared memory that a block may have on 8.0 and 9.0, less what the smallest of them lacks of it."""
+WARP = 32
+REGISTERS = 65536
+"""Of a multiprocessor."""
+DEPTH = 128
+"""k of a panel of a stage of gemm_wgmma.cu."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmMma:
+    """An instance of gemm_mma.cu, which explains its macros, and its time on an H200 in us."""
+
+    rows8: int
+    groups: int
+    threads: int
+    registers: int
+    """Of a thread, as the compiler gives them."""
+    costs: tuple[float, float, float, float]
+    """Of a launch; of each wave of blocks; of each pass of its warps over K; of 2560 activations of each row that a
+    multiprocessor reads."""
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows of activations and of weights of a block."""
+        return 8 * self.groups, 8 * self.rows8
+
+    def warps(self, K: int) -> int:
+        """Warps of a block: no more than have something to load, and one for the factors."""
+        return min(self.threads // WARP, -(-K // 256))
+
+    def shared(self, K: int) -> int:
+        """Bytes of dynamic shared memory."""
+        return 64 * self.groups + 256 * self.groups * self.rows8 * self.warps(K)
+
+    def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
+        """Time of a launch on a device of so many multiprocessors."""
+        launch, wave, whole_pass, reads = self.costs
+        blocks, warps = _tiles(self.tile, M, N), self.warps(K)
+        resident = max(1, REGISTERS // (WARP * warps * (-(-self.registers // 8) * 8)))
+        waves = -(-blocks // (resident * sms))
+        passes = -(-K // (256 * warps))
+        return launch + waves * (wave + passes * whole_pass) + blocks / sms * K / 2560 * reads
+
+
+@dataclass(frozen=True, slots=True)
+class GemmWgmma:
+    """An instance of gemm_wgmma.cu, which explains its macros, and its time on an H200 in us."""
+
+    columns: int
+    blocks: int
+    panels: int
+    stages: int
+    costs: tuple[float, float, float, float]
+    """Of a launch; of each tile of a multiprocessor; of each 128 k of it; more of those where all multiprocessors are
+    busy."""
+
+    @property
+    def threads(self) -> int:
+        """Of a block: one warpgroup copies, two multiply."""
+        return 384
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows of activations and of weights of a block."""
+        return self.columns, 128 * self.blocks
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory."""
+        rows, high = self.tile
+        return self.stages * ((rows + high // 4) * DEPTH * self.panels + 16) + 64 * self.columns
+
+    def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
+        """Time of a launch on a device of so many multiprocessors."""
+        launch, tile, panel, busy = self.costs
+        tiles = _tiles(self.tile, M, N)
+        waves, panels = -(-tiles // sms), -(-K // DEPTH)
+        return launch + waves * (tile + panels * (panel + busy * min(1.0, tiles / sms)))
+
+
+def _tiles(tile: tuple[int, int], M: int, N: int) -> int:
+    return -(-M // tile[0]) * -(-N // tile[1])
+
+
+# The costs were fitted to 221 shapes (M 9 to 2048, ten N x K) measured on an H200; its choices took 0.7 % longer than
+# the best instance on the average, 13 % at most.
+MMA = (
+    GemmMma(2, 2, 640, 78, (1.62, 0.86, 0.92, 0.72)),
+    GemmMma(3, 2, 640, 90, (1.80, 1.02, 1.04, 0.95)),
+    GemmMma(4, 2, 512, 98, (1.84, 1.56, 0.55, 1.19)),
+    GemmMma(4, 4, 384, 150, (2.08, 2.04, 1.06, 1.59)),
+)
+WGMMA = (
+    GemmWgmma(16, 1, 2, 16, (2.27, 0.66, 0.200, 0.020)),
+    GemmWgmma(32, 1, 2, 12, (2.68, 0.62, 0.210, 0.017)),
+    GemmWgmma(48, 1, 2, 9, (2.42, 1.19, 0.229, 0.021)),
+    GemmWgmma(64, 1, 2, 8, (2.62, 0.83, 0.270, 0.013)),
+    GemmWgmma(80, 1, 2, 7, (3.20, 1.18, 0.299, 0.014)),
+    GemmWgmma(96, 1, 2, 6, (2.42, 1.85, 0.314, 0.024)),
+    GemmWgmma(128, 1, 2, 5, (2.71, 1.54, 0.406, 0.014)),
+    GemmWgmma(64, 2, 2, 6, (2.62, 2.20, 0.420, 0.010)),
+    GemmWgmma(80, 2, 1, 10, (3.80, 2.80, 0.508, 0.002)),
+    GemmWgmma(96, 2, 1, 10, (2.54, 4.18, 0.544, 0.011)),
+    GemmWgmma(128, 2, 1, 8, (3.20, 4.54, 0.625, 0.000)),
+)
+Instance = GemmMma | GemmWgmma
+
+
+def _kernel(instance: Instance) -> Kernel:
+    if isinstance(instance, GemmMma):
+        return Kernel(
+            file="ternary_matmul/gemm_mma.cu",
+            name="gemm_mma",
+            threads=instance.threads,
+            registers=REGISTERS // instance.threads // 8 * 8,
+            shared=SHARED,
+            capability=(8, 0),
+            defines=(
+                ("ROWS8", str(instance.rows8)),
+                ("GROUPS", str(instance.groups)),
+                ("STEPS", "1"),
+                ("THREADS", str(instance.threads)),
+            ),
+        )
+    return Kernel(
+        file="ternary_matmul/gemm_wgmma.cu",
+        name="gemm_wgmma",
+        threads=instance.threads,
+        registers=168,
+        shared=SHARED,
+        capability=(9, 0),
+        specific=True,
+        defines=(
+            ("COLUMNS", str(instance.columns)),
+            ("BLOCKS", str(instance.blocks)),
+            ("PANELS", str(instance.panels)),
+            ("STAGES", str(instance.stages)),
+            ("THREADS", str(instance.threads)),
+        ),
+    )
+
+
+KERNELS = {instance: _kernel(instance) for instance in (*MMA, *WGMMA)}
+
+
+@lru_cache(maxsize=1024)
+def fastest(instances: Sequence[Instance], M: int, N: int, K: int, sms: int) -> Instance:
+    """Of those instances the one that is predicted to take the least time for that product on a device of so many
+    multiprocessors."""
+    return min(instances, key=lambda instance: instance.predicted_us(M, N, K, sms))
+
+
+def launched(instances: Sequence[Instance], kind: int, call: Call) -> tuple[Step, ...]:
+    """The fastest of those instances."""
+    M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
+    instance = fastest(instances, M, N, K, call.info.sms)
+    kernel, tiles = KERNELS[instance], _tiles(instance.tile, M, N)
+    if isinstance(instance, GemmMma):
+        # The device's own scheduler hands out tiles.
+        launch = call.params(kernel, tiles, WARP * instance.warps(K), shared=instance.shared(K))
+    else:
+        launch = call.params(kernel, min(tiles, call.info.sms), shared=instance.shared)
+    args = (*arrays(call), activation_row_bytes(call), *scalars(call, kind))
+    return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)

@@ -1,0 +1,121 @@
+/* ternary_matmul for some rows of activations on the tensor cores (8.0 and newer): weights (N, K) in row16, decoded in
+ * registers once for 8 * GROUPS rows.
+ *
+ * The story (v1 is tiled.cu, v2 gemm.cu, for one to eight rows gemv_mma.cu, for many rows gemm_wgmma.cu):
+ *   v3, here: as gemv_mma.cu, a warp takes 256 * STEPS k of 8 * ROWS8 rows of weights with all loads in flight, and the
+ *      warps of a block share K and add their sums in shared memory. But a fragment of A meets GROUPS fragments of B, so
+ *      sums of its own for each field of a word would not fit the registers: weights4 (common.cuh) decodes four
+ *      weights, signed, with two instructions. The factor of the outputs is asked for before the weights.
+ *
+ * Bytes: N * K / 4 of weights once for 8 * GROUPS rows, and M * K of activations for each block, from L2: so blocks are
+ * as tall as still gives every multiprocessor one. Sums are 64 times what they stand for: exact for K < 2^18.
+ *
+ * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 outputs, in a CUDA graph.
+ *   M, N x K           v2      v3     ROWS8 GROUPS STEPS
+ *   16, 2560 x 2560    48.3    4.7    3     2      1
+ *   32, 2560 x 2560            5.8    3     2      1
+ *   16, 2560 x 6912            7.5    3     2      1
+ *   16, 640 x 2560             3.6    2     2      1
+ *   16, 13824 x 2560   66.7    11.0   4     2      1   (gemm_wgmma.cu is launched: 7.8)
+ * Before the factor was asked for early: 4.86 for 4.66 at 16 x 2560 x 2560.
+ *
+ * Macros: ROWS8 (8-row groups of a tile), GROUPS (of 8 rows of activations), STEPS (of 256 k of a warp that are in flight
+ * together), THREADS (most threads of a block). */
+#include "common.cuh"
+#include "mma.cuh"
+
+#define TILE (8 * ROWS8)
+#define PAIRS ((ROWS8 + 1) / 2)
+
+/* grid: any number of blocks; block: whole warps, at least 8 * GROUPS threads. Dynamic shared memory: 64 * GROUPS bytes,
+ * then 256 * GROUPS * ROWS8 a warp. a: aligned to 16 bytes, lda bytes between its rows. K < 2^18. Indexes the bytes of
+ * weights and M * N outputs in 64 bits. */
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
+    const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M,
+    int N, int K, int kind)
+{
+    extern __shared__ __align__(16) unsigned char gemm_shared[];
+    double *const factors = (double *)gemm_shared; /* [8 * GROUPS] */
+    int *const sums = (int *)(factors + 8 * GROUPS); /* [warps][8 * GROUPS][TILE] */
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int g = lane / 4, t = lane % 4;
+    const int chunks = (K + CHUNK - 1) / CHUNK, tiles_m = (M + 8 * GROUPS - 1) / (8 * GROUPS);
+    const long long tiles = (long long)tiles_m * ((N + TILE - 1) / TILE);
+    const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
+
+    for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const int m0 = (int)(tile % tiles_m) * 8 * GROUPS, n0 = (int)(tile / tiles_m) * TILE;
+        /* Asked for before the weights, and divided while the warps end. */
+        const bool divides = kind && threadIdx.x < 8 * GROUPS;
+        const float scale = divides && m0 + threadIdx.x < M ? scale_early(act_scale + m0 + threadIdx.x) : 1.0f;
+        int acc[GROUPS][PAIRS][4] = {};
+        for (int from = 4 * STEPS * warp + t; from - t < chunks; from += 4 * STEPS * warps) {
+            uint4 now[STEPS][ROWS8];
+#pragma unroll
+            for (int s = 0; s < STEPS; s++)
+#pragma unroll
+                for (int r = 0; r < ROWS8; r++) {
+                    const int row = n0 + 8 * r + g, chunk = from + 4 * s;
+                    now[s][r] = row < N && chunk < chunks ? weights16(w + (long long)row * chunks + chunk)
+                                                          : make_uint4(0, 0, 0, 0);
+                }
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+                int b[GROUPS][16] = {};
+                const int chunk = from + 4 * s;
+#pragma unroll
+                for (int c = 0; c < GROUPS; c++)
+                    if (m0 + 8 * c + g < M && chunk < chunks) {
+                        const signed char *const row = a + (m0 + 8 * c + g) * lda;
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                            const int4 four = activations16(row, (long long)CHUNK * chunk + 16 * i, K, fast);
+                            b[c][4 * i] = four.x, b[c][4 * i + 1] = four.y, b[c][4 * i + 2] = four.z,
+                                     b[c][4 * i + 3] = four.w;
+                        }
+                    }
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const unsigned up = 1u << (6 - 2 * i);
+#pragma unroll
+                        for (int p = 0; p < PAIRS; p++) {
+                            const uint4 low = now[s][2 * p], high = now[s][2 * p + 1 < ROWS8 ? 2 * p + 1 : 2 * p];
+                            const unsigned a0 = weights4(h ? low.z : low.x, up), a2 = weights4(h ? low.w : low.y, up);
+                            unsigned a1 = 0, a3 = 0;
+                            if (2 * p + 1 < ROWS8)
+                                a1 = weights4(h ? high.z : high.x, up), a3 = weights4(h ? high.w : high.y, up);
+#pragma unroll
+                            for (int c = 0; c < GROUPS; c++)
+                                mma_signed(
+                                    acc[c][p], a0, a1, a2, a3, (unsigned)b[c][8 * h + i],
+                                    (unsigned)b[c][8 * h + 4 + i]);
+                        }
+                    }
+            }
+        }
+        if (divides)
+            factors[threadIdx.x] = output_factor(weight_scale, scale);
+        int *const mine = sums + warp * 8 * GROUPS * TILE;
+#pragma unroll
+        for (int c = 0; c < GROUPS; c++)
+#pragma unroll
+            for (int j = 0; j < 2; j++)
+#pragma unroll
+                for (int r = 0; r < ROWS8; r++)
+                    mine[(8 * c + 2 * t + j) * TILE + 8 * r + g] = acc[c][r / 2][r % 2 * 2 + j] >> 6;
+        __syncthreads();
+        for (int i = threadIdx.x; i < min(M - m0, 8 * GROUPS) * TILE; i += blockDim.x) {
+            const int m = m0 + i / TILE, n = n0 + i % TILE;
+            int sum = 0;
+            for (int j = 0; j < warps; j++)
+                sum += sums[j * 8 * GROUPS * TILE + i];
+            if (n < N)
+                store(out, (long long)m * N + n, sum, kind ? factors[m - m0] : 0.0, kind);
+        }
+        __syncthreads();
+    }
+}
+#undef TILE
+#undef PAIRS

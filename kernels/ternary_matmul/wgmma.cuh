@@ -1,0 +1,223 @@
+/* Hopper's asynchronous product of bytes (wgmma) and what feeds it: copies into shared memory and barriers between the
+ * warps that copy and those that multiply. For 9.0a alone; the simulator has a C++ branch of each.
+ *
+ * Macro: COLUMNS, rows of activations of a tile, which are the columns of the product. */
+#ifndef TRITMARK_TERNARY_MATMUL_WGMMA
+#define TRITMARK_TERNARY_MATMUL_WGMMA
+
+#define DEPTH 128 /* k of a stage, and bytes of a row of activations in it */
+
+/* Where 16 bytes, number `part` of 8, of a row of a tile of activations lie: swizzled as wgmma reads them (128 bytes a
+ * row; the number is exchanged with the row's lowest three bits). */
+__device__ __forceinline__ unsigned swizzled(unsigned row, unsigned part)
+{
+    return row * DEPTH + ((part ^ (row & 7)) << 4);
+}
+
+#ifdef TRITMARK_SIMULATOR
+/* All threads of the block: stands for a stage that was filled, and then for one that was used. */
+__device__ inline void exchange_stage() { __syncthreads(); }
+
+__device__ __forceinline__ void copy16(void *to, const void *from, int bytes)
+{
+    uint4 four = make_uint4(0, 0, 0, 0);
+    if (bytes == 16)
+        four = *(const uint4 *)from;
+    else
+        for (int i = 0; i < bytes; i++)
+            ((unsigned char *)&four)[i] = ((const unsigned char *)from)[i];
+    *(uint4 *)to = four;
+}
+__device__ __forceinline__ void multiply_begin() {}
+__device__ __forceinline__ void multiply_end() {}
+template <int LEFT> __device__ __forceinline__ void multiply_wait() {}
+
+/* acc (64 x COLUMNS) = or += A (64 x 32) B (32 x COLUMNS), as mma.cuh's fragments: a warp has 16 rows of A and acc. B:
+ * columns in `tile`, k of them from byte `k` on. */
+__device__ __forceinline__ void multiply(
+    int (&acc)[COLUMNS / 2], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    unsigned rows[2][8]; /* 32 k of rows g and g + 8 */
+    for (int i = 0; i < 4; i++) {
+        rows[0][i] = __shfl_sync(0xffffffffu, a[0], 4 * g + i), rows[1][i] = __shfl_sync(0xffffffffu, a[1], 4 * g + i);
+        rows[0][4 + i] = __shfl_sync(0xffffffffu, a[2], 4 * g + i);
+        rows[1][4 + i] = __shfl_sync(0xffffffffu, a[3], 4 * g + i);
+    }
+    for (int j = 0; j < COLUMNS / 8; j++)
+        for (int e = 0; e < 2; e++) {
+            const unsigned column = 8 * j + 2 * t + e;
+            unsigned of[8];
+            for (int half = 0; half < 2; half++)
+                *(uint4 *)(of + 4 * half) = *(const uint4 *)(tile + swizzled(column, k / 16 + half));
+            for (int h = 0; h < 2; h++) {
+                int &sum = acc[4 * j + 2 * h + e];
+                sum = add ? sum : 0;
+                for (int i = 0; i < 8; i++)
+                    sum = __dp4a((int)rows[h][i], (int)of[i], sum);
+            }
+        }
+}
+#else
+__device__ __forceinline__ unsigned shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+__device__ __forceinline__ void barrier_init(unsigned long long *barrier, unsigned count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(unsigned long long *barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+/* Until the phase of that parity is over. */
+__device__ __forceinline__ void barrier_wait(unsigned long long *barrier, unsigned parity)
+{
+    asm volatile("{\n.reg .pred p;\n"
+                 "again:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra again;\n}\n" ::"r"(
+                     shared_address(barrier)),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* 16 bytes into shared memory, of which the first `bytes` come from there and the rest are 0. */
+__device__ __forceinline__ void copy16(void *to, const void *from, int bytes)
+{
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+/* Arrive at the barrier when this thread's copies so far are there. */
+__device__ __forceinline__ void barrier_arrive_copied(unsigned long long *barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+/* What this thread knows to be in shared memory, wgmma sees too. */
+__device__ __forceinline__ void multiply_sees() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void multiply_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void multiply_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int LEFT> __device__ __forceinline__ void multiply_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+
+/* As the simulator's branch says; done when multiply_wait says so. */
+__device__ __forceinline__ void multiply(
+    int (&c)[COLUMNS / 2], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
+    /* The descriptor of B: address / 16, 1024 bytes between groups of 8 columns, swizzled in 128 bytes. */
+    const unsigned long long b =
+        (unsigned long long)((shared_address(tile) + k) >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+#if COLUMNS == 16
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n16k32.s32.s8.s8 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7"
+                 "}, {%8, %9, %10, %11}, %12, p;\n}\n"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+#endif
+#if COLUMNS == 32
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+                 "}, {%16, %17, %18, %19}, %20, p;\n}\n"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]),
+                   "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+#endif
+#if COLUMNS == 48
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %29, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n48k32.s32.s8.s8 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23"
+                 "}, {%24, %25, %26, %27}, %28, p;\n}\n"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]),
+                   "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15]),
+                   "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]), "+r"(c[21]), "+r"(c[22]),
+                   "+r"(c[23])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+#endif
+#if COLUMNS == 64
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+                 "}, {%32, %33, %34, %35}, %36, p;\n}\n"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]),
+                   "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15]),
+                   "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]), "+r"(c[21]), "+r"(c[22]),
+                   "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]), "+r"(c[28]), "+r"(c[29]),
+                   "+r"(c[30]), "+r"(c[31])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+#endif
+#if COLUMNS == 80
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %45, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n80k32.s32.s8.s8 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+                 "%34, %35, %36, %37, %38, %39"
+                 "}, {%40, %41, %42, %43}, %44, p;\n}\n"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]),
+                   "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15]),
+                   "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]), "+r"(c[21]), "+r"(c[22]),
+                   "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]), "+r"(c[28]), "+r"(c[29]),
+                   "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]), "+r"(c[35]), "+r"(c[36]),
+                   "+r"(c[37]), "+r"(c[38]), "+r"(c[39])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+#endif
+#if COLUMNS == 96
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %53, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n96k32.s32.s8.s8 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+                 "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+                 "}, {%48, %49, %50, %51}, %52, p;\n}\n"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]),
+                   "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15]),
+                   "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]), "+r"(c[21]), "+r"(c[22]),
+                   "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]), "+r"(c[28]), "+r"(c[29]),
+                   "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]), "+r"(c[35]), "+r"(c[36]),
+                   "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]), "+r"(c[42]), "+r"(c[43]),
+                   "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+#endif
+#if COLUMNS == 112
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %61, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n112k32.s32.s8.s8 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+                 "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+                 "%50, %51, %52, %53, %54, %55"
+                 "}, {%56, %57, %58, %59}, %60, p;\n}\n"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]),
+                   "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15]),
+                   "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]), "+r"(c[21]), "+r"(c[22]),
+                   "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]), "+r"(c[28]), "+r"(c[29]),
+                   "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]), "+r"(c[35]), "+r"(c[36]),
+                   "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]), "+r"(c[42]), "+r"(c[43]),
+                   "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47]), "+r"(c[48]), "+r"(c[49]), "+r"(c[50]),
+                   "+r"(c[51]), "+r"(c[52]), "+r"(c[53]), "+r"(c[54]), "+r"(c[55])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+#endif
+#if COLUMNS == 128
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+                 "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+                 "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+                 "}, {%64, %65, %66, %67}, %68, p;\n}\n"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]),
+                   "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15]),
+                   "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]), "+r"(c[21]), "+r"(c[22]),
+                   "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]), "+r"(c[28]), "+r"(c[29]),
+                   "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]), "+r"(c[35]), "+r"(c[36]),
+                   "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]), "+r"(c[42]), "+r"(c[43]),
+                   "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47]), "+r"(c[48]), "+r"(c[49]), "+r"(c[50]),
+                   "+r"(c[51]), "+r"(c[52]), "+r"(c[53]), "+r"(c[54]), "+r"(c[55]), "+r"(c[56]), "+r"(c[57]),
+                   "+r"(c[58]), "+r"(c[59]), "+r"(c[60]), "+r"(c[61]), "+r"(c[62]), "+r"(c[63])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+#endif
+}
+#endif
+#endif

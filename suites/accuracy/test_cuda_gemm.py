@@ -1,0 +1,268 @@
+"""Every instance of the CUDA products for more rows of activations (gemm_mma.cu, gemm_wgmma.cu), on the GPU or in the
+simulator: the integer product's bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tritmark.harness.errors import DeviceFaultError
+from tritmark.harness.spec import Variant
+from tritmark.kernels import FORMATS
+from tritmark.kernels.cuda.context import cuda_context
+from tritmark.kernels.ternary_matmul import cuda, cuda_gemm
+from tritmark.kernels.ternary_matmul.cuda_gemm import KERNELS, MAX_K, MMA, REGISTERS, SHARED, WGMMA, GemmMma, Instance
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.context import CudaContext
+
+DTYPES = {"int32": np.dtype(np.int32), "float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+VARIANTS = {(variant.name, variant.key.dtype): variant for variant in cuda.VARIANTS}
+INSTANCES: tuple[Instance, ...] = (*MMA, *WGMMA)
+Data = tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], np.float32, npt.NDArray[np.float32]]
+
+
+def _name(instance: Instance) -> str:
+    return "-".join(map(str, instance.tile)) + ("-mma" if isinstance(instance, GemmMma) else "-wgmma")
+
+
+every_instance = pytest.mark.parametrize("instance", INSTANCES, ids=_name)
+
+
+def _data(M: int, N: int, K: int, seed: int = 0) -> Data:
+    rng = np.random.default_rng(seed)
+    activations = rng.integers(-128, 128, (M, K), dtype=np.int8)
+    codes = rng.integers(-1, 2, (N, K), dtype=np.int8)
+    return activations, codes, np.float32(rng.uniform(1e-3, 10)), rng.uniform(1e-2, 1e3, M).astype(np.float32)
+
+
+def _expected(data: Data, dtype: str) -> npt.NDArray[Any]:
+    activations, codes, weight_scale, act_scale = data
+    # float64 holds these sums, and NumPy multiplies it fast.
+    acc = activations.astype(np.float64) @ codes.astype(np.float64).T
+    if dtype == "int32":
+        return acc.astype(np.int32)
+    factors = np.float64(weight_scale) / act_scale.astype(np.float64)
+    return (acc * factors[:, np.newaxis]).astype(np.float32).astype(DTYPES[dtype])
+
+
+def _run(context: CudaContext, variant: Variant, data: Data, there: Any = None) -> npt.NDArray[Any]:
+    """`there`: the activations on the device, where they are no plain copy."""
+    activations, codes, weight_scale, act_scale = data
+    M, (N, K) = len(act_scale), codes.shape
+    out = context.array((M, N), DTYPES[variant.key.dtype])
+    inputs = {
+        "activations": context.upload(activations) if there is None else there,
+        "weights": context.upload(FORMATS["row16"].pack(codes, weight_scale)),
+        "weight_scale": weight_scale,
+        "act_scale": context.upload(act_scale),
+    }
+    variant.bind(inputs, {"out": out}, {"M": M, "N": N, "K": K}, 1).run()
+    found: npt.NDArray[Any] = out.numpy()
+    return found
+
+
+def _same(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> None:
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found.view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has one instance launched for every shape, over so many blocks that some take several tiles."""
+
+    def launched(instance: Instance) -> None:
+        monkeypatch.setattr(cuda_gemm, "fastest", lambda *asked: instance)
+
+    return launched
+
+
+@pytest.mark.cuda
+@every_instance
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_instance_is_exact(cuda: CudaContext, only: Any, instance: Instance, dtype: str) -> None:
+    """A whole tile and three that are cut off, in M, N and K; a lone output, a K shorter than one load."""
+    only(instance)
+    rows, high = instance.tile
+    for shape in ((rows + 3, high + 4, 400), (1, 1, 17), (rows, high, 128)):
+        data = _data(*shape)
+        _same(_run(cuda, VARIANTS["gemm", dtype], data), _expected(data, dtype))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("instance", [MMA[0], WGMMA[0], WGMMA[-2]], ids=_name)
+def test_rings_and_blocks_go_round(cuda: CudaContext, only: Any, instance: Instance) -> None:
+    """More stages than a ring has, more tiles than blocks, more passes than warps."""
+    only(instance)
+    rows, high = instance.tile
+    K = 6000 if isinstance(instance, GemmMma) else 300 * instance.stages * instance.panels
+    data = _data(rows + 1, 5 * high, K)
+    _same(_run(cuda, VARIANTS["gemm", "int32"], data), _expected(data, "int32"))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("instance", [MMA[0], WGMMA[0], WGMMA[-1]], ids=_name)
+@pytest.mark.parametrize(("activation", "code"), [(-128, 1), (127, 1), (-128, -1), (127, -1), (-128, 0)])
+def test_the_largest_sums_are_exact(
+    cuda: CudaContext, only: Any, instance: Instance, activation: int, code: int
+) -> None:
+    only(instance)
+    K = MAX_K if cuda.backend.simulated is False else 12000
+    activations, codes = np.full((9, K), activation, np.int8), np.full((5, K), code, np.int8)
+    data = activations, codes, np.float32(1), np.ones(9, np.float32)
+    assert np.array_equal(_run(cuda, VARIANTS["gemm", "int32"], data), np.full((9, 5), activation * code * K))
+
+
+def test_the_bound_of_k_is_that_of_the_accumulators() -> None:
+    assert 64 * 128 * MAX_K < 1 << 31 <= 64 * 128 * (MAX_K + 1)
+    assert all(
+        any(
+            constraint.refusal({"M": 16, "N": 16, "K": MAX_K + 1}) for constraint in VARIANTS[name, "int32"].constraints
+        )
+        for name in ("mma", "gemm")
+    )
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("gap", [1, 16, 61])
+@pytest.mark.parametrize("instance", [MMA[1], WGMMA[1], WGMMA[-1]], ids=_name)
+def test_rows_of_activations_may_lie_apart(cuda: CudaContext, only: Any, instance: Instance, gap: int) -> None:
+    only(instance)
+    data = _data(19, 140, 320)
+    apart = np.full((19, 320 + gap), 99, np.int8)
+    apart[:, :320] = data[0]
+    there = cuda.upload(apart).view((19, 320), strides=(320 + gap, 1))
+    _same(_run(cuda, VARIANTS["gemm", "bfloat16"], data, there), _expected(data, "bfloat16"))
+
+
+@pytest.fixture(scope="module")
+def room_for_properties() -> Any:
+    """As `cuda`, for tests that hypothesis runs many times."""
+    from tritmark.harness.machine import gpu
+    from tritmark.kernels.cuda.context import SELECT
+
+    with pytest.MonkeyPatch.context() as patch:
+        if gpu.why_not() is not None:
+            patch.setenv(SELECT, "simulator")
+        yield cuda_context()
+
+
+@pytest.mark.cuda
+@settings(max_examples=12)
+@given(
+    M=st.integers(2, 80),
+    N=st.integers(1, 300),
+    K=st.integers(1, 900),
+    seed=st.integers(0, 2**32),
+    instance=st.sampled_from(INSTANCES),
+    dtype=st.sampled_from(sorted(DTYPES)),
+)
+def test_any_shape_is_exact(
+    room_for_properties: CudaContext, M: int, N: int, K: int, seed: int, instance: Instance, dtype: str
+) -> None:
+    data = _data(M, N, K, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_gemm, "fastest", lambda *asked: instance)
+        _same(_run(room_for_properties, VARIANTS["gemm", dtype], data), _expected(data, dtype))
+
+
+@given(M=st.integers(2, 1 << 16), N=st.integers(1, 1 << 18), K=st.integers(1, MAX_K), sms=st.integers(1, 200))
+def test_the_chosen_instance_fits_a_multiprocessor(M: int, N: int, K: int, sms: int) -> None:
+    for instances in (MMA, INSTANCES):
+        chosen = cuda_gemm.fastest(instances, M, N, K, sms)
+        kernel = KERNELS[chosen]
+        if isinstance(chosen, GemmMma):
+            assert 1 <= chosen.warps(K) <= chosen.threads // 32
+            assert chosen.shared(K) <= SHARED
+            assert chosen.registers <= kernel.registers
+        else:
+            assert chosen.shared <= SHARED
+        assert kernel.threads * kernel.registers <= REGISTERS
+
+
+@pytest.mark.parametrize(
+    ("shape", "chosen"),
+    [
+        ((16, 2560, 2560), MMA[0]),
+        ((16, 2560, 6912), MMA[2]),
+        ((16, 13824, 2560), WGMMA[0]),
+        ((64, 14336, 4096), WGMMA[3]),
+        ((128, 13824, 2560), WGMMA[6]),
+        ((512, 14336, 4096), WGMMA[-1]),
+        ((2048, 2560, 6912), WGMMA[-3]),
+        ((2048, 14336, 4096), WGMMA[-1]),
+    ],
+)
+def test_what_was_measured_fast_is_taken(shape: tuple[int, int, int], chosen: Instance) -> None:
+    """On the 132 multiprocessors of the H200: the fastest that was measured, or within 8 % of it."""
+    assert cuda_gemm.fastest(INSTANCES, *shape, 132) == chosen
+
+
+@pytest.mark.parametrize(("N", "K"), [(2560, 2560), (13824, 2560), (2560, 6912), (14336, 4096), (640, 2560)])
+def test_more_rows_are_not_predicted_to_take_less_time(N: int, K: int) -> None:
+    """No cliff: where a tile more begins, another instance is taken."""
+    times = [min(instance.predicted_us(M, N, K, 132) for instance in INSTANCES) for M in range(9, 1025)]
+    assert all(now <= 1.1 * later for now, later in pairwise(times))
+
+
+FAULTS = [
+    ("gemm_mma.cu", "", ""),
+    ("gemm_wgmma.cu", "", ""),
+    ("common.cuh", "0xc0c0c0c0u) & 0xc0c0c0c0u", "0xc0c0c0c0u) & 0xc0c0c080u"),
+    ("common.cuh", "word * up + 0xc0c0c0c0u", "word * up + 0x80c0c0c0u"),
+    ("gemm_mma.cu", "acc[c][r / 2][r % 2 * 2 + j] >> 6", "acc[c][r / 2][r % 2 * 2 + j] >> 5"),
+    ("gemm_mma.cu", "m0 + 8 * c + g < M", "8 * c + g < M"),
+    ("gemm_mma.cu", "row < N && chunk < chunks", "chunk < chunks"),
+    ("gemm_mma.cu", "from += 4 * STEPS * warps", "from += 4 * STEPS * warps + 1"),
+    ("gemm_wgmma.cu", "min(16, max(0, K - k))", "16"),
+    ("gemm_wgmma.cu", "16 * i < rows_a ? bytes : 0", "bytes"),
+    ("gemm_wgmma.cu", "1u << (6 - 2 * t)", "1u << (2 * t)"),
+    ("gemm_wgmma.cu", "m < M - m0 && row + n < N - n0", "m < M - m0"),
+    ("gemm_wgmma.cu", "kind ? sum : sum >> 6", "sum"),
+    ("gemm_wgmma.cu", "k64 % 2 * 64 + 32 * i", "32 * i"),
+]
+"""Source, what is there, and a fault in its place; none in the first two."""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("file", "right", "wrong"), FAULTS)
+def test_a_fault_in_the_source_is_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, right: str, wrong: str
+) -> None:
+    """By the bits of the product, or by the simulator, which sees what is read past an array."""
+    from tritmark.kernels.cuda.context import SELECT
+
+    monkeypatch.setenv(SELECT, "simulator")
+    context, room = cuda_context(), Path(cuda_gemm.__file__).parent
+    for name in ("common.cuh", "mma.cuh", "wgmma.cuh", "gemm_mma.cu", "gemm_wgmma.cu"):
+        text = (room / name).read_text(encoding="utf-8")
+        if name == file:
+            assert right in text
+            text = text.replace(right, wrong) if right else text
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    instances: list[Instance] = [
+        each for each in (MMA[0], WGMMA[0]) if file in ("common.cuh", Path(KERNELS[each].file).name)
+    ]
+    seen = set()
+    for instance in instances:
+        kernel = replace(KERNELS[instance], file=str(tmp_path / Path(KERNELS[instance].file).name))
+        monkeypatch.setattr(cuda_gemm, "KERNELS", {instance: kernel})
+        monkeypatch.setattr(cuda_gemm, "fastest", lambda *asked, instance=instance: instance)
+        # Rows that are aligned and rows that are not.
+        for K in (6000, 5999) if file == "gemm_mma.cu" else (416, 403):
+            data = _data(21, 137, K)
+            try:
+                found = _run(context, VARIANTS["gemm", "int32"], data)
+                seen.add("" if np.array_equal(found, _expected(data, "int32")) else "wrong")
+            except DeviceFaultError:
+                seen.add("past an array")
+    assert (seen == {""}) is not bool(right), seen
