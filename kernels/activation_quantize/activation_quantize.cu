@@ -39,7 +39,7 @@
  *
  * |x * s| is at most 127 * (1 + 2^-23), which rounds to 127, so for finite rows the clamp has nothing to do. NaN and
  * infinity have the largest absolute bits, so the maximum tells of them; `bad` is then lowered to the index, in the
- * (M, K) array, of the row's first. */
+ * (M, K) array, of the row's first, and the row's scale is NaN: who does not wait for `bad` gets a product of NaN. */
 
 /* Macros: threads of a block, THREADS_V1 of `v1`, MOST_THREADS of the others at most. */
 #define LOADS 4
@@ -50,6 +50,12 @@ __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(
 __device__ __forceinline__ float scale_of(unsigned largest)
 {
     return __fdiv_rn(127.0f, fmaxf(__uint_as_float(largest), 1e-5f));
+}
+
+/* What is kept of it: NaN for a row with a NaN or infinity. */
+__device__ __forceinline__ float told(unsigned largest, float factor)
+{
+    return largest >= 0x7f800000u ? __uint_as_float(0x7fc00000u) : factor;
 }
 
 __device__ __forceinline__ void find_nonfinite(const float *x, size_t K, size_t begin, unsigned long long *bad)
@@ -96,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS_V1) ternary_gpu_activation_
         __syncthreads();
     }
     if (threadIdx.x == 0) {
-        scale[blockIdx.x] = factor;
+        scale[blockIdx.x] = told(largest[0], factor);
         sum[blockIdx.x] = sums[0];
     }
 }
@@ -215,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
     }
     total = block_sum(total, sums);
     if (threadIdx.x == 0) {
-        scale[blockIdx.x] = factor;
+        scale[blockIdx.x] = told(mine, factor);
         sum[blockIdx.x] = total;
     }
     if (mine >= 0x7f800000u)
@@ -259,7 +265,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
     }
     total = block_sum(total, sums);
     if (threadIdx.x == 0) {
-        scale[blockIdx.x] = factor;
+        scale[blockIdx.x] = told(mine, factor);
         sum[blockIdx.x] = total;
     }
     if (mine >= 0x7f800000u)

@@ -65,6 +65,9 @@ Steps = Callable[[Call], tuple[Step, ...]]
 KERNELS: dict[str, tuple[Kernel, ...]] = {}
 """For each variant's id the kernels that it launches, for the static checks and the hash of its code."""
 
+STEPS: dict[str, Steps] = {}
+"""For each variant's id what makes its launches, for those who bind it to addresses that change."""
+
 
 def variant(
     key: KernelKey,
@@ -104,6 +107,7 @@ def variant(
         **more,
     )
     KERNELS[made.id] = kernels
+    STEPS[made.id] = steps
     return made
 
 

@@ -1,0 +1,148 @@
+"""Launches of CUDA kernels that are prepared once and put into a stream with other addresses each time.
+
+The driver is called by the addresses of its functions, so that nothing of CUDA is needed to build or import this.
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.string cimport memcpy
+
+ctypedef int (*context_out)(void **context) noexcept nogil
+ctypedef int (*context_in)(void *context) noexcept nogil
+ctypedef int (*launch_kernel)(
+    void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+    unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra,
+) noexcept nogil
+
+cdef enum:
+    MOST_VALUES = 128
+    MOST_SOURCES = 16
+    SCALAR = -1
+
+cdef struct planned_step:
+    void *function
+    unsigned grid[3]
+    unsigned block[3]
+    unsigned shared
+    int first
+
+cdef struct planned_value:
+    uint64_t bits
+    int source
+    int patched
+
+
+cdef class CudaPlan:
+    """The launches `steps`, in their order, in the context whose handle is `context`.
+
+    `driver` has the addresses of cuCtxGetCurrent, cuCtxPushCurrent, cuCtxPopCurrent and cuLaunchKernel. A step is
+    (function's handle, grid, block, bytes of dynamic shared memory, values): a value is bytes (1 to 8, as the kernel
+    takes them), a pair (source, offset) for the address that a launch brings as `addresses[source]`, `offset` bytes
+    further, or None for the float32 that it brings as `scalar`. `alignments` has for each source the power of two that
+    its addresses must be a multiple of. Raises ValueError where that is not what it takes.
+    """
+
+    cdef context_out current
+    cdef context_in push
+    cdef context_out pop
+    cdef launch_kernel launcher
+    cdef void *context
+    cdef planned_step *steps
+    cdef planned_value *values
+    cdef uint64_t masks[MOST_SOURCES]
+    cdef int step_count
+    cdef int value_count
+    cdef int source_count
+
+    def __cinit__(self, driver, uintptr_t context, steps, alignments):
+        cdef uintptr_t current, push, pop, launcher, handle
+        cdef planned_step *step
+        cdef planned_value *value
+        cdef bytes raw
+        current, push, pop, launcher = driver
+        self.current, self.push = <context_out>current, <context_in>push
+        self.pop, self.launcher = <context_out>pop, <launch_kernel>launcher
+        self.context = <void *>context
+        self.step_count, self.source_count = len(steps), len(alignments)
+        self.value_count = sum(len(each[4]) for each in steps)
+        if self.value_count > MOST_VALUES or self.source_count > MOST_SOURCES:
+            raise ValueError(f"{self.value_count} values and {self.source_count} sources; legal: at most "
+                             f"{MOST_VALUES} and {MOST_SOURCES}")
+        for index, alignment in enumerate(alignments):
+            if alignment < 1 or alignment & (alignment - 1):
+                raise ValueError(f"alignment {alignment}; legal: a power of two")
+            self.masks[<int>index] = alignment - 1
+        self.steps = <planned_step *>PyMem_Calloc(self.step_count or 1, sizeof(planned_step))
+        self.values = <planned_value *>PyMem_Calloc(self.value_count or 1, sizeof(planned_value))
+        if self.steps == NULL or self.values == NULL:
+            raise MemoryError()
+        value = self.values
+        for index, (function, grid, block, shared, values) in enumerate(steps):
+            step = &self.steps[<int>index]
+            handle = function
+            step.function = <void *>handle
+            step.grid[0], step.grid[1], step.grid[2] = grid
+            step.block[0], step.block[1], step.block[2] = block
+            step.shared = shared
+            step.first = value - self.values
+            for each in values:
+                if each is None:
+                    value.patched, value.source = 1, SCALAR
+                elif isinstance(each, bytes):
+                    raw = each
+                    if not 1 <= len(raw) <= 8:
+                        raise ValueError(f"a value of {len(raw)} bytes; legal: 1 to 8")
+                    memcpy(&value.bits, <const char *>raw, len(raw))
+                else:
+                    value.patched, (value.source, value.bits) = 1, each
+                    if not 0 <= value.source < self.source_count:
+                        raise ValueError(f"source {value.source} of {self.source_count}")
+                value += 1
+
+    def __dealloc__(self):
+        PyMem_Free(self.steps)
+        PyMem_Free(self.values)
+
+    def launch(self, uintptr_t stream, tuple addresses, float scalar=0.0) -> int:
+        """Put all launches into the stream, without the GIL and without waiting; the driver's CUresult, 0 where it took
+        them. The context is made current for as long as that takes.
+
+        Raises ValueError for another number of addresses, and for an address that is not aligned; nothing is launched.
+        """
+        cdef uint64_t bits[MOST_VALUES]
+        cdef void *parameters[MOST_VALUES]
+        cdef uint64_t given[MOST_SOURCES]
+        cdef planned_step *step
+        cdef void *before = NULL
+        cdef int index, code = 0
+        cdef bint pushed = False
+        if len(addresses) != self.source_count:
+            raise ValueError(f"{len(addresses)} addresses; legal: {self.source_count}")
+        for index in range(self.source_count):
+            given[index] = addresses[index]
+            if given[index] & self.masks[index]:
+                raise ValueError(f"address {index} is {given[index]:#x}; legal: a multiple of {self.masks[index] + 1}")
+        with nogil:
+            for index in range(self.value_count):
+                parameters[index] = &bits[index]
+                bits[index] = self.values[index].bits
+                if self.values[index].patched:
+                    if self.values[index].source == SCALAR:
+                        memcpy(&bits[index], &scalar, sizeof(float))
+                    else:
+                        bits[index] += given[self.values[index].source]
+            code = self.current(&before)
+            if not code and before != self.context:
+                code = self.push(self.context)
+                pushed = not code
+            for index in range(self.step_count):
+                if code:
+                    break
+                step = &self.steps[index]
+                code = self.launcher(
+                    step.function, step.grid[0], step.grid[1], step.grid[2], step.block[0], step.block[1],
+                    step.block[2], step.shared, <void *>stream, &parameters[step.first], NULL,
+                )
+            if pushed:
+                self.pop(&before)
+        return code

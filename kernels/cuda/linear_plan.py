@@ -1,0 +1,53 @@
+"""The plans of a linear layer: activations of any floating dtype quantized, and their product with packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.spec import Axes, KernelKey
+from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.launch import DEVICE
+from tritmark.kernels.cuda.plan import SCALAR, PlanContext, Planner
+from tritmark.kernels.float_widen.spec import OP as FLOAT_WIDEN
+from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
+
+
+def add_quantization(
+    planner: Planner, x: DeviceArray, outputs: Mapping[str, DeviceArray], M: int, K: int
+) -> dict[str, DeviceArray]:
+    """Add the quantization of activations (M * K,), float32, bfloat16 or float16; all outputs of the op."""
+    given = x.dtype.name
+    if given != "float32":
+        key = KernelKey(DEVICE, FLOAT_WIDEN.name, given, "float32")
+        x = planner.add(FLOAT_WIDEN, key, {"h": x}, {}, {"n": M * K})["x"]
+    key = KernelKey(DEVICE, ACTIVATION_QUANTIZE.name, "none", "int8")
+    return planner.add(ACTIVATION_QUANTIZE, key, {"x": x.view((M, K))}, outputs, {"M": M, "K": K})
+
+
+def add_product(
+    planner: Planner, arrays: tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray], format: str, axes: Axes
+) -> None:
+    """Add the product of activations and weights, with scales of activations, into an output, given in this order; each
+    launch brings weight_scale."""
+    activations, weights, act_scale, out = arrays
+    inputs = {"activations": activations, "weights": weights, "weight_scale": SCALAR, "act_scale": act_scale}
+    key = KernelKey(DEVICE, TERNARY_MATMUL.name, format, out.dtype.name)
+    planner.add(TERNARY_MATMUL, key, inputs, {"out": out}, axes)
+
+
+def linear_plan(
+    context: PlanContext, axes: Axes, x_dtype: str, nbytes: int, format: str, out_dtype: str
+) -> tuple[Callable[..., int], int]:
+    """Launches for the addresses of x (M, K), weights (nbytes,), out (M, N) and the workspace, and for weight_scale.
+
+    See Planner.made.
+    """
+    M, N, K = axes["M"], axes["N"], axes["K"]
+    planner = Planner(context)
+    x, weights = planner.given((M * K,), named_dtype(x_dtype)), planner.given((nbytes,), "uint8")
+    out = planner.given((M, N), named_dtype(out_dtype))
+    rows = add_quantization(planner, x, {}, M, K)
+    add_product(planner, (rows["q"], weights, rows["scale"], out), format, axes)
+    return planner.made()

@@ -1,0 +1,184 @@
+"""Plans: the launches of one or more variants, prepared once for given shapes, whose arrays any launch brings.
+
+What a variant's steps take from a DeviceArray is its address, which stands here for where it comes from: the launch's
+own arrays, in the order in which they were told, or a place in the one workspace that each launch brings too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.errors import LaunchError
+from tritmark.harness.machine.gpu import DeviceInfo
+from tritmark.harness.spec import Axes, KernelKey, Op, Variant
+from tritmark.kernels.cpu import native
+from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.backend import DeviceFunction
+from tritmark.kernels.cuda.choice import chosen
+from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.launch import STEPS, Call
+from tritmark.kernels.cuda.params import launch_params
+
+ALIGNMENT = 256
+"""Of arrays in the workspace, and of the workspace: what allocators of device memory give."""
+SCALAR = np.float32(float.fromhex("-0x1.5a5a5ap-100"))
+"""Stands for the number that each launch brings. Scales are above zero, so that no other argument is it."""
+_APART = 1 << 44
+"""Between the addresses that stand for arrays: more bytes than any has."""
+_WORKSPACE = 15
+"""The workspace's number until it is known how many arrays are before it."""
+
+
+class PlanContext(Protocol):
+    """Where plans run: PrimaryContext is one."""
+
+    info: DeviceInfo
+    bad: DeviceArray
+    """Where all kernels leave what Call.bad tells, uint64 (1,). Nobody reads it."""
+
+    @property
+    def handle(self) -> int:
+        """Of the context that launches need."""
+
+    @property
+    def driver(self) -> tuple[int, ...]:
+        """See CudaPlan."""
+
+    def function(self, kernel: Kernel) -> DeviceFunction:
+        """The kernel, loaded."""
+
+    def prepared(self, kernel: Kernel, shared: int) -> int:
+        """Its function's handle, for launches with so many bytes of dynamic shared memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    """What stands for memory that a launch brings: the source of that number."""
+
+    source: int
+
+    @property
+    def pointer(self) -> int:
+        return (1 + self.source) * _APART
+
+    @property
+    def nbytes(self) -> int:
+        return _APART
+
+    def free(self) -> None:
+        """Nothing is held."""
+
+
+class NoCopies:
+    """The copies of arrays that only tell where something is."""
+
+    def write(self, pointer: int, values: npt.NDArray[Any], stream: object = None) -> None:
+        """Never."""
+        raise AssertionError("a plan has no values")
+
+    read = write
+
+
+class Planner:
+    """Collects the launches of a plan: `given` arrays first, in the order of the addresses that launches bring, then
+    `add` for each op, or `run` for a variant, with these and with arrays of the workspace."""
+
+    def __init__(self, context: PlanContext) -> None:
+        self._context = context
+        self._steps: list[Step] = []
+        self._given: list[DeviceArray] = []
+        self._alignments: list[int] = []
+        self._room = 0
+        space = _Stand(_WORKSPACE)
+        self._space = DeviceArray(NoCopies(), space, space.pointer, (_APART,), np.uint8)
+
+    def given(
+        self, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
+    ) -> DeviceArray:
+        """An array whose address launches bring."""
+        stand = _Stand(len(self._given))
+        made = DeviceArray(NoCopies(), stand, stand.pointer, shape, dtype, strides)
+        self._given.append(made)
+        self._alignments.append(made.dtype.itemsize)
+        return made
+
+    def scratch(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+        """An array in the workspace."""
+        made = self._space.view(shape, dtype, self._room)
+        self._room += -(-made.nbytes // ALIGNMENT) * ALIGNMENT
+        return made
+
+    def add(
+        self, op: Op, key: KernelKey, inputs: Mapping[str, Any], outputs: Mapping[str, DeviceArray], axes: Axes
+    ) -> dict[str, DeviceArray]:
+        """Add the best variant of the key; outputs that are not given are in the workspace. All outputs."""
+        every = {
+            name: outputs[name] if name in outputs else self.scratch(shape, named_dtype(dtype))
+            for name, (shape, dtype) in op.outputs_like(axes, key).items()
+        }
+        self.run(chosen(key, axes, self._context.info.capability), inputs, every, axes)
+        return every
+
+    def run(self, variant: Variant, inputs: Mapping[str, Any], outputs: Mapping[str, DeviceArray], axes: Axes) -> None:
+        """Add the launches of a variant. What it finds of values that the contract forbids is not looked at: that would
+        wait for the device."""
+        for each in (*inputs.values(), *outputs.values()):
+            stand = each.owner if isinstance(each, DeviceArray) else None
+            if isinstance(stand, _Stand) and stand.source != _WORKSPACE:
+                self._alignments[stand.source] = max(self._alignments[stand.source], variant.alignment)
+        space = variant.workspace(axes)
+        call = Call(
+            inputs=inputs,
+            outputs=outputs,
+            axes=axes,
+            info=self._context.info,
+            bad=self._context.bad,
+            workspace=self.scratch((space,), np.uint8) if space else None,
+            function=self._context.function,
+        )
+        steps = STEPS[variant.id](call)
+        asked = any(_scalar(value) for value in inputs.values())
+        if asked and not any(_scalar(arg) for step in steps for arg in step.args):
+            found = f"{variant.id} computes with a scale before it launches"
+            raise LaunchError(found, next_step="hand the scale to the kernel as it is")
+        self._steps += steps
+
+    def made(self) -> tuple[Callable[..., int], int]:
+        """`launch(stream, addresses, scalar)`, see CudaPlan, and the bytes of the workspace, whose address is the last.
+
+        Raises LaunchError, CompileError, DeviceError.
+        """
+        context = self._context
+        steps = []
+        for step in self._steps:
+            threads = math.prod(step.block)
+            launch_params(context.function(step.kernel), context.info, 1, threads, shared=step.shared)
+            values = tuple(self._value(step, place, arg) for place, arg in enumerate(step.args))
+            handle = context.prepared(step.kernel, step.shared)
+            steps.append((handle, step.grid, step.block, step.shared, values))
+        alignments = (*self._alignments, ALIGNMENT)
+        plan = native("cuda_plan").CudaPlan(context.driver, context.handle, steps, alignments)
+        return plan.launch, max(self._room, 1)
+
+    def _value(self, step: Step, place: int, arg: Any) -> bytes | tuple[int, int] | None:
+        """An argument as CudaPlan takes it."""
+        if isinstance(arg, DeviceArray):
+            stand = arg.owner
+            if not isinstance(stand, _Stand):
+                return np.uint64(arg.pointer).tobytes()
+            return min(stand.source, len(self._given)), arg.pointer - stand.pointer
+        if not isinstance(arg, np.integer | np.floating) or (isinstance(arg, np.integer) and arg >= _APART):
+            found = f"{step.kernel.name}: argument {place} is {arg!r}"
+            raise LaunchError(found, next_step="make it a DeviceArray, a NumPy number, and no address")
+        return None if _scalar(arg) else arg.tobytes()
+
+
+def _scalar(value: Any) -> bool:
+    return isinstance(value, np.float32) and value == SCALAR

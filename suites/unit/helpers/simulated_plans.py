@@ -1,0 +1,109 @@
+"""A context for plans in the simulator: cuLaunchKernel is a function here that runs the simulated kernel."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from tritmark.kernels.cuda.context import CudaContext
+from tritmark.kernels.cuda.kernel import NONE_BAD, Dim, Kernel
+from tritmark.kernels.cuda.simulator.backend import SimulatorBackend, SimulatorFunction
+
+HANDLE = 0x7717
+_OUT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+_IN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    *[ctypes.c_uint] * 7,
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
+)
+
+
+class MadeUpDriver:
+    """The four functions of the driver that a plan calls; `launch` may be replaced."""
+
+    def __init__(self, current: int = 0) -> None:
+        self.stack = [current]
+        self.calls: list[str] = []
+        self._kept = (_OUT(self._current), _IN(self._push), _OUT(self._pop), _LAUNCH(self._launch))
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        return tuple(ctypes.cast(each, ctypes.c_void_p).value or 0 for each in self._kept)
+
+    def launch(self, function: int, grid: Dim, block: Dim, shared: int, stream: int, parameters: Any) -> int:
+        """A CUresult."""
+        raise NotImplementedError
+
+    def _current(self, out: Any) -> int:
+        out[0] = self.stack[-1] or None
+        return 0
+
+    def _push(self, context: int) -> int:
+        self.calls.append("push")
+        self.stack.append(context)
+        return 0
+
+    def _pop(self, out: Any) -> int:
+        self.calls.append("pop")
+        out[0] = self.stack.pop()
+        return 0
+
+    def _launch(self, function: int, *more: Any) -> int:
+        (*sizes, shared, stream, parameters, _) = more
+        assert self.stack[-1] == HANDLE
+        self.calls.append("launch")
+        return self.launch(function, tuple(sizes[:3]), tuple(sizes[3:]), shared, stream or 0, parameters)
+
+
+class SimulatedPlans(MadeUpDriver):
+    """Where plans run: PlanContext in the simulator."""
+
+    handle = HANDLE
+
+    def __init__(self, context: CudaContext) -> None:
+        super().__init__()
+        assert isinstance(context.backend, SimulatorBackend)
+        self._backend = context.backend
+        self.info = context.backend.info
+        self.bad = context.upload(np.full(1, NONE_BAD))
+        self._context = context
+        self._functions: dict[int, SimulatorFunction] = {}
+        self.failed: Exception | None = None
+
+    @property
+    def driver(self) -> tuple[int, ...]:
+        return self.addresses
+
+    def function(self, kernel: Kernel) -> SimulatorFunction:
+        found = self._context.function(kernel)
+        assert isinstance(found, SimulatorFunction)
+        return found
+
+    def prepared(self, kernel: Kernel, shared: int) -> int:
+        function = self.function(kernel)
+        self._functions[function.handle] = function
+        return function.handle
+
+    def launch(self, function: int, grid: Dim, block: Dim, shared: int, stream: int, parameters: Any) -> int:
+        """The simulator's fault is kept in `failed`: it cannot go through the caller, which is C."""
+        found = self._functions[function]
+        try:
+            arguments = [_value(parameters[i], *each) for i, each in enumerate(found.parameters)]
+            ready = self._backend.arguments(found, arguments)
+            self._backend.enqueue(found, grid, block, ready, shared, self._backend.stream)
+        except Exception as why:
+            self.failed = why
+            return 719
+        return 0
+
+
+def _value(address: int, sort: str, nbytes: int) -> Any:
+    """What lies there, of a kernel's parameter: a pointer, a float or an integer of so many bytes."""
+    kind = np.dtype(f"{'u' if sort == 'P' else sort}{nbytes}")
+    return np.frombuffer(ctypes.string_at(address, nbytes), kind)[0]

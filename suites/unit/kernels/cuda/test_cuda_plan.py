@@ -1,0 +1,217 @@
+"""Plans: launches that are prepared once, whose arrays are told each time."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_plans import HANDLE, MadeUpDriver, SimulatedPlans
+
+from tritmark.harness.errors import LaunchError, NoCompatibleKernelError
+from tritmark.harness.spec import KernelKey, Variant
+from tritmark.kernels import FORMATS
+from tritmark.kernels.activation_quantize.reference import reference as quantized
+from tritmark.kernels.activation_quantize.spec import KEY as ACTIVATION_KEY
+from tritmark.kernels.cpu import native
+from tritmark.kernels.cuda.context import CudaContext
+from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.launch import STEPS, Call
+from tritmark.kernels.cuda.linear_plan import linear_plan
+from tritmark.kernels.cuda.plan import SCALAR, Planner
+from tritmark.kernels.i2s_quantize.cuda import VECTOR
+from tritmark.kernels.ternary_matmul.cuda import FORMAT, VARIANTS
+
+CudaPlan = native("cuda_plan").CudaPlan
+DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+
+
+class Recorded(MadeUpDriver):
+    """Keeps what was launched: the first eight bytes of each parameter."""
+
+    def __init__(self, parameters: int, current: int = 0, codes: tuple[int, ...] = ()) -> None:
+        super().__init__(current)
+        self.launched: list[tuple[Any, ...]] = []
+        self._parameters, self._codes = parameters, list(codes)
+
+    def launch(self, function: int, grid: Any, block: Any, shared: int, stream: int, parameters: Any) -> int:
+        values = [ctypes.c_uint64.from_address(parameters[i]).value for i in range(self._parameters)]
+        self.launched.append((function, grid, block, shared, stream, values))
+        return self._codes.pop(0) if self._codes else 0
+
+
+STEP = (7, (1, 2, 3), (4, 5, 6), 100, ((1, 16), b"\x05\x00\x00\x00", None, (0, 0)))
+
+
+def test_addresses_and_the_number_are_those_of_each_launch() -> None:
+    driver = Recorded(4)
+    plan = CudaPlan(driver.addresses, HANDLE, [STEP], (1, 1))
+    one = int(np.float32(1.5).view(np.uint32))
+    assert plan.launch(9, (1 << 40, 2 << 40), 1.5) == 0
+    assert plan.launch(0, (3 << 40, 4 << 40), -0.0) == 0
+    assert driver.launched == [
+        (7, (1, 2, 3), (4, 5, 6), 100, 9, [(2 << 40) + 16, 5, one, 1 << 40]),
+        (7, (1, 2, 3), (4, 5, 6), 100, 0, [(4 << 40) + 16, 5, 1 << 31, 3 << 40]),
+    ]
+
+
+def test_each_step_has_its_own_values() -> None:
+    driver = Recorded(1)
+    steps = [(place, (1, 1, 1), (1, 1, 1), 0, (bytes([place]), b"\xff" * 8)) for place in range(1, 4)]
+    assert CudaPlan(driver.addresses, HANDLE, steps, ()).launch(0, ()) == 0
+    assert [(function, values) for function, *_, values in driver.launched] == [(1, [1]), (2, [2]), (3, [3])]
+
+
+@pytest.mark.parametrize(("current", "calls"), [(HANDLE, ["launch"]), (0, ["push", "launch", "pop"]), (5, None)])
+def test_the_context_is_current_for_the_launch_and_then_what_was_before(current: int, calls: list[str] | None) -> None:
+    driver = Recorded(0, current)
+    step = (1, (1, 1, 1), (1, 1, 1), 0, ())
+    assert CudaPlan(driver.addresses, HANDLE, [step], ()).launch(0, ()) == 0
+    assert driver.calls == (calls or ["push", "launch", "pop"])
+    assert driver.stack == [current]
+
+
+def test_what_the_driver_refuses_is_told_and_nothing_follows() -> None:
+    driver = Recorded(0, codes=(0, 701))
+    step = (1, (1, 1, 1), (1, 1, 1), 0, ())
+    assert CudaPlan(driver.addresses, HANDLE, [step] * 4, ()).launch(0, ()) == 701
+    assert driver.calls == ["push", "launch", "launch", "pop"]
+    assert driver.stack == [0]
+
+
+@pytest.mark.parametrize("addresses", [(), (16,), (8, 16), (16, 16, 16)])
+def test_other_addresses_than_were_told_are_refused(addresses: tuple[int, ...]) -> None:
+    driver = Recorded(4)
+    plan = CudaPlan(driver.addresses, HANDLE, [STEP], (16, 1))
+    with pytest.raises(ValueError, match="legal: "):
+        plan.launch(0, addresses)
+    assert driver.launched == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "alignments"),
+    [
+        ([(1, (1, 1, 1), (1, 1, 1), 0, (b"",))], ()),
+        ([(1, (1, 1, 1), (1, 1, 1), 0, (b"123456789",))], ()),
+        ([(1, (1, 1, 1), (1, 1, 1), 0, ((0, 0),))], ()),
+        ([(1, (1, 1, 1), (1, 1, 1), 0, (b"1",) * 129)], ()),
+        ([], (3,)),
+        ([], (1,) * 17),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(steps: Any, alignments: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"legal|source"):
+        CudaPlan(Recorded(0).addresses, HANDLE, steps, alignments)
+
+
+def _narrowed(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    return values.astype(DTYPES[dtype])
+
+
+@settings(max_examples=12)
+@given(
+    M=st.integers(1, 12),
+    N=st.integers(1, 40),
+    K=st.integers(1, 300),
+    x_dtype=st.sampled_from(sorted(DTYPES)),
+    out_dtype=st.sampled_from(["float32", "bfloat16"]),
+    seed=st.integers(0, 1 << 32),
+)
+def test_a_linear_layer_is_that_of_the_reference_wherever_its_arrays_are(
+    M: int, N: int, K: int, x_dtype: str, out_dtype: str, seed: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITMARK_CUDA", "simulator")
+        from tritmark.kernels.cuda.context import cuda_context
+
+        here = cuda_context()
+        plans = SimulatedPlans(here)
+        rng = np.random.default_rng(seed)
+        nbytes = FORMATS[FORMAT].packed_bytes((N, K))
+        launch, room = linear_plan(plans, {"M": M, "N": N, "K": K}, x_dtype, nbytes, FORMAT, out_dtype)
+        for weight_scale in (np.float32(0.75), np.float32(1e-3)):
+            x = _narrowed(rng.normal(size=(M, K)), x_dtype)
+            codes = rng.integers(-1, 2, (N, K), dtype=np.int8)
+            there = [here.upload(each) for each in (x, FORMATS[FORMAT].pack(codes, weight_scale, tail="error"))]
+            out = here.array((M, N), DTYPES[out_dtype])
+            space = here.array((room,), np.uint8)
+            assert launch(0, tuple(each.pointer for each in (*there, out, space)), float(weight_scale)) == 0, (
+                plans.failed
+            )
+            rows = quantized({"x": x.astype(np.float32)}, {"M": M, "K": K}, ACTIVATION_KEY)
+            acc = rows["q"].astype(np.int64) @ codes.astype(np.int64).T
+            factor = np.float64(weight_scale) / rows["scale"].astype(np.float64)
+            expected = _narrowed((acc * factor[:, np.newaxis]).astype(np.float32), out_dtype)
+            np.testing.assert_array_equal(out.numpy(), expected)
+
+
+def test_a_row_with_a_nan_or_infinity_gives_nan_and_others_do_not(simulator: CudaContext) -> None:
+    M, N, K = 4, 8, 64
+    plans = SimulatedPlans(simulator)
+    launch, room = linear_plan(
+        plans, {"M": M, "N": N, "K": K}, "float32", FORMATS[FORMAT].packed_bytes((N, K)), FORMAT, "float32"
+    )
+    x = np.ones((M, K), np.float32)
+    x[1, 7], x[2, 0] = np.nan, -np.inf
+    packed = FORMATS[FORMAT].pack(np.eye(N, K, dtype=np.int8), 1.0, tail="error")
+    there = [simulator.upload(x), simulator.upload(packed), simulator.array((M, N), np.float32)]
+    addresses = *(each.pointer for each in there), simulator.array((room,), np.uint8).pointer
+    assert launch(0, addresses, 1.0) == 0, plans.failed
+    np.testing.assert_array_equal(np.isnan(there[2].numpy()).all(axis=1), [False, True, True, False])
+    assert not np.isnan(there[2].numpy()[[0, 3]]).any()
+
+
+def _planned(plans: SimulatedPlans, steps: Any, monkeypatch: pytest.MonkeyPatch, inputs: dict[str, Any]) -> None:
+    (variant,) = (each for each in VARIANTS if each.name == "tiled" and each.key.dtype == "float32")
+    monkeypatch.setitem(STEPS, variant.id, steps)
+    Planner(plans).run(variant, inputs, {}, {"M": 1, "N": 1, "K": 1})
+
+
+def test_a_kernel_that_is_not_handed_the_scale_as_it_is_cannot_be_planned(
+    simulator: CudaContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def steps(call: Call) -> tuple[Step, ...]:
+        squared = np.float32(call.inputs["weight_scale"] ** 2)
+        return (Step(kernel=VECTOR, grid=(1, 1, 1), block=(1, 1, 1), args=(squared,)),)
+
+    with pytest.raises(LaunchError, match="computes with a scale"):
+        _planned(SimulatedPlans(simulator), steps, monkeypatch, {"weight_scale": SCALAR})
+
+
+@pytest.mark.parametrize("arg", [np.uint64(1 << 45), "text", 3])
+def test_an_argument_that_is_an_address_or_no_number_cannot_be_planned(simulator: CudaContext, arg: Any) -> None:
+    planner = Planner(SimulatedPlans(simulator))
+    kernel: Kernel = VECTOR
+    planner._steps.append(Step(kernel=kernel, grid=(1, 1, 1), block=(32, 1, 1), args=(arg,)))
+    with pytest.raises(LaunchError, match="argument 0"):
+        planner.made()
+
+
+def test_every_variant_can_be_planned() -> None:
+    from tritmark.kernels.cuda.launch import KERNELS
+
+    assert STEPS.keys() == KERNELS.keys()
+
+
+def test_an_unknown_format_has_no_kernel(simulator: CudaContext) -> None:
+    plans = SimulatedPlans(simulator)
+    with pytest.raises(NoCompatibleKernelError, match="hf_pack"):
+        linear_plan(plans, {"M": 1, "N": 4, "K": 4}, "float32", 4, "hf_pack", "float32")
+
+
+def test_choice_is_the_registrys(simulator: CudaContext) -> None:
+    """For the simulator's device without what only real ones have."""
+    from tritmark.kernels.cuda.choice import chosen
+    from tritmark.kernels.dispatch import registry
+
+    key = KernelKey("cuda", "ternary_matmul", FORMAT, "float32")
+    for M in (1, 8, 9, 64):
+        axes = {"M": M, "N": 64, "K": 64}
+        found: Variant = chosen(key, axes, (9, 0))
+        assert found.precedence >= registry().select_best(key, axes).precedence
+    with pytest.raises(NoCompatibleKernelError, match=r"compute capability 7\.0"):
+        chosen(key, axes, (6, 0))
