@@ -62,7 +62,7 @@ def reference() -> Extension:
 
 setup(
     packages=[f"tritmark.{name}" for name in find_packages(include=["harness*", "kernels*", "cython_ext*"])]
-    + ["tritmark.bugs", "tritmark.golden", "tritmark.workloads"],
+    + ["tritmark.bugs", "tritmark.golden", "tritmark.torch", "tritmark.workloads"],
     options={"build": {"build_base": BUILD}, "build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         [shared(), reference(), *(extension(pyx) for pyx in sorted(ROOM.glob("*.pyx")))],

@@ -273,6 +273,12 @@ def test_python_in_them_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert x.tolist() == [-1.0, 0.5]
 
 
+def test_python_in_the_page_on_pytorch_runs() -> None:
+    pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
+    (code,) = blocks((ROOT / "docs" / "pytorch.md").read_text(), "python")
+    exec(compile(code, "docs/pytorch.md", "exec"), {"__name__": "docs"})
+
+
 def test_manifests_in_them_are_legal(tmp_path: Path) -> None:
     from tritmark.harness.candidate.manifest import read_manifest
     from tritmark.harness.providers import load
@@ -338,7 +344,7 @@ def test_the_page_on_records_is_what_the_code_says() -> None:
 
 SPECIFICATION = ROOT / "docs" / "specification.md"
 THIS = str(Path(__file__).relative_to(ROOT))
-ROOMS = ("harness", "kernels", "cython_ext", "suites", "docs")
+ROOMS = ("harness", "kernels", "pytorch", "cython_ext", "suites", "docs")
 WRITTEN = {".py", ".pyx", ".pxi", ".c", ".h", ".cpp", ".cu", ".cuh", ".toml", ".md", ".html"}
 _CITED = re.compile(r"\bspecification(?:\.md)?,\s+(?:[*#]\s+)?(?:section\s+)?(\d+(?:\.\d+)?)", re.IGNORECASE)
 _NUMBERED = re.compile(r"\b(?:specification|document|spec)s?\s+(?:[*#]\s+)?\d{2,}", re.IGNORECASE)

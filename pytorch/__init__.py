@@ -1,0 +1,10 @@
+"""tritmark in PyTorch: the ops `torch.ops.tritmark.*`, which torch.compile traces, and the module BitLinear.
+
+CPU tensors are computed by the native kernels in their own memory, CUDA tensors by the CUDA kernels on torch's current
+stream of their device: nothing waits, and all memory is torch's, so that CUDA graphs can hold the calls.
+"""
+
+from tritmark.torch import ops as ops
+from tritmark.torch.bit_linear import BitLinear as BitLinear
+
+__all__ = ["BitLinear"]

@@ -1,0 +1,150 @@
+"""What the ops admit, on every device: checked when a shape is first met, before anything is run or allocated."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels.formats.base import Format
+from tritmark.kernels.packed import known_format
+
+FLOATS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+"""Dtypes of activations, by NumPy's names."""
+DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.int32: "int32"}
+"""Dtypes that products are computed in."""
+
+_LEAST, _PAST = 2.0**-150, 2.0**128 - 2.0**103
+"""Between these a number is above zero and finite once it is float32."""
+
+
+def refuse(op: str, argument: str, found: str, legal: str) -> InvalidArgumentError:
+    """The error to raise."""
+    return InvalidArgumentError(op=f"torch.ops.tritmark.{op}", argument=argument, found=found, legal=legal)
+
+
+def check_tensor(op: str, name: str, value: torch.Tensor, dtypes: Any, least: int = 0) -> None:
+    """A tensor of one of these dtypes with so many dimensions at least. Raises InvalidArgumentError."""
+    if value.dtype not in dtypes:
+        raise refuse(op, name, f"of dtype {value.dtype}", " or ".join(map(str, dtypes)))
+    if value.ndim < least:
+        raise refuse(op, name, f"of shape {tuple(value.shape)}", f"at least {least} dimensions")
+
+
+def check_rows(op: str, name: str, value: torch.Tensor, dtypes: Any) -> int:
+    """The same with a last axis that is not empty: its size."""
+    check_tensor(op, name, value, dtypes, least=1)
+    if not value.shape[-1]:
+        raise refuse(op, name, f"of shape {tuple(value.shape)}", "a last dimension above 0")
+    return int(value.shape[-1])
+
+
+def check_scale(op: str, name: str, scale: float) -> None:
+    """A number that is finite and above zero as float32. Raises InvalidArgumentError."""
+    if not _LEAST < scale < _PAST:
+        raise refuse(op, name, repr(scale), "finite and above zero as float32")
+
+
+def check_weights(op: str, weights: torch.Tensor, N: int, K: int, format: str, like: torch.Tensor) -> Format:
+    """Bytes of (N, K) weights in that format, on the device of `like`. Raises InvalidArgumentError."""
+    form = known_format(op, format)
+    check_tensor(op, "weights", weights, (torch.uint8,))
+    form.check_shape(op, "N", (N, K))
+    nbytes = math.prod(form.packed_shape((N, K)))
+    if weights.numel() != nbytes:
+        raise refuse(op, "weights", f"{weights.numel()} bytes", f"{nbytes} bytes, for {N} x {K} in {format}")
+    if not weights.is_contiguous():
+        raise refuse(op, "weights", f"strided {weights.stride()}", "contiguous")
+    check_device(op, "weights", weights, like)
+    return form
+
+
+def check_device(op: str, name: str, value: torch.Tensor, like: torch.Tensor) -> None:
+    """A tensor on the device of another. Raises InvalidArgumentError."""
+    if value.device != like.device:
+        raise refuse(op, name, f"on {value.device}", f"on {like.device}, as the others")
+
+
+def check_product(
+    op: str, rows: torch.Tensor, weights: torch.Tensor, weight_scale: float, N: int, format: str
+) -> tuple[int, int]:
+    """(M, K) of a product; the dtype of `rows` is the caller's to check. Raises InvalidArgumentError."""
+    K = int(rows.shape[-1])
+    form = check_weights(op, weights, N, K, format, rows)
+    if form.scale_per != "tensor" and weight_scale != 1:
+        raise refuse(op, "weight_scale", repr(weight_scale), f"1, for {format} has {form.scales} in its bytes")
+    check_scale(op, "weight_scale", weight_scale)
+    return rows.numel() // K, K
+
+
+def check_bias(op: str, bias: torch.Tensor | None, N: int, like: torch.Tensor) -> None:
+    """None, or (N,) of a floating dtype on the device of `like`. Raises InvalidArgumentError."""
+    if bias is None:
+        return
+    check_tensor(op, "bias", bias, FLOATS)
+    if tuple(bias.shape) != (N,):
+        raise refuse(op, "bias", f"of shape {tuple(bias.shape)}", f"of shape ({N},)")
+    check_device(op, "bias", bias, like)
+
+
+def check_matmul(
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: float,
+    act_scale: torch.Tensor,
+    N: int,
+    format: str,
+    out_dtype: torch.dtype,
+) -> tuple[int, int]:
+    """(M, K) of ternary_matmul. Raises InvalidArgumentError."""
+    op = "ternary_matmul"
+    check_rows(op, "activations", activations, (torch.int8,))
+    shape = check_product(op, activations, weights, weight_scale, N, format)
+    check_tensor(op, "act_scale", act_scale, (torch.float32,))
+    if act_scale.shape != activations.shape[:-1]:
+        legal = f"of shape {tuple(activations.shape[:-1])}, one for each row of activations"
+        raise refuse(op, "act_scale", f"of shape {tuple(act_scale.shape)}", legal)
+    check_device(op, "act_scale", act_scale, activations)
+    if out_dtype not in DTYPES:
+        raise refuse(op, "out_dtype", str(out_dtype), " or ".join(map(str, DTYPES)))
+    return shape
+
+
+def check_linear(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: float,
+    N: int,
+    format: str,
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype,
+) -> tuple[int, int, torch.dtype]:
+    """(M, K) of linear, and the dtype in which its product is computed: that of the output where nothing is added to it
+    and kernels make it, else float32. Raises InvalidArgumentError."""
+    op = "linear"
+    check_rows(op, "x", x, FLOATS)
+    M, K = check_product(op, x, weights, weight_scale, N, format)
+    check_bias(op, bias, N, x)
+    if out_dtype not in FLOATS:
+        raise refuse(op, "out_dtype", str(out_dtype), " or ".join(map(str, FLOATS)))
+    return M, K, torch.bfloat16 if out_dtype is torch.bfloat16 and bias is None else torch.float32
+
+
+def check_elements(op: str, name: str, value: torch.Tensor, dtypes: Any, scale: float) -> None:
+    """A tensor of any shape, and a scale. Raises InvalidArgumentError."""
+    check_tensor(op, name, value, dtypes)
+    check_scale(op, "scale", scale)
+
+
+def check_codes(codes: torch.Tensor, scale: float, format: str) -> Format:
+    """Codes (N, K) for a format with one scale. Raises InvalidArgumentError."""
+    op = "pack"
+    form = known_format(op, format)
+    if form.scale_per != "tensor":
+        raise refuse(op, "format", f"{format}, which has {form.scales}", "one that has one scale")
+    check_tensor(op, "codes", codes, (torch.int8,))
+    form.check_tail(op, form.check_shape(op, "codes", tuple(codes.shape)), "error")
+    check_scale(op, "scale", scale)
+    return form

@@ -1,0 +1,140 @@
+"""The ops on CPU tensors: the native kernels, in the tensors' own memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tritmark.harness.spec import Axes, KernelKey, Op
+from tritmark.kernels import FORMATS, dispatch
+from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
+from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
+from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
+from tritmark.torch import contract
+
+
+def numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """The memory of a CPU tensor, bfloat16 too."""
+    plain = tensor.detach()
+    bfloat16 = plain.dtype is torch.bfloat16  # which NumPy has not
+    found: npt.NDArray[Any] = (plain.view(torch.int16) if bfloat16 else plain).numpy()
+    return found.view(ml_dtypes.bfloat16) if bfloat16 else found
+
+
+def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """See ops."""
+    K = contract.check_rows("activation_quantize", "x", x, contract.FLOATS)
+    q, scale = torch.empty(x.shape, dtype=torch.int8), torch.empty(x.shape[:-1])
+    if x.numel():
+        _quantize(x.float().contiguous().view(-1, K), q.view(-1, K), scale.view(-1))
+    return q, scale
+
+
+def _quantize(rows: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> None:
+    M, K = rows.shape
+    outputs = {"q": numpy(q), "scale": numpy(scale), "sum": np.empty(M, np.int32)}
+    key = KernelKey("cpu", ACTIVATION_QUANTIZE.name, "none", "int8")
+    _run(ACTIVATION_QUANTIZE, key, {"x": numpy(rows)}, outputs, {"M": M, "K": K})
+
+
+def ternary_matmul(
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: float,
+    act_scale: torch.Tensor,
+    N: int,
+    format: str,
+    out_dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """See ops."""
+    M, K = contract.check_matmul(activations, weights, weight_scale, act_scale, N, format, out_dtype)
+    out = torch.empty((*activations.shape[:-1], N), dtype=out_dtype)
+    if M:
+        scale = act_scale.contiguous().view(-1)
+        wrong = torch.nonzero(~(torch.isfinite(scale) & (scale > 0)))
+        if len(wrong):
+            at = int(wrong[0, 0])
+            found = f"{float(scale[at])} at index {at}"
+            raise contract.refuse("ternary_matmul", "act_scale", found, "finite and above zero")
+        _multiply(activations.contiguous().view(M, K), weights, weight_scale, scale, out.view(M, N), format)
+    return out
+
+
+def _multiply(
+    q: torch.Tensor, weights: torch.Tensor, weight_scale: float, scale: torch.Tensor, out: torch.Tensor, format: str
+) -> None:
+    (M, K), N = q.shape, out.shape[1]
+    inputs = {
+        "activations": numpy(q),
+        "weights": numpy(weights),
+        "weight_scale": np.float32(weight_scale),
+        "act_scale": numpy(scale),
+    }
+    key = KernelKey("cpu", TERNARY_MATMUL.name, format, contract.DTYPES[out.dtype])
+    _run(TERNARY_MATMUL, key, inputs, {"out": numpy(out)}, {"M": M, "N": N, "K": K})
+
+
+def linear(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: float,
+    N: int,
+    format: str,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """See ops."""
+    wanted = out_dtype or x.dtype
+    M, K, dtype = contract.check_linear(x, weights, weight_scale, N, format, bias, wanted)
+    out = torch.empty((M, N), dtype=dtype)
+    if M:
+        q, scale = torch.empty((M, K), dtype=torch.int8), torch.empty(M)
+        _quantize(x.float().contiguous().view(M, K), q, scale)
+        _multiply(q, weights, weight_scale, scale, out, format)
+        if bias is not None:
+            out += bias
+    return out.to(wanted).view(*x.shape[:-1], N)
+
+
+def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
+    """See ops."""
+    contract.check_elements("i2s_quantize", "x", x, contract.FLOATS, scale)
+    q = torch.empty(x.shape, dtype=torch.int8)
+    if x.numel():
+        inputs = {"x": numpy(x.float().contiguous().view(-1)), "scale": scale}
+        key = KernelKey("cpu", I2S_QUANTIZE.name, "none", "int8")
+        _run(I2S_QUANTIZE, key, inputs, {"q": numpy(q.view(-1))}, {"n": x.numel()})
+    return q
+
+
+def i2s_dequantize(q: torch.Tensor, scale: float) -> torch.Tensor:
+    """See ops."""
+    contract.check_elements("i2s_dequantize", "q", q, (torch.int8,), scale)
+    x = torch.empty(q.shape)
+    if q.numel():
+        inputs = {"q": numpy(q.contiguous().view(-1)), "scale": scale}
+        key = KernelKey("cpu", I2S_DEQUANTIZE.name, "none", "float32")
+        _run(I2S_DEQUANTIZE, key, inputs, {"x": numpy(x.view(-1))}, {"n": q.numel()})
+    return x
+
+
+def pack(codes: torch.Tensor, scale: float, format: str) -> torch.Tensor:
+    """See ops."""
+    form = contract.check_codes(codes, scale, format)
+    return torch.from_numpy(form.pack(numpy(codes), np.float32(scale), tail="error"))
+
+
+def unpack(packed: torch.Tensor, N: int, K: int, format: str) -> torch.Tensor:
+    """See ops."""
+    contract.check_weights("unpack", packed, N, K, format, packed)
+    codes, _ = FORMATS[format].unpack(numpy(packed), (N, K), tail="error")
+    return torch.from_numpy(codes)
+
+
+def _run(op: Op, key: KernelKey, inputs: dict[str, Any], outputs: dict[str, Any], axes: Axes) -> None:
+    dispatch.run(op, dispatch.select(key, axes, None), inputs, outputs, axes, torch.get_num_threads(), flat=True)

@@ -1,0 +1,265 @@
+"""The ops on CUDA tensors: a plan for each shape, put into torch's current stream of the tensors' device.
+
+Host time counts here: at M = 1 the kernels take a few microseconds. A shape that was met before is one look into a
+table, torch's allocator, and one call of the driver for each launch. Values are not looked at, for that would wait for
+the device: a row of activations with a NaN or infinity gives NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import NamedTuple
+
+import torch
+
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.errors import DeviceError, DeviceFaultError
+from tritmark.harness.machine import libcuda
+from tritmark.harness.spec import Axes, KernelKey, Op
+from tritmark.kernels.cuda.launch import DEVICE
+from tritmark.kernels.cuda.linear_plan import add_product, add_quantization, linear_plan
+from tritmark.kernels.cuda.plan import Planner
+from tritmark.kernels.cuda.primary import primary_context
+from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
+from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
+from tritmark.kernels.pack_codes.spec import OP as PACK_CODES
+from tritmark.kernels.unpack_codes.spec import OP as UNPACK_CODES
+from tritmark.torch import contract
+
+_WIDE = 15
+"""What an address of 16-byte loads has no bit of."""
+_MOST_PLANS = 16384
+_FAULTS = range(700, 720)
+"""CUresults of a kernel that broke."""
+
+
+class TorchPlan(NamedTuple):
+    """A plan."""
+
+    launch: Callable[..., int]
+    room: int
+    """Bytes of the workspace."""
+    dtype: torch.dtype = torch.float32
+    """In which the product is computed."""
+
+
+_PLANS: dict[Hashable, TorchPlan] = {}
+"""By all that a call was checked for."""
+
+
+def _raw_stream(index: int) -> int:
+    """torch's current stream of a device."""
+    return int(torch.cuda.current_stream(index).cuda_stream)
+
+
+# The same without making an object of it; what torch.compile's own code calls.
+_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
+
+
+def _kept(key: Hashable, made: TorchPlan) -> TorchPlan:
+    if len(_PLANS) >= _MOST_PLANS:
+        _PLANS.clear()
+    _PLANS[key] = made
+    return made
+
+
+def _put(plan: TorchPlan, like: torch.Tensor, addresses: tuple[int, ...], scalar: float = 0.0) -> None:
+    """Launch; the workspace is torch's, on the device of `like`."""
+    room = like.new_empty((plan.room,), dtype=torch.uint8)
+    try:
+        code = plan.launch(_stream(room.get_device()), (*addresses, room.data_ptr()), scalar)
+    except ValueError as why:
+        legal = "a tensor that begins where its storage does"
+        raise contract.refuse("launch", "a tensor's memory", str(why), legal) from None
+    if code:
+        kind = DeviceFaultError if code in _FAULTS else DeviceError
+        raise kind(f"a launch was refused: {libcuda.words(code)} (CUDA error {code})", next_step="start a new process")
+
+
+def _weights_key(weights: torch.Tensor) -> tuple[Hashable, ...]:
+    """What packed weights are checked for."""
+    return weights.shape, weights.dtype, weights.get_device(), weights.is_contiguous()
+
+
+def _whole(x: torch.Tensor) -> torch.Tensor:
+    """The same values one after the other, where 16 bytes can be loaded at once."""
+    x = x.contiguous()
+    return x.clone() if x.data_ptr() & _WIDE else x
+
+
+def linear(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: float,
+    N: int,
+    format: str,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """See ops."""
+    x = _whole(x)
+    shape, wanted = x.shape, out_dtype or x.dtype
+    where = x.get_device()
+    key = (
+        "linear",
+        where,
+        x.dtype,
+        shape,
+        *_weights_key(weights),
+        N,
+        format,
+        wanted,
+        bias if bias is None else (bias.shape, bias.dtype, bias.get_device()),
+    )
+    plan = _PLANS.get(key)
+    if plan is None:
+        M, K, dtype = contract.check_linear(x, weights, weight_scale, N, format, bias, wanted)
+        if not M:
+            return x.new_empty((*shape[:-1], N), dtype=wanted)
+        axes = {"M": M, "N": N, "K": K}
+        names = contract.FLOATS[x.dtype], weights.numel(), format, contract.FLOATS[dtype]
+        plan = _kept(key, TorchPlan(*linear_plan(primary_context(where), axes, *names), dtype))
+    else:
+        contract.check_scale("linear", "weight_scale", weight_scale)
+    out = x.new_empty((*shape[:-1], N), dtype=plan.dtype)
+    _put(plan, weights, (x.data_ptr(), weights.data_ptr(), out.data_ptr()), weight_scale)
+    if bias is not None:
+        out += bias
+    return out if plan.dtype is wanted else out.to(wanted)
+
+
+def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """See ops."""
+    x = _whole(x)
+    q, scale = torch.empty_like(x, dtype=torch.int8), x.new_empty(x.shape[:-1], dtype=torch.float32)
+    key = "activation_quantize", x.get_device(), x.dtype, x.shape
+    plan = _PLANS.get(key)
+    if plan is None:
+        K = contract.check_rows("activation_quantize", "x", x, contract.FLOATS)
+        M = x.numel() // K
+        if not M:
+            return q, scale
+        context = primary_context(x.get_device())
+        planner = Planner(context)
+        given = planner.given((M * K,), named_dtype(contract.FLOATS[x.dtype]))
+        outputs = {"q": planner.given((M, K), "int8"), "scale": planner.given((M,), "float32")}
+        add_quantization(planner, given, outputs, M, K)
+        plan = _kept(key, TorchPlan(*planner.made()))
+    _put(plan, q, (x.data_ptr(), q.data_ptr(), scale.data_ptr()))
+    return q, scale
+
+
+def ternary_matmul(
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: float,
+    act_scale: torch.Tensor,
+    N: int,
+    format: str,
+    out_dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """See ops."""
+    activations, act_scale = _whole(activations), _whole(act_scale)
+    shape, where = activations.shape, activations.get_device()
+    key = (
+        "ternary_matmul",
+        where,
+        activations.dtype,
+        shape,
+        *_weights_key(weights),
+        act_scale.dtype,
+        act_scale.shape,
+        act_scale.get_device(),
+        N,
+        format,
+        out_dtype,
+    )
+    plan = _PLANS.get(key)
+    if plan is None:
+        M, K = contract.check_matmul(activations, weights, weight_scale, act_scale, N, format, out_dtype)
+        if not M:
+            return activations.new_empty((*shape[:-1], N), dtype=out_dtype)
+        context = primary_context(where)
+        planner = Planner(context)
+        arrays = (
+            planner.given((M, K), "int8"),
+            planner.given((weights.numel(),), "uint8"),
+            planner.given((M,), "float32"),
+            planner.given((M, N), named_dtype(contract.DTYPES[out_dtype])),
+        )
+        add_product(planner, arrays, format, {"M": M, "N": N, "K": K})
+        plan = _kept(key, TorchPlan(*planner.made()))
+    else:
+        contract.check_scale("ternary_matmul", "weight_scale", weight_scale)
+    out = activations.new_empty((*shape[:-1], N), dtype=out_dtype)
+    addresses = activations.data_ptr(), weights.data_ptr(), act_scale.data_ptr(), out.data_ptr()
+    _put(plan, weights, addresses, weight_scale)
+    return out
+
+
+def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
+    """See ops."""
+    contract.check_elements("i2s_quantize", "x", x, contract.FLOATS, scale)
+    x = _whole(x.float())
+    q = torch.empty_like(x, dtype=torch.int8)
+    key = KernelKey(DEVICE, I2S_QUANTIZE.name, "none", "int8")
+    return _elementwise(I2S_QUANTIZE, key, ("x", x), ("q", q), {"n": x.numel()}, {"scale": scale})
+
+
+def i2s_dequantize(q: torch.Tensor, scale: float) -> torch.Tensor:
+    """See ops."""
+    contract.check_elements("i2s_dequantize", "q", q, (torch.int8,), scale)
+    q = _whole(q)
+    x = torch.empty_like(q, dtype=torch.float32)
+    key = KernelKey(DEVICE, I2S_DEQUANTIZE.name, "none", "float32")
+    return _elementwise(I2S_DEQUANTIZE, key, ("q", q), ("x", x), {"n": q.numel()}, {"scale": scale})
+
+
+def pack(codes: torch.Tensor, scale: float, format: str) -> torch.Tensor:
+    """See ops."""
+    form = contract.check_codes(codes, scale, format)
+    N, K = codes.shape
+    packed = codes.new_empty(form.packed_shape((N, K)), dtype=torch.uint8)
+    key = KernelKey(DEVICE, PACK_CODES.name, format, "uint8")
+    scales = torch.full((1, 1), scale, device=codes.device)
+    more = {"scales": scales}
+    return _elementwise(PACK_CODES, key, ("codes", _whole(codes)), ("packed", packed), {"N": N, "K": K}, {}, more)
+
+
+def unpack(packed: torch.Tensor, N: int, K: int, format: str) -> torch.Tensor:
+    """See ops."""
+    contract.check_weights("unpack", packed, N, K, format, packed)
+    codes = packed.new_empty((N, K), dtype=torch.int8)
+    key = KernelKey(DEVICE, UNPACK_CODES.name, format, "int8")
+    return _elementwise(UNPACK_CODES, key, ("packed", _whole(packed)), ("codes", codes), {"N": N, "K": K}, {})
+
+
+def _elementwise(
+    op: Op,
+    key: KernelKey,
+    given: tuple[str, torch.Tensor],
+    made: tuple[str, torch.Tensor],
+    axes: Axes,
+    scalars: Mapping[str, float],
+    more: Mapping[str, torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """Run an op that makes one tensor of one, with numbers that are kept in its plan and further tensors."""
+    tensors = {given[0]: given[1], **(more or {}), made[0]: made[1]}
+    out = made[1]
+    if not out.numel():
+        return out
+    where = out.get_device()
+    known = key, where, tuple(axes.values()), tuple(scalars.values())
+    plan = _PLANS.get(known)
+    if plan is None:
+        context = primary_context(where)
+        planner = Planner(context)
+        arrays = {
+            name: planner.given(tuple(each.shape) if len(axes) > 1 else (each.numel(),), str(each.dtype)[6:])
+            for name, each in tensors.items()
+        }
+        output = {made[0]: arrays.pop(made[0])}
+        planner.add(op, key, {**arrays, **scalars}, output, axes)
+        plan = _kept(known, TorchPlan(*planner.made()))
+    _put(plan, out, tuple(each.data_ptr() for each in tensors.values()))
+    return out
