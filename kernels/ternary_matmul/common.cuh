@@ -100,7 +100,7 @@ __device__ __forceinline__ double output_factor_early(float weight_scale, float 
     return factor;
 }
 
-/* One output: kind 0 int32, 1 float32, 2 bfloat16 (the float32, rounded to nearest even). */
+/* One output: kind 0 int32, 1 float32, 2 bfloat16 (the float32, rounded to nearest even; NaN stays one). */
 __device__ __forceinline__ void store(void *out, long long at, int acc, double factor, int kind)
 {
     if (kind == 0) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void store(void *out, long long at, int acc, double f
         ((float *)out)[at] = value;
         return;
     }
-    const unsigned bits = __float_as_uint(value);
+    const unsigned bits = value == value ? __float_as_uint(value) : 0x7fc00000u;
     ((unsigned short *)out)[at] = (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 #endif

@@ -1,0 +1,155 @@
+"""What the ops do for CUDA tensors, with CPU tensors in their place: each launch is run in the simulator, on copies of
+the memory at the addresses that it brings."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
+
+from simulated_plans import SimulatedPlans  # noqa: E402
+
+from tritmark.harness.errors import DeviceError, DeviceFaultError, InvalidArgumentError  # noqa: E402
+from tritmark.kernels import FORMATS  # noqa: E402
+from tritmark.kernels.cuda import linear_plan, plan  # noqa: E402
+from tritmark.kernels.cuda.context import CudaContext  # noqa: E402
+from tritmark.torch import cpu, cuda  # noqa: E402
+
+SCALE = 0.375
+N, K = 24, 96
+CODES = torch.from_numpy(np.random.default_rng(0).integers(-1, 2, (N, K), dtype=np.int8))
+HERE, THERE = (torch.from_numpy(FORMATS[name].pack(CODES.numpy(), SCALE, tail="error")) for name in ("tile64", "row16"))
+LINEAR = (SCALE, N, "tile64"), (SCALE, N, "row16")
+
+
+def rows(*shape: int, dtype: Any = torch.float32) -> Any:
+    return torch.from_numpy(np.random.default_rng(1).normal(size=shape)).to(dtype)
+
+
+class Calls:
+    """The plans that were made and the launches that were asked for."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.launched: list[tuple[int, ...]] = []
+        self.code = 0
+
+
+@pytest.fixture
+def calls(simulator: CudaContext, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """The ops of CUDA tensors take those of the CPU."""
+    plans, found = SimulatedPlans(simulator), Calls()
+
+    class Mirrored(plan.Planner):
+        def made(self) -> tuple[Callable[..., int], int]:
+            launch, room = super().made()
+            sizes = [each.nbytes for each in self._given]
+            found.made += 1
+
+            def mirrored(stream: int, addresses: tuple[int, ...], scalar: float = 0.0) -> int:
+                assert stream == 77
+                found.launched.append(addresses)
+                memory = [
+                    np.frombuffer((ctypes.c_char * nbytes).from_address(address), np.uint8)
+                    for nbytes, address in zip(sizes, addresses[:-1], strict=True)
+                ]
+                there = [simulator.upload(each) for each in memory]
+                pointers = *(each.pointer for each in there), simulator.array((room,), np.uint8).pointer
+                code = found.code or launch(0, pointers, scalar)
+                assert plans.failed is None, plans.failed
+                for each, into in zip(there, memory, strict=True):
+                    each.read(into)
+                return code
+
+            return mirrored, room
+
+    monkeypatch.setattr(cuda, "primary_context", lambda index: plans)
+    monkeypatch.setattr(cuda, "_stream", lambda index: 77)
+    monkeypatch.setattr(cuda, "_PLANS", {})
+    for module in (cuda, linear_plan):
+        monkeypatch.setattr(module, "Planner", Mirrored)
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(K,), (1, K), (2, 5, K), (0, K)], ids=str)
+def test_a_linear_layer_has_the_cpus_bits(calls: Calls, dtype: Any, shape: tuple[int, ...]) -> None:
+    x, bias = rows(*shape, dtype=dtype), rows(N)
+    for more in ((), (bias,), (None, torch.float16), (None, torch.bfloat16)):
+        y, expected = cuda.linear(x, THERE, *LINEAR[1], *more), cpu.linear(x, HERE, *LINEAR[0], *more)
+        assert y.dtype == expected.dtype
+        assert torch.equal(y, expected)
+
+
+def test_all_other_ops_have_the_cpus_bits(calls: Calls) -> None:
+    x = rows(3, 2, K).transpose(0, 1)
+    q, scale = cuda.activation_quantize(x)
+    for found, expected in zip((q, scale), cpu.activation_quantize(x), strict=True):
+        assert torch.equal(found, expected)
+    for dtype in (torch.int32, torch.float32, torch.bfloat16):
+        found = cuda.ternary_matmul(q, THERE, SCALE, scale, N, "row16", dtype)
+        assert torch.equal(found, cpu.ternary_matmul(q, HERE, SCALE, scale, N, "tile64", dtype))
+    codes = cuda.i2s_quantize(x.half(), SCALE)
+    assert torch.equal(codes, cpu.i2s_quantize(x.half(), SCALE))
+    assert torch.equal(cuda.i2s_dequantize(codes, SCALE), cpu.i2s_dequantize(codes, SCALE))
+    assert torch.equal(cuda.pack(CODES, SCALE, "row16"), THERE)
+    assert torch.equal(cuda.unpack(THERE, N, K, "row16"), CODES)
+
+
+def test_a_shape_is_planned_once_and_launched_where_the_tensors_are(calls: Calls) -> None:
+    for scale in (0.5, 2.0, 0.25):
+        x = rows(2, K)
+        y = cuda.linear(x, THERE, scale, N, "row16")
+        assert torch.equal(y, cpu.linear(x, HERE, scale, N, "tile64"))
+        assert calls.launched[-1][:3] == (x.data_ptr(), THERE.data_ptr(), y.data_ptr())
+    assert calls.made == 1
+    cuda.linear(rows(3, K), THERE, 0.5, N, "row16")
+    cuda.linear(rows(2, K).half(), THERE, 0.5, N, "row16")
+    assert calls.made == 3
+
+
+def test_rows_that_are_not_aligned_or_apart_are_copied(calls: Calls) -> None:
+    x = rows(2, K)
+    odd = torch.cat([x.reshape(-1)[:1], x.reshape(-1)])[1:].view(2, K)
+    apart = torch.stack([x, x], dim=-1)[..., 0]
+    for given in (odd, apart, x.T.contiguous().T):
+        assert torch.equal(cuda.linear(given, THERE, *LINEAR[1]), cpu.linear(x, HERE, *LINEAR[0]))
+    assert calls.made == 1
+    assert given.data_ptr() not in {address for addresses in calls.launched[:2] for address in addresses}
+
+
+def test_plans_are_kept_up_to_a_number(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "_MOST_PLANS", 2)
+    for M in (1, 2, 3, 1):
+        cuda.linear(rows(M, K), THERE, *LINEAR[1])
+        assert len(cuda._PLANS) <= 2
+    assert calls.made == 4
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (rows(2, K), THERE, -1.0, N, "row16"),
+        (rows(2, K + 64), THERE, SCALE, N, "row16"),
+        (rows(2, K).double(), THERE, SCALE, N, "row16"),
+        (rows(2, K), THERE.repeat_interleave(2)[::2], SCALE, N, "row16"),
+        (rows(2, K), THERE, SCALE, N, "row16", rows(N + 1)),
+    ],
+)
+def test_a_call_like_one_that_was_planned_is_checked_all_the_same(calls: Calls, arguments: tuple[Any, ...]) -> None:
+    cuda.linear(rows(2, K), THERE, *LINEAR[1])
+    with pytest.raises(InvalidArgumentError):
+        cuda.linear(*arguments)
+    assert len(calls.launched) == 1
+
+
+@pytest.mark.parametrize(("code", "error"), [(1, DeviceError), (719, DeviceFaultError)])
+def test_what_the_driver_refuses_is_an_error(calls: Calls, code: int, error: type[DeviceError]) -> None:
+    calls.code = code
+    with pytest.raises(error, match=f"CUDA error {code}"):
+        cuda.linear(rows(2, K), THERE, *LINEAR[1])
