@@ -10,6 +10,7 @@ import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Arrays, Op, Tensor, Values
 
 
@@ -48,7 +49,8 @@ def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -
         return InvalidArgumentError(op=op, argument=tensor.name, found=found, legal=legal)
 
     wanted = dtype or tensor.dtype
-    if not isinstance(value, np.ndarray):
+    there = isinstance(value, ResidentArray)
+    if not there and not isinstance(value, np.ndarray):
         raise refuse(f"a {type(value).__name__}", f"a NumPy array of {wanted}")
     if value.dtype != named_dtype(wanted):
         raise refuse(f"of dtype {value.dtype}", f"{wanted} in native byte order")
@@ -56,6 +58,14 @@ def check_array(op: str, tensor: Tensor, value: Any, dtype: str | None = None) -
         raise refuse(f"of shape {value.shape}", f"{len(tensor.axes)} dimensions ({', '.join(tensor.axes)})")
     if value.size == 0:
         raise refuse(f"empty (shape {value.shape})", "at least one element")
+    if there:
+        # Its values stay where they are: what no kernel finds is not looked for.
+        item = value.dtype.itemsize
+        apart = tensor.rows_apart and value.strides[0] >= value.shape[-1] * item and value.strides[-1] == item
+        if not value.contiguous and not apart:
+            legal = "rows contiguous and in order" if tensor.rows_apart else "C-contiguous"
+            raise refuse(f"strided {value.strides}", legal)
+        return
     row = value[0] if tensor.rows_apart else value
     if not row.flags.c_contiguous or (tensor.rows_apart and value.strides[0] < row.nbytes and value.shape[0] > 1):
         legal = "rows contiguous and in order" if tensor.rows_apart else "C-contiguous"
@@ -79,11 +89,23 @@ def check_output(op: str, tensor: Tensor, value: Any, shape: tuple[int, ...], dt
 
     if value.shape != shape:
         raise refuse(f"of shape {value.shape}", f"shape {shape}")
+    if isinstance(value, ResidentArray):
+        if any(isinstance(other, ResidentArray) and _overlap(value, other) for other in inputs.values()):
+            raise refuse("in the same memory as an input", "memory of its own")
+        return
     if not value.flags.writeable:
         raise refuse("read-only", "writable")
     for name, other in inputs.items():
         if isinstance(other, np.ndarray) and np.may_share_memory(value, other):
             raise refuse(f"in the same memory as {name}", "memory of its own")
+
+
+def _overlap(one: ResidentArray, other: ResidentArray) -> bool:
+    """Whether they may share memory; rows that lie apart take what is between them."""
+    (begin, end), (start, stop) = (
+        (each.pointer, each.pointer + max(each.nbytes, each.strides[0] * each.shape[0])) for each in (one, other)
+    )
+    return begin < stop and start < end
 
 
 def _scalar(op: str, tensor: Tensor, value: Any) -> None:

@@ -15,6 +15,7 @@ from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.providers import installed
 from tritmark.harness.registry import Registry
+from tritmark.harness.resident import ResidentArray, resident
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Pipelined, Receipt, Values, Variant
 from tritmark.kernels import offload
 
@@ -63,7 +64,8 @@ def outputs_for(op: Op, axes: Axes, key: KernelKey, given: Mapping[str, Any], in
         shape, dtype = like[tensor.name]
         out = given.get(tensor.name)
         if out is None:
-            out = np.empty(shape, named_dtype(dtype))
+            near = resident(inputs.values())
+            out = np.empty(shape, named_dtype(dtype)) if near is None else near.new(shape, named_dtype(dtype))
         else:
             check_output(op.name, tensor, out, shape, dtype, inputs)
         outputs[tensor.name] = out
@@ -90,9 +92,25 @@ def run(
     given them looks beforehand), and a DeviceError where the device cannot do it.
     """
     device = registry().devices[variant.key.device]
+    if resident((*inputs.values(), *outputs.values())) is not None:
+        return _resident(device, op, variant, inputs, outputs, axes, flat)
     if device.memory is not None:
         return _offloaded(device, op, variant, inputs, outputs, axes, flat)
     launch = variant.bind(inputs, outputs, axes, threads)
+    launch.run()
+    raise_for_bad(op, inputs, launch, flat, axes)
+    return offload.receipt(device, variant, launch)
+
+
+def _resident(
+    device: Device, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool
+) -> Receipt:
+    """Arrays lie on the device already; inputs that do not are copied there, and outputs must."""
+    for name, array in (*inputs.items(), *outputs.items()):
+        found = array.device if isinstance(array, ResidentArray) else "in the host's memory"
+        if found != device.type and (name in outputs or isinstance(array, ResidentArray)):
+            raise InvalidArgumentError(op=op.name, argument=name, found=found, legal=f"on {device.type}, as the others")
+    launch = offload.bound(device, variant, inputs, outputs, axes)
     launch.run()
     raise_for_bad(op, inputs, launch, flat, axes)
     return offload.receipt(device, variant, launch)
@@ -136,13 +154,17 @@ def raise_for_bad(
         if packed:
             found, legal = f"field 3 for the weight at {where}", "0, 1, 2 for -1, 0, 1"
         elif tensor.values is Values.TERNARY:
-            found, legal = f"{array[index]} at {where}", "-1, 0, 1"
+            found, legal = f"{_element(array, index)} at {where}", "-1, 0, 1"
         else:
-            found, legal = f"{array[index]} at index {where}", 'finite values (or nonfinite="zero")'
+            found, legal = f"{_element(array, index)} at index {where}", 'finite values (or nonfinite="zero")'
     raise InvalidArgumentError(op=op.name, argument=tensor.name, found=found, legal=legal)
 
 
-def finite(op: Op, name: str, array: np.ndarray[Any, Any], nonfinite: str, preflight: bool) -> np.ndarray[Any, Any]:
+def _element(array: Any, index: tuple[int, ...]) -> Any:
+    return array.element(index) if isinstance(array, ResidentArray) else array[index]
+
+
+def finite(op: Op, name: str, array: Any, nonfinite: str, preflight: bool) -> Any:
     """Apply the `nonfinite` argument: "zero" replaces NaN and infinity by 0 in a copy; "error" leaves finding them to
     the kernel.
 
@@ -150,6 +172,11 @@ def finite(op: Op, name: str, array: np.ndarray[Any, Any], nonfinite: str, prefl
     """
     if nonfinite not in {"error", "zero"}:
         raise InvalidArgumentError(op=op.name, argument="nonfinite", found=repr(nonfinite), legal='"error" or "zero"')
+    if isinstance(array, ResidentArray):
+        if nonfinite == "zero":
+            found, legal = f"{nonfinite!r} for an array on a device", '"error", or an array without NaN and infinity'
+            raise InvalidArgumentError(op=op.name, argument="nonfinite", found=found, legal=legal)
+        return array
     if nonfinite == "zero":
         return np.where(np.isfinite(array), array, np.float32(0))
     if preflight:
@@ -162,8 +189,12 @@ def finite(op: Op, name: str, array: np.ndarray[Any, Any], nonfinite: str, prefl
     return array
 
 
-def flattened(op: str, name: str, array: Any) -> np.ndarray[Any, Any]:
+def flattened(op: str, name: str, array: Any) -> Any:
     """A 1-D view of an array, never a copy. Raises InvalidArgumentError for what is no array or not C-contiguous."""
+    if isinstance(array, ResidentArray):
+        if not array.contiguous:
+            raise InvalidArgumentError(op=op, argument=name, found=f"strided {array.strides}", legal="C-contiguous")
+        return array.reshape(-1)
     if not isinstance(array, np.ndarray):
         raise InvalidArgumentError(op=op, argument=name, found=f"a {type(array).__name__}", legal="a NumPy array")
     if not array.flags.c_contiguous:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Device, Receipt
 from tritmark.kernels import dispatch, offload
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.activation_quantize.spec import KEY as ACTIVATION_KEY
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.foreign import AdoptedArguments
 from tritmark.kernels.packed import PackedWeights, known_format, pack_weights, preferred_format, product_with
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
@@ -53,10 +55,12 @@ class QuantizedLinear:
         if missing is not None:
             raise NoCompatibleKernelError(request=f"{_OP} on {device!r}", candidates=[(device, missing)])
         self.weights = (
-            weights if isinstance(weights, PackedWeights) else _quantized(weights, format or preferred_format(device))
+            weights
+            if isinstance(weights, PackedWeights)
+            else _quantized(AdoptedArguments(_OP).take(weights), format or preferred_format(device))
         )
         self.out_features, self.in_features = self.weights.shape
-        self.bias = _checked_bias(bias, self.out_features)
+        self.bias = _checked_bias(AdoptedArguments(_OP).take(bias), self.out_features)
         self.device = device
         self.variant = variant
         self.threads = threads
@@ -81,30 +85,55 @@ class QuantizedLinear:
             self._float = self.weights.dequantize()
 
     def forward(self, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """x float32 (K,), (M, K) or (B, M, K) to float32 of the same leading shape and N. Raises
-        InvalidArgumentError."""
+        """x float32 (K,), (M, K) or (B, M, K) to float32 of the same leading shape and N, an array of the same library
+        on the same device. Raises InvalidArgumentError."""
+        if isinstance(x, np.ndarray):
+            return cast("npt.NDArray[np.float32]", self._computed(x))
+        adopted = AdoptedArguments(_OP)
+        y: npt.NDArray[np.float32] = adopted.give(self._computed(adopted.take(x)))
+        return y
+
+    __call__ = forward
+
+    def _computed(self, x: Any) -> Any:
+        """The same for NumPy's arrays, and for those that lie on the layer's device."""
         if (
-            not isinstance(x, np.ndarray)
+            not isinstance(x, np.ndarray | ResidentArray)
             or x.dtype != np.float32
             or x.ndim not in {1, 2, 3}
             or x.shape[-1] != self.in_features
             or not x.size
         ):
-            found = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"
+            known = isinstance(x, np.ndarray | ResidentArray)
+            found = f"{x.dtype} of shape {x.shape}" if known else f"a {type(x).__name__}"
             legal = f"float32 with 1 to 3 dimensions, the last {self.in_features}, none empty"
             raise InvalidArgumentError(op=_OP, argument="x", found=found, legal=legal)
-        rows = x.reshape(-1, self.in_features)
+        rows = x.reshape(x.size // self.in_features, self.in_features)
+        shape = *x.shape[:-1], self.out_features
+        if isinstance(rows, ResidentArray):
+            return self._resident(rows).reshape(shape)
         y = self._native(rows) if self.native else self._dequantized(rows)
         if self.bias is not None:
             y += self.bias
-        return y.reshape(*x.shape[:-1], self.out_features)
+        return y.reshape(shape)
 
-    __call__ = forward
+    def _resident(self, rows: ResidentArray) -> ResidentArray:
+        """Everything stays on the device where the rows are, which must be the layer's."""
+        if rows.device != self.device or not self.native:
+            legal = f"on {self.device}, where the layer is" if self.native else "on cpu: no kernel takes these weights"
+            raise InvalidArgumentError(op=_OP, argument="x", found=f"on {rows.device}", legal=legal)
+        y = rows.new((rows.shape[0], self.out_features), np.float32)
+        self._offloaded(dispatch.registry().devices[self.device], rows, y)
+        if self.bias is not None:
+            y.add(self.bias)
+        return y
 
     def _native(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         device = dispatch.registry().devices[self.device]
         if device.memory is not None:
-            return self._offloaded(device, rows)
+            there = np.empty((len(rows), self.out_features), np.float32)
+            self._offloaded(device, rows, there)
+            return there
         quantized = activation_quantize(rows, threads=self.threads, device=self.device)
         y, self.receipt = with_receipt(
             quantized.q,
@@ -116,8 +145,10 @@ class QuantizedLinear:
         )
         return y
 
-    def _offloaded(self, device: Device, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Weights stay on the device, and so do the quantized activations."""
+    def _offloaded(
+        self, device: Device, rows: npt.NDArray[np.float32] | ResidentArray, y: npt.NDArray[np.float32] | ResidentArray
+    ) -> None:
+        """Fill y. Weights stay on the device, and so do the quantized activations."""
         M, K = rows.shape
         quantize = dispatch.select(replace(ACTIVATION_KEY, device=self.device), {"M": M, "K": K}, None)
         first, quantized = offload.launch(device, ACTIVATION_QUANTIZE, quantize, {"x": rows}, {"M": M, "K": K})
@@ -131,13 +162,15 @@ class QuantizedLinear:
             "weight_scale": self.weights.weight_scale,
             "act_scale": quantized["scale"],
         }
-        second, outputs = offload.launch(device, TERNARY_MATMUL, product, inputs, axes)
-        second.run()
-        y = np.empty((M, self.out_features), np.float32)
-        offload.fetch(device, outputs, {"out": y})
+        if isinstance(y, ResidentArray):
+            second = offload.bound(device, product, inputs, {"out": y}, axes)
+            second.run()
+        else:
+            second, outputs = offload.launch(device, TERNARY_MATMUL, product, inputs, axes)
+            second.run()
+            offload.fetch(device, outputs, {"out": y})
         joined = offload.joined([offload.receipt(device, quantize, first), offload.receipt(device, product, second)])
         self.receipt = replace(joined, note=self.weights.repacked_note(product))
-        return y
 
     def _dequantized(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         assert self._float is not None

@@ -85,8 +85,14 @@ def launch(device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes)
     sizes += [value.nbytes for value in inputs.values() if _array(value)]
     there.ensure(variant.id, [*sizes, variant.workspace(axes)])
     outputs = {name: new(memory, shape, dtype) for name, (shape, dtype) in like.items()}
+    return bound(device, variant, inputs, outputs, axes), outputs
+
+
+def bound(device: Device, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes) -> Launch:
+    """Bind a variant to outputs on the device, and to inputs that are there or are copied there."""
+    there = transfers(device)
     uploaded = {name: there.upload(value) if _array(value) else value for name, value in inputs.items()}
-    return variant.bind(uploaded, outputs, axes, 1), outputs
+    return variant.bind(uploaded, outputs, axes, 1)
 
 
 def fetch(device: Device, arrays: Arrays, outputs: Mapping[str, npt.NDArray[Any]]) -> None:

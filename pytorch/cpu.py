@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from tritmark.harness.spec import Axes, KernelKey, Op
 from tritmark.kernels import FORMATS, dispatch
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.array_library import TorchTensors
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 from tritmark.torch import contract
 
-
-def numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """The memory of a CPU tensor, bfloat16 too."""
-    plain = tensor.detach()
-    bfloat16 = plain.dtype is torch.bfloat16  # which NumPy has not
-    found: npt.NDArray[Any] = (plain.view(torch.int16) if bfloat16 else plain).numpy()
-    return found.view(ml_dtypes.bfloat16) if bfloat16 else found
+numpy = TorchTensors().host
+"""The memory of a CPU tensor as a NumPy array, bfloat16 too."""
 
 
 def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,12 +8,12 @@ the device: a row of activations with a NaN or infinity gives NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from tritmark.harness.dtypes import named_dtype
-from tritmark.harness.errors import DeviceError, DeviceFaultError
+from tritmark.harness.errors import DeviceError, DeviceFaultError, InvalidArgumentError
 from tritmark.harness.machine import libcuda
 from tritmark.harness.spec import Axes, KernelKey, Op
 from tritmark.kernels.cuda.launch import DEVICE
@@ -33,17 +33,31 @@ _FAULTS = range(700, 720)
 """CUresults of a kernel that broke."""
 
 
+Plan = TypeVar("Plan")
+
+
 class TorchPlan(NamedTuple):
     """A plan."""
 
     launch: Callable[..., int]
     room: int
     """Bytes of the workspace."""
-    dtype: torch.dtype = torch.float32
+
+
+class LinearPlan(NamedTuple):
+    """The plan of a linear layer."""
+
+    launch: Callable[..., int]
+    room: tuple[int]
+    shape: tuple[int, ...]
+    """Of the output."""
+    dtype: torch.dtype
     """In which the product is computed."""
+    wanted: torch.dtype
+    """Of the output."""
 
 
-_PLANS: dict[Hashable, TorchPlan] = {}
+_PLANS: dict[Hashable, Any] = {}
 """By all that a call was checked for."""
 
 
@@ -56,7 +70,7 @@ def _raw_stream(index: int) -> int:
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
 
 
-def _kept(key: Hashable, made: TorchPlan) -> TorchPlan:
+def _kept(key: Hashable, made: Plan) -> Plan:
     if len(_PLANS) >= _MOST_PLANS:
         _PLANS.clear()
     _PLANS[key] = made
@@ -69,11 +83,19 @@ def _put(plan: TorchPlan, like: torch.Tensor, addresses: tuple[int, ...], scalar
     try:
         code = plan.launch(_stream(room.get_device()), (*addresses, room.data_ptr()), scalar)
     except ValueError as why:
-        legal = "a tensor that begins where its storage does"
-        raise contract.refuse("launch", "a tensor's memory", str(why), legal) from None
+        raise _misaligned(why) from None
     if code:
-        kind = DeviceFaultError if code in _FAULTS else DeviceError
-        raise kind(f"a launch was refused: {libcuda.words(code)} (CUDA error {code})", next_step="start a new process")
+        raise _refused(code)
+
+
+def _misaligned(why: ValueError) -> InvalidArgumentError:
+    """Activations are copied where they are not aligned, and what torch allocates is, so it is the weights."""
+    return contract.refuse("launch", "weights", str(why), "a tensor that begins where its storage does")
+
+
+def _refused(code: int) -> DeviceError:
+    kind = DeviceFaultError if code in _FAULTS else DeviceError
+    return kind(f"a launch was refused: {libcuda.words(code)} (CUDA error {code})", next_step="start a new process")
 
 
 def _weights_key(weights: torch.Tensor) -> tuple[Hashable, ...]:
@@ -97,35 +119,44 @@ def linear(
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """See ops."""
-    x = _whole(x)
-    shape, wanted = x.shape, out_dtype or x.dtype
+    if not x.is_contiguous() or x.data_ptr() & _WIDE:
+        x = _whole(x)
     where = x.get_device()
     key = (
-        "linear",
-        where,
+        x.shape,
         x.dtype,
-        shape,
+        where,
         *_weights_key(weights),
         N,
         format,
-        wanted,
+        out_dtype,
         bias if bias is None else (bias.shape, bias.dtype, bias.get_device()),
     )
     plan = _PLANS.get(key)
     if plan is None:
+        wanted = out_dtype or x.dtype
         M, K, dtype = contract.check_linear(x, weights, weight_scale, N, format, bias, wanted)
+        shape = (*x.shape[:-1], N)
         if not M:
-            return x.new_empty((*shape[:-1], N), dtype=wanted)
-        axes = {"M": M, "N": N, "K": K}
+            return x.new_empty(shape, dtype=wanted)
         names = contract.FLOATS[x.dtype], weights.numel(), format, contract.FLOATS[dtype]
-        plan = _kept(key, TorchPlan(*linear_plan(primary_context(where), axes, *names), dtype))
+        launch, nbytes = linear_plan(primary_context(where), {"M": M, "N": N, "K": K}, *names)
+        plan = _kept(key, LinearPlan(launch, (nbytes,), shape, dtype, wanted))
     else:
         contract.check_scale("linear", "weight_scale", weight_scale)
-    out = x.new_empty((*shape[:-1], N), dtype=plan.dtype)
-    _put(plan, weights, (x.data_ptr(), weights.data_ptr(), out.data_ptr()), weight_scale)
+    launch, space, shape, dtype, wanted = plan
+    out = x.new_empty(shape) if dtype is x.dtype else x.new_empty(shape, dtype=dtype)
+    room = weights.new_empty(space)
+    addresses = x.data_ptr(), weights.data_ptr(), out.data_ptr(), room.data_ptr()
+    try:
+        code = launch(_stream(where), addresses, weight_scale)
+    except ValueError as why:
+        raise _misaligned(why) from None
+    if code:
+        raise _refused(code)
     if bias is not None:
         out += bias
-    return out if plan.dtype is wanted else out.to(wanted)
+    return out if dtype is wanted else out.to(wanted)
 
 
 def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

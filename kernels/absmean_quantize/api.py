@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.contract import unify
+from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey
 from tritmark.kernels import dispatch, elementwise
 from tritmark.kernels.absmean_quantize.spec import OP
+from tritmark.kernels.foreign import takes_any_array
 
 KEY = KernelKey("cpu", OP.name, "none", "int8")
 
@@ -25,6 +27,7 @@ class AbsmeanQuantized(NamedTuple):
     """What code 1 stands for."""
 
 
+@takes_any_array
 def absmean_quantize(
     x: npt.NDArray[np.float32],
     *,
@@ -52,6 +55,7 @@ def absmean_quantize(
     codes = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
     chosen = dispatch.select(key, axes, variant)
     inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None)}
-    scale = np.empty((), np.float32)
+    scale = flat.new((), np.float32) if isinstance(flat, ResidentArray) else np.empty((), np.float32)
     dispatch.run(OP, chosen, inputs, {"codes": codes, "scale": scale}, axes, dispatch.threads_for(key, threads))
-    return AbsmeanQuantized(codes.reshape(x.shape) if out is None else out, np.float32(scale))
+    found = np.float32(scale.element(()) if isinstance(scale, ResidentArray) else scale)
+    return AbsmeanQuantized(codes.reshape(x.shape) if out is None else out, found)

@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.resident import ResidentArray
 from tritmark.kernels import dispatch, elementwise
 from tritmark.kernels.activation_quantize.spec import KEY, OP
+from tritmark.kernels.foreign import takes_any_array
 
 
 class ActivationQuantized(NamedTuple):
@@ -26,6 +28,7 @@ class ActivationQuantized(NamedTuple):
     """The sum of each row's q, in the same shape as `scale`."""
 
 
+@takes_any_array
 def activation_quantize(
     x: npt.NDArray[np.float32],
     *,
@@ -64,8 +67,10 @@ def activation_quantize(
 
 def _rows(x: Any) -> Any:
     """`x` as (M, K), never a copy; what is no such array at all is left to the contract to refuse."""
-    if not isinstance(x, np.ndarray) or x.ndim == 0:
+    if not isinstance(x, np.ndarray | ResidentArray) or x.ndim == 0:
         return x
+    if isinstance(x, ResidentArray):
+        return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     try:
         return x.reshape(math.prod(x.shape[:-1]), x.shape[-1], copy=False)
     except ValueError:

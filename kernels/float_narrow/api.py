@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.contract import unify
-from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import KernelKey
 from tritmark.kernels import dispatch
 from tritmark.kernels.float_narrow.spec import DTYPES, OP
+from tritmark.kernels.foreign import takes_any_array
 
 
+@takes_any_array
 def float_narrow(
     x: npt.NDArray[np.float32], dtype: str = "float16", *, device: str = "cuda", variant: str | None = None
 ) -> npt.NDArray[Any]:
@@ -30,6 +31,7 @@ def float_narrow(
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"x": flat})
     key = KernelKey(device, OP.name, "none", dtype)
-    h = np.empty(flat.shape, named_dtype(dtype))
-    dispatch.run(OP, dispatch.select(key, axes, variant), {"x": flat}, {"h": h}, axes, 1)
-    return h.reshape(x.shape)
+    made = dispatch.outputs_for(OP, axes, key, {}, {"x": flat})
+    dispatch.run(OP, dispatch.select(key, axes, variant), {"x": flat}, made, axes, 1)
+    h: npt.NDArray[Any] = made["h"].reshape(x.shape)
+    return h

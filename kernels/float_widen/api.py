@@ -12,8 +12,10 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import KernelKey
 from tritmark.kernels import dispatch
 from tritmark.kernels.float_widen.spec import FORMATS, OP
+from tritmark.kernels.foreign import takes_any_array
 
 
+@takes_any_array
 def float_widen(h: npt.NDArray[Any], *, device: str = "cuda", variant: str | None = None) -> npt.NDArray[np.float32]:
     """`h` (float16 or ml_dtypes' bfloat16, any shape, C-contiguous) in float32, exactly, as a new array.
 
@@ -28,6 +30,7 @@ def float_widen(h: npt.NDArray[Any], *, device: str = "cuda", variant: str | Non
     check_array(OP.name, OP.inputs[0], flat, format)
     axes = {"n": flat.size}
     key = KernelKey(device, OP.name, format, "float32")
-    x = np.empty(flat.shape, np.float32)
-    dispatch.run(OP, dispatch.select(key, axes, variant), {"h": flat}, {"x": x}, axes, 1)
-    return x.reshape(h.shape)
+    made = dispatch.outputs_for(OP, axes, key, {}, {"h": flat})
+    dispatch.run(OP, dispatch.select(key, axes, variant), {"h": flat}, made, axes, 1)
+    x: npt.NDArray[np.float32] = made["x"].reshape(h.shape)
+    return x

@@ -10,11 +10,13 @@ import numpy.typing as npt
 from tritmark.harness.contract import unify
 from tritmark.harness.spec import KernelKey
 from tritmark.kernels import dispatch, elementwise
+from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.i2s_quantize.spec import OP
 
 KEY = KernelKey("cpu", OP.name, "none", "int8")
 
 
+@takes_any_array
 def i2s_quantize(
     x: npt.NDArray[np.float32],
     scale: float,

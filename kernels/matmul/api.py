@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.contract import unify
+from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Device, KernelKey, Receipt, Variant
 from tritmark.kernels import dispatch, offload
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.launch import DEVICE, CudaLaunch
 from tritmark.kernels.float_narrow.spec import OP as NARROW
+from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.matmul.precision import PrecisionMode, effective_precision
 from tritmark.kernels.matmul.spec import OPS
 
@@ -31,6 +33,7 @@ class Bound:
     """Of the conversions."""
 
 
+@takes_any_array
 def matmul(
     a: npt.NDArray[np.float32],
     b: npt.NDArray[np.float32],
@@ -67,7 +70,9 @@ def with_receipt(
     bound = bind(a, b, effective, variant)
     bound.launch.run()
     receipt = offload.joined([*bound.receipts, offload.receipt(_device(), bound.variant, bound.launch)])
-    return bound.c.numpy(), replace(receipt, note="; ".join(filter(None, (note, receipt.note))))
+    return bound.c if isinstance(a, ResidentArray) else bound.c.numpy(), replace(
+        receipt, note="; ".join(filter(None, (note, receipt.note)))
+    )
 
 
 def matmul_batch(
@@ -110,9 +115,14 @@ def bind(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: Precision
         for name, array in factors.items():
             factors[name], receipt = _narrowed(array, mode.dtype)
             receipts.append(receipt)
-    launch, outputs = offload.launch(_device(), op, chosen, factors, axes)
+    if isinstance(a, ResidentArray):
+        c: Any = a.new((axes["M"], axes["N"]), np.float32)
+        launch = offload.bound(_device(), chosen, factors, {"c": c}, axes)
+    else:
+        launch, outputs = offload.launch(_device(), op, chosen, factors, axes)
+        c = outputs["c"]
     assert isinstance(launch, CudaLaunch)
-    return Bound(chosen, launch, outputs["c"], receipts)
+    return Bound(chosen, launch, c, receipts)
 
 
 def _narrowed(array: npt.NDArray[np.float32], dtype: str) -> tuple[DeviceArray, Receipt]:

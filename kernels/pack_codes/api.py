@@ -12,10 +12,12 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.spec import KernelKey, Receipt
 from tritmark.kernels import dispatch
+from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.formats import FORMATS, Format
 from tritmark.kernels.pack_codes.spec import OP, PACKED_FORMATS, scales_like
 
 
+@takes_any_array
 def pack_codes(
     codes: npt.NDArray[np.int8], scale: Any, format: str = "row16", *, device: str = "cuda", variant: str | None = None
 ) -> npt.NDArray[np.uint8]:
@@ -37,13 +39,13 @@ def with_receipt(
 ) -> tuple[npt.NDArray[np.uint8], Receipt]:
     """As pack_codes, with the receipt of what ran."""
     form = device_format(OP.name, format)
-    whole = np.ascontiguousarray(codes) if isinstance(codes, np.ndarray) else codes
+    whole: Any = np.ascontiguousarray(codes) if isinstance(codes, np.ndarray) else codes
     axes = unify(OP, {"codes": whole})
     shape = form.check_shape(OP.name, "codes", whole.shape)
     scales = np.broadcast_to(form.check_scale(OP.name, scale, shape), scales_like(axes, format))
     form.check_tail(OP.name, shape, "error")
     key = KernelKey(device, OP.name, format, "uint8")
-    outputs = dispatch.outputs_for(OP, axes, key, {}, {})
+    outputs = dispatch.outputs_for(OP, axes, key, {}, {"codes": whole})
     inputs = {"codes": whole, "scales": np.ascontiguousarray(scales)}
     receipt = dispatch.run(OP, dispatch.select(key, axes, variant), inputs, outputs, axes, 1)
     return outputs["packed"], receipt

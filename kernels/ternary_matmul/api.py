@@ -10,13 +10,16 @@ import numpy.typing as npt
 
 from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt
 from tritmark.kernels import dispatch
+from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.packed import PackedWeights, product_with
 from tritmark.kernels.ternary_matmul.spec import DTYPES, OP, dtypes
 
 
+@takes_any_array
 def ternary_matmul(
     activations: npt.NDArray[np.int8],
     weights: PackedWeights,
@@ -71,22 +74,23 @@ def with_receipt(
             found=f"a {type(weights).__name__}",
             legal="PackedWeights, as pack_weights makes them",
         )
-    single = isinstance(activations, np.ndarray) and activations.ndim == 1
-    rows = activations[np.newaxis] if single else activations
-    scale = np.asarray(act_scale, dtype=np.float32)
+    known = isinstance(activations, np.ndarray | ResidentArray)
+    single = known and activations.ndim == 1
+    rows: Any = activations.reshape(1, -1) if single else activations
+    scale = act_scale if isinstance(act_scale, ResidentArray) else np.asarray(act_scale, dtype=np.float32)
     N, K = weights.shape
-    if isinstance(rows, np.ndarray) and scale.ndim == 0:
+    if known and not scale.shape:
         scale = np.full(rows.shape[:1], scale)
     inputs = {"activations": rows, "weight_scale": weights.weight_scale, "act_scale": scale}
     key = KernelKey(device, OP.name, weights.format, _dtype_name(dtype, weights.format))
     axes = unify(OP, inputs, {"N": N, "K": K})
-    given = out[np.newaxis] if single and isinstance(out, np.ndarray) else out
+    given = out.reshape(1, -1) if single and isinstance(out, np.ndarray | ResidentArray) else out
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
     chosen = product_with(weights, device, key.dtype, axes, variant or weights.variant)
     encoded = {**inputs, "weights": weights.packed_as(chosen.key.format, device)}
     receipt = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
     result = outputs["out"]
-    return (result[0] if single else result) if out is None else out, replace(
+    return (result.reshape(-1) if single else result) if out is None else out, replace(
         receipt, note=weights.repacked_note(chosen)
     )
 

@@ -14,6 +14,7 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.spec import KernelKey
 from tritmark.kernels import dispatch, elementwise
+from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.ternary_quantize.reference import GROUPS, unpack
 from tritmark.kernels.ternary_quantize.spec import CODES, OP, PACKED, TQ2_0
 
@@ -78,6 +79,7 @@ def ternary_quantize(
 ) -> PackedTernary: ...
 
 
+@takes_any_array
 def ternary_quantize(
     x: npt.NDArray[np.float32],
     block: int | None = 128,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt, Tensor
 from tritmark.kernels import dispatch
+from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.formats.base import Scale
 from tritmark.kernels.pack_codes.api import device_format
 from tritmark.kernels.unpack_codes.spec import OP
@@ -18,6 +21,7 @@ from tritmark.kernels.unpack_codes.spec import OP
 _BYTES = Tensor("packed", ("bytes",), "uint8", "a weight format's bytes")
 
 
+@takes_any_array
 def unpack_codes(
     packed: npt.NDArray[np.uint8],
     shape: tuple[int, int],
@@ -55,7 +59,9 @@ def with_receipt(
             op=OP.name, argument="shape", found=repr(shape), legal="a tuple of two integers (N, K)"
         )
     N, K = form.check_shape(OP.name, "shape", shape)
-    flat = np.ascontiguousarray(packed).reshape(-1) if isinstance(packed, np.ndarray) else packed
+    flat: Any = np.ascontiguousarray(packed).reshape(-1) if isinstance(packed, np.ndarray) else packed
+    if isinstance(flat, ResidentArray):
+        flat = dispatch.flattened(OP.name, "packed", flat)
     check_array(OP.name, _BYTES, flat)
     expected = form.packed_shape((N, K))
     if packed.shape not in (expected, (math.prod(expected),)):
@@ -64,11 +70,13 @@ def with_receipt(
     form.check_tail(OP.name, (N, K), "error")
     axes = {"N": N, "K": K}
     key = KernelKey(device, OP.name, format, "int8")
-    outputs = dispatch.outputs_for(OP, axes, key, {}, {})
+    outputs = dispatch.outputs_for(OP, axes, key, {}, {"packed": flat})
     receipt = dispatch.run(OP, dispatch.select(key, axes, variant), {"packed": flat}, outputs, axes, 1)
     scales = outputs["scales"]
-    return (
-        outputs["codes"],
-        form.check_scale(OP.name, scales if form.scale_per != "tensor" else scales[0, 0], (N, K)),
-        receipt,
-    )
+    if isinstance(scales, ResidentArray) and form.scale_per != "tensor":
+        there: Any = scales
+        return outputs["codes"], there, receipt
+    scale = scales.element((0, 0)) if isinstance(scales, ResidentArray) else scales
+    if isinstance(scale, np.ndarray) and form.scale_per == "tensor":
+        scale = scale[0, 0]
+    return outputs["codes"], form.check_scale(OP.name, scale, (N, K)), receipt

@@ -33,7 +33,7 @@ LAYERS = (
     ("machine", "providers", "weights"),
     ("registry", "contract"),
     ("suite",),
-    ("spec", "dtypes"),
+    ("spec", "dtypes", "resident"),
     ("errors", "nearest"),
 )
 """From top to bottom: what stands in one line does not import each other."""

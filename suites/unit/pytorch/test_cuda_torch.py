@@ -270,6 +270,35 @@ def test_what_is_wrong_is_said_and_nothing_is_launched(device: Any) -> None:
     torch.cuda.synchronize(device)
 
 
+def test_functions_of_kernels_take_tensors_and_give_tensors_there() -> None:
+    from tritmark.kernels import QuantizedLinear, activation_quantize, i2s_quantize, pack_weights, ternary_matmul
+
+    x, weights = rows(3, K), pack_weights(codes_of(N, K).numpy(), SCALE)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)
+        there = x.pin_memory().to("cuda", non_blocking=True)
+        q = activation_quantize(there)  # waits for the stream
+    y = ternary_matmul(q.q, weights, act_scale=q.scale, dtype="bfloat16")
+    layer = QuantizedLinear(weights, rows(N).numpy(), device="cuda")
+    codes = i2s_quantize(there, 0.5)
+    expected = activation_quantize(x)
+    pairs: tuple[tuple[Any, Any], ...] = (
+        (q.q, expected.q),
+        (q.scale, expected.scale),
+        (y, ternary_matmul(expected.q, weights, act_scale=expected.scale, dtype="bfloat16")),
+        (layer(there), layer(x)),
+        (codes, i2s_quantize(x, 0.5)),
+    )
+    for found, wanted in pairs:
+        assert found.device.type == "cuda"
+        assert torch.equal(found.cpu(), wanted)
+    x[1, 2] = torch.nan
+    with pytest.raises(InvalidArgumentError, match="nan at index"):
+        activation_quantize(x.cuda())
+    assert torch.cuda.current_device() == 0
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
 def test_devices_do_not_mix() -> None:
     _, there = both(codes_of(N, K), "cuda:1")

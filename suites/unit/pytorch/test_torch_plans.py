@@ -55,7 +55,7 @@ def calls(simulator: CudaContext, monkeypatch: pytest.MonkeyPatch) -> Calls:
                 assert stream == 77
                 found.launched.append(addresses)
                 memory = [
-                    np.frombuffer((ctypes.c_char * nbytes).from_address(address), np.uint8)
+                    np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
                     for nbytes, address in zip(sizes, addresses[:-1], strict=True)
                 ]
                 there = [simulator.upload(each) for each in memory]

@@ -1,0 +1,69 @@
+"""Arrays that lie in a device's memory already, as the public functions are handed them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class ResidentArray(ABC):
+    """An array of another library in a device's memory; what a function makes of it is made there, by that library."""
+
+    device: str
+    """Type of the device."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+    """In bytes."""
+    owned: Any
+    """The library's own array."""
+
+    @property
+    @abstractmethod
+    def pointer(self) -> int:
+        """Address on the device."""
+
+    @property
+    @abstractmethod
+    def ndim(self) -> int:
+        """Number of axes."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of elements."""
+
+    @property
+    @abstractmethod
+    def contiguous(self) -> bool:
+        """Whether it is C-contiguous."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+
+    @abstractmethod
+    def reshape(self, *shape: Any) -> ResidentArray:
+        """The same elements in another shape, as NumPy has it. Raises ValueError where that takes a copy."""
+
+    @abstractmethod
+    def new(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> ResidentArray:
+        """Another array of the library on the same device, content undefined."""
+
+    @abstractmethod
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Add an array of the host's to this one, in place."""
+
+    @abstractmethod
+    def element(self, index: tuple[int, ...]) -> Any:
+        """One element, on the host."""
+
+
+def resident(values: Iterable[Any]) -> ResidentArray | None:
+    """The first of them that lies in a device's memory, or None."""
+    return next((value for value in values if isinstance(value, ResidentArray)), None)

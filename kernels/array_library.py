@@ -1,0 +1,121 @@
+"""Other libraries of arrays: how their arrays are read where they lie, and made."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.dtypes import named_dtype
+
+
+class ArrayOnDevice(NamedTuple):
+    """Where an array lies in a device's memory, and how."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+    """In bytes; () for C order."""
+    pointer: int
+
+
+class ArrayLibrary(Protocol):
+    """A library, by what is done with its arrays."""
+
+    def host(self, value: Any) -> npt.NDArray[Any]:
+        """The memory of an array that the CPU can read. Raises BufferError, TypeError, RuntimeError or ValueError where
+        it is not handed out."""
+
+    def there(self, value: Any) -> ArrayOnDevice:
+        """Where an array on a GPU lies."""
+
+    def given(self, array: npt.NDArray[Any]) -> Any:
+        """A NumPy array as one of the library's."""
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """A new array where another is, content undefined."""
+
+    def add(self, value: Any, array: npt.NDArray[Any]) -> None:
+        """Add a NumPy array to one of the library's, in place."""
+
+
+class TorchTensors:
+    """torch.Tensor. Gradients do not go through: torch.ops.tritmark has them."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch = torch
+
+    def host(self, value: Any) -> npt.NDArray[Any]:
+        """See ArrayLibrary."""
+        plain = value.detach()
+        bfloat16 = plain.dtype is self._torch.bfloat16  # which NumPy has not
+        found: npt.NDArray[Any] = (plain.view(self._torch.int16) if bfloat16 else plain).numpy()
+        return found.view(named_dtype("bfloat16")) if bfloat16 else found
+
+    def there(self, value: Any) -> ArrayOnDevice:
+        """See ArrayLibrary."""
+        dtype = named_dtype(str(value.dtype).removeprefix("torch."))
+        strides = tuple(each * dtype.itemsize for each in value.stride())
+        return ArrayOnDevice(tuple(value.shape), dtype, strides, value.data_ptr())
+
+    def given(self, array: npt.NDArray[Any]) -> Any:
+        """See ArrayLibrary."""
+        if array.dtype.name == "bfloat16":
+            return self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
+        return self._torch.from_numpy(array)
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """See ArrayLibrary."""
+        return self._torch.empty(shape, dtype=getattr(self._torch, dtype.name), device=like.device)
+
+    def add(self, value: Any, array: npt.NDArray[Any]) -> None:
+        """See ArrayLibrary."""
+        value += self.given(array).to(value.device)
+
+
+class ArrayApi:
+    """A library with the functions of the array API, such as CuPy and JAX."""
+
+    def __init__(self, namespace: Any) -> None:
+        self._namespace = namespace
+
+    def host(self, value: Any) -> npt.NDArray[Any]:
+        """See ArrayLibrary."""
+        found: npt.NDArray[Any] = np.from_dlpack(value)
+        return found
+
+    def there(self, value: Any) -> ArrayOnDevice:
+        """See ArrayLibrary."""
+        told = value.__cuda_array_interface__
+        pointer, _ = told["data"]
+        return ArrayOnDevice(
+            tuple(told["shape"]), np.dtype(told["typestr"]), tuple(told.get("strides") or ()), int(pointer)
+        )
+
+    def given(self, array: npt.NDArray[Any]) -> Any:
+        """See ArrayLibrary."""
+        return self._namespace.asarray(array)
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """See ArrayLibrary."""
+        return self._namespace.empty(shape, dtype=getattr(self._namespace, dtype.name))
+
+    def add(self, value: Any, array: npt.NDArray[Any]) -> None:
+        """See ArrayLibrary."""
+        value += self.given(array)
+
+
+def library_of(value: Any) -> ArrayLibrary | None:
+    """Whose array that is; None for NumPy's and for what is no array of a library that is known."""
+    if isinstance(value, np.ndarray | np.generic) or not hasattr(value, "__dlpack_device__"):
+        return None
+    name = type(value).__module__.partition(".")[0]
+    if name == "torch":
+        return TorchTensors()
+    if hasattr(value, "__array_namespace__"):
+        return ArrayApi(value.__array_namespace__())
+    return ArrayApi(sys.modules[name]) if name == "cupy" else None  # older ones do not tell

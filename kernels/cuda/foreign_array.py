@@ -1,0 +1,75 @@
+"""Arrays of other libraries on the GPU, as DeviceArrays over their memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.resident import ResidentArray
+from tritmark.kernels.array_library import ArrayLibrary
+from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.context import cuda_context
+from tritmark.kernels.cuda.launch import DEVICE
+
+
+class _Foreign:
+    """Memory that another library keeps for as long as its array is there."""
+
+    def __init__(self, array: Any, pointer: int, nbytes: int) -> None:
+        self._array = array
+        self.pointer = pointer
+        self.nbytes = nbytes
+
+    def free(self) -> None:
+        """It goes with the array."""
+
+
+class ForeignArray(DeviceArray, ResidentArray):
+    """An array of another library on the GPU."""
+
+    __slots__ = ("_library", "owned")
+    device = DEVICE
+
+    def __init__(self, library: ArrayLibrary, owned: Any) -> None:
+        self._library = library
+        self.owned = owned
+        shape, dtype, strides, pointer = library.there(owned)
+        memory = _Foreign(owned, pointer, math.prod(shape) * dtype.itemsize)
+        super().__init__(cuda_context().backend, memory, pointer, shape, dtype, strides or None)
+
+    def reshape(self, *shape: Any) -> ForeignArray:
+        """See ResidentArray."""
+        asked = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        known = math.prod(size for size in asked if size >= 0)
+        sizes = tuple(self.size // known if size < 0 else size for size in asked)
+        made = ForeignArray(self._library, self.owned.reshape(sizes))
+        if made.pointer != self.pointer:
+            raise ValueError(f"an array with strides {self.strides} has no shape {sizes} without a copy")
+        return made
+
+    def new(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> ForeignArray:
+        """See ResidentArray."""
+        return ForeignArray(self._library, self._library.empty(self.owned, shape, np.dtype(dtype)))
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """See ResidentArray."""
+        self._library.add(self.owned, values)
+
+    def element(self, index: tuple[int, ...]) -> Any:
+        """See ResidentArray."""
+        return self.owned[index].item()
+
+
+def foreign_array(library: ArrayLibrary, value: Any, index: int) -> ForeignArray:
+    """A library's array on the GPU `index`; all work on it is waited for. Raises InvalidArgumentError for another GPU
+    than the first, which alone these functions use."""
+    if index:
+        legal = "cuda:0 (torch.ops.tritmark takes tensors of any device)"
+        raise InvalidArgumentError(op="an array", argument="device", found=f"cuda:{index}", legal=legal)
+    # Whichever stream the library has it in.
+    cuda_context().backend.synchronize()
+    return ForeignArray(library, value)

@@ -1,0 +1,101 @@
+"""Arrays of other libraries as arguments of the public functions: taken where they are, through DLPack or
+__cuda_array_interface__, and results given back as arrays of the same library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.resident import ResidentArray
+from tritmark.kernels.array_library import ArrayLibrary, library_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_HOSTS = frozenset((1, 3))
+"""DLPack's numbers of memory that the CPU can read: its own, and such as is pinned for a GPU."""
+_GPU = 2
+"""DLPack's number of a GPU of NVIDIA's."""
+
+
+def takes_any_array(function: Callable[P, R]) -> Callable[P, R]:
+    """A public function that takes arrays of other libraries too. The first argument decides: where it is NumPy's, the
+    call is as it was. Arrays on a GPU are computed there, whatever `device` would be unless told."""
+
+    placed = "device" in signature(function).parameters
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if args and type(args[0]) is np.ndarray:
+            return function(*args, **kwargs)
+        adopted = AdoptedArguments(function.__name__)
+        taken = [adopted.take(value) for value in args]
+        named = {name: adopted.take(value) for name, value in kwargs.items()}
+        if adopted.device and placed:
+            named.setdefault("device", adopted.device)
+        made = function(*taken, **named)
+        found: R = adopted.give(made)
+        return found
+
+    return call
+
+
+class AdoptedArguments:
+    """What one call was handed."""
+
+    def __init__(self, op: str) -> None:
+        self.device = ""
+        """Where arrays lie in a device's memory, its type."""
+        self._op = op
+        self._library: ArrayLibrary | None = None
+        self._origin: dict[int, tuple[Any, Any]] = {}
+        """By the id of what stands for it: that, and the library's own array."""
+
+    def take(self, value: Any) -> Any:
+        """The argument as the function takes it. Raises InvalidArgumentError where the library does not hand it out."""
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*(self.take(each) for each in value))
+        library = library_of(value)
+        if library is None:
+            return value
+        if not value.shape:
+            return value.item()
+        try:
+            kind, index = value.__dlpack_device__()
+            found = library.host(value) if kind in _HOSTS else self._resident(library, value, int(kind), index)
+        except InvalidArgumentError:
+            raise
+        except (BufferError, RuntimeError, TypeError, ValueError) as why:
+            raise InvalidArgumentError(
+                op=self._op, argument=f"a {type(value).__name__}", found=f"not handed out ({why})", legal="one that is"
+            ) from None
+        self._library = self._library or library
+        self._origin[id(found)] = found, value
+        return found
+
+    def give(self, value: Any) -> Any:
+        """A result as the library has it."""
+        if isinstance(value, tuple):
+            made = tuple(self.give(each) for each in value)
+            return type(value)(*made) if hasattr(value, "_fields") else made
+        if id(value) in self._origin:
+            return self._origin[id(value)][1]
+        if isinstance(value, ResidentArray):
+            return value.owned
+        if isinstance(value, np.ndarray) and self._library is not None and not self.device:
+            return self._library.given(value)
+        return value
+
+    def _resident(self, library: ArrayLibrary, value: Any, kind: int, index: int) -> ResidentArray:
+        if kind != _GPU:
+            raise BufferError(f"it is on a device of DLPack's type {kind}")
+        from tritmark.kernels.cuda.foreign_array import foreign_array
+
+        found = foreign_array(library, value, index)
+        self.device = found.device
+        return found

@@ -1,0 +1,65 @@
+"""A library of arrays that lie on the simulated GPU, with what CuPy's have of the array API."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.context import cuda_context
+
+
+class MadeUpArray:
+    """An array there; the host reads it by `host` alone."""
+
+    kind = 2
+    index = 0
+
+    def __init__(self, there: DeviceArray) -> None:
+        # Its own copies are not counted as tritmark's.
+        copies = cuda_context().backend
+        self.there = DeviceArray(copies, there.owner, there.pointer, there.shape, there.dtype, there.strides)
+        self.shape = there.shape
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.kind, self.index
+
+    def __array_namespace__(self) -> Any:
+        return NAMESPACE
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.there.__cuda_array_interface__
+
+    def reshape(self, shape: tuple[int, ...]) -> MadeUpArray:
+        return MadeUpArray(self.there.view(shape)) if self.there.contiguous else asarray(self.host().reshape(shape))
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.host()[index]
+
+    def __iadd__(self, other: MadeUpArray) -> MadeUpArray:
+        self.there.write(self.host() + other.host())
+        return self
+
+    def item(self) -> Any:
+        return self.host().item()
+
+    def host(self) -> np.ndarray[Any, Any]:
+        return self.there.numpy()
+
+
+def asarray(values: np.ndarray[Any, Any]) -> MadeUpArray:
+    return MadeUpArray(cuda_context().upload(values))
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> MadeUpArray:
+    return MadeUpArray(cuda_context().array(shape, dtype))
+
+
+NAMESPACE = SimpleNamespace(
+    asarray=asarray,
+    empty=empty,
+    **{name: np.dtype(name) for name in ("float32", "float16", "int8", "uint8", "int32")},
+)
