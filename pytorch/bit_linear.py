@@ -138,7 +138,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             raise _refuse("weight", f"on {self.weight.device}, or not loaded", f"loaded, on {' or '.join(_DEVICES)}")
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        gradient = torch.is_grad_enabled() and (x.requires_grad or bias is not None)
+        gradient = torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad))
         compute = _linear if gradient else _linear_forward
         found: torch.Tensor = compute(x, packed, self._scale, self.out_features, self._format, bias, dtype)
         return found
