@@ -90,6 +90,8 @@ def check_output(op: str, tensor: Tensor, value: Any, shape: tuple[int, ...], dt
     if value.shape != shape:
         raise refuse(f"of shape {value.shape}", f"shape {shape}")
     if isinstance(value, ResidentArray):
+        if not value.writable:
+            raise refuse("read-only", "writable")
         if any(isinstance(other, ResidentArray) and _overlap(value, other) for other in inputs.values()):
             raise refuse("in the same memory as an input", "memory of its own")
         return

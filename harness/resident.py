@@ -39,6 +39,11 @@ class ResidentArray(ABC):
 
     @property
     @abstractmethod
+    def writable(self) -> bool:
+        """Whether a caller may have it filled."""
+
+    @property
+    @abstractmethod
     def contiguous(self) -> bool:
         """Whether it is C-contiguous."""
 
@@ -56,8 +61,8 @@ class ResidentArray(ABC):
         """Another array of the library on the same device, content undefined."""
 
     @abstractmethod
-    def add(self, values: npt.NDArray[Any]) -> None:
-        """Add an array of the host's to this one, in place."""
+    def sum(self, values: npt.NDArray[Any]) -> ResidentArray:
+        """This one, which may be written for it, and an array of the host's, added."""
 
     @abstractmethod
     def element(self, index: tuple[int, ...]) -> Any:

@@ -24,6 +24,9 @@ class ArrayOnDevice(NamedTuple):
 class ArrayLibrary(Protocol):
     """A library, by what is done with its arrays."""
 
+    writable: bool
+    """Whether its users may have arrays written (JAX's may not)."""
+
     def host(self, value: Any) -> npt.NDArray[Any]:
         """The memory of an array that the CPU can read. Raises BufferError, TypeError, RuntimeError or ValueError where
         it is not handed out."""
@@ -37,12 +40,14 @@ class ArrayLibrary(Protocol):
     def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """A new array where another is, content undefined."""
 
-    def add(self, value: Any, array: npt.NDArray[Any]) -> None:
-        """Add a NumPy array to one of the library's, in place."""
+    def sum(self, value: Any, array: npt.NDArray[Any]) -> Any:
+        """One of the library's arrays and a NumPy array, added."""
 
 
 class TorchTensors:
     """torch.Tensor. Gradients do not go through: torch.ops.tritmark has them."""
+
+    writable = True
 
     def __init__(self) -> None:
         import torch
@@ -72,9 +77,9 @@ class TorchTensors:
         """See ArrayLibrary."""
         return self._torch.empty(shape, dtype=getattr(self._torch, dtype.name), device=like.device)
 
-    def add(self, value: Any, array: npt.NDArray[Any]) -> None:
+    def sum(self, value: Any, array: npt.NDArray[Any]) -> Any:
         """See ArrayLibrary."""
-        value += self.given(array).to(value.device)
+        return value.add_(self.given(array).to(value.device))
 
 
 class ArrayApi:
@@ -82,6 +87,7 @@ class ArrayApi:
 
     def __init__(self, namespace: Any) -> None:
         self._namespace = namespace
+        self.writable = getattr(namespace, "__name__", "").partition(".")[0] != "jax"
 
     def host(self, value: Any) -> npt.NDArray[Any]:
         """See ArrayLibrary."""
@@ -104,9 +110,9 @@ class ArrayApi:
         """See ArrayLibrary."""
         return self._namespace.empty(shape, dtype=getattr(self._namespace, dtype.name))
 
-    def add(self, value: Any, array: npt.NDArray[Any]) -> None:
+    def sum(self, value: Any, array: npt.NDArray[Any]) -> Any:
         """See ArrayLibrary."""
-        value += self.given(array)
+        return value + self.given(array)
 
 
 def library_of(value: Any) -> ArrayLibrary | None:

@@ -124,9 +124,7 @@ class QuantizedLinear:
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {rows.device}", legal=legal)
         y = rows.new((rows.shape[0], self.out_features), np.float32)
         self._offloaded(dispatch.registry().devices[self.device], rows, y)
-        if self.bias is not None:
-            y.add(self.bias)
-        return y
+        return y if self.bias is None else y.sum(self.bias)
 
     def _native(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         device = dispatch.registry().devices[self.device]

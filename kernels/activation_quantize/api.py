@@ -62,7 +62,7 @@ def activation_quantize(
     checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
     outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}
     dispatch.run(OP, chosen, {"x": checked}, outputs, axes, dispatch.threads_for(key, threads), flat=True)
-    return ActivationQuantized(*(array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)))
+    return ActivationQuantized(*(array.reshape(shape) for array, shape in zip(outputs.values(), shapes, strict=True)))
 
 
 def _rows(x: Any) -> Any:

@@ -41,6 +41,11 @@ class ForeignArray(DeviceArray, ResidentArray):
         memory = _Foreign(owned, pointer, math.prod(shape) * dtype.itemsize)
         super().__init__(cuda_context().backend, memory, pointer, shape, dtype, strides or None)
 
+    @property
+    def writable(self) -> bool:
+        """See ResidentArray."""
+        return self._library.writable
+
     def reshape(self, *shape: Any) -> ForeignArray:
         """See ResidentArray."""
         asked = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
@@ -48,16 +53,18 @@ class ForeignArray(DeviceArray, ResidentArray):
         sizes = tuple(self.size // known if size < 0 else size for size in asked)
         made = ForeignArray(self._library, self.owned.reshape(sizes))
         if made.pointer != self.pointer:
-            raise ValueError(f"an array with strides {self.strides} has no shape {sizes} without a copy")
+            if self.writable:
+                raise ValueError(f"an array with strides {self.strides} has no shape {sizes} without a copy")
+            cuda_context().backend.synchronize()  # where nothing may be written, each shape may be a copy
         return made
 
     def new(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> ForeignArray:
         """See ResidentArray."""
         return ForeignArray(self._library, self._library.empty(self.owned, shape, np.dtype(dtype)))
 
-    def add(self, values: npt.NDArray[Any]) -> None:
+    def sum(self, values: npt.NDArray[Any]) -> ForeignArray:
         """See ResidentArray."""
-        self._library.add(self.owned, values)
+        return ForeignArray(self._library, self._library.sum(self.owned, values))
 
     def element(self, index: tuple[int, ...]) -> Any:
         """See ResidentArray."""
