@@ -28,7 +28,7 @@ class DeviceArray:
     Torch, CuPy and Numba take it without a copy through `__cuda_array_interface__` (a real GPU only).
     """
 
-    __slots__ = ("_copies", "_offset", "dtype", "owner", "shape", "strides")
+    __slots__ = ("_copies", "_interface", "_offset", "dtype", "owner", "shape", "strides")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class DeviceArray:
         self.shape = shape
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.strides = strides or strides_of(shape, self.dtype.itemsize)
+        self._interface: dict[str, Any] | None = None
 
     @property
     def pointer(self) -> int:
@@ -101,13 +102,18 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {
-            "shape": self.shape,
-            "typestr": self.dtype.str if self.dtype.kind != "V" else f"<V{self.dtype.itemsize}",
-            "data": (self.pointer, False),
-            "strides": None if self.contiguous else self.strides,
-            "version": 3,
-        }
+        pointer = self.pointer
+        # The same values each time: PyTorch never lets go of those that it is given (pytorch/pytorch#194877), and what
+        # takes an array as a tensor in every call would leak them.
+        if self._interface is None:
+            self._interface = {
+                "shape": self.shape,
+                "typestr": self.dtype.str if self.dtype.kind != "V" else f"<V{self.dtype.itemsize}",
+                "data": (pointer, False),
+                "strides": None if self.contiguous else self.strides,
+                "version": 3,
+            }
+        return dict(self._interface)
 
     def _same(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if values.nbytes != self.nbytes or not values.flags.c_contiguous or not self.contiguous:

@@ -44,8 +44,8 @@ class CompiledShapes:
         asked = (axes["M"], axes["N"], axes["K"])
         if asked in self.shapes:
             return None
-        known = ", ".join(f"{M}, {N} x {K}" for M, N, K in self.shapes)
-        return f"it has no kernel for M = {asked[0]} and {asked[1]} x {asked[2]}, and computes nothing then: {known}"
+        known = ", ".join(str(each) for each in self.shapes)
+        return f"it computes nothing for (M, N, K) = {asked}; it is compiled for {known}"
 
 
 def variants(

@@ -103,8 +103,8 @@ def bind(name: str, kind: str, format: str, inputs: Arrays, outputs: Arrays, axe
     """Its kernel for the shape, from activations of that kind to bfloat16."""
     import json
 
-    from humming import launch_kernel
     from humming.kernel.humming import HummingKernel
+    from humming.ops import launch_kernel
 
     host = on_host(inputs)
     layer = layer_of(kind, format, host, axes)

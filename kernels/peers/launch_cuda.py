@@ -45,7 +45,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class CudaPeerLaunch(CountedLaunch):
-    """A call of a peer on the device. It keeps what the call is made of alive.
+    """A call of a peer on the device. It keeps what the call is made of alive, and the outputs.
 
     `binaries`: the files that hold what it launches. Raises LaunchError where it launches nothing.
     """
@@ -55,7 +55,7 @@ class CudaPeerLaunch(CountedLaunch):
 
     def __init__(self, name: str, call: Call, outputs: Arrays, binaries: Callable[[], Iterable[Path]]) -> None:
         here = cuda_context()
-        self._call = call
+        self._call, self._outputs = call, outputs
         stream = here.backend.stream
         # A first call may compile, load and allocate, which a recording must not have; what it wrote is taken back.
         before = [(array, array.numpy()) for array in outputs.values()]

@@ -96,11 +96,20 @@ def _temporaries() -> Any:
 
 
 def over(array: DeviceArray) -> Any:
-    """A tensor over an array of the device that is C-contiguous, of the same type."""
+    """A tensor over an array of the device that is C-contiguous, of the same type. It keeps no memory alive."""
     import torch
 
-    raw = torch.as_tensor(array.view((array.nbytes,), np.uint8), device="cuda")
-    return raw.view(getattr(torch, array.dtype.name)).view(array.shape)
+    # Not by torch.as_tensor, which leaks the shape, the type and the address that __cuda_array_interface__ tells it
+    # (pytorch/pytorch#194877).
+    storage = torch._C._construct_storage_from_data_pointer(array.pointer, _place(), array.nbytes)
+    return torch.empty(0, dtype=getattr(torch, array.dtype.name), device=_place()).set_(storage, 0, array.shape)
+
+
+@cache
+def _place() -> Any:
+    import torch
+
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def weights_of(format: str, inputs: Arrays, axes: Axes) -> Any:

@@ -11,10 +11,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -24,8 +25,10 @@ from hypothesis import strategies as st
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError, LaunchError
+from tritmark.harness.measure.heap import LEAST_BLOCK, held, settle
 from tritmark.harness.spec import Arrays, Axes, Tier, Variant
 from tritmark.kernels import OPS
+from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.context import SELECT, cuda_context
 from tritmark.kernels.cuda.device import missing as gpu_missing
 from tritmark.kernels.cuda.stats import PerformanceStats
@@ -341,7 +344,92 @@ def test_a_call_that_launches_nothing_is_refused(driver: Driver, tmp_path: Path)
     assert driver.alive == 0
 
 
+def growth(work: Callable[[], object], times: int) -> int:
+    """Bytes on the heap that are there after doing it so often, and were not before."""
+    for _ in range(8):  # what is kept once
+        work()
+    settle()
+    before = held()
+    if before is None:
+        pytest.skip("this system does not tell what a process holds")
+    for _ in range(times):
+        work()
+    settle()
+    now = held()
+    assert now is not None
+    return now.heap - before.heap
+
+
+def test_launches_that_are_dropped_leave_nothing(driver: Driver, tmp_path: Path) -> None:
+    file = tmp_path / "lib.so"
+    file.touch()
+    kept: list[Any] = []
+
+    def bound() -> CudaPeerLaunch:
+        out = Output()
+        call = partial(driver.give, kernel(11), lambda: out.write(1))
+        return CudaPeerLaunch("peer", lambda stream: call(), {"out": out}, lambda: [file])
+
+    assert growth(lambda: bound().run(), 500) < 500 * LEAST_BLOCK
+    assert growth(lambda: kept.append(bound()), 500) > 500 * LEAST_BLOCK
+    assert driver.alive == 0
+
+
+def array_on_host(values: Any) -> DeviceArray:
+    """Memory of the host as an array of the device."""
+    owner = SimpleNamespace(pointer=values.ctypes.data)
+    return DeviceArray(cast(Any, None), cast(Any, owner), owner.pointer, values.shape, values.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "float32", "bfloat16"])
+def test_a_tensor_over_an_array_is_its_memory_and_leaves_nothing(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch_cuda, "_place", lambda: torch.device("cpu"))
+    values = np.arange(600, dtype=np.int8).astype(named_dtype(dtype)).reshape(20, 30)
+    array = array_on_host(values)
+    tensor = torch_cuda.over(array)
+    assert (tensor.dtype, tensor.shape) == (getattr(torch, dtype), (20, 30))
+    assert tensor.is_contiguous()
+    assert (tensor.float().numpy() == values.astype(F32)).all()
+    tensor[3, 7] = 101
+    assert values[3, 7] == 101
+    assert growth(lambda: torch_cuda.over(array), 500) < 500 * LEAST_BLOCK
+
+
+def test_an_array_tells_the_same_objects_each_time() -> None:
+    """PyTorch keeps a reference to each for good."""
+    array = array_on_host(np.zeros((20, 30), np.int8))
+    one, other = array.__cuda_array_interface__, array.__cuda_array_interface__
+    assert one == {
+        "shape": (20, 30),
+        "typestr": "|i1",
+        "data": (array.pointer, False),
+        "strides": None,
+        "version": 3,
+    }
+    assert all(one[name] is other[name] for name in one)
+
+
 # On a GPU
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("way", ["over", "as_tensor"])
+def test_tensors_over_an_array_on_the_gpu_leave_nothing(way: str) -> None:
+    why = torch_cuda.missing() or gpu_missing()
+    if why is not None:
+        pytest.skip(why)
+    torch_cuda.begin()
+    import torch
+
+    array = cuda_context().array((20, 30), np.int8)
+    taken: dict[str, Callable[[], Any]] = {
+        "over": lambda: torch_cuda.over(array),
+        "as_tensor": lambda: torch.as_tensor(array, device="cuda"),
+    }
+    array.write(np.arange(600, dtype=np.int8).reshape(20, 30))
+    assert (taken[way]().cpu().numpy() == array.numpy()).all()
+    assert growth(taken[way], 500) < 500 * LEAST_BLOCK
 
 
 @pytest.mark.cuda
