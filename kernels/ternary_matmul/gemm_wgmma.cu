@@ -55,11 +55,12 @@ __device__ __forceinline__ float scaled(int sum, double factor)
     return __double2float_rn(__dmul_rn(__dsub_rn(wide, 4503601774854144.0), factor));
 }
 
-/* Both rounded to nearest even, the first in the lower half. */
+/* Both rounded to nearest even, the first in the lower half; NaN stays one. */
 __device__ __forceinline__ unsigned bfloat16_pair(float first, float second)
 {
 #ifdef TRITMARK_SIMULATOR
-    const unsigned a = __float_as_uint(first), b = __float_as_uint(second);
+    const unsigned a = first == first ? __float_as_uint(first) : 0x7fc00000u;
+    const unsigned b = second == second ? __float_as_uint(second) : 0x7fc00000u;
     return (a + 0x7fffu + ((a >> 16) & 1u)) >> 16 | ((b + 0x7fffu + ((b >> 16) & 1u)) & 0xffff0000u);
 #else
     unsigned both;
