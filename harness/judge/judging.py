@@ -315,10 +315,10 @@ def _untimed(
     )
 
 
-def cases_of(material: Material, key: KernelKey) -> Cases | Verdict:
-    """The cases of a key, or why there are none."""
+def cases_of(material: Material, key: KernelKey, *, by_turns: bool = False) -> Cases | Verdict:
+    """The cases of a key, or why there are none; see Material.cases."""
     try:
-        return material.cases(key)
+        return material.cases(key, by_turns=by_turns)
     except InvalidArgumentError as error:
         return Verdict(status=Status.NOT_RUN, reason=f"the workload cannot be encoded: {error}")
     except BrokenReferenceError as error:

@@ -30,6 +30,7 @@ from tritmark.harness.judge.judging import (
 from tritmark.harness.judge.request import Observer, Request
 from tritmark.harness.judge.timing import GroupTiming
 from tritmark.harness.measure.buffers import rotation
+from tritmark.harness.measure.heap import give_back_large
 from tritmark.harness.measure.survey import Roofs
 from tritmark.harness.nearest import nearest
 from tritmark.harness.providers import Installed
@@ -169,6 +170,8 @@ def execute(
             raise WeightFileError(
                 path=request.weights, found="no ternary matrix, and no 2-D tensor of floats", legal="weights with one"
             )
+        if weights is not None:  # whose memory is bounded
+            give_back_large()
         if layers and not any(provider.evaluate_matrix for provider in installed.providers.values()):
             raise UsageError("no provider evaluates weights; --weights cannot be obeyed")
         options = _options(installed, request)

@@ -102,7 +102,7 @@ class GroupTiming:
     @property
     def _cases(self) -> Cases:
         if self._known is None:
-            known = cases_of(self._material, self._group.key)
+            known = cases_of(self._material, self._group.key, by_turns=self._alone)
             assert isinstance(known, Cases)  # the same were judged on
             self._known = known
         return self._known
@@ -147,9 +147,15 @@ class GroupTiming:
         return performance, found.evidence.added_to(receipt) if receipt is not None else None, found
 
     def _let_go(self) -> None:
-        """Forget what only measuring needs of a group whose single variant has been measured."""
-        if self._known is not None and len(self._group.variants) == 1:
+        """Forget what only measuring needs of data that nobody else will ask for."""
+        if self._known is not None and self._alone:
             self._known, self._exchangeable = replace(self._known, second=None), None
+            self._material.forget_second()
+
+    @property
+    def _alone(self) -> bool:
+        """Whether nothing but one variant is judged on this data."""
+        return len(self._group.variants) == 1 and self._group.workload.stored is not None
 
     def _changes(self) -> Exchangeable:
         """What is exchanged before samples, the same for every variant."""

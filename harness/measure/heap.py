@@ -19,6 +19,10 @@ large they are."""
 
 _TIMES = 3
 
+_LARGE = 1 << 22
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Of <malloc.h>."""
+
 
 class Held(NamedTuple):
     """Bytes that the process holds. What is leaked raises one of them for good."""
@@ -69,6 +73,16 @@ def trim() -> None:
     library = _library()
     if library is not None and hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
+
+
+def give_back_large() -> None:
+    """From now on malloc takes each array of _LARGE bytes or more from the system by itself and gives it back once it
+    is freed. Of its own accord it soon keeps those of up to 32 MiB, and what is free between them. Nothing where that
+    cannot be."""
+    library = _library()
+    if library is not None and hasattr(library, "mallopt"):
+        library.mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        library.mallopt(_M_TRIM_THRESHOLD, _LARGE)
 
 
 def allocated(work: Callable[[], object]) -> int:

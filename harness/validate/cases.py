@@ -8,8 +8,9 @@ length is odd, so that an index that wrapped at a power of two meets other value
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from math import prod
 from typing import Any
@@ -34,9 +35,32 @@ class Case:
 
     inputs: Mapping[str, Any]
     """Encoded for the key's format. Candidates only get copies."""
-    expected: tuple[Expected, ...]
+    expected: Sequence[Expected]
     logical: Arrays
     """The same inputs as the reference takes them."""
+
+
+class _ByTurns(Sequence[Expected]):
+    """What one set of data should give, made when it is looked at; whichever of the sets that share `held` was looked
+    at before is forgotten then."""
+
+    def __init__(self, make: Callable[[], tuple[Expected, ...]], held: dict[object, tuple[Expected, ...]]) -> None:
+        self._make, self._held = make, held
+
+    def _made(self) -> tuple[Expected, ...]:
+        if self not in self._held:
+            self._held.clear()
+            self._held[self] = self._make()
+        return self._held[self]
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._made()[at]
+
+    def __iter__(self) -> Iterator[Expected]:
+        return iter(self._made())
+
+    def __len__(self) -> int:
+        return len(self._made())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +112,11 @@ class Material:
         """Whether that workload has the same data: op, axes and family are the same, the layout may differ."""
         return _identity(workload) == _identity(self.workload)
 
+    def forget_second(self) -> None:
+        """Keep the first set of data only."""
+        self._logical = self._logical[:1]
+        self._encoded = {format: encoded[:1] for format, encoded in self._encoded.items()}
+
     @property
     def logical(self) -> tuple[Arrays, ...]:
         """Each set of data as the reference takes it."""
@@ -104,12 +133,20 @@ class Material:
             self._encoded[format] = encoded
         return self._encoded[format]
 
-    def cases(self, key: KernelKey) -> Cases:
-        """The cases of a key. Raises BrokenReferenceError where the reference cannot be judged against."""
+    def cases(self, key: KernelKey, *, by_turns: bool = False) -> Cases:
+        """The cases of a key; `by_turns`: what is expected of them is made when it is looked at, of one at a time.
+
+        Raises BrokenReferenceError where the reference cannot be judged against, by turns when it is looked at.
+        """
         encoded = self.encoded(key.format)
         axes = self.workload.axes
+        held: dict[object, tuple[Expected, ...]] = {}
+
+        def make(logical: Arrays) -> tuple[Expected, ...]:
+            return expectations(self.op, axes, key, self.op.reference(logical, axes, key))
+
         first, *further = (
-            Case(inputs, expectations(self.op, axes, key, self.op.reference(logical, axes, key)), logical)
+            Case(inputs, _ByTurns(partial(make, logical), held) if by_turns else make(logical), logical)
             for inputs, logical in zip(encoded, self._logical, strict=True)
         )
         return Cases(first, further[0], in_place=_alike(*encoded)) if further else Cases(first, None, in_place=False)
@@ -168,14 +205,28 @@ def _with_stored(
         if info is None:
             raise source.error(stored.name, "no ternary matrix", "one")
         codes, scale = weights.read(info)
-    sets: list[Arrays] = []
-    for rng in rngs:
-        rows = np.roll(codes, len(codes) // 2, axis=0) if sets else codes
-        sets.append(op.stored.inputs(workload.axes, rows, scale, rng))
-        if _elements(op, workload.axes) >= LARGE:
-            return (sets[0],)
-    scalars = {tensor.name: sets[0][tensor.name] for tensor in op.inputs if not tensor.axes}
-    return sets[0], {**sets[1], **scalars}
+    first, second = (op.stored.inputs(workload.axes, codes, scale, rng) for rng in rngs)
+    if _elements(op, workload.axes) >= LARGE:
+        return (first,)
+    scalars = {tensor.name: first[tensor.name] for tensor in op.inputs if not tensor.axes}
+    return first, _Rolled({**second, **scalars}, codes)
+
+
+class _Rolled(Mapping[str, Any]):
+    """Inputs with the rows of `codes` in another order: a copy for whoever looks at them, for they are large."""
+
+    def __init__(self, inputs: Arrays, codes: npt.NDArray[Any]) -> None:
+        self._inputs, self._codes = inputs, codes
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._inputs[name]
+        return np.roll(value, len(value) // 2, axis=0) if value is self._codes else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inputs)
+
+    def __len__(self) -> int:
+        return len(self._inputs)
 
 
 def is_array(value: Any) -> bool:

@@ -14,7 +14,7 @@ from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op
 from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.guards import bits
 
-_BLOCK = 1 << 18
+_BLOCK = 1 << 16
 """Elements that are compared at a time."""
 
 

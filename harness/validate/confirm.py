@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from time import clock_gettime_ns, perf_counter_ns
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy.typing as npt
 
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.measure.system_load import SystemLoad, crowded
-from tritmark.harness.record import Performance, Status
+from tritmark.harness.record import Divergence, Performance, Status
 from tritmark.harness.validate.audit import PIECE, Audited, AuditedPiece
 from tritmark.harness.validate.cases import Cases
 from tritmark.harness.validate.compare import Expected, compare
@@ -72,24 +73,21 @@ _HELD_UP = 0.05
 
 def confirm(
     performance: Performance,
-    audited: Sequence[Audited],
-    cases: Cases,
+    left: Sequence[Complaint],
     lap: Lap,
     *,
     threads: int,
     pid: int | None,
-    parts: Sequence[AuditedPiece] = (),
-    exchangeable: Exchangeable = NOTHING,
     held_up: bool = False,
 ) -> Performance:
     """The performance with what is found here: FAIL, or AMBIGUOUS where a guard doubts and others kept the machine too
-    busy to decide.
+    busy to decide. `left`: what is wrong with the outputs that its calls left.
 
     `held_up`: whether others took so much of the cores while it was measured that times of different moments cannot be
     compared. `lap` calls what was measured, where it was measured: in the process `pid`, which is None for a device
     that works by itself.
     """
-    faults = [*audit_faults(cases, audited, exchangeable), *part_faults(cases, parts, exchangeable)]
+    faults = list(left)
     doubts: list[str] = []
     tests = performance.tests
     # A device is handed launches on many buffers one by one, which takes several times as long as they do: there only
@@ -182,16 +180,57 @@ def audit_faults(cases: Cases, audited: Sequence[Audited], exchangeable: Exchang
                     )
                 )
                 continue
-            now = expected
-            for piece in look.exchanged:
-                now = _with(now, exchangeable, piece, pieces[piece][nth])
-            first = compare(_piece(now, begin, length), found).first
+            exchanged = {piece: pieces[piece][nth] for piece in look.exchanged}
+            first = _first_wrong(expected, exchanged, exchangeable, found, begin)
             if first is not None:
-                at = ", ".join(str(i) for i in np.unravel_index(begin + first.index[0], expected.values.shape))
+                at = ", ".join(str(i) for i in np.unravel_index(first.index[0], expected.values.shape))
                 faults.append(
                     Complaint(Guard.AUDIT, f"{look.when}: {name}[{at}] is {first.found}, expected {first.expected}")
                 )
     return faults
+
+
+def _first_wrong(
+    whole: Expected,
+    exchanged: Mapping[int, Expected],
+    exchangeable: Exchangeable,
+    found: npt.NDArray[Any],
+    begin: int,
+) -> Divergence | None:
+    """The first wrong element of `found`, the output's elements from flat index `begin` on, some pieces of which have
+    been exchanged; its index is flat, within the whole output.
+
+    What follows from each piece is judged by itself and then taken out, which needs no second copy of what is expected.
+    """
+    rest = found.copy() if exchanged else found
+    wrong: list[Divergence] = []
+    for piece, part in exchanged.items():
+        flat = _flat(exchangeable.pieces.each[piece], whole)
+        there = flat[inside := (flat >= begin) & (flat < begin + found.size)]
+        first = compare(_cut(part, partial(_those, inside)), rest[there - begin]).first
+        if first is not None:
+            wrong.append(first.model_copy(update={"index": (int(there[first.index[0]]),)}))
+        rest[there - begin] = whole.values.reshape(-1)[there]
+    first = compare(_piece(whole, begin, found.size), rest).first
+    if first is not None:
+        wrong.append(first.model_copy(update={"index": (begin + first.index[0],)}))
+    return min(wrong, key=lambda each: each.index, default=None)
+
+
+def _flat(where: Piece, whole: Expected) -> npt.NDArray[np.intp]:
+    """Flat indices of a piece's elements within the output, in their order."""
+    axis, start, stop = where.outputs[whole.name]
+    shape = whole.values.shape
+    if axis < 0:
+        return np.arange(whole.values.size)
+    before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
+    rows = np.arange(before)[:, np.newaxis, np.newaxis] * shape[axis] + np.arange(start, stop)[:, np.newaxis]
+    found: npt.NDArray[np.intp] = (rows * behind + np.arange(behind)).reshape(-1)
+    return found
+
+
+def _those(inside: npt.NDArray[np.bool_], array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return array.reshape(-1)[inside]
 
 
 def part_faults(cases: Cases, parts: Sequence[AuditedPiece], exchangeable: Exchangeable) -> list[Complaint]:
@@ -231,21 +270,6 @@ def part_faults(cases: Cases, parts: Sequence[AuditedPiece], exchangeable: Excha
                     )
                 )
     return faults
-
-
-def _with(whole: Expected, exchangeable: Exchangeable, piece: int, part: Expected) -> Expected:
-    """The output with a piece's part as it is once the piece has been exchanged."""
-    where = exchangeable.pieces.each[piece]
-
-    def put(array: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        made = np.array(array)
-        where.of(whole.name, made)[...] = values
-        return made
-
-    values = put(whole.values, part.values)
-    exact = values if whole.exact is whole.values else put(whole.exact, part.exact)
-    bound = None if whole.bound is None or part.bound is None else put(whole.bound, part.bound)
-    return replace(whole, values=values, exact=exact, bound=bound)
 
 
 def _of(where: Piece, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:

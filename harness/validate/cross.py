@@ -8,9 +8,9 @@ the same. Where they do not agree, the exact value says which of them is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Peer
 from tritmark.harness.validate.collect import POISON, Collected, collect, collect_task, known, suited
 from tritmark.harness.validate.compare import Expected, compare, largest_difference
 from tritmark.harness.validate.guards import bits
+from tritmark.harness.validate.pieces import grown
 
 __all__ = [
     "Collected",
@@ -36,6 +37,9 @@ __all__ = [
     "shortened",
     "suited",
 ]
+
+_PART = 1 << 19
+"""Elements of an output of which it is computed at a time what a peer's arithmetic admits."""
 
 _TENTH = 0.1
 _SHOWN = 6
@@ -51,9 +55,11 @@ def confront(
     peer: Peer,
     logical: Arrays,
     axes: Axes,
+    in_parts: bool = False,
 ) -> PeerComparison:
     """Compare what both wrote, with the exact values as the judge. `expected` is of all the op's outputs, from the
-    same logical inputs."""
+    same logical inputs. `in_parts`: what the peer's arithmetic admits is computed for pieces of the op (Op.apart), so
+    that no array of the outputs' size is made for it."""
     if collected.missing:
         return PeerComparison(
             status=Status.NOT_RUN,
@@ -76,16 +82,15 @@ def confront(
         return PeerComparison(
             status=Status.ERROR, reason=garbled, peer=peer.name, version=collected.version, reference=peer.reference
         )
-    bounds = None if peer.bound is None else peer.bound(logical, axes)
-    admitted = [_admitted(each, bounds) for each in asked]
-    if not all(each.bound is None or (np.isfinite(each.bound) & (each.bound >= 0)).all() for each in admitted):
+    parts = list(_cuts(op, key, logical, axes)) if in_parts and peer.bound is not None else [_Cut(logical, axes, {})]
+    outside = _outside(peer, asked, collected.peer, parts)
+    if outside is None:
         broken = "the peer's bound is negative or not finite, which would admit anything"
         return PeerComparison(
             status=Status.ERROR, reason=broken, peer=peer.name, version=collected.version, reference=peer.reference
         )
     sides = [
-        _confronted(each, collected.own[each.name], collected.peer[each.name], around)
-        for each, around in zip(asked, admitted, strict=True)
+        _confronted(each, collected.own[each.name], collected.peer[each.name], outside[each.name]) for each in asked
     ]
     differing = [side for side in sides if side.differ.size]
     wrong = [side for side in differing if side.kernel_wrong.size]
@@ -157,8 +162,9 @@ class Crossing:
         variants: int,
     ) -> None:
         self._op, self._key, self._expected, self._logical, self._axes = op, key, expected, logical, axes
+        self._alone = variants == 1
         found = suited(peers, key)
-        self.peers = tuple(replace(peer, bound=_once(peer.bound)) for peer in found) if variants > 1 else tuple(found)
+        self.peers = tuple(found) if self._alone else tuple(replace(peer, bound=_once(peer.bound)) for peer in found)
 
     def judge(self, run: Callable[[Peer], Collected]) -> Cross:
         """Confront one variant with every peer. `run(peer)` collects; what it raises (a worker's crash or time-out
@@ -171,7 +177,14 @@ class Crossing:
                 collected = Collected(error=f"running both raised {type(error).__name__}: {error}")
             found.append(
                 confront(
-                    self._op, self._key, self._expected, collected, peer=peer, logical=self._logical, axes=self._axes
+                    self._op,
+                    self._key,
+                    self._expected,
+                    collected,
+                    peer=peer,
+                    logical=self._logical,
+                    axes=self._axes,
+                    in_parts=self._alone,
                 )
             )
         return cross(self._op, found)
@@ -233,8 +246,81 @@ def _admitted(expected: Expected, bounds: Mapping[str, Any] | None) -> Expected:
     return replace(expected, family=Family.BOUNDED, bound=bound)
 
 
-def _confronted(expected: Expected, own: npt.NDArray[Any], theirs: npt.NDArray[Any], admitted: Expected) -> _Confronted:
-    own_wrong, peer_wrong = compare(expected, own).wrong, compare(admitted, theirs).wrong
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Pieces of an op that lie side by side: their inputs and axes, and of each output the axis and the part [begin,
+    end) along it. All of it where nothing is said."""
+
+    logical: Arrays
+    axes: Axes
+    outputs: Mapping[str, tuple[int, int, int]]
+
+    def of(self, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The part of an output: a view."""
+        if name not in self.outputs:
+            return array
+        axis, begin, end = self.outputs[name]
+        return array[(slice(None),) * axis + (slice(begin, end),)]
+
+    def flat(self, name: str, shape: tuple[int, ...], at: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """Flat indices within the output, of that shape, of elements at flat indices within the part."""
+        if name not in self.outputs:
+            return at
+        axis, begin, end = self.outputs[name]
+        places = list(np.unravel_index(at, (*shape[:axis], end - begin, *shape[axis + 1 :])))
+        places[axis] = places[axis] + begin
+        return np.ravel_multi_index(tuple(places), shape)
+
+
+def _cuts(op: Op, key: KernelKey, logical: Arrays, axes: Axes) -> Iterator[_Cut]:
+    """All pieces of the op, few enough at a time that no output of theirs has more than about _PART elements."""
+    axis, unit = op.apart(axes, key) if op.apart is not None else ("", 1)
+    like = op.outputs_like(axes, key)
+    most = max(prod(shape) for shape, _ in like.values())
+    outputs = grown(op, key, axes, axis, unit) if axis and most > _PART else None
+    if outputs is None:
+        yield _Cut(logical, axes, {})
+        return
+    along = {tensor.name: tensor.axes.index(axis) for tensor in op.inputs if axis in tensor.axes}
+    size = unit * max(1, axes[axis] * _PART // most // unit)
+    for begin in range(0, axes[axis], size):
+        end = min(begin + size, axes[axis])
+        cut = {
+            name: value[(slice(None),) * along[name] + (slice(begin, end),)] if name in along else value
+            for name, value in logical.items()
+        }
+        where = {
+            name: (at, begin // unit * length, min(-(-end // unit) * length, like[name][0][at]))
+            for name, (at, length) in outputs.items()
+        }
+        yield _Cut(cut, {**axes, axis: end - begin}, where)
+
+
+def _outside(
+    peer: Peer, asked: Sequence[Expected], theirs: Mapping[str, npt.NDArray[Any]], parts: Sequence[_Cut]
+) -> dict[str, npt.NDArray[np.intp]] | None:
+    """For each output the flat indices, in C order, at which the peer's value is outside of what its arithmetic
+    admits; None for a bound that would admit anything."""
+    found: dict[str, list[npt.NDArray[np.intp]]] = {each.name: [] for each in asked}
+    for part in parts:
+        bounds = None if peer.bound is None else peer.bound(part.logical, part.axes)
+        for each in asked:
+            values = part.of(each.name, each.values)
+            exact = values if each.exact is each.values else part.of(each.name, each.exact)
+            admitted = _admitted(replace(each, values=values, exact=exact, bound=None), bounds)
+            if admitted.bound is not None and not (np.isfinite(admitted.bound) & (admitted.bound >= 0)).all():
+                return None
+            wrong = compare(admitted, part.of(each.name, theirs[each.name])).wrong
+            found[each.name].append(part.flat(each.name, each.values.shape, wrong))
+            del admitted
+        del bounds
+    return {name: np.sort(np.concatenate(wrong)) for name, wrong in found.items()}
+
+
+def _confronted(
+    expected: Expected, own: npt.NDArray[Any], theirs: npt.NDArray[Any], peer_wrong: npt.NDArray[np.intp]
+) -> _Confronted:
+    own_wrong = compare(expected, own).wrong
     same = bits(own) == bits(theirs)
     differ = np.union1d(own_wrong, peer_wrong)
     alike = differ[same[differ]]

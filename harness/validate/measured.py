@@ -22,6 +22,10 @@ BUDGET_S = 0.15
 needs a third of it, and where others take turns ten times as much would bring an interval half as wide."""
 
 
+SEEN = 1 << 24
+"""Bytes of outputs that are told at a time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What measuring found."""
@@ -34,10 +38,6 @@ class Measured:
     """The ceilings that are known now, for the next candidate's process."""
     scaling: tuple[Scaled, ...] = ()
     plain: Ratio | None = None
-    audited: tuple[Audited, ...] = ()
-    """What calls of the timed loops left, to be compared where the expected values are."""
-    parts: tuple[AuditedPiece, ...] = ()
-    """The same of pieces that were exchanged."""
 
 
 def measure(
@@ -74,11 +74,32 @@ def measure(
     site.kept["bench"] = bench
     performance = bench.measure(site.variant, threads)
     used = usage(site.device, site.op, site.variant, inputs, axes)
-    evidence, audited = bench.evidence, tuple(bench.audited)
+    evidence = bench.evidence
+    site.kept["looks"] = sorted((*bench.audited, *bench.parts), key=lambda look: -look.case)
+    bench.seen.audited, bench.seen.kept = [], []
     scaling, plain = _ratios(site, inputs, axes, layout, seed, threads)
-    return Measured(
-        performance, evidence, used, survey(site.device).told(), scaling, plain, audited, tuple(bench.parts)
-    )
+    return Measured(performance, evidence, used, survey(site.device).told(), scaling, plain)
+
+
+def seen(site: Site) -> tuple[list[Audited], list[AuditedPiece]]:
+    """What calls of the timed loops left, to be compared where the expected values are: as much as SEEN bytes hold,
+    or one look, of one set of data; the next call gives what comes after. Nothing where all was told."""
+    looks: list[Audited | AuditedPiece] = site.kept["looks"]
+    found: tuple[list[Audited], list[AuditedPiece]] = [], []
+    nbytes = 0
+    case = looks[0].case if looks else 0
+    while looks and looks[0].case == case and (not nbytes or nbytes + _nbytes(looks[0]) <= SEEN):
+        look = looks.pop(0)
+        nbytes += max(1, _nbytes(look))
+        if isinstance(look, Audited):
+            found[0].append(look)
+        else:
+            found[1].append(look)
+    return found
+
+
+def _nbytes(look: Audited | AuditedPiece) -> int:
+    return sum(array.nbytes for array in look.outputs.values())
 
 
 def _ratios(
@@ -114,3 +135,4 @@ def lap(site: Site, temperature: str, rounds: int, calls: int) -> None:
 def finish(site: Site) -> None:
     """There will be no more laps: the Bench's memory goes back."""
     site.kept.pop("bench", None)
+    site.kept.pop("looks", None)

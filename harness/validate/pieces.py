@@ -108,13 +108,9 @@ def _pieces(
     starts = np.sort(rng.choice(axes[axis] // size, min(MOST, axes[axis] // size), replace=False)) * size
     along = {tensor.name: tensor.axes.index(axis) for tensor in op.inputs if axis in tensor.axes}
     inputs = _lengths(op, key, axes, axis, size, logical[0], along)
-    one, two = (op.outputs_like({**axes, axis: count * size}, key) for count in (1, 2))
-    outputs: dict[str, tuple[int, int]] = {}
-    for name, (shape, _) in one.items():
-        grown = [(at, two[name][0][at] - length) for at, length in enumerate(shape) if two[name][0][at] != length]
-        if len(grown) != 1:
-            return None
-        outputs[name] = grown[0]
+    outputs = grown(op, key, axes, axis, size)
+    if outputs is None:
+        return None
     pieces = tuple(
         Piece(
             {name: (int(start) // size * length, (int(start) // size + 1) * length) for name, length in inputs.items()},
@@ -139,6 +135,19 @@ def _pieces(
             tuple(tuple(_part(each, *outputs[each.name], nth) for each in whole) for nth in range(len(starts)))
         )
     return Exchangeable(Pieces(pieces), tuple(expected))
+
+
+def grown(op: Op, key: KernelKey, axes: Axes, axis: str, size: int) -> dict[str, tuple[int, int]] | None:
+    """For each output the dimension that the axis lies along, and how much of it belongs to `size` of the axis; None
+    where that is not one dimension."""
+    one, two = (op.outputs_like({**axes, axis: count * size}, key) for count in (1, 2))
+    found: dict[str, tuple[int, int]] = {}
+    for name, (shape, _) in one.items():
+        longer = [(at, two[name][0][at] - length) for at, length in enumerate(shape) if two[name][0][at] != length]
+        if len(longer) != 1:
+            return None
+        found[name] = longer[0]
+    return found
 
 
 def _lengths(

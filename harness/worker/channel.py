@@ -25,6 +25,7 @@ LARGE = 1 << 16
 """Bytes from which on an array among the arguments travels through shared memory."""
 
 _NONCE = 8
+_COUNT = 4
 _AT_ONCE = 250
 """Descriptors in one message of the socket, at most (Linux allows 253)."""
 
@@ -56,6 +57,7 @@ class Shipped:
         self._blocks = {key: (ref, block) for key, (ref, block) in self._blocks.items() if ref() is not None}
         block = SharedBlock(array.nbytes)
         block.bytes[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        block.unload()  # only the worker reads it
         if not array.flags.writeable:
             self._blocks[id(array)] = weakref.ref(array), block
         return block
@@ -63,8 +65,19 @@ class Shipped:
 
 class _Packer(pickle.Pickler):
     def __init__(self, file: io.BytesIO, shipped: Shipped | None) -> None:
-        super().__init__(file, protocol=5)
+        buffers: list[memoryview] = []
+
+        def beside(buffer: pickle.PickleBuffer) -> bool:
+            raw = buffer.raw()
+            if raw.nbytes < LARGE:
+                return True
+            buffers.append(raw)
+            return False
+
+        super().__init__(file, protocol=5, buffer_callback=beside)
         self.blocks: list[SharedBlock] = []
+        self.buffers = buffers
+        """The bytes of large arrays, which are sent beside the message: whoever receives one does not copy it."""
         self._shipped = shipped
 
     def persistent_id(self, obj: Any) -> Any:
@@ -78,8 +91,8 @@ class _Packer(pickle.Pickler):
 
 
 class _Unpacker(pickle.Unpickler):
-    def __init__(self, data: io.BytesIO, descriptors: list[int], trusted: bool) -> None:
-        super().__init__(data)
+    def __init__(self, data: io.BytesIO, buffers: list[bytes], descriptors: list[int], trusted: bool) -> None:
+        super().__init__(data, buffers=buffers)
         self._descriptors = descriptors
         self._trusted = trusted
 
@@ -123,7 +136,10 @@ class Channel:
         packer.dump(message)
         if not self._trusted:
             self._nonce = secrets.token_bytes(_NONCE)
-        self.connection.send_bytes(self._nonce + len(packer.blocks).to_bytes(4, "little") + file.getvalue())
+        counts = (len(each).to_bytes(_COUNT, "little") for each in (packer.blocks, packer.buffers))
+        self.connection.send_bytes(self._nonce + b"".join(counts) + file.getvalue())
+        for buffer in packer.buffers:
+            self.connection.send_bytes(buffer)
         descriptors = [block.descriptor for block in packer.blocks]
         if descriptors:
             with socket.fromfd(self.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
@@ -133,18 +149,20 @@ class Channel:
     def receive(self) -> Any:
         """The next message. Raises EOFError where the other end is gone, GarbledError for what is no reply to the
         last request."""
-        body = io.BytesIO(self.connection.recv_bytes())  # which may be large: it is not copied
-        nonce, count = body.read(_NONCE), int.from_bytes(body.read(4), "little")
+        body = io.BytesIO(self.connection.recv_bytes())
+        nonce = body.read(_NONCE)
+        count, beside = (int.from_bytes(body.read(_COUNT), "little") for _ in range(2))
         if self._trusted:
             self._nonce = nonce
         elif nonce != self._nonce or count:
             raise GarbledError("an answer to something else")
+        buffers = [self.connection.recv_bytes() for _ in range(beside)]
         descriptors: list[int] = []
         while len(descriptors) < count:
             with socket.fromfd(self.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
                 descriptors += reduction.recvfds(end, min(_AT_ONCE, count - len(descriptors)))
         try:
-            return _Unpacker(body, descriptors, self._trusted).load()
+            return _Unpacker(body, buffers, descriptors, self._trusted).load()
         except Exception as error:
             if self._trusted:
                 raise

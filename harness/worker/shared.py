@@ -68,6 +68,13 @@ class SharedBlock:
         os.close(self.descriptor)
         self.descriptor = reader
 
+    def unload(self) -> None:
+        """Take the block's pages out of this process's memory; they stay in the file, and come back when they are
+        looked at."""
+        inside = self.bytes.ctypes.data // PAGE * PAGE
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.madvise(ctypes.c_void_p(inside), ctypes.c_size_t(pages(self.nbytes) * PAGE), mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Let go of the descriptor; the memory goes when the last view of it is gone."""
         if self.descriptor >= 0:

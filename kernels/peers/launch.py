@@ -20,7 +20,7 @@ UNIT = 2.0**-24
 LEAST = 2.0**-149
 """The least float32 above zero."""
 
-_SLAB = 1 << 22
+_SLAB = 1 << 18
 """Weights that are widened at a time."""
 
 

@@ -33,8 +33,8 @@ _LANES = 16
 _SCALES = 6
 """Roundings of a term's scales: the activations' and its inverse, the weights', their product, and its products."""
 
-_ROWS = 1024
-"""Rows of weights whose bound is computed at a time."""
+_ROWS = 128
+"""Rows of activations whose bound is computed at a time."""
 
 Floats = npt.NDArray[np.float32]
 
@@ -235,11 +235,12 @@ def bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     weights, scale = inputs["weights"], float(inputs["weight_scale"])
     if not quantizes():
         return {"out": gamma(axes["K"] + _SCALES) * scale * times(np.abs(_activations(inputs)), np.abs(weights))}
-    lost, slack = _lost(inputs, axes, BLOCK)
     off = np.empty((axes["M"], axes["N"]))
-    for start in range(0, axes["N"], _ROWS):
-        part = weights[start : start + _ROWS]
-        off[:, start : start + _ROWS] = scale * (np.abs(times(lost, part)) + times(slack, part, plus=2))
+    for start in range(0, axes["M"], _ROWS):
+        part = slice(start, start + _ROWS)
+        rows = {name: inputs[name][part] for name in ("activations", "act_scale")}
+        lost, slack = _lost(rows, axes, BLOCK)
+        off[part] = scale * (np.abs(times(lost, weights)) + times(slack, weights, plus=2))
     return {"out": off}
 
 
@@ -248,14 +249,14 @@ def _lost(inputs: Arrays, axes: Axes, block: int) -> tuple[npt.NDArray[np.float6
     and in what activations stand for."""
     values = _activations(inputs)
     columns = ((0, 0), (0, -axes["K"] % block))
-    blocks = np.pad(values.astype(np.float32).astype(np.float64), columns).reshape(axes["M"], -1, block)
+    blocks = np.pad(values.astype(np.float32).astype(np.float64), columns).reshape(len(values), -1, block)
     steps = np.abs(blocks).max(axis=2, keepdims=True) / 127
     quotients = np.divide(blocks, steps, out=np.zeros_like(blocks), where=steps > 0)
     taken = np.rint(quotients)
     ties = np.abs(np.abs(quotients - np.trunc(quotients)) - 0.5) <= 127 * gamma(4)
-    lost = values - (taken * steps).reshape(axes["M"], -1)[:, : axes["K"]]
+    lost = values - (taken * steps).reshape(len(values), -1)[:, : axes["K"]]
     roundings = -(-axes["K"] // _STEP) + blocks.shape[1] + _LANES + _SCALES
-    slack = (steps * (ties + gamma(roundings) * np.abs(taken))).reshape(axes["M"], -1)[:, : axes["K"]]
+    slack = (steps * (ties + gamma(roundings) * np.abs(taken))).reshape(len(values), -1)[:, : axes["K"]]
     return lost, slack
 
 

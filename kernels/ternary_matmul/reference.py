@@ -28,8 +28,8 @@ from tritmark.kernels.ternary_matmul.scales import grouped, weight_scales
 Floats = npt.NDArray[np.float64]
 Sums = Callable[[npt.NDArray[np.int8], npt.NDArray[np.int8]], npt.NDArray[np.int64]]
 
-_SLAB = 1 << 22
-"""Weights that are widened at a time, so that their copy stays at 32 MiB."""
+_SLAB = 1 << 18
+"""Weights that are widened at a time, so that their copy stays at 2 MiB."""
 _EXACT = 1 << 24
 """Up to here float32 holds every integer."""
 _SHORT = _EXACT >> 9

@@ -4,8 +4,12 @@
 
 bitnet-b1.58-2B-4T unless told: all 210 linear layers of the published shapes, as GGUF I2_S and packed safetensors, as
 the formats' own libraries write them (2 GB of disk). Both are compared, converted into each other, compared again, and
-converted once more while the process is killed at random moments. With --run both are judged. Ends with status 1 where
-anything is not as it should be.
+converted once more while the process is killed at random moments. With --run both are judged, which may take two of the
+largest matrices in float32 beyond what the suite smoke takes, in the process and in all of them together, and ten
+minutes. Ends with status 1 where anything is not as it should be.
+
+The peak of a process is what the kernel kept as VmHWM; that of all processes the largest sum of their proportional set
+sizes that was seen.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ models = import_module("made_up_models")
 MODELS = {"small": models.SMALL, "2B": models.TWO_B}
 TRITMARK = (sys.executable, "-m", "tritmark.harness")
 _GLANCE_S = 0.02
+_SECONDS = 600
 
 
 class Measured:
@@ -141,10 +146,19 @@ def main(arguments: list[str] | None = None) -> int:
         expect("compare with the other kind", Measured("compare", packed if out == back else gguf, out), same)
         wrong += killed(source, out, format, asked.kills // 2, random.Random(asked.seed))
     if asked.run:
+        floor = Measured("run", "--suite", "smoke", "--out", folder / "results")
+        expect("run --suite smoke", floor, lambda found: True)
+        two = 2 * 4 * max(rows * columns for _, (rows, columns) in model.matrices())
         for path in (gguf, packed):
             done = Measured("run", "--weights", path, "--device", "cpu", "--out", folder / "results")
             print(done.told, flush=True)
-            expect(f"run --weights {path.name}", done, lambda found: f"{matrices} of {matrices} layers" in found.told)
+            what = f"run --weights {path.name}"
+            expect(what, done, lambda found: f"{matrices} of {matrices} layers" in found.told)
+            for kind, most, taken in (("peak", floor.peak, done.peak), ("of all processes", floor.tree, done.tree)):
+                if taken > most + two and asked.model != "small":  # which is nothing beside the outputs of 512 tokens
+                    wrong.append(f"{what}: {kind} {taken} bytes, {most} at any rate and {two} for two tensors")
+            if done.seconds > _SECONDS:
+                wrong.append(f"{what}: {done.seconds:.0f} s, {_SECONDS} are admitted")
     print("\n".join(wrong) or "all is as it should be")
     return 1 if wrong else 0
 

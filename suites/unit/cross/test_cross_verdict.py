@@ -89,6 +89,33 @@ def both(
     )
 
 
+@given(st.integers(1, 5), st.integers(60, 300), st.integers(1, 400), st.randoms(use_true_random=False))
+def test_in_parts_nothing_else_is_found(M: int, N: int, part: int, random: Any) -> None:
+    """What a peer's arithmetic admits, computed for some rows of weights at a time."""
+    op, axes = next(each for each in PROVIDER.ops if each.name == FLOAT32.op), {"M": M, "N": N, "K": 40}
+    logical = op.generate(axes, "uniform", np.random.default_rng(random.getrandbits(32)))
+    exact = op.reference(logical, axes, FLOAT32)
+    expected = expectations(op, axes, FLOAT32, exact)
+
+    def bound(inputs: Arrays, axes: Axes) -> dict[str, Any]:
+        assert inputs["weights"].shape == (axes["N"], axes["K"])
+        return {"out": np.abs(product(inputs)) * 2.0**-20 + 2.0**-140}
+
+    own, theirs = (exact["out"].astype(np.float32) for _ in range(2))
+    for _ in range(random.randrange(4)):
+        side = random.choice((own, theirs))
+        side[random.randrange(M), random.randrange(N)] *= np.float32(random.choice((1 + 2.0**-21, 1.5)))
+    collected = Collected(version="1", own={"out": own}, peer={"out": theirs})
+    peer = peer_of(FLOAT32, "out", product, bound=bound)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tritmark.harness.validate.cross._PART", part)
+        whole, parts = (
+            confront(op, FLOAT32, expected, collected, peer=peer, logical=logical, axes=axes, in_parts=in_parts)
+            for in_parts in (False, True)
+        )
+    assert parts == whole
+
+
 def test_a_bound_is_what_the_peers_arithmetic_admits(installed: Installed) -> None:
     """float32 products of the scales, in place of one in float64: some outputs are an ulp off."""
 

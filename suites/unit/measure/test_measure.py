@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -434,3 +436,25 @@ def test_ceilings_of_a_device_are_found(monkeypatch: pytest.MonkeyPatch) -> None
 def test_least_samples_are_those_of_which_an_interval_can_be_had() -> None:
     """Six samples all on one side of the median are rarer than 5 %, five are not."""
     assert 2 * 0.5**LEAST_SAMPLES < 0.05 < 2 * 0.5 ** (LEAST_SAMPLES - 1)
+
+
+def test_large_arrays_go_back_to_the_system_one_by_one() -> None:
+    """Of its own accord malloc keeps what is free under something that is not."""
+    program = """
+import sys, numpy as np
+from tritmark.harness.measure import heap
+if sys.argv[1] == "back": heap.give_back_large()
+np.ones(3 << 20).sum()  # what malloc takes as a sign that more of the kind will come
+many, pins = [], []
+for _ in range(8):
+    many.append(np.ones(1 << 20))
+    pins.append(bytearray(100_000))
+held = heap._pages()[1]
+many.clear()
+print(held - heap._pages()[1])
+"""
+    back, kept = (
+        int(subprocess.run([sys.executable, "-c", program, how], check=True, capture_output=True).stdout)
+        for how in ("back", "kept")
+    )
+    assert back > 7 * (8 << 20) > kept

@@ -85,14 +85,8 @@ def test_a_verdict_keeps_guards_only_each_once_and_in_order(names: list[str]) ->
 
 @given(st.sets(st.sampled_from(Guard)), st.sets(st.sampled_from(Guard), min_size=1))
 def test_what_a_candidate_says_hides_nothing_that_is_found_here(claimed: set[Guard], found: set[Guard]) -> None:
-    cases = MATERIAL.cases(KEY)
     told = Performance(status=Status.PASS, caught_by=in_order(claimed))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "tritmark.harness.validate.confirm.audit_faults",
-            lambda *args: [Complaint(guard, "wrong") for guard in found],
-        )
-        judged = confirm(told, [], cases, lambda *args: None, threads=1, pid=None)
+    judged = confirm(told, [Complaint(guard, "wrong") for guard in found], lambda *args: None, threads=1, pid=None)
     assert (judged.status, judged.doubted) == (Status.FAIL, True)
     assert judged.caught_by == in_order(claimed | found)
     assert statistical(judged) == (claimed | found <= STATISTICAL)
@@ -164,9 +158,7 @@ def test_results_of_other_data_are_found(cases: Cases) -> None:
         re.fullmatch(r"guard audit: (cold|hot|a single call).*: y\[\d+\] is -?\d+, expected -?\d+", str(fault))
         for fault in faults
     )
-    told = confirm(
-        performance, bench.audited, cases, bench.lap, threads=1, pid=None, parts=bench.parts, exchangeable=CHANGES
-    )
+    told = confirm(performance, faults_of(cases, bench), bench.lap, threads=1, pid=None)
     assert told.status is Status.FAIL
     assert told.doubted
     assert told.caught_by == ("audit",)

@@ -19,7 +19,15 @@ from tritmark.harness.providers import load
 from tritmark.harness.record import Performance, Status
 from tritmark.harness.spec import Workload
 from tritmark.harness.validate.cases import Cases, Material
-from tritmark.harness.validate.confirm import Account, Meanwhile, confirm, confirmed, lap_faults
+from tritmark.harness.validate.confirm import (
+    Account,
+    Meanwhile,
+    audit_faults,
+    confirm,
+    confirmed,
+    lap_faults,
+    part_faults,
+)
 from tritmark.harness.validate.guard_names import Complaint, Guard
 from tritmark.harness.validate.pieces import NOTHING
 from tritmark.harness.validate.timed import timed
@@ -205,16 +213,8 @@ def test_doubts_make_it_ambiguous_and_faults_make_it_fail(monkeypatch: pytest.Mo
     performance, bench = measured(cases, honest)
     told: tuple[list[Complaint], list[str]] = ([], ["others keep the cores busy"])
     monkeypatch.setattr("tritmark.harness.validate.confirm.lap_faults", lambda *args: told)
-    judged = partial(
-        confirm,
-        parts=bench.parts,
-        exchangeable=CHANGES,
-        audited=bench.audited,
-        cases=cases,
-        lap=bench.lap,
-        threads=1,
-        pid=None,
-    )
+    left = [*audit_faults(cases, bench.audited, CHANGES), *part_faults(cases, bench.parts, CHANGES)]
+    judged = partial(confirm, left=left, lap=bench.lap, threads=1, pid=None)
     assert judged(performance).status is Status.AMBIGUOUS
     failed = performance.model_copy(update={"status": Status.FAIL, "reason": "too fast", "caught_by": (Guard.FLOOR,)})
     assert judged(failed).status is Status.FAIL
