@@ -19,6 +19,7 @@ _COMMON: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
+settings.register_profile("few", max_examples=12, **_COMMON)
 settings.register_profile("quick", max_examples=60, **_COMMON)
 settings.register_profile("full", max_examples=300, **_COMMON)
 settings.load_profile("quick")
@@ -44,13 +45,15 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> CudaContext:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what concerns CUDA.
+    """Mark what concerns CUDA, and what takes each instruction set by itself.
 
     Where TRITMARK_FORCE_ISA names an instruction set that this CPU lacks, nothing can be tested; say so.
     """
     for item in items:
         if item.path.name.startswith(("test_cuda", "test_simulator")):
             item.add_marker("cuda")
+        if "isa" in getattr(item, "fixturenames", ()):
+            item.add_marker("isa")
     isa = os.environ.get(cpu.FORCE)
     if isa and not cpu.ISAS[isa].features <= cpu.features():
         lacking = ", ".join(sorted(cpu.ISAS[isa].features - cpu.features()))

@@ -14,6 +14,8 @@ import pytest
 
 from tritmark import harness, kernels
 
+pytestmark = pytest.mark.long
+
 (HERE,) = map(Path, harness.__path__)
 (KERNELS,) = map(Path, kernels.__path__)
 PREFIX = "tritmark.harness"

@@ -24,6 +24,8 @@ from tritmark.harness.spec import KernelKey, Mutant
 from tritmark.harness.validate.guards import bits
 from tritmark.harness.validate.trial import Tally
 
+pytestmark = pytest.mark.long
+
 CALLS = 500
 OPS = (
     "i2s_quantize",

@@ -31,6 +31,8 @@ from tritmark.harness.validate.trial import Tally, Trial
 from tritmark.kernels import OPS
 from tritmark.kernels.mutants import MUTANTS
 
+pytestmark = pytest.mark.long
+
 SUITE = """
 title = "Two ops"
 
