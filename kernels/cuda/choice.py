@@ -9,7 +9,7 @@ from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, KernelKey, Variant
 from tritmark.kernels import dispatch
 from tritmark.kernels.cuda.device import CAPABILITIES, DEVICE
-from tritmark.kernels.cuda.launch import REAL, STEPS, compute
+from tritmark.kernels.cuda.launch import REAL, STEPS, alone, compute
 
 
 def chosen(key: KernelKey, axes: Axes, capability: tuple[int, int]) -> Variant:
@@ -21,7 +21,7 @@ def chosen(key: KernelKey, axes: Axes, capability: tuple[int, int]) -> Variant:
 
 @lru_cache(maxsize=16)
 def _registry(known: Registry, _version: int, capability: tuple[int, int]) -> Registry:
-    has = frozenset((REAL, *(compute(each) for each in CAPABILITIES if each <= capability)))
+    has = frozenset((REAL, alone(capability), *(compute(each) for each in CAPABILITIES if each <= capability)))
     device = replace(DEVICE, features=lambda: has, missing=lambda: None)
     variants = [each for each in known.variants if each.key.device == DEVICE.type and each.id in STEPS]
     return Registry((device,), variants, selects=False)

@@ -257,7 +257,8 @@ def test_a_fault_in_the_source_is_seen(
     room = Path(cuda_gpu_int2.__file__).parent
     text = (room / file).read_text(encoding="utf-8")
     assert right in text
-    shutil.copy(room / "common.cuh", tmp_path)
+    for header in ("common.cuh", "mma.cuh"):
+        shutil.copy(room / header, tmp_path)
     (tmp_path / file).write_text(text.replace(right, wrong) if right else text, encoding="utf-8")
     there = {each: replace(kernel, file=str(tmp_path / file)) for each, kernel in KERNELS.items()}
     monkeypatch.setattr(cuda_gpu_int2, "KERNELS", there)

@@ -78,7 +78,7 @@ CUDA_PRODUCT_OPS = (
     "matmul_fp16/none/float32",
     "matmul_bf16/none/float32",
 )
-CUDA_PRODUCT = tuple(f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma", "mma"))
+CUDA_PRODUCT = tuple(f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma", "mma", "gemm"))
 
 PARAMETERS = ("op", "variant", "shape")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import io
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -183,7 +184,8 @@ def test_nothing_waits_for_the_device(device: Any) -> None:
     layer = BitLinear.from_float(torch.nn.Linear(K, N)).to(device)
     x = rows(2, K).to(device)
     layer(x).sum().backward()
-    with torch.cuda.device(device):
+    with torch.cuda.device(device), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype", UserWarning)
         torch.cuda.set_sync_debug_mode("error")
         try:
             layer(x.requires_grad_()).sum().backward()
