@@ -709,7 +709,7 @@ def test_ctrl_c_twice(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "Traceback" not in err
+    assert "Traceback" not in err, err
     assert out == ""
     (partial,) = (tmp_path / "results" / "runs").iterdir()
     assert partial.name.endswith(".partial")

@@ -197,7 +197,7 @@ def test_an_argument_that_is_an_address_or_no_number_cannot_be_planned(simulator
 def test_every_variant_can_be_planned() -> None:
     from tritmark.kernels.cuda.launch import KERNELS
 
-    assert STEPS.keys() == KERNELS.keys()
+    assert KERNELS.keys() <= STEPS.keys()  # those of other tests' variants may be left
 
 
 def test_an_unknown_format_has_no_kernel(simulator: CudaContext) -> None:
