@@ -76,8 +76,11 @@ def serve(
     settle(cores)
     # What a candidate starts stays below it, also where who started it has ended.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
-        (log,) = reduction.recvfds(end, 1)
+    try:
+        with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as end:
+            (log,) = reduction.recvfds(end, 1)
+    except (EOFError, ConnectionResetError):
+        return  # the parent was interrupted meanwhile
     for stream in (1, 2):
         os.dup2(log, stream)
     faulthandler.enable()

@@ -35,6 +35,8 @@ from tritmark.harness.validate.accuracy import judge
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.worker import Workers
 from tritmark.harness.worker.channel import LARGE
+from tritmark.harness.worker.process import CONTEXT, prepare
+from tritmark.harness.worker.serve import serve
 
 pytestmark = [pytest.mark.timing, pytest.mark.interpreter]
 
@@ -309,3 +311,15 @@ def test_workers_end_with_the_harness(tmp_path: Path) -> None:
         time.sleep(0.05)
     os.kill(worker, signal.SIGKILL)
     pytest.fail("the worker outlived the harness by 5 s")
+
+
+def test_a_process_whose_parent_is_gone_at_once_says_nothing() -> None:
+    """As where Ctrl-C comes twice while it starts: it would print a traceback, and end with 1."""
+    prepare()
+    mine, its = CONTEXT.Pipe(duplex=True)
+    process = CONTEXT.Process(target=serve, args=(its, (), "", dict(os.environ), affinity(), 0))
+    process.start()
+    its.close()
+    mine.close()
+    process.join(60)
+    assert process.exitcode == 0
