@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tritmark.harness.providers import Installed
-from tritmark.harness.spec import Device, Variant
+from tritmark.harness.spec import Device, Tier, Variant
 from tritmark.harness.worker import remote
 from tritmark.harness.worker.process import WorkerProcess
 from tritmark.harness.worker.serve import TaskRequest
@@ -126,8 +126,9 @@ class Isolated:
                 workers.candidates,
                 self._real.id,
                 memory_bytes=0 if own_memory else workers.memory_bytes,
-                # A GPU's driver reserves more addresses than any machine has memory.
-                limit_address_space=not own_memory,
+                # A GPU's driver reserves more addresses than any machine has memory; so do the threads of a library
+                # that others wrote, on many cores.
+                limit_address_space=not own_memory and self._real.tier is not Tier.PEER,
             )
         return self.process
 

@@ -6,6 +6,7 @@ import ctypes
 import locale
 import mmap
 import os
+import resource
 import signal
 import sys
 import threading
@@ -21,6 +22,10 @@ from tritmark.harness.worker.tasks import Handle, resolve
 
 def identify(site: Site) -> tuple[int, str]:
     return os.getpid(), site.variant.id
+
+
+def address_space(site: Site) -> int:
+    return resource.getrlimit(resource.RLIMIT_AS)[0]
 
 
 def its_cores(site: Site) -> frozenset[int]:

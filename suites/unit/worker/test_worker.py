@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from worker_tasks import (
+    address_space,
     forged,
     hoard,
     identify,
@@ -30,7 +33,7 @@ from tritmark.harness.errors import CandidateError, Failure, UsageError, WorkerE
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.providers import Installed, load
 from tritmark.harness.record import Accuracy, Status
-from tritmark.harness.spec import Variant, Workload
+from tritmark.harness.spec import Tier, Variant, Workload
 from tritmark.harness.validate.accuracy import judge
 from tritmark.harness.validate.cases import Material
 from tritmark.harness.worker import Workers
@@ -323,3 +326,12 @@ def test_a_process_whose_parent_is_gone_at_once_says_nothing() -> None:
     mine.close()
     process.join(60)
     assert process.exitcode == 0
+
+
+def test_addresses_of_a_peer_are_not_counted(installed: Installed) -> None:
+    """The memory of its many threads is what it takes, not what it reserves."""
+    variant = named(installed, "honest")
+    with Workers(installed, (FILE,), timeout_s=60, memory_bytes=MEMORY) as own:
+        assert own.of(variant).call("limit", address_space) != resource.RLIM_INFINITY
+    with Workers(installed, (FILE,), timeout_s=60, memory_bytes=MEMORY) as own:
+        assert own.of(replace(variant, tier=Tier.PEER)).call("limit", address_space) == resource.RLIM_INFINITY
