@@ -24,7 +24,15 @@
  * Predicted for an NVIDIA H200, M = 1, weights cold in L2: the bytes are row16's. A million weights take 488 loads of a
  * warp of 36 integer instructions each, at half rate 0.04 us on 132 multiprocessors, where reading them takes 0.06. So
  * latency and memory decide as they do for gemv_dp4a.cu, and times should be its: 2560 x 2560 3.2 us, 13824 x 2560 6.1,
- * 4096 x 4096 3.8, 55296 x 5120 20. */
+ * 4096 x 4096 3.8, 55296 x 5120 20.
+ *
+ * Measured there, float32 outputs, in us, by turns with row16's gemv (behind the bar), as cuda_gpu_int2.py launches it:
+ *   2560 x 2560    3.03 | 2.72      3200 x 3200    3.38 | 3.06      14336 x 4096   6.50 | 6.03
+ *   3840 x 2560    3.22 | 3.02      20480 x 3200   9.30 | 7.91      5120 x 27648   18.85 | 12.78
+ *   13824 x 2560   6.41 | 5.64      3200 x 10240   5.41 | 5.58      55296 x 5120   23.67 | 20.89
+ *   2560 x 6912    4.39 | 4.04      4096 x 4096    3.63 | 3.42
+ * With one load in flight in place of two: 3.31 at 2560 x 2560, 8.28 at 14336 x 4096. With 4 warps in place of 5, whose
+ * passes are not alike, 13824 x 2560 took 5.26: why is not known. */
 #include "common.cuh"
 
 #define STRIP 16 /* rows of a tile */

@@ -201,7 +201,7 @@ def test_a_block_fits_and_its_sums_do(instance: cuda_gpu_int2.Instance, M: int, 
     assert columns * (64 * 128 if instance in MMA else 192 * 128 // 32) < 1 << 31
 
 
-@pytest.mark.parametrize(("M", "groups"), [(2, 1), (8, 1), (9, 2), (16, 2), (17, 4), (32, 4), (512, 4)])
+@pytest.mark.parametrize(("M", "groups"), [(2, 1), (8, 1), (9, 2), (16, 2), (17, 2), (32, 2), (33, 4), (512, 4)])
 def test_few_rows_of_activations_take_a_small_instance(M: int, groups: int) -> None:
     assert mma_for(M).groups == groups
 
