@@ -133,7 +133,7 @@ def warps_of(instance: Instance, M: int, N: int, K: int, sms: int) -> int:
 def mma_for(M: int) -> Mma:
     """The instance for so many rows of activations. To 32 of them, 16 at a time were faster than 32 on an H200."""
     few, some, many = MMA
-    return few if M <= few.tile[0] else some if M <= 2 * some.tile[0] else many
+    return few if few.tile[0] >= M else some if 2 * some.tile[0] >= M else many
 
 
 def _launched(instance: Instance, kind: int, call: Call) -> tuple[Step, ...]:

@@ -8,16 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import pytest
+from cuda_products import DTYPES, data_of, expected, product, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import DeviceFaultError
-from tritmark.harness.spec import Variant
-from tritmark.kernels import FORMATS
 from tritmark.kernels.cuda.context import cuda_context
 from tritmark.kernels.ternary_matmul import cuda, cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda_gemm import KERNELS, MAX_K, MMA, REGISTERS, SHARED, WGMMA, GemmMma, Instance
@@ -25,10 +22,8 @@ from tritmark.kernels.ternary_matmul.cuda_gemm import KERNELS, MAX_K, MMA, REGIS
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
-DTYPES = {"int32": np.dtype(np.int32), "float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 VARIANTS = {(variant.name, variant.key.dtype): variant for variant in cuda.VARIANTS}
 INSTANCES: tuple[Instance, ...] = (*MMA, *WGMMA)
-Data = tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], np.float32, npt.NDArray[np.float32]]
 
 
 def _name(instance: Instance) -> str:
@@ -36,44 +31,6 @@ def _name(instance: Instance) -> str:
 
 
 every_instance = pytest.mark.parametrize("instance", INSTANCES, ids=_name)
-
-
-def _data(M: int, N: int, K: int, seed: int = 0) -> Data:
-    rng = np.random.default_rng(seed)
-    activations = rng.integers(-128, 128, (M, K), dtype=np.int8)
-    codes = rng.integers(-1, 2, (N, K), dtype=np.int8)
-    return activations, codes, np.float32(rng.uniform(1e-3, 10)), rng.uniform(1e-2, 1e3, M).astype(np.float32)
-
-
-def _expected(data: Data, dtype: str) -> npt.NDArray[Any]:
-    activations, codes, weight_scale, act_scale = data
-    # float64 holds these sums, and NumPy multiplies it fast.
-    acc = activations.astype(np.float64) @ codes.astype(np.float64).T
-    if dtype == "int32":
-        return acc.astype(np.int32)
-    factors = np.float64(weight_scale) / act_scale.astype(np.float64)
-    return (acc * factors[:, np.newaxis]).astype(np.float32).astype(DTYPES[dtype])
-
-
-def _run(context: CudaContext, variant: Variant, data: Data, there: Any = None) -> npt.NDArray[Any]:
-    """`there`: the activations on the device, where they are no plain copy."""
-    activations, codes, weight_scale, act_scale = data
-    M, (N, K) = len(act_scale), codes.shape
-    out = context.array((M, N), DTYPES[variant.key.dtype])
-    inputs = {
-        "activations": context.upload(activations) if there is None else there,
-        "weights": context.upload(FORMATS["row16"].pack(codes, weight_scale)),
-        "weight_scale": weight_scale,
-        "act_scale": context.upload(act_scale),
-    }
-    variant.bind(inputs, {"out": out}, {"M": M, "N": N, "K": K}, 1).run()
-    found: npt.NDArray[Any] = out.numpy()
-    return found
-
-
-def _same(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> None:
-    assert found.dtype == expected.dtype
-    assert np.array_equal(found.view(np.uint8), expected.view(np.uint8))
 
 
 @pytest.fixture
@@ -94,8 +51,8 @@ def test_every_instance_is_exact(cuda: CudaContext, only: Any, instance: Instanc
     only(instance)
     rows, high = instance.tile
     for shape in ((rows + 3, high + 4, 400), (1, 1, 17), (rows, high, 128)):
-        data = _data(*shape)
-        _same(_run(cuda, VARIANTS["gemm", dtype], data), _expected(data, dtype))
+        data = data_of(*shape)
+        same(product(cuda, VARIANTS["gemm", dtype], data), expected(data, dtype))
 
 
 @pytest.mark.cuda
@@ -105,8 +62,8 @@ def test_rings_and_blocks_go_round(cuda: CudaContext, only: Any, instance: Insta
     only(instance)
     rows, high = instance.tile
     K = 6000 if isinstance(instance, GemmMma) else 300 * instance.stages * instance.panels
-    data = _data(rows + 1, 5 * high, K)
-    _same(_run(cuda, VARIANTS["gemm", "int32"], data), _expected(data, "int32"))
+    data = data_of(rows + 1, 5 * high, K)
+    same(product(cuda, VARIANTS["gemm", "int32"], data), expected(data, "int32"))
 
 
 @pytest.mark.cuda
@@ -119,7 +76,7 @@ def test_the_largest_sums_are_exact(
     K = MAX_K if cuda.backend.simulated is False else 12000
     activations, codes = np.full((9, K), activation, np.int8), np.full((5, K), code, np.int8)
     data = activations, codes, np.float32(1), np.ones(9, np.float32)
-    assert np.array_equal(_run(cuda, VARIANTS["gemm", "int32"], data), np.full((9, 5), activation * code * K))
+    assert np.array_equal(product(cuda, VARIANTS["gemm", "int32"], data), np.full((9, 5), activation * code * K))
 
 
 def test_the_bound_of_k_is_that_of_the_accumulators() -> None:
@@ -137,11 +94,11 @@ def test_the_bound_of_k_is_that_of_the_accumulators() -> None:
 @pytest.mark.parametrize("instance", [MMA[1], WGMMA[1], WGMMA[-1]], ids=_name)
 def test_rows_of_activations_may_lie_apart(cuda: CudaContext, only: Any, instance: Instance, gap: int) -> None:
     only(instance)
-    data = _data(19, 140, 320)
+    data = data_of(19, 140, 320)
     apart = np.full((19, 320 + gap), 99, np.int8)
     apart[:, :320] = data[0]
     there = cuda.upload(apart).view((19, 320), strides=(320 + gap, 1))
-    _same(_run(cuda, VARIANTS["gemm", "bfloat16"], data, there), _expected(data, "bfloat16"))
+    same(product(cuda, VARIANTS["gemm", "bfloat16"], data, there), expected(data, "bfloat16"))
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +126,10 @@ def room_for_properties() -> Any:
 def test_any_shape_is_exact(
     room_for_properties: CudaContext, M: int, N: int, K: int, seed: int, instance: Instance, dtype: str
 ) -> None:
-    data = _data(M, N, K, seed)
+    data = data_of(M, N, K, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_gemm, "fastest", lambda *asked: instance)
-        _same(_run(room_for_properties, VARIANTS["gemm", dtype], data), _expected(data, dtype))
+        same(product(room_for_properties, VARIANTS["gemm", dtype], data), expected(data, dtype))
 
 
 @given(M=st.integers(2, 1 << 16), N=st.integers(1, 1 << 18), K=st.integers(1, MAX_K), sms=st.integers(1, 200))
@@ -259,10 +216,10 @@ def test_a_fault_in_the_source_is_seen(
         monkeypatch.setattr(cuda_gemm, "fastest", lambda *asked, instance=instance: instance)
         # Rows that are aligned and rows that are not.
         for K in (6000, 5999) if file == "gemm_mma.cu" else (416, 403):
-            data = _data(21, 137, K)
+            data = data_of(21, 137, K)
             try:
-                found = _run(context, VARIANTS["gemm", "int32"], data)
-                seen.add("" if np.array_equal(found, _expected(data, "int32")) else "wrong")
+                found = product(context, VARIANTS["gemm", "int32"], data)
+                seen.add("" if np.array_equal(found, expected(data, "int32")) else "wrong")
             except DeviceFaultError:
                 seen.add("past an array")
     assert (seen == {""}) is not bool(right), seen

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import pytest
+from cuda_products import DTYPES, data_of, expected, product, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
 OP = next(op for op in OPS if op.name == "ternary_matmul")
-DTYPES = {"int32": np.dtype(np.int32), "float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 VARIANTS = {(variant.name, variant.key.dtype): variant for variant in cuda_gpu_int2.VARIANTS}
 NAMES = tuple(dict.fromkeys(name for name, _ in VARIANTS))
 # (M, N, K): one tile, an odd number of strips, of tiles in a warp's load; several passes, turns over M and their tails.
@@ -44,46 +42,6 @@ SHAPES = (
     (17, 32, 320),
     (40, 48, 352),
 )
-Data = tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], np.float32, npt.NDArray[np.float32]]
-
-
-def _data(M: int, N: int, K: int, seed: int = 0) -> Data:
-    rng = np.random.default_rng(seed)
-    activations = rng.integers(-128, 128, (M, K), dtype=np.int8)
-    codes = rng.integers(-1, 2, (N, K), dtype=np.int8)
-    return activations, codes, np.float32(rng.uniform(1e-3, 10)), rng.uniform(1e-2, 1e3, M).astype(np.float32)
-
-
-def _expected(data: Data, dtype: str) -> npt.NDArray[Any]:
-    activations, codes, weight_scale, act_scale = data
-    acc = activations.astype(np.int64) @ codes.astype(np.int64).T
-    if dtype == "int32":
-        return acc.astype(np.int32)
-    factors = np.float64(weight_scale) / act_scale.astype(np.float64)
-    return (acc.astype(np.float64) * factors[:, np.newaxis]).astype(np.float32).astype(DTYPES[dtype])
-
-
-def _run(context: CudaContext, variant: Variant, data: Data, there: Any = None) -> npt.NDArray[Any]:
-    """`there`: the activations on the device, where they are no plain copy."""
-    activations, codes, weight_scale, act_scale = data
-    M, (N, K) = len(act_scale), codes.shape
-    out = context.array((M, N), DTYPES[variant.key.dtype])
-    inputs = {
-        "activations": context.upload(activations) if there is None else there,
-        "weights": context.upload(FORMATS["gpu_int2"].pack(codes, weight_scale)),
-        "weight_scale": weight_scale,
-        "act_scale": context.upload(act_scale),
-    }
-    launch = variant.bind(inputs, {"out": out}, {"M": M, "N": N, "K": K}, 1)
-    launch.run()
-    assert launch.ran == variant.name
-    found: npt.NDArray[Any] = out.numpy()
-    return found
-
-
-def _same(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> None:
-    assert found.dtype == expected.dtype
-    assert np.array_equal(found.view(np.uint8), expected.view(np.uint8))
 
 
 def _admits(variant: Variant, M: int, N: int, K: int) -> bool:
@@ -109,17 +67,17 @@ def context() -> Any:
 def test_every_kernel_gives_the_exact_product(
     context: CudaContext, name: str, shape: tuple[int, int, int], dtype: str
 ) -> None:
-    data = _data(*shape)
-    _same(_run(context, VARIANTS[name, dtype], data), _expected(data, dtype))
+    data = data_of(*shape)
+    same(product(context, VARIANTS[name, dtype], data), expected(data, dtype))
 
 
 @settings(max_examples=12)
 @given(M=st.integers(1, 40), strips=st.integers(1, 5), tiles=st.integers(1, 20), seed=st.integers(0, 2**32))
 def test_any_shape_is_exact(context: CudaContext, M: int, strips: int, tiles: int, seed: int) -> None:
-    data = _data(M, 16 * strips, 32 * tiles, seed)
+    data = data_of(M, 16 * strips, 32 * tiles, seed)
     for name in NAMES:
         if _admits(VARIANTS[name, "int32"], M, 16 * strips, 32 * tiles):
-            _same(_run(context, VARIANTS[name, "int32"], data), _expected(data, "int32"))
+            same(product(context, VARIANTS[name, "int32"], data), expected(data, "int32"))
 
 
 @pytest.mark.parametrize("warps", [2, 3, 16])
@@ -137,13 +95,13 @@ def test_every_instance_is_exact_however_k_is_shared(
         lambda call, kernel, asked, *rest, **named: params(call, kernel, 2, *rest, **named),
     )
     rows, high = instance.tile
-    data = _data(2 * rows + (rows > 1), 2 * high + 16, 864)
+    data = data_of(2 * rows + (rows > 1), 2 * high + 16, 864)
     monkeypatch.setattr(cuda_gpu_int2, "SEVERAL" if instance != ONE else "ONE", instance)
     monkeypatch.setattr(cuda_gpu_int2, "mma_for", lambda M: instance)
     if instance == ONE:
         monkeypatch.setattr(cuda_gpu_int2, "SEVERAL", ONE)
     name = "mma" if instance in MMA else "dp4a"
-    _same(_run(context, VARIANTS[name, "int32"], data), _expected(data, "int32"))
+    same(product(context, VARIANTS[name, "int32"], data), expected(data, "int32"))
 
 
 @pytest.mark.parametrize("activation", [-128, 127])
@@ -152,7 +110,7 @@ def test_every_instance_is_exact_however_k_is_shared(
 def test_the_largest_sums_are_exact(context: CudaContext, name: str, M: int, activation: int, code: int) -> None:
     K = 65536
     data = np.full((M, K), activation, np.int8), np.full((16, K), code, np.int8), np.float32(1), np.ones(M, np.float32)
-    _same(_run(context, VARIANTS[name, "int32"], data), np.full((M, 16), activation * code * K, np.int32))
+    same(product(context, VARIANTS[name, "int32"], data), np.full((M, 16), activation * code * K, np.int32))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -161,26 +119,26 @@ def test_every_weight_meets_its_own_activation(context: CudaContext, name: str) 
     K = 160
     activations = np.stack([np.arange(K) - 128, 127 - np.arange(K)]).astype(np.int8)
     data = activations, np.eye(K, dtype=np.int8), np.float32(1), np.ones(2, np.float32)
-    _same(_run(context, VARIANTS[name, "int32"], data), activations.astype(np.int32))
+    same(product(context, VARIANTS[name, "int32"], data), activations.astype(np.int32))
 
 
 @pytest.mark.parametrize("gap", [1, 16, 61])
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_of_activations_may_lie_apart(context: CudaContext, name: str, gap: int) -> None:
     M, N, K = 11, 48, 192
-    data = _data(M, N, K)
+    data = data_of(M, N, K)
     apart = np.full((M, K + gap), 99, np.int8)
     apart[:, :K] = data[0]
     there = context.upload(apart).view((M, K), strides=(K + gap, 1))
-    _same(_run(context, VARIANTS[name, "int32"], data, there), _expected(data, "int32"))
+    same(product(context, VARIANTS[name, "int32"], data, there), expected(data, "int32"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_activations_at_another_address_are_refused(context: CudaContext, name: str) -> None:
-    data = _data(2, 16, 64)
+    data = data_of(2, 16, 64)
     there = context.upload(np.concatenate([np.zeros(3, np.int8), data[0].reshape(-1)])).view((2, 64), offset=3)
     with pytest.raises(InvalidArgumentError, match="activations is at address"):
-        _run(context, VARIANTS[name, "int32"], data, there)
+        product(context, VARIANTS[name, "int32"], data, there)
 
 
 @given(
@@ -264,10 +222,10 @@ def test_a_fault_in_the_source_is_seen(
     monkeypatch.setattr(cuda_gpu_int2, "KERNELS", there)
     seen = set()
     for M in (1, 6) if file == "gpu_int2.cu" else (6,):
-        data = _data(M, 48, 416)
+        data = data_of(M, 48, 416)
         variant = VARIANTS["dp4a" if file == "gpu_int2.cu" else "mma", "int32"]
         try:
-            seen.add("" if np.array_equal(_run(simulator, variant, data), _expected(data, "int32")) else "wrong")
+            seen.add("" if np.array_equal(product(simulator, variant, data), expected(data, "int32")) else "wrong")
         except DeviceFaultError:
             seen.add("past an array")
     assert (seen == {""}) is not bool(right), seen
@@ -275,14 +233,14 @@ def test_a_fault_in_the_source_is_seen(
 
 @pytest.mark.parametrize("M", [1, 3])
 def test_products_are_computed_from_the_bytes_that_were_given(context: CudaContext, M: int) -> None:
-    data = _data(M, 32, 96)
+    data = data_of(M, 32, 96)
     activations, codes, weight_scale, act_scale = data
     packed = PackedWeights.from_bytes(FORMATS["gpu_int2"].pack(codes, weight_scale), "gpu_int2", (32, 96), weight_scale)
     out, receipt = with_receipt(activations, packed, act_scale=act_scale, device="cuda")
     name = "dp4a" if M == 1 else "mma"
     assert (receipt.kernel, receipt.ran) == (f"cuda/ternary_matmul/gpu_int2/float32/{name}", name)
     assert "repacked" not in receipt.note
-    _same(out, _expected(data, "float32"))
+    same(out, expected(data, "float32"))
     layer = QuantizedLinear(packed, device="cuda")
     layer(np.ones((M, 96), np.float32))
     assert layer.receipt is not None
@@ -291,11 +249,11 @@ def test_products_are_computed_from_the_bytes_that_were_given(context: CudaConte
 
 @pytest.mark.parametrize("format", ["hf_pack", "i2_s_x86", "tl1"])
 def test_formats_without_a_kernel_are_repacked_into_row16(context: CudaContext, format: str) -> None:
-    data = _data(9, 128, 128)
+    data = data_of(9, 128, 128)
     activations, codes, weight_scale, act_scale = data
     packed = pack_weights(codes, weight_scale, format=format)
     for M in (1, 9):
         out, receipt = with_receipt(activations[:M], packed, act_scale=act_scale[:M], device="cuda")
         assert receipt.kernel.split("/")[2] == "row16"
         assert receipt.note == f"computed from row16, repacked from {format}"
-        _same(out, _expected((activations[:M], codes, weight_scale, act_scale[:M]), "float32"))
+        same(out, expected((activations[:M], codes, weight_scale, act_scale[:M]), "float32"))
