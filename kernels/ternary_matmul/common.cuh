@@ -100,6 +100,13 @@ __device__ __forceinline__ double output_factor_early(float weight_scale, float 
     return factor;
 }
 
+/* Rounded to nearest even; NaN stays one. */
+__device__ __forceinline__ unsigned bfloat16_bits(float value)
+{
+    const unsigned bits = value == value ? __float_as_uint(value) : 0x7fc00000u;
+    return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+}
+
 /* One output: kind 0 int32, 1 float32, 2 bfloat16 (the float32, rounded to nearest even; NaN stays one). */
 __device__ __forceinline__ void store(void *out, long long at, int acc, double factor, int kind)
 {
@@ -112,7 +119,6 @@ __device__ __forceinline__ void store(void *out, long long at, int acc, double f
         ((float *)out)[at] = value;
         return;
     }
-    const unsigned bits = value == value ? __float_as_uint(value) : 0x7fc00000u;
-    ((unsigned short *)out)[at] = (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    ((unsigned short *)out)[at] = (unsigned short)bfloat16_bits(value);
 }
 #endif

@@ -9,15 +9,16 @@ from functools import lru_cache
 
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import Call
+from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.ternary_matmul.cuda_arguments import activation_row_bytes, arrays, scalars
 
 MAX_K = (1 << 18) - 1
 """Past it 64 * 128 * K no longer fits the int32 accumulators."""
-SHARED = 227 << 10
-"""Bytes of shared memory that a block may have on 8.0 and 9.0, less what the smallest of them lacks of it."""
+MMA_SHARED = 99 << 10
+"""Bytes of shared memory that a block may have on each device of 8.0 and newer (8.6 has the least)."""
+WGMMA_SHARED = 227 << 10
+"""Bytes that it may have on 9.0."""
 WARP = 32
-REGISTERS = 65536
-"""Of a multiprocessor."""
 DEPTH = 128
 """k of a panel of a stage of gemm_wgmma.cu."""
 
@@ -52,7 +53,7 @@ class GemmMma:
         """Time of a launch on a device of so many multiprocessors."""
         launch, wave, whole_pass, reads = self.costs
         blocks, warps = _tiles(self.tile, M, N), self.warps(K)
-        resident = max(1, REGISTERS // (WARP * warps * (-(-self.registers // 8) * 8)))
+        resident = max(1, REGISTERS_PER_BLOCK // (WARP * warps * (-(-self.registers // 8) * 8)))
         waves = -(-blocks // (resident * sms))
         passes = -(-K // (256 * warps))
         return launch + waves * (wave + passes * whole_pass) + blocks / sms * K / 2560 * reads
@@ -98,8 +99,8 @@ def _tiles(tile: tuple[int, int], M: int, N: int) -> int:
     return -(-M // tile[0]) * -(-N // tile[1])
 
 
-# The costs were fitted to 221 shapes (M 9 to 2048, ten N x K) measured on an H200; its choices took 0.7 % longer than
-# the best instance on the average, 13 % at most.
+# The costs were fitted to 221 shapes (M 9 to 2048, ten N x K) measured on an H200 with a benchmark outside of this
+# project. They only choose: whatever is launched is exact.
 MMA = (
     GemmMma(2, 2, 640, 78, (1.62, 0.86, 0.92, 0.72)),
     GemmMma(3, 2, 640, 90, (1.80, 1.02, 1.04, 0.95)),
@@ -128,8 +129,8 @@ def _kernel(instance: Instance) -> Kernel:
             file="ternary_matmul/gemm_mma.cu",
             name="gemm_mma",
             threads=instance.threads,
-            registers=REGISTERS // instance.threads // 8 * 8,
-            shared=SHARED,
+            registers=REGISTERS_PER_BLOCK // instance.threads // 8 * 8,
+            shared=MMA_SHARED,
             capability=(8, 0),
             defines=(
                 ("ROWS8", str(instance.rows8)),
@@ -143,7 +144,7 @@ def _kernel(instance: Instance) -> Kernel:
         name="gemm_wgmma",
         threads=instance.threads,
         registers=168,
-        shared=SHARED,
+        shared=WGMMA_SHARED,
         capability=(9, 0),
         specific=True,
         defines=(

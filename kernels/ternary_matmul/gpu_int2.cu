@@ -26,7 +26,8 @@
  * latency and memory decide as they do for gemv_dp4a.cu, and times should be its: 2560 x 2560 3.2 us, 13824 x 2560 6.1,
  * 4096 x 4096 3.8, 55296 x 5120 20.
  *
- * Measured there, float32 outputs, in us, by turns with row16's gemv (behind the bar), as cuda_gpu_int2.py launches it:
+ * Measured there, float32 outputs, in us, by turns with row16's gemv (behind the bar), as cuda_gpu_int2.py launches
+ * it, by the harness's clock in a benchmark outside of this project:
  *   2560 x 2560    3.03 | 2.72      3200 x 3200    3.38 | 3.06      14336 x 4096   6.50 | 6.03
  *   3840 x 2560    3.22 | 3.02      20480 x 3200   9.30 | 7.91      5120 x 27648   18.85 | 12.78
  *   13824 x 2560   6.41 | 5.64      3200 x 10240   5.41 | 5.58      55296 x 5120   23.67 | 20.89

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from tritmark.harness.errors import DeviceFaultError
 from tritmark.kernels.cuda.context import cuda_context
+from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.ternary_matmul import cuda, cuda_gemm
-from tritmark.kernels.ternary_matmul.cuda_gemm import KERNELS, MAX_K, MMA, REGISTERS, SHARED, WGMMA, GemmMma, Instance
+from tritmark.kernels.ternary_matmul.cuda_gemm import KERNELS, MAX_K, MMA, WGMMA, GemmMma, Instance
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
@@ -139,11 +140,11 @@ def test_the_chosen_instance_fits_a_multiprocessor(M: int, N: int, K: int, sms: 
         kernel = KERNELS[chosen]
         if isinstance(chosen, GemmMma):
             assert 1 <= chosen.warps(K) <= chosen.threads // 32
-            assert chosen.shared(K) <= SHARED
+            assert chosen.shared(K) <= kernel.shared
             assert chosen.registers <= kernel.registers
         else:
-            assert chosen.shared <= SHARED
-        assert kernel.threads * kernel.registers <= REGISTERS
+            assert chosen.shared <= kernel.shared
+        assert kernel.threads * kernel.registers <= REGISTERS_PER_BLOCK
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,16 @@ stride."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import ml_dtypes
 import numpy as np
 import pytest
+from cuda_products import DTYPES, data_of, expected, product, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.kernels import FORMATS
 from tritmark.kernels.cuda.launch import alone, compute
 from tritmark.kernels.ternary_matmul import cuda as kernels
 
-DTYPES = {"int32": np.int32, "float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
 VARIANTS = {(variant.name, variant.key.dtype): variant for variant in kernels.VARIANTS}
 NAMES = tuple(dict.fromkeys(name for name, _ in VARIANTS))
 # (M, N, K): tails of every axis, single elements, one and several tiles, passes and warps.
@@ -46,43 +42,6 @@ TARGETS = (
 )
 
 
-def _data(M, N, K, seed=0) -> tuple[Any, Any, Any, Any]:
-    rng = np.random.default_rng(seed)
-    activations = rng.integers(-128, 128, (M, K), dtype=np.int8)
-    codes = rng.integers(-1, 2, (N, K), dtype=np.int8)
-    return activations, codes, np.float32(rng.uniform(1e-3, 10)), rng.uniform(1e-2, 1e3, M).astype(np.float32)
-
-
-def _expected(activations, codes, weight_scale, act_scale, dtype):
-    acc = activations.astype(np.int64) @ codes.astype(np.int64).T
-    if dtype == "int32":
-        return acc.astype(np.int32)
-    scaled = acc.astype(np.float64) * (np.float64(weight_scale) / act_scale.astype(np.float64))[:, np.newaxis]
-    return scaled.astype(np.float32).astype(DTYPES[dtype])
-
-
-def _run(context, variant, activations, codes, weight_scale, act_scale):
-    """`activations` in NumPy or on the device."""
-    M, (N, K) = len(act_scale), codes.shape
-    packed = FORMATS["row16"].pack(codes, weight_scale)
-    out = context.array((M, N), DTYPES[variant.key.dtype])
-    inputs = {
-        "activations": context.upload(activations) if isinstance(activations, np.ndarray) else activations,
-        "weights": context.upload(packed),
-        "weight_scale": weight_scale,
-        "act_scale": context.upload(act_scale),
-    }
-    launch = variant.bind(inputs, {"out": out}, {"M": M, "N": N, "K": K}, 1)
-    launch.run()
-    assert launch.ran == variant.name
-    return out.numpy()
-
-
-def _same(found, expected):
-    assert found.dtype == expected.dtype
-    assert np.array_equal(found.view(np.uint8), expected.view(np.uint8))
-
-
 def _admits(variant, M, N, K):
     return all(constraint.refusal({"M": M, "N": N, "K": K}) is None for constraint in variant.constraints)
 
@@ -92,17 +51,17 @@ def _admits(variant, M, N, K):
     ("name", "shape"), [(name, shape) for name in NAMES for shape in SHAPES if _admits(VARIANTS[name, "int32"], *shape)]
 )
 def test_every_kernel_gives_the_exact_product(cuda, name, shape, dtype):
-    data = _data(*shape)
-    _same(_run(cuda, VARIANTS[name, dtype], *data), _expected(*data, dtype))
+    data = data_of(*shape)
+    same(product(cuda, VARIANTS[name, dtype], data), expected(data, dtype))
 
 
 @settings(max_examples=10)
 @given(M=st.integers(1, 10), N=st.integers(1, 90), K=st.integers(1, 700), seed=st.integers(0, 2**32))
 def test_any_shape_is_exact(room_for_properties, M, N, K, seed):
-    data = _data(M, N, K, seed)
+    data = data_of(M, N, K, seed)
     for name in NAMES:
         if _admits(VARIANTS[name, "int32"], M, N, K):
-            _same(_run(room_for_properties, VARIANTS[name, "int32"], *data), _expected(*data, "int32"))
+            same(product(room_for_properties, VARIANTS[name, "int32"], data), expected(data, "int32"))
 
 
 @pytest.fixture(scope="module")
@@ -121,20 +80,20 @@ def room_for_properties():
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "gemv_dp4a"])
 def test_rows_of_activations_may_lie_apart(cuda, name, gap):
     M, N, K = 3, 20, 192
-    activations, *rest = _data(M, N, K)
+    data = data_of(M, N, K)
     apart = np.full((M, K + gap), 99, np.int8)
-    apart[:, :K] = activations
+    apart[:, :K] = data[0]
     there = cuda.upload(apart).view((M, K), strides=(K + gap, 1))
-    _same(_run(cuda, VARIANTS[name, "int32"], there, *rest), _expected(activations, *rest, "int32"))  # type: ignore[call-arg]
+    same(product(cuda, VARIANTS[name, "int32"], data, there), expected(data, "int32"))
 
 
 def test_activations_at_any_address(cuda):
-    activations, *rest = _data(2, 9, 77)
-    there = cuda.upload(np.concatenate([np.zeros(3, np.int8), activations.reshape(-1)])).view((2, 77), offset=3)
-    _same(_run(cuda, VARIANTS["tiled", "int32"], there, *rest), _expected(activations, *rest, "int32"))  # type: ignore[call-arg]
+    data = data_of(2, 9, 77)
+    there = cuda.upload(np.concatenate([np.zeros(3, np.int8), data[0].reshape(-1)])).view((2, 77), offset=3)
+    same(product(cuda, VARIANTS["tiled", "int32"], data, there), expected(data, "int32"))
     for name in ("dp4a", "gemv"):
         with pytest.raises(InvalidArgumentError, match="activations is at address"):
-            _run(cuda, VARIANTS[name, "int32"], there, *rest)
+            product(cuda, VARIANTS[name, "int32"], data, there)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "dp4a"])
@@ -142,7 +101,7 @@ def test_activations_at_any_address(cuda):
 def test_the_largest_sums_are_exact(cuda, name, activation, code):
     K = 6912
     activations, codes = np.full((1, K), activation, np.int8), np.full((9, K), code, np.int8)
-    out = _run(cuda, VARIANTS[name, "int32"], activations, codes, np.float32(1), np.ones(1, np.float32))
+    out = product(cuda, VARIANTS[name, "int32"], (activations, codes, np.float32(1), np.ones(1, np.float32)))
     assert np.array_equal(out, np.full((1, 9), activation * code * K))
 
 
@@ -156,9 +115,9 @@ def test_every_instance_of_the_gemv_is_exact(cuda, monkeypatch, shape, M):
     N, K = 8 * 30 + 3, 1100
     if shape.ahead:
         monkeypatch.setattr(kernels.Call, "params", _at_most(2, kernels.Call.params))  # type: ignore[attr-defined]
-    data = _data(M, N, K)
+    data = data_of(M, N, K)
     assert shape.takes(M, K)
-    _same(_run(cuda, VARIANTS["gemv", "int32"], *data), _expected(*data, "int32"))
+    same(product(cuda, VARIANTS["gemv", "int32"], data), expected(data, "int32"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -176,8 +135,8 @@ def test_every_instance_of_the_gemv_for_one_row_is_exact(cuda, monkeypatch, shap
         (1, 2 * 64 * shape.chunks(1) + 65 if shape.loop else 129),
     ):
         assert shape.takes(K)
-        data = _data(1, N, K)
-        _same(_run(cuda, VARIANTS["gemv", dtype], *data), _expected(*data, dtype))
+        data = data_of(1, N, K)
+        same(product(cuda, VARIANTS["gemv", dtype], data), expected(data, dtype))
 
 
 @pytest.mark.parametrize("threads", [128, 256])
@@ -188,8 +147,8 @@ def test_every_configuration_of_the_dp4a_gemv_is_exact(cuda, monkeypatch, name, 
     """One pass over K with lanes to spare, and several with a tail; rows that do not fill the last block."""
     monkeypatch.setattr(kernels, "rows_shape", lambda *asked: None)
     monkeypatch.setattr(kernels, "dp4a_shape", lambda *asked: (staged, threads, split))
-    data = _data(1, 67, 900 if name == "gemv" else 64 * kernels.LANES * split + 77)
-    _same(_run(cuda, VARIANTS[name, "int32"], *data), _expected(*data, "int32"))
+    data = data_of(1, 67, 900 if name == "gemv" else 64 * kernels.LANES * split + 77)
+    same(product(cuda, VARIANTS[name, "int32"], data), expected(data, "int32"))
 
 
 def _at_most(blocks, params):
@@ -205,15 +164,15 @@ def test_passes_over_k(cuda, monkeypatch):
     monkeypatch.setattr(kernels, "gemv_shape", lambda *asked: kernels.ANY)
     K = kernels.STEP * kernels.ANY.steps * kernels.ANY.threads // kernels.WARP + 300
     assert kernels.ANY.warps(2, K) * kernels.ANY.steps * kernels.STEP < K / 2
-    data = _data(2, 9, K)
-    _same(_run(cuda, VARIANTS["gemv", "int32"], *data), _expected(*data, "int32"))
+    data = data_of(2, 9, K)
+    same(product(cuda, VARIANTS["gemv", "int32"], data), expected(data, "int32"))
 
 
 def test_both_tiles_of_v1(cuda, monkeypatch):
-    data = _data(5, 37, 70)
+    data = data_of(5, 37, 70)
     for edge in kernels.TILED:
         monkeypatch.setattr(kernels, "tile_search", lambda *_, edge=edge, **__: edge)
-        _same(_run(cuda, VARIANTS["tiled", "int32"], *data), _expected(*data, "int32"))
+        same(product(cuda, VARIANTS["tiled", "int32"], data), expected(data, "int32"))
 
 
 @given(M=st.integers(2, 8), N=st.integers(1, 1 << 20), K=st.integers(1, kernels.MAX_K), sms=st.integers(1, 200))

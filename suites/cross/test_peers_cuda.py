@@ -383,7 +383,7 @@ def array_on_host(values: Any) -> DeviceArray:
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "float32", "bfloat16"])
 def test_a_tensor_over_an_array_is_its_memory_and_leaves_nothing(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
     monkeypatch.setattr(torch_cuda, "_place", lambda: torch.device("cpu"))
     values = np.arange(600, dtype=np.int8).astype(named_dtype(dtype)).reshape(20, 30)
     array = array_on_host(values)
