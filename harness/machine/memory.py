@@ -27,6 +27,13 @@ def available(sys: Path = SYS) -> int:
     return free if limit is None or taken is None else max(0, min(free, limit - taken))
 
 
+def resident() -> int:
+    """Bytes of main memory that this process holds."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
 def huge_pages(sys: Path = SYS) -> str | None:
     """Which mode of transparent huge pages is in force (always, madvise or never); None where the kernel has none."""
     text = line(sys / THP)

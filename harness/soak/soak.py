@@ -27,6 +27,7 @@ import numpy as np
 
 from tritmark.harness.judge.request import Request
 from tritmark.harness.judge.runner import execute, plan
+from tritmark.harness.machine.memory import resident
 from tritmark.harness.measure.statistics import theil_sen
 from tritmark.harness.providers import Installed
 from tritmark.harness.record import Layer, Run, Slope, Status
@@ -105,7 +106,7 @@ def soak(
         while not found.batches or monotonic() - begun < 60 * minutes:
             _batch(installed, [rng.choice(items) for _ in range(BATCH)], rng, store, found)
             found.seconds = monotonic() - begun
-            samples.append((found.calls, _resident()))
+            samples.append((found.calls, resident()))
             told(found)
     found.left_over = len(_workers())
     found.growth = _slope(samples[len(samples) // 2 :])
@@ -235,12 +236,6 @@ def _workers() -> list[int]:
             found += [each.pid for each in child.children() if each.status() != psutil.STATUS_ZOMBIE]
     judges = pids()
     return [pid for pid in found if pid not in judges]
-
-
-def _resident() -> int:
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)
 
 
 def _slope(samples: list[tuple[int, int]]) -> Slope | None:

@@ -16,6 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tritmark.harness.machine.memory import resident
 from tritmark.harness.measure.alternate import SHORTEST_NS, Alternation, Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import ALIGNMENT, HOST, Rotation, memory_of, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for, own_clock
@@ -119,6 +120,8 @@ class Bench:
         """What calls of the last `measure` left, for who has the expected values."""
         self._timed: dict[str, Timed] = {}
         self._footprint = max(ALIGNMENT, self._traffic.read + self._traffic.written)
+        self._copies = 0
+        """Bytes that the launches of the last `measure` keep of what they packed."""
 
     @property
     def audited(self) -> list[Audited]:
@@ -132,10 +135,10 @@ class Bench:
 
     def measure(self, variant: Variant, threads: int) -> Performance:
         """Time one variant of the key, cold and hot. Whatever the variant raises is passed on."""
-        self.evidence, self.seen = LaunchEvidence(), Seen()
+        self.evidence, self.seen, self._copies = LaunchEvidence(), Seen(), 0
         self._sets.restore()
         before = tasks()
-        launches = [variant.bind(each.inputs, each.outputs, self._axes, threads) for each in self._sets.each]
+        launches = self._bound(variant, threads)
         faults: list[Complaint] = []
         remarks: list[str] = []
         cold = None
@@ -191,6 +194,19 @@ class Bench:
         timed = self._timed[temperature]
         for _ in range(rounds):
             timed.take(calls)
+
+    def _bound(self, variant: Variant, threads: int) -> list[Launch]:
+        """A launch for each set of arrays. One that packs reads copies of its own, which are larger than what they are
+        made of: of those there are enough as soon as they fill the rotation."""
+        launches: list[Launch] = []
+        before = resident() if variant.packs else 0
+        for each in self._sets.each:
+            launches.append(variant.bind(each.inputs, each.outputs, self._axes, threads))
+            if variant.packs and self._memory is HOST:
+                self._copies = resident() - before
+                if self._copies >= self._rotation.nbytes:
+                    break
+        return launches
 
     @cached_property
     def _sets(self) -> Sets:
@@ -322,6 +338,7 @@ class Bench:
             ),
             footprint=self._footprint,
             rotation=len(timed.launches) * self._sets.nbytes
+            + (self._copies if temperature == "cold" else 0)
             + (len(probe.launches) * limit.nbytes if limit.cold else 0),
         )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -115,6 +117,24 @@ def test_cold_cycles_through_sets_of_its_own_memory_and_hot_through_one() -> Non
     assert {inputs["scalar"] for inputs, _, _ in candidate.bound} == {3}
     assert {threads for _, _, threads in candidate.bound} == {3}
     assert all(np.array_equal(outputs["y"], first * 2) for _, outputs, _ in candidate.bound)
+
+
+def test_copies_of_what_packs_its_inputs_are_as_many_as_fill_the_rotation() -> None:
+    candidate = Candidate(2)
+    copies: list[mmap] = []
+
+    def bind(*arguments: Any) -> Launch:
+        copies.append(mmap(-1, TURN.nbytes // 2))
+        np.frombuffer(copies[-1], np.uint8)[:] = 1
+        return candidate.variant().bind(*arguments)
+
+    found = bench().measure(replace(candidate.variant(), bind=bind, packs=True), 1)
+    assert found.status is Status.PASS
+    assert found.cold is not None
+    sets = TURN.sets_for(8 * N + 2 * ALIGNMENT)
+    assert sets is not None
+    assert found.cold.timing.buffers == len(copies) == 2 < sets
+    assert found.cold.rotation > 2 * TURN.nbytes
 
 
 def test_variants_of_a_key_share_the_memory() -> None:
