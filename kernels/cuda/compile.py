@@ -4,7 +4,8 @@ The semantics are those of PyCUDA's `SourceModule(text, no_extern_c=True, cache_
 gets a source text in a temporary folder, with the options as they are, and `pycuda.driver.module_from_buffer` loads
 what comes out (kernels.cuda.driver). nvcc is run here and not by `pycuda.compiler`, because that imports the driver
 (the static checks run where there is none), warns about every word that nvcc says (ptxas's report, which
-kernels.cuda.resources reads, is such), and its cache is not written atomically.
+kernels.cuda.resources reads, is such), and its cache is not written atomically. Who sets
+TRITMARK_CUDA_LOADER=sourcemodule gets SourceModule itself (kernels.cuda.source_module).
 
 The text is laid out with the local #includes that it names at the same relative places, and no line information is
 asked for: so the cubin does not depend on where tritmark is installed, and its hash is the same wherever compiler,
@@ -26,6 +27,7 @@ from hashlib import sha256
 from pathlib import Path, PurePath
 
 from tritmark.harness.errors import CompileError, DeviceUnavailableError, UsageError
+from tritmark.harness.nearest import nearest
 from tritmark.kernels.cuda.kernel import Kernel
 
 OPTIONS = ("-fmad=false", "-O3", "-std=c++17")
@@ -36,11 +38,21 @@ CACHE = "TRITMARK_CACHE"
 NVCC = "TRITMARK_NVCC"
 """Environment variable: the nvcc to use."""
 
+LOADER = "TRITMARK_CUDA_LOADER"
+"""Environment variable: what compiles and loads kernels for PyCUDA's context, "nvcc" (default, as told above) or
+"sourcemodule"."""
+SOURCE_MODULE = "sourcemodule"
+_LOADERS = ("nvcc", SOURCE_MODULE)
+
 LIMIT_S = 600
 _LOG = logging.getLogger(__name__)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
-# Would change the code behind the cache's back.
-_MEDDLING = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
+MEDDLING = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
+"""Environment variables that would change the code behind the cache's back."""
+ARCHITECTURES = ("-arch", "-gencode", "--gpu-architecture", "--generate-code")
+"""How options begin that name an architecture."""
+REPORT = ("-Xptxas", "-v")
+"""The options for ptxas's report, which the code names too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +113,7 @@ def _run(arguments: Sequence[str | Path], folder: Path | None = None) -> tuple[i
     """Exit status, and what was said on both outputs."""
     import subprocess
 
-    environment = {name: value for name, value in os.environ.items() if name not in _MEDDLING}
+    environment = {name: value for name, value in os.environ.items() if name not in MEDDLING}
     try:
         done = subprocess.run(
             [str(argument) for argument in arguments],
@@ -148,26 +160,33 @@ def architectures() -> tuple[str, ...]:
     return tuple(f"sm_{number}" for number in sorted(found))
 
 
+def loaded_by_pycuda() -> bool:
+    """Whether TRITMARK_CUDA_LOADER asks for SourceModule. Raises UsageError for a value that does not exist."""
+    chosen = os.environ.get(LOADER, "").strip().lower() or _LOADERS[0]
+    if chosen not in _LOADERS:
+        raise UsageError(f"{LOADER} is {chosen!r}; {nearest(chosen, _LOADERS)}")
+    return chosen == SOURCE_MODULE
+
+
 def compile_kernel(kernel: Kernel, arch: str) -> Cubin:
     """The cubin of the kernel's source with its macros and options, for `arch` (sm_90) unless its own options name an
     architecture.
 
     Raises CompileError with nvcc's words, and what find_nvcc raises.
     """
-    return compile_source(kernel.path, _options(kernel, arch))
+    return compile_source(kernel.path, options_of(kernel, arch))
 
 
 def compiled_before(kernel: Kernel, arch: str) -> Cubin | None:
     """The same from the cache alone; None where it was not compiled yet. Raises what find_nvcc raises."""
-    options = _options(kernel, arch)
-    return _load(_stored(find_nvcc(), local_sources(kernel.path), options))
+    options = options_of(kernel, arch)
+    return _load(stored_as(find_nvcc(), local_sources(kernel.path), options))
 
 
-def _options(kernel: Kernel, arch: str) -> tuple[str, ...]:
+def options_of(kernel: Kernel, arch: str) -> tuple[str, ...]:
+    """What nvcc is told for the kernel and `arch`."""
     defines = [f"-D{name}={value}" for name, value in kernel.defines]
-    own = any(
-        option.startswith(("-arch", "-gencode", "--gpu-architecture", "--generate-code")) for option in kernel.options
-    )
+    own = any(option.startswith(ARCHITECTURES) for option in kernel.options)
     # What is a capability's alone has code of its own: sm_90a.
     exact = "".join(map(str, kernel.capability)) + "a"
     made = [f"-gencode=arch=compute_{exact},code=sm_{exact}"] if kernel.specific else [f"-arch={arch}"]
@@ -175,7 +194,7 @@ def _options(kernel: Kernel, arch: str) -> tuple[str, ...]:
     return (*OPTIONS, *target, *defines, *kernel.options)
 
 
-def _stored(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -> Path:
+def stored_as(nvcc: Path, sources: dict[PurePath, str], options: Sequence[str]) -> Path:
     """Where the cache keeps what they make."""
     key = sha256(
         json.dumps([[(str(name), text) for name, text in sources.items()], list(options), _version_text(nvcc)]).encode()
@@ -188,7 +207,7 @@ def compile_source(path: Path, options: Sequence[str]) -> Cubin:
     for that one."""
     nvcc = find_nvcc()
     sources = local_sources(path)
-    stored = _stored(nvcc, sources, options)
+    stored = stored_as(nvcc, sources, options)
     folder = stored.parent
     found = _load(stored)
     if found:
@@ -201,7 +220,7 @@ def compile_source(path: Path, options: Sequence[str]) -> Cubin:
         must_be_private(folder)
         lock.acquire()
     except OSError as why:
-        _not_kept(folder, why)
+        not_kept(folder, why)
         return _compile(nvcc, sources, options)
     try:
         return _load(stored) or _store(stored, _compile(nvcc, sources, options))
@@ -209,7 +228,8 @@ def compile_source(path: Path, options: Sequence[str]) -> Cubin:
         lock.release()
 
 
-def _not_kept(folder: Path, why: OSError) -> None:
+def not_kept(folder: Path, why: OSError) -> None:
+    """Say that, and why."""
     _LOG.warning(
         "nothing can be kept in %s (%s), so kernels are compiled anew in each process; next: set %s", folder, why, CACHE
     )
@@ -279,7 +299,7 @@ def _store(stored: Path, made: Cubin) -> Cubin:
         os.replace(temporary, stored)
     except OSError as why:
         temporary.unlink(missing_ok=True)
-        _not_kept(stored.parent, why)
+        not_kept(stored.parent, why)
     return made
 
 
@@ -300,12 +320,15 @@ def _compile_in(folder: Path, nvcc: Path, sources: dict[PurePath, str], options:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     source = next(iter(sources))
-    status, said = _run([nvcc, "-cubin", "-Xptxas", "-v", *options, "-o", "out.cubin", str(source)], folder)
+    status, said = _run([nvcc, "-cubin", *REPORT, *options, "-o", "out.cubin", str(source)], folder)
     if status:
-        raise CompileError(
-            f"{source} does not compile ({' '.join(options)}):\n{_errors(said)}\n", next_step=_mend(said)
-        )
+        raise refused(source, options, said)
     return Cubin((folder / "out.cubin").read_bytes(), said, cached=False)
+
+
+def refused(source: PurePath, options: Sequence[str], said: str) -> CompileError:
+    """The error for a source that nvcc did not take, with what it said."""
+    return CompileError(f"{source} does not compile ({' '.join(options)}):\n{_errors(said)}\n", next_step=_mend(said))
 
 
 def _errors(said: str) -> str:

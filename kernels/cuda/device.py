@@ -85,14 +85,16 @@ def code_hash(variant_id: str) -> str:
 
 
 def compiler() -> str:
-    """Name and version of what compiles the kernels."""
+    """Name and version of what compiles the kernels, and through what."""
+    from tritmark.kernels.cuda.compile import compiler as nvcc
+    from tritmark.kernels.cuda.compile import loaded_by_pycuda
+
+    through_pycuda = loaded_by_pycuda()
     if simulated():
         from tritmark.kernels.cuda.simulator import toolchain
 
         return toolchain.compiler()[1]
-    from tritmark.kernels.cuda.compile import compiler as nvcc
-
-    return nvcc()
+    return f"{nvcc()} through PyCUDA's SourceModule" if through_pycuda else nvcc()
 
 
 def proof(launch: Launch) -> Proof | None:

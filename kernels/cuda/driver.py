@@ -9,8 +9,9 @@ its stack would end the process.
 from __future__ import annotations
 
 import os
+import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -58,7 +59,7 @@ class DriverBackend:
     def __init__(self, index: int = 0) -> None:
         self._lost: DeviceError | None = None
         self._depth = _Depth()
-        self._cuda, self._bindings, self._pack = _packages()
+        self._cuda, self._bindings = _packages()
         self.info = gpu.device_info(index)
         cuda = self._cuda
         try:
@@ -106,9 +107,8 @@ class DriverBackend:
                 f"{kernel.name} needs compute capability {kernel.needs} and {self.info.name} has {has}",
                 next_step="let automatic selection choose a kernel",
             )
-        cubin = compiler.compile_kernel(kernel, self.info.arch)
         with self:
-            module, twin = self._modules.get(cubin.hash) or self._load(kernel, cubin)
+            cubin, module, twin = self._loaded(kernel)
             try:
                 raw = module.get_function(kernel.name)
             except self._cuda.Error as why:
@@ -122,13 +122,28 @@ class DriverBackend:
                 self, kernel, cubin, raw, self._ask("cuModuleGetFunction", twin, kernel.name.encode())
             )
 
-    def _load(self, kernel: Kernel, cubin: compiler.Cubin) -> tuple[Any, Any]:
-        """The cubin as PyCUDA's module, and once more for cuda-bindings: PyCUDA keeps the handles of its functions
-        to itself."""
+    def _loaded(self, kernel: Kernel) -> tuple[compiler.Cubin, Any, Any]:
+        """The kernel's cubin as PyCUDA's module, and once more for cuda-bindings: PyCUDA keeps the handles of its
+        functions to itself."""
+        if compiler.loaded_by_pycuda():
+            from tritmark.kernels.cuda.source_module import source_module
+
+            module, cubin = self._taken(kernel, lambda: source_module(kernel, self.info.arch))
+        else:
+            cubin = compiler.compile_kernel(kernel, self.info.arch)
+            if cubin.hash in self._modules:
+                return (cubin, *self._modules[cubin.hash])
+            module = self._taken(kernel, lambda: self._cuda.module_from_buffer(cubin.code), len(cubin.code))
+        twin = self._ask("cuModuleLoadData", cubin.code)
+        self._modules[cubin.hash] = module, twin
+        return cubin, module, twin
+
+    def _taken(self, kernel: Kernel, load: Callable[[], Any], nbytes: int = 0) -> Any:
+        """What `load` gives. Raises DeviceUnavailableError where the driver does not take the code."""
         try:
-            module = self._cuda.module_from_buffer(cubin.code)
+            return load()
         except self._cuda.MemoryError as why:
-            self._fail(why, f"loading {kernel.file}", len(cubin.code))
+            self._fail(why, f"loading {kernel.file}", nbytes)
         except self._cuda.Error as why:
             if self._broken():
                 self._fail(why, f"loading {kernel.file}")
@@ -137,9 +152,6 @@ class DriverBackend:
                 f"for {self.info.arch}: {why}",
                 next_step=f"update the driver, or set {compiler.NVCC} to the nvcc of a toolkit that is no newer",
             ) from None
-        loaded = (module, self._ask("cuModuleLoadData", cubin.code))
-        self._modules[cubin.hash] = loaded
-        return loaded
 
     def arguments(self, function: DeviceFunction, args: Sequence[Any]) -> bytes:
         """Arguments (NumPy scalars; pointers as np.uint64), laid out as the kernel takes them.
@@ -156,8 +168,7 @@ class DriverBackend:
         given = tuple(arg.dtype.itemsize for arg in args)
         if taken is not None and taken != given:
             raise TypeError(f"{function.name} takes parameters of {taken} bytes, and was given {given}")
-        packed: bytes = self._pack("".join(arg.dtype.char for arg in args), *args)
-        return packed
+        return struct.pack("".join(arg.dtype.char for arg in args), *args)
 
     def enqueue(
         self, function: DeviceFunction, grid: Dim, block: Dim, arguments: bytes, shared: int, stream: Stream
@@ -169,7 +180,8 @@ class DriverBackend:
             try:
                 if shared > function.dynamic:
                     function.allow(shared)
-                function.raw._launch_kernel(grid, block, arguments, shared, stream.raw)
+                # All parameters as one: PyCUDA hands on the bytes of a np.void as they are.
+                function.raw(np.void(arguments), grid=grid, block=block, shared=shared, stream=stream.raw)
             except (self._cuda.Error, OverflowError) as why:
                 self._refused(why, function, grid, block, shared)
         self.last_kernel = function.name
@@ -478,19 +490,17 @@ class DriverAllocation(_Held):
         self.nbytes = nbytes
 
 
-def _packages() -> tuple[Any, Any, Any]:
-    """PyCUDA's driver, cuda-bindings' and PyCUDA's packing of arguments. Raises DeviceUnavailableError with what is
-    missing."""
+def _packages() -> tuple[Any, Any]:
+    """PyCUDA's driver and cuda-bindings'. Raises DeviceUnavailableError with what is missing."""
     found = gpu.problem() or gpu.package_problem()
     if found is not None:
         raise found
     try:
         import pycuda.driver as cuda
         from cuda.bindings import driver as bindings
-        from pycuda._pvt_struct import pack
     except ImportError as why:
         raise gpu.import_problem(why) from None
-    return cuda, bindings, pack
+    return cuda, bindings
 
 
 def _raw(held: object) -> Any:

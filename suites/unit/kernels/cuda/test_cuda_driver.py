@@ -23,10 +23,11 @@ from tritmark.harness.errors import (
     DeviceUnavailableError,
     InsufficientMemoryError,
     LaunchError,
+    UsageError,
 )
 from tritmark.harness.machine import gpu
 from tritmark.harness.machine.gpu import DeviceInfo
-from tritmark.kernels.cuda import driver
+from tritmark.kernels.cuda import driver, source_module
 from tritmark.kernels.cuda.compile import Cubin
 from tritmark.kernels.cuda.driver import DriverBackend, DriverFunction
 from tritmark.kernels.cuda.kernel import Kernel
@@ -122,13 +123,13 @@ class Raw:
     def set_attribute(self, attribute: str, value: int) -> None:
         self.cuda.raised.append((attribute, value))
 
-    def _launch_kernel(self, grid: Any, block: Any, arguments: bytes, shared: int, stream: Raw) -> None:
+    def __call__(self, arguments: np.void, *, grid: Any, block: Any, shared: int, stream: Raw) -> None:
         self.cuda.answer("cuLaunchKernel")
         if any(size > 1 << 32 for size in grid):
             raise OverflowError("bad numeric conversion: positive overflow")
         if np.prod(block) > 256 or 0 in grid or shared > 231 * 1024:
             raise LogicError("cuLaunchKernel failed: invalid argument")
-        self.cuda.launched.append((self.name, grid, block, arguments, shared))
+        self.cuda.launched.append((self.name, grid, block, arguments.tobytes(), shared))
 
 
 class FakeCuda:
@@ -264,10 +265,7 @@ def info(**more: Any) -> DeviceInfo:
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     made = FakeCuda()
 
-    def pack(letters: str, *values: Any) -> bytes:
-        return struct.pack(letters, *values)
-
-    monkeypatch.setattr(driver, "_packages", lambda: (made, made, pack))
+    monkeypatch.setattr(driver, "_packages", lambda: (made, made))
     monkeypatch.setattr(gpu, "device_info", lambda index: info())
     monkeypatch.setattr(driver.compiler, "compile_kernel", lambda kernel, arch: Cubin(b"code", "", cached=True))  # type: ignore[attr-defined]
     monkeypatch.setattr(driver.compiler, "compiler", lambda: "nvcc 13.0.88")  # type: ignore[attr-defined]
@@ -323,6 +321,27 @@ def test_launch_and_its_parameters(cuda: FakeCuda, fake: DriverBackend, function
         fake.arguments(function, [np.float64(1), np.uint64(2)])
     with pytest.raises(TypeError, match=r"argument 1 is int; legal"):
         fake.arguments(function, [np.float32(1), 2])
+
+
+def test_source_module_takes_the_place_of_nvcc(
+    cuda: FakeCuda, fake: DriverBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its module's function is launched, its code's hash is told, and what the driver does not take is an error."""
+    made = Cubin(b"PyCUDA's", "", cached=False)
+    monkeypatch.setattr(source_module, "source_module", lambda kernel, arch: (Raw(cuda, f"module for {arch}"), made))
+    monkeypatch.setenv(driver.compiler.LOADER, "SourceModule")  # type: ignore[attr-defined]
+    function = fake.function(kernel("gemm_line"))
+    assert (function.code_hash, function.cached) == (made.hash, False)
+
+    def refuse(kernel: Kernel, arch: str) -> Any:
+        raise LogicError("cuModuleLoadDataEx failed: no kernel image is available")
+
+    monkeypatch.setattr(source_module, "source_module", refuse)
+    with pytest.raises(DeviceUnavailableError, match=r"does not take test/test\.cu .* no kernel image"):
+        fake.function(kernel("gemm_line"))
+    monkeypatch.setenv(driver.compiler.LOADER, "modul")  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"TRITMARK_CUDA_LOADER is 'modul'; .*legal: nvcc, sourcemodule"):
+        fake.function(kernel("gemm_line"))
 
 
 def test_more_shared_memory_is_asked_for_once(cuda: FakeCuda, fake: DriverBackend, function: DriverFunction) -> None:
