@@ -147,6 +147,9 @@ class Proof:
     """True where a simulator stood in for the device."""
     launched: tuple[Launched, ...] = ()
     """The different launches on the device, in their order."""
+    tuned: str = ""
+    """The instance that ran because it was measured to be faster here (`tritmark autotune`) than the built-in choice;
+    "" where that ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,6 +335,19 @@ def _no_code(target: str, binaries: frozenset[str] = frozenset()) -> tuple[CodeF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Instances:
+    """What a variant may launch for given axes, for those who measure which is the fastest.
+
+    `each` has a variant that always launches one of them, by the instance's name; first is the built-in choice, which
+    is launched unless another was found to be faster (see harness.tuned). `identity`: what such a finding holds for,
+    as "device", "driver" and "code".
+    """
+
+    each: Mapping[str, Variant]
+    identity: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One implementation of an Op: what it is for, what it needs, and how to bind it to arguments.
 
@@ -351,6 +367,7 @@ class Variant:
     does not see what is written into its inputs later, and what that takes is no workspace. `bound(inputs, axes)` gives
     for each output the largest absolute error that its arithmetic admits, computed from the logical inputs, and raises
     InvalidArgumentError for inputs that its numbers do not hold; None: it is held to the op's contract.
+    `instances(axes)` tells what it may launch, on the device; None: there is no choice.
     """
 
     key: KernelKey
@@ -371,6 +388,7 @@ class Variant:
     load: Callable[[], object] = lambda: None
     packs: bool = False
     bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
+    instances: Callable[[Axes], Instances] | None = None
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from tritmark.harness.caches import CACHE, cache_folder
 from tritmark.harness.errors import CompileError, UsageError
 
-CACHE = "TRITMARK_CACHE"
-"""Environment variable: folder of the caches; the user's cache folder unless set."""
 OPTIONS = ("-O3", "-march=native")
 """Unless the manifest has others."""
 _CLOSED = "-Wl,-z,defs"
@@ -87,14 +86,7 @@ def _made(folder: Path, key: str, command: list[str], source: Path) -> Path:
 
 
 def _folder() -> Path:
-    told = os.environ.get(CACHE, "").strip()
-    if told:
-        base = Path(told)
-    else:
-        from platformdirs import user_cache_dir
-
-        base = Path(user_cache_dir("tritmark"))
-    folder = base / "native"
+    folder = cache_folder("native")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()

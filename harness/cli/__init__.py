@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from tritmark.harness.cli.advise import advise
+from tritmark.harness.cli.autotune import autotune
 from tritmark.harness.cli.check import check
 from tritmark.harness.cli.compare import compare
 from tritmark.harness.cli.console import console
@@ -86,6 +87,7 @@ for _command in (
     soak,
     gate,
     history,
+    autotune,
     advise,
     report,
     frame,

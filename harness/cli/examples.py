@@ -41,6 +41,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark history --since main~20", "of the last twenty commits"),
         ("tritmark history --all --json", "for scripts, those that were reverted too"),
     ),
+    "autotune": (
+        ("tritmark autotune --shape 16,2560,2560 --shape 512,14336,4096", "the best instances for two products"),
+        ("tritmark autotune --suite league --seconds 600", "for every measured shape of a suite, in ten minutes"),
+    ),
     "advise": (
         ("tritmark advise", "what to change next, from the newest Record"),
         ("tritmark advise --list", "every rule, with its record of promises kept"),

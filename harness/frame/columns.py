@@ -340,6 +340,13 @@ COLUMNS: tuple[Column, ...] = (
         "SHA-256 of the compiled code",
         lambda record, run: getattr(run.receipt, "code_hash", None),
     ),
+    Column(
+        "tuned",
+        "text",
+        "",
+        "the instance that ran because `tritmark autotune` measured it to be faster than the built-in choice",
+        lambda record, run: getattr(run.receipt, "tuned", None),
+    ),
     Column("proposals", "integer", "", "how many rules have advice for the Run", _proposals),
 )
 """A column for each size of an axis follows them: `axis_M`, `axis_N` and so on, for the axes that the ops of the

@@ -14,6 +14,7 @@ from enum import Enum
 from time import monotonic
 from typing import Any, Self
 
+from tritmark.harness import tuned
 from tritmark.harness.errors import Failure, TritmarkError, WorkerError
 
 _LOG_TAIL = 2000
@@ -38,7 +39,8 @@ class Child:
     def __init__(self, module: str, *arguments: str) -> None:
         self._log = os.fdopen(os.memfd_create("tritmark-gate-log", os.MFD_CLOEXEC), "w+b")
         # The same code as here, wherever it was imported from; never what lies in the current directory.
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # A choice that was measured holds for one build's code, and the other would be launched without.
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), tuned.SELECT: "off"}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
             stdin=subprocess.PIPE,

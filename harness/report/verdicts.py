@@ -55,6 +55,8 @@ def notes(run: Run) -> list[str]:
         found.append(power)
     if run.receipt is not None and run.receipt.note:
         found.append(run.receipt.note)
+    if run.receipt is not None and run.receipt.tuned:
+        found.append(f"as `tritmark autotune` chose: {run.receipt.tuned}")
     return found
 
 

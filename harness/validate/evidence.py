@@ -57,6 +57,7 @@ def with_proofs(receipt: Receipt, proofs: Iterable[Proof]) -> Receipt:
         device_ns=receipt.device_ns + sum(proof.device_ns for proof in timed),
         timed_runs=receipt.timed_runs + sum(proof.timed_runs for proof in timed),
         simulated=receipt.simulated or any(proof.simulated for proof in found),
+        tuned="; ".join(dict.fromkeys(filter(None, (receipt.tuned, *(proof.tuned for proof in found))))),
         launched=tuple(dict.fromkeys((*receipt.launched, *(launch for proof in found for launch in proof.launched)))),
         code_hash=hashes[0] if len(hashes) == 1 else sha256("".join(hashes).encode()).hexdigest(),
     )

@@ -26,6 +26,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path, PurePath
 
+from tritmark.harness import caches
 from tritmark.harness.errors import CompileError, DeviceUnavailableError, UsageError
 from tritmark.harness.nearest import nearest
 from tritmark.kernels.cuda.kernel import Kernel
@@ -33,8 +34,8 @@ from tritmark.kernels.cuda.kernel import Kernel
 OPTIONS = ("-fmad=false", "-O3", "-std=c++17")
 """For every kernel: without contraction into fused multiply-adds the bits are those of the CPU kernels."""
 
-CACHE = "TRITMARK_CACHE"
-"""Environment variable: folder of the caches; the user's cache folder unless set."""
+CACHE = caches.CACHE
+"""Environment variable: see harness.caches."""
 NVCC = "TRITMARK_NVCC"
 """Environment variable: the nvcc to use."""
 
@@ -237,12 +238,7 @@ def not_kept(folder: Path, why: OSError) -> None:
 
 def cache_folder() -> Path:
     """Where cubins are kept."""
-    told = os.environ.get(CACHE, "").strip()
-    if told:
-        return Path(told) / "cubin"
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("tritmark")) / "cubin"
+    return caches.cache_folder("cubin")
 
 
 def must_be_private(folder: Path) -> None:

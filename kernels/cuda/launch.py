@@ -4,7 +4,7 @@ and counted."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -13,13 +13,26 @@ import numpy as np
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.machine.gpu import DeviceInfo
-from tritmark.harness.spec import Arrays, Axes, CodeFile, Constraint, KernelKey, Launch, Launched, Proof, Tier, Variant
+from tritmark.harness.spec import (
+    Arrays,
+    Axes,
+    CodeFile,
+    Constraint,
+    Instances,
+    KernelKey,
+    Launch,
+    Launched,
+    Proof,
+    Tier,
+    Variant,
+)
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import DeviceFunction, Stream
 from tritmark.kernels.cuda.context import cuda_context, simulated
 from tritmark.kernels.cuda.counted import CountedLaunch
 from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel, Step
 from tritmark.kernels.cuda.params import LaunchParams, launch_params
+from tritmark.kernels.cuda.tuning import ByName, Tuning
 
 DEVICE = "cuda"
 REAL = "a real GPU"
@@ -82,12 +95,15 @@ def variant(
     workspace: Callable[[Axes], int] | None = None,
     features: frozenset[str] = frozenset(),
     rank: int = 0,
+    instances: ByName | None = None,
 ) -> Variant:
     """A Variant on the GPU. `steps(call)` gives its launches in order; `kernels` are all that they may use.
 
     `alignment`: bytes that every array's address must be a multiple of. `features`: beyond the kernels' compute
-    capability.
+    capability. `instances`: those of which `steps` chooses one, for `tritmark autotune`.
     """
+    if instances is not None:
+        steps = Tuning(f"{key}/{name}", kernels, steps, instances)
     needed = {compute(max(kernel.capability for kernel in kernels))} | features
     needed |= {alone(kernel.capability) for kernel in kernels if kernel.specific}
     if not all(kernel.simulated for kernel in kernels):
@@ -106,9 +122,22 @@ def variant(
         rank=rank,
         **more,
     )
+    if isinstance(steps, Tuning):
+        made = replace(made, instances=partial(_instances, made, steps, workspace, alignment))
     KERNELS[made.id] = kernels
     STEPS[made.id] = steps
     return made
+
+
+def _instances(
+    made: Variant, tuning: Tuning, workspace: Callable[[Axes], int] | None, alignment: int, axes: Axes
+) -> Instances:
+    info = cuda_context().backend.info
+    each = {
+        name: replace(made, bind=partial(_bind, made.id, steps, workspace, alignment), instances=None)
+        for name, steps in tuning.by_name(axes, info).items()
+    }
+    return Instances(each=each, identity=tuning.identity(info))
 
 
 def code_files(
@@ -178,15 +207,17 @@ def _bind(
         workspace=here.array((scratch,), np.uint8) if scratch else None,
         function=here.function,
     )
-    return CudaLaunch(variant_id, call, steps(call))
+    tuned = steps.choice(axes, call.info) if isinstance(steps, Tuning) else ""
+    return CudaLaunch(variant_id, call, steps(call), tuned)
 
 
 class CudaLaunch(CountedLaunch):
     """A variant bound to arrays on the device."""
 
-    def __init__(self, variant_id: str, call: Call, steps: tuple[Step, ...]) -> None:
+    def __init__(self, variant_id: str, call: Call, steps: tuple[Step, ...], tuned: str = "") -> None:
         super().__init__(variant_id.rpartition("/")[2], cuda_context(), len(steps))
         self._call = call  # keeps the arrays alive
+        self._tuned = tuned
         backend = self._context.backend
         self._prepared = []
         self._functions: list[DeviceFunction] = []
@@ -237,6 +268,7 @@ class CudaLaunch(CountedLaunch):
             timed_runs=self._timed,
             code_hash=sha256("".join(code for _, code in functions).encode()).hexdigest(),
             simulated=self._context.backend.simulated,
+            tuned=self._tuned,
             launched=tuple(
                 Launched(
                     function=function.name,

@@ -8,10 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from tritmark.harness.spec import KernelKey, MaxSize, MinSize, Tier
+from tritmark.harness.machine.gpu import DeviceInfo
+from tritmark.harness.spec import Axes, KernelKey, MaxSize, MinSize, Tier
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.cuda.params import tile_search
+from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul import cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, activation_row_bytes, arrays, scalars
@@ -116,7 +118,23 @@ def dp4a_shape(N: int, K: int, sms: int) -> tuple[bool, int, int]:
 
 def _gemv_dp4a(kind: int, call: Call) -> tuple[Step, ...]:
     N, K = call.axes["N"], call.axes["K"]
-    staged, threads, split = dp4a_shape(N, K, call.info.sms)
+    return _launch_dp4a(dp4a_shape(N, K, call.info.sms), kind, call)
+
+
+def _dp4a_by_name(kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
+    """Each split of K with both sizes of blocks, the built-in choice first."""
+    first = dp4a_shape(axes["N"], axes["K"], info.sms)
+    splits = [1 << power for power in range(MOST_SPLIT.bit_length())]
+    shapes = [first, *((first[0], threads, split) for threads in (128, THREADS) for split in splits)]
+    return {
+        instance_name(GEMV_DP4A[shape[0]], block=shape[1], split=shape[2]): partial(_launch_dp4a, shape, kind)
+        for shape in dict.fromkeys(shapes)
+    }
+
+
+def _launch_dp4a(shape: tuple[bool, int, int], kind: int, call: Call) -> tuple[Step, ...]:
+    staged, threads, split = shape
+    N = call.axes["N"]
     kernel = GEMV_DP4A[staged]
     groups = threads // (LANES * split)
     shared = 4 * groups * ROWS * split + (16 * 4 * LANES * split if staged else 0)
@@ -222,8 +240,11 @@ def gemv_shape(M: int, N: int, K: int, sms: int) -> Shape:
 
 
 def _gemv_mma(kind: int, call: Call) -> tuple[Step, ...]:
+    return _launch_mma(gemv_shape(call.axes["M"], call.axes["N"], call.axes["K"], call.info.sms), kind, call)
+
+
+def _launch_mma(shape: Shape, kind: int, call: Call) -> tuple[Step, ...]:
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
-    shape = gemv_shape(M, N, K, call.info.sms)
     warps = shape.warps(M, K)
     # A block that loads ahead stays for as many tiles as there are; otherwise the device's own scheduler hands out
     # tiles.
@@ -309,9 +330,46 @@ def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
     chosen = rows_shape(N, K, call.info.sms)
     if M > 1 or isinstance(chosen, Shape):
         return _gemv_mma(kind, call)
-    if chosen is None:
-        return _gemv_dp4a(kind, call)
+    return _gemv_dp4a(kind, call) if chosen is None else _launch_rows(chosen, kind, call)
+
+
+def _gemv_by_name(kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
+    """Each instance of gemv_mma.cu that takes the product, for M = 1 those of gemv_rows.cu with blocks of several
+    sizes and those for dp4a too, the built-in choice first."""
+    M, N, K = axes["M"], axes["N"], axes["K"]
+    chosen = rows_shape(N, K, info.sms) if M == 1 else gemv_shape(M, N, K, info.sms)
+    shapes: list[Shape | tuple[Rows, int, int]] = [shape for shape in SHAPES if shape.takes(M, K)]
+    if M == 1 and N <= ROWS_N:
+        shapes += _rows_shapes(N, K, info.sms)
+    made: dict[str, Steps] = {}
+    for shape in shapes if chosen is None else (chosen, *shapes):
+        if isinstance(shape, Shape):
+            made.setdefault(instance_name(GEMV[shape]), partial(_launch_mma, shape, kind))
+        else:
+            name = instance_name(GEMV_ROWS[shape[0]], warps=shape[1], rows=shape[2])
+            made.setdefault(name, partial(_launch_rows, shape, kind))
+    dp4a = _dp4a_by_name(kind, axes, info) if M == 1 else {}
+    return {**dp4a, **made} if chosen is None else {**made, **dp4a}
+
+
+def _rows_shapes(N: int, K: int, sms: int) -> list[tuple[Rows, int, int]]:
+    """Instances of gemv_rows.cu for M = 1 with their warps and the rows of a block, for one to four blocks a
+    multiprocessor."""
+    found = []
+    for shape in ROWS_SHAPES if LOOP.takes(K) else ():
+        for blocks in (sms, 2 * sms, 3 * sms, 4 * sms) if shape.takes(K) else ():
+            share = -(-N // blocks)
+            warps = -(-share // shape.tile)
+            if shape.loop:
+                found.append((shape, min(shape.threads // WARP, warps), share))
+            elif warps <= shape.threads // WARP:
+                found.append((shape, warps, warps * shape.tile))
+    return found
+
+
+def _launch_rows(chosen: tuple[Rows, int, int], kind: int, call: Call) -> tuple[Step, ...]:
     shape, warps, each = chosen
+    N, K = call.axes["N"], call.axes["K"]
     kernel = GEMV_ROWS[shape]
     launch = call.params(kernel, -(-N // each), WARP * warps, shared=shape.shared(warps, K))
     weight_scale, _, *numbers = scalars(call, kind)
@@ -378,6 +436,14 @@ MAKERS: tuple[
     ),
 )
 
+BY_NAME: dict[str, Callable[..., dict[str, Steps]]] = {
+    "mma": partial(cuda_gemm.by_name, cuda_gemm.MMA),
+    "gemv_dp4a": _dp4a_by_name,
+    "gemv": _gemv_by_name,
+    "gemm": partial(cuda_gemm.by_name, (*cuda_gemm.MMA, *cuda_gemm.WGMMA)),
+}
+"""For variants of several instances, these."""
+
 VARIANTS = tuple(
     variant(
         KernelKey(DEVICE, OP.name, FORMAT, dtype),
@@ -389,6 +455,7 @@ VARIANTS = tuple(
         constraints=(*constraints, MaxSize("K", MAX_K)),
         alignment=alignment,
         rank=rank,
+        instances=partial(BY_NAME[name], KINDS[dtype]) if name in BY_NAME else None,
     )
     for dtype in DTYPES
     for rank, (name, tier, summary, kernels, steps, constraints, alignment) in enumerate(MAKERS)

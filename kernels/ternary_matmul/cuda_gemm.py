@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
+from tritmark.harness.machine.gpu import DeviceInfo
+from tritmark.harness.spec import Axes
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import Call
 from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.ternary_matmul.cuda_arguments import activation_row_bytes, arrays, scalars
 
 MAX_K = (1 << 18) - 1
@@ -169,8 +172,19 @@ def fastest(instances: Sequence[Instance], M: int, N: int, K: int, sms: int) -> 
 
 def launched(instances: Sequence[Instance], kind: int, call: Call) -> tuple[Step, ...]:
     """The fastest of those instances."""
+    axes = call.axes
+    return _launch(fastest(instances, axes["M"], axes["N"], axes["K"], call.info.sms), kind, call)
+
+
+def by_name(instances: Sequence[Instance], kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
+    """Each of those instances, the fastest first, as they are predicted."""
+    sizes = axes["M"], axes["N"], axes["K"], info.sms
+    ordered = sorted(instances, key=lambda instance: instance.predicted_us(*sizes))
+    return {instance_name(KERNELS[instance]): partial(_launch, instance, kind) for instance in ordered}
+
+
+def _launch(instance: Instance, kind: int, call: Call) -> tuple[Step, ...]:
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
-    instance = fastest(instances, M, N, K, call.info.sms)
     kernel, tiles = KERNELS[instance], _tiles(instance.tile, M, N)
     if isinstance(instance, GemmMma):
         # The device's own scheduler hands out tiles.

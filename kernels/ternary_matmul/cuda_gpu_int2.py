@@ -7,9 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from tritmark.harness.spec import KernelKey, MaxSize, MinSize, MultipleOf, Tier
+from tritmark.harness.machine.gpu import DeviceInfo
+from tritmark.harness.spec import Axes, KernelKey, MaxSize, MinSize, MultipleOf, Tier
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
+from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.formats.gpu_int2 import COLUMNS
 from tritmark.kernels.formats.gpu_int2 import ROWS as STRIP
 from tritmark.kernels.ternary_matmul.cuda import MAX_K, SHARED, WARP
@@ -165,6 +167,13 @@ def _mma(kind: int, call: Call) -> tuple[Step, ...]:
     return _launched(mma_for(call.axes["M"]), kind, call)
 
 
+def _mma_by_name(kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
+    """Each instance for tensor cores, the built-in choice first."""
+    first = mma_for(axes["M"])
+    ordered = sorted(MMA, key=lambda instance: instance is not first)
+    return {instance_name(KERNELS[instance]): partial(_launched, instance, kind) for instance in ordered}
+
+
 _SHAPES = (MultipleOf("N", STRIP), MultipleOf("K", COLUMNS))
 MAKERS = (
     (
@@ -194,6 +203,7 @@ VARIANTS = tuple(
         constraints=(*_SHAPES, *constraints),
         alignment=16,
         rank=rank,
+        instances=partial(_mma_by_name, KINDS[dtype]) if steps is _mma else None,
     )
     for dtype in DTYPES
     for rank, (name, summary, kernels, steps, constraints) in enumerate(MAKERS)

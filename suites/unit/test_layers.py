@@ -25,7 +25,7 @@ LAYERS = (
     ("cli",),
     ("doctor", "gate", "soak", "report", "frame", "formats", "verify"),
     ("selftest",),
-    ("judge",),
+    ("autotune", "judge"),
     ("cross", "advise", "history", "league"),
     ("validate", "disassembly"),
     ("worker",),
@@ -33,10 +33,10 @@ LAYERS = (
     ("store", "text", "measure"),
     ("record",),
     ("machine", "providers", "weights"),
-    ("registry", "contract"),
+    ("registry", "contract", "tuned"),
     ("suite",),
     ("spec", "dtypes", "resident"),
-    ("errors", "nearest"),
+    ("errors", "nearest", "caches"),
 )
 """From top to bottom: what stands in one line does not import each other."""
 

@@ -19,8 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tritmark.harness.caches import CACHE
 from tritmark.harness.errors import CompileError, DeviceUnavailableError, UsageError
-from tritmark.kernels.cuda.compile import CACHE, cache_folder, local_sources, must_be_private
+from tritmark.kernels.cuda.compile import cache_folder, local_sources, must_be_private
 from tritmark.kernels.cuda.kernel import Kernel
 
 HERE = Path(__file__).parent

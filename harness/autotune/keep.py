@@ -1,0 +1,37 @@
+"""Keeping choices in their one file, whatever other processes do and whatever becomes of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tritmark.harness import tuned
+from tritmark.harness.errors import UsageError
+from tritmark.harness.spec import Axes
+from tritmark.harness.store import write_atomically
+from tritmark.harness.tuned import Choice
+
+
+def keep(variant: str, axes: Axes, identity: Mapping[str, str], choice: Choice | None) -> Path:
+    """Put a choice in the place of what was found before for the variant, these axes and the device, of whatever driver
+    and code; None: the built-in choice is launched there again. Returns the file.
+
+    Raises UsageError where it is damaged, or cannot be written.
+    """
+    from filelock import FileLock
+
+    where = tuned.path()
+    try:
+        where.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with FileLock(where.with_suffix(".lock")):
+            place = variant, tuple(sorted(axes.items()))
+            others = tuple(
+                each
+                for each in tuned.read(where)
+                if each.place != place or each.identity.get("device") != identity["device"]
+            )
+            write_atomically(where, tuned.text(others if choice is None else (*others, choice)))
+    except OSError as why:
+        raise UsageError(f"{where}: cannot be written: {why.strerror or why}") from None
+    tuned.forget()
+    return where
