@@ -123,13 +123,13 @@ class Raw:
     def set_attribute(self, attribute: str, value: int) -> None:
         self.cuda.raised.append((attribute, value))
 
-    def __call__(self, arguments: np.void, *, grid: Any, block: Any, shared: int, stream: Raw) -> None:
+    def _launch_kernel(self, grid: Any, block: Any, arguments: bytes, shared: int, stream: Raw) -> None:
         self.cuda.answer("cuLaunchKernel")
         if any(size > 1 << 32 for size in grid):
             raise OverflowError("bad numeric conversion: positive overflow")
         if np.prod(block) > 256 or 0 in grid or shared > 231 * 1024:
             raise LogicError("cuLaunchKernel failed: invalid argument")
-        self.cuda.launched.append((self.name, grid, block, arguments.tobytes(), shared))
+        self.cuda.launched.append((self.name, grid, block, arguments, shared))
 
 
 class FakeCuda:

@@ -7,15 +7,19 @@ import ast
 import inspect
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cuda_products import data_of, expected, product, same
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 import tritmark.kernels
 from tritmark.harness.errors import CompileError, UsageError
@@ -28,6 +32,7 @@ from tritmark.kernels.i2s_quantize.cuda import VARIANTS as QUANTIZE
 from tritmark.kernels.ternary_matmul import cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda import VARIANTS as MATMUL
 
+ROOT = Path(__file__).resolve().parents[4]
 ROOM = Path(tritmark.kernels.__path__[0]) / "cuda"
 FILES = ("driver.py", "pycuda_pool.py", "source_module.py")
 """Those that import PyCUDA."""
@@ -51,6 +56,10 @@ RAW = {
     "DriverEvent": "pycuda.driver:Event",
 }
 """What `raw` is within the classes of driver.py."""
+
+
+PRIVATE = {"pycuda.driver:Function._launch_kernel": 6}
+"""Private names that are used, with the arguments that they take, the object among them."""
 
 
 def _here() -> bool:
@@ -97,8 +106,6 @@ def uses(text: str) -> Iterator[Use]:
             place = max((place for place, part in enumerate(parts[:-1]) if part in holders), default=None)
             if place is not None:
                 yield holders[parts[place]], ".".join(parts[place + 1 :]), calls.get(id(node))
-            elif holder and parts[-1] == "raw" and id(node) in calls:
-                yield holder, "__call__", calls[id(node)]
 
 
 def _found(holder: str, name: str) -> Any:
@@ -134,7 +141,7 @@ def complaints(text: str) -> list[str]:
     found = []
     for holder, name, call in uses(text):
         what = f"{holder}.{name}"
-        if any(part.startswith("_") and not part.startswith("__") for part in (*holder.split("."), *name.split("."))):
+        if what not in PRIVATE and any(re.match("_[^_]", part) for part in re.split("[.:]", what)):
             found.append(f"{what} is private")
             continue
         try:
@@ -158,6 +165,20 @@ def test_what_is_used_is_there_and_public(file: str) -> None:
     assert complaints(text) == []
 
 
+@needs_pycuda
+def test_private_names_are_those_of_the_versions_that_are_admitted() -> None:
+    """A version past those must be looked at before it is admitted: the name, and how it is called."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (asked,) = (each for each in map(Requirement, extras["cuda"]) if each.name == "pycuda")
+    assert asked.specifier == SpecifierSet(">=2024.1,<2027")
+    assert asked.specifier.contains(version("pycuda"))
+    for what, arguments in PRIVATE.items():
+        found = _found(*what.rsplit(".", 1))
+        assert takes(found, arguments, set())
+        assert not takes(found, arguments - 1, set())
+        assert not takes(found, arguments + 1, set())
+
+
 def test_no_other_file_imports_pycuda() -> None:
     found = [
         path.name
@@ -175,7 +196,11 @@ def test_no_other_file_imports_pycuda() -> None:
         ("self._cuda.memcpy_htod(pointer)", ["pycuda.driver.memcpy_htod does not take 1 arguments and []"]),
         ("self._cuda.Stream(1, 2)", ["pycuda.driver.Stream does not take 2 arguments and []"]),
         ("self._small.allocate()", ["pycuda.tools:DeviceMemoryPool.allocate does not take 0 arguments and []"]),
-        ("function.raw._launch_kernel(1)", ["pycuda.driver:Function._launch_kernel is private"]),
+        (
+            "function.raw._launch_kernel(1)",
+            ["pycuda.driver:Function._launch_kernel does not take 1 arguments and []"],
+        ),
+        ("function.raw._set_block_shape(1, 1, 1)", ["pycuda.driver:Function._set_block_shape is private"]),
         ("self.raw.get_attribute(1, 2)", ["pycuda.driver:Function.get_attribute does not take 2 arguments and []"]),
         ("self._cuda.mem_alloc(4)", []),
     ],
