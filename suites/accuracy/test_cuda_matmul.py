@@ -11,12 +11,12 @@ import pytest
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import DeviceError, InvalidArgumentError, NoCompatibleKernelError
-from tritmark.harness.spec import KernelKey
+from tritmark.harness.spec import KernelKey, MultipleOf
 from tritmark.harness.validate.compare import compare, expectations
 from tritmark.kernels import dispatch
 from tritmark.kernels.matmul import api
 from tritmark.kernels.matmul.benchmark import benchmark_precision_modes
-from tritmark.kernels.matmul.cuda import EDGES, VARIANTS
+from tritmark.kernels.matmul.cuda import EDGES, VARIANTS, WGMMA_TILES
 from tritmark.kernels.matmul.precision import (
     PrecisionMode,
     detect_best_precision,
@@ -33,10 +33,18 @@ def _op(variant):
     return next(op for op in OPS.values() if op.name == variant.key.op)
 
 
+def _axes(variant, shape):
+    """The least that the variant takes of at least that size."""
+    factors = {limit.axis: limit.factor for limit in variant.constraints if isinstance(limit, MultipleOf)}
+    return {
+        axis: -(-size // factors.get(axis, 1)) * factors.get(axis, 1) for axis, size in zip("MNK", shape, strict=True)
+    }
+
+
 def _compared(context, variant, shape, family):
-    op, axes = _op(variant), dict(zip("MNK", shape, strict=True))
+    op, axes = _op(variant), _axes(variant, shape)
     inputs = op.generate(axes, family, np.random.default_rng(5))
-    c = context.array(shape[:2], np.float32)
+    c = context.array((axes["M"], axes["N"]), np.float32)
     launch = variant.bind({name: context.upload(values) for name, values in inputs.items()}, {"c": c}, axes, 1)
     launch.run()
     (expected,) = expectations(op, axes, variant.key, op.reference(inputs, axes, variant.key))
@@ -66,6 +74,42 @@ def test_both_tiles_of_wmma_take_rows_of_any_length(cuda, monkeypatch, dtype, ed
     result, launch = _compared(cuda, variant, shape, "normal")
     assert result.first is None
     assert launch.proof.functions == (f"wmma_{'fp16' if dtype == 'float16' else 'bf16'}_{edge}",)
+
+
+@pytest.mark.parametrize("shape", [(130, 72, 72), (5, 264, 136)], ids=str)
+@pytest.mark.parametrize("tile", WGMMA_TILES, ids=lambda tile: str(tile.columns))
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_every_tile_of_wgmma(cuda, monkeypatch, dtype, tile, shape):
+    """Several tiles down and across, a last one in part, several stages of k, the last of them in part."""
+    monkeypatch.setattr(type(tile), "predicted_us", lambda each, axes, sms: float(each is not tile))
+    monkeypatch.setattr(cuda.backend, "info", replace(cuda.backend.info, sms=1))
+    variant = next(v for v in VARIANTS if v.key.op == NAMES[dtype] and v.name == "wgmma")
+    result, launch = _compared(cuda, variant, shape, "normal")
+    assert result.first is None
+    assert launch.proof.functions == (f"gemm_wgmma_{'fp16' if dtype == 'float16' else 'bf16'}_{tile.columns}",)
+
+
+@pytest.mark.parametrize("shape", [(136, 264, 24), (130, 135, 35)], ids=str)
+def test_large_tiles_of_float32_take_rows_of_any_length_and_have_the_bits_of_small_ones(cuda, monkeypatch, shape):
+    monkeypatch.setattr(cuda.backend, "info", replace(cuda.backend.info, sms=1))
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal(shape[::2], np.float32), rng.standard_normal(shape[:0:-1], np.float32)
+    c, receipt = api.with_receipt(a, b, mode="fp32", variant="ffma")
+    assert receipt.functions == ("gemm_ffma",)
+    assert np.array_equal(c, api.matmul(a, b, mode="fp32", variant="tiled"))
+
+
+def test_the_tile_that_is_launched_is_that_of_the_least_time():
+    """At shapes whose three tiles were measured on an H200, by which of them was fastest."""
+    for shape, columns in (
+        ((4096, 4096, 4096), 256),
+        ((512, 13824, 2560), 256),
+        ((2048, 2560, 2560), 128),
+        ((512, 2560, 2560), 128),
+        ((64, 6912, 2560), 64),
+    ):
+        axes = dict(zip("MNK", shape, strict=True))
+        assert min(WGMMA_TILES, key=lambda tile: tile.predicted_us(axes, 132)).columns == columns
 
 
 @pytest.mark.parametrize("dtype", OPS)

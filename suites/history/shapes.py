@@ -78,7 +78,9 @@ CUDA_PRODUCT_OPS = (
     "matmul_fp16/none/float32",
     "matmul_bf16/none/float32",
 )
-CUDA_PRODUCT = tuple(f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma", "mma", "gemm"))
+CUDA_PRODUCT = tuple(
+    f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma", "mma", "gemm", "ffma", "wgmma")
+)
 
 PARAMETERS = ("op", "variant", "shape")
 
