@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Decoding, KernelKey
+from tritmark.kernels import input_dtypes
 from tritmark.kernels.formats import FORMATS
 
 
@@ -32,6 +33,8 @@ def _widened(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 
 
 DECODINGS = (
+    Decoding(op="i2s_quantize", decode=input_dtypes.decode),
+    Decoding(op="ternary_quantize", decode=input_dtypes.decode),
     Decoding(op="ternary_matmul", decode=_product),
     Decoding(op="unpack_codes", decode=_unpacked),
     Decoding(op="float_widen", decode=_widened),

@@ -178,7 +178,7 @@ def finite(op: Op, name: str, array: Any, nonfinite: str, preflight: bool) -> An
             raise InvalidArgumentError(op=op.name, argument="nonfinite", found=found, legal=legal)
         return array
     if nonfinite == "zero":
-        return np.where(np.isfinite(array), array, np.float32(0))
+        return np.where(np.isfinite(array), array, array.dtype.type(0))
     if preflight:
         wrong = np.flatnonzero(~np.isfinite(array))
         if wrong.size:

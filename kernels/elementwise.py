@@ -1,4 +1,5 @@
-"""What the elementwise ops' public functions share: the output array that the caller may give."""
+"""What the elementwise ops' public functions share: values in float32 or a 16-bit dtype, and the output array that the
+caller may give."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tritmark.harness.contract import check_output
-from tritmark.harness.resident import resident
-from tritmark.harness.spec import Arrays, Op, Tensor
+from tritmark.harness.contract import check_array, check_output
+from tritmark.harness.resident import ResidentArray, resident
+from tritmark.harness.spec import Arrays, Axes, KernelKey, Op, Tensor
+from tritmark.kernels import dispatch
+from tritmark.kernels.input_dtypes import NARROW
 
 
 def output(op: Op, tensor: Tensor, out: Any, shape: tuple[int, ...], inputs: Arrays) -> Any:
@@ -25,3 +28,27 @@ def output(op: Op, tensor: Tensor, out: Any, shape: tuple[int, ...], inputs: Arr
         op.name, replace(tensor, name="out", axes=tuple(str(size) for size in shape)), out, shape, tensor.dtype, inputs
     )
     return out.reshape(-1)
+
+
+def values(op: Op, key: KernelKey, x: Any, axes: Axes) -> tuple[KernelKey, Any]:
+    """The key of the kernel for a flat array of float32, float16 or bfloat16 values, and the array as that takes it.
+
+    16-bit values that no kernel reads as they are (on a CPU, to packed codes, in blocks of other sizes) become float32
+    first, exactly, where they lie. Raises InvalidArgumentError for other arrays, and what dispatch.run raises.
+    """
+    dtype = str(x.dtype)
+    if dtype not in NARROW:
+        check_array(op.name, op.inputs[0], x)
+        return key, x
+    check_array(op.name, op.inputs[0], x, dtype)
+    if key.format == "none" and dispatch.registry().has_kernel_for(key.device, key.op, dtype, key.dtype, axes):
+        return replace(key, format=dtype), x
+    if isinstance(x, ResidentArray):
+        from tritmark.kernels.float_widen.spec import OP as WIDEN
+
+        sizes, widen = {"n": x.size}, KernelKey(key.device, WIDEN.name, dtype, "float32")
+        made = dispatch.outputs_for(WIDEN, sizes, widen, {}, {"h": x})
+        dispatch.run(WIDEN, dispatch.select(widen, sizes, None), {"h": x}, made, sizes, 1)
+        return key, made["x"]
+    with np.errstate(invalid="ignore"):
+        return key, x.astype(np.float32)

@@ -22,6 +22,7 @@ from tritmark.kernels.cuda.plan import Planner
 from tritmark.kernels.cuda.primary import primary_context
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
+from tritmark.kernels.input_dtypes import NARROW
 from tritmark.kernels.pack_codes.spec import OP as PACK_CODES
 from tritmark.kernels.unpack_codes.spec import OP as UNPACK_CODES
 from tritmark.torch import contract
@@ -231,9 +232,10 @@ def ternary_matmul(
 def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
     """See ops."""
     contract.check_elements("i2s_quantize", "x", x, contract.FLOATS, scale)
-    x = _whole(x.float())
+    x = _whole(x)
     q = torch.empty_like(x, dtype=torch.int8)
-    key = KernelKey(DEVICE, I2S_QUANTIZE.name, "none", "int8")
+    dtype = contract.FLOATS[x.dtype]
+    key = KernelKey(DEVICE, I2S_QUANTIZE.name, dtype if dtype in NARROW else "none", "int8")
     return _elementwise(I2S_QUANTIZE, key, ("x", x), ("q", q), {"n": x.numel()}, {"scale": scale})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ KEY = KernelKey("cpu", OP.name, "none", "int8")
 
 @takes_any_array
 def i2s_quantize(
-    x: npt.NDArray[np.float32],
+    x: npt.NDArray[Any],
     scale: float,
     *,
     out: npt.NDArray[np.int8] | None = None,
@@ -29,9 +30,9 @@ def i2s_quantize(
 ) -> npt.NDArray[np.int8]:
     """rint(clamp(x / scale, -2, 1)), elementwise, ties to even (specification, 1.1).
 
-    `x` is float32 of any shape, C-contiguous; `scale` is finite and above zero, and the division is float32's; `out`,
-    if given, is int8 of x's shape. Returns int8 codes from -2 to 1 in x's shape. `device` is "cpu", "cuda" or a
-    package's; `variant` forces one of its kernels.
+    `x` is float32, float16 or bfloat16 (ml_dtypes) of any shape, C-contiguous, and taken in float32; `scale` is finite
+    and above zero, and the division is float32's; `out`, if given, is int8 of x's shape. Returns int8 codes from -2 to
+    1 in x's shape. `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels.
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that
     of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is
@@ -39,9 +40,10 @@ def i2s_quantize(
     """
     key = replace(KEY, device=device)
     flat = dispatch.flattened(OP.name, "x", x)
-    axes = unify(OP, {"x": flat, "scale": scale})
+    axes = unify(OP, {"scale": scale}, {"n": flat.size})
+    key, taken = elementwise.values(OP, key, flat, axes)
     q = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
     chosen = dispatch.select(key, axes, variant)
-    inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None), "scale": scale}
+    inputs = {"x": dispatch.finite(OP, "x", taken, nonfinite, preflight=out is not None), "scale": scale}
     dispatch.run(OP, chosen, inputs, {"q": q}, axes, dispatch.threads_for(key, threads))
     return q.reshape(x.shape) if out is None else out

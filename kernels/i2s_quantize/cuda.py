@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from tritmark.harness.spec import KernelKey, Tier
+from tritmark.harness.spec import KernelKey, Tier, Variant
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
+from tritmark.kernels.i2s_quantize.spec import OP
 from tritmark.kernels.i2s_quantize.steps import find_steps
+from tritmark.kernels.input_dtypes import INPUT, NARROW, itemsize
 
-KEY = KernelKey(DEVICE, "i2s_quantize", "none", "int8")
 FILE = "i2s_quantize/i2s_quantize.cu"
 THREADS = 256
-DEFINES = (("THREADS", str(THREADS)),)
-TILE = 8 * THREADS
-"""Elements of a block of `VECTOR`."""
 REGISTERS = 32
 """What a kernel of this op may use (specification, 1.2); the compiler is held to it."""
 OPTIONS = (f"-maxrregcount={REGISTERS}",)
 
-V1 = Kernel(
-    file=FILE,
-    name="i2s_gpu_quantize_v1",
-    threads=THREADS,
-    registers=REGISTERS,
-    shared=16,
-    defines=DEFINES,
-    options=OPTIONS,
-)
-VECTOR = Kernel(
-    file=FILE, name="i2s_gpu_quantize_words", threads=THREADS, registers=REGISTERS, defines=DEFINES, options=OPTIONS
-)
+
+def _kernel(name: str, format: str, shared: int = 0) -> Kernel:
+    return Kernel(
+        file=FILE,
+        name=name,
+        threads=THREADS,
+        registers=REGISTERS,
+        shared=shared,
+        defines=(("THREADS", str(THREADS)), ("INPUT", INPUT[format])),
+        options=OPTIONS,
+    )
+
+
+V1 = _kernel("i2s_gpu_quantize_v1", "none", 16)
 
 
 def _v1(call: Call) -> tuple[Step, ...]:
@@ -40,22 +42,39 @@ def _v1(call: Call) -> tuple[Step, ...]:
     return (Step(kernel=V1, grid=params.grid, block=params.block, args=args),)
 
 
-def _vector(call: Call) -> tuple[Step, ...]:
+def _vector(kernel: Kernel, tile: int, call: Call) -> tuple[Step, ...]:
     n = call.axes["n"]
-    params = call.params(VECTOR, -(-n // TILE))
+    params = call.params(kernel, -(-n // tile))
     args = (call.inputs["x"], call.outputs["q"], *find_steps(np.float32(call.inputs["scale"])), np.uint64(n), call.bad)
-    return (Step(kernel=VECTOR, grid=params.grid, block=params.block, args=args),)
+    return (Step(kernel=kernel, grid=params.grid, block=params.block, args=args),)
+
+
+def _key(format: str) -> KernelKey:
+    return KernelKey(DEVICE, OP.name, format, "int8")
+
+
+def _vector_variant(format: str) -> Variant:
+    kernel = _kernel("i2s_gpu_quantize_words", format)
+    return variant(
+        _key(format),
+        "vector",
+        Tier.HIGHLY_OPTIMIZED,
+        "32 bytes under way in a thread, comparisons in place of the division",
+        (kernel,),
+        partial(_vector, kernel, 32 // itemsize(format) * THREADS),
+        alignment=16,
+    )
 
 
 VARIANTS = (
-    variant(KEY, "v1", Tier.BASELINE, "specification, 1.2: grid-stride, one element a thread, a division", (V1,), _v1),
     variant(
-        KEY,
-        "vector",
-        Tier.HIGHLY_OPTIMIZED,
-        "16-byte loads, two under way, comparisons in place of the division",
-        (VECTOR,),
-        _vector,
-        alignment=16,
+        _key("none"),
+        "v1",
+        Tier.BASELINE,
+        "specification, 1.2: grid-stride, one element a thread, a division",
+        (V1,),
+        _v1,
     ),
+    _vector_variant("none"),
+    *(_vector_variant(format) for format in NARROW),
 )

@@ -9,6 +9,8 @@
  *         found once, on the host, by dividing (steps.py). Two 16-byte loads under way in a thread, and a 4-byte store
  *         for each: a warp reads 512 bytes and writes 128 with an instruction. A block has one tile of 2048 elements.
  *
+ *         x may be float16 or bfloat16, which become float32 first: then four 8-byte loads are under way.
+ *
  * NVIDIA H200, timed alone with CUDA events (a graph of launches over slices that no cache holds), TB/s of the 5 bytes
  * an element; the suite's own figures: `tritmark run --suite gpu --device cuda`.
  *
@@ -22,18 +24,39 @@
  *
  * The last but one exchanges codes among four threads, so that each stores 16 bytes: no gain. Four loads: none either.
  *
+ * Hints to the caches. Until here loads and stores were evict-first (__ldcs, __stcs), and torch.compile's kernel was up
+ * to 4 percent faster; its accesses are plain ones, eight elements a thread, one tile a block. Measured on an H200 at
+ * 2^28, launches by turns over three sets of arrays, us and TB/s, the check for NaN included (torch.compile has none):
+ *
+ *     loads          stores plain      evict-first     evict-last      write-through
+ *     plain          304.7, 4.41       304.1, 4.41     304.3, 4.41     303.8, 4.42
+ *     nc             303.8, 4.42       303.7, 4.42
+ *     evict-first    334.9, 4.01       310.9, 4.32     326.9, 4.11     332.9, 4.03
+ *     L1 not used    335.4, 4.00       311.3, 4.31                                     (evict-first in the L2)
+ *     last use       334.8, 4.01       311.0, 4.32
+ *     torch.compile, tuned: 303.9, 4.42; as it is without: 304.9, 4.40
+ *
+ * So loads that are evicted first cost 2 to 10 percent, whatever is stored how. Over one set of arrays, whose codes are
+ * still in the L2 when the next launch writes them, evict-first for both takes 304.0: that hid it. With plain accesses
+ * nothing else matters by 0.5 percent: 128, 512 or 1024 threads 304.6, 303.3, 303.3; four loads 304.4; eight elements
+ * next to each other in a thread and 8-byte stores 303.8; 16 and 16-byte stores 303.3 (302.4 with 128 threads, but its
+ * loads are 64 bytes apart). One load a thread: 323.3.
+ *
  * NaN and infinity: x * 0 is NaN for them and 0 for all others, so a sum of such products, one instruction an element,
  * tells whether a thread has met any; only then it looks for the first. `bad` is lowered to its index.
  *
  * All indices are size_t. At most 32 registers a thread: cuda.py holds the compiler to that, which launch bounds
  * would overrule. */
 
-/* Macro: THREADS, of a block. */
+/* Macros: THREADS, of a block; INPUT, of what is read, see element.cuh. */
+#include "../cuda/element.cuh"
+
+#define LOADS (8 / (int)sizeof(element)) /* under way in a thread: 32 bytes */
 
 __device__ __forceinline__ bool nonfinite(float x) { return (__float_as_uint(x) & 0x7fffffffu) >= 0x7f800000u; }
 
 extern "C" __global__ void i2s_gpu_quantize_v1(
-    const float *__restrict__ x, signed char *__restrict__ q, float scale, size_t n, unsigned long long *bad)
+    const element *__restrict__ x, signed char *__restrict__ q, float scale, size_t n, unsigned long long *bad)
 {
     __shared__ float shared_scale[1];
     if (threadIdx.x == 0)
@@ -41,9 +64,9 @@ extern "C" __global__ void i2s_gpu_quantize_v1(
     __syncthreads();
     const size_t stride = (size_t)blockDim.x * gridDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
-        float value = x[i];
-        q[i] = (signed char)__float2int_rn(fmaxf(-2.0f, fminf(1.0f, __fdiv_rn(value, shared_scale[0]))));
-        if (nonfinite(value))
+        const float wide = value(x[i]);
+        q[i] = (signed char)__float2int_rn(fmaxf(-2.0f, fminf(1.0f, __fdiv_rn(wide, shared_scale[0]))));
+        if (nonfinite(wide))
             atomicMin(bad, (unsigned long long)i);
     }
 }
@@ -64,12 +87,12 @@ __device__ __forceinline__ float suspect(float4 x, float so_far)
     return __fmaf_rn(x.x, 0.0f, __fmaf_rn(x.y, 0.0f, __fmaf_rn(x.z, 0.0f, __fmaf_rn(x.w, 0.0f, so_far))));
 }
 
-/* The elements of a tile that a thread owns: four at `begin` and four after another 4 * THREADS. */
-__device__ __forceinline__ void find_nonfinite(const float *x, size_t begin, unsigned long long *bad)
+/* The elements of a tile that a thread owns: four at `begin`, and four after each further 4 * THREADS. */
+__device__ __forceinline__ void find_nonfinite(const element *x, size_t begin, unsigned long long *bad)
 {
-    for (int load = 0; load < 2; load++)
+    for (int load = 0; load < LOADS; load++)
         for (int k = 0; k < 4; k++)
-            if (nonfinite(x[begin + load * 4 * THREADS + k])) {
+            if (nonfinite(value(x[begin + load * 4 * THREADS + k]))) {
                 atomicMin(bad, (unsigned long long)(begin + load * 4 * THREADS + k));
                 return;
             }
@@ -77,31 +100,38 @@ __device__ __forceinline__ void find_nonfinite(const float *x, size_t begin, uns
 
 /* What is left of the array past the last whole tile. */
 __device__ __forceinline__ void rest(
-    const float *x, signed char *q, float one, float two, size_t begin, size_t n, unsigned long long *bad)
+    const element *x, signed char *q, float one, float two, size_t begin, size_t n, unsigned long long *bad)
 {
     for (size_t i = begin + threadIdx.x; i < n; i += THREADS) {
-        float value = x[i];
-        q[i] = (signed char)code(value, one, two);
-        if (nonfinite(value))
+        const float wide = value(x[i]);
+        q[i] = (signed char)code(wide, one, two);
+        if (nonfinite(wide))
             atomicMin(bad, (unsigned long long)i);
     }
 }
 
 extern "C" __global__ void i2s_gpu_quantize_words(
-    const float *__restrict__ x, signed char *__restrict__ q, float one, float two, size_t n, unsigned long long *bad)
+    const element *__restrict__ x, signed char *__restrict__ q, float one, float two, size_t n, unsigned long long *bad)
 {
-    const size_t tile = (size_t)THREADS * 8;
+    const size_t tile = (size_t)THREADS * 4 * LOADS;
     for (size_t begin = blockIdx.x * tile; begin < n; begin += gridDim.x * tile) {
         if (n - begin < tile) {
             rest(x, q, one, two, begin, n, bad);
             return;
         }
-        const float4 *from = (const float4 *)(x + begin) + threadIdx.x;
+        const elements4 *from = (const elements4 *)(x + begin) + threadIdx.x;
         unsigned *to = (unsigned *)(q + begin) + threadIdx.x;
-        const float4 a = __ldcs(from), b = __ldcs(from + THREADS);
-        __stcs(to, codes(a, one, two));
-        __stcs(to + THREADS, codes(b, one, two));
-        if (suspect(b, suspect(a, 0.0f)) != 0.0f)
+        elements4 four[LOADS];
+#pragma unroll
+        for (int i = 0; i < LOADS; i++)
+            four[i] = from[i * THREADS];
+        float found = 0.0f;
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            to[i * THREADS] = codes(values(four[i]), one, two);
+            found = suspect(values(four[i]), found);
+        }
+        if (found != 0.0f)
             find_nonfinite(x, begin + 4 * threadIdx.x, bad);
     }
 }

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, KernelKey
+from tritmark.kernels.input_dtypes import given
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """q = rint(clamp(x / scale, -2, 1)). The contract is the float32 quotient, so nothing wider may take its place."""
     with np.errstate(over="ignore", under="ignore"):
-        quotient = inputs["x"] / np.float32(inputs["scale"])
+        quotient = given(inputs["x"], key.format) / np.float32(inputs["scale"])
     return {"q": np.rint(np.clip(quotient, -2, 1, out=quotient), out=quotient).astype(np.int8)}

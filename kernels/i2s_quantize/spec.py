@@ -1,4 +1,4 @@
-"""The contract of i2s_quantize."""
+"""The contract of i2s_quantize. A key's format says what x is in: "none" is float32, see input_dtypes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats, scales
+from tritmark.kernels import input_dtypes
 from tritmark.kernels.i2s_quantize.reference import reference
 
 _SCALED = frozenset({"uniform", "normal", "heavy", "constant", "one_nonzero"})
@@ -29,7 +30,7 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 
 
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
-    return Traffic(read=4 * axes["n"], written=axes["n"], operations=axes["n"])
+    return Traffic(read=input_dtypes.itemsize(key.format) * axes["n"], written=axes["n"], operations=axes["n"])
 
 
 OP = Op(
@@ -38,13 +39,14 @@ OP = Op(
     source="docs/specification.md, section 1.1",
     axes=("n",),
     inputs=(
-        Tensor("x", ("n",), "float32", "values", Values.FINITE),
+        Tensor("x", ("n",), "float32", "values; kernels take them in the key's format", Values.FINITE),
         Tensor("scale", (), "float32", "what code 1 stands for", Values.POSITIVE),
     ),
     outputs=(Tensor("q", ("n",), "int8", "codes from -2 to 1"),),
     family=Family.EXACT,
     families=FLOAT_FAMILIES,
     generate=_generate,
+    encode=input_dtypes.encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.spec import KernelKey
@@ -51,7 +50,7 @@ class PackedTernary(NamedTuple):
 
 @overload
 def ternary_quantize(
-    x: npt.NDArray[np.float32],
+    x: npt.NDArray[Any],
     block: int | None = ...,
     *,
     packed: Literal[False] = ...,
@@ -66,7 +65,7 @@ def ternary_quantize(
 
 @overload
 def ternary_quantize(
-    x: npt.NDArray[np.float32],
+    x: npt.NDArray[Any],
     block: int | None = ...,
     *,
     packed: Literal[True],
@@ -81,7 +80,7 @@ def ternary_quantize(
 
 @takes_any_array
 def ternary_quantize(
-    x: npt.NDArray[np.float32],
+    x: npt.NDArray[Any],
     block: int | None = 128,
     *,
     packed: bool = False,
@@ -94,12 +93,12 @@ def ternary_quantize(
 ) -> TernaryQuantized | PackedTernary:
     """Ternary codes with a scale for each block: scale = max(absmax, 1e-8), code = (x > scale / 2) - (x < -scale / 2).
 
-    `x` is float32 of any shape, C-contiguous; `block` consecutive elements of the flat array share a scale, and the
-    last block may be shorter; None leaves it to the device (128 on the CPU, block_for on the GPU). `packed` packs the
-    codes, four a byte, in the same pass, into `format`: "i2_s_x86", or, on the GPU only, "row16" or "tq2_0" (whose
-    block is 256). `out`, if given, is an earlier result of the same kind and shape: its arrays are filled again.
-    `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels. Source: specification, 2.1; layouts:
-    kernels/formats.
+    `x` is float32, float16 or bfloat16 (ml_dtypes) of any shape, C-contiguous, and taken in float32; `block`
+    consecutive elements of the flat array share a scale, and the last block may be shorter; None leaves it to the
+    device (128 on the CPU, block_for on the GPU). `packed` packs the codes, four a byte, in the same pass, into
+    `format`: "i2_s_x86", or, on the GPU only, "row16" or "tq2_0" (whose block is 256). `out`, if given, is an earlier
+    result of the same kind and shape: its arrays are filled again. `device` is "cpu", "cuda" or a package's; `variant`
+    forces one of its kernels. Source: specification, 2.1; layouts: kernels/formats.
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that
     of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device, its kernel for
@@ -118,15 +117,16 @@ def ternary_quantize(
         )
     key = replace(PACKED, format=format, device=device) if packed else replace(CODES, device=device)
     flat = dispatch.flattened(OP.name, "x", x)
-    axes = unify(OP, {"x": flat}, {"block": _chosen(key, flat.size) if block is None else _size(block)})
+    axes = {"n": flat.size, "block": _chosen(key, flat.size) if block is None else _size(block)}
+    taken_by, taken = elementwise.values(OP, key, flat, axes)
     like = OP.outputs_like(axes, key)
     shapes = like["codes"][0] if packed else x.shape, like["scales"][0]
     codes, scales = (
         elementwise.output(OP, replace(tensor, dtype=like[tensor.name][1]), array, shape, {"x": flat})
         for tensor, array, shape in zip(OP.outputs, _given(out, key, packed), shapes, strict=True)
     )
-    chosen = dispatch.select(key, axes, variant)
-    inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None)}
+    chosen = dispatch.select(taken_by, axes, variant)
+    inputs = {"x": dispatch.finite(OP, "x", taken, nonfinite, preflight=out is not None)}
     dispatch.run(OP, chosen, inputs, {"codes": codes, "scales": scales}, axes, dispatch.threads_for(key, threads))
     if packed:
         return PackedTernary(codes, scales, flat.size, axes["block"], format)

@@ -11,9 +11,11 @@ import numpy as np
 from tritmark.harness.spec import Axes, Constraint, KernelKey, Tier, Variant
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
+from tritmark.kernels.input_dtypes import INPUT, NARROW
 from tritmark.kernels.ternary_quantize.spec import CODES, PACKED, ROW16, TQ2_0
 
 KEYS = (replace(CODES, device=DEVICE), replace(PACKED, device=DEVICE), ROW16, TQ2_0)
+NARROW_KEYS = tuple(replace(CODES, device=DEVICE, format=format) for format in NARROW)
 BLOCKS = (32, 64, 128, 256)
 """What the tuned kernels exist for."""
 SPECIFIED: Mapping[tuple[int, int], int] = {(8, 6): 256, (8, 9): 256, (8, 0): 128, (8, 7): 128, (7, 5): 64, (7, 0): 64}
@@ -76,6 +78,13 @@ def _kernel(file: str, name: str, registers: int, shared: int = 0) -> Kernel:
     return Kernel(file=file, name=name, threads=_THREADS, registers=registers, shared=shared, defines=_DEFINES)
 
 
+def _tuned_kernel(format: str, block: int) -> Kernel:
+    made = _kernel("tuned", f"{_SUFFIX['none' if format in NARROW else format]}_{block}", 64)
+    # Where the compiler may choose, it spills one of 33 registers of a 16-bit kernel.
+    options = (f"-maxrregcount={made.registers}",) if format in NARROW else ()
+    return replace(made, defines=(*made.defines, ("INPUT", INPUT.get(format, INPUT["none"]))), options=options)
+
+
 V1 = _kernel("v1", "v1", 32, 4 * _THREADS)
 V1_WARP = _kernel("v1", "v1_warp", 32, 4 * _THREADS // 32)
 SPLIT_BEGIN = _kernel("v1", "split_begin", 32)
@@ -83,8 +92,8 @@ SPLIT_SCALES = _kernel("v1", "split_scales", 32, 4 * _THREADS // 32)
 SPLIT_CODES = _kernel("v1", "split_codes", 32)
 PACKERS = {format: _kernel("v1", f"v1_pack_{suffix}", 32) for format, suffix in _SUFFIX.items() if format != "none"}
 TUNED = {
-    (format, block): _kernel("tuned", f"{suffix}_{block}", 64)
-    for format, suffix in _SUFFIX.items()
+    (format, block): _tuned_kernel(format, block)
+    for format in (*_SUFFIX, *NARROW)
     for block in (BLOCKS if format != "tq2_0" else (256,))
 }
 
@@ -142,6 +151,20 @@ def _tuned(format: str, call: Call) -> tuple[Step, ...]:
     return (_step(call, kernel, -(-int(n) // (_TILE * _THREADS // 32)), x, codes, scales, call.bad, n),)
 
 
+def _tuned_variant(key: KernelKey, only: tuple[Constraint, ...] = ()) -> Variant:
+    return variant(
+        key,
+        "tuned",
+        Tier.HIGHLY_OPTIMIZED,
+        "512 floats a warp, four loads under way in a lane, packed in the same pass",
+        tuple(kernel for (of, _), kernel in TUNED.items() if of == key.format),
+        partial(_tuned, key.format),
+        constraints=only or (OneOf("block", BLOCKS),),
+        alignment=16,
+        rank=1,
+    )
+
+
 def _variants(key: KernelKey) -> tuple[Variant, ...]:
     format = key.format
     only: tuple[Constraint, ...] = (OneOf("block", (256,)),) if format == "tq2_0" else ()
@@ -165,17 +188,7 @@ def _variants(key: KernelKey) -> tuple[Variant, ...]:
             partial(_v1_warp, format),
             constraints=only,
         ),
-        variant(
-            key,
-            "tuned",
-            Tier.HIGHLY_OPTIMIZED,
-            "512 floats a warp, 16-byte loads, packed in the same pass",
-            tuple(kernel for (of, _), kernel in TUNED.items() if of == format),
-            partial(_tuned, format),
-            constraints=only or (OneOf("block", BLOCKS),),
-            alignment=16,
-            rank=1,
-        ),
+        _tuned_variant(key, only),
     )
     if only:
         return made
@@ -191,4 +204,4 @@ def _variants(key: KernelKey) -> tuple[Variant, ...]:
     return *made, split
 
 
-VARIANTS = tuple(each for key in KEYS for each in _variants(key))
+VARIANTS = (*(each for key in KEYS for each in _variants(key)), *map(_tuned_variant, NARROW_KEYS))

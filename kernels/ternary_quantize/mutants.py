@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, EquivalentMutants, KernelKey, Mutant
-from tritmark.kernels.ternary_quantize.reference import LEAST, pack
+from tritmark.kernels.input_dtypes import NARROW, given, other_type
+from tritmark.kernels.ternary_quantize.reference import GROUPS, LEAST, pack
 
 Floats = npt.NDArray[np.float32]
 _OP = "ternary_quantize"
@@ -36,14 +37,16 @@ def _mutant(
     name: str,
     scales: Callable[[Floats], Floats] = _scales,
     codes: Callable[[Floats, Floats], npt.NDArray[Any]] = _codes,
+    read: Callable[[Floats, str], Floats] = given,
+    only: Callable[[KernelKey], bool] = lambda key: True,
 ) -> Mutant:
     def compute(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-        blocks = _blocks(inputs["x"], axes["block"])
+        blocks = _blocks(read(inputs["x"], key.format), axes["block"])
         found = scales(blocks)
         flat = codes(blocks, found).astype(np.int8).reshape(-1)[: axes["n"]]
-        return {"codes": flat if key.format == "none" else pack(flat, key.format, found), "scales": found}
+        return {"codes": pack(flat, key.format, found) if key.format in GROUPS else flat, "scales": found}
 
-    return Mutant(op=_OP, name=name, compute=compute)
+    return Mutant(op=_OP, name=name, compute=compute, only=only)
 
 
 def _joined(blocks: Floats) -> Floats:
@@ -86,5 +89,6 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
         "product with the inverse, ties away",
         codes=lambda blocks, s: np.trunc(blocks * (np.float32(1) / s)[:, np.newaxis] * np.float32(2)).clip(-1, 1),
     ),
+    _mutant("read as the other 16-bit type", read=other_type, only=lambda key: key.format in NARROW),
     EquivalentMutants(op=_OP, mutant="output scales: sign of zero", reason="scales are 1e-8 or more"),
 )

@@ -1,4 +1,5 @@
-"""The contract of ternary_quantize."""
+"""The contract of ternary_quantize. Codes of one byte are made of float16 and bfloat16 too: the key's format then says
+so, see input_dtypes."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Axes, Family, KernelKey, Op, Sizes, Tensor, Traffic, Values
 from tritmark.harness.validate.families import ELEMENTS, FLOAT_FAMILIES, floats
+from tritmark.kernels import input_dtypes
 from tritmark.kernels.ternary_quantize.reference import GROUPS, reference
 
 CODES = KernelKey("cpu", "ternary_quantize", "none", "int8")
@@ -64,7 +66,11 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     like = _outputs_like(axes, key)
     # A maximum and two comparisons an element.
-    return Traffic(read=4 * axes["n"], written=like["codes"][0][0] + 4 * like["scales"][0][0], operations=3 * axes["n"])
+    return Traffic(
+        read=input_dtypes.itemsize(key.format) * axes["n"],
+        written=like["codes"][0][0] + 4 * like["scales"][0][0],
+        operations=3 * axes["n"],
+    )
 
 
 OP = Op(
@@ -77,7 +83,7 @@ OP = Op(
             "x",
             ("n",),
             "float32",
-            "values; each `block` consecutive ones share a scale, the last perhaps fewer",
+            "values, in the key's dtype; each `block` consecutive ones share a scale, the last perhaps fewer",
             Values.FINITE,
         ),
     ),
@@ -88,6 +94,7 @@ OP = Op(
     family=Family.EXACT,
     families=FLOAT_FAMILIES,
     generate=_generate,
+    encode=input_dtypes.encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,

@@ -24,8 +24,10 @@
  * comparisons, and byte permutations spread four signs over the bytes of a word. 132 multiprocessors at 1.7 GHz issue
  * about 30 for each element that 4.2 TB/s bring.
  *
+ * int8 codes are made of float16 and bfloat16 too, which become float32 first.
+ *
  * Measured on an H200, nothing of it in the L2 beforehand (us a call; TB/s of bytes read and written), with the version
- * of this file that still had the candidates below as template parameters:
+ * of this file that still had the candidates below as template parameters, and evict-first loads and stores:
  *
  *                      n = 2^29                    n = 2^25                    n = 2^21
  *                   tuned      v1_warp     v1   tuned      v1_warp     v1   tuned      v1_warp     v1
@@ -50,16 +52,25 @@
  *
  * Tried and not better by half a percent at 2^29, nor at 2^25 but once (row16 in blocks of 128, 0.6 percent): 1024
  * floats a warp; the next 512 under way while these are worked on; int8 codes in stores of 4 bytes without an exchange;
- * loads and stores without hints, or loads that ask for 256 bytes; 128 or 512 threads; grids of 1 and 4 waves. At 2^21
- * some save 1 to 4 percent, which is 0.05 to 0.14 us.
+ * loads that ask for 256 bytes; 128 or 512 threads; grids of 1 and 4 waves. At 2^21 some save 1 to 4 percent, which is
+ * 0.05 to 0.14 us.
+ *
+ * Plain loads and stores, as they are now, are 2 percent faster than evict-first ones where launches go by turns over
+ * several arrays (i2s_quantize.cu has the table; over one set of arrays there is no difference, which hid it). On an
+ * H200 at 2^28, launches by turns over three sets, us and TB/s; torch.compile looks for no NaN:
+ *
+ *     output block   plain         evict-first   torch.compile, tuned
+ *     int8     128   307.5, 4.39   313.8, 4.31   307.5, 4.39
+ *     int8      32   313.1, 4.39   319.7, 4.30   313.1, 4.39 (not tuned)
+ *     i2s      128   261.2, 4.40   264.2, 4.35
  *
  * Exact: a maximum does not round, half of a float of at least 1e-8 neither, and no difference rounds across zero. NaN
  * and infinity show in the maximum; the lanes of such a block then look for theirs and lower *bad to its index.
  *
  * All addresses are multiples of 16 bytes. Any n from 1 on that memory holds (64-bit indices). A last, partial step
- * reads what there is and takes the rest for 0, which is also what fills packed output up. Macro: THREADS, of a
- * block. */
-#include <cuda_fp16.h>
+ * reads what there is and takes the rest for 0, which is also what fills packed output up. Macros: THREADS, of a
+ * block; INPUT, of what is read, see element.cuh. */
+#include "../cuda/element.cuh"
 
 namespace ternary_tuned {
 
@@ -127,19 +138,21 @@ __device__ __forceinline__ unsigned fields(Signs found, unsigned ones)
 }
 
 /* Of the four floats at x the first `left`, which may be none, or more than there are here. */
-__device__ __forceinline__ float4 load_part(const float *x, int left)
+__device__ __forceinline__ float4 load_part(const element *x, int left)
 {
-    return make_float4(left > 0 ? x[0] : 0.0f, left > 1 ? x[1] : 0.0f, left > 2 ? x[2] : 0.0f, left > 3 ? x[3] : 0.0f);
+    return make_float4(
+        left > 0 ? value(x[0]) : 0.0f, left > 1 ? value(x[1]) : 0.0f, left > 2 ? value(x[2]) : 0.0f,
+        left > 3 ? value(x[3]) : 0.0f);
 }
 
 /* Lower *bad to the first of this lane's 16 floats, from index `at`, that is not finite, if one is. Rare, so it
  * reads them again. */
-__device__ __forceinline__ void report(const float *x, u64 at, u64 n, u64 *bad)
+__device__ __forceinline__ void report(const element *x, u64 at, u64 n, u64 *bad)
 {
 #pragma unroll 1
     for (int e = 0; e < 16; e++) {
         const u64 i = at + 32 * (e >> 2) + (e & 3);
-        if (i < n && (__float_as_uint(x[i]) & 0x7fffffffu) >= INFINITE) {
+        if (i < n && (__float_as_uint(value(x[i])) & 0x7fffffffu) >= INFINITE) {
             atomicMin(bad, i);
             return;
         }
@@ -169,11 +182,10 @@ __device__ __forceinline__ unsigned merged(const unsigned (&p)[4], int lane)
 }
 
 /* A step of a warp, which is in its lanes' registers; `step` is the index in x of its first float. WHOLE: all of it
- * lies below n; else x has its first `left` floats. What is written is not read soon, so stores say so to the
- * caches. */
+ * lies below n; else x has its first `left` floats. */
 template <int BLOCK, int OUT, bool WHOLE>
 __device__ __forceinline__ void finish(
-    const float4 (&v)[4], const float *x, void *codes, float *scales, u64 *bad, u64 n, u64 step, int left, int lane)
+    const float4 (&v)[4], const element *x, void *codes, float *scales, u64 *bad, u64 n, u64 step, int left, int lane)
 {
     const int G = lane >> 3, s = lane & 7;
     const int SAME = BLOCK >= 128 ? 4 : BLOCK / 32; /* quarters of the same block */
@@ -204,7 +216,7 @@ __device__ __forceinline__ void finish(
     if (mine < BLOCKS) {
         const int at = lane / LANES * BLOCKS + mine;
         if (WHOLE || at * BLOCK < left)
-            __stcs(scales + step / BLOCK + at, scale);
+            scales[step / BLOCK + at] = scale;
     }
     if (OUT == INT8) {
         unsigned q[4];
@@ -213,7 +225,7 @@ __device__ __forceinline__ void finish(
             q[g] = int8_codes(compared(v[g], half[g / SAME]));
         signed char *to = (signed char *)codes + step;
         if (WHOLE) {
-            __stcs((uint4 *)(to + 128 * G + 32 * (s & 3) + 16 * (s >> 2)), transposed(q, lane));
+            *(uint4 *)(to + 128 * G + 32 * (s & 3) + 16 * (s >> 2)) = transposed(q, lane);
         } else {
             const int at = 128 * G + 4 * s;
 #pragma unroll
@@ -231,14 +243,14 @@ __device__ __forceinline__ void finish(
         const int at = 8 * G + 2 * (s & 3) + (s >> 2);
         const unsigned word = merged(p, lane);
         if (WHOLE || at / 4 * 64 < left)
-            __stcs((unsigned *)codes + step / 16 + at, word);
+            ((unsigned *)codes)[step / 16 + at] = word;
     } else if (OUT == I2S) {
         unsigned word = 0;
 #pragma unroll
         for (int g = 0; g < 4; g++)
             word |= fields(compared(v[g], half[g / SAME]), 0x01010101u << (6 - 2 * g));
         if (WHOLE || 128 * G < left)
-            __stcs((unsigned *)codes + step / 16 + lane, word);
+            ((unsigned *)codes)[step / 16 + lane] = word;
     } else {
         unsigned word = 0;
 #pragma unroll
@@ -251,9 +263,9 @@ __device__ __forceinline__ void finish(
             const unsigned first_d = __shfl_sync(ALL, d, 0) << 16;
             const unsigned before = __shfl_up_sync(ALL, word, 1);
             const unsigned late = __byte_perm(lane == 16 ? first_d : before, word, 0x5432);
-            __stcs((unsigned *)to + lane, lane < 16 ? word : late);
+            ((unsigned *)to)[lane] = lane < 16 ? word : late;
             if (lane == 31)
-                __stcs((unsigned *)to + 32, __byte_perm(word, d, 0x5432));
+                ((unsigned *)to)[32] = __byte_perm(word, d, 0x5432);
         } else if ((lane & 16) * 16 < left) {
             unsigned short *block = (unsigned short *)(to + (lane >> 4) * 66);
             block[2 * (lane & 15)] = (unsigned short)word;
@@ -264,10 +276,9 @@ __device__ __forceinline__ void finish(
     }
 }
 
-/* Every warp of the grid takes steps, each so many behind the last as there are warps; loads tell the caches that a
- * line is used once. */
+/* Every warp of the grid takes steps, each so many behind the last as there are warps. */
 template <int BLOCK, int OUT> __device__ __forceinline__ void run(
-    const float *x, void *codes, float *scales, u64 *bad, u64 n)
+    const element *x, void *codes, float *scales, u64 *bad, u64 n)
 {
     const int lane = threadIdx.x & 31;
     const int offset = 128 * (lane >> 3) + 4 * (lane & 7);
@@ -277,7 +288,7 @@ template <int BLOCK, int OUT> __device__ __forceinline__ void run(
     for (; step + STEP <= n; step += warps * STEP) {
 #pragma unroll
         for (int g = 0; g < 4; g++)
-            v[g] = __ldcs((const float4 *)(x + step + offset + 32 * g));
+            v[g] = values(*(const elements4 *)(x + step + offset + 32 * g));
         finish<BLOCK, OUT, true>(v, x, codes, scales, bad, n, step, 0, lane);
     }
     if (step < n) {
@@ -292,79 +303,81 @@ template <int BLOCK, int OUT> __device__ __forceinline__ void run(
 } // namespace ternary_tuned
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_int8_32(
-    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<32, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_int8_64(
-    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<64, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_int8_128(
-    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<128, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_int8_256(
-    const float *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, signed char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::INT8>(x, codes, scales, bad, n);
 }
 
+#if INPUT == 32
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_i2s_32(
-    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<32, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_i2s_64(
-    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<64, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_i2s_128(
-    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<128, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_i2s_256(
-    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::I2S>(x, codes, scales, bad, n);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_row16_32(
-    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<32, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_row16_64(
-    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<64, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_row16_128(
-    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<128, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_row16_256(
-    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::ROW16>(x, codes, scales, bad, n);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) ternary_gpu_tq2_0_256(
-    const float *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
+    const element *x, unsigned char *codes, float *scales, unsigned long long *bad, unsigned long long n)
 {
     ternary_tuned::run<256, ternary_tuned::TQ2>(x, codes, scales, bad, n);
 }
+#endif

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InsufficientMemoryError, InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.machine import gpu
 from tritmark.kernels import (
@@ -21,6 +22,7 @@ from tritmark.kernels import (
 )
 from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.transfer import Transfers
+from tritmark.kernels.input_dtypes import NARROW
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 RNG = np.random.default_rng(11)
@@ -40,6 +42,26 @@ def test_elementwise_functions_give_the_cpus_bits() -> None:
         here, there = ternary_quantize(X, 64, packed=packed), ternary_quantize(X, 64, packed=packed, device="cuda")
         assert np.array_equal(here[0], there[0])
         assert np.array_equal(here[1], there[1])
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_16_bit_values_are_quantized_as_the_same_in_float32(dtype: str) -> None:
+    """On the CPU, in kernels of their own, and widened on the way to what has none: packed codes, another block."""
+    h = X.astype(named_dtype(dtype))
+    wide = h.astype(np.float32)
+    for device in ("cpu", "cuda"):
+        assert np.array_equal(i2s_quantize(h, 0.7, device=device), i2s_quantize(wide, 0.7))
+        for block, packed in ((64, False), (64, True), (100, False)):
+            mine = ternary_quantize(h, block, packed=packed, device=device)
+            theirs = ternary_quantize(wide, block, packed=packed)
+            assert np.array_equal(mine[0], theirs[0])
+            assert np.array_equal(mine[1], theirs[1])
+    h[2, 3] = np.nan
+    for device in ("cpu", "cuda"):
+        with pytest.raises(InvalidArgumentError, match=f"nan at index {2 * 1029 + 3}"):
+            i2s_quantize(h, 0.7, device=device)
+        filled = i2s_quantize(h, 0.7, nonfinite="zero", device=device)
+        assert np.array_equal(filled, i2s_quantize(np.where(np.isnan(h), 0, h).astype(np.float32), 0.7))
 
 
 def test_weights_and_activations_give_the_cpus_bits() -> None:

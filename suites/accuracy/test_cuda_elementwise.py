@@ -97,7 +97,7 @@ def test_the_first_that_is_not_finite_is_named_and_then_forgotten(bound, variant
     axes = {"M": 7, "K": 1301} if rows else {"n": 9107}
     op = OPS[variant.key.op]
     inputs = op.generate(axes, "uniform", np.random.default_rng(3))
-    there = bound(variant, inputs, axes)
+    there = bound(variant, op.encode(inputs, axes, variant.key.format), axes)
     count = 9107
     for places in (
         (0,),
@@ -112,9 +112,9 @@ def test_the_first_that_is_not_finite_is_named_and_then_forgotten(bound, variant
         for value in (np.nan, -np.inf):
             x = inputs["x"].copy()
             x.reshape(-1)[list(places)] = value
-            there.run({**inputs, "x": x})
+            there.run(op.encode({**inputs, "x": x}, axes, variant.key.format))
             assert there.launch.bad == min(places)
-    there.run(inputs)
+    there.run(op.encode(inputs, axes, variant.key.format))
     assert there.launch.bad == -1
 
 
@@ -127,7 +127,8 @@ def test_every_scale_has_its_steps_where_the_division_has_them(bound, variant: V
         x = _near_multiples(scale)
         axes = {"n": x.size}
         inputs = {"x": x, "scale": scale}
-        found = bound(variant, inputs, axes).run(inputs)
+        encoded = I2S_QUANTIZE.encode(inputs, axes, variant.key.format)
+        found = bound(variant, encoded, axes).run(encoded)
         assert np.array_equal(found["q"], I2S_QUANTIZE.reference(inputs, axes, variant.key)["q"])
 
 

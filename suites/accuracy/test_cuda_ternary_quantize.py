@@ -16,6 +16,7 @@ from tritmark.kernels import dispatch, ternary_quantize
 from tritmark.kernels.cuda import launch
 from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.input_dtypes import NARROW
 from tritmark.kernels.ternary_quantize import cuda as kernels
 from tritmark.kernels.ternary_quantize.reference import GROUPS, LEAST, pack, unpack
 from tritmark.kernels.ternary_quantize.spec import CODES, OP, TQ2_0
@@ -29,6 +30,10 @@ def _each(variants: tuple[Variant, ...]) -> Any:
 
 
 every_variant = _each(tuple(variant for variant in kernels.VARIANTS if variant not in SPLIT))
+
+
+def _encoded(variant: Variant, x: np.ndarray) -> dict[str, Any]:
+    return OP.encode({"x": x}, {}, variant.key.format)
 
 
 def _blocks(variant: Variant, some: tuple[int, ...]) -> list[int]:
@@ -77,14 +82,14 @@ def test_the_first_that_is_not_finite_is_named_and_then_forgotten(bound: Callabl
     good = np.random.default_rng(3).standard_normal(n, dtype=np.float32)
     for block in _blocks(variant, (7, 32, 64, 128, 256, 2000)):
         # A lane's 16 elements are 4 of each 32 in 128; a warp's step is 512.
-        there = bound(variant, {"x": good}, {"n": n, "block": block})
+        there = bound(variant, _encoded(variant, good), {"n": n, "block": block})
         for places in ((0,), (n - 1,), (511,), (37, 36), (4100, 4099, 4999, 4227), (4607, 4608), (5002, 4990)):
             for value in (-np.nan, np.inf) if places[0] % 2 else (np.nan, -np.inf):
                 x = good.copy()
                 x[list(places)] = value
-                there.run({"x": x})
+                there.run(_encoded(variant, x))
                 assert there.launch.bad == min(places), (block, places, value)
-        there.run({"x": good})
+        there.run(_encoded(variant, good))
         assert there.launch.bad == -1
 
 
@@ -145,10 +150,10 @@ def test_blocks_of_one_piece_are_not_split(axes: dict[str, int]):
 @pytest.mark.parametrize("variant", [v for v in kernels.VARIANTS if v.alignment > 1], ids=lambda v: v.key.format)
 def test_an_address_that_is_not_aligned_is_refused(bound: Callable[..., Any], variant: Variant):
     with pytest.raises(InvalidArgumentError, match="a multiple of 16 bytes"):
-        bound(variant, {"x": np.zeros(1000, np.float32)}, {"n": 1000, "block": 256}, offset=1)
+        bound(variant, _encoded(variant, np.zeros(1000, np.float32)), {"n": 1000, "block": 256}, offset=1)
 
 
-@every_variant
+@_each(tuple(variant for variant in kernels.VARIANTS if variant not in SPLIT and variant.key.format not in NARROW))
 def test_small_values_have_the_smallest_scale(bound: Callable[..., Any], variant: Variant):
     half = LEAST / 2
     past = np.nextafter(half, LEAST)
@@ -211,9 +216,11 @@ def test_every_key_has_the_same_variants_in_rising_tiers():
     by_key: dict[KernelKey, list[Variant]] = {}
     for variant in kernels.VARIANTS:
         by_key.setdefault(variant.key, []).append(variant)
-    assert tuple(by_key) == kernels.KEYS
+    assert tuple(by_key) == (*kernels.KEYS, *kernels.NARROW_KEYS)
     assert by_key[replace(CODES, device="cuda")][0].key.format == "none"
-    for variants in by_key.values():
+    assert all([variant.name for variant in by_key[key]] == ["tuned"] for key in kernels.NARROW_KEYS)
+    for variants in map(by_key.get, kernels.KEYS):
+        assert variants
         large = ["split"] if variants[0].key != TQ2_0 else []
         assert [variant.name for variant in variants] == ["v1", "v1_warp", "tuned", *large]
         assert [variant.tier for variant in variants[:3]] == sorted({variant.tier for variant in variants})

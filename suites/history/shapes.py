@@ -46,9 +46,13 @@ CPU = tuple(f"cpu:{isa}" for isa in ISAS)
 
 CUDA_VECTOR_OPS = (
     "i2s_quantize/none/int8",
+    "i2s_quantize/float16/int8",
+    "i2s_quantize/bfloat16/int8",
     "i2s_dequantize/none/float32",
     "absmean_quantize/none/int8",
     "ternary_quantize/none/int8",
+    "ternary_quantize/float16/int8",
+    "ternary_quantize/bfloat16/int8",
     "ternary_quantize/i2_s_x86/uint8",
     "ternary_quantize/row16/uint8",
     "ternary_quantize/tq2_0/uint8",

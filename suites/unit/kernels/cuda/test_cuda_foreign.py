@@ -43,6 +43,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "float_widen": (float_widen, (X.astype(np.float16),), {}),
     "i2s_dequantize": (i2s_dequantize, (CODES, 0.5), {}),
     "i2s_quantize": (i2s_quantize, (X, 0.5), {}),
+    "i2s_quantize of float16": (i2s_quantize, (X.astype(np.float16), 0.5), {}),
     "matmul": (matmul, (X, np.ascontiguousarray(X.T)), {"mode": "fp32"}),
     "matmul in float16": (matmul, (X, np.ascontiguousarray(X.T)), {"mode": "fp16"}),
     "pack_codes": (pack_codes, (CODES, 0.5), {}),
@@ -51,6 +52,8 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "ternary_matmul of a vector": (ternary_matmul, (Q[0], WEIGHTS), {"act_scale": 2.0, "dtype": "int32"}),
     "ternary_quantize": (ternary_quantize, (X, 64), {}),
     "ternary_quantize, packed": (ternary_quantize, (X, 128), {"packed": True}),
+    "ternary_quantize of float16": (ternary_quantize, (X.astype(np.float16), 64), {}),
+    "ternary_quantize of float16, packed": (ternary_quantize, (X.astype(np.float16), 128), {"packed": True}),
     "QuantizedLinear": (
         lambda x, **device: QuantizedLinear(WEIGHTS, X[0, :16].copy(), device="cuda")(x),
         (X.reshape(2, 3, 128),),

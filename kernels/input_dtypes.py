@@ -1,0 +1,60 @@
+"""Ops of float32 values that take them in float16 or bfloat16 too: the format of a key says which, "none" is float32.
+What such a kernel makes is, bit for bit, what the same values in float32 become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.spec import Arrays, Axes, KernelKey
+from tritmark.kernels.float_narrow.reference import narrowed
+
+NARROW = ("float16", "bfloat16")
+FORMATS = ("none", *NARROW)
+INPUT = {"none": "32", "float16": "16", "bfloat16": "8"}
+"""The macro of that name in cuda/element.cuh."""
+LARGEST = {"float16": np.float32(65504), "bfloat16": np.uint32(0x7F7F0000).view(np.float32)}
+"""The largest finite number of each."""
+
+
+def itemsize(format: str) -> int:
+    """Bytes of an element."""
+    return 2 if format in NARROW else 4
+
+
+def narrow(x: npt.NDArray[np.float32], format: str) -> npt.NDArray[Any]:
+    """`x` as a kernel of that format takes it, to nearest even. What would become infinity becomes the largest finite
+    number, since the contracts know no infinities; NaN and infinity stay."""
+    if format not in NARROW:
+        return x
+    largest = LARGEST[format]
+    return narrowed(np.where(np.isfinite(x), np.clip(x, -largest, largest), x), format)
+
+
+def given(x: npt.NDArray[np.float32], format: str) -> npt.NDArray[np.float32]:
+    """The values of that, in float32."""
+    with np.errstate(invalid="ignore"):
+        return narrow(x, format).astype(np.float32)
+
+
+def other_type(x: npt.NDArray[np.float32], format: str) -> npt.NDArray[np.float32]:
+    """What a kernel reads that takes float16's bits for bfloat16's, or the other way; NaN and infinity as 0. For
+    mutants."""
+    other = named_dtype("bfloat16" if format == "float16" else "float16")
+    with np.errstate(invalid="ignore"):
+        wrong = narrow(x, format).view(np.uint16).view(other).astype(np.float32)
+    return np.where(np.isfinite(wrong), wrong, np.float32(0))
+
+
+def encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
+    """`Op.encode` of an op whose values are `x`."""
+    return {**inputs, "x": narrow(inputs["x"], format)}
+
+
+def decode(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """The reverse, for harness.spec.Decoding."""
+    with np.errstate(invalid="ignore"):
+        return {**inputs, "x": np.asarray(inputs["x"]).astype(np.float32)}
