@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tritmark.harness.errors import RegistrationError, UsageError
 from tritmark.harness.nearest import nearest
+from tritmark.harness.numbered import numbered
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import KernelKey, Op, Peer, Provider, Ternarized, Variant, WeightType
 
@@ -105,6 +106,18 @@ class Installed:
             self._belongs(variant)
         self.registry.register(*variants)
         self.added |= {variant.id for variant in variants}
+
+    def choose(self, devices: str) -> None:
+        """Make the devices known that a glob asks for by number, such as "cuda:*"."""
+        if ":" not in devices:
+            return
+        self.registry.number_all()
+        kinds = {each: (numbered(each) or ("", 0))[0] for each in self.registry.devices}
+        self.added |= {
+            each.id
+            for each in self.registry.variants
+            if replace(each, key=replace(each.key, device=kinds[each.key.device])).id in self.added
+        }
 
     def _belongs(self, variant: Variant) -> None:
         if variant.key.op not in self.ops:

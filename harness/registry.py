@@ -3,11 +3,12 @@ feature is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError
 from tritmark.harness.nearest import misspelt, nearest
+from tritmark.harness.numbered import device_of, numbered, variants_of
 from tritmark.harness.spec import Axes, Device, KernelKey, Tier, Variant
 
 _BY_NAME = {
@@ -58,7 +59,7 @@ class Registry:
         """
         with self._lock:
             made = dict(self._variants)
-            for variant in variants:
+            for variant in (*variants, *self._numbered(variants)):
                 named = made.get(variant.key, {})
                 if variant.name in named:
                     raise RegistrationError(f"{variant.id} is registered already")
@@ -72,6 +73,47 @@ class Registry:
                 made[variant.key] = {**named, variant.name: variant}
             self._variants = made
             self.version += 1
+
+    def _numbered(self, variants: Sequence[Variant]) -> Iterator[Variant]:
+        """The same kernels for the devices of their kind that are known by a number."""
+        for name in self._devices:
+            kind, index = numbered(name) or ("", 0)
+            numbering = self._devices[kind].numbering if kind in self._devices else None
+            if numbering is not None:
+                yield from variants_of(numbering, index, kind, [each for each in variants if each.key.device == kind])
+
+    def number(self, name: str) -> str | None:
+        """Make the device of that number, such as "cuda:1", known with all kernels of its kind. Why it is none, or
+        None where it is there, was known before, or the name has no number."""
+        if name in self._devices:
+            return None
+        kind, index = numbered(name) or ("", 0)
+        of_kind = self._devices.get(kind)
+        if of_kind is None:
+            return None
+        numbering = of_kind.numbering
+        if numbering is None:
+            return f"devices of type {kind} have no numbers; legal: {kind}"
+        count = numbering.count()
+        if index >= count:
+            there = ", ".join(f"{kind}:{each} ({numbering.title(each)})" for each in range(count))
+            return of_kind.missing() or f"there is no {name}; legal: {there}"
+        with self._lock:
+            if name not in self._devices:
+                made = dict(self._variants)
+                known = [variant for named in made.values() for variant in named.values()]
+                for variant in variants_of(numbering, index, kind, known):
+                    made[variant.key] = {**made.get(variant.key, {}), variant.name: variant}
+                self._devices = {**self._devices, name: device_of(of_kind, numbering, index)}
+                self._variants = made
+                self.version += 1
+        return None
+
+    def number_all(self) -> None:
+        """Make every device that has a number known."""
+        for kind, device in list(self._devices.items()):
+            for index in range(device.numbering.count() if device.numbering is not None else 0):
+                self.number(f"{kind}:{index}")
 
     @property
     def devices(self) -> Mapping[str, Device]:
@@ -92,6 +134,7 @@ class Registry:
 
         Where the device is missing, what it says about that is the refusal of all.
         """
+        self.number(key.device)
         return self._told(key, axes, self._variants.get(key, {}).values())
 
     def _told(self, key: KernelKey, axes: Axes | None, variants: Iterable[Variant]) -> list[tuple[Variant, str | None]]:
@@ -103,10 +146,11 @@ class Registry:
         return [(variant, _refusal(variant, device, features, axes)) for variant in variants]
 
     def device(self, type: str, request: str) -> Device:
-        """The device of that type. Raises NoCompatibleKernelError for `request`, with the nearest, where there is
-        none."""
+        """The device of that type, or of that type and number, such as "cuda:1". Raises NoCompatibleKernelError for
+        `request`, with the nearest or with those that are there, where there is none."""
+        why = self.number(type)
         if type not in self._devices:
-            why = f"unknown device type; {nearest(type, self._devices)}"
+            why = why or f"unknown device type; {nearest(type, self._devices)}"
             raise NoCompatibleKernelError(request=request, candidates=[(type, why)])
         return self._devices[type]
 

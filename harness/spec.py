@@ -7,6 +7,7 @@ Workload says on which values the two meet. Nothing here knows a particular op.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol
@@ -619,6 +620,21 @@ class Ceiling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Numbering:
+    """How one of several devices of a kind is chosen by its number, as TYPE:0, TYPE:1; TYPE alone is the first.
+
+    `count()` is how many there are, 0 where the kind is missing; `title(index)` what that one is, for people;
+    `at(index)` makes it the one that this thread's calls are for, while the context lasts; `alone(index)` are
+    environment variables of a process that is to work on it and see no other.
+    """
+
+    count: Callable[[], int]
+    title: Callable[[int], str]
+    at: Callable[[int], AbstractContextManager[None]]
+    alone: Callable[[int], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """A kind of device that variants run on: what it can do, how arrays get there, how it is timed, what its ceilings
     are, and how it proves what ran.
@@ -637,7 +653,8 @@ class Device:
     they take `memory()` alone for it. `proof(launch)` is what the launcher collected, None where the launch tells all
     there is. `units()` names each unit of this kind in the machine, as a proof has it in `uuid`; () where these are the
     GPUs that the driver tells of, and for the host. `adopt(manifest)` makes variants of a user's file that only this
-    device understands (see harness.candidate), None where it takes no files.
+    device understands (see harness.candidate), None where it takes no files. `numbering` tells the devices of this kind
+    apart, None where they are not; `environment()` has variables that processes which work on this device need.
     """
 
     type: str
@@ -658,6 +675,8 @@ class Device:
     units: Callable[[], Sequence[str]] = tuple
     adopt: Callable[[Any], Sequence[Variant]] | None = None
     ladder: Callable[[], Mapping[str, frozenset[str]]] = dict
+    numbering: Numbering | None = None
+    environment: Callable[[], Mapping[str, str]] = dict
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tritmark.harness.errors import UsageError
 from tritmark.harness.nearest import nearest
+from tritmark.harness.numbered import numbered
 from tritmark.harness.spec import Op, Workload
 
 Size = Annotated[int, Field(ge=1, strict=True)]
@@ -130,7 +131,9 @@ class Selected:
 
     def admits(self, format: str, dtype: str, device: str = "") -> bool:
         """Whether the workload is meant for that format, dtype and device type ("" for any)."""
-        pairs = ((self.formats, format), (self.dtypes, dtype), (self.devices if device else (), device))
+        of_kind = numbered(device)
+        kind = of_kind[0] if of_kind else device
+        pairs = ((self.formats, format), (self.dtypes, dtype), (self.devices if device else (), kind))
         return all(not meant or name in meant for meant, name in pairs)
 
 

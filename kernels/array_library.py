@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -108,11 +109,20 @@ class ArrayApi:
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """See ArrayLibrary."""
-        return self._namespace.empty(shape, dtype=getattr(self._namespace, dtype.name))
+        device = getattr(like, "device", None)
+        with _entered(device):
+            named = {} if device is None or hasattr(device, "__enter__") else {"device": device}
+            return self._namespace.empty(shape, dtype=getattr(self._namespace, dtype.name), **named)
 
     def sum(self, value: Any, array: npt.NDArray[Any]) -> Any:
         """See ArrayLibrary."""
-        return value + self.given(array)
+        with _entered(getattr(value, "device", None)):
+            return value + self.given(array)
+
+
+def _entered(device: Any) -> AbstractContextManager[Any]:
+    """Within it a library that has a current device, as CuPy, works on that one; others are told by each call."""
+    return device if hasattr(device, "__enter__") else nullcontext()
 
 
 def library_of(value: Any) -> ArrayLibrary | None:

@@ -13,6 +13,7 @@ import numpy as np
 from tritmark.harness.contract import check_output
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.numbered import same_device
 from tritmark.harness.providers import installed
 from tritmark.harness.registry import Registry
 from tritmark.harness.resident import ResidentArray, resident
@@ -108,7 +109,7 @@ def _resident(
     """Arrays lie on the device already; inputs that do not are copied there, and outputs must."""
     for name, array in (*inputs.items(), *outputs.items()):
         found = array.device if isinstance(array, ResidentArray) else "in the host's memory"
-        if found != device.type and (name in outputs or isinstance(array, ResidentArray)):
+        if not same_device(found, device.type) and (name in outputs or isinstance(array, ResidentArray)):
             raise InvalidArgumentError(op=op.name, argument=name, found=found, legal=f"on {device.type}, as the others")
     launch = offload.bound(device, variant, inputs, outputs, axes)
     launch.run()

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.errors import DeviceError, InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.kernels.array_library import ArrayLibrary, library_of
 
@@ -50,7 +50,7 @@ class AdoptedArguments:
 
     def __init__(self, op: str) -> None:
         self.device = ""
-        """Where arrays lie in a device's memory, its type."""
+        """Where the first of the arrays that are in a device's memory lies, "" for none."""
         self._op = op
         self._library: ArrayLibrary | None = None
         self._origin: dict[int, tuple[Any, Any]] = {}
@@ -68,7 +68,7 @@ class AdoptedArguments:
         try:
             kind, index = value.__dlpack_device__()
             found = library.host(value) if kind in _HOSTS else self._resident(library, value, int(kind), index)
-        except InvalidArgumentError:
+        except (InvalidArgumentError, DeviceError):
             raise
         except (BufferError, RuntimeError, TypeError, ValueError) as why:
             raise InvalidArgumentError(
@@ -97,5 +97,5 @@ class AdoptedArguments:
         from tritmark.kernels.cuda.foreign_array import foreign_array
 
         found = foreign_array(library, value, index)
-        self.device = found.device
+        self.device = self.device or found.device
         return found

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.numbered import same_device
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Device, Receipt
 from tritmark.kernels import dispatch, offload
@@ -31,10 +32,11 @@ class QuantizedLinear:
 
     `weights` is float (N, K), quantized by the absmean rule of BitNet b1.58 and packed in `format` (that of the
     device's best kernel unless told), or PackedWeights; where no kernel computes from their format, they are repacked
-    once, and `receipt` says so. `device` is "cpu", "cuda" or a package's; where it has a memory of its own, weights and
-    quantized activations stay there. `bias` is float32 (N,). The kernel is picked by shape at each call; `variant`
-    forces one. Where no native kernel can take the weights (a format with other scales than any kernel's), each call
-    computes with dequantized weights in float32, warns through logging at construction, and says so in `receipt`.
+    once, and `receipt` says so. `device` is "cpu", "cuda", one GPU of several such as "cuda:1", or a package's; where
+    it has a memory of its own, weights and quantized activations stay there. `bias` is float32 (N,). The kernel is
+    picked by shape at each call; `variant` forces one. Where no native kernel can take the weights (a format with other
+    scales than any kernel's), each call computes with dequantized weights in float32, warns through logging at
+    construction, and says so in `receipt`.
 
     Raises NoCompatibleKernelError for a device that is not there, InvalidArgumentError for an unknown format, weights
     or bias that the contract refuses.
@@ -119,7 +121,7 @@ class QuantizedLinear:
 
     def _resident(self, rows: ResidentArray) -> ResidentArray:
         """Everything stays on the device where the rows are, which must be the layer's."""
-        if rows.device != self.device or not self.native:
+        if not same_device(rows.device, self.device) or not self.native:
             legal = f"on {self.device}, where the layer is" if self.native else "on cpu: no kernel takes these weights"
             raise InvalidArgumentError(op=_OP, argument="x", found=f"on {rows.device}", legal=legal)
         y = rows.new((rows.shape[0], self.out_features), np.float32)

@@ -155,10 +155,11 @@ def known_format(op: str, name: str) -> Format:
 
 
 def _known_device(name: str) -> Device:
+    missing = dispatch.registry().number(name)
     devices = dispatch.registry().devices
     if name not in devices:
         raise InvalidArgumentError(
-            op="PackedWeights.packed_as", argument="device", found=repr(name), legal=", ".join(devices)
+            op="PackedWeights.packed_as", argument="device", found=repr(name), legal=missing or ", ".join(devices)
         )
     return devices[name]
 
@@ -170,6 +171,7 @@ def preferred_format(device: str) -> str:
     Raises NoCompatibleKernelError for a device that no product runs on.
     """
     registry = dispatch.registry()
+    registry.number(device)
     found = _formats(registry, registry.version, device, "float32")
     formats = {format: precedence for format, precedence in found.items() if FORMATS[format].scale_per == "tensor"}
     if not formats:

@@ -40,7 +40,7 @@ def check(
     suite: Annotated[
         str, typer.Option(metavar="NAME|FILE.toml", autocompletion=completion.suites, help="Whose workloads.")
     ] = "quick",
-    device: options.Device = "*",
+    device: options.Numbered = "*",
     threads: options.Threads = None,
     dimension: Annotated[
         list[Dimension] | None,
@@ -83,10 +83,12 @@ def check(
 
     candidate = open_candidate(file)
     builtin = load()
+    builtin.choose(device)
     known = {variant.id for variant in builtin.registry.variants}
     if isinstance(candidate, NativeFile):
         candidate = candidate.compiled(builtin)
     installed = load((candidate,))
+    installed.choose(device)
     mine = [variant for variant in installed.registry.variants if variant.id not in known]
     dimensions = frozenset(each.value for each in dimension or Dimension)
     errors = console(stderr=True)

@@ -27,6 +27,14 @@ Device = Annotated[
         help="Only these devices; unless told, every one that is there.",
     ),
 ]
+Numbered = Annotated[
+    str,
+    typer.Option(
+        metavar="GLOB",
+        autocompletion=completion.devices,
+        help="Only these devices, such as cuda:1, or 'cuda:*' for each GPU; unless told, the first of every type.",
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads; every physical core unless told.", show_default=False)
 ]

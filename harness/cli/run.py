@@ -44,7 +44,7 @@ def run(
     ] = "",
     op: options.Op = "*",
     variant: options.Variant = "*",
-    device: options.Device = "*",
+    device: options.Numbered = "*",
     weights: Annotated[
         str,
         typer.Option(
@@ -120,6 +120,7 @@ def run(
         addresses = named(addresses, "--addresses").name
     adapted = tuple(AdaptedLibrary.named(each) for each in peer or ())
     installed = load(adapted)
+    installed.choose(device)
     if peer_isa:
         os.environ[PEER_ISA] = _step(peer_isa, installed)
     # Weights alone keep memory small; whoever names a suite, ops or variants wants those too.

@@ -263,6 +263,7 @@ def _workers(installed: Installed, limits: Limits) -> Workers:
 
 def _judged(workers: Workers, task: Task) -> _Found:
     installed = workers.installed
+    installed.registry.number(task.on.key.device)
     variants = {variant.id: variant for variant in installed.registry.variants}
     chosen = [variants[each] for each in task.variants]
     if isinstance(task.on, Listed):

@@ -122,13 +122,13 @@ def gpu_available() -> bool:
     return _faked_yes(fake) if fake else driver_problem() is None
 
 
-def why_not() -> str | None:
-    """Why CUDA kernels cannot run on a GPU here, and what to do about it; None where they can."""
-    found = problem()
+def why_not(index: int = 0) -> str | None:
+    """Why CUDA kernels cannot run on the GPU of that number here, and what to do about it; None where they can."""
+    found = problem(index)
     return None if found is None else str(found)
 
 
-def problem() -> DeviceUnavailableError | None:
+def problem(index: int = 0) -> DeviceUnavailableError | None:
     """As why_not, to be raised. Says which of these it is: PyCUDA is not installed, no driver, one too old, no
     device, a busy device."""
     fake = faked()
@@ -138,7 +138,7 @@ def problem() -> DeviceUnavailableError | None:
             if _faked_yes(fake)
             else DeviceUnavailableError(f"{fake} says that there is no GPU", next_step="unset it to ask the machine")
         )
-    return package_problem() or driver_problem() or _mode_problem() or _import_problem()
+    return package_problem() or driver_problem() or _mode_problem(index) or _import_problem()
 
 
 def package_problem() -> DeviceUnavailableError | None:
@@ -203,13 +203,15 @@ def _no_device() -> DeviceUnavailableError:
     return DeviceUnavailableError(found + _decided(), next_step=f"{step}, {SIMULATE}")
 
 
-def _mode_problem() -> DeviceUnavailableError | None:
-    """The first device admits no process, or only the one that has it."""
+def _mode_problem(index: int) -> DeviceUnavailableError | None:
+    """The device is not there, or admits no process, or only the one that has it."""
     # Every call of a kernel comes by here, so no more is asked of the driver than has to be.
-    mode = _attribute(_COMPUTE_MODE, _device(0))
-    if mode not in {_PROHIBITED, _EXCLUSIVE} or (mode == _EXCLUSIVE and _ours()):
+    if index and index >= device_count():
+        return _no_such(index)
+    mode = _attribute(_COMPUTE_MODE, _device(index))
+    if mode not in {_PROHIBITED, _EXCLUSIVE} or (mode == _EXCLUSIVE and _ours(index)):
         return None
-    info = device_info(0)
+    info = device_info(index)
     if mode == _PROHIBITED:
         return DeviceUnavailableError(
             f"{info.name} is in compute mode PROHIBITED", next_step="an administrator can run nvidia-smi -c DEFAULT"
@@ -228,10 +230,14 @@ def busy(
     )
 
 
-def _ours() -> bool:
-    """Whether this process has a context on the first device."""
+def _no_such(index: int) -> DeviceUnavailableError:
+    return DeviceUnavailableError(f"no GPU {index}{_decided()}", next_step=f"legal: 0 to {device_count() - 1}")
+
+
+def _ours(index: int) -> bool:
+    """Whether this process has a context on the device."""
     flags, active = ctypes.c_uint(), ctypes.c_int()
-    libcuda.call("cuDevicePrimaryCtxGetState", _device(0), ctypes.byref(flags), ctypes.byref(active))
+    libcuda.call("cuDevicePrimaryCtxGetState", _device(index), ctypes.byref(flags), ctypes.byref(active))
     return bool(active.value)
 
 
@@ -269,7 +275,7 @@ def device_info(index: int = 0) -> DeviceInfo:
     if found is not None:
         raise found
     if not 0 <= index < device_count():
-        raise DeviceUnavailableError(f"no GPU {index}{_decided()}", next_step=f"legal: 0 to {device_count() - 1}")
+        raise _no_such(index)
     device = _device(index)
     name, memory, uuid = ctypes.create_string_buffer(256), ctypes.c_size_t(), ctypes.create_string_buffer(16)
     libcuda.call("cuDeviceGetName", name, len(name), device)

@@ -11,11 +11,12 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import forkserver, reduction
 from multiprocessing.connection import wait
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.errors import CandidateError, Failure, WorkerError
@@ -56,11 +57,17 @@ class WorkerProcess:
     """One process for one variant. Not for several threads at once.
 
     `memory_bytes`: address space that it may take beyond what it has when it starts (0: unlimited), and resident
-    memory.
+    memory. `environment`: variables beyond those of this process.
     """
 
     def __init__(
-        self, candidates: Sequence[Candidate], variant_id: str, *, memory_bytes: int, limit_address_space: bool
+        self,
+        candidates: Sequence[Candidate],
+        variant_id: str,
+        *,
+        memory_bytes: int,
+        limit_address_space: bool,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         prepare()
         self._memory_bytes = memory_bytes
@@ -70,7 +77,7 @@ class WorkerProcess:
         self._channel = Channel(mine, trusted=False)
         self._log = os.memfd_create("tritmark-log", os.MFD_CLOEXEC)
         limit = memory_bytes if limit_address_space else 0
-        arguments = (its, tuple(candidates), variant_id, dict(os.environ), affinity(), limit)
+        arguments = (its, tuple(candidates), variant_id, {**os.environ, **environment}, affinity(), limit)
         self._process = CONTEXT.Process(target=serve, args=arguments, name=f"tritmark {variant_id}", daemon=True)
         with importing():
             self._process.start()

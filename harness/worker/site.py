@@ -41,6 +41,7 @@ def site(candidates: Sequence[Candidate], variant_id: str) -> Site:
     from tritmark.harness.providers import load
 
     installed = load(candidates)
+    installed.registry.number(variant_id.partition("/")[0])
     for variant in installed.registry.variants:
         if variant.id == variant_id:
             variant.load()

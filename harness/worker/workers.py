@@ -121,7 +121,8 @@ class Isolated:
     def _begun(self) -> WorkerProcess:
         if self.process is None or not self.process.alive:
             workers = self._workers
-            own_memory = workers.installed.registry.devices[self._real.key.device].memory is not None
+            device = workers.installed.registry.devices[self._real.key.device]
+            own_memory = device.memory is not None
             self.process = WorkerProcess(
                 workers.candidates,
                 self._real.id,
@@ -129,6 +130,7 @@ class Isolated:
                 # A GPU's driver reserves more addresses than any machine has memory; so do the threads of a library
                 # that others wrote, on many cores.
                 limit_address_space=not own_memory and self._real.tier is not Tier.PEER,
+                environment=device.environment(),
             )
         return self.process
 

@@ -114,3 +114,10 @@ class Backend(Protocol):
 
     def synchronize(self) -> None:
         """Wait for everything. Raises DeviceFaultError."""
+
+    def reaches(self, other: Any) -> bool:
+        """Whether copies come here right from the memory of another device's backend. Raises DeviceError."""
+
+    def copy_from(self, pointer: int, other: Any, source: int, nbytes: int) -> None:
+        """Copy from the memory of another device that this one reaches, behind all that both were given before;
+        complete on return. Raises DeviceFaultError."""

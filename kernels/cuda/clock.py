@@ -18,7 +18,7 @@ from typing import Any, cast
 from tritmark.harness.errors import DeviceError, LaunchError
 from tritmark.harness.spec import Launch
 from tritmark.kernels.cuda.backend import Stream
-from tritmark.kernels.cuda.context import CudaContext, cuda_context
+from tritmark.kernels.cuda.context import CudaContext, cuda_context, current_gpu
 from tritmark.kernels.cuda.counted import CountedLaunch
 from tritmark.kernels.cuda.graphs import checked, nodes, recorded
 
@@ -33,9 +33,9 @@ MOST_WAIT_NS = 2_000_000
 _REMEMBERED = 9
 
 
-def timeable() -> CudaContext:
-    """The context, if its device has a speed. Raises DeviceError in the simulator."""
-    here = cuda_context()
+def timeable(index: int) -> CudaContext:
+    """The context of the GPU of that number, if it has a speed. Raises DeviceError in the simulator."""
+    here = cuda_context(index)
     if here.backend.simulated:
         raise DeviceError("a simulated device has no speed", next_step="unset TRITMARK_CUDA on a machine with a GPU")
     return here
@@ -60,10 +60,12 @@ def count(turn: Sequence[CountedLaunch], calls: int, taken_ns: float) -> None:
 
 
 class GraphClock:
-    """Times launches on the device, with its events. Counts in each launch what ran and what was measured of it."""
+    """Times launches on the GPU that is current when it is made, with its events. Counts in each launch what ran and
+    what was measured of it."""
 
     def __init__(self) -> None:
         self.name = "CUDA events"
+        self._index = current_gpu()
         self.recorded = False
         """Whether the last sample was of a graph."""
         self._graphs: OrderedDict[tuple[int, int], Graph] = OrderedDict()
@@ -79,7 +81,7 @@ class GraphClock:
         Raises DeviceError in the simulator, which has no speed, LaunchError where a graph does not hold what was
         recorded, and DeviceFaultError where a kernel broke.
         """
-        here, turn = timeable(), turn_of(launches, first, calls)
+        here, turn = timeable(self._index), turn_of(launches, first, calls)
         if launches is not self._launches:
             self._graphs.clear()
             self._launches, self._call_ns = launches, 0.0

@@ -1,14 +1,23 @@
-"""The CUDA context of this process: one backend, its memory pool, the functions that were loaded, and what was done."""
+"""The CUDA contexts of this process, one for each GPU that is used: a backend, its memory pool, the functions that were
+loaded, and what was done.
+
+Which GPU a call is for is a variable of its thread: `on_gpu(1)` makes it the second, and without it is the first.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
+from threading import RLock
 from typing import Any
 
 import numpy.typing as npt
 
 from tritmark.harness.errors import UsageError
+from tritmark.harness.machine import gpu
 from tritmark.harness.nearest import nearest
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Backend, DeviceFunction
@@ -20,6 +29,14 @@ from tritmark.kernels.cuda.transfer import Transfers
 SELECT = "TRITMARK_CUDA"
 """Environment variable: "driver" (default) or "simulator"."""
 _BACKENDS = ("driver", "simulator")
+
+ALONE = "TRITMARK_CUDA_ALONE"
+"""Environment variable of processes that see one GPU alone: its number where all are seen."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""Environment variable of CUDA: the GPUs that a process sees, by number or uuid."""
+
+_CURRENT: ContextVar[int] = ContextVar("tritmark_gpu", default=0)
+_LOCK = RLock()
 
 
 class CudaContext:
@@ -59,17 +76,59 @@ def simulated() -> bool:
     return chosen == "simulator"
 
 
-def cuda_context() -> CudaContext:
-    """The context of this process, made at its first use. Raises DeviceUnavailableError where there is no GPU."""
-    return _context(simulated())
+@contextmanager
+def on_gpu(index: int) -> Iterator[None]:
+    """Within it, this thread's calls are for the GPU of that number."""
+    before = _CURRENT.set(index)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(before)
+
+
+def current_gpu() -> int:
+    """The number of the GPU that this thread's calls are for."""
+    return _CURRENT.get()
+
+
+def gpu_count() -> int:
+    """GPUs that this process may use; 0 where there is no driver that works."""
+    if simulated():
+        from tritmark.kernels.cuda.simulator import backend
+
+        return backend.gpu_count()
+    told = os.environ.get(ALONE, "").strip()
+    if told.isdecimal():  # where this process was started, there were so many at least
+        return int(told) + 1
+    return 0 if gpu.driver_problem() is not None else gpu.device_count()
+
+
+def driver_index(index: int) -> int:
+    """What the driver calls the GPU of that number in this process, which may see that one alone."""
+    return 0 if os.environ.get(ALONE, "").strip() == str(index) else index
+
+
+def alone(index: int) -> dict[str, str]:
+    """Environment variables for a process that sees the GPU of that number and no other, whichever library it uses."""
+    told = os.environ.get(VISIBLE)
+    visible = told.split(",")[index].strip() if told is not None else str(index)
+    return {ALONE: str(index)} | ({} if simulated() else {VISIBLE: visible})
+
+
+def cuda_context(index: int | None = None) -> CudaContext:
+    """The context of the GPU of that number, or of the current one, made at its first use. Raises
+    DeviceUnavailableError where there is no such GPU."""
+    chosen, simulator = current_gpu() if index is None else index, simulated()
+    with _LOCK:  # two threads must not each make their own
+        return _context(simulator, chosen if simulator else driver_index(chosen))
 
 
 @cache
-def _context(simulated: bool) -> CudaContext:
+def _context(simulated: bool, index: int) -> CudaContext:
     if simulated:
         from tritmark.kernels.cuda.simulator import SimulatorBackend
 
-        return CudaContext(SimulatorBackend())
+        return CudaContext(SimulatorBackend(index))
     from tritmark.kernels.cuda.driver import DriverBackend
 
-    return CudaContext(DriverBackend())
+    return CudaContext(DriverBackend(index))

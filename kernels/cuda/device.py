@@ -15,10 +15,18 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceError, UsageError
 from tritmark.harness.nearest import nearest
-from tritmark.harness.spec import Ceiling, Clock, Device, Launch, Memory, Proof, Variant
+from tritmark.harness.spec import Ceiling, Clock, Device, Launch, Memory, Numbering, Proof, Variant
 from tritmark.kernels.cuda import launch as launches
 from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.context import cuda_context, simulated
+from tritmark.kernels.cuda.context import (
+    alone,
+    cuda_context,
+    current_gpu,
+    driver_index,
+    gpu_count,
+    on_gpu,
+    simulated,
+)
 from tritmark.kernels.cuda.counted import CountedLaunch
 from tritmark.kernels.cuda.launch import compute
 from tritmark.kernels.cuda.memory import Watch
@@ -43,15 +51,17 @@ def features() -> frozenset[str]:
 
 
 def missing() -> str | None:
-    """Why there is no GPU that can be used and what to do about it, or None. For the simulator: why it cannot be
+    """Why the current GPU cannot be used and what to do about it, or None. For the simulator: why it cannot be
     built."""
     if simulated():
         from tritmark.kernels.cuda.simulator import toolchain
 
+        if current_gpu() >= gpu_count():
+            return f"no GPU {current_gpu()}; next: legal: 0 to {gpu_count() - 1}"
         return _why(toolchain.compiler)
     from tritmark.harness.machine import gpu
 
-    return gpu.why_not()
+    return gpu.why_not(driver_index(current_gpu()))
 
 
 def _why(ask: Callable[[], object]) -> str | None:
@@ -103,20 +113,23 @@ def proof(launch: Launch) -> Proof | None:
 
 
 class CudaMemory:
-    """The GPU's memory, for the harness: buffers and arrays are DeviceArrays."""
+    """The memory of the GPU of that number, for the harness: buffers and arrays are DeviceArrays."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
 
     @property
     def cache(self) -> int | None:
         """Bytes of L2; None where the driver does not tell."""
-        return cuda_context().backend.info.l2 or None
+        return cuda_context(self._index).backend.info.l2 or None
 
     def available(self) -> int:
         """Bytes that are free, what the pool keeps for the next request included."""
-        return cuda_context().pool.available()
+        return cuda_context(self._index).pool.available()
 
     def allocate(self, nbytes: int) -> DeviceArray:
         """A flat uint8 array from the pool, content undefined. Raises InsufficientMemoryError."""
-        return cuda_context().array((max(1, nbytes),), "uint8")
+        return cuda_context(self._index).array((max(1, nbytes),), "uint8")
 
     def view(
         self,
@@ -139,14 +152,19 @@ class CudaMemory:
 
     def watch(self) -> Watch:
         """See kernels.cuda.memory."""
-        return cuda_context().pool.watch()
-
-
-MEMORY = CudaMemory()
+        return cuda_context(self._index).pool.watch()
 
 
 def _memory() -> Memory:
-    return MEMORY
+    return CudaMemory(current_gpu())
+
+
+def _title(index: int) -> str:
+    if simulated():
+        return cuda_context(index).backend.info.name
+    from tritmark.harness.machine import gpu
+
+    return gpu.device_info(index).name
 
 
 def _clock() -> Clock:
@@ -190,4 +208,5 @@ DEVICE = Device(
     transfers=lambda: cuda_context().transfers,
     proof=proof,
     adopt=_adopt,
+    numbering=Numbering(count=gpu_count, title=_title, at=on_gpu, alone=alone),
 )

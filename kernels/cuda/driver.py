@@ -1,13 +1,14 @@
 """A GPU as the backend: PyCUDA on the device's primary context. cuda-bindings answers what PyCUDA does not ask
 (occupancy, parameters).
 
-PyCUDA keeps a stack of contexts for each thread. The main thread has the context all its life if it made the backend;
-any other has it within `with backend:`, which every method here does for itself: a thread that ended with a context on
-its stack would end the process.
+PyCUDA keeps a stack of contexts for each thread. The main thread has the context of the first backend that it made all
+its life; any other thread, and any other backend, has it within `with backend:`, which every method here does for
+itself: a thread that ended with a context on its stack would end the process.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 import threading
@@ -26,7 +27,7 @@ from tritmark.harness.errors import (
     InsufficientMemoryError,
     LaunchError,
 )
-from tritmark.harness.machine import gpu
+from tritmark.harness.machine import gpu, libcuda
 from tritmark.kernels.cuda import compile as compiler
 from tritmark.kernels.cuda.kernel import Dim, Kernel
 
@@ -38,14 +39,20 @@ STATIC_LIMIT = 48 * 1024
 _GRID: Dim = ((1 << 31) - 1, 65535, 65535)
 _BLOCK: Dim = (1024, 1024, 64)
 """What every compute capability from 7.0 admits."""
+_ENABLED_BEFORE = 704
+"""CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED."""
 _CAPTURE = range(900, 920)
 """CUresults about the recording of a stream: a call that is not allowed now, and no fault."""
 
 
-class _Depth(threading.local):
-    """How often this thread has entered the context."""
+class _Entered(threading.local):
+    """The backends whose contexts this thread has entered; that of the last one is current."""
 
-    value = 0
+    def __init__(self) -> None:
+        self.backends: list[DriverBackend] = []
+
+
+_ENTERED = _Entered()
 
 
 class DriverBackend:
@@ -59,7 +66,7 @@ class DriverBackend:
     def __init__(self, index: int = 0) -> None:
         self._lost: DeviceError | None = None
         self._depth = _Depth()
-        self._cuda, self._bindings = _packages()
+        self._cuda, self._bindings = _packages(index)
         self.info = gpu.device_info(index)
         cuda = self._cuda
         try:
@@ -70,8 +77,10 @@ class DriverBackend:
             raise gpu.busy(self.info, f"{why}, not even for a context") from None
         except cuda.Error as why:
             raise gpu.busy(self.info, str(why)) from None
-        self._depth.value = 1
+        _ENTERED.backends.append(self)
         self._modules: dict[str, tuple[Any, Any]] = {}
+        self._peers: dict[int, bool] = {}
+        """By the number of another device, whether this one reaches its memory."""
         self.buried: list[Any] = []
         """What could not be given back because the context was lost."""
         self.last_kernel = ""
@@ -81,22 +90,22 @@ class DriverBackend:
         atexit.register(self._leave, os.getpid())
         os.register_at_fork(after_in_child=self._forked)
         self.stream: Stream = self.new_stream()
-        if threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread() or len(_ENTERED.backends) > 1:
             self.__exit__()
 
     def __enter__(self) -> DriverBackend:
         if self._lost is not None:
             raise type(self._lost)(self._lost.found, next_step=self._lost.next_step)
-        depth = self._depth
-        if not depth.value:
+        entered = _ENTERED.backends
+        if not entered or entered[-1] is not self:
             self._context.push()
-        depth.value += 1
+        entered.append(self)
         return self
 
     def __exit__(self, *problem: object) -> None:
-        depth = self._depth
-        depth.value -= 1
-        if not depth.value:
+        entered = _ENTERED.backends
+        entered.pop()
+        if not entered or entered[-1] is not self:
             self._cuda.Context.pop()
 
     def function(self, kernel: Kernel) -> DriverFunction:
@@ -263,6 +272,38 @@ class DriverBackend:
             except self._cuda.Error as why:
                 self._fail(why, "waiting for the device")
 
+    def reaches(self, other: DriverBackend) -> bool:
+        found = self._peers.get(other.info.index)
+        if found is None:
+            found = self._peers[other.info.index] = self._enabled(other)
+        return found
+
+    def _enabled(self, other: DriverBackend) -> bool:
+        """Whether the driver lets this device have the other's memory from now on."""
+        here, there = (libcuda.integer("cuDeviceGet", each.info.index) for each in (self, other))
+        if not libcuda.integer("cuDeviceCanAccessPeer", here, there):
+            return False
+        with self:
+            try:
+                libcuda.call("cuCtxEnablePeerAccess", ctypes.c_void_p(other.handle()), 0)
+            except libcuda.DriverError as why:
+                return why.code == _ENABLED_BEFORE
+        return True
+
+    def handle(self) -> int:
+        """The driver's handle of the context."""
+        with self:
+            return int(self._ask("cuCtxGetCurrent"))
+
+    def copy_from(self, pointer: int, other: DriverBackend, source: int, nbytes: int) -> None:
+        handles = self.handle(), other.handle()
+        with self:
+            try:
+                self._ask("cuMemcpyPeer", pointer, handles[0], source, handles[1], nbytes)
+            except DeviceError as why:
+                self._fail(why, f"copying {nbytes} bytes from {other.info.name} {other.info.index}")
+            self.synchronize()
+
     # Where something went wrong
 
     def _ask(self, function: str, *arguments: Any) -> Any:
@@ -337,7 +378,7 @@ class DriverBackend:
         self._lost = self._lost or DeviceUnavailableError("this process is ending", next_step="use the GPU before that")
         if pid == os.getpid():
             with suppress(self._cuda.Error):
-                if not self._depth.value:
+                if self not in _ENTERED.backends:
                     self._context.push()
                 self._context.detach()
 
@@ -491,9 +532,10 @@ class DriverAllocation(_Held):
         self.nbytes = nbytes
 
 
-def _packages() -> tuple[Any, Any]:
-    """PyCUDA's driver and cuda-bindings'. Raises DeviceUnavailableError with what is missing."""
-    found = gpu.problem() or gpu.package_problem()
+def _packages(index: int) -> tuple[Any, Any]:
+    """PyCUDA's driver and cuda-bindings'. Raises DeviceUnavailableError with what is missing, for the GPU of that
+    number."""
+    found = gpu.problem(index) or gpu.package_problem()
     if found is not None:
         raise found
     try:

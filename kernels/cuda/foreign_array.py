@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.kernels.array_library import ArrayLibrary
 from tritmark.kernels.cuda.array import DeviceArray
@@ -31,15 +30,17 @@ class _Foreign:
 class ForeignArray(DeviceArray, ResidentArray):
     """An array of another library on the GPU."""
 
-    __slots__ = ("_library", "owned")
-    device = DEVICE
+    __slots__ = ("_context", "_library", "device", "index", "owned")
 
-    def __init__(self, library: ArrayLibrary, owned: Any) -> None:
+    def __init__(self, library: ArrayLibrary, owned: Any, index: int = 0) -> None:
         self._library = library
+        self.index = index
+        self._context = cuda_context(index)
+        self.device = f"{DEVICE}:{index}" if index else DEVICE
         self.owned = owned
         shape, dtype, strides, pointer = library.there(owned)
         memory = _Foreign(owned, pointer, math.prod(shape) * dtype.itemsize)
-        super().__init__(cuda_context().backend, memory, pointer, shape, dtype, strides or None)
+        super().__init__(self._context.backend, memory, pointer, shape, dtype, strides or None)
 
     @property
     def writable(self) -> bool:
@@ -51,20 +52,20 @@ class ForeignArray(DeviceArray, ResidentArray):
         asked = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         known = math.prod(size for size in asked if size >= 0)
         sizes = tuple(self.size // known if size < 0 else size for size in asked)
-        made = ForeignArray(self._library, self.owned.reshape(sizes))
+        made = ForeignArray(self._library, self.owned.reshape(sizes), self.index)
         if made.pointer != self.pointer:
             if self.writable:
                 raise ValueError(f"an array with strides {self.strides} has no shape {sizes} without a copy")
-            cuda_context().backend.synchronize()  # where nothing may be written, each shape may be a copy
+            self._context.backend.synchronize()  # where nothing may be written, each shape may be a copy
         return made
 
     def new(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> ForeignArray:
         """See ResidentArray."""
-        return ForeignArray(self._library, self._library.empty(self.owned, shape, np.dtype(dtype)))
+        return ForeignArray(self._library, self._library.empty(self.owned, shape, np.dtype(dtype)), self.index)
 
     def sum(self, values: npt.NDArray[Any]) -> ForeignArray:
         """See ResidentArray."""
-        return ForeignArray(self._library, self._library.sum(self.owned, values))
+        return ForeignArray(self._library, self._library.sum(self.owned, values), self.index)
 
     def element(self, index: tuple[int, ...]) -> Any:
         """See ResidentArray."""
@@ -72,11 +73,8 @@ class ForeignArray(DeviceArray, ResidentArray):
 
 
 def foreign_array(library: ArrayLibrary, value: Any, index: int) -> ForeignArray:
-    """A library's array on the GPU `index`; all work on it is waited for. Raises InvalidArgumentError for another GPU
-    than the first, which alone these functions use."""
-    if index:
-        legal = "cuda:0 (torch.ops.tritmark takes tensors of any device)"
-        raise InvalidArgumentError(op="an array", argument="device", found=f"cuda:{index}", legal=legal)
+    """A library's array on the GPU `index`; all work on it is waited for. Raises DeviceUnavailableError where that GPU
+    cannot be used."""
     # Whichever stream the library has it in.
-    cuda_context().backend.synchronize()
-    return ForeignArray(library, value)
+    cuda_context(index).backend.synchronize()
+    return ForeignArray(library, value, index)

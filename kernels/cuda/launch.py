@@ -28,7 +28,7 @@ from tritmark.harness.spec import (
 )
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import DeviceFunction, Stream
-from tritmark.kernels.cuda.context import cuda_context, simulated
+from tritmark.kernels.cuda.context import cuda_context, current_gpu, driver_index, simulated
 from tritmark.kernels.cuda.counted import CountedLaunch
 from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel, Step
 from tritmark.kernels.cuda.params import LaunchParams, launch_params
@@ -154,7 +154,7 @@ def code_files(
 
     if not target and simulated():
         return ()
-    arch = target or device_info().arch
+    arch = target or device_info(driver_index(current_gpu())).arch
     meant = [kernel for kernel in kernels if runs_on(kernel, arch)]
     # What a worker launched lies in the cache.
     made = {kernel: compiled_before(kernel, arch) for kernel in meant} if binaries else {}

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.contract import unify
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.numbered import numbered, same_device
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Device, KernelKey, Receipt, Variant
 from tritmark.kernels import dispatch, offload
@@ -40,18 +42,19 @@ def matmul(
     *,
     mode: PrecisionMode | str = PrecisionMode.AUTO,
     variant: str | None = None,
+    device: str = DEVICE,
 ) -> npt.NDArray[np.float32]:
     """C = A B on the GPU, float32 (M, K) times float32 (K, N), in mixed precision (specification, 3.2).
 
     `mode` says what the factors are rounded to, on the device, to nearest even: "fp32", "fp16" (what is past 65504
     becomes infinity), "bf16", or "auto", the best that the device has. Sums and C are float32. A mode that the device
-    lacks is replaced by fp32; a warning is logged and the receipt says so. `variant` forces one of the kernels. NaN and
-    infinities go through.
+    lacks is replaced by fp32; a warning is logged and the receipt says so. `variant` forces one of the kernels,
+    `device` says which GPU of several ("cuda:1"). NaN and infinities go through.
 
     Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (K
     above 2^20, a variant that is not there), DeviceError where there is no GPU or it fails.
     """
-    result, _ = with_receipt(a, b, mode=mode, variant=variant)
+    result, _ = with_receipt(a, b, mode=mode, variant=variant, device=device)
     return result
 
 
@@ -61,14 +64,16 @@ def with_receipt(
     *,
     mode: PrecisionMode | str = PrecisionMode.AUTO,
     variant: str | None = None,
+    device: str = DEVICE,
 ) -> tuple[npt.NDArray[np.float32], Receipt]:
     """As matmul, with the receipt of what ran: the conversions and the product."""
-    from tritmark.kernels.cuda.context import cuda_context
+    from tritmark.kernels.cuda.context import cuda_context, on_gpu
 
     unify(OPS["float32"], {"a": a, "b": b})
-    effective, note = effective_precision(mode, cuda_context().backend.info)
-    bound = bind(a, b, effective, variant)
-    bound.launch.run()
+    with on_gpu(_gpu(device, a, b)):
+        effective, note = effective_precision(mode, cuda_context().backend.info)
+        bound = bind(a, b, effective, variant)
+        bound.launch.run()
     receipt = offload.joined([*bound.receipts, offload.receipt(_device(), bound.variant, bound.launch)])
     return bound.c if isinstance(a, ResidentArray) else bound.c.numpy(), replace(
         receipt, note="; ".join(filter(None, (note, receipt.note)))
@@ -80,6 +85,7 @@ def matmul_batch(
     *,
     mode: PrecisionMode | str = PrecisionMode.AUTO,
     variant: str | None = None,
+    device: str = DEVICE,
 ) -> list[npt.NDArray[np.float32]]:
     """The products C = A B of several pairs (A, B), each as matmul has it, over several streams: the largest goes to
     the GPU first, and all are waited for once (specification, 3.6). No pairs, no products.
@@ -88,19 +94,20 @@ def matmul_batch(
     pair, or all that it may be.
     """
     from tritmark.kernels.cuda.batch import Batch
-    from tritmark.kernels.cuda.context import cuda_context
+    from tritmark.kernels.cuda.context import cuda_context, on_gpu
 
     pairs = list(factors)
     for a, b in pairs:
         unify(OPS["float32"], {"a": a, "b": b})
     if not pairs:
         return []
-    effective, _ = effective_precision(mode, cuda_context().backend.info)
-    bound = [bind(a, b, effective, variant) for a, b in pairs]
-    batch = Batch()
-    for number, (each, (a, b)) in enumerate(zip(bound, pairs, strict=True)):
-        batch.add(each.launch, 2 * a.size * b.shape[1], f"pair {number}")
-    batch.run()
+    with on_gpu(_gpu(device)):
+        effective, _ = effective_precision(mode, cuda_context().backend.info)
+        bound = [bind(a, b, effective, variant) for a, b in pairs]
+        batch = Batch()
+        for number, (each, (a, b)) in enumerate(zip(bound, pairs, strict=True)):
+            batch.add(each.launch, 2 * a.size * b.shape[1], f"pair {number}")
+        batch.run()
     return [each.c.numpy() for each in bound]
 
 
@@ -133,6 +140,21 @@ def _narrowed(array: npt.NDArray[np.float32], dtype: str) -> tuple[DeviceArray, 
     launch, outputs = offload.launch(device, NARROW, chosen, {"x": array.reshape(-1)}, axes)
     launch.run()
     return outputs["h"].view(array.shape), offload.receipt(device, chosen, launch)
+
+
+def _gpu(device: str, *arrays: Any) -> int:
+    """The number of that GPU. Raises NoCompatibleKernelError where it is not there, InvalidArgumentError for what is no
+    GPU, and for arrays that lie on another."""
+    kind, index = numbered(device) or (device, 0)
+    dispatch.registry().device(device, f"matmul on {device!r}")
+    if kind != DEVICE:
+        raise InvalidArgumentError(
+            op="matmul", argument="device", found=repr(device), legal=f"{DEVICE}, {DEVICE}:1, ..."
+        )
+    for name, array in zip("ab", arrays, strict=False):
+        if isinstance(array, ResidentArray) and not same_device(array.device, device):
+            raise InvalidArgumentError(op="matmul", argument=name, found=f"on {array.device}", legal=f"on {device}")
+    return index
 
 
 def _device() -> Device:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.nearest import misspelt
+from tritmark.harness.numbered import numbered
 from tritmark.harness.spec import KernelKey
 from tritmark.kernels import dispatch, elementwise
 from tritmark.kernels.foreign import takes_any_array
@@ -150,10 +151,13 @@ def _chosen(key: KernelKey, n: int) -> int:
     if key.format == TQ2_0.format:
         return GROUPS[key.format][0]
     # Where the device is missing, the choice of a kernel will say why.
-    if key.device == TQ2_0.device and n and dispatch.registry().devices[key.device].missing() is None:
+    kind, index = numbered(key.device) or (key.device, 0)
+    registry = dispatch.registry()
+    there = kind == TQ2_0.device and n and registry.number(key.device) is None
+    if there and registry.devices[key.device].missing() is None:
         from tritmark.kernels.ternary_quantize.cuda import block_here
 
-        return block_here(n)
+        return block_here(n, index)
     return 128
 
 

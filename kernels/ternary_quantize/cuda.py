@@ -42,11 +42,11 @@ def block_for(capability: tuple[int, int], n: int) -> int:
     return min(block, n) if n < 1024 else block
 
 
-def block_here(n: int) -> int:
-    """block_for the GPU of this process. Raises DeviceUnavailableError where there is none."""
+def block_here(n: int, index: int) -> int:
+    """block_for the GPU of that number. Raises DeviceUnavailableError where there is none."""
     from tritmark.kernels.cuda.context import cuda_context
 
-    return block_for(cuda_context().backend.info.capability, n)
+    return block_for(cuda_context(index).backend.info.capability, n)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def test_the_variant_is_forced():
     assert layer.receipt.ran == "scalar"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("device", ["cuda:0", "metal", ""])
+@pytest.mark.parametrize("device", ["metal:0", "metal", ""])
 def test_a_device_without_kernels_is_refused_at_construction(device):
     with pytest.raises(NoCompatibleKernelError, match="unknown device"):
         QuantizedLinear(WEIGHTS, device=device)

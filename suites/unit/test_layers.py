@@ -35,6 +35,7 @@ LAYERS = (
     ("machine", "providers", "weights"),
     ("registry", "contract", "tuned"),
     ("suite",),
+    ("numbered",),
     ("spec", "dtypes", "resident"),
     ("errors", "nearest", "caches"),
 )

@@ -12,7 +12,9 @@ fault, and two threads that write the same value to one place are a race.
 It stands for a device with the limits of an H100 and few multiprocessors, so that grids that fill the device stay small
 and grid-stride loops go round. Environment variables for tests: TRITMARK_SIMULATOR_CAPABILITY (such as 7.5),
 TRITMARK_SIMULATOR_MEMORY (bytes), TRITMARK_SIMULATOR_SEED (order of blocks and threads, and what memory holds before it
-is written), TRITMARK_SIMULATOR_SECONDS (limit of one launch).
+is written), TRITMARK_SIMULATOR_SECONDS (limit of one launch). Of several devices: TRITMARK_SIMULATOR_GPUS (how many
+there are), TRITMARK_SIMULATOR_MEMORY with a number for each between commas, TRITMARK_SIMULATOR_PEERS (0: none reaches
+another's memory), TRITMARK_SIMULATOR_FAILS (such as 1@3: GPU 1 is lost at the third launch that it is given).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import ctypes
 import os
 import re
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -76,17 +79,41 @@ def _number(name: str, default: int) -> int:
     return int(told or default)
 
 
-def _device_info() -> DeviceInfo:
+def gpu_count() -> int:
+    """How many devices the simulator stands for."""
+    return max(1, _number("TRITMARK_SIMULATOR_GPUS", 1))
+
+
+def _memory(index: int) -> int:
+    """Bytes of a device: each has its own number, or all have the last."""
+    name = "TRITMARK_SIMULATOR_MEMORY"
+    told = [each.strip() for each in os.environ.get(name, "").split(",") if each.strip()]
+    if not all(each.isdecimal() for each in told):
+        raise UsageError(f"{name} is {os.environ[name]!r}; legal: a whole number, or one for each GPU between commas")
+    return int(told[min(index, len(told) - 1)]) if told else 4 << 30
+
+
+def _fails(index: int) -> int:
+    """At which of its launches a device is lost, 0 for at none."""
+    name = "TRITMARK_SIMULATOR_FAILS"
+    told = os.environ.get(name, "").strip()
+    if told and not re.fullmatch(r"\d+@[1-9]\d*(,\d+@[1-9]\d*)*", told):
+        raise UsageError(f"{name} is {told!r}; legal: GPU@LAUNCH, such as 1@3, or several between commas")
+    planted = (each.split("@") for each in told.split(",") if each)
+    return next((int(launch) for gpu, launch in planted if int(gpu) == index), 0)
+
+
+def _device_info(index: int) -> DeviceInfo:
     told = os.environ.get("TRITMARK_SIMULATOR_CAPABILITY", "").strip() or "9.0"
     if not re.fullmatch(r"\d+\.\d", told):
         raise UsageError(f"TRITMARK_SIMULATOR_CAPABILITY is {told!r}; legal: such as 7.5")
     major, minor = map(int, told.split("."))
     return DeviceInfo(
-        index=0,
+        index=index,
         name="simulated GPU (tritmark, on the CPU)",
         uuid="SIMULATOR",
         capability=(major, minor),
-        memory=_number("TRITMARK_SIMULATOR_MEMORY", 4 << 30),
+        memory=_memory(index),
         l2=50 << 20,
         sms=4,
         warp=32,
@@ -241,7 +268,9 @@ class SimulatedMemory:
     again."""
 
     def __init__(self) -> None:
-        self.used = 0
+        self.used: Counter[int] = Counter()
+        """Bytes of each device's that are allocated, by its number."""
+        self._owners: dict[int, int] = {}
         self._base = _runtime().tritmark_begin(_AREA)
         if not self._base:
             raise DeviceUnavailableError(
@@ -252,20 +281,21 @@ class SimulatedMemory:
         self._live: list[tuple[int, int]] = []
         """(pointer, bytes), sorted."""
 
-    def allocate(self, nbytes: int, most: int, poison: int) -> int:
-        """Address of new memory, where no more than `most` bytes are used with it."""
+    def allocate(self, nbytes: int, most: int, poison: int, owner: int) -> int:
+        """Address of new memory of a device, where no more than `most` bytes of it are used with that."""
         with _LOCK:
             context = -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
             found = self._from(self._next, context) or self._from(self._base + _GAP, context)
-            if self.used + nbytes > most or not found:
+            if self.used[owner] + nbytes > most or not found:
                 raise InsufficientMemoryError(
                     what="an allocation on the simulated GPU",
                     required=nbytes,
-                    available=max(0, most - self.used),
+                    available=max(0, most - self.used[owner]),
                     next_step="free memory, or use less",
                 )
             insort(self._live, (found, nbytes))
-            self.used += nbytes
+            self.used[owner] += nbytes
+            self._owners[found] = owner
             self._next = found + context
             _runtime().tritmark_allocate(found, nbytes, poison)
             return found
@@ -284,7 +314,7 @@ class SimulatedMemory:
             at = bisect_right(self._live, (pointer, 0))
             if at < len(self._live) and self._live[at][0] == pointer:
                 nbytes = self._live.pop(at)[1]
-                self.used -= nbytes
+                self.used[self._owners.pop(pointer)] -= nbytes
                 _runtime().tritmark_free(pointer, nbytes)
 
     def near(self, address: int) -> tuple[int, int] | None:
@@ -295,13 +325,23 @@ class SimulatedMemory:
                 return pointer, nbytes
         return None
 
-    def must_hold(self, pointer: int, nbytes: int, what: str) -> None:
-        """Raises DeviceFaultError where so many bytes from there are not within one allocation."""
+    def owner(self, address: int) -> int | None:
+        """The number of the device whose allocation holds the address, or is near it."""
+        found = self.near(address)
+        return None if found is None else self._owners[found[0]]
+
+    def must_hold(self, pointer: int, nbytes: int, what: str, owner: int) -> None:
+        """Raises DeviceFaultError where so many bytes from there are not within one allocation of the device."""
         found = self.near(pointer)
         if nbytes and (found is None or pointer < found[0] or pointer + nbytes > sum(found)):
             raise DeviceFaultError(
                 f"simulated: {what} of {nbytes} bytes at {pointer:#x} is outside every allocation",
                 next_step="mend address or size",
+            )
+        if found is not None and self._owners[found[0]] != owner:
+            raise DeviceFaultError(
+                f"simulated: {what} of GPU {owner} at {pointer:#x} is in the memory of GPU {self._owners[found[0]]}",
+                next_step="copy it there first",
             )
 
 
@@ -333,8 +373,14 @@ class SimulatorBackend:
 
     simulated = True
 
-    def __init__(self) -> None:
-        self.info = _device_info()
+    def __init__(self, index: int = 0) -> None:
+        if index >= gpu_count():
+            raise DeviceUnavailableError(f"no GPU {index}", next_step=f"legal: 0 to {gpu_count() - 1}")
+        self.info = _device_info(index)
+        self._fails = _fails(index)
+        self.launches = 0
+        """How many it was given."""
+        self._lost = False
         self.seed = _number("TRITMARK_SIMULATOR_SEED", 0)
         self._arena = _arena()
         self._trace: Trace | None = None
@@ -390,7 +436,13 @@ class SimulatorBackend:
     ) -> None:
         """Run it now. Raises LaunchError, DeviceFaultError."""
         assert isinstance(function, SimulatorFunction)
+        self._alive()
         self._admit(function, grid, block, shared)
+        self._mine(function, arguments)
+        self.launches += 1
+        if self.launches == self._fails:
+            self._lost = True
+        self._alive()
         fault = toolchain.FaultStruct()
         request = function.request(grid, block, arguments, shared, self.seed)
         with _LOCK:
@@ -403,6 +455,26 @@ class SimulatorBackend:
                 )
         if failed:
             raise DeviceFaultError(self._told(function, arguments, fault), next_step=_GO_ON)
+
+    def _alive(self) -> None:
+        """Raises DeviceFaultError where the device was lost, as planted."""
+        if self._lost:
+            raise DeviceFaultError(
+                f"simulated: GPU {self.info.index} was lost at its launch {self._fails}, as planted", next_step=_GO_ON
+            )
+
+    def _mine(self, function: SimulatorFunction, arguments: Arguments) -> None:
+        """Raises DeviceFaultError where an argument points to the memory of another device."""
+        if gpu_count() == 1:
+            return
+        for place, (value, (sort, _)) in enumerate(zip(arguments.values, function.parameters, strict=True)):
+            owner = self._arena.owner(int(value)) if sort == "P" and value else None
+            if owner not in {None, self.info.index}:
+                raise DeviceFaultError(
+                    f"simulated: {function.name}: argument {place + 1} is in the memory of GPU {owner}, and this is "
+                    f"GPU {self.info.index}",
+                    next_step="copy it there first",
+                )
 
     def _admit(self, function: SimulatorFunction, grid: Dim, block: Dim, shared: int) -> None:
         threads = block[0] * block[1] * block[2]
@@ -456,13 +528,14 @@ class SimulatorBackend:
 
     def allocate(self, nbytes: int) -> SimulatorAllocation:
         """Memory full of a pattern that depends on the seed."""
-        return SimulatorAllocation(
-            self._arena, self._arena.allocate(nbytes, self.info.memory, (0xCB + 37 * self.seed) & 0xFF), nbytes
-        )
+        self._alive()
+        pattern = (0xCB + 37 * self.seed) & 0xFF
+        made = self._arena.allocate(nbytes, self.info.memory, pattern, self.info.index)
+        return SimulatorAllocation(self._arena, made, nbytes)
 
     def memory(self) -> tuple[int, int]:
         """Bytes free and in total."""
-        return max(0, self.info.memory - self._arena.used), self.info.memory
+        return max(0, self.info.memory - self._arena.used[self.info.index]), self.info.memory
 
     def pinned(self, nbytes: int) -> npt.NDArray[Any]:
         """Host memory is host memory here."""
@@ -470,23 +543,40 @@ class SimulatorBackend:
 
     def write(self, pointer: int, values: npt.NDArray[Any], stream: backend.Stream | None = None) -> None:
         """Copy to the device."""
-        self._arena.must_hold(pointer, values.nbytes, "a copy to the device")
+        self._alive()
+        self._arena.must_hold(pointer, values.nbytes, "a copy to the device", self.info.index)
         ctypes.memmove(pointer, values.ctypes.data, values.nbytes)
         _runtime().tritmark_written(pointer, values.nbytes)
 
     def read(self, pointer: int, into: npt.NDArray[Any], stream: backend.Stream | None = None) -> None:
         """Copy from the device."""
-        self._arena.must_hold(pointer, into.nbytes, "a copy from the device")
+        self._alive()
+        self._arena.must_hold(pointer, into.nbytes, "a copy from the device", self.info.index)
         ctypes.memmove(into.ctypes.data, pointer, into.nbytes)
 
     def fill(self, pointer: int, byte: int, nbytes: int, stream: backend.Stream | None = None) -> None:
         """Set bytes."""
-        self._arena.must_hold(pointer, nbytes, "a fill")
+        self._alive()
+        self._arena.must_hold(pointer, nbytes, "a fill", self.info.index)
         ctypes.memset(pointer, byte, nbytes)
         _runtime().tritmark_written(pointer, nbytes)
 
     def synchronize(self) -> None:
-        """Nothing is left to wait for."""
+        """Nothing is left to wait for. Raises DeviceFaultError where the device was lost."""
+        self._alive()
+
+    def reaches(self, other: SimulatorBackend) -> bool:
+        """As TRITMARK_SIMULATOR_PEERS says."""
+        return bool(_number("TRITMARK_SIMULATOR_PEERS", 1))
+
+    def copy_from(self, pointer: int, other: SimulatorBackend, source: int, nbytes: int) -> None:
+        """Copy from the memory of another simulated device."""
+        self._alive()
+        other._alive()
+        self._arena.must_hold(pointer, nbytes, "a copy to the device", self.info.index)
+        self._arena.must_hold(source, nbytes, "a copy from the device", other.info.index)
+        ctypes.memmove(pointer, source, nbytes)
+        _runtime().tritmark_written(pointer, nbytes)
 
 
 @cache

@@ -1,4 +1,5 @@
-"""A library of arrays that lie on the simulated GPU, with what CuPy's have of the array API."""
+"""A library of arrays that lie on simulated GPUs, with what CuPy's have of the array API; its current GPU is that of
+`on_gpu`, and arrays are made there."""
 
 from __future__ import annotations
 
@@ -8,20 +9,25 @@ from typing import Any
 import numpy as np
 
 from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.context import cuda_context
+from tritmark.kernels.cuda.context import cuda_context, current_gpu, on_gpu
 
 
 class MadeUpArray:
     """An array there; the host reads it by `host` alone."""
 
     kind = 2
-    index = 0
 
     def __init__(self, there: DeviceArray) -> None:
+        self.index = current_gpu()
         # Its own copies are not counted as tritmark's.
         copies = cuda_context().backend
         self.there = DeviceArray(copies, there.owner, there.pointer, there.shape, there.dtype, there.strides)
         self.shape = there.shape
+
+    @property
+    def device(self) -> Any:
+        """As CuPy's: within it, it is the current one."""
+        return on_gpu(self.index)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.kind, self.index
@@ -34,7 +40,8 @@ class MadeUpArray:
         return self.there.__cuda_array_interface__
 
     def reshape(self, shape: tuple[int, ...]) -> MadeUpArray:
-        return MadeUpArray(self.there.view(shape)) if self.there.contiguous else asarray(self.host().reshape(shape))
+        with self.device:
+            return MadeUpArray(self.there.view(shape)) if self.there.contiguous else asarray(self.host().reshape(shape))
 
     def __getitem__(self, index: Any) -> Any:
         return self.host()[index]

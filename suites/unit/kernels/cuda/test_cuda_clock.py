@@ -180,7 +180,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeRoom:
     monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
     monkeypatch.setattr(launch_module, "cuda_context", lambda: made)
-    monkeypatch.setattr(clock_module, "cuda_context", lambda: made)
+    monkeypatch.setattr(clock_module, "cuda_context", lambda index: made)
     return made
 
 

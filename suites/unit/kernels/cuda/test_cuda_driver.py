@@ -265,7 +265,8 @@ def info(**more: Any) -> DeviceInfo:
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     made = FakeCuda()
 
-    monkeypatch.setattr(driver, "_packages", lambda: (made, made))
+    monkeypatch.setattr(driver, "_packages", lambda index: (made, made))
+    monkeypatch.setattr(driver, "_ENTERED", driver._Entered())
     monkeypatch.setattr(gpu, "device_info", lambda index: info())
     monkeypatch.setattr(driver.compiler, "compile_kernel", lambda kernel, arch: Cubin(b"code", "", cached=True))  # type: ignore[attr-defined]
     monkeypatch.setattr(driver.compiler, "compiler", lambda: "nvcc 13.0.88")  # type: ignore[attr-defined]
@@ -305,9 +306,70 @@ def test_device_that_cannot_be_had(cuda: FakeCuda, why: Exception) -> None:
     assert "nvidia-smi" in caught.value.next_step
 
 
+class SeveralGpus(FakeCuda):
+    """A PyCUDA with several GPUs, which tells whose context is current."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current: list[int] = []
+        self.allocated_on: list[int] = []
+
+    def Device(self, index: int) -> Any:
+        def push() -> None:
+            self.current.append(index)
+            self.push()
+
+        return SimpleNamespace(retain_primary_context=lambda: SimpleNamespace(push=push, detach=self.pop))
+
+    def pop(self) -> None:
+        super().pop()
+        self.current.pop()
+
+    def mem_alloc(self, nbytes: int) -> Raw:
+        self.allocated_on.append(self.current[-1])
+        return super().mem_alloc(nbytes)
+
+
+def test_backends_of_several_gpus_take_turns(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    several = SeveralGpus()
+    monkeypatch.setattr(driver, "_packages", lambda index: (several, several, None))
+    first, second = DriverBackend(0), DriverBackend(1)
+    assert several.current == [0], "the first has the main thread all its life, the other while it is used"
+    with second:
+        second.allocate(1)
+        with first:
+            first.allocate(1)
+            with first, second:
+                kept = second.allocate(1)
+                first.allocate(1)
+            first.allocate(1)
+        second.allocate(1)
+        del kept
+    first.allocate(1)
+    assert several.allocated_on == [1, 0, 1, 0, 0, 1, 0]
+    assert several.current == [0]
+
+
+def test_another_thread_enters_each_gpu_for_itself(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    several = SeveralGpus()
+    several.current = [9]  # this list is not of one thread, and a thread of its own begins with none
+    monkeypatch.setattr(driver, "_packages", lambda index: (several, several, None))
+
+    def work() -> None:
+        first, second = DriverBackend(0), DriverBackend(1)
+        second.allocate(1)
+        first.allocate(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert several.allocated_on == [1, 0]
+    assert several.current == [9]
+
+
 def test_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     why = DeviceUnavailableError("PyCUDA is not installed", next_step="install it")
-    monkeypatch.setattr(gpu, "problem", lambda: why)
+    monkeypatch.setattr(gpu, "problem", lambda index: why)
     with pytest.raises(DeviceUnavailableError, match="PyCUDA is not installed"):
         DriverBackend()
 
@@ -617,6 +679,23 @@ def test_events_streams_and_pinned_memory(backend: DriverBackend) -> None:
     assert end.since(begin) > 0
     assert (host[: 1 << 10] == 7).all()
     assert (host[1 << 10 :] == 5).all()
+
+
+@needs_gpu
+def test_two_backends_take_turns(line: Callable[..., Any], backend: DriverBackend) -> None:
+    other = DriverBackend(min(1, gpu.device_count() - 1))
+    x, found = np.arange(1 << 20, dtype=np.uint8), np.empty(1 << 20, np.uint8)
+    there = other.allocate(x.nbytes)
+    other.write(there.pointer, x)
+    with other:
+        line()
+        other.read(there.pointer, found)
+        with backend:
+            line()
+            there.free()
+        other.allocate(1 << 20).free()
+    np.testing.assert_array_equal(found, x)
+    line()
 
 
 @needs_gpu
