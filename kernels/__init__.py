@@ -13,6 +13,7 @@ from tritmark.kernels import cpu
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.cuda.device import DEVICE as CUDA
+from tritmark.kernels.cuda.spread import Spread, spread
 from tritmark.kernels.dispatch import register
 from tritmark.kernels.float_narrow.api import float_narrow
 from tritmark.kernels.float_widen.api import float_widen
@@ -105,6 +106,7 @@ __all__ = [
     "PROVIDER",
     "PackedWeights",
     "QuantizedLinear",
+    "Spread",
     "absmean_quantize",
     "activation_quantize",
     "float_narrow",
@@ -116,6 +118,7 @@ __all__ = [
     "pack_codes",
     "pack_weights",
     "register",
+    "spread",
     "ternary_matmul",
     "ternary_quantize",
     "unpack_codes",

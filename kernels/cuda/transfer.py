@@ -33,7 +33,7 @@ from tritmark.kernels.cuda.stats import CountedCopies, PerformanceStats
 CHUNK = 16 << 20
 """Bytes of a staging buffer. Of 2 to 64 MiB this one served `through` best on the 16-core host of an H200."""
 COPIERS = 4
-"""Threads that copy between ordinary and pinned memory, at most: one alone is slower than the bus."""
+"""Threads that copy between ordinary and pinned memory, at most, for each GPU: one alone is slower than the bus."""
 WORTH_SPLITTING = 1 << 20
 """Bytes from which a host copy is shared among them."""
 PIPELINED = 64 << 20
@@ -105,7 +105,8 @@ class Transfers:
         self._down = cache(self._stage)
         self._streams = cache(lambda: (backend.new_stream(), backend.new_stream(), backend.new_stream()))
         self._arena: Array = np.empty(0, np.uint8)
-        self._lock = Lock()  # the staging buffers are shared
+        self._lock = Lock()  # the buffers of `through` are shared
+        self._up_lock, self._down_lock = Lock(), Lock()  # and those of each direction, which do not wait for each other
 
     def ensure(self, what: str, sizes: Sequence[int]) -> None:
         """Raise InsufficientMemoryError where arrays of so many bytes each do not all fit; allocates nothing."""
@@ -115,14 +116,19 @@ class Transfers:
         """A C-contiguous copy of a NumPy array, of any strides, on the device; complete on return. Raises
         InsufficientMemoryError."""
         made = self._pool.array(values.shape, values.dtype, label)
-        if not values.size:
-            return made
-        if values.nbytes <= self._chunk:
-            made.write(np.ascontiguousarray(values))
-            return made
-        with self._lock:
-            self._send(made, values, self._up())
+        self.write(made, values)
         return made
+
+    def write(self, array: DeviceArray, values: Array) -> None:
+        """Copy a NumPy array of any strides into a C-contiguous one of its shape and dtype on the device; complete on
+        return."""
+        if not values.size:
+            return
+        if values.nbytes <= self._chunk:
+            array.write(np.ascontiguousarray(values))
+            return
+        with self._up_lock:
+            self._send(array, values, self._up())
 
     def _send(self, made: DeviceArray, values: Array, stage: _Stage) -> None:
         try:
@@ -130,7 +136,7 @@ class Transfers:
                 slot = number % 2
                 if number >= 2:
                     stage.done[slot].synchronize()
-                copy(_like(stage.buffers[slot], piece), piece)
+                copy(_like(stage.buffers[slot], piece), piece, self._backend.info.index)
                 self._copies.write(made.pointer + offset, stage.buffers[slot][: piece.nbytes], stage.stream)
                 stage.done[slot].record(stage.stream)
         finally:
@@ -158,7 +164,7 @@ class Transfers:
             else:
                 into[...] = array.numpy()
             return into
-        with self._lock:
+        with self._down_lock:
             self._fetch(array, into, self._down())
         return into
 
@@ -234,7 +240,7 @@ class Transfers:
 
     def _take(self, stage: _Stage, slot: int, piece: Array) -> None:
         stage.done[slot].synchronize()
-        copy(piece, _like(stage.buffers[slot], piece))
+        copy(piece, _like(stage.buffers[slot], piece), self._backend.info.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +358,7 @@ class _Through:
             launch = slot.launches[end - begin] = self._bind(slot, end - begin)
         for name, array in self._inputs.items():
             part = self._plan.part(name, array, begin, end)
-            copy(_like(slot.pinned[name], part), part)
+            copy(_like(slot.pinned[name], part), part, self._backend.info.index)
             self._copies.write(slot.device[name].pointer, slot.pinned[name][: part.nbytes], self._up)
         slot.uploaded.record(self._up)
         self._compute.wait(slot.uploaded)
@@ -390,7 +396,7 @@ class _Through:
             return before + int(slot.bad[0])
         for name, array in self._outputs.items():
             part = self._plan.part(name, array, begin, end)
-            copy(part, _like(slot.pinned[name], part))
+            copy(part, _like(slot.pinned[name], part), self._backend.info.index)
         return -1
 
 
@@ -438,9 +444,9 @@ def pieces(values: Array, nbytes: int) -> Iterator[tuple[int, Array]]:
         yield index * row, values[index : index + step]
 
 
-def copy(into: Array, values: Array) -> None:
-    """Copy on the host, by several threads where that is worth it."""
-    copiers = _copiers() if values.nbytes >= WORTH_SPLITTING and len(values) > 1 else None
+def copy(into: Array, values: Array, gpu: int) -> None:
+    """Copy on the host, by several threads where that is worth it, which are those of the GPU of that number."""
+    copiers = _copiers(gpu) if values.nbytes >= WORTH_SPLITTING and len(values) > 1 else None
     if copiers is None:
         np.copyto(into, values)
         return
@@ -456,7 +462,7 @@ def _like(buffer: Array, values: Array) -> Array:
 
 
 @cache
-def _copiers() -> ThreadPoolExecutor | None:
+def _copiers(gpu: int) -> ThreadPoolExecutor | None:
     cores = usable_cores()
     if cores < 2:
         return None

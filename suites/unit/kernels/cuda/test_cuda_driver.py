@@ -699,6 +699,17 @@ def test_two_backends_take_turns(line: Callable[..., Any], backend: DriverBacken
 
 
 @needs_gpu
+def test_copies_from_another_backend(backend: DriverBackend) -> None:
+    other = DriverBackend(min(1, gpu.device_count() - 1))
+    x, found = np.arange(1 << 22, dtype=np.uint8), np.empty(1 << 22, np.uint8)
+    source, target = other.allocate(x.nbytes), backend.allocate(x.nbytes)
+    other.write(source.pointer, x)
+    backend.copy_from(target.pointer, other, source.pointer, x.nbytes)
+    backend.read(target.pointer, found)
+    np.testing.assert_array_equal(found, x)
+
+
+@needs_gpu
 def test_much_dynamic_shared_memory(backend: DriverBackend, file: str) -> None:
     function = backend.function(kernel("gemm_dynamic", file))
     count = backend.info.shared_per_block_optin // 4

@@ -133,7 +133,7 @@ def test_host_copies_by_several_threads(monkeypatch):
     monkeypatch.setattr(transfer, "WORTH_SPLITTING", 1)
     for count in (1, 2, 3, 5, 1001):
         values, into = np.arange(count), np.zeros(count, np.int64)
-        transfer.copy(into, values)
+        transfer.copy(into, values, 0)
         np.testing.assert_array_equal(into, values)
 
 

@@ -1,0 +1,201 @@
+"""A function over many tensors on several GPUs at once, such as the weights of a model that are to be quantized.
+
+Each GPU works on PLACES tensors at a time, so that one is copied there while another is computed or copied back, and
+takes as much as its measured speed earns (see balance). One that fails is taken out, and what it had begun is done by
+another. A function gives the same bits on every GPU, so the results do not depend on who made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from threading import Condition, Thread
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+from tritmark.harness.errors import DeviceError, InsufficientMemoryError, InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.numbered import numbered
+from tritmark.kernels import dispatch
+from tritmark.kernels.cuda.balance import Balance, GpuPlace
+from tritmark.kernels.cuda.context import cuda_context, gpu_count
+from tritmark.kernels.cuda.launch import DEVICE
+from tritmark.kernels.cuda.peer import Moved
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+
+_OP = "spread"
+PLACES = 2
+"""Tensors that a GPU works on at a time: one goes there while another comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedDevice:
+    """A GPU that was taken out."""
+
+    device: str
+    error: DeviceError
+    """What it was taken out for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread(Generic[K, R]):
+    """What `spread` did."""
+
+    results: dict[K, R]
+    """In the order of the tensors."""
+    made_by: dict[K, str]
+    """The GPU that made each: "cuda:0" and so on."""
+    failed: tuple[FailedDevice, ...]
+    """GPUs that were taken out, in the order in which they failed; their tensors were done by the others."""
+    rates: dict[str, float]
+    """Bytes of arguments a second that a GPU was measured to take in one of its PLACES, for those that made any."""
+    copies: dict[tuple[str, str], str]
+    """For each pair of GPUs that tensors were copied between how they were: "peer", or "staged" through the host."""
+
+
+def spread(
+    function: Callable[..., R],
+    tensors: Mapping[K, Any] | Sequence[Any],
+    *,
+    devices: Iterable[str] | None = None,
+    **options: Any,
+) -> Spread[Any, R]:
+    """`function(tensor, device=..., **options)` of each tensor, on several GPUs at once.
+
+    `function` is one of tritmark.kernels' that takes a `device`, such as i2s_quantize, ternary_quantize or pack_codes.
+    `tensors` are its first arguments, by name or in a row: arrays of NumPy's, of any shape and dtype that it takes, or
+    arrays of another library on any of the GPUs, which are copied to the one that computes, from GPU to GPU where the
+    machine can and else through the host, and whose results come back to where they were; a tuple is several arguments.
+    `devices` are the GPUs, "cuda:0" and so on; all that there are unless told. The results are those of one GPU, bit
+    for bit.
+
+    A GPU that fails is taken out: at an error of the device at once, out of memory where it has no other tensor under
+    way that may have taken it. Raises DeviceError where none is left, with what became of each, InvalidArgumentError
+    and whatever else `function` raises, with the tensor in a note, and NoCompatibleKernelError for a GPU that is not
+    there. Then nothing is returned, but what is under way is waited for.
+    """
+    if "device" not in signature(function).parameters:
+        found = getattr(function, "__name__", repr(function))
+        raise InvalidArgumentError(op=_OP, argument="function", found=found, legal="one that takes a device")
+    named: dict[Any, Any] = dict(tensors) if isinstance(tensors, Mapping) else dict(enumerate(tensors))
+    chosen = _chosen(devices)
+    return _Run(function, named, options).over(chosen)
+
+
+def _chosen(devices: Iterable[str] | None) -> list[str]:
+    """GPUs by their numbers."""
+    given = list(devices) if devices is not None else [f"{DEVICE}:{index}" for index in range(gpu_count())]
+    if not given:
+        missing = dispatch.registry().device(DEVICE, _OP).missing()
+        if devices is None and missing is not None:
+            raise NoCompatibleKernelError(request=f"{_OP} on {DEVICE}", candidates=[(DEVICE, missing)])
+        raise InvalidArgumentError(op=_OP, argument="devices", found="none", legal="at least one")
+    found: list[str] = []
+    for name in given:
+        kind, index = numbered(name) or (name, 0)
+        dispatch.registry().device(name, f"{_OP} on {name!r}")
+        if kind != DEVICE:
+            raise InvalidArgumentError(op=_OP, argument="devices", found=repr(name), legal=f"{DEVICE}:0 and so on")
+        found.append(f"{kind}:{index}")
+    return list(dict.fromkeys(found))
+
+
+class _Run(Generic[K, R]):
+    """One call of `spread`."""
+
+    def __init__(self, function: Callable[..., R], tensors: Mapping[K, Any], options: Mapping[str, Any]) -> None:
+        self._function = function
+        self._tensors = {name: value if isinstance(value, tuple) else (value,) for name, value in tensors.items()}
+        self._options = options
+        self._changed = Condition()
+        self._results: dict[K, R] = {}
+        self._made_by: dict[K, str] = {}
+        self._failed: dict[str, DeviceError] = {}
+        self._error: BaseException | None = None
+        self._moved = Moved()
+
+    def over(self, devices: Sequence[str]) -> Spread[K, R]:
+        """Do it on these GPUs."""
+        there = [device for device in devices if self._begun(device)]
+        work = {name: max(1, sum(getattr(each, "nbytes", 0) for each in of)) for name, of in self._tensors.items()}
+        places = [GpuPlace(device, number) for number in range(PLACES) for device in there]
+        self._balance: Balance[K] = Balance(work, places)
+        threads = [
+            Thread(target=self._work, args=(place,), name=f"tritmark {place.device}.{place.number}") for place in places
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException as error:  # such as KeyboardInterrupt: nobody begins anything more
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+            raise
+        if self._error is not None:
+            raise self._error
+        if self._balance.waiting:
+            told = "; ".join(f"{device}: {error}" for device, error in self._failed.items())
+            raise DeviceError(
+                f"no GPU is left for {self._balance.waiting} of {len(work)} tensors ({told})",
+                next_step="look with nvidia-smi, use other GPUs, or the CPU",
+            )
+        return Spread(
+            results={name: self._results[name] for name in self._tensors},
+            made_by={name: self._made_by[name] for name in self._tensors},
+            failed=tuple(FailedDevice(device, error) for device, error in self._failed.items()),
+            rates=self._balance.rates(),
+            copies=self._moved.ways,
+        )
+
+    def _begun(self, device: str) -> bool:
+        """Whether the GPU has a context, made here, one after the other."""
+        _, index = numbered(device) or ("", 0)
+        try:
+            cuda_context(index).backend.synchronize()
+        except DeviceError as error:
+            self._failed[device] = error
+        return device not in self._failed
+
+    def _work(self, place: GpuPlace) -> None:
+        """What the thread of a place does."""
+        while (name := self._next(place)) is not None:
+            try:
+                made = self._moved.call(self._function, self._tensors[name], place.device, self._options)
+            except DeviceError as error:
+                with self._changed:
+                    self._out(place, error)
+                    self._changed.notify_all()
+                return
+            except BaseException as error:
+                error.add_note(f"{_OP}: tensor {name!r}, on {place.device}")
+                with self._changed:
+                    self._error = self._error or error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._results[name], self._made_by[name] = made, place.device
+                self._balance.done(place, perf_counter())
+                self._changed.notify_all()
+
+    def _next(self, place: GpuPlace) -> K | None:
+        """The tensor that comes next there; None where there will be none."""
+        with self._changed:
+            while True:
+                if self._error is not None or place.device in self._failed or self._balance.finished:
+                    return None
+                name = self._balance.take(place, perf_counter())
+                if name is not None:
+                    return name
+                self._changed.wait(self._balance.patience(perf_counter()))
+
+    def _out(self, place: GpuPlace, error: DeviceError) -> None:
+        """A place failed: it alone where memory was short and another one of its GPU had some, or else all of them."""
+        self._balance.close(place)
+        if isinstance(error, InsufficientMemoryError) and self._balance.open(place.device):
+            return
+        self._balance.close_device(place.device)
+        self._failed.setdefault(place.device, error)

@@ -1,0 +1,322 @@
+"""A function over many tensors on several GPUs: the bits of one GPU, whoever fails. In a simulator of up to four, and
+on real ones where there are any."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from threading import Barrier, Event, Lock, Semaphore
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up_library import MadeUpArray, asarray
+
+from tritmark.harness.errors import (
+    DeviceError,
+    DeviceFaultError,
+    InsufficientMemoryError,
+    InvalidArgumentError,
+    NoCompatibleKernelError,
+)
+from tritmark.harness.machine import gpu
+from tritmark.kernels import i2s_quantize, matmul, pack_codes, spread, ternary_quantize
+from tritmark.kernels.cuda import context as contexts
+from tritmark.kernels.cuda import peer
+from tritmark.kernels.cuda.context import cuda_context, gpu_count, on_gpu
+from tritmark.kernels.cuda.simulator import SimulatorBackend
+
+sys.path.append(str(Path(__file__).parents[3] / "large"))
+several_gpus = import_module("several_gpus")
+
+RNG = np.random.default_rng(41)
+TENSORS = {
+    f"layer {number}": RNG.normal(size=(1 + number % 3, 256 * (1 + number % 5))).astype(np.float32)
+    for number in range(14)
+}
+CODES = {name: (RNG.integers(-1, 2, (8, 64 * (1 + name)), dtype=np.int8), 0.5) for name in range(5)}
+
+Begin = Callable[..., None]
+LOCK = Lock()
+
+
+@pytest.fixture
+def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
+    """Makes simulated GPUs, so many, with variables TRITMARK_SIMULATOR_NAME=value."""
+
+    def begun(count: int, **variables: str) -> None:
+        monkeypatch.setenv("TRITMARK_CUDA", "simulator")
+        monkeypatch.setenv("TRITMARK_SIMULATOR_GPUS", str(count))
+        for name, value in variables.items():
+            monkeypatch.setenv(f"TRITMARK_SIMULATOR_{name}", value)
+        contexts._context.cache_clear()
+
+    yield begun
+    contexts._context.cache_clear()
+
+
+def parts(value: Any) -> list[Any]:
+    """The arrays and numbers of a result."""
+    flat = [part for each in value for part in parts(each)] if isinstance(value, tuple) else [value]
+    return [each.host() if isinstance(each, MadeUpArray) else each for each in flat]
+
+
+def same(one: Any, other: Any) -> None:
+    for mine, theirs in zip(parts(one), parts(other), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+        assert getattr(mine, "dtype", None) == getattr(theirs, "dtype", None)
+
+
+def after(failures: int, survivor: str) -> Callable[..., Any]:
+    """ternary_quantize, which on that GPU begins once there were so many failures on others."""
+    seen = Semaphore(0)
+    passed = Event()
+
+    def call(x: Any, device: str, **options: Any) -> Any:
+        if device == survivor:
+            with LOCK:
+                if not passed.is_set():
+                    for _ in range(failures):
+                        assert seen.acquire(timeout=60)
+                    passed.set()
+            return ternary_quantize(x, device=device, **options)
+        try:
+            return ternary_quantize(x, device=device, **options)
+        except DeviceError:
+            seen.release()
+            raise
+
+    return call
+
+
+def together(gpus: int) -> Callable[..., Any]:
+    """ternary_quantize, which each GPU begins once all of them have a tensor."""
+    barrier, begun = Barrier(gpus), set[str]()
+
+    def call(x: Any, device: str, **options: Any) -> Any:
+        with LOCK:
+            first = device not in begun
+            begun.add(device)
+        if first:
+            barrier.wait(60)
+        return ternary_quantize(x, device=device, **options)
+
+    return call
+
+
+CALLS: dict[str, tuple[Callable[..., Any], Any, dict[str, Any]]] = {
+    "i2s_quantize": (lambda x, device, **more: i2s_quantize(x, 0.5, device=device), TENSORS, {}),
+    "ternary_quantize": (ternary_quantize, TENSORS, {"block": 64}),
+    "ternary_quantize, packed": (ternary_quantize, list(TENSORS.values()), {"packed": True, "block": 128}),
+    "pack_codes": (pack_codes, CODES, {}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_the_results_are_those_of_one_gpu(begin: Begin, name: str, count: int) -> None:
+    function, tensors, options = CALLS[name]
+    begin(count)
+    found = spread(function, tensors, **options)
+    named = tensors if isinstance(tensors, dict) else dict(enumerate(tensors))
+    assert list(found.results) == list(found.made_by) == list(named)
+    for key, value in named.items():
+        arguments = value if isinstance(value, tuple) else (value,)
+        same(found.results[key], function(*arguments, device="cuda", **options))
+    assert set(found.made_by.values()) <= {f"cuda:{index}" for index in range(count)}
+    assert found.failed == ()
+    assert found.copies == {}
+    assert found.rates.keys() == set(found.made_by.values())
+    assert all(rate > 0 for rate in found.rates.values())
+
+
+@pytest.mark.parametrize("launch", [1, 2, 5])
+def test_a_gpu_that_fails_is_taken_out_and_its_work_is_done_by_the_other(begin: Begin, launch: int) -> None:
+    begin(2, FAILS=f"1@{launch}")
+    found = spread(after(1, "cuda:0"), TENSORS, block=64)
+    for key, value in TENSORS.items():
+        same(found.results[key], ternary_quantize(value, 64))
+    (failed,) = found.failed
+    assert failed.device == "cuda:1"
+    assert isinstance(failed.error, DeviceFaultError)
+    assert sum(device == "cuda:1" for device in found.made_by.values()) < launch
+    again = spread(ternary_quantize, TENSORS, block=64)
+    assert set(again.made_by.values()) == {"cuda:0"}, "it stays lost"
+    assert [each.device for each in again.failed] == ["cuda:1"]
+
+
+def test_the_first_gpu_may_fail_too_and_two_of_three(begin: Begin) -> None:
+    begin(3, FAILS="0@1,2@2")
+    found = spread(after(2, "cuda:1"), TENSORS, block=64)
+    assert {each.device for each in found.failed} == {"cuda:0", "cuda:2"}
+    assert "cuda:0" not in found.made_by.values()
+    for key, value in TENSORS.items():
+        same(found.results[key], ternary_quantize(value, 64))
+
+
+def test_where_all_fail_the_error_says_what_of(begin: Begin) -> None:
+    begin(2, FAILS="0@3,1@2")
+    with pytest.raises(DeviceError, match=r"no GPU is left for \d+ of 14 tensors \(cuda:. *") as raised:
+        spread(ternary_quantize, TENSORS, block=64)
+    for words in ("cuda:0: simulated: GPU 0 was lost at its launch 3", "cuda:1: simulated: GPU 1 was lost at its"):
+        assert words in str(raised.value)
+
+
+def test_a_gpu_that_is_short_of_memory_leaves_the_work_to_the_other(begin: Begin) -> None:
+    begin(2, MEMORY="100000000,4000")
+    found = spread(after(2, "cuda:0"), TENSORS, block=64)
+    for key, value in TENSORS.items():
+        same(found.results[key], ternary_quantize(value, 64))
+    (failed,) = found.failed
+    assert failed.device == "cuda:1"
+    assert isinstance(failed.error, InsufficientMemoryError)
+
+
+def test_what_fits_alone_is_done_alone(begin: Begin) -> None:
+    tensors = {number: RNG.normal(size=1 << 16).astype(np.float32) for number in range(6)}
+    begin(1, MEMORY="500000")  # a tensor takes 256 KiB, and what is made of it 68
+    found = spread(ternary_quantize, tensors, block=64)
+    assert found.failed == ()
+    for key, value in tensors.items():
+        same(found.results[key], ternary_quantize(value, 64))
+
+
+@pytest.mark.parametrize(("peers", "way"), [("1", "peer"), ("0", "staged")])
+def test_arrays_on_one_gpu_are_quantized_by_all_and_come_back(begin: Begin, peers: str, way: str) -> None:
+    begin(3, PEERS=peers)
+    with on_gpu(1):
+        tensors = {name: asarray(value) for name, value in TENSORS.items()}
+    found = spread(together(3), tensors, packed=True, block=128)
+    for key, value in TENSORS.items():
+        result: Any = found.results[key]
+        assert {each.index for each in result if isinstance(each, MadeUpArray)} == {1}
+        same(result, ternary_quantize(value, 128, packed=True))
+    pairs = [(one, other) for one in ("cuda:0", "cuda:2") for other in ("cuda:1",)]
+    assert found.copies == {pair: way for each in pairs for pair in (each, each[::-1])}
+
+
+@pytest.mark.parametrize("peers", ["1", "0"])
+def test_copies_from_gpu_to_gpu(begin: Begin, peers: str) -> None:
+    begin(2, PEERS=peers)
+    here, there = cuda_context(0), cuda_context(1)
+    for shape in ((), (0,), (3, 5), (1000,)):
+        values = RNG.integers(0, 255, shape, dtype=np.uint8)
+        source, target = here.upload(values), there.array(shape, np.uint8)
+        assert peer.copy_between(source, 0, target, 1) == ("peer" if peers == "1" else "staged")
+        np.testing.assert_array_equal(target.numpy(), values)
+    begin(2, FAILS="0@1", PEERS=peers)
+    with pytest.raises(DeviceFaultError):
+        i2s_quantize(TENSORS["layer 0"], 0.5, device="cuda:0")
+    lost, target = cuda_context(0), cuda_context(1).array((8,), np.uint8)
+    with pytest.raises(DeviceFaultError, match="GPU 0 was lost"):
+        peer.copy_between(lost_array(lost), 0, target, 1)
+
+
+def lost_array(context: Any) -> Any:
+    """An array on a GPU that is lost, from before."""
+    backend = context.backend
+    assert isinstance(backend, SimulatorBackend)
+    backend._lost = False
+    made = context.array((8,), np.uint8)
+    backend._lost = True
+    return made
+
+
+def test_what_the_function_refuses_is_told_with_the_tensor(begin: Begin) -> None:
+    begin(2)
+    wrong = {**TENSORS, "bad": np.full((1, 256), np.nan, np.float32)}
+    with pytest.raises(InvalidArgumentError, match="x is nan at index 0") as raised:
+        spread(ternary_quantize, wrong, block=64)
+    assert "tensor 'bad', on cuda:" in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "kind", "words"),
+    [
+        ((ternary_quantize, TENSORS), {"devices": []}, InvalidArgumentError, "devices is none; legal: at least one"),
+        ((ternary_quantize, TENSORS), {"devices": ["cpu"]}, InvalidArgumentError, "devices is 'cpu'; legal: cuda:0"),
+        ((ternary_quantize, TENSORS), {"devices": ["cuda:5"]}, NoCompatibleKernelError, "there is no cuda:5"),
+        ((np.sort, TENSORS), {}, InvalidArgumentError, "function is sort; legal: one that takes a device"),
+    ],
+)
+def test_bad_arguments_are_refused(
+    begin: Begin, arguments: Any, options: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    begin(2)
+    with pytest.raises(kind, match=words):
+        spread(*arguments, **options)
+
+
+def test_gpus_may_be_chosen_and_nothing_is_done_for_nothing(begin: Begin) -> None:
+    begin(3)
+    found = spread(i2s_quantize, [(TENSORS["layer 0"], 0.5)] * 3, devices=("cuda:2", "cuda:2"))
+    assert set(found.made_by.values()) == {"cuda:2"}
+    assert spread(ternary_quantize, {}).results == {}
+    square = [(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32))]
+    np.testing.assert_array_equal(spread(matmul, square, devices=["cuda:1"]).results[0], np.eye(4))
+
+
+def test_without_a_gpu_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITMARK_CUDA", raising=False)
+    monkeypatch.setenv("TRITMARK_GPU_FAKE", "no")
+    monkeypatch.setattr("tritmark.kernels.cuda.spread.gpu_count", lambda: 0)
+    with pytest.raises(NoCompatibleKernelError, match="TRITMARK_GPU_FAKE=no says that there is no GPU"):
+        spread(ternary_quantize, TENSORS)
+
+
+def test_the_script_for_a_large_model_compares_and_counts(begin: Begin, capsys: pytest.CaptureFixture[str]) -> None:
+    begin(2)
+    tensors = several_gpus.weights([(4, 256, 2), (2, 512, 1)], layers=2)
+    assert len(tensors) == 6
+    several_gpus.compared(tensors, 2, turns=1)  # a simulator has no speed, so its verdict is not looked at
+    told = capsys.readouterr().out
+    assert "6 tensors" in told
+    assert "not the bits of one GPU: none" in told
+    _, one = several_gpus.quantized(tensors, 1)
+    _, other = several_gpus.quantized({**tensors, "0.4x256.0": tensors["0.4x256.0"][:, ::-1].copy()}, 2)
+    assert several_gpus.differing(one, other) == ["0.4x256.0"]
+    assert sum(N * K * count for N, K, count in several_gpus.published()) * 32 == 6_979_321_856
+
+
+@pytest.mark.skipif(gpu.why_not() is not None, reason="needs a GPU of NVIDIA's")
+def test_a_real_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITMARK_CUDA", raising=False)
+    tensors = {number: RNG.normal(size=(1 << 22) + number).astype(np.float32) for number in range(6)}
+    found = spread(ternary_quantize, tensors, devices=["cuda:0"], block=64, packed=True)
+    assert found.failed == ()
+    for key, value in tensors.items():
+        same(found.results[key], ternary_quantize(value, 64, packed=True))
+
+
+two_gpus = pytest.mark.skipif(
+    gpu.why_not() is not None or gpu.device_count() < 2, reason="needs two GPUs of NVIDIA's in one machine"
+)
+
+
+@two_gpus
+def test_two_real_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITMARK_CUDA", raising=False)
+    tensors = {number: RNG.normal(size=(1 << 22) + number).astype(np.float32) for number in range(12)}
+    found = spread(ternary_quantize, tensors, block=64, packed=True)
+    assert set(found.made_by.values()) == {f"cuda:{index}" for index in range(gpu_count())}
+    assert found.failed == ()
+    for key, value in tensors.items():
+        same(found.results[key], ternary_quantize(value, 64, packed=True, device="cuda:0"))
+
+
+@two_gpus
+def test_copies_between_two_real_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITMARK_CUDA", raising=False)
+    values = RNG.integers(0, 255, 40_000_000, dtype=np.uint8)
+    for source, target in ((0, 1), (1, 0)):
+        there = cuda_context(target).array(values.shape, np.uint8)
+        way = peer.copy_between(cuda_context(source).upload(values), source, there, target)
+        np.testing.assert_array_equal(there.numpy(), values)
+        backends = cuda_context(target).backend, cuda_context(source).backend
+        assert way == ("peer" if backends[0].reaches(backends[1]) else "staged")
+        monkeypatch.setattr(type(backends[0]), "reaches", lambda self, other: False)
+        assert peer.copy_between(cuda_context(source).upload(values[::-1]), source, there, target) == "staged"
+        np.testing.assert_array_equal(there.numpy(), values[::-1])
+        monkeypatch.undo()
