@@ -62,7 +62,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             "bias", torch.nn.Parameter(torch.zeros(out_features, device=device, dtype=dtype)) if bias else None
         )
         self.register_buffer("packed", None, persistent=False)
-        self._format, self._scale = "", 0.0
+        self._format, self._scale, self._kind = "", 0.0, ""
         if not self.weight.is_meta:
             zeros = HF_PACK.pack(np.zeros((out_features, in_features), np.int8), 1.0, tail="error")
             self.weight.copy_(torch.from_numpy(zeros))
@@ -115,7 +115,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     def repack(self) -> None:
         """Make `packed` anew. Waits for the device. Raises InvalidArgumentError where weights or scale are none."""
         device, shape = self.weight.device, (self.out_features, self.in_features)
-        self.packed, self._format, self._scale = None, "", 0.0
+        self.packed, self._format, self._scale, self._kind = None, "", 0.0, device.type
         if device.type not in _DEVICES:
             return
         scale = float(self.weight_scale)
@@ -132,13 +132,14 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         kernels."""
         # nn.Module looks for attributes that are tensors in three dictionaries, which takes time at each call.
         packed, bias = self._buffers["packed"], self._parameters["bias"]
-        if x.ndim == 0 or x.shape[-1] != self.in_features:
-            raise _refuse("x", f"of shape {tuple(x.shape)}", f"of shape (..., {self.in_features})")
+        shape = x.shape
+        if not shape or shape[-1] != self.in_features:
+            raise _refuse("x", f"of shape {tuple(shape)}", f"of shape (..., {self.in_features})")
         if packed is None:
             raise _refuse("weight", f"on {self.weight.device}, or not loaded", f"loaded, on {' or '.join(_DEVICES)}")
-        kind = x.device.type
+        kind = self._kind
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        gradient = torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad))
+        gradient = (x.requires_grad or (bias is not None and bias.requires_grad)) and torch.is_grad_enabled()
         compute = _linear if gradient else _linear_forward
         found: torch.Tensor = compute(x, packed, self._scale, self.out_features, self._format, bias, dtype)
         return found

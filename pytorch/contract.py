@@ -16,7 +16,7 @@ FLOATS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.int32: "int32"}
 """Dtypes that products are computed in."""
 
-_LEAST, _PAST = 2.0**-150, 2.0**128 - 2.0**103
+LEAST, PAST = 2.0**-150, 2.0**128 - 2.0**103
 """Between these a number is above zero and finite once it is float32."""
 
 
@@ -43,7 +43,7 @@ def check_rows(op: str, name: str, value: torch.Tensor, dtypes: Any) -> int:
 
 def check_scale(op: str, name: str, scale: float) -> None:
     """A number that is finite and above zero as float32. Raises InvalidArgumentError."""
-    if not _LEAST < scale < _PAST:
+    if not LEAST < scale < PAST:
         raise refuse(op, name, repr(scale), "finite and above zero as float32")
 
 

@@ -1,8 +1,9 @@
 """The ops on CUDA tensors: a plan for each shape, put into torch's current stream of the tensors' device.
 
 Host time counts here: at M = 1 the kernels take a few microseconds. A shape that was met before is one look into a
-table, torch's allocator, and one call of the driver for each launch. Values are not looked at, for that would wait for
-the device: a row of activations with a NaN or infinity gives NaN.
+table, torch's allocator for the output (and for a workspace, where the kernels take one), and one call of the driver
+for each launch. Of the rest, what Python asks a tensor for costs most, so nothing is asked for twice. Values are not
+looked at, for that would wait for the device: a row of activations with a NaN or infinity gives NaN.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.dtypes import named_dtype, strides_of
 from tritmark.harness.errors import DeviceError, DeviceFaultError, InvalidArgumentError
 from tritmark.harness.machine import libcuda
 from tritmark.harness.spec import Axes, KernelKey, Op
@@ -42,15 +43,18 @@ class TorchPlan(NamedTuple):
 
     launch: Callable[..., int]
     room: int
-    """Bytes of the workspace."""
+    """Bytes of the workspace; 0 for none."""
 
 
 class LinearPlan(NamedTuple):
     """The plan of a linear layer."""
 
     launch: Callable[..., int]
-    room: tuple[int]
+    room: int
+    """Bytes of the workspace; 0 for none."""
     shape: tuple[int, ...]
+    """Of the output."""
+    strides: tuple[int, ...]
     """Of the output."""
     dtype: torch.dtype
     """In which the product is computed."""
@@ -71,6 +75,15 @@ def _raw_stream(index: int) -> int:
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
 
 
+def _new_empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
+
+
+# On the current device, without the dispatcher; what torch.compile's own code calls. A device of -1 is nobody's.
+_empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", _new_empty)
+_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -2)
+
+
 def _kept(key: Hashable, made: Plan) -> Plan:
     if len(_PLANS) >= _MOST_PLANS:
         _PLANS.clear()
@@ -80,9 +93,10 @@ def _kept(key: Hashable, made: Plan) -> Plan:
 
 def _put(plan: TorchPlan, like: torch.Tensor, addresses: tuple[int, ...], scalar: float = 0.0) -> None:
     """Launch; the workspace is torch's, on the device of `like`."""
-    room = like.new_empty((plan.room,), dtype=torch.uint8)
+    room = like.new_empty((plan.room,), dtype=torch.uint8) if plan.room else None
     try:
-        code = plan.launch(_stream(room.get_device()), (*addresses, room.data_ptr()), scalar)
+        space = 0 if room is None else room.data_ptr()
+        code = plan.launch(_stream(like.get_device()), (*addresses, space), scalar)
     except ValueError as why:
         raise _misaligned(why) from None
     if code:
@@ -120,14 +134,20 @@ def linear(
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """See ops."""
-    if not x.is_contiguous() or x.data_ptr() & _WIDE:
+    address = x.data_ptr()
+    if address & _WIDE or not x.is_contiguous():
         x = _whole(x)
+        address = x.data_ptr()
     where = x.get_device()
+    # torch.Size and torch.dtype, which Python looks up by their own hashes.
     key = (
         x.shape,
         x.dtype,
         where,
-        *_weights_key(weights),
+        weights.shape,
+        weights.dtype,
+        weights.get_device(),
+        weights.is_contiguous(),
         N,
         format,
         out_dtype,
@@ -141,14 +161,14 @@ def linear(
         if not M:
             return x.new_empty(shape, dtype=wanted)
         names = contract.FLOATS[x.dtype], weights.numel(), format, contract.FLOATS[dtype]
-        launch, nbytes = linear_plan(primary_context(where), {"M": M, "N": N, "K": K}, *names)
-        plan = _kept(key, LinearPlan(launch, (nbytes,), shape, dtype, wanted))
-    else:
+        launch, room = linear_plan(primary_context(where), {"M": M, "N": N, "K": K}, *names)
+        plan = _kept(key, LinearPlan(launch, room, shape, strides_of(shape, 1), dtype, wanted))
+    elif not contract.LEAST < weight_scale < contract.PAST:
         contract.check_scale("linear", "weight_scale", weight_scale)
-    launch, space, shape, dtype, wanted = plan
-    out = x.new_empty(shape) if dtype is x.dtype else x.new_empty(shape, dtype=dtype)
-    room = weights.new_empty(space)
-    addresses = x.data_ptr(), weights.data_ptr(), out.data_ptr(), room.data_ptr()
+    launch, room, shape, strides, dtype, wanted = plan
+    out = _empty(shape, strides, dtype) if where == _current_device() else x.new_empty(shape, dtype=dtype)
+    space = weights.new_empty((room,)) if room else None
+    addresses = address, weights.data_ptr(), out.data_ptr(), 0 if space is None else space.data_ptr()
     try:
         code = launch(_stream(where), addresses, weight_scale)
     except ValueError as why:

@@ -151,7 +151,8 @@ class Planner:
         self._steps += steps
 
     def made(self) -> tuple[Callable[..., int], int]:
-        """`launch(stream, addresses, scalar)`, see CudaPlan, and the bytes of the workspace, whose address is the last.
+        """`launch(stream, addresses, scalar)`, see CudaPlan, and the bytes of the workspace, whose address is the last;
+        where that is 0 bytes its address may be 0 too.
 
         Raises LaunchError, CompileError, DeviceError.
         """
@@ -165,7 +166,7 @@ class Planner:
             steps.append((handle, step.grid, step.block, step.shared, values))
         alignments = (*self._alignments, ALIGNMENT)
         plan = native("cuda_plan").CudaPlan(context.driver, context.handle, steps, alignments)
-        return plan.launch, max(self._room, 1)
+        return plan.launch, self._room
 
     def _value(self, step: Step, place: int, arg: Any) -> bytes | tuple[int, int] | None:
         """An argument as CudaPlan takes it."""

@@ -37,6 +37,7 @@ class Calls:
     def __init__(self) -> None:
         self.made = 0
         self.launched: list[tuple[int, ...]] = []
+        self.allocated = 0
         self.code = 0
 
 
@@ -59,7 +60,8 @@ def calls(simulator: CudaContext, monkeypatch: pytest.MonkeyPatch) -> Calls:
                     for nbytes, address in zip(sizes, addresses[:-1], strict=True)
                 ]
                 there = [simulator.upload(each) for each in memory]
-                pointers = *(each.pointer for each in there), simulator.array((room,), np.uint8).pointer
+                space = simulator.array((room,), np.uint8).pointer if room else 0
+                pointers = *(each.pointer for each in there), space
                 code = found.code or launch(0, pointers, scalar)
                 assert plans.failed is None, plans.failed
                 for each, into in zip(there, memory, strict=True):
@@ -68,7 +70,13 @@ def calls(simulator: CudaContext, monkeypatch: pytest.MonkeyPatch) -> Calls:
 
             return mirrored, room
 
+    def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+        found.allocated += 1
+        return torch.empty_strided(shape, strides, dtype=dtype)
+
     monkeypatch.setattr(cuda, "primary_context", lambda index: plans)
+    monkeypatch.setattr(cuda, "_current_device", lambda: -1)  # what CPU tensors say of theirs
+    monkeypatch.setattr(cuda, "_empty", empty)
     monkeypatch.setattr(cuda, "_stream", lambda index: 77)
     monkeypatch.setattr(cuda, "_PLANS", {})
     for module in (cuda, linear_plan):
@@ -111,6 +119,18 @@ def test_a_shape_is_planned_once_and_launched_where_the_tensors_are(calls: Calls
     cuda.linear(rows(3, K), THERE, 0.5, N, "row16")
     cuda.linear(rows(2, K).half(), THERE, 0.5, N, "row16")
     assert calls.made == 3
+
+
+@pytest.mark.parametrize("current", [-1, 0])
+def test_the_output_is_on_the_tensors_device(calls: Calls, monkeypatch: pytest.MonkeyPatch, current: int) -> None:
+    """What allocates on the current device is asked only where that is theirs."""
+    monkeypatch.setattr(cuda, "_current_device", lambda: current)
+    for shape in ((K,), (3, 2, K)):
+        x = rows(*shape)
+        y = cuda.linear(x, THERE, *LINEAR[1])
+        assert torch.equal(y, cpu.linear(x, HERE, *LINEAR[0]))
+        assert y.is_contiguous()
+    assert calls.allocated == (2 if current == -1 else 0)
 
 
 def test_rows_that_are_not_aligned_or_apart_are_copied(calls: Calls) -> None:
