@@ -35,6 +35,7 @@ def _widened(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
 DECODINGS = (
     Decoding(op="i2s_quantize", decode=input_dtypes.decode),
     Decoding(op="ternary_quantize", decode=input_dtypes.decode),
+    Decoding(op="activation_quantize", decode=input_dtypes.decode),
     Decoding(op="ternary_matmul", decode=_product),
     Decoding(op="unpack_codes", decode=_unpacked),
     Decoding(op="float_widen", decode=_widened),

@@ -3,7 +3,8 @@
  *     s = 127 / max(absmax, 1e-5);  q = clamp(rint(x * s), -128, 127), the float32 product, ties to even;  the int32
  *     sum of q
  *
- * 4 bytes are read and 1 is written for an element. Exact on every path: neither a maximum nor an integer sum has an
+ * x is float32, or float16 or bfloat16, whose elements become the same float32; it is read once, 1 byte is written for
+ * an element. Exact on every path: neither a maximum nor an integer sum has an
  * order, then one IEEE division a row and one IEEE product an element. A block has a row; its grid is M blocks.
  *
  * v1      256 threads, an element at a time, the row read twice; both reductions by halving in shared memory.
@@ -41,43 +42,31 @@
  * infinity have the largest absolute bits, so the maximum tells of them; `bad` is then lowered to the index, in the
  * (M, K) array, of the row's first, and the row's scale is NaN: who does not wait for `bad` gets a product of NaN. */
 
-/* Macros: threads of a block, THREADS_V1 of `v1`, MOST_THREADS of the others at most. */
+/* Macros: threads of a block, THREADS_V1 of `v1`, MOST_THREADS of the others at most; INPUT, see rows.cuh. */
+#include "rows.cuh"
+
 #define LOADS 4
-#define ROUNDER 12582912.0f /* 1.5 * 2^23 */
 
-__device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-
-__device__ __forceinline__ float scale_of(unsigned largest)
-{
-    return __fdiv_rn(127.0f, fmaxf(__uint_as_float(largest), 1e-5f));
-}
-
-/* What is kept of it: NaN for a row with a NaN or infinity. */
-__device__ __forceinline__ float told(unsigned largest, float factor)
-{
-    return largest >= 0x7f800000u ? __uint_as_float(0x7fc00000u) : factor;
-}
-
-__device__ __forceinline__ void find_nonfinite(const float *x, size_t K, size_t begin, unsigned long long *bad)
+__device__ __forceinline__ void find_nonfinite(const element *x, size_t K, size_t begin, unsigned long long *bad)
 {
     for (size_t i = threadIdx.x; i < K; i += blockDim.x)
-        if (magnitude(x[i]) >= 0x7f800000u) {
+        if (magnitude(value_of(x[i])) >= 0x7f800000u) {
             atomicMin(bad, (unsigned long long)(begin + i));
             return;
         }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS_V1) ternary_gpu_activation_v1(
-    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
+    const element *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
     size_t K, size_t stride, unsigned long long *bad)
 {
     __shared__ unsigned largest[THREADS_V1];
     __shared__ int sums[THREADS_V1];
-    const float *row = x + blockIdx.x * stride;
+    const element *row = x + blockIdx.x * stride;
     signed char *codes = q + blockIdx.x * K;
     unsigned mine = 0;
     for (size_t i = threadIdx.x; i < K; i += THREADS_V1)
-        mine = max(mine, magnitude(row[i]));
+        mine = max(mine, magnitude(value_of(row[i])));
     largest[threadIdx.x] = mine;
     __syncthreads();
     for (unsigned apart = THREADS_V1 / 2; apart; apart /= 2) {
@@ -90,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS_V1) ternary_gpu_activation_
     const float factor = scale_of(largest[0]);
     int total = 0;
     for (size_t i = threadIdx.x; i < K; i += THREADS_V1) {
-        int code = __float2int_rn(fmaxf(-128.0f, fminf(127.0f, rintf(__fmul_rn(row[i], factor)))));
+        int code = __float2int_rn(fmaxf(-128.0f, fminf(127.0f, rintf(__fmul_rn(value_of(row[i]), factor)))));
         codes[i] = (signed char)code;
         total += code;
     }
@@ -107,17 +96,6 @@ extern "C" __global__ void __launch_bounds__(THREADS_V1) ternary_gpu_activation_
     }
 }
 
-__device__ __forceinline__ unsigned warp_max(unsigned value)
-{
-#if __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(0xffffffffu, value);
-#else
-    for (int apart = 16; apart; apart /= 2)
-        value = max(value, __shfl_xor_sync(0xffffffffu, value, apart));
-    return value;
-#endif
-}
-
 __device__ __forceinline__ int warp_sum(int value)
 {
 #if __CUDA_ARCH__ >= 800
@@ -127,16 +105,6 @@ __device__ __forceinline__ int warp_sum(int value)
         value += __shfl_xor_sync(0xffffffffu, value, apart);
     return value;
 #endif
-}
-
-/* Every thread gets the block's maximum. `shared` has a place for each warp. */
-__device__ __forceinline__ unsigned block_max(unsigned value, unsigned *shared)
-{
-    value = warp_max(value);
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = value;
-    __syncthreads();
-    return warp_max(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0u);
 }
 
 /* The first warp gets the block's sum. */
@@ -149,39 +117,10 @@ __device__ __forceinline__ int block_sum(int value, int *shared)
     return threadIdx.x < 32 ? warp_sum(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : 0) : 0;
 }
 
-/* Four elements from `at`, zeros past K. */
-__device__ __forceinline__ float4 fetch(const float *row, size_t at, size_t K, bool aligned)
-{
-    if (aligned && at + 4 <= K)
-        return __ldg((const float4 *)(row + at));
-    float4 some = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (at < K)
-        some.x = row[at];
-    if (at + 1 < K)
-        some.y = row[at + 1];
-    if (at + 2 < K)
-        some.z = row[at + 2];
-    if (at + 3 < K)
-        some.w = row[at + 3];
-    return some;
-}
-
-__device__ __forceinline__ unsigned highest(float4 x)
-{
-    return max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w)));
-}
-
-__device__ __forceinline__ unsigned rounded(float x, float factor)
-{
-    return __float_as_uint(__fadd_rn(__fmul_rn(x, factor), ROUNDER));
-}
-
 /* Write four codes from `at`, none past K; returns their sum. What was fetched past K is zero, and so is its code. */
 __device__ __forceinline__ int put(signed char *codes, float4 x, float factor, size_t at, size_t K, bool aligned)
 {
-    const unsigned low = __byte_perm(rounded(x.x, factor), rounded(x.y, factor), 0x0040);
-    const unsigned high = __byte_perm(rounded(x.z, factor), rounded(x.w, factor), 0x0040);
-    const unsigned four = __byte_perm(low, high, 0x5410);
+    const unsigned four = codes4(x, factor);
     if (aligned && at + 4 <= K)
         *(unsigned *)(codes + at) = four;
     else
@@ -194,14 +133,14 @@ __device__ __forceinline__ int put(signed char *codes, float4 x, float factor, s
 __device__ __forceinline__ bool aligned_to(const void *pointer, unsigned bytes) { return (size_t)pointer % bytes == 0; }
 
 extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activation_kept(
-    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
+    const element *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
     size_t K, size_t stride, unsigned long long *bad)
 {
     __shared__ unsigned largest[32];
     __shared__ int sums[32];
-    const float *row = x + blockIdx.x * stride;
+    const element *row = x + blockIdx.x * stride;
     signed char *codes = q + blockIdx.x * K;
-    const bool wide = aligned_to(row, 16), whole = aligned_to(codes, 4);
+    const bool wide = aligned_to(row, FOUR), whole = aligned_to(codes, 4);
     float4 own[LOADS];
 #pragma unroll
     for (int load = 0; load < LOADS; load++)
@@ -229,14 +168,14 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
 }
 
 extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activation_long(
-    const float *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
+    const element *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
     size_t K, size_t stride, unsigned long long *bad)
 {
     __shared__ unsigned largest[32];
     __shared__ int sums[32];
-    const float *row = x + blockIdx.x * stride;
+    const element *row = x + blockIdx.x * stride;
     signed char *codes = q + blockIdx.x * K;
-    const bool wide = aligned_to(row, 16), whole = aligned_to(codes, 4);
+    const bool wide = aligned_to(row, FOUR), whole = aligned_to(codes, 4);
     const size_t step = (size_t)4 * LOADS * blockDim.x;
     unsigned mine = 0;
     for (size_t begin = 4 * threadIdx.x; begin < K; begin += step) {

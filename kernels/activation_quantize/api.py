@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.contract import unify
+from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.kernels import dispatch, elementwise
+from tritmark.kernels.activation_quantize.reference import FORMATS
 from tritmark.kernels.activation_quantize.spec import KEY, OP
 from tritmark.kernels.foreign import takes_any_array
 
@@ -30,7 +31,7 @@ class ActivationQuantized(NamedTuple):
 
 @takes_any_array
 def activation_quantize(
-    x: npt.NDArray[np.float32],
+    x: npt.NDArray[Any],
     *,
     out: ActivationQuantized | None = None,
     nonfinite: str = "error",
@@ -41,23 +42,26 @@ def activation_quantize(
     """int8 activations by row: scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), ties to even,
     and the sum of q.
 
-    `x` is float32 (..., K), K at most 16,777,215; rows are contiguous and may lie apart, at one distance. Quotient and
-    product are float32's. `out`, if given, is an earlier result of the same shape: its arrays are filled again.
-    `device` is "cpu", "cuda" or a package's; `variant` forces one of its kernels. Source: BitNet b1.58
-    (arXiv:2402.17764).
+    `x` is float32 (..., K), K at most 16,777,215; rows are contiguous and may lie apart, at one distance. On a GPU it
+    may be float16 or bfloat16 (ml_dtypes) too. Quotient and product are float32's. `out`, if given, is an earlier
+    result of the same shape: its arrays are filled again. `device` is "cpu", "cuda" or a package's; `variant` forces
+    one of its kernels. Source: BitNet b1.58 (arXiv:2402.17764).
 
     Raises InvalidArgumentError for arguments outside the contract, a NaN or infinity in x included (its index is that
     of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is
     not there or K is too large, DeviceError where a GPU fails; `out` is then untouched.
     """
     rows = _rows(x)
-    axes = unify(OP, {"x": rows})
+    format = str(rows.dtype) if isinstance(rows, np.ndarray | ResidentArray) else ""
+    format = format if format in FORMATS else "none"
+    check_array(OP.name, OP.inputs[0], rows, None if format == "none" else format)
+    axes = dict(zip(OP.axes, rows.shape, strict=True))
     shapes = x.shape, x.shape[:-1], x.shape[:-1]
     arrays = [
         elementwise.output(OP, tensor, array, shape, {"x": x})
         for tensor, array, shape in zip(OP.outputs, _given(out), shapes, strict=True)
     ]
-    key = replace(KEY, device=device)
+    key = replace(KEY, device=device, format=format)
     chosen = dispatch.select(key, axes, variant)
     checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
     outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from tritmark.harness.spec import MaxSize, Tier
+from tritmark.harness.spec import KernelKey, MaxSize, Tier, Variant
 from tritmark.kernels.activation_quantize.cpu import MAX_K
-from tritmark.kernels.activation_quantize.spec import KEY as CPU_KEY
+from tritmark.kernels.activation_quantize.reference import FORMATS
+from tritmark.kernels.activation_quantize.spec import OP
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.cuda.params import MOST_BLOCKS
 
-KEY = replace(CPU_KEY, device=DEVICE)
 FILE = "activation_quantize/activation_quantize.cu"
 LIMITS = (MaxSize("K", MAX_K), MaxSize("M", MOST_BLOCKS))
 
@@ -22,19 +22,28 @@ THREADS_V1 = 256
 MOST_THREADS = 1024
 DEFINES = (("THREADS_V1", str(THREADS_V1)), ("MOST_THREADS", str(MOST_THREADS)))
 OF_A_THREAD = 16
-"""Elements that a thread of `KEPT` has room for."""
+"""Elements that a thread of `kept` has room for."""
 SHORT = 4096
 """Elements of a row that is done sooner by twice the threads where it need not share a multiprocessor, at most.
 Measured on an NVIDIA H200, one row: K = 2560 in 1.54 us with 320 threads, 1.65 with 160; K = 6912 in 2.28 us with
 864 threads, 2.01 with 448."""
 
-V1 = Kernel(file=FILE, name="ternary_gpu_activation_v1", threads=THREADS_V1, registers=32, shared=2048, defines=DEFINES)
-KEPT = Kernel(
-    file=FILE, name="ternary_gpu_activation_kept", threads=MOST_THREADS, registers=64, shared=256, defines=DEFINES
-)
-LONG = Kernel(
-    file=FILE, name="ternary_gpu_activation_long", threads=MOST_THREADS, registers=64, shared=256, defines=DEFINES
-)
+
+def _kernels(bits: int) -> tuple[Kernel, Kernel, Kernel]:
+    """v1, kept and long for elements of that INPUT."""
+    defines = (*DEFINES, ("INPUT", str(bits)))
+    v1 = Kernel(
+        file=FILE, name="ternary_gpu_activation_v1", threads=THREADS_V1, registers=32, shared=2048, defines=defines
+    )
+    kept, long = (
+        Kernel(file=FILE, name=name, threads=MOST_THREADS, registers=64, shared=256, defines=defines)
+        for name in ("ternary_gpu_activation_kept", "ternary_gpu_activation_long")
+    )
+    return v1, kept, long
+
+
+OF_FORMAT = {"none": _kernels(32), "float16": _kernels(16), "bfloat16": _kernels(8)}
+"""By the key's format."""
 
 
 def _step(call: Call, kernel: Kernel, threads: int) -> tuple[Step, ...]:
@@ -46,35 +55,41 @@ def _step(call: Call, kernel: Kernel, threads: int) -> tuple[Step, ...]:
     return (Step(kernel=kernel, grid=params.grid, block=params.block, args=args),)
 
 
-def _v1(call: Call) -> tuple[Step, ...]:
-    return _step(call, V1, V1.threads)
+def _v1(kernel: Kernel, call: Call) -> tuple[Step, ...]:
+    return _step(call, kernel, kernel.threads)
 
 
-def _vector(call: Call) -> tuple[Step, ...]:
+def _vector(kept: Kernel, long: Kernel, call: Call) -> tuple[Step, ...]:
     M, K = call.axes["M"], call.axes["K"]
     if K > OF_A_THREAD * MOST_THREADS:
-        return _step(call, LONG, MOST_THREADS)
+        return _step(call, long, MOST_THREADS)
     each = OF_A_THREAD // 2 if K <= SHORT and call.info.sms >= M else OF_A_THREAD
-    return _step(call, KEPT, -(-K // (each * WARP)) * WARP)
+    return _step(call, kept, -(-K // (each * WARP)) * WARP)
 
 
-VARIANTS = (
-    variant(
-        KEY,
-        "v1",
-        Tier.BASELINE,
-        "a block a row, one element a thread, the row read twice",
-        (V1,),
-        _v1,
-        constraints=LIMITS,
-    ),
-    variant(
-        KEY,
-        "vector",
-        Tier.HIGHLY_OPTIMIZED,
-        "a block a row, which stays in registers; 16-byte loads where the row is aligned to them",
-        (KEPT, LONG),
-        _vector,
-        constraints=LIMITS,
-    ),
-)
+def _variants(format: str) -> tuple[Variant, ...]:
+    key = KernelKey(DEVICE, OP.name, format, "int8")
+    v1, kept, long = OF_FORMAT[format]
+    return (
+        variant(
+            key,
+            "v1",
+            Tier.BASELINE,
+            "a block a row, one element a thread, the row read twice",
+            (v1,),
+            partial(_v1, v1),
+            constraints=LIMITS,
+        ),
+        variant(
+            key,
+            "vector",
+            Tier.HIGHLY_OPTIMIZED,
+            "a block a row, which stays in registers; loads of four elements where the row is aligned to them",
+            (kept, long),
+            partial(_vector, kept, long),
+            constraints=LIMITS,
+        ),
+    )
+
+
+VARIANTS = tuple(each for format in FORMATS for each in _variants(format))

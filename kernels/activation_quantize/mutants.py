@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Arrays, Axes, EquivalentMutants, KernelKey, Mutant
-from tritmark.kernels.activation_quantize.reference import LEAST
+from tritmark.kernels.activation_quantize.reference import LEAST, given, narrow
 
 Floats = npt.NDArray[np.float32]
 _OP = "activation_quantize"
@@ -41,28 +42,38 @@ def _compute(
 
 
 def _mutant(name: str, **different: Any) -> Mutant:
-    return Mutant(op=_OP, name=name, compute=lambda inputs, axes, key: _compute(inputs["x"], **different))
+    return Mutant(
+        op=_OP, name=name, compute=lambda inputs, axes, key: _compute(given(inputs["x"], key.format), **different)
+    )
 
 
 def _divided(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """x / (absmax / 127): rounded twice at other places than x * (127 / absmax)."""
-    x = inputs["x"]
+    x = given(inputs["x"], key.format)
     right = _compute(x)
-    step = np.maximum(_absmax(x), LEAST) / np.float32(127)
-    q = _rint(x / step[:, np.newaxis]).astype(np.int64)
+    step: Floats = (np.maximum(_absmax(x), LEAST) / np.float32(127)).astype(np.float32)
+    q = _rint((x / step[:, np.newaxis]).astype(np.float32)).astype(np.int64)
     return {**right, "q": q, "sum": q.sum(axis=1)}
 
 
 def _running_sum(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The sum is not set back to 0 between rows."""
-    right = _compute(inputs["x"])
+    right = _compute(given(inputs["x"], key.format))
     return {**right, "sum": np.cumsum(right["sum"])}
 
 
 def _sum_before_rounding(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    right = _compute(inputs["x"])
-    product = inputs["x"].astype(np.float64) * right["scale"][:, np.newaxis]
+    x = given(inputs["x"], key.format)
+    right = _compute(x)
+    product = x.astype(np.float64) * right["scale"][:, np.newaxis]
     return {**right, "sum": np.rint(product.sum(axis=1))}
+
+
+def _other_type(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """The bits of float16 read as bfloat16's, or the other way; a NaN or infinity taken for zero."""
+    other = "bfloat16" if key.format == "float16" else "float16"
+    x = narrow(inputs["x"], key.format).view(np.uint16).view(named_dtype(other)).astype(np.float32)
+    return _compute(np.where(np.isfinite(x), x, np.float32(0)))
 
 
 MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
@@ -76,5 +87,6 @@ MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
     Mutant(op=_OP, name="divided by absmax / 127", compute=_divided),
     Mutant(op=_OP, name="the sum runs on from row to row", compute=_running_sum),
     Mutant(op=_OP, name="the sum of what was not rounded", compute=_sum_before_rounding),
+    Mutant(op=_OP, name="read as the other 16-bit type", compute=_other_type, only=lambda key: key.format != "none"),
     EquivalentMutants(op=_OP, mutant="output scale: sign of zero", reason="the scale is above zero"),
 )

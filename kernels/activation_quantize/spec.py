@@ -1,4 +1,8 @@
-"""The contract of activation_quantize."""
+"""The contract of activation_quantize.
+
+A key's format says what is read: "none" is float32; "float16" and "bfloat16" are widened, which is exact, so that the
+outputs are those of the same values in float32.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, ROWS, floats
-from tritmark.kernels.activation_quantize.reference import reference
+from tritmark.kernels.activation_quantize.reference import narrow, reference
 
 KEY = KernelKey("cpu", "activation_quantize", "none", "int8")
 
@@ -36,6 +40,10 @@ def _ties(M: int, K: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     return x
 
 
+def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
+    return {"x": narrow(inputs["x"], format)}
+
+
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
     M, K = axes["M"], axes["K"]
     return {"q": ((M, K), "int8"), "scale": ((M,), "float32"), "sum": ((M,), "int32")}
@@ -44,7 +52,7 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     M, K = axes["M"], axes["K"]
     # A maximum, a product, a rounding and an addition an element.
-    return Traffic(read=4 * M * K, written=M * K + 8 * M, operations=4 * M * K)
+    return Traffic(read=(4 if key.format == "none" else 2) * M * K, written=M * K + 8 * M, operations=4 * M * K)
 
 
 OP = Op(
@@ -52,7 +60,16 @@ OP = Op(
     summary="per row: scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), and the sum of q",
     source="BitNet b1.58 (arXiv:2402.17764), section 2; I8_S of microsoft/BitNet",
     axes=("M", "K"),
-    inputs=(Tensor("x", ("M", "K"), "float32", "activations, one row a token", Values.FINITE, rows_apart=True),),
+    inputs=(
+        Tensor(
+            "x",
+            ("M", "K"),
+            "float32",
+            "activations, one row a token; kernels take them in the key's format",
+            Values.FINITE,
+            rows_apart=True,
+        ),
+    ),
     outputs=(
         Tensor("q", ("M", "K"), "int8", "quantized activations"),
         Tensor("scale", ("M",), "float32", "what x was multiplied by"),
@@ -61,6 +78,7 @@ OP = Op(
     family=Family.EXACT,
     families=FLOAT_FAMILIES,
     generate=_generate,
+    encode=_encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,

@@ -65,7 +65,6 @@ class DriverBackend:
 
     def __init__(self, index: int = 0) -> None:
         self._lost: DeviceError | None = None
-        self._depth = _Depth()
         self._cuda, self._bindings = _packages(index)
         self.info = gpu.device_info(index)
         cuda = self._cuda

@@ -10,7 +10,6 @@ from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.launch import DEVICE
 from tritmark.kernels.cuda.plan import SCALAR, PlanContext, Planner
-from tritmark.kernels.float_widen.spec import OP as FLOAT_WIDEN
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
 
@@ -19,10 +18,7 @@ def add_quantization(
 ) -> dict[str, DeviceArray]:
     """Add the quantization of activations (M * K,), float32, bfloat16 or float16; all outputs of the op."""
     given = x.dtype.name
-    if given != "float32":
-        key = KernelKey(DEVICE, FLOAT_WIDEN.name, given, "float32")
-        x = planner.add(FLOAT_WIDEN, key, {"h": x}, {}, {"n": M * K})["x"]
-    key = KernelKey(DEVICE, ACTIVATION_QUANTIZE.name, "none", "int8")
+    key = KernelKey(DEVICE, ACTIVATION_QUANTIZE.name, "none" if given == "float32" else given, "int8")
     return planner.add(ACTIVATION_QUANTIZE, key, {"x": x.view((M, K))}, outputs, {"M": M, "K": K})
 
 

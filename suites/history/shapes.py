@@ -57,6 +57,8 @@ CUDA_VECTOR_OPS = (
     "ternary_quantize/row16/uint8",
     "ternary_quantize/tq2_0/uint8",
     "activation_quantize/none/int8",
+    "activation_quantize/float16/int8",
+    "activation_quantize/bfloat16/int8",
     "float_narrow/none/float16",
     "float_narrow/none/bfloat16",
     "float_widen/float16/float32",

@@ -381,6 +381,20 @@ void activation_quantize(const float *x, int8_t *q, float *scale, int32_t *sum, 
     }
 }
 
+void activation_quantize_float16(const uint16_t *x, int8_t *q, float *scale, int32_t *sum, int64_t M, int64_t K)
+{
+    std::vector<float> wide(size_t(M * K));
+    for (int64_t i = 0; i < M * K; ++i) wide[size_t(i)] = widened(x[i], kHalf);
+    activation_quantize(wide.data(), q, scale, sum, M, K);
+}
+
+void activation_quantize_bfloat16(const uint16_t *x, int8_t *q, float *scale, int32_t *sum, int64_t M, int64_t K)
+{
+    std::vector<float> wide(size_t(M * K));
+    for (int64_t i = 0; i < M * K; ++i) wide[size_t(i)] = widened(x[i], kBrain);
+    activation_quantize(wide.data(), q, scale, sum, M, K);
+}
+
 void float_narrow_float16(const float *x, uint16_t *h, int64_t n)
 {
     for (int64_t i = 0; i < n; ++i) h[i] = narrowed_float(x[i], kHalf);

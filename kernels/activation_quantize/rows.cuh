@@ -1,0 +1,107 @@
+/* What kernels share that quantize a row of activations: elements of its dtype as float32, its largest magnitude, its
+ * scale and its codes. Macro: INPUT, 32 for float32, 16 for float16, 8 for bfloat16 (its bits of significand). */
+#ifndef TRITMARK_ACTIVATION_ROWS
+#define TRITMARK_ACTIVATION_ROWS
+#include <cuda_fp16.h>
+
+#if INPUT == 32
+typedef float element;
+#else
+typedef unsigned short element;
+#endif
+#define FOUR (4 * (int)sizeof(element)) /* bytes of four elements */
+
+#define ROUNDER 12582912.0f /* 1.5 * 2^23 */
+
+__device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+
+/* NaN and infinity stay what they are. */
+__device__ __forceinline__ float value_of(element x)
+{
+#if INPUT == 32
+    return x;
+#elif INPUT == 16
+    return __half2float(__ushort_as_half(x));
+#else
+    return __uint_as_float((unsigned)x << 16);
+#endif
+}
+
+__device__ __forceinline__ float4 values_of(uint2 four)
+{
+    return make_float4(
+        value_of((element)four.x), value_of((element)(four.x >> 16)), value_of((element)four.y),
+        value_of((element)(four.y >> 16)));
+}
+
+__device__ __forceinline__ float scale_of(unsigned largest)
+{
+    return __fdiv_rn(127.0f, fmaxf(__uint_as_float(largest), 1e-5f));
+}
+
+/* What is kept of it: NaN for a row with a NaN or infinity. */
+__device__ __forceinline__ float told(unsigned largest, float factor)
+{
+    return largest >= 0x7f800000u ? __uint_as_float(0x7fc00000u) : factor;
+}
+
+__device__ __forceinline__ unsigned warp_max(unsigned value)
+{
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, value);
+#else
+    for (int apart = 16; apart; apart /= 2)
+        value = max(value, __shfl_xor_sync(0xffffffffu, value, apart));
+    return value;
+#endif
+}
+
+/* Every thread gets the block's maximum. `shared` has a place for each warp. */
+__device__ __forceinline__ unsigned block_max(unsigned value, unsigned *shared)
+{
+    value = warp_max(value);
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    return warp_max(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0u);
+}
+
+/* Four elements from `at`, zeros past K. `aligned`: the row is, to FOUR bytes. */
+__device__ __forceinline__ float4 fetch(const element *row, size_t at, size_t K, bool aligned)
+{
+    if (aligned && at + 4 <= K)
+#if INPUT == 32
+        return __ldg((const float4 *)(row + at));
+#else
+        return values_of(__ldg((const uint2 *)(row + at)));
+#endif
+    float4 some = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (at < K)
+        some.x = value_of(row[at]);
+    if (at + 1 < K)
+        some.y = value_of(row[at + 1]);
+    if (at + 2 < K)
+        some.z = value_of(row[at + 2]);
+    if (at + 3 < K)
+        some.w = value_of(row[at + 3]);
+    return some;
+}
+
+__device__ __forceinline__ unsigned highest(float4 x)
+{
+    return max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w)));
+}
+
+__device__ __forceinline__ unsigned rounded(float x, float factor)
+{
+    return __float_as_uint(__fadd_rn(__fmul_rn(x, factor), ROUNDER));
+}
+
+/* Four codes as the bytes of a word. */
+__device__ __forceinline__ unsigned codes4(float4 x, float factor)
+{
+    const unsigned low = __byte_perm(rounded(x.x, factor), rounded(x.y, factor), 0x0040);
+    const unsigned high = __byte_perm(rounded(x.z, factor), rounded(x.w, factor), 0x0040);
+    return __byte_perm(low, high, 0x5410);
+}
+#endif
