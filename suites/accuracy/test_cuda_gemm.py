@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -200,19 +201,21 @@ def test_a_fault_in_the_source_is_seen(
     from tritmark.kernels.cuda.context import SELECT
 
     monkeypatch.setenv(SELECT, "simulator")
-    context, room = cuda_context(), Path(cuda_gemm.__file__).parent
+    context, room, here = cuda_context(), Path(cuda_gemm.__file__).parent, tmp_path / "ternary_matmul"
+    copytree(room.parent / "cuda", tmp_path / "cuda", ignore=lambda _, names: {n for n in names if n[-4:] != ".cuh"})
+    here.mkdir()
     for name in ("common.cuh", "mma.cuh", "wgmma.cuh", "gemm_mma.cu", "gemm_wgmma.cu"):
         text = (room / name).read_text(encoding="utf-8")
         if name == file:
             assert right in text
             text = text.replace(right, wrong) if right else text
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        (here / name).write_text(text, encoding="utf-8")
     instances: list[Instance] = [
         each for each in (MMA[0], WGMMA[0]) if file in ("common.cuh", Path(KERNELS[each].file).name)
     ]
     seen = set()
     for instance in instances:
-        kernel = replace(KERNELS[instance], file=str(tmp_path / Path(KERNELS[instance].file).name))
+        kernel = replace(KERNELS[instance], file=str(here / Path(KERNELS[instance].file).name))
         monkeypatch.setattr(cuda_gemm, "KERNELS", {instance: kernel})
         monkeypatch.setattr(cuda_gemm, "fastest", lambda *asked, instance=instance: instance)
         # Rows that are aligned and rows that are not.

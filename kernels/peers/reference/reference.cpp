@@ -77,6 +77,13 @@ float widened(uint16_t bits, Narrow type)
     return float(negative ? -value : value);
 }
 
+std::vector<float> all_widened(const uint16_t *bits, int64_t n, Narrow type)
+{
+    std::vector<float> values(size_t(n), 0.0f);
+    for (int64_t i = 0; i < n; ++i) values[size_t(i)] = widened(bits[i], type);
+    return values;
+}
+
 // --- formats ---------------------------------------------------------------------------------------------------------
 
 // A field of two bits: which byte, and the shift in it.
@@ -327,6 +334,16 @@ void i2s_quantize(const float *x, float scale, int8_t *q, int64_t n)
     for (int64_t i = 0; i < n; ++i) q[i] = int8_t(std::nearbyintf(clamped(x[i] / scale, -2.0f, 1.0f)));
 }
 
+void i2s_quantize_float16(const uint16_t *x, float scale, int8_t *q, int64_t n)
+{
+    i2s_quantize(all_widened(x, n, kHalf).data(), scale, q, n);
+}
+
+void i2s_quantize_bfloat16(const uint16_t *x, float scale, int8_t *q, int64_t n)
+{
+    i2s_quantize(all_widened(x, n, kBrain).data(), scale, q, n);
+}
+
 void i2s_dequantize(const int8_t *q, float scale, float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; ++i) x[i] = float(double(q[i]) * double(scale));
@@ -336,6 +353,16 @@ void ternary_quantize_none(const float *x, int8_t *codes, float *scales, int64_t
 {
     const std::vector<int> found = block_codes(x, scales, n, block);
     for (int64_t i = 0; i < n; ++i) codes[i] = int8_t(found[size_t(i)]);
+}
+
+void ternary_quantize_float16(const uint16_t *x, int8_t *codes, float *scales, int64_t n, int64_t block)
+{
+    ternary_quantize_none(all_widened(x, n, kHalf).data(), codes, scales, n, block);
+}
+
+void ternary_quantize_bfloat16(const uint16_t *x, int8_t *codes, float *scales, int64_t n, int64_t block)
+{
+    ternary_quantize_none(all_widened(x, n, kBrain).data(), codes, scales, n, block);
 }
 
 void ternary_quantize_i2_s_x86(const float *x, uint8_t *codes, float *scales, int64_t n, int64_t block)
@@ -383,16 +410,12 @@ void activation_quantize(const float *x, int8_t *q, float *scale, int32_t *sum, 
 
 void activation_quantize_float16(const uint16_t *x, int8_t *q, float *scale, int32_t *sum, int64_t M, int64_t K)
 {
-    std::vector<float> wide(size_t(M * K));
-    for (int64_t i = 0; i < M * K; ++i) wide[size_t(i)] = widened(x[i], kHalf);
-    activation_quantize(wide.data(), q, scale, sum, M, K);
+    activation_quantize(all_widened(x, M * K, kHalf).data(), q, scale, sum, M, K);
 }
 
 void activation_quantize_bfloat16(const uint16_t *x, int8_t *q, float *scale, int32_t *sum, int64_t M, int64_t K)
 {
-    std::vector<float> wide(size_t(M * K));
-    for (int64_t i = 0; i < M * K; ++i) wide[size_t(i)] = widened(x[i], kBrain);
-    activation_quantize(wide.data(), q, scale, sum, M, K);
+    activation_quantize(all_widened(x, M * K, kBrain).data(), q, scale, sum, M, K);
 }
 
 void float_narrow_float16(const float *x, uint16_t *h, int64_t n)

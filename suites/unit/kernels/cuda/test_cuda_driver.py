@@ -332,7 +332,7 @@ class SeveralGpus(FakeCuda):
 
 def test_backends_of_several_gpus_take_turns(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     several = SeveralGpus()
-    monkeypatch.setattr(driver, "_packages", lambda index: (several, several, None))
+    monkeypatch.setattr(driver, "_packages", lambda index: (several, several))
     first, second = DriverBackend(0), DriverBackend(1)
     assert several.current == [0], "the first has the main thread all its life, the other while it is used"
     with second:
@@ -353,7 +353,7 @@ def test_backends_of_several_gpus_take_turns(cuda: FakeCuda, monkeypatch: pytest
 def test_another_thread_enters_each_gpu_for_itself(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     several = SeveralGpus()
     several.current = [9]  # this list is not of one thread, and a thread of its own begins with none
-    monkeypatch.setattr(driver, "_packages", lambda index: (several, several, None))
+    monkeypatch.setattr(driver, "_packages", lambda index: (several, several))
 
     def work() -> None:
         first, second = DriverBackend(0), DriverBackend(1)
