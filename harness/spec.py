@@ -800,5 +800,8 @@ class Provider:
     """The types of tensors whose codes are read as they are."""
     ternarize: Callable[[Any], Ternarized] | None = None
     """What models that are published as floats do to their linear layers, float32 (N, K)."""
+    precisions: Callable[..., Any] | None = None
+    """`precisions(shapes, seed)` measures a product in every precision that a device has (see harness.precision).
+    Raises DeviceError where the device is not there, or has no speed."""
     evaluate_stored: Callable[..., Any] | None = None
     """Checks the product with one matrix of codes (see harness.judge.stored)."""

@@ -5,7 +5,7 @@ The functions pick the best kernel that this machine and the shapes admit; `vari
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.spec import Decoding, EquivalentMutants, Mutant, Op, Provider, PublicCall, Variant
@@ -33,6 +33,7 @@ from tritmark.kernels.unpack_codes.api import unpack_codes
 from tritmark.kernels.weight_types import WEIGHT_TYPES, ternarize
 
 if TYPE_CHECKING:
+    from tritmark.harness.precision import Precisions
     from tritmark.harness.providers import PeerLibrary
 
 OPS: tuple[Op, ...] = tuple(
@@ -71,6 +72,12 @@ def _calls() -> Sequence[PublicCall]:
     return CALLS
 
 
+def _precisions(shapes: Iterable[tuple[int, int, int]], seed: int) -> Precisions:
+    from tritmark.kernels.matmul.benchmark import precisions
+
+    return precisions(shapes, seed)
+
+
 def _libraries() -> Sequence[PeerLibrary]:
     from tritmark.kernels.peers.reference import LIBRARY
 
@@ -88,6 +95,7 @@ PROVIDER = Provider(
     peers=PEERS,
     libraries=_libraries,
     calls=_calls,
+    precisions=_precisions,
     templates="tritmark.kernels.templates",
     mutants=_mutants,
     golden=vectors,

@@ -28,6 +28,7 @@ from tritmark.harness.cli.league import league
 from tritmark.harness.cli.list import list_
 from tritmark.harness.cli.machine import machine
 from tritmark.harness.cli.new import new
+from tritmark.harness.cli.precision import precision
 from tritmark.harness.cli.report import report
 from tritmark.harness.cli.run import run
 from tritmark.harness.cli.schema import schema
@@ -93,6 +94,7 @@ for _command in (
     frame,
     formats,
     league,
+    precision,
     doctor,
     convert,
     compare,

@@ -70,6 +70,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark league --device cuda", "the GPU's kernels alone"),
         ("tritmark league results/runs/ID.json", "the same of what a Record has, without ratios taken by turns"),
     ),
+    "precision": (
+        ("tritmark precision", "fp32, fp16 and bf16 on the GPU: time, error, memory, copies"),
+        ("tritmark precision 512x13824x2560 --error 1e-3", "the fastest that is as exact as that"),
+    ),
     "verify": (("tritmark verify results/baselines/cpu-zen4-2-cores.speed.json", "digest, receipts and figures"),),
     "doctor": (
         ("tritmark doctor", "what of this machine spoils figures, and what to do about it"),

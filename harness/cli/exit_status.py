@@ -14,7 +14,8 @@ INTERRUPTED = 130
 MEANINGS = {
     PASSED: "no verdict fails, no kernel is slower, no format is wrong, nothing has to be mended",
     FAILED: "a verdict is FAIL or ERROR; `gate`: a kernel is SLOWER, wrong or broken; `history`: a regression stands; "
-    "`formats`: a packer is wrong; `doctor`: something has to be mended; `compare`: the models differ",
+    "`formats`: a packer is wrong; `doctor`: something has to be mended; `compare`: the models differ; "
+    "`precision`: none is exact enough",
     USAGE: "bad usage or input, or a disk that refuses",
     UNAVAILABLE: "a device that was asked for by name is not there",
     AMBIGUOUS: "with `--strict` (`run`, `check`, `gate`): nothing failed, but a verdict is AMBIGUOUS",

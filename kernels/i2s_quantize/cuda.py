@@ -11,7 +11,7 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.i2s_quantize.spec import OP
 from tritmark.kernels.i2s_quantize.steps import find_steps
-from tritmark.kernels.input_dtypes import INPUT, NARROW, itemsize
+from tritmark.kernels.input_dtypes import FORMATS, INPUT, NARROW, itemsize
 
 FILE = "i2s_quantize/i2s_quantize.cu"
 THREADS = 256
@@ -33,6 +33,7 @@ def _kernel(name: str, format: str, shared: int = 0) -> Kernel:
 
 
 V1 = _kernel("i2s_gpu_quantize_v1", "none", 16)
+VECTOR = {format: _kernel("i2s_gpu_quantize_words", format) for format in FORMATS}
 
 
 def _v1(call: Call) -> tuple[Step, ...]:
@@ -54,7 +55,7 @@ def _key(format: str) -> KernelKey:
 
 
 def _vector_variant(format: str) -> Variant:
-    kernel = _kernel("i2s_gpu_quantize_words", format)
+    kernel = VECTOR[format]
     return variant(
         _key(format),
         "vector",

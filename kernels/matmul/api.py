@@ -14,7 +14,7 @@ from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.numbered import numbered, same_device
 from tritmark.harness.resident import ResidentArray
-from tritmark.harness.spec import Device, KernelKey, Receipt, Variant
+from tritmark.harness.spec import Device, KernelKey, Launch, Receipt, Variant
 from tritmark.kernels import dispatch, offload
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.launch import DEVICE, CudaLaunch
@@ -33,6 +33,8 @@ class Bound:
     c: DeviceArray
     receipts: list[Receipt]
     """Of the conversions."""
+    conversions: list[Launch]
+    """Which ran once and can run again."""
 
 
 @takes_any_array
@@ -117,11 +119,13 @@ def bind(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: Precision
     axes = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1]}
     chosen = dispatch.select(KernelKey(DEVICE, op.name, "none", "float32"), axes, variant)
     receipts: list[Receipt] = []
+    conversions: list[Launch] = []
     factors: dict[str, Any] = {"a": a, "b": b}
     if mode is not PrecisionMode.FP32:
         for name, array in factors.items():
-            factors[name], receipt = _narrowed(array, mode.dtype)
+            factors[name], receipt, conversion = _narrowed(array, mode.dtype)
             receipts.append(receipt)
+            conversions.append(conversion)
     if isinstance(a, ResidentArray):
         c: Any = a.new((axes["M"], axes["N"]), np.float32)
         launch = offload.bound(_device(), chosen, factors, {"c": c}, axes)
@@ -129,17 +133,17 @@ def bind(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], mode: Precision
         launch, outputs = offload.launch(_device(), op, chosen, factors, axes)
         c = outputs["c"]
     assert isinstance(launch, CudaLaunch)
-    return Bound(chosen, launch, c, receipts)
+    return Bound(chosen, launch, c, receipts, conversions)
 
 
-def _narrowed(array: npt.NDArray[np.float32], dtype: str) -> tuple[DeviceArray, Receipt]:
-    """The matrix on the device in `dtype`."""
+def _narrowed(array: npt.NDArray[np.float32], dtype: str) -> tuple[DeviceArray, Receipt, Launch]:
+    """The matrix on the device in `dtype`, and what converted it."""
     axes = {"n": array.size}
     chosen = dispatch.select(KernelKey(DEVICE, NARROW.name, "none", dtype), axes, None)
     device = _device()
     launch, outputs = offload.launch(device, NARROW, chosen, {"x": array.reshape(-1)}, axes)
     launch.run()
-    return outputs["h"].view(array.shape), offload.receipt(device, chosen, launch)
+    return outputs["h"].view(array.shape), offload.receipt(device, chosen, launch), launch
 
 
 def _gpu(device: str, *arrays: Any) -> int:

@@ -1,47 +1,36 @@
-"""What each precision costs: the time of a product, and how far it is from the exact one (specification, 3.5)."""
+"""What each precision costs: the time of a product, how far it is from the exact one, memory and copies (specification,
+3.5)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from statistics import median
+from time import perf_counter_ns
 
 import numpy as np
+import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import DeviceError
+from tritmark.harness.precision import PrecisionResult, Precisions, Shape
+from tritmark.harness.spec import Launch
 from tritmark.kernels import dispatch
-from tritmark.kernels.matmul.api import bind
+from tritmark.kernels.cuda.launch import DEVICE
+from tritmark.kernels.matmul.api import Bound, bind, matmul
 from tritmark.kernels.matmul.precision import PrecisionMode, supported_precisions
 from tritmark.kernels.matmul.reference import narrowing_bound, product_bound
 
 SAMPLES = 15
 CALLS = 20
 """Products in one sample."""
+WHOLE_CALLS = 3
+
+Matrix = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrecisionResult:
-    """One mode on one shape."""
-
-    mode: PrecisionMode
-    shape: tuple[int, int, int]
-    """(M, N, K)."""
-    kernel: str
-    """Id of the variant."""
-    median_ns: float
-    """Device time of one product, without the conversion of its factors."""
-    largest_error: float
-    """Against the float64 product of the float32 matrices."""
-    share_of_bound: float
-    """Largest ratio of an error to the bound that was known beforehand; at most 1."""
-    fastest: bool
-    """Whether no mode was faster on this shape."""
-
-
-def benchmark_precision_modes(shapes: Iterable[tuple[int, int, int]], seed: int = 0) -> list[PrecisionResult]:
-    """Time every mode that the GPU supports on each shape (M, N, K), and compare its product of normal float32 matrices
-    with float64's (specification, 3.5).
+def benchmark_precision_modes(shapes: Iterable[Shape], seed: int = 0) -> list[PrecisionResult]:
+    """Time every mode that the GPU supports on each shape (M, N, K), by turns, and compare its product of normal
+    float32 matrices with float64's (specification, 3.5).
 
     Raises DeviceError in the simulator, which has no speed, and what matmul raises.
     """
@@ -50,36 +39,78 @@ def benchmark_precision_modes(shapes: Iterable[tuple[int, int, int]], seed: int 
     backend = cuda_context().backend
     if backend.simulated:
         raise DeviceError("a simulated device has no speed", next_step="unset TRITMARK_CUDA on a machine with a GPU")
-    results: list[PrecisionResult] = []
-    for shape in shapes:
-        modes = [_measured(mode, shape, seed) for mode in supported_precisions(backend.info)]
-        best = min(result.median_ns for result in modes)
-        results += [replace(result, fastest=result.median_ns == best) for result in modes]
-    return results
+    modes = supported_precisions(backend.info)
+    return [result for shape in shapes for result in _measured(modes, shape, seed)]
 
 
-def _measured(mode: PrecisionMode, shape: tuple[int, int, int], seed: int) -> PrecisionResult:
+def precisions(shapes: Iterable[Shape], seed: int) -> Precisions:
+    """The same with the name of the device, for `tritmark precision`."""
+    from tritmark.kernels.cuda.context import cuda_context
+
+    return Precisions(cuda_context().backend.info.name, tuple(benchmark_precision_modes(shapes, seed)))
+
+
+def _measured(modes: Sequence[PrecisionMode], shape: Shape, seed: int) -> list[PrecisionResult]:
     from tritmark.harness.measure.clocks import own_clock
 
     M, N, K = shape
     rng = np.random.default_rng(seed)
     a, b = rng.standard_normal((M, K), np.float32), rng.standard_normal((K, N), np.float32)
-    bound = bind(a, b, mode, None)
-    clock = own_clock(dispatch.registry().devices[bound.variant.key.device])
-    launches = [bound.launch]
-    times = [clock.sample(launches, 0, CALLS) / CALLS for _ in range(SAMPLES + 1)]
-    error = np.abs(bound.c.numpy() - a.astype(np.float64) @ b.astype(np.float64))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    clock = own_clock(dispatch.registry().devices[DEVICE])
+
+    def sample(launch: Launch) -> float:
+        return float(clock.sample([launch], 0, CALLS)) / CALLS
+
+    bound = {mode: bind(a, b, mode, None) for mode in modes}
+    # The first round may have recorded graphs.
+    rounds = [{mode: sample(each.launch) for mode, each in bound.items()} for _ in range(SAMPLES + 1)][1:]
+    results = []
+    for mode, each in bound.items():
+        conversion = sum(median([sample(launch) for _ in range(SAMPLES + 1)][1:]) for launch in each.conversions)
+        samples = tuple(taken[mode] for taken in rounds)
+        results.append(_result(mode, shape, each, samples, conversion, a, b, exact))
+    return results
+
+
+def _result(
+    mode: PrecisionMode,
+    shape: Shape,
+    bound: Bound,
+    samples: tuple[float, ...],
+    conversion: float,
+    a: Matrix,
+    b: Matrix,
+    exact: npt.NDArray[np.float64],
+) -> PrecisionResult:
+    from tritmark.kernels.cuda.context import cuda_context
+
+    here = cuda_context()
+    difference = bound.c.numpy() - exact
     if mode is PrecisionMode.FP32:
         limit = product_bound(a, b)
     else:
         dtype = named_dtype(mode.dtype)
         limit = product_bound(a.astype(dtype), b.astype(dtype)) + narrowing_bound(a, b, mode.dtype)
+    times = []
+    with here.pool.watch() as watch:
+        for _ in range(WHOLE_CALLS):
+            before, begin = here.stats.copy(), perf_counter_ns()
+            matmul(a, b, mode=mode)
+            times.append(perf_counter_ns() - begin)
+            moved = here.stats.since(before)
     return PrecisionResult(
-        mode=mode,
+        mode=str(mode),
         shape=shape,
         kernel=bound.variant.id,
-        median_ns=median(times[1:]),  # the first one may have recorded a graph
-        largest_error=float(error.max()),
-        share_of_bound=float((error / limit).max()),
-        fastest=False,
+        samples_ns=samples,
+        conversion_ns=conversion,
+        call_ns=median(times),
+        relative_error=float(np.linalg.norm(difference) / np.linalg.norm(exact)),
+        largest_error=float(np.abs(difference).max()),
+        share_of_bound=float((np.abs(difference) / limit).max()),
+        device_bytes=watch.peak,
+        uploaded=moved.bytes_uploaded,
+        downloaded=moved.bytes_downloaded,
+        launches=moved.launches,
     )

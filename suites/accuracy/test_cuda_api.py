@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -49,11 +51,12 @@ def test_16_bit_values_are_quantized_as_the_same_in_float32(dtype: str) -> None:
     """On the CPU, in kernels of their own, and widened on the way to what has none: packed codes, another block."""
     h = X.astype(named_dtype(dtype))
     wide = h.astype(np.float32)
+    quantize: Any = ternary_quantize  # its overloads want to know beforehand whether codes are packed
     for device in ("cpu", "cuda"):
         assert np.array_equal(i2s_quantize(h, 0.7, device=device), i2s_quantize(wide, 0.7))
         for block, packed in ((64, False), (64, True), (100, False)):
-            mine = ternary_quantize(h, block, packed=packed, device=device)
-            theirs = ternary_quantize(wide, block, packed=packed)
+            mine = quantize(h, block, packed=packed, device=device)
+            theirs = quantize(wide, block, packed=packed)
             assert np.array_equal(mine[0], theirs[0])
             assert np.array_equal(mine[1], theirs[1])
     h[2, 3] = np.nan

@@ -26,7 +26,7 @@ LAYERS = (
     ("doctor", "gate", "soak", "report", "frame", "formats", "verify"),
     ("selftest",),
     ("autotune", "judge"),
-    ("cross", "advise", "history", "league"),
+    ("cross", "advise", "history", "league", "precision"),
     ("validate", "disassembly"),
     ("worker",),
     ("candidate",),

@@ -72,9 +72,11 @@ def test_graphs_of_two_builds_take_turns_on_a_gpu(tmp_path: Path) -> None:
     base, head = (copy(tmp_path / name) for name in ("base", "head"))
     source = head / "tritmark/kernels/i2s_quantize/cuda.py"
     text = source.read_text()
-    assert text.count("(VECTOR,),\n        _vector,") == 1
+    launched = "(kernel,),\n        partial(_vector, kernel, 32 // itemsize(format) * THREADS),"
+    assert text.count(launched) == 1
     # The plain kernel under the name of the quick one.
-    source.write_text(text.replace("(VECTOR,),\n        _vector,", "(V1,),\n        _v1,"))
+    plain = "(V1 if format == 'none' else kernel,),\n        _v1 if format == 'none' else "
+    source.write_text(text.replace(launched, plain + launched.splitlines()[1].strip()))
     wanted = Wanted(suite=str(suite(tmp_path)), device="cuda", variant="v*")
     result = run(GateRequest(base=str(base), head=str(head), wanted=wanted, trust_code=False), gate_requests.Silent())
     found = {each.variant: each for each in result.benchmarks}

@@ -179,7 +179,7 @@ def test_a_kernel_that_is_not_handed_the_scale_as_it_is_cannot_be_planned(
 ) -> None:
     def steps(call: Call) -> tuple[Step, ...]:
         squared = np.float32(call.inputs["weight_scale"] ** 2)
-        return (Step(kernel=VECTOR, grid=(1, 1, 1), block=(1, 1, 1), args=(squared,)),)
+        return (Step(kernel=VECTOR["none"], grid=(1, 1, 1), block=(1, 1, 1), args=(squared,)),)
 
     with pytest.raises(LaunchError, match="computes with a scale"):
         _planned(SimulatedPlans(simulator), steps, monkeypatch, {"weight_scale": SCALAR})
@@ -188,7 +188,7 @@ def test_a_kernel_that_is_not_handed_the_scale_as_it_is_cannot_be_planned(
 @pytest.mark.parametrize("arg", [np.uint64(1 << 45), "text", 3])
 def test_an_argument_that_is_an_address_or_no_number_cannot_be_planned(simulator: CudaContext, arg: Any) -> None:
     planner = Planner(SimulatedPlans(simulator))
-    kernel: Kernel = VECTOR
+    kernel: Kernel = VECTOR["none"]
     planner._steps.append(Step(kernel=kernel, grid=(1, 1, 1), block=(32, 1, 1), args=(arg,)))
     with pytest.raises(LaunchError, match="argument 0"):
         planner.made()
