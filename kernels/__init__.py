@@ -28,6 +28,7 @@ from tritmark.kernels.pack_codes.api import pack_codes
 from tritmark.kernels.packed import PackedWeights, pack_weights
 from tritmark.kernels.peers import ORACLES, PEERS
 from tritmark.kernels.ternary_matmul.api import ternary_matmul
+from tritmark.kernels.ternary_matmul_a16.api import ternary_matmul_a16
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
 from tritmark.kernels.unpack_codes.api import unpack_codes
 from tritmark.kernels.weight_types import WEIGHT_TYPES, ternarize
@@ -128,6 +129,7 @@ __all__ = [
     "register",
     "spread",
     "ternary_matmul",
+    "ternary_matmul_a16",
     "ternary_quantize",
     "unpack_codes",
 ]

@@ -37,6 +37,8 @@ DECODINGS = (
     Decoding(op="ternary_quantize", decode=input_dtypes.decode),
     Decoding(op="activation_quantize", decode=input_dtypes.decode),
     Decoding(op="ternary_matmul", decode=_product),
+    Decoding(op="ternary_matmul_bf16", decode=_product),
+    Decoding(op="ternary_matmul_fp16", decode=_product),
     Decoding(op="unpack_codes", decode=_unpacked),
     Decoding(op="float_widen", decode=_widened),
 )

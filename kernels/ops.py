@@ -18,6 +18,7 @@ NAMES = (
     "pack_codes",
     "unpack_codes",
     "ternary_matmul",
+    "ternary_matmul_a16",
     "matmul",
 )
 """Folders, in the order in which reports show their ops."""

@@ -17,12 +17,16 @@ from tritmark.torch import ops  # noqa: F401, for what it registers
 
 _DEVICES = ("cpu", "cuda")
 _RULES = ("multiply", "divide")
+_BITS = (8, 16)
+_HALVES = (torch.bfloat16, torch.float16)
 _linear = torch.ops.tritmark.linear.default
 _linear_forward = torch.ops.tritmark.linear_forward.default
+_matmul_a16 = torch.ops.tritmark.ternary_matmul_a16.default
 
 
 class BitLinear(torch.nn.Module):  # type: ignore[misc]
-    """y = x @ W.T + bias with ternary weights W (N, K) and activations that are quantized to int8 at each call.
+    """y = x @ W.T + bias with ternary weights W (N, K) and activations that are quantized to int8 at each call, or with
+    `activation_bits` 16 are bfloat16 or float16 and stay what they are (W2A16).
 
     The state is that of BitNet models on Hugging Face (format hf_pack): `weight`, uint8 (ceil(N/4), K), `weight_scale`
     of shape (1,), and `bias` (N,) where there is one. `weight_scale_rule` says what the scale is: "multiply", what code
@@ -33,6 +37,9 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
     loaded or moved, and is no part of the state. Whoever writes into `weight` or `weight_scale` calls `repack`
     afterwards. Inputs are float32, bfloat16 or float16 (..., K), the output is of their dtype, under autocast of its
     dtype (inputs are not rounded to it). See torch.ops.tritmark.linear for the arithmetic and the gradient.
+
+    With 16 bits inputs are bfloat16 or float16, under autocast they are brought to its dtype; see
+    torch.ops.tritmark.ternary_matmul_a16. A bias is added in float32, and the sum rounded. The state is the same.
     """
 
     weight: torch.Tensor
@@ -46,15 +53,18 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         bias: bool = False,
         *,
         weight_scale_rule: str = "multiply",
+        activation_bits: int = 8,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         """All weights are zero, to be loaded. `dtype` is that of the bias. Raises InvalidArgumentError."""
         super().__init__()
+        if activation_bits not in _BITS:
+            raise _refuse("activation_bits", repr(activation_bits), " or ".join(map(str, _BITS)))
         if weight_scale_rule not in _RULES:
             raise _refuse("weight_scale_rule", repr(weight_scale_rule), " or ".join(map(repr, _RULES)))
         self.in_features, self.out_features = in_features, out_features
-        self.weight_scale_rule = weight_scale_rule
+        self.weight_scale_rule, self.activation_bits = weight_scale_rule, activation_bits
         shape = HF_PACK.packed_shape(HF_PACK.check_shape("BitLinear", "features", (out_features, in_features)))
         self.register_buffer("weight", torch.empty(shape, dtype=torch.uint8, device=device))
         self.register_buffer("weight_scale", torch.ones(1, device=device))
@@ -69,7 +79,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         self.repack()
 
     @classmethod
-    def from_float(cls, linear: torch.nn.Linear) -> BitLinear:
+    def from_float(cls, linear: torch.nn.Linear, *, activation_bits: int = 8) -> BitLinear:
         """The layer with its weights quantized by the absmean rule of BitNet b1.58, on its device, with a copy of its
         bias. Raises InvalidArgumentError for a NaN or infinity."""
         weights = linear.weight.detach()
@@ -77,7 +87,11 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         packed = torch.from_numpy(HF_PACK.pack(quantized.codes, quantized.scale, tail="error"))
         bias = None if linear.bias is None else linear.bias.detach().clone()
         return cls.from_packed(
-            packed.to(weights.device), float(quantized.scale), bias, out_features=linear.out_features
+            packed.to(weights.device),
+            float(quantized.scale),
+            bias,
+            out_features=linear.out_features,
+            activation_bits=activation_bits,
         )
 
     @classmethod
@@ -89,6 +103,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         *,
         out_features: int | None = None,
         weight_scale_rule: str = "multiply",
+        activation_bits: int = 8,
     ) -> BitLinear:
         """A layer of weights in Hugging Face's layout, uint8 (ceil(N/4), K), which it shares, with their scale.
 
@@ -100,7 +115,9 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         N = 4 * weight.shape[0] if out_features is None else out_features
         if weight.shape[0] != -(-N // 4):
             raise _refuse("out_features", str(N), f"{4 * weight.shape[0] - 3} to {4 * weight.shape[0]}")
-        made = cls(weight.shape[1], N, weight_scale_rule=weight_scale_rule, device="meta")
+        made = cls(
+            weight.shape[1], N, weight_scale_rule=weight_scale_rule, activation_bits=activation_bits, device="meta"
+        )
         if bias is not None:
             if tuple(bias.shape) != (N,) or not bias.is_floating_point():
                 raise _refuse("bias", f"{bias.dtype} {tuple(bias.shape)}", f"floating point ({N},)")
@@ -139,13 +156,24 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             raise _refuse("weight", f"on {self.weight.device}, or not loaded", f"loaded, on {' or '.join(_DEVICES)}")
         kind = self._kind
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        if self.activation_bits == 16:
+            return self._product_a16(x if dtype is None else x.to(dtype), packed, bias)
         gradient = (x.requires_grad or (bias is not None and bias.requires_grad)) and torch.is_grad_enabled()
         compute = _linear if gradient else _linear_forward
         found: torch.Tensor = compute(x, packed, self._scale, self.out_features, self._format, bias, dtype)
         return found
 
+    def _product_a16(self, x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """The product without quantization of activations, and the bias."""
+        if x.dtype not in _HALVES:
+            raise _refuse("x", f"of dtype {x.dtype}", " or ".join(map(str, _HALVES)))
+        wanted = x.dtype if bias is None else torch.float32
+        found: torch.Tensor = _matmul_a16(x, packed, self._scale, self.out_features, self._format, wanted)
+        return found if bias is None else (found + bias).to(x.dtype)
+
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        bits = "" if self.activation_bits == 8 else f", activation_bits={self.activation_bits}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}{bits}"
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> BitLinear:
         """Moves and casts, as nn.Module does for all of its kind."""

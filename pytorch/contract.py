@@ -16,7 +16,14 @@ FLOATS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.int32: "int32"}
 """Dtypes that products are computed in."""
 
+<<<<<<< HEAD
 LEAST, PAST = 2.0**-150, 2.0**128 - 2.0**103
+=======
+HALVES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+"""Dtypes of activations that products take as they are."""
+
+_LEAST, _PAST = 2.0**-150, 2.0**128 - 2.0**103
+>>>>>>> 8ea3e2b (ternary_matmul_a16: products of bfloat16 and float16 activations with packed ternary weights on CUDA tensor cores, in PyTorch too, with BitLinear's activation_bits)
 """Between these a number is above zero and finite once it is float32."""
 
 
@@ -110,6 +117,20 @@ def check_matmul(
     if out_dtype not in DTYPES:
         raise refuse(op, "out_dtype", str(out_dtype), " or ".join(map(str, DTYPES)))
     return shape
+
+
+def check_a16(
+    activations: torch.Tensor, weights: torch.Tensor, weight_scale: float, N: int, format: str, out_dtype: torch.dtype
+) -> tuple[int, int]:
+    """(M, K) of ternary_matmul_a16. Raises InvalidArgumentError."""
+    op = "ternary_matmul_a16"
+    check_rows(op, "activations", activations, HALVES)
+    form = known_format(op, format)
+    if form.scale_per != "tensor":
+        raise refuse(op, "format", f"{format}, which has {form.scales}", "one scale")
+    if out_dtype not in FLOATS:
+        raise refuse(op, "out_dtype", str(out_dtype), " or ".join(map(str, FLOATS)))
+    return check_product(op, activations, weights, weight_scale, N, format)
 
 
 def check_linear(

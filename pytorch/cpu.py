@@ -95,6 +95,23 @@ def linear(
     return out.to(wanted).view(*x.shape[:-1], N)
 
 
+def ternary_matmul_a16(
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: float,
+    N: int,
+    format: str,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """See ops. There are no native kernels of it: the weights are unpacked at each call and PyTorch multiplies them, in
+    float32."""
+    wanted = out_dtype or activations.dtype
+    M, K = contract.check_a16(activations, weights, weight_scale, N, format, wanted)
+    codes = unpack(weights, N, K, format).float()
+    out = activations.float().reshape(M, K) @ codes.t() * np.float32(weight_scale).item()
+    return out.to(wanted).view(*activations.shape[:-1], N)
+
+
 def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
     """See ops."""
     contract.check_elements("i2s_quantize", "x", x, contract.FLOATS, scale)

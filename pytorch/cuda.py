@@ -19,12 +19,13 @@ from tritmark.harness.machine import libcuda
 from tritmark.harness.spec import Axes, KernelKey, Op
 from tritmark.kernels.cuda.launch import DEVICE
 from tritmark.kernels.cuda.linear_plan import add_product, add_quantization, linear_plan
-from tritmark.kernels.cuda.plan import Planner
+from tritmark.kernels.cuda.plan import SCALAR, Planner
 from tritmark.kernels.cuda.primary import primary_context
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.input_dtypes import NARROW
 from tritmark.kernels.pack_codes.spec import OP as PACK_CODES
+from tritmark.kernels.ternary_matmul_a16.spec import OPS as TERNARY_MATMUL_A16
 from tritmark.kernels.unpack_codes.spec import OP as UNPACK_CODES
 from tritmark.torch import contract
 
@@ -246,6 +247,42 @@ def ternary_matmul(
     out = activations.new_empty((*shape[:-1], N), dtype=out_dtype)
     addresses = activations.data_ptr(), weights.data_ptr(), act_scale.data_ptr(), out.data_ptr()
     _put(plan, weights, addresses, weight_scale)
+    return out
+
+
+def ternary_matmul_a16(
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: float,
+    N: int,
+    format: str,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """See ops."""
+    activations = _whole(activations)
+    shape, where = activations.shape, activations.get_device()
+    wanted = out_dtype or activations.dtype
+    key = "ternary_matmul_a16", where, activations.dtype, shape, *_weights_key(weights), N, format, wanted
+    plan = _PLANS.get(key)
+    if plan is None:
+        M, K = contract.check_a16(activations, weights, weight_scale, N, format, wanted)
+        if not M:
+            return activations.new_empty((*shape[:-1], N), dtype=wanted)
+        planner, given = Planner(primary_context(where)), contract.HALVES[activations.dtype]
+        inputs = {
+            "activations": planner.given((M, K), named_dtype(given)),
+            "weights": planner.given((weights.numel(),), "uint8"),
+            "weight_scale": SCALAR,
+        }
+        out_name = contract.FLOATS[wanted]
+        output = {"out": planner.given((M, N), named_dtype(out_name))}
+        op = TERNARY_MATMUL_A16[given]
+        planner.add(op, KernelKey(DEVICE, op.name, format, out_name), inputs, output, {"M": M, "N": N, "K": K})
+        plan = _kept(key, TorchPlan(*planner.made()))
+    else:
+        contract.check_scale("ternary_matmul_a16", "weight_scale", weight_scale)
+    out = activations.new_empty((*shape[:-1], N), dtype=wanted)
+    _put(plan, weights, (activations.data_ptr(), weights.data_ptr(), out.data_ptr()), weight_scale)
     return out
 
 

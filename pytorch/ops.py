@@ -15,6 +15,10 @@ InvalidArgumentError for arguments outside of that, and NoCompatibleKernelError 
   bias is added in float32, and the sum rounded. Its gradient with respect to x is that of the product with dequantized
   weights: the quantization of activations counts as the identity (straight-through). Weights have none.
 - `linear_forward`: the same without a gradient, which costs less of the host.
+- `ternary_matmul_a16(activations, weights, weight_scale, N, format, out_dtype=None)`: bfloat16 or float16 (..., K),
+  not quantized, times weights (N, K) with one scale, times weight_scale (W2A16); sums are float32, the output is of the
+  activations' dtype unless told. NaN and infinities go through. Its gradient with respect to the activations is that of
+  the product with dequantized weights. On the CPU PyTorch computes it, from weights that are unpacked at each call.
 - `i2s_quantize(x, scale)`, `i2s_dequantize(q, scale)`: see the functions of that name in tritmark.kernels.
 - `pack(codes, scale, format)`, `unpack(packed, N, K, format)`: ternary codes int8 (N, K) in a format with one scale,
   and back.
@@ -43,6 +47,8 @@ SCHEMAS = {
     "ScalarType out_dtype=float) -> Tensor",
     "linear": _LINEAR,
     "linear_forward": _LINEAR,
+    "ternary_matmul_a16": "(Tensor activations, Tensor weights, float weight_scale, int N, str format, "
+    "ScalarType? out_dtype=None) -> Tensor",
     "i2s_quantize": "(Tensor x, float scale) -> Tensor",
     "i2s_dequantize": "(Tensor q, float scale) -> Tensor",
     "pack": "(Tensor codes, float scale, str format) -> Tensor",
@@ -79,6 +85,17 @@ def _linear(
     return x.new_empty((*x.shape[:-1], N), dtype=out_dtype or x.dtype)
 
 
+def _ternary_matmul_a16(
+    activations: torch.Tensor,
+    weights: torch.Tensor,
+    weight_scale: float,
+    N: int,
+    format: str,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    return activations.new_empty((*activations.shape[:-1], N), dtype=out_dtype or activations.dtype)
+
+
 def _i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:
     return x.new_empty(x.shape, dtype=torch.int8)
 
@@ -102,6 +119,7 @@ _SHAPES = {
     "ternary_matmul": _ternary_matmul,
     "linear": _linear,
     "linear_forward": _linear,
+    "ternary_matmul_a16": _ternary_matmul_a16,
     "i2s_quantize": _i2s_quantize,
     "i2s_dequantize": _i2s_dequantize,
     "pack": _pack,
@@ -131,6 +149,21 @@ def _gradient(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ..
     return of_x, None, None, None, None, of_bias, None
 
 
+def _kept_for_a16(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    activations, weights, weight_scale, N, format, _ = inputs
+    ctx.save_for_backward(weights)
+    ctx.product = weight_scale, N, activations.shape[-1], format
+    ctx.dtype = activations.dtype
+
+
+def _gradient_a16(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """Of ternary_matmul_a16, with respect to the activations."""
+    (weights,), (weight_scale, N, K, format) = ctx.saved_tensors, ctx.product
+    codes = torch.ops.tritmark.unpack(weights, N, K, format)
+    found = (upstream @ codes.to(upstream.dtype) * weight_scale).to(ctx.dtype)
+    return found, None, None, None, None, None
+
+
 def _registered() -> torch.library.Library:
     """The library with every op."""
     library = torch.library.Library("tritmark", "DEF")
@@ -141,6 +174,9 @@ def _registered() -> torch.library.Library:
         library.impl(name, getattr(cuda, computed), "CUDA")
         torch.library.register_fake(f"tritmark::{name}", _SHAPES[name], lib=library)
     torch.library.register_autograd("tritmark::linear", _gradient, setup_context=_kept_for_gradient, lib=library)
+    torch.library.register_autograd(
+        "tritmark::ternary_matmul_a16", _gradient_a16, setup_context=_kept_for_a16, lib=library
+    )
     return library
 
 

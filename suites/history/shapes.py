@@ -83,6 +83,12 @@ CUDA_PRODUCT_OPS = (
     "matmul_fp32/none/float32",
     "matmul_fp16/none/float32",
     "matmul_bf16/none/float32",
+    "ternary_matmul_bf16/row16/float32",
+    "ternary_matmul_bf16/row16/bfloat16",
+    "ternary_matmul_bf16/row16/float16",
+    "ternary_matmul_fp16/row16/float32",
+    "ternary_matmul_fp16/row16/bfloat16",
+    "ternary_matmul_fp16/row16/float16",
 )
 CUDA_PRODUCT = tuple(
     f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma", "mma", "gemm", "ffma", "wgmma")

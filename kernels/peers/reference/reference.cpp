@@ -325,6 +325,23 @@ void float_product(const Float *a, const Float *b, float *c, int64_t M, int64_t 
     }
 }
 
+// 16-bit activations times row16: `store` gets the place and the sum, in float64.
+template <class Store>
+void float_ternary_product(
+    const uint16_t *activations, const uint8_t *weights, Narrow type, int64_t M, int64_t N, int64_t K, Store store)
+{
+    std::vector<double> wide(static_cast<size_t>(M * K)), row(static_cast<size_t>(K));
+    for (int64_t i = 0; i < M * K; ++i) wide[size_t(i)] = widened(activations[i], type);
+    for (int64_t n = 0; n < N; ++n) {
+        for (int64_t k = 0; k < K; ++k) row[size_t(k)] = of_row16(weights, n, k, N, K);
+        for (int64_t m = 0; m < M; ++m) {
+            double sum = 0;
+            for (int64_t k = 0; k < K; ++k) sum += wide[size_t(m * K + k)] * row[size_t(k)];
+            store(m * N + n, sum);
+        }
+    }
+}
+
 }  // namespace
 
 extern "C" {
@@ -547,6 +564,34 @@ void matmul_bf16(const uint16_t *a, const uint16_t *b, float *c, int64_t M, int6
 {
     float_product(a, b, c, M, N, K, [](uint16_t x) { return double(widened(x, kBrain)); });
 }
+
+#define TERNARY_MATMUL_A16(name, type) \
+    void ternary_matmul_##name##_float32( \
+        const uint16_t *activations, const uint8_t *weights, float weight_scale, float *out, int64_t M, int64_t N, \
+        int64_t K) \
+    { \
+        float_ternary_product(activations, weights, type, M, N, K, [&](int64_t at, double sum) { \
+            out[at] = float(sum * double(weight_scale)); \
+        }); \
+    } \
+    void ternary_matmul_##name##_bfloat16( \
+        const uint16_t *activations, const uint8_t *weights, float weight_scale, uint16_t *out, int64_t M, int64_t N, \
+        int64_t K) \
+    { \
+        float_ternary_product(activations, weights, type, M, N, K, [&](int64_t at, double sum) { \
+            out[at] = narrowed(sum * double(weight_scale), kBrain); \
+        }); \
+    } \
+    void ternary_matmul_##name##_float16( \
+        const uint16_t *activations, const uint8_t *weights, float weight_scale, uint16_t *out, int64_t M, int64_t N, \
+        int64_t K) \
+    { \
+        float_ternary_product(activations, weights, type, M, N, K, [&](int64_t at, double sum) { \
+            out[at] = narrowed(sum * double(weight_scale), kHalf); \
+        }); \
+    }
+TERNARY_MATMUL_A16(bf16, kBrain)
+TERNARY_MATMUL_A16(fp16, kHalf)
 
 }  // extern "C"
 

@@ -94,6 +94,22 @@ def test_a_linear_layer_has_the_cpus_bits(calls: Calls, dtype: Any, shape: tuple
         assert torch.equal(y, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(K,), (2, 9, K), (0, K)], ids=str)
+def test_products_of_16_bit_activations_are_those_of_the_cpu(calls: Calls, dtype: Any, shape: tuple[int, ...]) -> None:
+    x = rows(*shape, dtype=dtype)
+    for out in (None, torch.float32):
+        y, expected = (
+            cuda.ternary_matmul_a16(x, THERE, *LINEAR[1], out),
+            cpu.ternary_matmul_a16(x, HERE, *LINEAR[0], out),
+        )
+        assert (y.dtype, y.shape) == (expected.dtype, expected.shape)
+        assert torch.allclose(y, expected, rtol=2e-2 if out is None else 1e-5, atol=1e-5)
+    assert calls.made == 2 * bool(x.numel())
+    cuda.ternary_matmul_a16(x, THERE, *LINEAR[1])
+    assert calls.made == 2 * bool(x.numel())
+
+
 def test_all_other_ops_have_the_cpus_bits(calls: Calls) -> None:
     x = rows(3, 2, K).transpose(0, 1)
     q, scale = cuda.activation_quantize(x)

@@ -1,0 +1,94 @@
+"""The public function ternary_matmul_a16."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.contract import unify
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.resident import ResidentArray
+from tritmark.harness.spec import KernelKey, Receipt
+from tritmark.kernels import dispatch
+from tritmark.kernels.cuda.launch import DEVICE
+from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.packed import PackedWeights
+from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, OPS
+
+_OP = "ternary_matmul_a16"
+FORMAT = "row16"
+"""The layout that kernels read."""
+
+
+@takes_any_array
+def ternary_matmul_a16(
+    activations: npt.NDArray[Any],
+    weights: PackedWeights,
+    *,
+    dtype: npt.DTypeLike | str = "float32",
+    out: npt.NDArray[Any] | None = None,
+    variant: str | None = None,
+    device: str = DEVICE,
+) -> npt.NDArray[Any]:
+    """activations @ weights.T times the weights' scale, of 16-bit activations that are not quantized (W2A16).
+
+    `activations` is bfloat16 or float16 (M, K) or (K,), rows contiguous (they may lie apart); NaN and infinities go
+    through, as products with 0 make NaN. `weights` comes from pack_weights, in a format with one scale; it is repacked
+    once into the layout that kernels read, and the receipt says so. Sums are float32, within a bound that is known
+    beforehand (kernels/ternary_matmul_a16/reference.py). `dtype` is "float32", "bfloat16" or "float16", to which the
+    product is rounded. Returns (M, N) or (N,); `out`, if given, has that shape and dtype. `device` is "cuda", the only
+    one with kernels.
+
+    Raises InvalidArgumentError for arguments outside the contract, NoCompatibleKernelError where no kernel fits (K
+    above 2^20, a GPU older than 8.0, a device that is not there), DeviceError where a GPU fails; `out` is then
+    untouched.
+    """
+    result, _ = with_receipt(activations, weights, dtype=dtype, out=out, variant=variant, device=device)
+    return result
+
+
+def with_receipt(
+    activations: npt.NDArray[Any],
+    weights: PackedWeights,
+    *,
+    dtype: npt.DTypeLike | str = "float32",
+    out: npt.NDArray[Any] | None = None,
+    variant: str | None = None,
+    device: str = DEVICE,
+) -> tuple[npt.NDArray[Any], Receipt]:
+    """As ternary_matmul_a16, with the receipt of what ran."""
+    if not isinstance(weights, PackedWeights):
+        raise _refuse("weights", f"a {type(weights).__name__}", "PackedWeights, as pack_weights makes them")
+    form = FORMATS[weights.format]
+    if form.scale_per != "tensor":
+        raise _refuse("weights", f"{weights.format}, which has {form.scales}", "weights with one scale")
+    known = isinstance(activations, np.ndarray | ResidentArray)
+    found = activations.dtype.name if known else f"a {type(activations).__name__}"
+    if found not in OPS:
+        raise _refuse("activations", found, "an array of bfloat16 or float16")
+    op, name = OPS[found], dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    if name not in DTYPES:
+        raise _refuse("dtype", repr(name), ", ".join(DTYPES))
+    single = activations.ndim == 1
+    rows: Any = activations.reshape(1, -1) if single else activations
+    N, K = weights.shape
+    inputs = {"activations": rows, "weight_scale": weights.weight_scale}
+    axes = unify(op, inputs, {"N": N, "K": K})
+    key = KernelKey(device, op.name, FORMAT, name)
+    given = out.reshape(1, -1) if single and isinstance(out, np.ndarray | ResidentArray) else out
+    outputs = dispatch.outputs_for(op, axes, key, {"out": given}, {**inputs, "weights": weights.data})
+    chosen = dispatch.select(key, axes, variant)
+    encoded = {**inputs, "weights": weights.packed_as(FORMAT, device)}
+    receipt = dispatch.run(op, chosen, encoded, outputs, axes, dispatch.threads_for(key, None))
+    result = outputs["out"]
+    return (result.reshape(-1) if single else result) if out is None else out, replace(
+        receipt, note=weights.repacked_note(chosen)
+    )
+
+
+def _refuse(argument: str, found: str, legal: str) -> InvalidArgumentError:
+    return InvalidArgumentError(op=_OP, argument=argument, found=found, legal=legal)

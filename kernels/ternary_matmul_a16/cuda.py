@@ -1,0 +1,285 @@
+"""The CUDA variants of ternary_matmul_a16, over row16 weights, and which instance of their kernels is launched for a
+shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache, partial
+from math import inf
+
+import numpy as np
+
+from tritmark.harness.spec import KernelKey, MaxSize, MinSize, Tier
+from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.launch import DEVICE, Call, variant
+from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, MAX_K, NAMES
+
+FORMAT = "row16"
+KINDS = {"float32": 1, "bfloat16": 2, "float16": 3}
+"""Outputs as the kernels number them."""
+INPUTS = {"bfloat16": "8", "float16": "16"}
+"""Activations as the kernels' macro INPUT has them."""
+MMA_SHARED = 99 << 10
+"""Bytes of shared memory that a block may have on each device of 8.0 and newer (8.6 has the least)."""
+WGMMA_SHARED = 227 << 10
+"""Bytes that it may have on 9.0."""
+WARP = 32
+MAX_THREADS = 2048
+"""Of a multiprocessor."""
+PART = 16
+"""Multiprocessors of a GPC of the H100 and H200, at least, from which the blocks of a cluster are."""
+CHUNK = 64
+"""k of 16 bytes of weights, and of a panel of a stage of gemm_wgmma.cu."""
+
+
+def _tiles(tile: tuple[int, int], M: int, N: int) -> int:
+    return -(-M // tile[0]) * -(-N // tile[1])
+
+
+@dataclass(frozen=True, slots=True)
+class A16Gemv:
+    """An instance of gemv.cu, which explains its macros, and its time on an H200 in us."""
+
+    rows8: int
+    groups: int
+    threads: int
+    registers: int
+    """Of a thread, as the compiler gives them."""
+    costs: tuple[float, float, float]
+    """Of a launch; of each tile of a block, one after the other; of the 64 weights that each lane of a multiprocessor
+    has in a row."""
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows of activations, at most, and of weights of a block."""
+        return 8 * self.groups, 8 * self.rows8
+
+    def passes(self, K: int) -> int:
+        """Times that the warps of a block go over K."""
+        return -(-K // (256 * (self.threads // WARP)))
+
+    def block(self, K: int) -> int:
+        """Threads of a block: as few as take no more passes."""
+        return WARP * -(-K // (256 * self.passes(K)))
+
+    def shared(self, M: int, K: int) -> int:
+        """Bytes of dynamic shared memory."""
+        warps, rows = self.block(K) // WARP, min(M, self.tile[0])
+        return warps * rows * (512 * self.passes(K) + 64 * self.rows8)
+
+    def resident(self, M: int, K: int) -> int:
+        """Blocks of a multiprocessor at a time, or 0 for none."""
+        if self.tile[0] < M or self.shared(M, K) > MMA_SHARED:
+            return 0
+        threads = self.block(K)
+        fit = REGISTERS_PER_BLOCK // (threads * (-(-self.registers // 8) * 8))
+        return min(fit, MAX_THREADS // threads, WGMMA_SHARED // (self.shared(M, K) + 1024))
+
+    def grid(self, M: int, N: int, K: int, sms: int) -> int:
+        """Blocks: what multiprocessors hold at a time; each loads a tile while it multiplies the one before."""
+        return min(_tiles(self.tile, M, N), sms * max(1, self.resident(M, K)))
+
+    def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
+        """Time of a launch on a device of so many multiprocessors."""
+        if not self.resident(M, K):
+            return inf
+        launch, turn, work = self.costs
+        tiles = _tiles(self.tile, M, N)
+        turns = -(-tiles // (sms * self.resident(M, K))) * self.passes(K)
+        return launch + turns * turn + -(-tiles // sms) * self.rows8 * K / 2560 * work
+
+
+@dataclass(frozen=True, slots=True)
+class A16Mma:
+    """An instance of gemm_mma.cu, which explains its macros, and its time on an H200 in us."""
+
+    rows8: int
+    groups: int
+    steps: int
+    held: int
+    threads: int
+    registers: int
+    """Of a thread, as the compiler gives them."""
+    costs: tuple[float, float, float, float]
+    """Of a launch; of each wave of blocks; of each pass of its warps over K; of 2560 activations of each row that a
+    multiprocessor reads."""
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows of activations and of weights of a block."""
+        return 8 * self.groups, 8 * self.rows8
+
+    def passes(self, K: int) -> int:
+        """Times that the warps of a block go over K."""
+        return -(-K // (256 * self.steps * (self.threads // WARP)))
+
+    def block(self, K: int) -> int:
+        """Threads of a block: as few as take no more passes."""
+        return WARP * -(-K // (256 * self.steps * self.passes(K)))
+
+    def shared(self, M: int, K: int) -> int:
+        """Bytes of dynamic shared memory."""
+        return 256 * self.groups * self.rows8 * (self.block(K) // WARP)
+
+    def grid(self, M: int, N: int, K: int, sms: int) -> int:
+        """Blocks: one a tile, which the device's own scheduler hands out."""
+        return _tiles(self.tile, M, N)
+
+    def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
+        """Time of a launch on a device of so many multiprocessors."""
+        launch, wave, whole_pass, reads = self.costs
+        blocks = _tiles(self.tile, M, N)
+        resident = max(1, REGISTERS_PER_BLOCK // (self.block(K) * (-(-self.registers // 8) * 8)))
+        waves = -(-blocks // (resident * sms))
+        return launch + waves * (wave + self.passes(K) * whole_pass) + blocks / sms * K / 2560 * reads
+
+
+@dataclass(frozen=True, slots=True)
+class A16Wgmma:
+    """An instance of gemm_wgmma.cu, which explains its macros, and its time on an H200 in us."""
+
+    columns: int
+    blocks: int
+    panels: int
+    slices: int
+    stages: int
+    split: int
+    costs: tuple[float, float, float]
+    """Of a launch; of each tile of a multiprocessor; of each 64 k of it."""
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows of activations and of weights of a block."""
+        return self.columns, 128 * self.blocks
+
+    def block(self, K: int) -> int:
+        """Threads of a block: one warpgroup copies, two multiply."""
+        return 384
+
+    def shared(self, M: int, K: int) -> int:
+        """Bytes of dynamic shared memory."""
+        rows, high = self.tile
+        return self.stages * ((rows * 128 + high * 16) * self.panels + 16)
+
+    def grid(self, M: int, N: int, K: int, sms: int) -> int:
+        """Blocks: one a multiprocessor goes over tiles, or some share a tile each."""
+        tiles = _tiles(self.tile, M, N)
+        return min(tiles, sms) if self.split == 1 else tiles * self.split
+
+    def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
+        """Time of a launch on a device of so many multiprocessors."""
+        launch, tile, panel = self.costs
+        if self.split > 1 and _tiles(self.tile, M, N) * self.split > 2 * sms:
+            return inf  # each tile has blocks of its own
+        # Clusters fill the multiprocessors of a part of the device as far as they go into it.
+        room = sms if self.split == 1 else sms // PART * (PART // self.split)
+        waves, panels = -(-_tiles(self.tile, M, N) // max(1, room)), -(-K // (CHUNK * self.split))
+        return launch + waves * (tile + panels * panel)
+
+
+# The costs only choose: whatever is launched is within the bound.
+GEMV = (
+    A16Gemv(2, 1, 864, 58, (2.0, 0.8, 0.4)),
+    A16Gemv(3, 2, 640, 95, (2.0, 1.0, 0.5)),
+)
+MMA = (
+    A16Mma(3, 2, 1, 2, 640, 96, (1.8, 1.0, 1.0, 1.0)),
+    A16Mma(4, 4, 1, 1, 384, 126, (2.0, 2.0, 1.0, 1.6)),
+)
+WGMMA = (
+    A16Wgmma(16, 1, 2, 4, 16, 1, (2.3, 0.7, 0.15)),
+    A16Wgmma(64, 1, 2, 4, 8, 4, (2.6, 0.8, 0.2)),
+    A16Wgmma(128, 1, 2, 4, 6, 1, (2.7, 1.5, 0.3)),
+    A16Wgmma(128, 2, 1, 2, 11, 1, (3.2, 4.5, 0.6)),
+)
+Instance = A16Gemv | A16Mma | A16Wgmma
+
+
+def _defines(instance: Instance) -> tuple[tuple[str, str], ...]:
+    """Its macros, which are called as its fields."""
+    skipped = {"registers", "costs"}
+    own = tuple(
+        (each.name.upper(), str(getattr(instance, each.name))) for each in fields(instance) if each.name not in skipped
+    )
+    return own if any(name == "THREADS" for name, _ in own) else (*own, ("THREADS", str(instance.block(1))))
+
+
+def _kernel(instance: Instance, dtype: str) -> Kernel:
+    name, threads = _FILES[type(instance)], instance.block(1 << 20)
+    wgmma = isinstance(instance, A16Wgmma)
+    return Kernel(
+        file=f"ternary_matmul_a16/{name}.cu",
+        name=f"gemm_a16_{name.removeprefix('gemm_')}",
+        threads=threads,
+        registers=168 if wgmma else min(255, REGISTERS_PER_BLOCK // threads // 8 * 8),
+        shared=WGMMA_SHARED if wgmma else MMA_SHARED,
+        capability=(9, 0) if wgmma else (8, 0),
+        specific=wgmma,
+        defines=(("INPUT", INPUTS[dtype]), *_defines(instance)),
+    )
+
+
+_FILES: dict[type[Instance], str] = {A16Gemv: "gemv", A16Mma: "gemm_mma", A16Wgmma: "gemm_wgmma"}
+KERNELS = {(instance, dtype): _kernel(instance, dtype) for instance in (*GEMV, *MMA, *WGMMA) for dtype in NAMES}
+
+
+@lru_cache(maxsize=1024)
+def fastest(instances: Sequence[Instance], M: int, N: int, K: int, sms: int) -> Instance:
+    """Of those instances the one that is predicted to take the least time for that product on a device of so many
+    multiprocessors."""
+    return min(instances, key=lambda instance: instance.predicted_us(M, N, K, sms))
+
+
+def _steps(instances: Sequence[Instance], dtype: str, kind: int, call: Call) -> tuple[Step, ...]:
+    """The fastest of those instances."""
+    M, N, K = (call.axes[axis] for axis in "MNK")
+    instance = fastest(instances, M, N, K, call.info.sms)
+    kernel = KERNELS[instance, dtype]
+    grid = instance.grid(M, N, K, call.info.sms)
+    launch = call.params(kernel, grid, instance.block(K), shared=instance.shared(M, K))
+    activations = call.inputs["activations"]
+    args = (
+        activations,
+        call.inputs["weights"],
+        call.outputs["out"],
+        np.int64(activations.strides[0]),
+        np.float32(call.inputs["weight_scale"]),
+        *(np.int32(each) for each in (M, N, K, kind)),
+    )
+    return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
+
+
+MAKERS: tuple[tuple[str, Tier, str, tuple[Instance, ...], tuple[MinSize, ...]], ...] = (
+    (
+        "mma",
+        Tier.HIGHLY_OPTIMIZED,
+        "16-bit tensor cores, each weight decoded once for 8, 16 or 32 rows of activations",
+        (*GEMV, *MMA),
+        (),
+    ),
+    (
+        "gemm",
+        Tier.EXTREMELY_OPTIMIZED,
+        "16-bit tensor cores, mma or wgmma, whichever is predicted to be faster for the shape",
+        (*GEMV, *MMA, *WGMMA),
+        (MinSize("M", 9),),
+    ),
+)
+
+VARIANTS = tuple(
+    variant(
+        KernelKey(DEVICE, name, FORMAT, dtype),
+        variant_name,
+        tier,
+        summary,
+        tuple(KERNELS[instance, given] for instance in instances),
+        partial(_steps, instances, given, KINDS[dtype]),
+        constraints=(*constraints, MaxSize("K", MAX_K)),
+        alignment=16,
+    )
+    for given, name in NAMES.items()
+    for dtype in DTYPES
+    for variant_name, tier, summary, instances, constraints in MAKERS
+)

@@ -1,0 +1,343 @@
+/* ternary_matmul_a16 for many rows of activations on Hopper's asynchronous tensor cores (wgmma, 9.0a): weights (N, K) in
+ * row16, decoded in registers.
+ *
+ * The story, which begins with ternary_matmul's gemm_wgmma.cu:
+ *   v1, here: a block makes COLUMNS rows of activations times ROWS rows of weights at a time. One warpgroup copies 64 or
+ *      128 k of both (a stage) into a ring in shared memory; two multiply 64 * BLOCKS rows of weights each. Weights are
+ *      the operand A of m64nNk16, which may come from registers: of 16 weights a lane needs four, one byte pair of a word
+ *      and two fields of it, by 5 instructions. Activations are the operand B, as they lie in memory.
+ *   SPLIT > 1, for few tiles: a cluster of blocks shares the K of a tile, and adds its sums through distributed shared
+ *      memory, in the order of the blocks.
+ *
+ * Operations: 2 M N K at 4096 a cycle and multiprocessor, 989 TFLOPS at the clock of the data sheet. Bytes: a stage of 64
+ * k takes 128 * COLUMNS + 16 * ROWS bytes from L2 for 128 * COLUMNS * ROWS operations; for 128 x 256 that is 20 KB in
+ * 1,024 cycles. So a tile is wide in weights, which are small.
+ *
+ * Macros: INPUT (see a16.cuh), COLUMNS (multiple of 16), BLOCKS (1, 2), PANELS (64 k of a stage: 1, 2), SLICES (of 16 k
+ * that are decoded at a time: 2, 4 where PANELS is 2), STAGES, SPLIT (blocks that share the K of a tile: 1 to 8),
+ * THREADS (384). */
+#include "a16.cuh"
+#include "wgmma.cuh"
+
+#define WARPGROUP 128
+#define ROWS (128 * BLOCKS) /* of weights of a tile, of two warpgroups each half */
+#define PANEL_BYTES (COLUMNS * DEPTH + 16 * ROWS)
+#define STAGE_BYTES (PANELS * PANEL_BYTES)
+#define PARTS (4 * PANELS / SLICES) /* of a stage, each decoded and multiplied while the one before is multiplied */
+#define PITCH (ROWS + 4) /* of sums in shared memory: lanes write to different banks */
+
+/* The transpose of an 8 x 8 matrix of 16-bit elements: lane 4 r + c has elements 2 c and 2 c + 1 of row r. */
+__device__ __forceinline__ unsigned transposed(unsigned pair)
+{
+#ifdef TRITMARK_SIMULATOR
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const unsigned first = __shfl_sync(0xffffffffu, pair, 8 * t + g / 2),
+                   second = __shfl_sync(0xffffffffu, pair, 8 * t + 4 + g / 2);
+    return (first >> 16 * (g % 2) & 0xffffu) | (second >> 16 * (g % 2)) << 16;
+#else
+    unsigned to;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(pair));
+    return to;
+#endif
+}
+
+#if SPLIT > 1 && !defined(TRITMARK_SIMULATOR)
+#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
+/* All threads of the blocks that share a tile. */
+__device__ __forceinline__ void cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/* A float in the shared memory of the block of that rank, where this one has `mine`. */
+__device__ __forceinline__ float of_block(const float *mine, unsigned rank)
+{
+    float found;
+    asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];\n}"
+                 : "=f"(found)
+                 : "r"(shared_address(mine)), "r"(rank)
+                 : "memory");
+    return found;
+}
+#else
+#define CLUSTER
+#endif
+
+/* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory: STAGES *
+ * (STAGE_BYTES + 16), with SPLIT > 1 at least 4 * PITCH * COLUMNS of it stages. a: aligned to its element, lda bytes
+ * between its rows; w: row16. kind: 1 float32, 2 bfloat16, 3 float16. */
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
+    const unsigned short *a, const unsigned char *w, void *out, long long lda, float weight_scale, int M, int N, int K,
+    int kind)
+{
+    extern __shared__ __align__(1024) unsigned char gemm_shared[];
+    unsigned char *const stages = gemm_shared;
+#ifndef TRITMARK_SIMULATOR
+    unsigned long long *const full = (unsigned long long *)(stages + STAGES * STAGE_BYTES), *const empty =
+                                                                                                full + STAGES;
+#endif
+    const int warpgroup = threadIdx.x / WARPGROUP, p = threadIdx.x % WARPGROUP;
+    const int chunks = (K + CHUNK - 1) / CHUNK, steps = (chunks + PANELS - 1) / PANELS;
+    /* Blocks of a tile share its stages; the simulator has no clusters, there the first takes all. */
+#if SPLIT > 1
+#ifdef TRITMARK_SIMULATOR
+    if (blockIdx.x % SPLIT)
+        return;
+    const int begin_step = 0, end_step = steps;
+#else
+    const int rank = blockIdx.x % SPLIT;
+    const int begin_step = (int)((long long)steps * rank / SPLIT),
+              end_step = (int)((long long)steps * (rank + 1) / SPLIT);
+#endif
+#else
+    const int begin_step = 0, end_step = steps;
+#endif
+    const int tiles_m = (M + COLUMNS - 1) / COLUMNS;
+    const long long tiles = (long long)tiles_m * ((N + ROWS - 1) / ROWS);
+#ifndef TRITMARK_SIMULATOR
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++)
+            barrier_init(full + i, WARPGROUP), barrier_init(empty + i, 2 * 4);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+#endif
+
+    if (warpgroup == 0) {
+#ifndef TRITMARK_SIMULATOR
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+#endif
+        const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
+        const int part = p % 8, row_a = p / 8, part_w = p % PANELS, row_w = p / PANELS;
+        const long long row_bytes = 16ll * chunks;
+        int stage = 0;
+#ifndef TRITMARK_SIMULATOR
+        unsigned parity = 1;
+#endif
+        for (long long tile = blockIdx.x / SPLIT; tile < tiles; tile += gridDim.x / SPLIT) {
+            const int m0 = (int)(tile % tiles_m) * COLUMNS, n0 = (int)(tile / tiles_m) * ROWS;
+            const int rows_a = M - m0 - row_a, rows_w = N - n0 - row_w; /* that there are from this thread's first on */
+            const char *const from_a = (const char *)a + (m0 + row_a) * lda;
+            const unsigned char *from_w = w + (n0 + row_w) * row_bytes + 16 * (PANELS * begin_step + part_w);
+            for (int step = begin_step; step < end_step; step++) {
+                unsigned char *const to_a = stages + stage * STAGE_BYTES + swizzled(row_a, part);
+                unsigned char *const to_w =
+                    stages + stage * STAGE_BYTES + PANELS * COLUMNS * DEPTH + (part_w * ROWS + row_w) * 16;
+#ifndef TRITMARK_SIMULATOR
+                barrier_wait(empty + stage, parity);
+#endif
+#pragma unroll
+                for (int panel = 0; panel < PANELS; panel++) {
+                    const int k = (step * PANELS + panel) * CHUNK + 8 * part;
+                    if (fast) {
+                        const int bytes = min(16, max(0, 2 * (K - k)));
+#pragma unroll
+                        for (int i = 0; i < COLUMNS / 16; i++)
+                            copy16(
+                                to_a + (COLUMNS * panel + 16 * i) * DEPTH, from_a + 16 * i * lda + 2ll * k,
+                                16 * i < rows_a ? bytes : 0);
+                    } else {
+#pragma unroll 1
+                        for (int i = 0; i < COLUMNS / 16; i++)
+                            *(uint4 *)(to_a + (COLUMNS * panel + 16 * i) * DEPTH) =
+                                16 * i < rows_a
+                                    ? activations8((const unsigned short *)(from_a + 16 * i * lda), k, K, false)
+                                    : make_uint4(0, 0, 0, 0);
+                    }
+                }
+                const int there = PANELS * step + part_w < chunks ? rows_w : 0;
+#pragma unroll
+                for (int i = 0; i < ROWS; i += WARPGROUP / PANELS)
+                    copy16(to_w + 16 * i, from_w + i * row_bytes, i < there ? 16 : 0);
+                from_w += 16 * PANELS;
+#ifdef TRITMARK_SIMULATOR
+                exchange_stage();
+                exchange_stage();
+#else
+                if (!fast) {
+                    asm volatile("cp.async.wait_all;" ::: "memory");
+                    barrier_arrive(full + stage);
+                } else {
+                    barrier_arrive_copied(full + stage);
+                }
+                if (++stage == STAGES)
+                    stage = 0, parity ^= 1;
+#endif
+            }
+        }
+#ifndef TRITMARK_SIMULATOR
+        asm volatile("cp.async.wait_all;" ::: "memory");
+#if SPLIT > 1
+        cluster_sync();
+        cluster_sync();
+#endif
+#endif
+    } else {
+#ifndef TRITMARK_SIMULATOR
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+#endif
+        const int lane = p % 32, warp = p / 32, g = lane / 4, t = lane % 4;
+        const int row = (warpgroup - 1) * 64 * BLOCKS + 16 * warp + g; /* of the tile, of this lane's first weights */
+        /* Of 16 weights a lane has 2t, 2t + 1 and 8 more: two bytes of a word, fields t / 2 and t / 2 + 2 of them. */
+        const unsigned bytes = t % 2 ? 0x4342u : 0x4140u,
+                       mask[2] = {0x00030003u << t / 2 * 2, 0x00300030u << t / 2 * 2};
+        const unsigned step_of[2] = {twice(STEP(t / 2)), twice(STEP(t / 2 + 2))};
+        const unsigned back_of[2] = {twice(BACK(t / 2)), twice(BACK(t / 2 + 2))};
+        int stage = 0;
+#ifndef TRITMARK_SIMULATOR
+        unsigned parity = 0;
+#endif
+        float acc[BLOCKS][COLUMNS / 2];
+        unsigned fragment[2][BLOCKS][SLICES][4]; /* part, block of 64 rows, 16 k */
+        uint4 words[2][BLOCKS][2]; /* panel, 64 k, rows of this lane */
+        for (long long tile = blockIdx.x / SPLIT; tile < tiles; tile += gridDim.x / SPLIT) {
+            const int m0 = (int)(tile % tiles_m) * COLUMNS, n0 = (int)(tile / tiles_m) * ROWS;
+#ifndef TRITMARK_SIMULATOR
+            int before = -1;
+#endif
+            const auto fetch = [&](int panel) {
+                const uint4 *const weights =
+                    (const uint4 *)(stages + stage * STAGE_BYTES + PANELS * COLUMNS * DEPTH) + panel * ROWS + row;
+#pragma unroll
+                for (int block = 0; block < BLOCKS; block++) {
+                    words[panel % 2][block][0] = weights[64 * block];
+                    words[panel % 2][block][1] = weights[64 * block + 8];
+                }
+            };
+            const auto begin = [&]() {
+#ifdef TRITMARK_SIMULATOR
+                exchange_stage();
+#else
+                barrier_wait(full + stage, parity);
+                multiply_sees();
+#endif
+                fetch(0);
+            };
+            const auto decode = [&](unsigned (&to)[BLOCKS][SLICES][4], int part) {
+#pragma unroll
+                for (int block = 0; block < BLOCKS; block++)
+#pragma unroll
+                    for (int high = 0; high < 2; high++) {
+                        const uint4 of = words[part * SLICES / 4 % 2][block][high];
+#pragma unroll
+                        for (int i = 0; i < SLICES; i++) {
+                            const int slice = (part * SLICES + i) % 4;
+                            const unsigned word = slice == 0 ? of.x : slice == 1 ? of.y : slice == 2 ? of.z : of.w;
+                            const unsigned fields = __byte_perm(word, 0, bytes);
+                            to[block][i][high] = weights2(fields, mask[0], step_of[0], back_of[0]);
+                            to[block][i][2 + high] = weights2(fields, mask[1], step_of[1], back_of[1]);
+                        }
+                    }
+            };
+            const auto product = [&](const unsigned (&of)[BLOCKS][SLICES][4], const unsigned char *acts, int part,
+                                     int add) {
+                multiply_begin();
+#pragma unroll
+                for (int block = 0; block < BLOCKS; block++)
+#pragma unroll
+                    for (int i = 0; i < SLICES; i++)
+                        multiply(
+                            acc[block], of[block][i], acts + part * SLICES / 4 * COLUMNS * DEPTH,
+                            (part * SLICES + i) % 4 * 32, add || i);
+                multiply_end();
+            };
+#if SPLIT > 1
+            if (begin_step == end_step) /* more blocks than stages */
+#pragma unroll
+                for (int i = 0; i < BLOCKS * COLUMNS / 2; i++)
+                    acc[i / (COLUMNS / 2)][i % (COLUMNS / 2)] = 0.0f;
+            else
+#endif
+                begin();
+            for (int step = begin_step; step < end_step; step++) {
+                const unsigned char *const acts = stages + stage * STAGE_BYTES;
+#pragma unroll
+                for (int part = 0; part < PARTS; part++) {
+                    decode(fragment[part % 2], part);
+                    product(fragment[part % 2], acts, part, step > begin_step || part);
+                    if (part + 1 < PARTS) {
+                        if ((part + 1) * SLICES % 4 == 0)
+                            fetch((part + 1) * SLICES / 4);
+                        multiply_wait<1>();
+                    }
+#ifndef TRITMARK_SIMULATOR
+                    if (part == 0 && before >= 0 && lane == 0)
+                        barrier_arrive(empty + before);
+#endif
+                }
+                /* The next stage's weights are on their way while this one's are multiplied. */
+#ifdef TRITMARK_SIMULATOR
+                exchange_stage();
+#else
+                before = stage;
+                if (++stage == STAGES)
+                    stage = 0, parity ^= 1;
+#endif
+                if (step + 1 < end_step)
+                    begin();
+                multiply_wait<1>();
+            }
+            multiply_wait<0>();
+#ifndef TRITMARK_SIMULATOR
+            if (lane == 0 && before >= 0)
+                barrier_arrive(empty + before);
+#endif
+            __syncwarp();
+#if SPLIT > 1 && !defined(TRITMARK_SIMULATOR)
+            /* Sums into shared memory where stages were, added up and stored by the blocks, some columns each. */
+            float *const sums = (float *)gemm_shared; /* [COLUMNS][PITCH] */
+            asm volatile("bar.sync 1, 256;" ::: "memory"); /* both warpgroups are done with the stages */
+#pragma unroll
+            for (int block = 0; block < BLOCKS; block++)
+#pragma unroll
+                for (int i = 0; i < COLUMNS / 2; i++)
+                    sums[(i / 4 * 8 + 2 * t + i % 2) * PITCH + row + 64 * block + i / 2 % 2 * 8] = acc[block][i];
+            cluster_sync();
+            const int from = COLUMNS * rank / SPLIT, to = COLUMNS * (rank + 1) / SPLIT;
+            for (int i = from * ROWS + (warpgroup - 1) * WARPGROUP + p; i < to * ROWS; i += 2 * WARPGROUP) {
+                const int m = i / ROWS, n = i % ROWS;
+                float sum = 0.0f;
+#pragma unroll
+                for (unsigned each = 0; each < SPLIT; each++)
+                    sum += of_block(sums + m * PITCH + n, each);
+                if (m0 + m < M && n0 + n < N)
+                    store_float(out, (m0 + m) * (long long)N + n0 + n, sum * weight_scale, kind);
+            }
+            cluster_sync(); /* nobody ends while its sums are read */
+#else
+            const bool whole = m0 + COLUMNS <= M && n0 + ROWS <= N;
+            if (whole && kind != 1 && N % 4 == 0) {
+                /* 32 bytes of a row of outputs by four lanes, 8 by each. */
+                unsigned short *const to =
+                    (unsigned short *)out + (m0 + g) * (long long)N + n0 + row - g + (t & 1 ? 6 + 2 * t : 2 * t);
+#pragma unroll
+                for (int from = 0; from < COLUMNS / 2; from += 4)
+#pragma unroll
+                    for (int block = 0; block < BLOCKS; block++) {
+                        const float *const sum = acc[block] + from;
+                        const unsigned low =
+                            transposed(narrow_pair(sum[0] * weight_scale, sum[1] * weight_scale, kind));
+                        const unsigned high =
+                            transposed(narrow_pair(sum[2] * weight_scale, sum[3] * weight_scale, kind));
+                        const unsigned swapped = __shfl_xor_sync(0xffffffffu, t & 1 ? low : high, 1);
+                        *(uint2 *)(to + from / 4 * 8 * (long long)N + 64 * block) =
+                            t & 1 ? make_uint2(swapped, high) : make_uint2(low, swapped);
+                    }
+            } else {
+                char *const to = (char *)out + ((m0 + 2 * t) * (long long)N + n0 + row) * (kind == 1 ? 4 : 2);
+#pragma unroll
+                for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+#pragma unroll
+                        for (int block = 0; block < BLOCKS; block++) {
+                            const int m = 8 * j + 2 * t + e % 2, n = 64 * block + e / 2 * 8;
+                            if (whole || (m < M - m0 && row + n < N - n0))
+                                store_float(
+                                    to, (8 * j + e % 2) * (long long)N + n, acc[block][4 * j + e] * weight_scale, kind);
+                        }
+            }
+            __syncwarp();
+#endif
+        }
+    }
+}

@@ -1,0 +1,32 @@
+"""ternary_matmul_a16 in NumPy, and how far a kernel's product may be from it: a bound that is known beforehand.
+
+out = weight_scale * sum(w * a) with w in {-1, 0, 1}: products are exact, and so is everything else but the additions of
+the sum in float32, in any order and as tensor cores add (matmul/reference.py has that bound; ternary weights are a
+factor of the activations' dtype), the product with the scale, rounded to float32, and an output of 16 bits, which is
+rounded once more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Arrays, Axes, KernelKey
+from tritmark.kernels.matmul.reference import NARROW, U_FLOAT32, product_bound
+
+HALF_LEAST = 2.0**-150
+"""Half of float32's least number."""
+
+
+def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    """The product in float64, and its bound."""
+    activations, weights = inputs["activations"], inputs["weights"]
+    scale = np.float64(inputs["weight_scale"])
+    exact = activations.astype(np.float64) @ weights.T.astype(np.float64) * scale
+    bound = product_bound(activations, weights.T.astype(activations.dtype)) * scale
+    bound += U_FLOAT32 * (np.abs(exact) + bound) + HALF_LEAST
+    if key.dtype in NARROW:
+        unit, least = NARROW[key.dtype]
+        bound += unit * (np.abs(exact) + bound) + least
+    return {"out": exact, "out.bound": bound}

@@ -1,0 +1,107 @@
+/* Hopper's asynchronous product (wgmma) of 16-bit floating point, weights from registers, beside what ternary_matmul's
+ * wgmma.cuh has: copies into shared memory, barriers, and the layout of a tile of activations, whose rows are 128 bytes
+ * here too, 64 k.
+ *
+ * Macros: INPUT (see a16.cuh), COLUMNS, rows of activations of a tile, which are the columns of the product. */
+#ifndef TRITMARK_TERNARY_MATMUL_A16_WGMMA
+#define TRITMARK_TERNARY_MATMUL_A16_WGMMA
+#include "../ternary_matmul/wgmma.cuh"
+#include "a16.cuh"
+
+#ifdef TRITMARK_SIMULATOR
+/* acc (64 x COLUMNS) = or += A (64 x 16) B (16 x COLUMNS), as a16.cuh's fragments: a warp has 16 rows of A and acc. B:
+ * columns in `tile`, k of them from byte `k` on. */
+__device__ __forceinline__ void multiply(
+    float (&acc)[COLUMNS / 2], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    unsigned rows[2][8]; /* 16 k of rows g and g + 8 */
+    for (int i = 0; i < 4; i++) {
+        rows[0][i] = __shfl_sync(0xffffffffu, a[0], 4 * g + i), rows[1][i] = __shfl_sync(0xffffffffu, a[1], 4 * g + i);
+        rows[0][4 + i] = __shfl_sync(0xffffffffu, a[2], 4 * g + i);
+        rows[1][4 + i] = __shfl_sync(0xffffffffu, a[3], 4 * g + i);
+    }
+    for (int j = 0; j < COLUMNS / 8; j++)
+        for (int e = 0; e < 2; e++) {
+            const unsigned column = 8 * j + 2 * t + e;
+            unsigned of[8];
+            for (int half = 0; half < 2; half++)
+                *(uint4 *)(of + 4 * half) = *(const uint4 *)(tile + swizzled(column, k / 16 + half));
+            for (int h = 0; h < 2; h++) {
+                float &sum = acc[4 * j + 2 * h + e];
+                sum = add ? sum : 0.0f;
+                for (int i = 0; i < 8; i++)
+                    sum = dot2(rows[h][i], of[i], sum);
+            }
+        }
+}
+#else
+/* As the simulator's branch says; done when multiply_wait says so. */
+__device__ __forceinline__ void multiply(
+    float (&c)[COLUMNS / 2], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
+    /* The descriptor of B: address / 16, 1024 bytes between groups of 8 columns, swizzled in 128 bytes. */
+    const unsigned long long b =
+        (unsigned long long)((shared_address(tile) + k) >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+#define C8(i) \
+    "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), \
+        "+f"(c[i + 7])
+/* n columns, of which `names` are the accumulators' operands and `sums` they; the others' numbers. */
+#define MULTIPLY(n, names, a0, a1, a2, a3, descriptor, adds, ...) \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #adds ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
+                 "k16.f32." TYPE "." TYPE " {" names "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #descriptor \
+                 ", p, 1, 1, 0;\n}\n" \
+                 : __VA_ARGS__ \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+#define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define NAMES_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define NAMES_64 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_80 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%32, %33, %34, %35, %36, %37, %38, %39"
+#define NAMES_96 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define NAMES_128 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define NAMES_160 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#if COLUMNS == 16
+    MULTIPLY(16, NAMES_16, 8, 9, 10, 11, 12, 13, C8(0));
+#endif
+#if COLUMNS == 32
+    MULTIPLY(32, NAMES_32, 16, 17, 18, 19, 20, 21, C8(0), C8(8));
+#endif
+#if COLUMNS == 64
+    MULTIPLY(64, NAMES_64, 32, 33, 34, 35, 36, 37, C8(0), C8(8), C8(16), C8(24));
+#endif
+#if COLUMNS == 80
+    MULTIPLY(80, NAMES_80, 40, 41, 42, 43, 44, 45, C8(0), C8(8), C8(16), C8(24), C8(32));
+#endif
+#if COLUMNS == 96
+    MULTIPLY(96, NAMES_96, 48, 49, 50, 51, 52, 53, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40));
+#endif
+#if COLUMNS == 128
+    MULTIPLY(128, NAMES_128, 64, 65, 66, 67, 68, 69, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40), C8(48), C8(56));
+#endif
+#if COLUMNS == 160
+    MULTIPLY(
+        160, NAMES_160, 80, 81, 82, 83, 84, 85, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40), C8(48), C8(56), C8(64),
+        C8(72));
+#endif
+#undef C8
+#undef MULTIPLY
+}
+#endif
+#endif
