@@ -1,5 +1,5 @@
 """humming-kernels, of the vLLM project, as peers of ternary_matmul on CUDA: W2A8, int2 weights and int8 activations,
-and W2A16, int2 weights and bfloat16 activations.
+and W2A16, int2 weights and bfloat16 activations, which is a peer of ternary_matmul_a16 too.
 
 It compiles a kernel for each N and K, tuned for M, when a shape is first met, and keeps what it compiled under
 ~/.humming. Weights go through its own layer (HummingLayer), as its users' do: they are packed here as that takes them,
@@ -29,7 +29,7 @@ INT8, BF16 = "int8", "bfloat16"
 """Activations that it multiplies with."""
 CONSTRAINTS = (MultipleOf("N", 128), MultipleOf("K", 128))
 """Whole tiles: its heuristics have none for others."""
-_SLICES = 10
+SLICES = 10
 """Parts of K at most that are rounded to bfloat16 each and added in it (kMaxSlices of its scheduler.cuh)."""
 
 
@@ -88,11 +88,21 @@ def tuned(layer: Any, axes: Axes) -> Any:
     return get_heuristics_config(layer.humming_config, shape_m=axes["M"])
 
 
-def rows_of(kind: str, inputs: Arrays) -> tuple[Any, Any]:
-    """Activations on the device and the scales that go with them, (M, 1): int8 codes, or bfloat16 that have them in
-    them and None."""
+def bfloat16_rows(inputs: Arrays) -> Any:
+    """Activations of bfloat16 on the device."""
     import torch
 
+    rows = np.ascontiguousarray(inputs["activations"]).view(np.int16)
+    return torch.from_numpy(rows).to("cuda").view(torch.bfloat16)
+
+
+def rows_of(kind: str, inputs: Arrays) -> tuple[Any, Any]:
+    """Activations on the device and the scales that go with them, (M, 1): int8 codes, or bfloat16 that have them in
+    them, or that are the op's own, and None."""
+    import torch
+
+    if "act_scale" not in inputs:
+        return bfloat16_rows(inputs), None
     scale = inverse_scales(inputs)[:, np.newaxis]
     if kind == INT8:
         return torch.from_numpy(inputs["activations"]).to("cuda"), torch.from_numpy(scale).to("cuda")
@@ -139,4 +149,4 @@ def bound(kind: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     # The scale of the activations, that times the weights', the sum as float32, its product; or the scale, what it
     # makes of an activation, and that as bfloat16.
     each = 1 + gamma(4) if kind == INT8 else (1 + gamma(2 * axes["K"] + 3)) * (1 + BFLOAT16)
-    return {"out": (each * (1 + BFLOAT16) ** _SLICES - 1) * scale * magnitudes}
+    return {"out": (each * (1 + BFLOAT16) ** SLICES - 1) * scale * magnitudes}

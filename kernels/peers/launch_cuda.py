@@ -147,11 +147,12 @@ def variant(
     load: Callable[[], object],
     *,
     format: str = FASTEST,
+    op: str = products.OP,
     **more: Any,
 ) -> Variant:
     """A peer's product on the device."""
     return Variant(
-        key=KernelKey(DEVICE, products.OP, format, dtype),
+        key=KernelKey(DEVICE, op, format, dtype),
         name=name,
         tier=Tier.PEER,
         summary=summary,

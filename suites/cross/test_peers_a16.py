@@ -1,0 +1,89 @@
+"""Products of others as peers of ternary_matmul_a16: what their arithmetic gives is within what they admit; on a GPU,
+what they compute too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.spec import Arrays, Axes, Tier, Variant
+from tritmark.kernels.cuda.context import cuda_context
+from tritmark.kernels.cuda.device import missing as gpu_missing
+from tritmark.kernels.peers import humming
+from tritmark.kernels.peers.products_a16_cuda import VARIANTS
+from tritmark.kernels.ternary_matmul_a16.spec import FAMILIES, OPS
+
+OP = OPS["bfloat16"]
+BFLOAT16 = ml_dtypes.bfloat16
+F32 = np.float32
+SHAPES = ({"M": 1, "N": 128, "K": 256}, {"M": 17, "N": 256, "K": 2560})
+
+
+def exact(inputs: Arrays) -> Any:
+    """In float64."""
+    sums = inputs["activations"].astype(np.float64) @ inputs["weights"].T
+    return sums * np.float64(inputs["weight_scale"])
+
+
+def arithmetic(name: str, inputs: Arrays, axes: Axes) -> Any:
+    """What the peer does, in NumPy."""
+    rows, codes, scale = inputs["activations"].astype(F32), inputs["weights"].astype(F32), F32(inputs["weight_scale"])
+    if name == "torch-bfloat16":
+        return (rows @ (codes * scale).astype(BFLOAT16).astype(F32).T).astype(BFLOAT16)
+    total = np.zeros((axes["M"], axes["N"]), BFLOAT16)
+    for k in np.array_split(np.arange(axes["K"]), humming.SLICES):
+        part = ((rows[:, k] @ codes[:, k].T) * scale).astype(BFLOAT16)
+        total = (total.astype(F32) + part.astype(F32)).astype(BFLOAT16)
+    return total
+
+
+def test_they_are_peers_where_ours_stand() -> None:
+    assert {(each.tier, str(each.key)) for each in VARIANTS} == {(Tier.PEER, "cuda/ternary_matmul_bf16/row16/bfloat16")}
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: each.name)
+def test_their_arithmetic_is_within_its_bound(variant: Variant) -> None:
+    taken = 0
+    assert variant.bound is not None
+    for family in FAMILIES:
+        for axes in SHAPES:
+            inputs = OP.generate(axes, family, np.random.default_rng(3))
+            try:
+                bound = np.asarray(variant.bound(inputs, axes)["out"])
+            except InvalidArgumentError:
+                continue
+            with np.errstate(over="ignore"):
+                off = np.abs(arithmetic(variant.name, inputs, axes).astype(np.float64) - exact(inputs))
+            assert (off <= bound).all(), (family, axes)
+            taken += 1
+    assert taken >= 2 * len(FAMILIES) - 6  # scales, or sums with them, that float32 does not hold
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: each.name)
+def test_zeros_are_outside_the_bound(variant: Variant) -> None:
+    axes = SHAPES[1]
+    inputs = OP.generate(axes, "constant", np.random.default_rng(0))
+    assert variant.bound is not None
+    assert (np.abs(exact(inputs)) > np.asarray(variant.bound(inputs, axes)["out"])).all()
+
+
+@pytest.mark.skipif(gpu_missing() is not None, reason="no GPU here")
+@pytest.mark.parametrize("axes", SHAPES, ids=str)
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: each.name)
+def test_on_a_gpu_they_are_within_their_bound(variant: Variant, axes: Axes) -> None:
+    why = variant.missing()
+    if why is not None:
+        pytest.skip(why)
+    variant.load()
+    context = cuda_context()
+    inputs = OP.generate(axes, "normal", np.random.default_rng(1))
+    encoded = OP.encode(inputs, axes, "row16")
+    there = {name: context.upload(each) if np.ndim(each) else each for name, each in encoded.items()}
+    out = context.array((axes["M"], axes["N"]), BFLOAT16)
+    variant.bind(there, {"out": out}, axes, 1).run()
+    assert variant.bound is not None
+    assert (np.abs(out.numpy().astype(np.float64) - exact(inputs)) <= variant.bound(inputs, axes)["out"]).all()
