@@ -56,11 +56,6 @@ def test_gradients_are_those_of_dequantized_weights(dtype: Any) -> None:
     assert torch.allclose(x.grad, expected, rtol=2e-2, atol=2e-2)
 
 
-def test_the_op_is_registered_as_it_should_be() -> None:
-    for x in (rows(2, K), rows(2, K).requires_grad_()):
-        torch.library.opcheck(OP, (x, *WEIGHTS))
-
-
 @pytest.mark.parametrize(
     ("change", "argument"),
     [

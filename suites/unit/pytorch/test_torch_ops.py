@@ -165,6 +165,8 @@ CASES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "linear of float16 with gradients": ("linear", (X.half().requires_grad_(), *LINEAR)),
     "linear to bfloat16": ("linear", (X, *LINEAR, None, torch.bfloat16)),
     "linear without gradients": ("linear_forward", (X.bfloat16(), *LINEAR)),
+    "16 bits": ("ternary_matmul_a16", (X.bfloat16(), *LINEAR)),
+    "16 bits with gradients": ("ternary_matmul_a16", (X.half().requires_grad_(), *LINEAR, torch.float32)),
     "i2s_quantize": ("i2s_quantize", (X.transpose(0, 2), SCALE)),
     "i2s_dequantize": ("i2s_dequantize", (Q, SCALE)),
     "pack": ("pack", (CODES, SCALE, "tile64")),
