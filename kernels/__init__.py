@@ -27,6 +27,7 @@ from tritmark.kernels.ops import modules
 from tritmark.kernels.pack_codes.api import pack_codes
 from tritmark.kernels.packed import PackedWeights, pack_weights
 from tritmark.kernels.peers import ORACLES, PEERS
+from tritmark.kernels.ternary_linear.api import ternary_linear
 from tritmark.kernels.ternary_matmul.api import ternary_matmul
 from tritmark.kernels.ternary_matmul_a16.api import ternary_matmul_a16
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
@@ -128,6 +129,7 @@ __all__ = [
     "pack_weights",
     "register",
     "spread",
+    "ternary_linear",
     "ternary_matmul",
     "ternary_matmul_a16",
     "ternary_quantize",

@@ -9,6 +9,7 @@ import numpy as np
 from tritmark.harness.spec import Arrays, Axes, Decoding, KernelKey
 from tritmark.kernels import input_dtypes
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.ternary_linear.reference import NAMES as LINEAR
 
 
 def _product(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
@@ -32,6 +33,10 @@ def _widened(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
         return {"h": np.asarray(inputs["h"]).astype(np.float32)}
 
 
+def _linear(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
+    return {**_product(inputs, axes, key), "x": input_dtypes.decode(inputs, axes, key)["x"]}
+
+
 DECODINGS = (
     Decoding(op="i2s_quantize", decode=input_dtypes.decode),
     Decoding(op="ternary_quantize", decode=input_dtypes.decode),
@@ -39,6 +44,7 @@ DECODINGS = (
     Decoding(op="ternary_matmul", decode=_product),
     Decoding(op="ternary_matmul_bf16", decode=_product),
     Decoding(op="ternary_matmul_fp16", decode=_product),
+    *(Decoding(op=op, decode=_linear) for op in LINEAR.values()),
     Decoding(op="unpack_codes", decode=_unpacked),
     Decoding(op="float_widen", decode=_widened),
 )

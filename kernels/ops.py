@@ -19,6 +19,7 @@ NAMES = (
     "unpack_codes",
     "ternary_matmul",
     "ternary_matmul_a16",
+    "ternary_linear",
     "matmul",
 )
 """Folders, in the order in which reports show their ops."""

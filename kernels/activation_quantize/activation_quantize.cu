@@ -47,15 +47,6 @@
 
 #define LOADS 4
 
-__device__ __forceinline__ void find_nonfinite(const element *x, size_t K, size_t begin, unsigned long long *bad)
-{
-    for (size_t i = threadIdx.x; i < K; i += blockDim.x)
-        if (magnitude(value_of(x[i])) >= 0x7f800000u) {
-            atomicMin(bad, (unsigned long long)(begin + i));
-            return;
-        }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS_V1) ternary_gpu_activation_v1(
     const element *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
     size_t K, size_t stride, unsigned long long *bad)
@@ -140,15 +131,15 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
     __shared__ int sums[32];
     const element *row = x + blockIdx.x * stride;
     signed char *codes = q + blockIdx.x * K;
-    const bool wide = aligned_to(row, FOUR), whole = aligned_to(codes, 4);
-    float4 own[LOADS];
+    const bool wide = aligned_to(row, sizeof(element4)), whole = aligned_to(codes, 4);
+    element4 own[LOADS];
 #pragma unroll
     for (int load = 0; load < LOADS; load++)
-        own[load] = fetch(row, 4 * (load * blockDim.x + threadIdx.x), K, wide);
+        own[load] = load4(row, 4 * (load * blockDim.x + threadIdx.x), K, wide);
     unsigned mine = 0;
 #pragma unroll
     for (int load = 0; load < LOADS; load++)
-        mine = max(mine, highest(own[load]));
+        mine = max(mine, highest(values_of(own[load])));
     mine = block_max(mine, largest);
     const float factor = scale_of(mine);
     int total = 0;
@@ -156,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
     for (int load = 0; load < LOADS; load++) {
         const size_t at = 4 * (load * blockDim.x + threadIdx.x);
         if (at < K)
-            total += put(codes, own[load], factor, at, K, whole);
+            total += put(codes, values_of(own[load]), factor, at, K, whole);
     }
     total = block_sum(total, sums);
     if (threadIdx.x == 0) {
@@ -167,7 +158,8 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
         find_nonfinite(row, K, blockIdx.x * K, bad);
 }
 
-extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activation_long(
+/* One resident block is enough: for two the compiler would spill where x has 16 bits. */
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1) ternary_gpu_activation_long(
     const element *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
     size_t K, size_t stride, unsigned long long *bad)
 {
@@ -175,31 +167,31 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
     __shared__ int sums[32];
     const element *row = x + blockIdx.x * stride;
     signed char *codes = q + blockIdx.x * K;
-    const bool wide = aligned_to(row, FOUR), whole = aligned_to(codes, 4);
+    const bool wide = aligned_to(row, sizeof(element4)), whole = aligned_to(codes, 4);
     const size_t step = (size_t)4 * LOADS * blockDim.x;
     unsigned mine = 0;
     for (size_t begin = 4 * threadIdx.x; begin < K; begin += step) {
-        float4 own[LOADS];
+        element4 own[LOADS];
 #pragma unroll
         for (int load = 0; load < LOADS; load++)
-            own[load] = fetch(row, begin + 4 * load * blockDim.x, K, wide);
+            own[load] = load4(row, begin + 4 * load * blockDim.x, K, wide);
 #pragma unroll
         for (int load = 0; load < LOADS; load++)
-            mine = max(mine, highest(own[load]));
+            mine = max(mine, highest(values_of(own[load])));
     }
     mine = block_max(mine, largest);
     const float factor = scale_of(mine);
     int total = 0;
     for (size_t begin = 4 * threadIdx.x; begin < K; begin += step) {
-        float4 own[LOADS];
+        element4 own[LOADS];
 #pragma unroll
         for (int load = 0; load < LOADS; load++)
-            own[load] = fetch(row, begin + 4 * load * blockDim.x, K, wide);
+            own[load] = load4(row, begin + 4 * load * blockDim.x, K, wide);
 #pragma unroll
         for (int load = 0; load < LOADS; load++) {
             const size_t at = begin + 4 * load * blockDim.x;
             if (at < K)
-                total += put(codes, own[load], factor, at, K, whole);
+                total += put(codes, values_of(own[load]), factor, at, K, whole);
         }
     }
     total = block_sum(total, sums);

@@ -6,10 +6,11 @@
 
 #if INPUT == 32
 typedef float element;
+typedef float4 element4;
 #else
 typedef unsigned short element;
+typedef uint2 element4; /* four of them, two in each word */
 #endif
-#define FOUR (4 * (int)sizeof(element)) /* bytes of four elements */
 
 #define ROUNDER 12582912.0f /* 1.5 * 2^23 */
 
@@ -27,11 +28,15 @@ __device__ __forceinline__ float value_of(element x)
 #endif
 }
 
-__device__ __forceinline__ float4 values_of(uint2 four)
+__device__ __forceinline__ float4 values_of(element4 four)
 {
+#if INPUT == 32
+    return four;
+#else
     return make_float4(
         value_of((element)four.x), value_of((element)(four.x >> 16)), value_of((element)four.y),
         value_of((element)(four.y >> 16)));
+#endif
 }
 
 __device__ __forceinline__ float scale_of(unsigned largest)
@@ -66,25 +71,18 @@ __device__ __forceinline__ unsigned block_max(unsigned value, unsigned *shared)
     return warp_max(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0u);
 }
 
-/* Four elements from `at`, zeros past K. `aligned`: the row is, to FOUR bytes. */
-__device__ __forceinline__ float4 fetch(const element *row, size_t at, size_t K, bool aligned)
+/* Four elements from `at`, zeros past K. `aligned`: the row is, to the bytes of four. */
+__device__ __forceinline__ element4 load4(const element *row, size_t at, size_t K, bool aligned)
 {
     if (aligned && at + 4 <= K)
+        return __ldg((const element4 *)(row + at));
+    const element a = at < K ? row[at] : (element)0, b = at + 1 < K ? row[at + 1] : (element)0,
+                  c = at + 2 < K ? row[at + 2] : (element)0, d = at + 3 < K ? row[at + 3] : (element)0;
 #if INPUT == 32
-        return __ldg((const float4 *)(row + at));
+    return make_float4(a, b, c, d);
 #else
-        return values_of(__ldg((const uint2 *)(row + at)));
+    return make_uint2(a | (unsigned)b << 16, c | (unsigned)d << 16);
 #endif
-    float4 some = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (at < K)
-        some.x = value_of(row[at]);
-    if (at + 1 < K)
-        some.y = value_of(row[at + 1]);
-    if (at + 2 < K)
-        some.z = value_of(row[at + 2]);
-    if (at + 3 < K)
-        some.w = value_of(row[at + 3]);
-    return some;
 }
 
 __device__ __forceinline__ unsigned highest(float4 x)
@@ -95,6 +93,16 @@ __device__ __forceinline__ unsigned highest(float4 x)
 __device__ __forceinline__ unsigned rounded(float x, float factor)
 {
     return __float_as_uint(__fadd_rn(__fmul_rn(x, factor), ROUNDER));
+}
+
+/* Lower `bad` to the index, `begin` further, of the first element that is no finite number. */
+__device__ __forceinline__ void find_nonfinite(const element *x, size_t K, size_t begin, unsigned long long *bad)
+{
+    for (size_t i = threadIdx.x; i < K; i += blockDim.x)
+        if (magnitude(value_of(x[i])) >= 0x7f800000u) {
+            atomicMin(bad, (unsigned long long)(begin + i));
+            return;
+        }
 }
 
 /* Four codes as the bytes of a word. */

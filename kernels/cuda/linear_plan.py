@@ -10,6 +10,8 @@ from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.launch import DEVICE
 from tritmark.kernels.cuda.plan import SCALAR, PlanContext, Planner
+from tritmark.kernels.ternary_linear.spec import OPS as LINEAR
+from tritmark.kernels.ternary_matmul.cuda import FORMAT
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
 
@@ -38,12 +40,18 @@ def linear_plan(
 ) -> tuple[Callable[..., int], int]:
     """Launches for the addresses of x (M, K), weights (nbytes,), out (M, N) and the workspace, and for weight_scale.
 
-    See Planner.made.
+    See Planner.made. One kernel for one row of activations, where there is one; else the best of both ops.
     """
     M, N, K = axes["M"], axes["N"], axes["K"]
     planner = Planner(context)
-    x, weights = planner.given((M * K,), named_dtype(x_dtype)), planner.given((nbytes,), "uint8")
+    x, weights = planner.given((M, K), named_dtype(x_dtype)), planner.given((nbytes,), "uint8")
     out = planner.given((M, N), named_dtype(out_dtype))
-    rows = add_quantization(planner, x, {}, M, K)
-    add_product(planner, (rows["q"], weights, rows["scale"], out), format, axes)
+    if M == 1 and format == FORMAT:
+        inputs = {"x": x, "weights": weights, "weight_scale": SCALAR}
+        planner.add(
+            LINEAR[x_dtype], KernelKey(DEVICE, LINEAR[x_dtype].name, format, out_dtype), inputs, {"out": out}, axes
+        )
+    else:
+        rows = add_quantization(planner, x, {}, M, K)
+        add_product(planner, (rows["q"], weights, rows["scale"], out), format, axes)
     return planner.made()

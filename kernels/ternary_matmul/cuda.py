@@ -145,17 +145,20 @@ def _launch_dp4a(shape: tuple[bool, int, int], kind: int, call: Call) -> tuple[S
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 
-def _instance(name: str, macros: Shape | Rows) -> Kernel:
-    """The function gemm_NAME of NAME.cu with these macros, held to the registers with which a block fits a
+def instance(file: str, name: str, macros: Shape | Rows, **more: int) -> Kernel:
+    """The function gemm_NAME of FILE.cu with these macros, held to the registers with which a block fits a
     multiprocessor."""
     return Kernel(
-        file=f"ternary_matmul/{name}.cu",
+        file=f"ternary_matmul/{file}.cu",
         name=f"gemm_{name}",
         threads=macros.threads,
         registers=min(255, 65536 // macros.threads // 8 * 8),
         shared=SHARED,
         capability=(8, 0),
-        defines=tuple((each.name.upper(), str(int(getattr(macros, each.name)))) for each in fields(macros)),
+        defines=(
+            *((each.name.upper(), str(int(getattr(macros, each.name)))) for each in fields(macros)),
+            *((each, str(value)) for each, value in more.items()),
+        ),
     )
 
 
@@ -223,7 +226,7 @@ MANY_LONG = Shape(rows8=3, steps=2, activations=1, flow=2, threads=512)
 ANY = Shape(rows8=2, steps=2, activations=0, flow=0, threads=768)
 SHAPES = (*FEW, FEW_LONG, MANY, MANY_LONG, ANY)
 
-GEMV = {shape: _instance("gemv_mma", shape) for shape in SHAPES}
+GEMV = {shape: instance("gemv_mma", "gemv_mma", shape) for shape in SHAPES}
 
 
 def gemv_shape(M: int, N: int, K: int, sms: int) -> Shape:
@@ -298,7 +301,29 @@ TALL = Rows(seg=2, steps=5, pairs=2, threads=384)
 LOOP = Rows(seg=8, steps=2, pairs=1, threads=640, loop=True)
 ROWS_SHAPES = (SHORT, *LONG, TALL, LOOP)
 
-GEMV_ROWS = {shape: _instance("gemv_rows", shape) for shape in ROWS_SHAPES}
+GEMV_ROWS = {shape: instance("gemv_rows", "gemv_rows", shape, INPUT=0) for shape in ROWS_SHAPES}
+
+
+def one_wave(N: int, K: int, sms: int) -> tuple[Rows, int, int] | None:
+    """The instance of gemv_rows.cu that has every weight in flight at once on a device of so many multiprocessors, its
+    warps and the rows of a block; None where there are too many.
+
+    Up to 32 rows a multiprocessor, in two blocks a multiprocessor where that takes more than 10 warps and registers
+    allow it; for K <= 2560 as many rows as fit.
+    """
+    share = -(-N // sms)
+    for shape in (SHORT, *LONG) if share <= 32 else (TALL,):
+        if shape.takes(K) and share <= shape.threads // WARP * shape.tile:
+            blocks = sms if shape is not SHORT or share <= 20 else 2 * sms
+            warps = -(-N // (blocks * shape.tile))
+            return shape, warps, warps * shape.tile
+    return None
+
+
+def looping(N: int, sms: int) -> tuple[Rows, int, int]:
+    """The same for one block a multiprocessor that goes over its rows."""
+    share = -(-N // sms)
+    return LOOP, min(LOOP.threads // WARP, -(-share // LOOP.tile)), share
 
 
 def rows_shape(N: int, K: int, sms: int) -> tuple[Rows, int, int] | Shape | None:
@@ -306,23 +331,16 @@ def rows_shape(N: int, K: int, sms: int) -> tuple[Rows, int, int] | Shape | None
 
     Where another kernel is faster: the instance of gemv_mma.cu, or None for dp4a.
 
-    Chosen by the times at the head of the source, measured on the H200's 132 multiprocessors. Up to 32 rows a
-    multiprocessor every weight is in flight at once, in two blocks a multiprocessor where that takes more than 10 warps
-    and registers allow it; so it is for K <= 2560 with as many rows as fit. Beyond, one block a multiprocessor goes
-    over its rows, for K under 4096 with gemv_mma.cu. dp4a: K of 4096 to 12288 with more than 64 rows a multiprocessor,
-    and K whose activations shared memory does not hold.
+    Chosen by the times at the head of the source, measured on the H200's 132 multiprocessors: one wave where it does;
+    beyond, for K under 4096 gemv_mma.cu. dp4a: K of 4096 to 12288 with more than 64 rows a multiprocessor, and K whose
+    activations shared memory does not hold.
     """
     if N > ROWS_N or not LOOP.takes(K) or (4096 <= K <= 12288 and 64 * sms < N):
         return None
-    share = -(-N // sms)
-    for shape in (SHORT, *LONG) if share <= 32 else (TALL,):
-        if shape.takes(K) and share <= shape.threads // WARP * shape.tile:
-            blocks = sms if shape is not SHORT or share <= 20 else 2 * sms
-            warps = -(-N // (blocks * shape.tile))
-            return shape, warps, warps * shape.tile
-    if K < 4096:
+    wave = one_wave(N, K, sms)
+    if wave is None and K < 4096:
         return gemv_shape(1, N, K, sms)
-    return LOOP, min(LOOP.threads // WARP, -(-share // LOOP.tile)), share
+    return wave or looping(N, sms)
 
 
 def _gemv(kind: int, call: Call) -> tuple[Step, ...]:

@@ -22,9 +22,9 @@
  * A block owns `each` rows, a warp 2 * PAIRS * 8 / SEG of them at a time, STEPS steps of 4 * SEG chunks of 64 weights
  * in flight together.
  *
- * Macros: SEG (8, 4, 2), STEPS, PAIRS (of fragments of A), THREADS (most threads of a block), LOOP: 0 one tile a warp
- * and K in one pass, the pairs multiplied one after another; 1 as many tiles and passes over K as it takes, the next
- * loaded before this one is multiplied (PAIRS 1).
+ * Macros: INPUT (0, or as in rows.cuh), HELD, SEG (8, 4, 2), STEPS, PAIRS (of fragments of A), THREADS (most threads of
+ * a block), LOOP: 0 one tile a warp and K in one pass, the pairs multiplied one after another; 1 as many tiles and passes
+ * over K as it takes, the next loaded before this one is multiplied (PAIRS 1).
  *
  * Times of a launch on an NVIDIA H200 (132 SMs), in us: M = 1, float32 outputs, plain launches in a CUDA graph, weights
  * cold in L2. Measured with a benchmark outside of this project; "v2, v3" is the faster of the two, v2 before its
@@ -48,17 +48,32 @@
  * filled by cp.async.bulk or cp.async were slower for every shape: 3.00 and 3.27 at 2560 x 2560. */
 #include "common.cuh"
 #include "mma.cuh"
+#if INPUT
+#include "../activation_quantize/rows.cuh"
+#endif
 
 #define WIDE (4 * SEG)          /* chunks of a row in one step, and lanes of a row */
 #define PER (8 / SEG)           /* rows in 8 rows of a fragment */
 #define TILE (2 * PAIRS * PER)  /* rows of a warp at a time */
 
-/* grid: N / each blocks, rounded up; block: whole warps; with LOOP 0, TILE * warps >= each and 64 * WIDE * STEPS >=
+/* With INPUT 0 the activations a are int8 and were quantized with act_scale. Otherwise x (K,) is quantized here, by
+ * every block for itself, to the codes and the scale that activation_quantize.cu gives, bit for bit. What a thread holds
+ * of x (HELD times four elements) is asked for before the weights, because what an SM asks for comes back in that order;
+ * the rest is read twice, from the caches. A NaN or infinity makes all of the output NaN, and the first block lowers
+ * `bad` to the index of the first.
+ *
+ * grid: N / each blocks, rounded up; block: whole warps; with LOOP 0, TILE * warps >= each and 64 * WIDE * STEPS >=
  * K. Dynamic shared memory: 64 bytes for each chunk of K up to a multiple of WIDE * STEPS, then 4 bytes a warp. a:
  * aligned to 16 bytes. N + each and N + TILE * warps < 2^31; indexes the bytes of weights in 64 bits. */
+#if INPUT
+extern "C" __global__ void __launch_bounds__(THREADS) gemm_linear_rows(
+    const element *x, const uint4 *w, void *out, float weight_scale, int N, int K, int kind, int each,
+    unsigned long long *bad)
+#else
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
     const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind,
     int each)
+#endif
 {
     extern __shared__ __align__(16) unsigned char gemv_shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -68,6 +83,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
     const int row_end = min(N, (int)(blockIdx.x + 1) * each);
     int row = blockIdx.x * each + warp * TILE;
 
+#if INPUT
+    __shared__ unsigned largest[32];
+    element4 own[HELD];
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+        own[h] = load4(x, 4 * (h * blockDim.x + threadIdx.x), K, true);
+#endif
     uint4 now[STEPS][PAIRS][2];
     const auto load = [&](uint4(&to)[STEPS][PAIRS][2], int first, int from) {
         const uint4 *at = w + (long long)(first + of_row) * chunks + from + mine;
@@ -90,6 +112,32 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
     int4 *staged = (int4 *)gemv_shared;
     int *partial = (int *)(staged + 4 * padded); /* [warps] */
     int sum = 0;
+#if INPUT
+    unsigned mine_largest = 0;
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+        mine_largest = max(mine_largest, highest(values_of(own[h])));
+    for (unsigned i = HELD * blockDim.x + threadIdx.x; 4 * i < (unsigned)K; i += blockDim.x)
+        mine_largest = max(mine_largest, highest(values_of(load4(x, 4 * i, K, true))));
+    mine_largest = block_max(mine_largest, largest);
+    const float act_factor = scale_of(mine_largest);
+    /* Word i has the codes from 4 * i on. */
+    const auto stage = [&](unsigned i, element4 four) {
+        const int codes = (int)codes4(values_of(four), act_factor);
+        const unsigned chunk = i / 16, j = i / 4 % 4;
+        ((int *)(staged + (chunk / WIDE * 4 + j) * WIDE + chunk % WIDE))[i % 4] = codes;
+        sum = __dp4a(codes, (int)ONES, sum);
+    };
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+        if (h * blockDim.x + threadIdx.x < 16u * padded)
+            stage(h * blockDim.x + threadIdx.x, own[h]);
+    for (unsigned i = HELD * blockDim.x + threadIdx.x; i < 16u * padded; i += blockDim.x)
+        stage(i, load4(x, 4 * i, K, true));
+    if (mine_largest >= 0x7f800000u && blockIdx.x == 0)
+        find_nonfinite(x, K, 0, bad);
+    const float act_scale[1] = {told(mine_largest, act_factor)};
+#else
     constexpr int together = LOOP ? 4 : 1; /* loads of activations under way together */
 #pragma unroll together
     for (unsigned i = threadIdx.x; i < 4u * padded; i += blockDim.x) {
@@ -101,6 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
         sum = __dp4a(
             four.x, (int)ONES, __dp4a(four.y, (int)ONES, __dp4a(four.z, (int)ONES, __dp4a(four.w, (int)ONES, sum))));
     }
+#endif
     sum = __reduce_add_sync(0xffffffffu, sum);
     if (lane == 0)
         partial[warp] = sum;

@@ -80,6 +80,12 @@ CUDA_PRODUCT_OPS = (
     "ternary_matmul/gpu_int2/int32",
     "ternary_matmul/gpu_int2/float32",
     "ternary_matmul/gpu_int2/bfloat16",
+    "ternary_linear_fp32/row16/float32",
+    "ternary_linear_fp32/row16/bfloat16",
+    "ternary_linear_fp16/row16/float32",
+    "ternary_linear_fp16/row16/bfloat16",
+    "ternary_linear_bf16/row16/float32",
+    "ternary_linear_bf16/row16/bfloat16",
     "matmul_fp32/none/float32",
     "matmul_fp16/none/float32",
     "matmul_bf16/none/float32",
@@ -91,7 +97,7 @@ CUDA_PRODUCT_OPS = (
     "ternary_matmul_fp16/row16/float16",
 )
 CUDA_PRODUCT = tuple(
-    f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma", "mma", "gemm", "ffma", "wgmma")
+    f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma", "mma", "gemm", "ffma", "wgmma", "v1", "pair", "fused")
 )
 
 PARAMETERS = ("op", "variant", "shape")

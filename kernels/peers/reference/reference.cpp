@@ -593,6 +593,30 @@ void matmul_bf16(const uint16_t *a, const uint16_t *b, float *c, int64_t M, int6
 TERNARY_MATMUL_A16(bf16, kBrain)
 TERNARY_MATMUL_A16(fp16, kHalf)
 
+#define TERNARY_LINEAR(name, Element, quantize) \
+    void ternary_linear_##name##_float32( \
+        const Element *x, const uint8_t *weights, float weight_scale, float *out, int64_t M, int64_t N, int64_t K) \
+    { \
+        std::vector<int8_t> q(size_t(M * K)); \
+        std::vector<float> scale(static_cast<size_t>(M)); \
+        std::vector<int32_t> sum(static_cast<size_t>(M)); \
+        quantize(x, q.data(), scale.data(), sum.data(), M, K); \
+        ternary_matmul_row16_float32(q.data(), weights, weight_scale, scale.data(), out, M, N, K); \
+    } \
+    void ternary_linear_##name##_bfloat16( \
+        const Element *x, const uint8_t *weights, float weight_scale, uint16_t *out, int64_t M, int64_t N, int64_t K) \
+    { \
+        std::vector<int8_t> q(size_t(M * K)); \
+        std::vector<float> scale(static_cast<size_t>(M)); \
+        std::vector<int32_t> sum(static_cast<size_t>(M)); \
+        quantize(x, q.data(), scale.data(), sum.data(), M, K); \
+        ternary_matmul_row16_bfloat16(q.data(), weights, weight_scale, scale.data(), out, M, N, K); \
+    }
+
+TERNARY_LINEAR(fp32, float, activation_quantize)
+TERNARY_LINEAR(fp16, uint16_t, activation_quantize_float16)
+TERNARY_LINEAR(bf16, uint16_t, activation_quantize_bfloat16)
+
 }  // extern "C"
 
 // --- products of iq2_bn_r4, q2_0 and tq1_0 ---------------------------------------------------------------------------
