@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tritmark.harness.doctor import gpu, host, noise, tools
+from tritmark.harness.doctor import gpu, host, noise, profiles, tools
 from tritmark.harness.doctor.check import Check, State
 from tritmark.harness.errors import TritmarkError
 from tritmark.harness.providers import load
@@ -55,6 +55,7 @@ def examined(out: Path) -> Iterator[Check]:
     yield host.compiler()
     there = gpu.present()
     yield gpu.driver(there)
+    yield from profiles.profiles()
     yield gpu.packages(there)
     if installed is not None:
         yield from gpu.toolkits(installed, there)

@@ -26,7 +26,9 @@ __all__ = [
     "gpu_available",
     "gpu_compiled",
     "health",
+    "mode_problem",
     "problem",
+    "reaches",
     "why_not",
 ]
 
@@ -138,7 +140,7 @@ def problem(index: int = 0) -> DeviceUnavailableError | None:
             if _faked_yes(fake)
             else DeviceUnavailableError(f"{fake} says that there is no GPU", next_step="unset it to ask the machine")
         )
-    return package_problem() or driver_problem() or _mode_problem(index) or _import_problem()
+    return package_problem() or driver_problem() or mode_problem(index) or _import_problem()
 
 
 def package_problem() -> DeviceUnavailableError | None:
@@ -203,8 +205,9 @@ def _no_device() -> DeviceUnavailableError:
     return DeviceUnavailableError(found + _decided(), next_step=f"{step}, {SIMULATE}")
 
 
-def _mode_problem(index: int) -> DeviceUnavailableError | None:
-    """The device is not there, or admits no process, or only the one that has it."""
+def mode_problem(index: int) -> DeviceUnavailableError | None:
+    """Why the GPU of that number cannot be had though the driver works, or None: it is not there, or admits no process,
+    or only the one that has it."""
     # Every call of a kernel comes by here, so no more is asked of the driver than has to be.
     if index and index >= device_count():
         return _no_such(index)
@@ -322,6 +325,16 @@ def _device(index: int) -> int:
 
 def _attribute(number: int, device: int) -> int:
     return libcuda.integer("cuDeviceGetAttribute", number, device)
+
+
+def reaches(index: int) -> tuple[int, ...]:
+    """Numbers of the other GPUs whose memory the GPU of that number can have without the host between; () where there
+    are none, or the driver does not tell."""
+    try:
+        others = [each for each in range(device_count()) if each != index]
+        return tuple(each for each in others if libcuda.integer("cuDeviceCanAccessPeer", _device(index), _device(each)))
+    except (OSError, libcuda.DriverError):
+        return ()
 
 
 def health(index: int = 0) -> Health:

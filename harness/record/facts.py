@@ -73,15 +73,17 @@ def gpu_facts() -> tuple[Gpu, ...]:
         return ()
     faked = gpu.faked() is not None
     return tuple(
-        gpu_record(info, gpu.health(info.index), faked=faked)
+        gpu_record(info, gpu.health(info.index), faked=faked, reaches=gpu.reaches(info.index))
         for info in map(gpu.device_info, range(gpu.device_count()))
     )
 
 
-def gpu_record(info: DeviceInfo, health: Health | None = None, *, faked: bool = False) -> Gpu:
+def gpu_record(
+    info: DeviceInfo, health: Health | None = None, *, faked: bool = False, reaches: tuple[int, ...] = ()
+) -> Gpu:
     """What a Record keeps of a GPU."""
     from tritmark.harness.machine.gpu import GpuFacts
     from tritmark.harness.record import Gpu
 
     kept = {each.name: getattr(info, each.name) for each in fields(GpuFacts)}
-    return Gpu(**kept, peak_bandwidth=info.peak_bandwidth, health=health, faked=faked)
+    return Gpu(**kept, peak_bandwidth=info.peak_bandwidth, health=health, faked=faked, reaches=reaches)

@@ -34,6 +34,8 @@ class Gpu(GpuFacts):
     """When the invocation began."""
     faked: bool = False
     """An environment variable for tests decided that it can be used, not the machine."""
+    reaches: tuple[int, ...] = ()
+    """Indices of the other GPUs whose memory it can have without the host between."""
 
 
 class Machine(Model):

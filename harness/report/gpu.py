@@ -44,6 +44,8 @@ def facts(gpu: Gpu) -> list[tuple[str, str]]:
             ),
         ),
     ]
+    if gpu.reaches:
+        rows.append(("Reaches the memory of", ", ".join(f"GPU {index}" for index in gpu.reaches)))
     if health.note:
         rows.append(("Health", health.note))
     if gpu.faked:

@@ -67,6 +67,10 @@ class Library:
         value._obj.value = self.attributes[attribute]
         return 0
 
+    def cuDeviceCanAccessPeer(self, can: Any, device: int, peer: int) -> int:
+        can._obj.value = int({device, peer} != {0, 2})
+        return 0
+
     def cuDriverGetVersion(self, version: Any) -> int:
         version._obj.value = 12090
         return 0
@@ -300,6 +304,22 @@ def test_device_info(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_device_of_another_index() -> None:
     with pytest.raises(DeviceUnavailableError, match=r"no GPU 1.*legal: 0 to 0"):
         gpu.device_info(1)
+
+
+def test_which_gpus_reach_each_others_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu.reaches(0) == ()
+    driver(monkeypatch, Library(devices=3))
+    assert [gpu.reaches(index) for index in range(3)] == [(1,), (0, 2), (1,)]
+    driver(monkeypatch, None)
+    assert gpu.reaches(0) == ()
+
+
+def test_a_gpu_of_several_is_asked_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver(monkeypatch, Library(devices=2))
+    assert gpu.why_not(1) is None
+    assert "no GPU 2; next: legal: 0 to 1" in str(gpu.why_not(2))
+    driver(monkeypatch, Library(devices=2, mode=2))
+    assert "PROHIBITED" in str(gpu.why_not(1))
 
 
 # NVML

@@ -44,6 +44,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "device_count", lambda: 2)
     monkeypatch.setattr(gpu, "device_info", info)
     monkeypatch.setattr(gpu, "health", lambda index: HEALTH)
+    monkeypatch.setattr(gpu, "reaches", lambda index: (1 - index,))
 
 
 @pytest.mark.usefixtures("two")
@@ -53,6 +54,7 @@ def test_every_gpu_is_kept_with_its_health() -> None:
     assert first.capability == (9, 0)
     assert first.peak_bandwidth == 2 * 1000 * 80 / 8
     assert first.health == HEALTH
+    assert (first.reaches, second.reaches) == ((1,), (0,))
     assert not first.faked
 
 
