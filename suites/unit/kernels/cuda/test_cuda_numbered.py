@@ -4,6 +4,7 @@ in a simulator of two GPUs, neither of which can touch what lies in the other.""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tritmark.harness.errors import (
     NoCompatibleKernelError,
     UsageError,
 )
+from tritmark.harness.providers import load
+from tritmark.harness.worker import Workers
 from tritmark.kernels import QuantizedLinear, activation_quantize, i2s_quantize, matmul, pack_weights, ternary_quantize
 from tritmark.kernels.cuda import context as contexts
 from tritmark.kernels.cuda.context import ALONE, CudaContext, alone, cuda_context, driver_index, gpu_count, on_gpu
@@ -162,6 +165,22 @@ def test_a_process_for_one_gpu_sees_no_other(
     assert alone(1) == {ALONE: "1", "CUDA_VISIBLE_DEVICES": expected}
     monkeypatch.setenv(ALONE, "1")
     assert (driver_index(1), driver_index(0), gpu_count()) == (0, 0, 2)
+
+
+def told_to_see(site: Any) -> tuple[str | None, int]:
+    """In a worker: which GPU it was told to see alone, and on which its variant's calls are."""
+    return os.environ.get(ALONE), int(site.device.memory()._index)
+
+
+def test_each_gpus_worker_sees_that_one_alone(two: pytest.MonkeyPatch) -> None:
+    installed = load()
+    installed.choose("cuda:*")
+    variants = {each.id: each for each in installed.registry.variants}
+    with Workers(installed) as workers:
+        for index in (0, 1):
+            worker = workers.of(variants[f"cuda:{index}/i2s_quantize/none/int8/v1"])
+            assert worker.call("telling", told_to_see) == (str(index), index)
+        assert workers.of(variants["cuda/i2s_quantize/none/int8/v1"]).call("telling", told_to_see) == (None, 0)
 
 
 def test_run_judges_each_gpu_and_says_which(two: pytest.MonkeyPatch, tmp_path: Path) -> None:
