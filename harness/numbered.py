@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from tritmark.harness.spec import Ceiling, Device, Numbering, Tier, Variant
+from tritmark.harness.spec import Axes, Ceiling, Device, Instances, Numbering, Tier, Variant
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,18 +62,25 @@ def variants_of(numbering: Numbering, index: int, kind: str, variants: list[Vari
     def there(ask: Callable[P, R]) -> Callable[P, R]:
         return _there(numbering, index, ask)
 
-    return [
-        replace(
-            each,
-            key=replace(each.key, device=f"{kind}:{index}"),
-            bind=there(each.bind),
-            code=there(each.code),
-            missing=there(each.missing),
-            load=there(each.load),
+    def on_it(variant: Variant) -> Variant:
+        instances = variant.instances
+
+        def measured(axes: Axes) -> Instances:
+            assert instances is not None
+            found = there(instances)(axes)
+            return replace(found, each={name: on_it(each) for name, each in found.each.items()})
+
+        return replace(
+            variant,
+            key=replace(variant.key, device=f"{kind}:{index}"),
+            bind=there(variant.bind),
+            code=there(variant.code),
+            missing=there(variant.missing),
+            load=there(variant.load),
+            instances=instances and measured,
         )
-        for each in variants
-        if each.key.device == kind and each.tier is not Tier.PEER
-    ]
+
+    return [on_it(each) for each in variants if each.key.device == kind and each.tier is not Tier.PEER]
 
 
 def _there(numbering: Numbering, index: int, ask: Callable[P, R]) -> Callable[P, R]:

@@ -17,6 +17,7 @@ def examined(out: Path) -> Iterator[Check]:
     """Every check, in the order in which things are needed. Takes about two seconds."""
     means = "what `tritmark run` judges and measures"
     installed = None
+    healths = profiles.healths()
     try:
         installed = load()
         own = installed.registry.without_peers
@@ -55,7 +56,7 @@ def examined(out: Path) -> Iterator[Check]:
     yield host.compiler()
     there = gpu.present()
     yield gpu.driver(there)
-    yield from profiles.profiles()
+    yield from profiles.profiles(healths)
     yield gpu.packages(there)
     if installed is not None:
         yield from gpu.toolkits(installed, there)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from tritmark.harness.doctor.check import Check, State
@@ -23,15 +23,18 @@ _HELD_DOWN = {
 """What to do, by why the clocks are lower than they might be. An idle GPU's are low by themselves."""
 
 
-def profiles() -> Iterator[Check]:
-    """Every GPU, and the ways between them; nothing where no driver works."""
-    if gpu.driver_problem() is not None:
-        return
-    indices = range(gpu.device_count())
-    for index in indices:
-        yield profile(gpu.device_info(index), gpu.health(index))
-    if len(indices) > 1:
-        yield topology({index: gpu.reaches(index) for index in indices})
+def healths() -> list[Health]:
+    """How each GPU is: to be asked before anything of ours makes a context there, which is work too. None where no
+    driver works."""
+    return [] if gpu.driver_problem() is not None else [gpu.health(index) for index in range(gpu.device_count())]
+
+
+def profiles(found: Sequence[Health]) -> Iterator[Check]:
+    """Every GPU, and the ways between them, where `healths` found them so."""
+    for index, health in enumerate(found):
+        yield profile(gpu.device_info(index), health)
+    if len(found) > 1:
+        yield topology({index: gpu.reaches(index) for index in range(len(found))})
 
 
 def profile(info: DeviceInfo, health: Health) -> Check:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any
 
 import numpy.typing as npt
@@ -48,16 +48,21 @@ class CudaContext:
         self.pool = MemoryPool(backend, self.stats)
         self.transfers = Transfers(backend, self.pool, self.stats)
         self._functions: dict[Kernel, DeviceFunction] = {}
+        self._loading = Lock()
+        """Of two threads that need a kernel, one loads it: another's module would go while its functions are in use."""
 
     def function(self, kernel: Kernel) -> DeviceFunction:
         """The kernel, compiled and loaded at its first use. Raises CompileError, DeviceUnavailableError."""
         found = self._functions.get(kernel)
-        if found is None:
-            found = self._functions[kernel] = self.backend.function(kernel)
-            cached = bool(getattr(found, "cached", False))  # the simulator's are always compiled
-            self.stats.loaded += cached
-            self.stats.compiled += not cached
-        return found
+        if found is not None:
+            return found
+        with self._loading:
+            if kernel not in self._functions:
+                made = self._functions[kernel] = self.backend.function(kernel)
+                cached = bool(getattr(made, "cached", False))  # the simulator's are always compiled
+                self.stats.loaded += cached
+                self.stats.compiled += not cached
+            return self._functions[kernel]
 
     def array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
         """A new array from the pool, content undefined. Raises InsufficientMemoryError."""

