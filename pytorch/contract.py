@@ -16,14 +16,10 @@ FLOATS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.int32: "int32"}
 """Dtypes that products are computed in."""
 
-<<<<<<< HEAD
-LEAST, PAST = 2.0**-150, 2.0**128 - 2.0**103
-=======
 HALVES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 """Dtypes of activations that products take as they are."""
 
-_LEAST, _PAST = 2.0**-150, 2.0**128 - 2.0**103
->>>>>>> 8ea3e2b (ternary_matmul_a16: products of bfloat16 and float16 activations with packed ternary weights on CUDA tensor cores, in PyTorch too, with BitLinear's activation_bits)
+LEAST, PAST = 2.0**-150, 2.0**128 - 2.0**103
 """Between these a number is above zero and finite once it is float32."""
 
 

@@ -97,7 +97,8 @@ CUDA_PRODUCT_OPS = (
     "ternary_matmul_fp16/row16/float16",
 )
 CUDA_PRODUCT = tuple(
-    f"cuda:{name}" for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma", "mma", "gemm", "ffma", "wgmma", "v1", "pair", "fused")
+    f"cuda:{name}"
+    for name in ("tiled", "dp4a", "gemv_dp4a", "gemv", "wmma", "mma", "gemm", "ffma", "wgmma", "v1", "pair", "fused")
 )
 
 PARAMETERS = ("op", "variant", "shape")
