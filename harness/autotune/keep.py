@@ -24,6 +24,9 @@ def keep(variant: str, axes: Axes, identity: Mapping[str, str], choice: Choice |
     try:
         where.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(where.with_suffix(".lock")):
+            # Only who has the lock writes, so these are of processes that were killed.
+            for left_over in where.parent.glob(f".{where.name}.*.tmp"):
+                left_over.unlink(missing_ok=True)
             place = variant, tuple(sorted(axes.items()))
             others = tuple(
                 each

@@ -59,6 +59,12 @@ class Tuned:
     """Why there is no choice, where that is not what the times say."""
 
     @property
+    def builtin_ns(self) -> float | None:
+        """What a call of the built-in choice takes, in the last of the races; None without any."""
+        raced = [*self.raced.values(), *([] if self.confirmed is None else [self.confirmed])]
+        return raced[-1].builtin_ns if raced else None
+
+    @property
     def won(self) -> Ratio | None:
         """The time of what is kept over the built-in choice's."""
         return self.confirmed.ratio if self.chosen and self.confirmed is not None else None

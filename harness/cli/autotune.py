@@ -119,7 +119,7 @@ def _missing(installed: Installed, glob: str) -> dict[str, str]:
 
 def _line(each: Tuned) -> str:
     sizes = " ".join(f"{axis}={size}" for axis, size in each.job.axes.items())
-    return f"{each.job.variant.id} {sizes}: {len(each.raced)} of {len(each.names)} instances timed"
+    return f"{each.job.variant.id} {sizes}: {len(each.raced)} of {max(0, len(each.names) - 1)} others timed"
 
 
 def _show(found: list[Tuned]) -> None:
@@ -135,7 +135,7 @@ def _show(found: list[Tuned]) -> None:
             visible(each.job.variant.id),
             " ".join(f"{axis}={size}" for axis, size in each.job.axes.items()),
             visible(each.names[0] if each.names else ""),
-            units.time(None if best is None else best.builtin_ns),
+            units.time(each.builtin_ns),
             visible(each.chosen or "the built-in choice"),
             units.times(None if best is None else best.ratio),
         )

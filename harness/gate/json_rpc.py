@@ -32,21 +32,25 @@ class Stage(Enum):
     MEASURING = "measuring both by turns"
 
 
+def environment() -> dict[str, str]:
+    """That of a child: the same code as here, wherever it was imported from, and never what lies in the current
+    directory; no choices of `tritmark autotune`, which hold for one build's code, so that the other's would be launched
+    without."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), tuned.SELECT: "off"}
+
+
 class Child:
     """A process that runs `module` with the arguments and answers lines (see `serve`). Leaving it as a context
     manager ends it."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self._log = os.fdopen(os.memfd_create("tritmark-gate-log", os.MFD_CLOEXEC), "w+b")
-        # The same code as here, wherever it was imported from; never what lies in the current directory.
-        # A choice that was measured holds for one build's code, and the other would be launched without.
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), tuned.SELECT: "off"}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment,
+            env=environment(),
             bufsize=0,
         )
         self._rest = b""

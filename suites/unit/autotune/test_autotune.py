@@ -29,6 +29,7 @@ from tritmark.harness.autotune.tune import Tuned, jobs, tune
 from tritmark.harness.cli import app
 from tritmark.harness.cli.exit_status import PASSED
 from tritmark.harness.errors import UsageError
+from tritmark.harness.gate import json_rpc
 from tritmark.harness.providers import Installed
 from tritmark.harness.spec import Arrays, Axes, Device, Instances, KernelKey, Launch, Provider, Tier, Variant
 from tritmark.harness.tuned import Choice
@@ -153,6 +154,7 @@ def choice(instance: str = "faster", variant: str = "made", axes: Axes = AXES, *
 def test_the_fastest_that_is_right_is_kept() -> None:
     found = run(made())
     assert found.chosen == kept() == "faster"
+    assert found.builtin_ns == 1000
     assert found.won is not None
     assert found.won.median == pytest.approx(0.8, rel=1e-3)
     assert found.wrong.keys() == {"fastest, wrong", "fast, not written"}
@@ -235,6 +237,13 @@ def test_choices_can_be_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(tuned.SELECT, "of")
     with pytest.raises(UsageError, match=r"TRITMARK_TUNED is 'of'; .*legal: on, off"):
         kept()
+
+
+def test_the_gate_ignores_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(tuned.SELECT, "on")
+    keep(f"{KEY}/made", AXES, IDENTITY, choice())
+    monkeypatch.setattr(os, "environ", json_rpc.environment())
+    assert kept() == ""
 
 
 @given(st.data())
@@ -321,6 +330,7 @@ def test_two_processes_lose_nothing_and_a_killed_one_leaves_a_whole_file(place: 
         after = choice(axes={"n": turn})
         keep(after.variant, after.axes, after.identity, after)  # no lock is left behind
     assert len([each for each in tuned.read(place) if each.instance == "faster"]) == 3
+    assert [path.name for path in place.parent.glob(".*.tmp")] == []
 
 
 def test_jobs_are_what_is_launched_or_what_is_named() -> None:
