@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -42,13 +43,17 @@ AXES = {"n": 1000}
 IDENTITY = {"device": "a made-up one", "driver": "1", "code": "2"}
 
 
+Spoil = Callable[[Any, Any], None]
+"""Does something wrong to an output, given what it held before."""
+
+
 class Made:
     """A launch of the op's reference, which takes as long as it is told."""
 
     pointer, threads_used, bad, ran = 1, 1, -1, "made"
 
     def __init__(
-        self, spoil: Callable[[Any], None] | None, ns: float, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
+        self, spoil: Spoil | None, ns: float, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int
     ) -> None:
         self.ns, self.runs = ns, 0
         self._spoil, self._arguments = spoil, (inputs, outputs, axes)
@@ -58,9 +63,10 @@ class Made:
         if self.ns < 0:
             raise ValueError("it cannot be launched")
         for name, values in OP.reference(inputs, axes, KEY).items():
+            before = outputs[name].copy()
             outputs[name][...] = values
             if self._spoil is not None:
-                self._spoil(outputs[name])
+                self._spoil(outputs[name], before)
         self.runs += 1
 
 
@@ -78,26 +84,26 @@ class Clock:
         return round(1000 * calls * told.ns * float(np.exp(self._noise * self._rng.standard_normal())))
 
 
-def one_off(out: Any) -> None:
+def one_off(out: Any, before: Any) -> None:
     out[-1] = np.nextafter(out[-1], np.float32(np.inf), dtype=np.float32)
 
 
-def not_written(out: Any) -> None:
-    out.view(np.uint32)[3] = 0xA5A5A5A5
+def zeros_not_written(out: Any, before: Any) -> None:
+    out[out == 0] = before[out == 0]
 
 
-def wrong_for_zeros(out: Any) -> None:
+def wrong_for_zeros(out: Any, before: Any) -> None:
     if not out.any():
         out[0] = 1
 
 
-Kinds = Mapping[str, tuple[float, Callable[[Any], None] | None]]
+Kinds = Mapping[str, tuple[float, Spoil | None]]
 KINDS: Kinds = {
     "built-in": (1.0, None),
     "slower": (1.3, None),
     "faster": (0.8, None),
     "fastest, wrong": (0.1, one_off),
-    "fast, not written": (0.2, not_written),
+    "fast, not written": (0.2, zeros_not_written),
     "broken": (-1.0, None),
 }
 """Each instance with its time and what is wrong with it."""
@@ -331,6 +337,24 @@ def test_two_processes_lose_nothing_and_a_killed_one_leaves_a_whole_file(place: 
         keep(after.variant, after.axes, after.identity, after)  # no lock is left behind
     assert len([each for each in tuned.read(place) if each.instance == "faster"]) == 3
     assert [path.name for path in place.parent.glob(".*.tmp")] == []
+
+
+CUT_SHORT = """
+import resource, signal, sys
+from tritmark.harness import tuned
+from tritmark.harness.autotune.keep import keep
+(known,) = tuned.read(tuned.path())
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+keep("another", known.axes, known.identity, known)
+"""
+
+
+def test_who_is_killed_in_the_middle_of_writing_leaves_the_old_file(place: Path) -> None:
+    keep(f"{KEY}/made", AXES, IDENTITY, choice())
+    before = place.read_bytes()
+    assert subprocess.run([sys.executable, "-c", CUT_SHORT], check=False).returncode == -signal.SIGXFSZ
+    assert place.read_bytes() == before
 
 
 def test_jobs_are_what_is_launched_or_what_is_named() -> None:
