@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 from tritmark.harness.errors import UsageError
@@ -25,6 +26,8 @@ REFUSED = (*compiler.MEDDLING, "PYCUDA_DISABLE_CACHE")
 """Environment variables that PyCUDA obeys, or hands to nvcc: with the first ones the code would be another than its
 hash in the cache says, without the cache nobody could tell what was loaded."""
 
+_REPORTED = ("ignore", re.compile("The CUDA compiler succeeded, but said", re.IGNORECASE), UserWarning, None, 0)
+_LOCK = Lock()
 _TARGET = re.compile(r"(?:-arch|--gpu-architecture)=(?P<arch>\w+)")
 _TARGETS = re.compile(r"(?:-gencode|--generate-code)=arch=(?P<arch>\w+),code=(?P<code>\w+)")
 
@@ -47,24 +50,30 @@ def source_module(kernel: Kernel, arch: str) -> tuple[Any, Cubin]:
     # PyCUDA's name for what it keeps has the folder of the source in it.
     made_of = (*options, *target.values(), str(kernel.path.parent))
     with _folder(compiler.stored_as(nvcc, sources, made_of).with_suffix(".pycuda")) as (folder, cached):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # ptxas's report, which PyCUDA takes for a complaint
-            try:
-                made = SourceModule(
-                    next(iter(sources.values())),
-                    nvcc=str(nvcc),
-                    options=[*options],
-                    no_extern_c=True,
-                    cache_dir=str(folder),
-                    include_dirs=[str(kernel.path.parent)],
-                    **target,
-                )
-            except Refused as why:
-                raise compiler.refused(
-                    PurePath(kernel.file), options, f"{why.stdout or ''}{why.stderr or ''}"
-                ) from None
+        _expect_the_report()
+        try:
+            made = SourceModule(
+                next(iter(sources.values())),
+                nvcc=str(nvcc),
+                options=[*options],
+                no_extern_c=True,
+                cache_dir=str(folder),
+                include_dirs=[str(kernel.path.parent)],
+                **target,
+            )
+        except Refused as why:
+            said = f"{why.stdout or ''}{why.stderr or ''}"
+            raise compiler.refused(PurePath(kernel.file), options, said) from None
         (kept,) = folder.glob("*.cubin")
         return made.module, Cubin(kept.read_bytes(), "", cached)
+
+
+def _expect_the_report() -> None:
+    """No warning about ptxas's report. Filters are the process's: none is taken away, not for a moment either, which
+    other threads would see."""
+    with _LOCK:
+        if _REPORTED not in warnings.filters:
+            warnings.filterwarnings("ignore", _REPORTED[1].pattern, UserWarning)
 
 
 def _split(options: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
