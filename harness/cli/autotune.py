@@ -52,6 +52,7 @@ def autotune(
     from tritmark.harness.worker import Workers
     from tritmark.harness.worker.process import prepare
 
+    tuned.obeyed()  # a value that does not exist is told before anything is measured
     prepare()
     installed = load()
     errors = console(stderr=True)

@@ -243,6 +243,7 @@ def test_choices_can_be_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(tuned.SELECT, "of")
     with pytest.raises(UsageError, match=r"TRITMARK_TUNED is 'of'; .*legal: on, off"):
         kept()
+    assert isinstance(CliRunner().invoke(app, ["autotune", "--shape", "1,16,128"]).exception, UsageError)
 
 
 def test_the_gate_ignores_them(monkeypatch: pytest.MonkeyPatch) -> None:
