@@ -42,6 +42,9 @@
  * next to each other in a thread and 8-byte stores 303.8; 16 and 16-byte stores 303.3 (302.4 with 128 threads, but its
  * loads are 64 bytes apart). One load a thread: 323.3.
  *
+ * Measured once more, by turns with torch.compile tuned: float32 305.1 (its 304.7), float16 187.8 (186.9), bfloat16
+ * 186.9 (188.0).
+ *
  * NaN and infinity: x * 0 is NaN for them and 0 for all others, so a sum of such products, one instruction an element,
  * tells whether a thread has met any; only then it looks for the first. `bad` is lowered to its index.
  *

@@ -5,7 +5,7 @@
  *      thread does 16 fmaf for two 16-byte loads from there; four neighbouring outputs are one 16-byte store where rows
  *      allow it. Products of two float16 or two bfloat16 are exact in float32 (22 and 16 bits), and sums are float32:
  *      half sums (specification, 8) would lose everything from K = 2048 on.
- *   v2 and v3 are wmma.cu, on tensor cores.
+ *   v2 and v3 are wmma.cu and v4 wgmma.cu, on tensor cores; v2 in float32 is ffma.cu.
  *
  * Macros: INPUT, 32 (float), 16 (__half) or 8 (__nv_bfloat16: as many bits of significand); THREADS, of a block; and
  * NAME, the function's name. */

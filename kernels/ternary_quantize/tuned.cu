@@ -59,10 +59,23 @@
  * several arrays (i2s_quantize.cu has the table; over one set of arrays there is no difference, which hid it). On an
  * H200 at 2^28, launches by turns over three sets, us and TB/s; torch.compile looks for no NaN:
  *
- *     output block   plain         evict-first   torch.compile, tuned
- *     int8     128   307.5, 4.39   313.8, 4.31   307.5, 4.39
+ *     output block   plain         evict-first   torch.compile
+ *     int8     128   307.5, 4.39   313.8, 4.31   307.5, 4.39 (308.4 not tuned)
  *     int8      32   313.1, 4.39   319.7, 4.30   313.1, 4.39 (not tuned)
  *     i2s      128   261.2, 4.40   264.2, 4.35
+ *
+ * Measured once more, plain, all of it by turns, torch.compile tuned (max-autotune); 16-bit inputs are 3 bytes a float:
+ *
+ *     block           32            64            128           256
+ *     int8            312.9, 4.40   309.7, 4.39   307.9, 4.39   306.8, 4.39
+ *     torch.compile   313.1, 4.40   308.8, 4.40   307.3, 4.39   306.0, 4.40
+ *     row16           267.1, 4.40   264.6, 4.38   262.9, 4.37   262.5, 4.36
+ *     float16         219.5, 3.82                 193.8, 4.20
+ *     torch.compile   196.4, 4.27                 194.9, 4.18
+ *     bfloat16        210.0, 3.99                 195.4, 4.17
+ *     torch.compile   196.0, 4.28                 199.3, 4.08
+ *
+ * What blocks of 32 lose with 16-bit inputs is not known: it is not the memory.
  *
  * Exact: a maximum does not round, half of a float of at least 1e-8 neither, and no difference rounds across zero. NaN
  * and infinity show in the maximum; the lanes of such a block then look for theirs and lower *bad to its index.
