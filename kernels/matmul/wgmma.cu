@@ -41,8 +41,10 @@ typedef __nv_bfloat16 input;
 #define TYPE "bf16"
 __device__ __forceinline__ float wide(input x) { return __bfloat162float(x); }
 #endif
-#include "../cuda/hopper.cuh"
+#include "../ternary_matmul/wgmma.cuh" /* copies, barriers, waiting for products; its own product is of bytes */
 
+#define WARPGROUP 128 /* threads */
+#define ROW_BYTES DEPTH /* of a row of a tile in shared memory */
 #define ROWS 128 /* of a tile */
 #define STAGE_K 64 /* k of a stage: 128 bytes of a row of A */
 #define GROUP 16 /* tiles that lie one below the other before the next column of them */

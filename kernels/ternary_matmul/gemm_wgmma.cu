@@ -43,6 +43,7 @@
 #include "common.cuh"
 #include "wgmma.cuh"
 
+#define WARPGROUP 128
 #define ROWS (128 * BLOCKS)        /* of weights of a tile, of two warpgroups each half */
 #define STAGE_K (PANELS * DEPTH)   /* k of a stage */
 #define STAGE_BYTES (COLUMNS * STAGE_K + ROWS * STAGE_K / 4)
