@@ -27,10 +27,15 @@ typedef __nv_bfloat162 input2;
 __device__ __forceinline__ unsigned twice(unsigned half) { return half | half << 16; }
 
 /* Fields of a pair of halves, 0 to 2, 4^i of each where `mask` says, as -1, 0, 1: exact, by one logical operation and
- * one multiply-add. */
+ * one multiply-add. Said in PTX, or else the two constants of the first make two of it. */
 __device__ __forceinline__ unsigned weights2(unsigned fields, unsigned mask, unsigned step, unsigned back)
 {
+#ifdef TRITMARK_SIMULATOR
     const unsigned raised = (fields & mask) | BASE; /* base + 4^i field */
+#else
+    unsigned raised;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(raised) : "r"(fields), "r"(mask), "r"(BASE));
+#endif
     const input2 made = __hfma2(*(const input2 *)&raised, *(const input2 *)&step, *(const input2 *)&back);
     return *(const unsigned *)&made;
 }

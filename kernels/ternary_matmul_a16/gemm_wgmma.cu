@@ -240,13 +240,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
                             (part * SLICES + i) % 4 * 32, add || i);
                 multiply_end();
             };
-#if SPLIT > 1
-            if (begin_step == end_step) /* more blocks than stages */
-#pragma unroll
-                for (int i = 0; i < BLOCKS * COLUMNS / 2; i++)
-                    acc[i / (COLUMNS / 2)][i % (COLUMNS / 2)] = 0.0f;
-            else
-#endif
+            if (SPLIT == 1 || begin_step < end_step)
                 begin();
             for (int step = begin_step; step < end_step; step++) {
                 const unsigned char *const acts = stages + stage * STAGE_BYTES;
@@ -290,7 +284,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
             for (int block = 0; block < BLOCKS; block++)
 #pragma unroll
                 for (int i = 0; i < COLUMNS / 2; i++)
-                    sums[(i / 4 * 8 + 2 * t + i % 2) * PITCH + row + 64 * block + i / 2 % 2 * 8] = acc[block][i];
+                    sums[(i / 4 * 8 + 2 * t + i % 2) * PITCH + row + 64 * block + i / 2 % 2 * 8] =
+                        begin_step < end_step ? acc[block][i] : 0.0f; /* more blocks than stages: none for this one */
             cluster_sync();
             const int from = COLUMNS * rank / SPLIT, to = COLUMNS * (rank + 1) / SPLIT;
             for (int i = from * ROWS + (warpgroup - 1) * WARPGROUP + p; i < to * ROWS; i += 2 * WARPGROUP) {
