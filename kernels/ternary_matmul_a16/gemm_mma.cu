@@ -2,9 +2,9 @@
  * decoded in registers once for 8 * GROUPS rows.
  *
  * The story:
- *   v1, here, as ternary_matmul's gemm_mma.cu: a warp takes 256 * STEPS k of 8 * ROWS8 rows of weights with all loads in
- *      flight, and the warps of a block share K and add their sums in shared memory. It is what runs where gemv.cu does
- *      not fit in shared memory, and for any M where there is no wgmma.
+ *   v1, here, as ternary_matmul's gemm_mma.cu: a warp takes 256 * STEPS k of 8 * ROWS8 rows of weights with all loads
+ *      in flight, and the warps of a block share K and add their sums in shared memory. It is what runs where gemv.cu
+ *      does not fit in shared memory, and for any M where there is no wgmma.
  *
  * Decoding (a16.cuh): two bytes of a word into the halves of a register, then two weights by one logical operation and
  * one multiply-add, exact: 18 instructions for 16 weights, and k stay in order, so activations are used as they lie in
@@ -18,9 +18,9 @@
 #define TILE (8 * ROWS8)
 #define PAIRS ((ROWS8 + 1) / 2)
 
-/* grid: any number of blocks; block: whole warps. Dynamic shared memory: 256 * GROUPS * ROWS8 bytes a warp. a: aligned to
- * its element, lda bytes between its rows. kind: 1 float32, 2 bfloat16, 3 float16. Indexes the bytes of weights and M * N
- * outputs in 64 bits. */
+/* grid: any number of blocks; block: whole warps. Dynamic shared memory: 256 * GROUPS * ROWS8 bytes a warp. a: aligned
+ * to its element, lda bytes between its rows. kind: 1 float32, 2 bfloat16, 3 float16. Indexes the bytes of weights and
+ * M * N outputs in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_mma(
     const unsigned short *a, const uint4 *w, void *out, long long lda, float weight_scale, int M, int N, int K,
     int kind)

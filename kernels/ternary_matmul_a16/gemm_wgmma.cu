@@ -1,17 +1,32 @@
-/* ternary_matmul_a16 for many rows of activations on Hopper's asynchronous tensor cores (wgmma, 9.0a): weights (N, K) in
- * row16, decoded in registers.
+/* ternary_matmul_a16 for many rows of activations on Hopper's asynchronous tensor cores (wgmma, 9.0a): weights (N, K)
+ * in row16, decoded in registers.
  *
  * The story, which begins with ternary_matmul's gemm_wgmma.cu:
- *   v1, here: a block makes COLUMNS rows of activations times ROWS rows of weights at a time. One warpgroup copies 64 or
- *      128 k of both (a stage) into a ring in shared memory; two multiply 64 * BLOCKS rows of weights each. Weights are
- *      the operand A of m64nNk16, which may come from registers: of 16 weights a lane needs four, one byte pair of a word
- *      and two fields of it, by 5 instructions. Activations are the operand B, as they lie in memory.
+ *   v1, here: a block makes COLUMNS rows of activations times ROWS rows of weights at a time. One warpgroup copies 64
+ *      or 128 k of both (a stage) into a ring in shared memory; two multiply 64 * BLOCKS rows of weights each. Weights
+ *      are the operand A of m64nNk16, which may come from registers: of 16 weights a lane needs four, one byte pair of
+ *      a word and two fields of it, by 5 instructions. Activations are the operand B, as they lie in memory.
  *   SPLIT > 1, for few tiles: a cluster of blocks shares the K of a tile, and adds its sums through distributed shared
  *      memory, in the order of the blocks.
  *
- * Operations: 2 M N K at 4096 a cycle and multiprocessor, 989 TFLOPS at the clock of the data sheet. Bytes: a stage of 64
- * k takes 128 * COLUMNS + 16 * ROWS bytes from L2 for 128 * COLUMNS * ROWS operations; for 128 x 256 that is 20 KB in
- * 1,024 cycles. So a tile is wide in weights, which are small.
+ * Operations: 2 M N K at 4096 a cycle and multiprocessor, 989 TFLOPS at the clock of the data sheet. Bytes: a stage of
+ * 64 k takes 128 * COLUMNS + 16 * ROWS bytes from L2 for 128 * COLUMNS * ROWS operations; for 128 x 256 that is 20 KB
+ * in 1,024 cycles. So a tile is wide in weights, which are small.
+ *
+ * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 activations and outputs, in a CUDA graph, by
+ * turns with PyTorch 2.11's bfloat16 product of dense weights. Measured with a benchmark outside of this project.
+ *   M, N x K            here    PyTorch     M, N x K             here    PyTorch
+ *   16, 2560 x 2560     6.3     7.4         128, 2560 x 2560     10.7    8.2
+ *   16, 13824 x 2560    11.5    20.1        128, 13824 x 2560    20.3    23.1
+ *   16, 14336 x 4096    16.3    30.9        256, 2560 x 6912     31.1    18.9
+ *   64, 2560 x 2560     7.8     7.9         512, 13824 x 2560    58.7    48.2
+ *   64, 13824 x 2560    14.4    22.0        512, 14336 x 4096    88.6    84.3
+ *   64, 2560 x 6912     12.7    15.4        2048, 2560 x 6912    92.8    86.4
+ *   64, 14336 x 4096    20.8    33.9        2048, 14336 x 4096   304     284
+ * SPLIT at 64 x 2560 x 6912: 12.7 by four blocks, 31.9 by one.
+ * What 2048 x 14336 x 4096 waits for is neither decoding nor the end of a tile: without the one it took 313, without
+ * the other 322, for 309 with both. Slower: one warpgroup 4 or 7 stages ahead, so that their ends do not fall together
+ * (334). From M = 128 on, with few tiles, and past M = 256 PyTorch's kernels are faster.
  *
  * Macros: INPUT (see a16.cuh), COLUMNS (multiple of 16), BLOCKS (1, 2), PANELS (64 k of a stage: 1, 2), SLICES (of 16 k
  * that are decoded at a time: 2, 4 where PANELS is 2), STAGES, SPLIT (blocks that share the K of a tile: 1 to 8),

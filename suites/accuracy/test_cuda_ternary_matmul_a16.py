@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import DeviceFaultError, InvalidArgumentError
+from tritmark.harness.machine.gpu import why_not
 from tritmark.harness.spec import Axes, KernelKey
 from tritmark.harness.validate.compare import compare, expectations
 from tritmark.kernels import pack_weights, ternary_matmul_a16
@@ -27,7 +28,9 @@ from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, FAMILIES, NAMES, OP
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
-INSTANCES: tuple[Instance, ...] = (*GEMV, *MMA, *WGMMA)
+EVERY: tuple[Instance, ...] = (*GEMV, *MMA, *WGMMA)
+# The simulator has no clusters: there instances that differ in `split` are one.
+INSTANCES = EVERY if why_not() is None else tuple({(type(each), each.tile): each for each in EVERY}.values())
 BY_NAME = {(variant.key.op, variant.name, variant.key.dtype): variant for variant in VARIANTS}
 
 
