@@ -38,12 +38,16 @@ def _activations(dtype: str, axes: Axes, family: str, rng: np.random.Generator) 
     values = floats(family, (axes["M"], axes["K"]), rng).astype(np.float64)
     if family == "denormals":
         values *= _LEAST_NORMAL[dtype] / _LEAST_NORMAL["bfloat16"]
+    if family == "extremes":
+        # Of one sign, as are a row's weights: what is left where such numbers cancel may be an infinity of either sign.
+        values = np.abs(values)
     largest = _LARGEST[dtype]
     return np.clip(values, -largest, largest).astype(named_dtype(dtype))
 
 
 def _generate(dtype: str, axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
-    codes = family if family in {"constant", "zero", "extremes", "one_nonzero"} else "uniform"
+    codes = family if family in {"constant", "zero", "one_nonzero"} else "uniform"
+    codes = "corners" if family == "extremes" else codes
     return {
         "activations": _activations(dtype, axes, family, rng),
         "weights": integers(codes, (axes["N"], axes["K"]), -1, 1, rng),
