@@ -109,6 +109,16 @@ class Registry:
                 self.version += 1
         return None
 
+    def every(self) -> list[Device]:
+        """Every device of this machine: those of a kind by their numbers, where there are several."""
+        found = []
+        for kind, device in list(self._devices.items()):
+            count = device.numbering.count() if device.numbering is not None else 1
+            if numbered(kind) is None:
+                names = [f"{kind}:{index}" for index in range(count)] if count > 1 else [kind]
+                found += [self.device(name, name) for name in names]
+        return found
+
     def number_all(self) -> None:
         """Make every device that has a number known."""
         for kind, device in list(self._devices.items()):

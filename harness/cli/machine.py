@@ -17,7 +17,7 @@ def machine(
     from tritmark.harness.providers import load
     from tritmark.harness.record.facts import machine_facts
 
-    devices = load().registry.devices.values()
+    devices = load().registry.every()
     ceilings = tuple(each for device in devices if device.missing() is None for each in measure_ceilings(device))
     found = machine_facts().model_copy(update={"ceilings": ceilings})
     if as_json:

@@ -146,6 +146,15 @@ def test_all_that_there_are() -> None:
     assert known.version == version
 
 
+@pytest.mark.parametrize(
+    ("count", "names"), [(0, ["plain", "box"]), (1, ["plain", "box"]), (2, ["plain", "box:0", "box:1"])]
+)
+def test_every_device_of_a_machine_once(count: int, names: list[str]) -> None:
+    known = registry(count)
+    for _ in range(2):
+        assert [each.type for each in known.every()] == names
+
+
 def test_a_workload_for_a_kind_is_for_each_of_its_devices() -> None:
     item = Selected(Workload(op="add", axes={}), (), (), ("box",))
     assert item.admits("none", "float32", "box:1")
