@@ -23,7 +23,22 @@ from tritmark.harness.errors import (
 )
 from tritmark.harness.providers import load
 from tritmark.harness.worker import Workers
-from tritmark.kernels import QuantizedLinear, activation_quantize, i2s_quantize, matmul, pack_weights, ternary_quantize
+from tritmark.kernels import (
+    QuantizedLinear,
+    absmean_quantize,
+    activation_quantize,
+    float_narrow,
+    float_widen,
+    i2s_dequantize,
+    i2s_quantize,
+    matmul,
+    matmul_batch,
+    pack_codes,
+    pack_weights,
+    ternary_matmul,
+    ternary_quantize,
+    unpack_codes,
+)
 from tritmark.kernels.cuda import context as contexts
 from tritmark.kernels.cuda.context import ALONE, CudaContext, alone, cuda_context, driver_index, gpu_count, on_gpu
 from tritmark.kernels.cuda.device import DEVICE
@@ -32,7 +47,8 @@ from tritmark.kernels.i2s_quantize.cuda import VARIANTS
 
 RNG = np.random.default_rng(9)
 X = RNG.normal(size=(6, 128)).astype(np.float32)
-WEIGHTS = pack_weights(RNG.integers(-1, 2, (16, 128), dtype=np.int8), 0.5)
+CODES = RNG.integers(-1, 2, (16, 128), dtype=np.int8)
+WEIGHTS = pack_weights(CODES, 0.5)
 
 
 @pytest.fixture
@@ -59,6 +75,15 @@ def made(array: np.ndarray[Any, Any]) -> Any:
 CALLS: dict[str, Callable[[str], Any]] = {
     "i2s_quantize": lambda device: i2s_quantize(X, 0.5, device=device),
     "ternary_quantize": lambda device: ternary_quantize(X, device=device).codes,
+    "i2s_dequantize": lambda device: i2s_dequantize(CODES, 0.5, device=device),
+    "absmean_quantize": lambda device: absmean_quantize(X, device=device).codes,
+    "activation_quantize": lambda device: activation_quantize(X, device=device).q,
+    "float_narrow": lambda device: float_narrow(X, device=device),
+    "float_widen": lambda device: float_widen(X.astype(np.float16), device=device),
+    "pack_codes": lambda device: pack_codes(CODES, 0.5, device=device),
+    "unpack_codes": lambda device: unpack_codes(WEIGHTS.packed_as("row16"), (16, 128), device=device)[0],
+    "ternary_matmul": lambda device: ternary_matmul(CODES, WEIGHTS, dtype="int32", device=device),
+    "matmul_batch": lambda device: matmul_batch([(X, X.T.copy())] * 2, mode="fp32", device=device)[1],
     "matmul": lambda device: matmul(X, np.ascontiguousarray(X.T), mode="fp16", device=device),
     "QuantizedLinear": lambda device: QuantizedLinear(WEIGHTS, device=device)(X),
 }
