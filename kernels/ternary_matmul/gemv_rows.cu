@@ -14,6 +14,19 @@
  *      us longer than int32 ones), and two 16 bytes of activations asked for together. Slower: 3.00 for 2.69 us at 2560
  *      x 2560, 5.75 for 5.17 at 13824 x 2560, 8.60 for 7.78 at 20480 x 3200; so both are gone again. In gemv_dp4a.cu
  *      the early factor pays and stays.
+ *   Tried in a kernel like this one, measured by turns with v4 (2.76 us at 2560 x 2560, float32) on an H200. What comes
+ *   after the weights' arrival counts, not the order of loads before it:
+ *      - 10 warps a block, activations by cp.async behind the weights 2.78, before them 2.93; before them and the
+ *        block's rows first fetched into L2, by one cp.async.bulk.prefetch 2.81, by prefetch.global.L2 2.85. The
+ *        compiler moves loads over barriers (ld.global.nc) and waits for the scale before it asks for weights: read
+ *        the SASS.
+ *      - 5 warps a block and twice the blocks 2.71.
+ *      - the factor divided behind the barrier, in a branch of its own: 0.12 less than where the compiler puts it.
+ *      - signed weights by one multiply-add and one and (weights4), so that no sum of activations is taken off:
+ *        2.93 for 2.85; 6.07 for 5.75 at 13824 x 2560. Here each decoding instruction counts.
+ *      - SEG 2 or 4, which pad K = 2560 less, in fewer warps: 3.52 and 3.00.
+ *      - columns of B for up to 8 / SEG rows of activations, a warp over all of K, for M > 1: 6.2, 6.3, 8.0 for v3's
+ *        5.8, 6.0, 6.3 at M = 2, 4, 8, 13824 x 2560.
  *
  * acc = sum(code * a) - sum(a); the warps that stage the activations leave their shares of sum(a) in shared memory, and
  * each lane takes some off. Bound: the sums of field 3 hold K / SEG / 4 codes of a row in one element: |sum| <= 2 * 64
