@@ -70,8 +70,10 @@ def _both(quantize: str, names: tuple[str, str], dtype: str, call: Call) -> tupl
 
 INPUTS = {"float32": 32, "float16": 16, "bfloat16": 8}
 """The macro INPUT of rows.cuh."""
-HELD = 4
-"""Times four elements of x that a thread keeps between its maximum and its codes."""
+HELD = {products.SHORT: 4, products.TALL: 4}
+MOST_HELD = 8
+"""Times four elements of x that a thread keeps between its maximum and its codes, as many as registers allow: what is
+not kept is asked for behind the weights, and so comes after them."""
 STATIC = 128
 """Bytes of shared memory that a block has beside those that a launch asks for."""
 MAX_K = max(K for K in range(0, products.SHARED + 1, 64) if products.LOOP.shared(32, K) + STATIC <= products.SHARED)
@@ -80,7 +82,7 @@ MAX_K = max(K for K in range(0, products.SHARED + 1, 64) if products.LOOP.shared
 
 FUSED = {
     dtype: {
-        shape: products.instance("gemv_rows", "linear_rows", shape, INPUT=bits, HELD=HELD)
+        shape: products.instance("gemv_rows", "linear_rows", shape, INPUT=bits, HELD=HELD.get(shape, MOST_HELD))
         for shape in products.ROWS_SHAPES
     }
     for dtype, bits in INPUTS.items()

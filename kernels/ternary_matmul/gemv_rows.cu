@@ -65,6 +65,26 @@
 #include "../activation_quantize/rows.cuh"
 #endif
 
+#if INPUT
+/* Four elements that are asked for here and now, before the weights. */
+__device__ __forceinline__ element4 early4(const element *from)
+{
+#ifdef TRITMARK_SIMULATOR
+    return *(const element4 *)from;
+#else
+    element4 to;
+#if INPUT == 32
+    asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(to.x), "=f"(to.y), "=f"(to.z), "=f"(to.w)
+                 : "l"(from));
+#else
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(to.x), "=r"(to.y) : "l"(from));
+#endif
+    return to;
+#endif
+}
+#endif
+
 #define WIDE (4 * SEG)          /* chunks of a row in one step, and lanes of a row */
 #define PER (8 / SEG)           /* rows in 8 rows of a fragment */
 #define TILE (2 * PAIRS * PER)  /* rows of a warp at a time */
@@ -100,8 +120,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
     __shared__ unsigned largest[32];
     element4 own[HELD];
 #pragma unroll
-    for (int h = 0; h < HELD; h++)
-        own[h] = load4(x, 4 * (h * blockDim.x + threadIdx.x), K, true);
+    for (int h = 0; h < HELD; h++) {
+        const int at = 4 * (h * blockDim.x + threadIdx.x);
+        own[h] = {};
+        if (at + 4 <= K)
+            own[h] = early4(x + at);
+    }
 #endif
     uint4 now[STEPS][PAIRS][2];
     const auto load = [&](uint4(&to)[STEPS][PAIRS][2], int first, int from) {
@@ -126,6 +150,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
     int *partial = (int *)(staged + 4 * padded); /* [warps] */
     int sum = 0;
 #if INPUT
+    if (K % 4) /* what is left of the last four */
+#pragma unroll
+        for (int h = 0; h < HELD; h++) {
+            const int at = 4 * (h * blockDim.x + threadIdx.x);
+            if (at < K && at + 4 > K)
+                own[h] = load4(x, at, K, false);
+        }
     unsigned mine_largest = 0;
 #pragma unroll
     for (int h = 0; h < HELD; h++)

@@ -149,6 +149,14 @@ def test_the_output_is_on_the_tensors_device(calls: Calls, monkeypatch: pytest.M
     assert calls.allocated == (2 if current == -1 else 0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_one_row_takes_no_workspace(calls: Calls, dtype: Any) -> None:
+    """It is one kernel; more rows are two, with the codes between them."""
+    for M, space in ((1, False), (2, True)):
+        cuda.linear(rows(M, K, dtype=dtype), THERE, *LINEAR[1])
+        assert (calls.launched[-1][-1] != 0) == space
+
+
 def test_rows_that_are_not_aligned_or_apart_are_copied(calls: Calls) -> None:
     x = rows(2, K)
     odd = torch.cat([x.reshape(-1)[:1], x.reshape(-1)])[1:].view(2, K)
