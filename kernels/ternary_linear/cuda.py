@@ -70,10 +70,18 @@ def _both(quantize: str, names: tuple[str, str], dtype: str, call: Call) -> tupl
 
 INPUTS = {"float32": 32, "float16": 16, "bfloat16": 8}
 """The macro INPUT of rows.cuh."""
-HELD = {products.SHORT: 4, products.TALL: 4}
-MOST_HELD = 8
-"""Times four elements of x that a thread keeps between its maximum and its codes, as many as registers allow: what is
-not kept is asked for behind the weights, and so comes after them."""
+FIVES = products.Rows(seg=4, steps=5, pairs=1, threads=256, loop=True)
+"""A loop for K of 4096 to 5120, of which LOOP would take a second pass for the end; two blocks a multiprocessor."""
+HELD = {
+    products.SHORT: 4,
+    **dict.fromkeys(products.LONG, 8),
+    products.TALL: 4,
+    products.LOOP: 4,
+    FIVES: 5,
+}
+"""For each instance of gemv_rows.cu, times four elements of x that a thread keeps between its maximum and its codes.
+What is not kept is asked for behind the weights, and so comes after them; 8 in LOOP cost more than that at K of 3200 to
+8192."""
 STATIC = 128
 """Bytes of shared memory that a block has beside those that a launch asks for."""
 MAX_K = max(K for K in range(0, products.SHARED + 1, 64) if products.LOOP.shared(32, K) + STATIC <= products.SHARED)
@@ -82,8 +90,8 @@ MAX_K = max(K for K in range(0, products.SHARED + 1, 64) if products.LOOP.shared
 
 FUSED = {
     dtype: {
-        shape: products.instance("gemv_rows", "linear_rows", shape, INPUT=bits, HELD=HELD.get(shape, MOST_HELD))
-        for shape in products.ROWS_SHAPES
+        shape: products.instance("gemv_rows", "linear_rows", shape, INPUT=bits, HELD=held)
+        for shape, held in HELD.items()
     }
     for dtype, bits in INPUTS.items()
 }
@@ -91,8 +99,21 @@ FUSED = {
 
 
 def fused_shape(N: int, K: int, sms: int) -> tuple[products.Rows, int, int]:
-    """The instance of gemv_rows.cu, its warps and the rows of a block, for a device of so many multiprocessors."""
-    return products.one_wave(N, K, sms) or products.looping(N, sms)
+    """The instance of gemv_rows.cu, its warps and the rows of a block, for a device of so many multiprocessors.
+
+    Chosen by the times at the head of the source, measured on the H200's 132 multiprocessors. Where there are few rows,
+    a block has warps without any, so that all of x is kept.
+    """
+    wave = products.one_wave(N, K, sms)
+    if wave is not None:
+        shape, warps, each = wave
+    elif 4096 < K <= 5120:
+        shape, each = FIVES, -(-N // (2 * sms))
+        warps = -(-each // shape.tile)
+    else:
+        shape, warps, each = products.looping(N, sms)
+    keeping = -(-K // (4 * HELD[shape] * products.WARP))
+    return shape, min(shape.threads // products.WARP, max(warps, keeping)), each
 
 
 def _fused(dtype: str, kind: int, call: Call) -> tuple[Step, ...]:

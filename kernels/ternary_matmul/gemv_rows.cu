@@ -58,7 +58,25 @@
  *
  * Of what v4 takes at 2560 x 2560, reading the weights is 1.82, activations through shared memory 0.27, decoding and
  * multiplying 0.42, adding up, factor and store 0.18 (0.05 with int32 outputs). Rings of slots in shared memory
- * filled by cp.async.bulk or cp.async were slower for every shape: 3.00 and 3.27 at 2560 x 2560. */
+ * filled by cp.async.bulk or cp.async were slower for every shape: 3.00 and 3.27 at 2560 x 2560.
+ *
+ *   v5, for INPUT: the activations are quantized here, so that a linear layer is one launch. Predicted: the time of v4
+ *      and 0.3 for a second barrier and the maximum. Measured: no more than v4 where all of x is asked for before the
+ *      weights and kept in registers; 0.6 to 1.5 more where it is read after them, since what an SM asks for comes back
+ *      in that order, and 0.3 more with loads of x in branches of their own (for K that is no multiple of 4) in place of
+ *      predicated ones, at K of 4096 and N of 14336. On the same H200, us: the two kernels (activation_quantize and the
+ *      best product), the best product alone, v5 from bfloat16 x to bfloat16 outputs; HELD as cuda.py has it.
+ *
+ *   N x K          both   product  v5                       N x K          both   product  v5
+ *   2560 x 2560    4.55   2.85     2.80                     4096 x 4096    5.44   3.58     3.33
+ *   3840 x 2560    4.85   3.15     3.06                     14336 x 4096   8.19   6.33     6.76
+ *   13824 x 2560   7.43   5.74     5.79                     27648 x 5120   14.24  12.35    12.28 (SEG 4, STEPS 5)
+ *   2560 x 6912    6.13   4.18     4.48                     55296 x 5120   23.40  21.47    20.53 (SEG 4, STEPS 5)
+ *   3200 x 3200    5.00   3.18     3.31                     6912 x 6912    9.55   7.55     7.17
+ *   20480 x 3200   10.04  8.25     8.02                     8192 x 8192    10.33  8.25     7.91
+ *   3200 x 10240   7.83   5.69     5.32                     28672 x 8192   19.67  17.74    18.13
+ *                                                           5120 x 27648   17.96  13.14    16.44
+ * LOOP with STEPS 4 was slower at 20480 x 3200 (11.1) and 14336 x 4096 (8.9), as fast at 8192 x 8192. */
 #include "common.cuh"
 #include "mma.cuh"
 #if INPUT
