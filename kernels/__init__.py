@@ -88,7 +88,9 @@ def _libraries() -> Sequence[PeerLibrary]:
 
 PROVIDER = Provider(
     ops=OPS,
-    variants=tuple(variant for module in modules("cpu", "cuda", "cuda_gpu_int2") for variant in module.VARIANTS),
+    variants=tuple(
+        variant for module in modules("cpu", "cuda", "cuda_gpu_int2", "cuda_scaled") for variant in module.VARIANTS
+    ),
     devices=(cpu.DEVICE, CUDA),
     formats=BUILT_IN,
     workloads="tritmark.workloads",

@@ -26,7 +26,8 @@ NAMES = (
 
 
 def modules(*names: str) -> Iterator[ModuleType]:
-    """Those modules of each op, where it has them, op by op: `spec`, `cpu`, `cuda`, `cuda_gpu_int2`, `mutants`."""
+    """Those modules of each op, where it has them, op by op: `spec`, `cpu`, `cuda`, `cuda_gpu_int2`, `cuda_scaled`,
+    `mutants`."""
     for op in NAMES:
         for name in names:
             if Path(__file__).with_name(op).joinpath(f"{name}.py").is_file():

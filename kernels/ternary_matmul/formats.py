@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritmark.kernels.formats import BUILT_IN, Format
-from tritmark.kernels.ternary_matmul import cpu, cuda, cuda_gpu_int2
+from tritmark.kernels.ternary_matmul import cpu, cuda, cuda_gpu_int2, cuda_scaled
 
 
 def one_scale(format: Format) -> bool:
@@ -12,7 +12,9 @@ def one_scale(format: Format) -> bool:
     return format.scale_per == "tensor" and set(format.codes) <= {-1, 0, 1}
 
 
-_READ = dict.fromkeys(variant.key.format for variant in (*cpu.VARIANTS, *cuda.VARIANTS, *cuda_gpu_int2.VARIANTS))
+_READ = dict.fromkeys(
+    variant.key.format for module in (cpu, cuda, cuda_gpu_int2, cuda_scaled) for variant in module.VARIANTS
+)
 PRODUCTS = frozenset(name for name in _READ if one_scale(BUILT_IN[name]))
 """Those of this package with one scale that it has kernels for, on any device."""
 ROWS = tuple(BUILT_IN[name] for name in _READ if BUILT_IN[name].scale_per == "row")

@@ -87,6 +87,18 @@ def test_layers_are_multiplied_on_the_gpu(
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize(("kind", "format"), [(35, "tq2_0"), (models.IQ2_BN, "iq2_bn")])
+def test_layers_with_several_scales_are_multiplied_on_the_gpu_from_their_own_bytes(
+    tmp_path: Path, here: Installed, cuda: CudaContext, kind: int, format: str
+) -> None:
+    path = models.write_gguf(tmp_path / "m.gguf", replace(SMALL, layers=1, ffn=256), kind)
+    for layer in layers(path, here, "cuda"):
+        assert (layer.status, layer.reason) == (Status.PASS, "")
+        variants = {(each.key.format, each.name) for each in here.registry.variants if each.id in layer.kernel}
+        assert variants == {(format, "dp4a"), (format, "mma")}, layer.kernel
+
+
+@pytest.mark.cuda
 def test_a_wrong_product_on_the_gpu_is_caught(
     tmp_path: Path, here: Installed, cuda: CudaContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

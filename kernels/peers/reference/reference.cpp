@@ -619,7 +619,7 @@ TERNARY_LINEAR(bf16, uint16_t, activation_quantize_bfloat16)
 
 }  // extern "C"
 
-// --- products of iq2_bn_r4, q2_0 and tq1_0 ---------------------------------------------------------------------------
+// --- products of iq2_bn, iq2_bn_r4, q2_0 and tq1_0 -------------------------------------------------------------------
 
 namespace {
 
@@ -635,12 +635,24 @@ int of_iq2_bn_r4(const uint8_t *packed, int64_t row, int64_t column, int64_t, in
     return taken(packed, iq2_bn_r4(row, column, K));
 }
 
-template <class Store>
+int64_t iq2_bn_r4_scale(int64_t row, int64_t K) { return row / 4 * (K + 16) + 4 * (row % 4); }
+
+// IQ2_BN: rows of a float32 scale and blocks of 64 weights in 16 bytes, the first 16 in the lowest bits.
+int64_t iq2_bn_scale(int64_t row, int64_t K) { return row * (4 + K / 4); }
+
+int of_iq2_bn(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64_t K)
+{
+    const int64_t e = column % 64;
+    return taken(packed, {iq2_bn_scale(row, K) + 4 + column / 64 * 16 + e % 16, int(2 * (e / 16))});
+}
+
+template <
+    int (*code)(const uint8_t *, int64_t, int64_t, int64_t, int64_t), int64_t (*scale_at)(int64_t, int64_t), class Store>
 void row_scaled_product(const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
 {
-    product(of_iq2_bn_r4, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) {
+    product(code, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) {
         float scale;
-        std::memcpy(&scale, weights + n / 4 * (K + 16) + 4 * (n % 4), 4);
+        std::memcpy(&scale, weights + scale_at(n, K), 4);
         store(m, n, double(sum) * double(scale));
     });
 }
@@ -697,13 +709,16 @@ void block_scaled_product(
 
 extern "C" {
 
-void ternary_matmul_iq2_bn_r4_int32(
-    const int8_t *activations, const uint8_t *weights, int32_t *out, int64_t M, int64_t N, int64_t K)
-{
-    product(of_iq2_bn_r4, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) {
-        out[m * N + n] = int32_t(sum);
-    });
-}
+#define UNSCALED_MATMUL(format) \
+    void ternary_matmul_##format##_int32( \
+        const int8_t *activations, const uint8_t *weights, int32_t *out, int64_t M, int64_t N, int64_t K) \
+    { \
+        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { \
+            out[m * N + n] = int32_t(sum); \
+        }); \
+    }
+UNSCALED_MATMUL(iq2_bn)
+UNSCALED_MATMUL(iq2_bn_r4)
 
 #define SCALED_MATMUL(format, computed) \
     void ternary_matmul_##format##_float32( \
@@ -722,7 +737,9 @@ void ternary_matmul_iq2_bn_r4_int32(
             out[m * N + n] = narrowed(sum / double(act_scale[m]), kBrain); \
         }); \
     }
-SCALED_MATMUL(iq2_bn_r4, row_scaled_product)
+#define ROW_SCALED_MATMUL(format) SCALED_MATMUL(format, (row_scaled_product<of_##format, format##_scale>))
+ROW_SCALED_MATMUL(iq2_bn)
+ROW_SCALED_MATMUL(iq2_bn_r4)
 SCALED_MATMUL(q2_0, block_scaled_product<of_q2_0>)
 SCALED_MATMUL(tq1_0, block_scaled_product<of_tq1_0>)
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
 DTYPES = {"int32": np.dtype(np.int32), "float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
-Data = tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], np.float32, npt.NDArray[np.float32]]
-"""Activations (M, K), codes (N, K), the scale of the weights, and those of the activations (M,)."""
+Data = tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], Any, npt.NDArray[np.float32]]
+"""Activations (M, K), codes (N, K), the scale or scales of the weights, and those of the activations (M,)."""
 
 
 def data_of(M: int, N: int, K: int, seed: int = 0) -> Data:
@@ -46,7 +46,7 @@ def product(context: CudaContext, variant: Variant, data: Data, there: Any = Non
     inputs = {
         "activations": context.upload(activations) if there is None else there,
         "weights": context.upload(FORMATS[variant.key.format].pack(codes, weight_scale)),
-        "weight_scale": weight_scale,
+        "weight_scale": np.float32(1) if np.ndim(weight_scale) else weight_scale,
         "act_scale": context.upload(act_scale),
     }
     launch = variant.bind(inputs, {"out": out}, {"M": M, "N": N, "K": K}, 1)

@@ -17,7 +17,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError  # noqa: E402
-from tritmark.kernels import FORMATS  # noqa: E402
+from tritmark.kernels import FORMATS, pack_weights, ternary_matmul  # noqa: E402
 from tritmark.torch import BitLinear, cuda  # noqa: E402
 
 if not torch.cuda.is_available():
@@ -95,6 +95,27 @@ def test_a_product_has_the_cpus_bits(device: Any, shape: tuple[int, int, int], o
     assert torch.equal(moved_scale.cpu(), scale)
     y = OPS.ternary_matmul(moved_q, there, SCALE, moved_scale, rows_, "row16", out)
     assert torch.equal(y.cpu(), OPS.ternary_matmul(q, here, SCALE, scale, rows_, "tile64", out))
+
+
+@pytest.mark.parametrize("format", ["tq2_0", "iq2_bn"])
+@pytest.mark.parametrize(
+    "shape", [(1, 4, 256), (1, 2560, 2560), (8, 36, 768), (33, 72, 1024), (300, 132, 768)], ids=str
+)
+def test_weights_with_several_scales_have_the_cpus_bits(device: Any, format: str, shape: tuple[int, int, int]) -> None:
+    M, rows_, columns = shape
+    codes, form = codes_of(rows_, columns).numpy(), FORMATS[format]
+    scales = np.random.default_rng(1).uniform(-2, 2, form.scale_shape((rows_, columns))).astype(form.scale_dtype)
+    packed = pack_weights(codes, scales.astype(np.float32), format=format)
+    there = torch.from_numpy(packed.data).to(device)
+    q, scale = OPS.activation_quantize(rows(M, columns))
+    for out, name in ((torch.float32, "float32"), (torch.bfloat16, "bfloat16")):
+        y = OPS.ternary_matmul(q.to(device), there, 1.0, scale.to(device), rows_, format, out)
+        wanted = ternary_matmul(q.numpy(), packed, act_scale=scale.numpy(), dtype=name)
+        assert torch.equal(y.cpu().float(), torch.from_numpy(wanted.astype(np.float32)))
+    y = OPS.linear(rows(M, columns).to(device), there, 1.0, rows_, format)
+    assert torch.equal(y.cpu(), torch.from_numpy(ternary_matmul(q.numpy(), packed, act_scale=scale.numpy())))
+    with pytest.raises(InvalidArgumentError, match="weight_scale"):
+        OPS.linear(rows(M, columns).to(device), there, 0.5, rows_, format)
 
 
 @pytest.mark.parametrize("lead", [(), (0,), (2, 3), (0, 4), (2, 1, 3)])
