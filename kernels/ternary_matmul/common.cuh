@@ -67,6 +67,24 @@ __device__ __forceinline__ int4 activations16(const signed char *row, long long 
     return to;
 }
 
+/* 4 activations at any address, by aligned words: the first `left` are there, the rest 0. */
+__device__ __forceinline__ int activations4_shifted(const signed char *from, int left)
+{
+    if (left < 8) /* The second word may end behind the array. */
+        return bytes4(from, 0, left);
+    const unsigned skew = (unsigned)(unsigned long long)from & 3u;
+    const unsigned *const words = (const unsigned *)(from - skew);
+    return (int)((words[0] | (unsigned long long)words[1] << 32) >> 8 * skew);
+}
+
+/* 16 of them. */
+__device__ __forceinline__ int4 activations16_shifted(const signed char *from, int left)
+{
+    return make_int4(
+        activations4_shifted(from, left), activations4_shifted(from + 4, left - 4),
+        activations4_shifted(from + 8, left - 8), activations4_shifted(from + 12, left - 12));
+}
+
 /* The same in little code, of a row that is aligned to 16 bytes and k a multiple of 16. */
 __device__ __forceinline__ int4 activations16_aligned(const signed char *row, int k, int K)
 {

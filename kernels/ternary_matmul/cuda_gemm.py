@@ -1,11 +1,13 @@
-"""Products on CUDA for more rows of activations than gemv takes, over row16: gemm_mma.cu and gemm_wgmma.cu, and which
-instance of them is launched for a shape."""
+"""Products on CUDA for more rows of activations than gemv takes, over row16: gemm_mma.cu and gemm_wgmma.cu, which
+instance of them is launched for a shape, and gemm_align.cu in front of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+
+import numpy as np
 
 from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Axes
@@ -22,6 +24,8 @@ MMA_SHARED = 99 << 10
 WGMMA_SHARED = 227 << 10
 """Bytes that it may have on 9.0."""
 WARP = 32
+ALIGNED = 16
+"""Bytes that rows of activations are copied by."""
 DEPTH = 128
 """k of a panel of a stage of gemm_wgmma.cu."""
 
@@ -52,14 +56,13 @@ class GemmMma:
         """Bytes of dynamic shared memory."""
         return 64 * self.groups + 256 * self.groups * self.rows8 * self.warps(K)
 
-    def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
-        """Time of a launch on a device of so many multiprocessors."""
-        launch, wave, whole_pass, reads = self.costs
+    def counts(self, M: int, N: int, K: int, sms: int) -> tuple[float, float, float, float]:
+        """How often each of the costs is paid on a device of so many multiprocessors."""
         blocks, warps = _tiles(self.tile, M, N), self.warps(K)
         resident = max(1, REGISTERS_PER_BLOCK // (WARP * warps * (-(-self.registers // 8) * 8)))
         waves = -(-blocks // (resident * sms))
         passes = -(-K // (256 * warps))
-        return launch + waves * (wave + passes * whole_pass) + blocks / sms * K / 2560 * reads
+        return 1, waves, waves * passes, blocks / sms * K / 2560
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +93,19 @@ class GemmWgmma:
         rows, high = self.tile
         return self.stages * ((rows + high // 4) * DEPTH * self.panels + 16) + 64 * self.columns
 
-    def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
-        """Time of a launch on a device of so many multiprocessors."""
-        launch, tile, panel, busy = self.costs
+    def counts(self, M: int, N: int, K: int, sms: int) -> tuple[float, float, float, float]:
+        """How often each of the costs is paid on a device of so many multiprocessors."""
         tiles = _tiles(self.tile, M, N)
         waves, panels = -(-tiles // sms), -(-K // DEPTH)
-        return launch + waves * (tile + panels * (panel + busy * min(1.0, tiles / sms)))
+        return 1, waves, waves * panels, waves * panels * min(1.0, tiles / sms)
 
 
 def _tiles(tile: tuple[int, int], M: int, N: int) -> int:
     return -(-M // tile[0]) * -(-N // tile[1])
 
 
-# The costs were fitted to 221 shapes (M 9 to 2048, ten N x K) measured on an H200 with a benchmark outside of this
-# project. They only choose: whatever is launched is exact.
+# The costs were fitted to times on an H200, as `python suites/performance/gemm_costs.py --fit` measures and fits them.
+# They only choose: whatever is launched is exact.
 MMA = (
     GemmMma(2, 2, 640, 78, (1.62, 0.86, 0.92, 0.72)),
     GemmMma(3, 2, 640, 90, (1.80, 1.02, 1.04, 0.95)),
@@ -122,6 +124,7 @@ WGMMA = (
     GemmWgmma(80, 2, 1, 10, (3.80, 2.80, 0.508, 0.002)),
     GemmWgmma(96, 2, 1, 10, (2.54, 4.18, 0.544, 0.011)),
     GemmWgmma(128, 2, 1, 8, (3.20, 4.54, 0.625, 0.000)),
+    GemmWgmma(160, 2, 1, 7, (3.20, 5.45, 0.767, 0.000)),
 )
 Instance = GemmMma | GemmWgmma
 
@@ -161,13 +164,35 @@ def _kernel(instance: Instance) -> Kernel:
 
 
 KERNELS = {instance: _kernel(instance) for instance in (*MMA, *WGMMA)}
+ALIGN = Kernel(
+    file="ternary_matmul/gemm_align.cu",
+    name="gemm_align",
+    threads=256,
+    registers=64,
+    capability=(8, 0),
+    defines=(("THREADS", "256"),),
+)
+
+
+def workspace(axes: Axes) -> int:
+    """Bytes for a copy of the activations with aligned rows, where K leaves them unaligned."""
+    return axes["M"] * _aligned(axes["K"]) if axes["K"] % ALIGNED else 0
+
+
+def _aligned(K: int) -> int:
+    return -(-K // ALIGNED) * ALIGNED
+
+
+def predicted_us(instance: Instance, M: int, N: int, K: int, sms: int) -> float:
+    """Time of its launch on a device of so many multiprocessors."""
+    return sum(cost * count for cost, count in zip(instance.costs, instance.counts(M, N, K, sms), strict=True))
 
 
 @lru_cache(maxsize=1024)
 def fastest(instances: Sequence[Instance], M: int, N: int, K: int, sms: int) -> Instance:
     """Of those instances the one that is predicted to take the least time for that product on a device of so many
     multiprocessors."""
-    return min(instances, key=lambda instance: instance.predicted_us(M, N, K, sms))
+    return min(instances, key=lambda instance: predicted_us(instance, M, N, K, sms))
 
 
 def launched(instances: Sequence[Instance], kind: int, call: Call) -> tuple[Step, ...]:
@@ -179,11 +204,13 @@ def launched(instances: Sequence[Instance], kind: int, call: Call) -> tuple[Step
 def by_name(instances: Sequence[Instance], kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
     """Each of those instances, the fastest first, as they are predicted."""
     sizes = axes["M"], axes["N"], axes["K"], info.sms
-    ordered = sorted(instances, key=lambda instance: instance.predicted_us(*sizes))
+    ordered = sorted(instances, key=lambda instance: predicted_us(instance, *sizes))
     return {instance_name(KERNELS[instance]): partial(_launch, instance, kind) for instance in ordered}
 
 
 def _launch(instance: Instance, kind: int, call: Call) -> tuple[Step, ...]:
+    """Behind a copy of the activations where K leaves their rows unaligned. Rows that only their stride leaves so are
+    read as they are."""
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
     kernel, tiles = KERNELS[instance], _tiles(instance.tile, M, N)
     if isinstance(instance, GemmMma):
@@ -191,5 +218,12 @@ def _launch(instance: Instance, kind: int, call: Call) -> tuple[Step, ...]:
         launch = call.params(kernel, tiles, WARP * instance.warps(K), shared=instance.shared(K))
     else:
         launch = call.params(kernel, min(tiles, call.info.sms), shared=instance.shared)
-    args = (*arrays(call), activation_row_bytes(call), *scalars(call, kind))
-    return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
+    (activations, *others), apart = arrays(call), activation_row_bytes(call)
+    first: tuple[Step, ...] = ()
+    if call.workspace is not None and apart % ALIGNED:
+        align = call.params(ALIGN, M)
+        copied = (activations, call.workspace, apart, np.int32(M), np.int32(K))
+        first = (Step(kernel=ALIGN, grid=align.grid, block=align.block, args=copied),)
+        activations, apart = call.workspace, np.int64(_aligned(K))
+    args = (activations, *others, apart, *scalars(call, kind))
+    return (*first, Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared))

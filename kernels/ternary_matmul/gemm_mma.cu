@@ -10,8 +10,8 @@
  * Bytes: N * K / 4 of weights once for 8 * GROUPS rows, and M * K of activations for each block, from L2: so blocks are
  * as tall as still gives every multiprocessor one. Sums are 64 times what they stand for: exact for K < 2^18.
  *
- * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 outputs, in a CUDA graph, measured with a
- * benchmark outside of this project.
+ * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 outputs, in a CUDA graph; the
+ * command of today is suites/performance/gemm_costs.py.
  *   M, N x K           v2      v3     ROWS8 GROUPS STEPS
  *   16, 2560 x 2560    48.3    4.7    3     2      1
  *   32, 2560 x 2560            5.8    3     2      1

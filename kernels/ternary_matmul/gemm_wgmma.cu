@@ -12,8 +12,8 @@
  * 128 k takes 128 * COLUMNS + 32 * ROWS bytes from L2 for 256 * COLUMNS * ROWS operations; for 128 x 256 that is 24 KB
  * in 1,024 cycles. So a tile is wide in weights, which are small.
  *
- * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 outputs, in a CUDA graph. Measured with a
- * benchmark outside of this project. Each step is the whole kernel of then.
+ * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 outputs, in a CUDA graph; the
+ * command of today is suites/performance/gemm_costs.py. Each step is the whole kernel of then.
  *                                                  16 x 2560 x 2560   512 x 14336 x 4096   2048 x 14336 x 4096
  *   copies waited for by the threads that copy            10.1               74.6                255
  *   a shift and five logical operations a register, copies that arrive by themselves
@@ -27,9 +27,25 @@
  * found: the tensor cores are what is waited for since (in the loop, 1,600 TOPS). What is left is the end of a tile,
  * 4.5 us of the 24 that one of 128 x 256 x 4096 takes, in which the tensor cores rest: a conversion from float64 takes
  * 8 cycles a warp, 2,048 for a tile, the rest are latencies.
- * Slower: letting one warpgroup run ahead by 3 or 5 stages, so that their ends do not fall together (187 and 192 for
- * 175: one alone does not fill the tensor cores); four warpgroups, two for each half of a stage's k (11.9 for 10.8 at
- * 16 x 14336 x 4096).
+ * Tiles of 160 x 256: 2048 x 2560 x 6912 is 130 of them for 132 multiprocessors, and 160 of 128 x 256; predicted 51,
+ * found 50.1 (96 x 256: 72; PyTorch's fp8 in that process: 48.9).
+ * What is waited for, found by leaving it out (in another process than the times above, so to a tenth): without
+ * products 7.8 at 16 x 13824 x 2560, 10.6 at 16 x 14336 x 4096, 10.7 at 128 x 13824 x 2560 (44 MB through L2), which is
+ * nearly all; without copies 5.6, 7.5 and 10.2. At 512 x 13824 x 2560 31 without the end of a tile, 32 without copies.
+ * Slower:
+ *   - one warpgroup ahead by 3 or 5 stages, so that their ends do not fall together (187 and 192 for 175: one alone
+ *     does not fill the tensor cores); four warpgroups, two for each half of a stage's k (11.9 for 10.8 at 16 x 14336
+ *     x 4096);
+ *   - bfloat16 out of two float32 products that bound the exact one, and out of float64 only where they differ:
+ *     predicted 3 us less at 512 x 13824 x 2560, found 37.5 for 36.3, and 10.5 for 10.0 at 64 x 13824 x 2560. The bounds
+ *     are made at the beginning of a tile; what the end waits for is not known yet.
+ * With that end of a tile, against it:
+ *   - weights fetched into L2 by bulk copies when a block begins: 9.2 for 8.7 at 16 x 13824 x 2560, 13.2 for 12.0 at 16
+ *     x 14336 x 4096; 512 k a stage: 8.7 and 11.8;
+ *   - tiles of 256 rows whose k two blocks of a cluster share, sums exchanged through distributed shared memory: 15.2
+ *     for 13.4 at 128 x 13824 x 2560, 14.1 for 14.1 at 64 x 14336 x 4096; faster where few tiles have a long k: 17.9
+ *     for 19.9 at 128 x 2560 x 6912;
+ *   - tiles of 144 and 112 x 256, 112, 160 and 192 x 128: none is the fastest of a shape that was measured.
  *
  * Decoding (weights4 in common.cuh): the word times 4^(3 - t) plus 0xc0c0c0c0, and its top two bits of each byte: 64
  * times the weight, signed, by one instruction of each of the two integer pipes. So acc = 64 * sum(w * a), exact while
@@ -37,7 +53,8 @@
  *
  * Ordering: copies are of the generic proxy and wgmma reads through the asynchronous one, so a warp that multiplies
  * fences after it has waited for a stage (0.035 us a stage for tiles of few rows, nothing for large ones). Rows of
- * activations that are not aligned to 16 bytes are read byte by byte and stored by the threads that copy.
+ * activations that are not aligned to 16 bytes are read byte by byte and stored by the threads that copy; where K
+ * leaves them so, gemm_align.cu copies them first.
  *
  * Macros: COLUMNS (multiple of 16), BLOCKS (1, 2), PANELS (128 k of a stage: 1, 2), STAGES, THREADS (384). */
 #include "common.cuh"

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,6 +91,23 @@ def test_the_bound_of_k_is_that_of_the_accumulators() -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize(("weight_scale", "act_scale"), [(1, 1), (3, 64), (1e-38, 500), (3e38, 1e-4), (1e-45, 3e38)])
+@pytest.mark.parametrize("instance", [WGMMA[0], WGMMA[7]], ids=_name)
+def test_bfloat16_is_rounded_from_the_float32(
+    cuda: CudaContext, only: Any, instance: Instance, weight_scale: float, act_scale: float
+) -> None:
+    """Sums right between two bfloat16, outputs that are subnormal, infinite, or zero."""
+    only(instance)
+    activations, codes, _, _ = data_of(*instance.tile, 40)
+    data = activations, codes, np.float32(weight_scale), np.full(len(activations), act_scale, np.float32)
+    sums = np.abs(expected(data, "int32"))
+    assert np.count_nonzero((sums > 256) & (sums < 512) & (sums % 2 == 1)) > 100
+    with np.errstate(over="ignore"):
+        wanted = expected(data, "bfloat16")
+    same(product(cuda, VARIANTS["gemm", "bfloat16"], data), wanted)
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize("gap", [1, 16, 61])
 @pytest.mark.parametrize("instance", [MMA[1], WGMMA[1], WGMMA[-1]], ids=_name)
 def test_rows_of_activations_may_lie_apart(cuda: CudaContext, only: Any, instance: Instance, gap: int) -> None:
@@ -156,9 +172,9 @@ def test_the_chosen_instance_fits_a_multiprocessor(M: int, N: int, K: int, sms: 
         ((16, 13824, 2560), WGMMA[0]),
         ((64, 14336, 4096), WGMMA[3]),
         ((128, 13824, 2560), WGMMA[6]),
-        ((512, 14336, 4096), WGMMA[-1]),
-        ((2048, 2560, 6912), WGMMA[-3]),
-        ((2048, 14336, 4096), WGMMA[-1]),
+        ((512, 14336, 4096), WGMMA[10]),
+        ((2048, 2560, 6912), WGMMA[11]),
+        ((2048, 14336, 4096), WGMMA[10]),
     ],
 )
 def test_what_was_measured_fast_is_taken(shape: tuple[int, int, int], chosen: Instance) -> None:
@@ -169,7 +185,7 @@ def test_what_was_measured_fast_is_taken(shape: tuple[int, int, int], chosen: In
 @pytest.mark.parametrize(("N", "K"), [(2560, 2560), (13824, 2560), (2560, 6912), (14336, 4096), (640, 2560)])
 def test_more_rows_are_not_predicted_to_take_less_time(N: int, K: int) -> None:
     """No cliff: where a tile more begins, another instance is taken."""
-    times = [min(instance.predicted_us(M, N, K, 132) for instance in INSTANCES) for M in range(9, 1025)]
+    times = [min(cuda_gemm.predicted_us(instance, M, N, K, 132) for instance in INSTANCES) for M in range(9, 1025)]
     assert all(now <= 1.1 * later for now, later in pairwise(times))
 
 
@@ -188,6 +204,9 @@ FAULTS = [
     ("gemm_wgmma.cu", "m < M - m0 && row + n < N - n0", "m < M - m0"),
     ("gemm_wgmma.cu", "kind ? sum : sum >> 6", "sum"),
     ("gemm_wgmma.cu", "k64 % 2 * 64 + 32 * i", "32 * i"),
+    ("gemm_align.cu", "a + m * lda", "a + m * K"),
+    ("gemm_align.cu", "K - 16 * i", "K"),
+    ("gemm_align.cu", "m < M", "m <= M"),
 ]
 """Source, what is there, and a fault in its place; none in the first two."""
 
@@ -201,29 +220,35 @@ def test_a_fault_in_the_source_is_seen(
     from tritmark.kernels.cuda.context import SELECT
 
     monkeypatch.setenv(SELECT, "simulator")
-    context, room, here = cuda_context(), Path(cuda_gemm.__file__).parent, tmp_path / "ternary_matmul"
-    copytree(room.parent / "cuda", tmp_path / "cuda", ignore=lambda _, names: {n for n in names if n[-4:] != ".cuh"})
-    here.mkdir()
-    for name in ("common.cuh", "mma.cuh", "wgmma.cuh", "gemm_mma.cu", "gemm_wgmma.cu"):
+    context, room = cuda_context(), Path(cuda_gemm.__file__).parent
+    for name in ("common.cuh", "mma.cuh", "wgmma.cuh", "gemm_align.cu", "gemm_mma.cu", "gemm_wgmma.cu"):
         text = (room / name).read_text(encoding="utf-8")
         if name == file:
             assert right in text
             text = text.replace(right, wrong) if right else text
-        (here / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).write_text(text, encoding="utf-8")
     instances: list[Instance] = [
-        each for each in (MMA[0], WGMMA[0]) if file in ("common.cuh", Path(KERNELS[each].file).name)
+        each for each in (MMA[0], WGMMA[0]) if file in ("common.cuh", "gemm_align.cu", Path(KERNELS[each].file).name)
     ]
     seen = set()
     for instance in instances:
-        kernel = replace(KERNELS[instance], file=str(here / Path(KERNELS[instance].file).name))
+        kernel = replace(KERNELS[instance], file=str(tmp_path / Path(KERNELS[instance].file).name))
         monkeypatch.setattr(cuda_gemm, "KERNELS", {instance: kernel})
+        monkeypatch.setattr(cuda_gemm, "ALIGN", replace(cuda_gemm.ALIGN, file=str(tmp_path / "gemm_align.cu")))
         monkeypatch.setattr(cuda_gemm, "fastest", lambda *asked, instance=instance: instance)
-        # Rows that are aligned and rows that are not.
+        # Rows that are aligned, and rows that are copied first.
         for K in (6000, 5999) if file == "gemm_mma.cu" else (416, 403):
-            data = data_of(21, 137, K)
+            activations, codes, _, scales = data_of(21, 137, K)
+            data = activations, codes, np.float32(1), np.where(scales > 500, np.float32(1), scales)
+            gap = 1 if file == "gemm_align.cu" else 0
+            apart = np.zeros((21, K + gap), np.int8)
+            apart[:, :K] = activations
+            there = context.upload(apart).view((21, K), strides=(K + gap, 1))
             try:
-                found = product(context, VARIANTS["gemm", "int32"], data)
-                seen.add("" if np.array_equal(found, expected(data, "int32")) else "wrong")
+                for dtype in ("int32", "bfloat16"):
+                    found = product(context, VARIANTS["gemm", dtype], data, there)
+                    wanted = expected(data, dtype)
+                    seen.add("" if np.array_equal(found.view(np.uint8), wanted.view(np.uint8)) else "wrong")
             except DeviceFaultError:
                 seen.add("past an array")
     assert (seen == {""}) is not bool(right), seen

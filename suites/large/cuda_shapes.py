@@ -1,0 +1,93 @@
+"""ternary_matmul over row16 on a GPU at random shapes, bit for bit.
+
+    python suites/large/cuda_shapes.py [--shapes 3000] [--seed 0] [--most M N K]
+
+Shapes are drawn from M 1..600, N 1..6000, K 16..30000, each size by its logarithm or evenly, in turn, half of them
+multiples of 64. Each is multiplied through torch.ops.tritmark into int32, float32 and bfloat16, and compared with
+PyTorch's float64 product, which holds these sums, and with one rounding of that times the factor. Says how often each
+instance of the products for more than 8 rows was launched. Ends with status 1 where a bit is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+
+import numpy as np
+import torch
+
+import tritmark.torch  # noqa: F401
+from tritmark.kernels.ternary_matmul.cuda_gemm import MMA, WGMMA, GemmMma, fastest
+
+LEAST = (1, 1, 16)
+MOST = (600, 6000, 30000)
+BITS = {torch.int32: torch.int32, torch.float32: torch.int32, torch.bfloat16: torch.int16}
+
+
+def drawn(rng: np.random.Generator, most: tuple[int, ...], even: bool) -> tuple[int, ...]:
+    """M, N and K."""
+    shape = []
+    for low, high in zip(LEAST, most, strict=True):
+        size = rng.integers(low, high + 1) if even else round(np.exp(rng.uniform(np.log(low), np.log(high))))
+        shape.append(int(size) if size < 64 or rng.random() < 0.5 else int(size) // 64 * 64)
+    return tuple(shape)
+
+
+def wrong(shape: tuple[int, ...], generator: torch.Generator) -> list[str]:
+    """The outputs that are not right."""
+    M, N, K = shape
+    on = {"device": "cuda", "generator": generator}
+    activations = torch.randint(-128, 128, (M, K), dtype=torch.int8, **on)
+    codes = torch.randint(-1, 2, (N, K), dtype=torch.int8, **on)
+    act_scale = torch.rand(M, **on) * 100 + 0.01
+    weight_scale = float(np.float32(0.7))
+    weights = torch.ops.tritmark.pack(codes, weight_scale, "row16")
+    sums = activations.double() @ codes.double().T
+    # A tensor on the left: PyTorch divides a number by a tensor with a reciprocal, which rounds twice.
+    factors = torch.tensor(weight_scale, dtype=torch.float64, device="cuda") / act_scale.double()
+    wanted = {torch.int32: sums.int(), torch.float32: (sums * factors[:, None]).float()}
+    wanted[torch.bfloat16] = wanted[torch.float32].bfloat16()
+    return [
+        f"{M} x {N} x {K} {dtype}: {different} outputs"
+        for dtype, right in wanted.items()
+        if (
+            different := int(
+                (
+                    torch.ops.tritmark.ternary_matmul(
+                        activations, weights, weight_scale, act_scale, N, "row16", dtype
+                    ).view(BITS[dtype])
+                    != right.view(BITS[dtype])
+                ).sum()
+            )
+        )
+    ]
+
+
+def main() -> int:
+    """0, or 1 where a bit is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", type=int, default=3000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--most", type=int, nargs=3, default=MOST, metavar=("M", "N", "K"))
+    options = parser.parse_args()
+    rng, generator = np.random.default_rng(options.seed), torch.Generator("cuda").manual_seed(options.seed)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    launched, failed, began = Counter[str](), 0, time.monotonic()
+    for nth in range(options.shapes):
+        shape = drawn(rng, tuple(options.most), nth % 2 == 0)
+        complaints = wrong(shape, generator)
+        failed += bool(complaints)
+        print(*complaints, sep="\n", end="\n" if complaints else "", flush=True)
+        instance = fastest((*MMA, *WGMMA), *shape, sms)
+        kind = "mma" if isinstance(instance, GemmMma) else "wgmma"
+        launched[f"{kind} {instance.tile[0]} x {instance.tile[1]}" if shape[0] > 8 else "gemv"] += 1
+    print(
+        f"{options.shapes} shapes, {failed} wrong, {time.monotonic() - began:.1f} s on {torch.cuda.get_device_name()}"
+    )
+    print("launched:", ", ".join(f"{name} {times}" for name, times in launched.most_common()))
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,147 @@
+"""What the instances of gemm_mma.cu and gemm_wgmma.cu take on this GPU, the costs that cuda_gemm.py predicts it with,
+and how good its choice is.
+
+    python suites/performance/gemm_costs.py [--shapes 2560x2560 13824x2560] [--rows 16 64 512] [--fit]
+
+For each N x K and each M a line with the times of all instances in us, the fastest marked with *, the one that is
+launched with >. Weights are cold in L2, outputs are bfloat16, launches are replayed from a CUDA graph; a time is the
+median of seven. Then every M where the launched instance takes more than 1.1 times what it takes for the next larger M
+of the same N x K, and, with --fit, for each instance the four costs that fit its times best (least squares of the
+relative errors, none below 0), with the largest relative error.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+
+from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.clock import GraphClock, timeable
+from tritmark.kernels.cuda.context import CudaContext
+from tritmark.kernels.cuda.launch import Call, CudaLaunch
+from tritmark.kernels.formats.row16 import row_bytes
+from tritmark.kernels.ternary_matmul import cuda_gemm
+from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS
+from tritmark.kernels.ternary_matmul.cuda_gemm import MMA, WGMMA, GemmMma, Instance
+
+INSTANCES: tuple[Instance, ...] = (*MMA, *WGMMA)
+SHAPES = ("2560x2560", "13824x2560", "2560x6912", "14336x4096", "640x2560", "3840x2560")
+ROWS = (9, 16, 17, 24, 32, 33, 48, 64, 65, 80, 96, 112, 128, 129, 160, 192, 256, 257, 320, 384, 512, 768, 1024, 2048)
+COLD = 150 << 20
+"""Bytes of weights that launches go through: more than an L2 holds."""
+CALLS, SAMPLES = 24, 7
+SLOW = 1.6
+"""Instances that are predicted to take so many times what the fastest takes are not timed."""
+Times = dict[tuple[int, int, int], dict[Instance, float]]
+
+
+def name(instance: Instance) -> str:
+    """Its kind and its tile."""
+    return ("mma" if isinstance(instance, GemmMma) else "wgmma") + "-{}x{}".format(*instance.tile)
+
+
+def weights(context: CudaContext, N: int, K: int) -> list[DeviceArray]:
+    """Copies of drawn row16 weights: fields 0, 1 and 2."""
+    rng = np.random.default_rng(0)
+    high = rng.integers(0, 256, N * row_bytes(K) + 64, dtype=np.uint8) & 0xAA
+    drawn = high | (rng.integers(0, 256, high.size, dtype=np.uint8) & 0x55 & ~(high >> 1))
+    return [context.upload(drawn) for _ in range(max(2, -(-COLD // high.size)))]
+
+
+def measured(context: CudaContext, N: int, K: int, rows: list[int], every: bool) -> Times:
+    """The times in us for each M; of the launched instance alone unless `every`."""
+    info, copies, rng, found = context.backend.info, weights(context, N, K), np.random.default_rng(1), {}
+    bad = context.array((1,), np.uint64)
+    for M in rows:
+        axes = {"M": M, "N": N, "K": K}
+        shared = {
+            "activations": context.upload(rng.integers(-128, 128, (M, K), dtype=np.int8)),
+            "weight_scale": np.float32(0.5),
+            "act_scale": context.upload(rng.uniform(1, 100, M).astype(np.float32)),
+        }
+        out, space = context.array((M, N), np.dtype(np.uint16)), cuda_gemm.workspace(axes)
+        workspace = context.array((space,), np.uint8) if space else None
+        predicted = {instance: cuda_gemm.predicted_us(instance, M, N, K, info.sms) for instance in INSTANCES}
+        near = {each for each, us in predicted.items() if us <= SLOW * min(predicted.values())}
+        times = {}
+        for instance in INSTANCES if every else (cuda_gemm.fastest(INSTANCES, M, N, K, info.sms),):
+            if instance in near:
+                calls = [
+                    Call(
+                        inputs={**shared, "weights": copy},
+                        outputs={"out": out},
+                        axes=axes,
+                        info=info,
+                        bad=bad,
+                        workspace=workspace,
+                        function=context.function,
+                    )
+                    for copy in copies
+                ]
+                launches = [
+                    CudaLaunch("gemm", call, cuda_gemm.launched((instance,), KINDS["bfloat16"], call)) for call in calls
+                ]
+                clock, number = GraphClock(), max(CALLS, len(copies))
+                samples = [clock.sample(launches, 0, number) / number / 1e3 for _ in range(SAMPLES + 2)]
+                times[instance] = median(samples[2:])
+        found[M, N, K] = times
+    return found
+
+
+def fitted(instance: Instance, times: Times, sms: int) -> tuple[tuple[float, ...], float]:
+    """Its costs, and their largest relative error."""
+    told = [(shape, by[instance]) for shape, by in times.items() if instance in by]
+    terms = np.array([[count / us for count in instance.counts(*shape, sms)] for shape, us in told])
+    used = list(range(terms.shape[1]))
+    while True:
+        costs = np.zeros(terms.shape[1])
+        costs[used] = np.linalg.lstsq(terms[:, used], np.ones(len(told)), rcond=None)[0]
+        if costs.min() >= 0:
+            return tuple(float(cost) for cost in costs), float(np.abs(terms @ costs - 1).max())
+        used.remove(int(costs.argmin()))
+
+
+def main() -> int:
+    """0, or 1 where a larger M takes less time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="NxK")
+    parser.add_argument("--rows", nargs="+", type=int, default=ROWS, metavar="M")
+    parser.add_argument("--launched", action="store_true", help="time the launched instance alone")
+    parser.add_argument("--fit", action="store_true")
+    options = parser.parse_args()
+    context = timeable()
+    sms, times, cliffs = context.backend.info.sms, Times(), []
+    for shape in options.shapes:
+        N, K = map(int, shape.split("x"))
+        here = measured(context, N, K, sorted(options.rows), not options.launched)
+        times |= here
+        taken = {}
+        for (M, _, _), by in here.items():
+            chosen, best = cuda_gemm.fastest(INSTANCES, M, N, K, sms), min(by, key=by.__getitem__)
+            taken[M] = by[chosen]
+            marks = (
+                f"{'>' if each == chosen else ''}{'*' if each == best else ''}{name(each)} {us:.2f}"
+                for each, us in by.items()
+            )
+            print(f"{M:5} x {N} x {K}: {by[chosen] / by[best]:.2f}  {'  '.join(marks)}", flush=True)
+        cliffs += [
+            f"{M} x {N} x {K}: {us:.2f} us, M = {larger}: {less:.2f}"
+            for (M, us), (larger, less) in pairwise(taken.items())
+            if us > 1.1 * less
+        ]
+    print("cliffs:", *cliffs or ["none"], sep="\n  ")
+    if options.fit:
+        for instance in INSTANCES:
+            if sum(instance in by for by in times.values()) < len(instance.costs):
+                print(f"{name(instance)}: measured at too few shapes")
+                continue
+            costs, error = fitted(instance, times, sms)
+            print(f"{name(instance)}: ({', '.join(f'{cost:.3f}' for cost in costs)}), within {100 * error:.0f} %")
+    return bool(cliffs)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
