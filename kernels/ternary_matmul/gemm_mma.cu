@@ -13,7 +13,7 @@
  * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 outputs, in a CUDA graph; the
  * command of today is suites/performance/gemm_costs.py.
  *   M, N x K           v2      v3     ROWS8 GROUPS STEPS
- *   16, 2560 x 2560    48.3    4.7    3     2      1
+ *   16, 2560 x 2560    48.3    4.4    3     2      1   (4.7 by ROWS8 = 2 in that process)
  *   32, 2560 x 2560            5.8    3     2      1
  *   16, 2560 x 6912            7.5    3     2      1
  *   16, 640 x 2560             3.6    2     2      1

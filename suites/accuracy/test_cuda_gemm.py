@@ -167,7 +167,7 @@ def test_the_chosen_instance_fits_a_multiprocessor(M: int, N: int, K: int, sms: 
 @pytest.mark.parametrize(
     ("shape", "chosen"),
     [
-        ((16, 2560, 2560), MMA[0]),
+        ((16, 2560, 2560), MMA[1]),
         ((16, 2560, 6912), MMA[2]),
         ((16, 13824, 2560), WGMMA[0]),
         ((64, 14336, 4096), WGMMA[3]),
