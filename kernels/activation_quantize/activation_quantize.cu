@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS_V1) ternary_gpu_activation_
     signed char *codes = q + blockIdx.x * K;
     unsigned mine = 0;
     for (size_t i = threadIdx.x; i < K; i += THREADS_V1)
-        mine = max(mine, magnitude(value_of(row[i])));
+        mine = max(mine, magnitude(value(row[i])));
     largest[threadIdx.x] = mine;
     __syncthreads();
     for (unsigned apart = THREADS_V1 / 2; apart; apart /= 2) {
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS_V1) ternary_gpu_activation_
     const float factor = scale_of(largest[0]);
     int total = 0;
     for (size_t i = threadIdx.x; i < K; i += THREADS_V1) {
-        int code = __float2int_rn(fmaxf(-128.0f, fminf(127.0f, rintf(__fmul_rn(value_of(row[i]), factor)))));
+        int code = __float2int_rn(fmaxf(-128.0f, fminf(127.0f, rintf(__fmul_rn(value(row[i]), factor)))));
         codes[i] = (signed char)code;
         total += code;
     }
@@ -139,15 +139,15 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
     __shared__ int sums[32];
     const element *row = x + blockIdx.x * stride;
     signed char *codes = q + blockIdx.x * K;
-    const bool wide = aligned_to(row, sizeof(element4)), whole = aligned_to(codes, 4);
-    element4 own[LOADS];
+    const bool wide = aligned_to(row, sizeof(elements4)), whole = aligned_to(codes, 4);
+    elements4 own[LOADS];
 #pragma unroll
     for (int load = 0; load < LOADS; load++)
         own[load] = load4(row, 4 * (load * blockDim.x + threadIdx.x), K, wide);
     unsigned mine = 0;
 #pragma unroll
     for (int load = 0; load < LOADS; load++)
-        mine = max(mine, highest(values_of(own[load])));
+        mine = max(mine, highest(values(own[load])));
     mine = block_max(mine, largest);
     const float factor = scale_of(mine);
     int total = 0;
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
     for (int load = 0; load < LOADS; load++) {
         const size_t at = 4 * (load * blockDim.x + threadIdx.x);
         if (at < K)
-            total += put(codes, values_of(own[load]), factor, at, K, whole);
+            total += put(codes, values(own[load]), factor, at, K, whole);
     }
     total = block_sum(total, sums);
     if (threadIdx.x == 0) {
@@ -175,23 +175,23 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1) ternary_gpu_activa
     __shared__ int sums[32];
     const element *row = x + blockIdx.x * stride;
     signed char *codes = q + blockIdx.x * K;
-    const bool wide = aligned_to(row, sizeof(element4)), whole = aligned_to(codes, 4);
+    const bool wide = aligned_to(row, sizeof(elements4)), whole = aligned_to(codes, 4);
     const size_t step = (size_t)4 * LOADS * blockDim.x;
     unsigned mine = 0;
     for (size_t begin = 4 * threadIdx.x; begin < K; begin += step) {
-        element4 own[LOADS];
+        elements4 own[LOADS];
 #pragma unroll
         for (int load = 0; load < LOADS; load++)
             own[load] = load4(row, begin + 4 * load * blockDim.x, K, wide);
 #pragma unroll
         for (int load = 0; load < LOADS; load++)
-            mine = max(mine, highest(values_of(own[load])));
+            mine = max(mine, highest(values(own[load])));
     }
     mine = block_max(mine, largest);
     const float factor = scale_of(mine);
     int total = 0;
     for (size_t begin = 4 * threadIdx.x; begin < K; begin += step) {
-        element4 own[LOADS];
+        elements4 own[LOADS];
 #pragma unroll
         for (int load = 0; load < LOADS; load++)
             own[load] = load4(row, begin + 4 * load * blockDim.x, K, wide);
@@ -199,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1) ternary_gpu_activa
         for (int load = 0; load < LOADS; load++) {
             const size_t at = begin + 4 * load * blockDim.x;
             if (at < K)
-                total += put(codes, values_of(own[load]), factor, at, K, whole);
+                total += put(codes, values(own[load]), factor, at, K, whole);
         }
     }
     total = block_sum(total, sums);

@@ -13,9 +13,9 @@ from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.kernels import dispatch, elementwise
-from tritmark.kernels.activation_quantize.reference import FORMATS
 from tritmark.kernels.activation_quantize.spec import KEY, OP
 from tritmark.kernels.foreign import takes_any_array
+from tritmark.kernels.input_dtypes import FORMATS
 
 
 class ActivationQuantized(NamedTuple):

@@ -8,11 +8,11 @@ import numpy as np
 
 from tritmark.harness.spec import KernelKey, MaxSize, Tier, Variant
 from tritmark.kernels.activation_quantize.cpu import MAX_K
-from tritmark.kernels.activation_quantize.reference import FORMATS
 from tritmark.kernels.activation_quantize.spec import OP
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.cuda.params import MOST_BLOCKS
+from tritmark.kernels.input_dtypes import FORMATS, INPUT
 
 FILE = "activation_quantize/activation_quantize.cu"
 LIMITS = (MaxSize("K", MAX_K), MaxSize("M", MOST_BLOCKS))
@@ -29,9 +29,9 @@ Measured on an NVIDIA H200, one row: K = 2560 in 1.54 us with 320 threads, 1.65 
 864 threads, 2.01 with 448."""
 
 
-def _kernels(bits: int) -> tuple[Kernel, Kernel, Kernel]:
+def _kernels(input: str) -> tuple[Kernel, Kernel, Kernel]:
     """v1, kept and long for elements of that INPUT."""
-    defines = (*DEFINES, ("INPUT", str(bits)))
+    defines = (*DEFINES, ("INPUT", input))
     v1 = Kernel(
         file=FILE, name="ternary_gpu_activation_v1", threads=THREADS_V1, registers=32, shared=2048, defines=defines
     )
@@ -42,7 +42,7 @@ def _kernels(bits: int) -> tuple[Kernel, Kernel, Kernel]:
     return v1, kept, long
 
 
-OF_FORMAT = {"none": _kernels(32), "float16": _kernels(16), "bfloat16": _kernels(8)}
+OF_FORMAT = {format: _kernels(INPUT[format]) for format in FORMATS}
 """By the key's format."""
 
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Arrays, Axes, EquivalentMutants, KernelKey, Mutant
-from tritmark.kernels.activation_quantize.reference import LEAST, given, narrow
+from tritmark.kernels.activation_quantize.reference import LEAST
+from tritmark.kernels.input_dtypes import given, narrow
 
 Floats = npt.NDArray[np.float32]
 _OP = "activation_quantize"

@@ -5,32 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tritmark.harness.spec import Arrays, Axes, KernelKey
-from tritmark.kernels.float_narrow.reference import narrowed
+from tritmark.kernels.input_dtypes import given
 
-FORMATS = ("none", "float16", "bfloat16")
-"""What x may be in: float32, or a 16-bit dtype."""
-LARGEST = {"float16": np.float32(65504), "bfloat16": np.uint32(0x7F7F0000).view(np.float32)}
-"""The largest finite number of each."""
 LEAST = np.float32(1e-5)
 """The least magnitude that a row is scaled by."""
-
-
-def narrow(x: npt.NDArray[np.float32], format: str) -> npt.NDArray[Any]:
-    """`x` as a kernel of that format takes it, to nearest even. What would become infinity becomes the largest finite
-    number, since the contract has no row with infinities; NaN and infinity stay."""
-    if format == "none":
-        return x
-    largest = LARGEST[format]
-    return narrowed(np.where(np.isfinite(x), np.clip(x, -largest, largest), x), format)
-
-
-def given(x: npt.NDArray[np.float32], format: str) -> npt.NDArray[np.float32]:
-    """The values of that, in float32."""
-    with np.errstate(invalid="ignore"):
-        return narrow(x, format).astype(np.float32)
 
 
 def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:

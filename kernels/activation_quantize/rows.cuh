@@ -1,43 +1,12 @@
-/* What kernels share that quantize a row of activations: elements of its dtype as float32, its largest magnitude, its
- * scale and its codes. Macro: INPUT, 32 for float32, 16 for float16, 8 for bfloat16 (its bits of significand). */
+/* What kernels share that quantize a row of activations: its largest magnitude, its scale and its codes. Macro: INPUT,
+ * see element.cuh. */
 #ifndef TRITMARK_ACTIVATION_ROWS
 #define TRITMARK_ACTIVATION_ROWS
-#include <cuda_fp16.h>
-
-#if INPUT == 32
-typedef float element;
-typedef float4 element4;
-#else
-typedef unsigned short element;
-typedef uint2 element4; /* four of them, two in each word */
-#endif
+#include "../cuda/element.cuh"
 
 #define ROUNDER 12582912.0f /* 1.5 * 2^23 */
 
 __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-
-/* NaN and infinity stay what they are. */
-__device__ __forceinline__ float value_of(element x)
-{
-#if INPUT == 32
-    return x;
-#elif INPUT == 16
-    return __half2float(__ushort_as_half(x));
-#else
-    return __uint_as_float((unsigned)x << 16);
-#endif
-}
-
-__device__ __forceinline__ float4 values_of(element4 four)
-{
-#if INPUT == 32
-    return four;
-#else
-    return make_float4(
-        value_of((element)four.x), value_of((element)(four.x >> 16)), value_of((element)four.y),
-        value_of((element)(four.y >> 16)));
-#endif
-}
 
 __device__ __forceinline__ float scale_of(unsigned largest)
 {
@@ -72,10 +41,10 @@ __device__ __forceinline__ unsigned block_max(unsigned value, unsigned *shared)
 }
 
 /* Four elements from `at`, zeros past K. `aligned`: the row is, to the bytes of four. */
-__device__ __forceinline__ element4 load4(const element *row, size_t at, size_t K, bool aligned)
+__device__ __forceinline__ elements4 load4(const element *row, size_t at, size_t K, bool aligned)
 {
     if (aligned && at + 4 <= K)
-        return __ldg((const element4 *)(row + at));
+        return __ldg((const elements4 *)(row + at));
     const element a = at < K ? row[at] : (element)0, b = at + 1 < K ? row[at + 1] : (element)0,
                   c = at + 2 < K ? row[at + 2] : (element)0, d = at + 3 < K ? row[at + 3] : (element)0;
 #if INPUT == 32
@@ -99,7 +68,7 @@ __device__ __forceinline__ unsigned rounded(float x, float factor)
 __device__ __forceinline__ void find_nonfinite(const element *x, size_t K, size_t begin, unsigned long long *bad)
 {
     for (size_t i = threadIdx.x; i < K; i += blockDim.x)
-        if (magnitude(value_of(x[i])) >= 0x7f800000u) {
+        if (magnitude(value(x[i])) >= 0x7f800000u) {
             atomicMin(bad, (unsigned long long)(begin + i));
             return;
         }

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
+from tritmark.harness.spec import Axes, Family, KernelKey, Op, Tensor, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, ROWS, floats
-from tritmark.kernels.activation_quantize.reference import narrow, reference
+from tritmark.kernels import input_dtypes
+from tritmark.kernels.activation_quantize.reference import reference
 
 KEY = KernelKey("cpu", "activation_quantize", "none", "int8")
 
@@ -40,10 +41,6 @@ def _ties(M: int, K: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     return x
 
 
-def _encode(inputs: Arrays, axes: Axes, format: str) -> dict[str, Any]:
-    return {"x": narrow(inputs["x"], format)}
-
-
 def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, ...], str]]:
     M, K = axes["M"], axes["K"]
     return {"q": ((M, K), "int8"), "scale": ((M,), "float32"), "sum": ((M,), "int32")}
@@ -52,7 +49,7 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     M, K = axes["M"], axes["K"]
     # A maximum, a product, a rounding and an addition an element.
-    return Traffic(read=(4 if key.format == "none" else 2) * M * K, written=M * K + 8 * M, operations=4 * M * K)
+    return Traffic(read=input_dtypes.itemsize(key.format) * M * K, written=M * K + 8 * M, operations=4 * M * K)
 
 
 OP = Op(
@@ -78,7 +75,7 @@ OP = Op(
     family=Family.EXACT,
     families=FLOAT_FAMILIES,
     generate=_generate,
-    encode=_encode,
+    encode=input_dtypes.encode,
     outputs_like=_outputs_like,
     reference=reference,
     traffic=_traffic,

@@ -14,8 +14,8 @@ import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, Tensor, Traffic, Values
 from tritmark.harness.validate.families import FLOAT_FAMILIES, ROWS, scales
-from tritmark.kernels.activation_quantize.reference import narrow
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.input_dtypes import narrow
 from tritmark.kernels.ternary_linear.reference import NAMES, read_as, reference
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 

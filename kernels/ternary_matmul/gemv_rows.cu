@@ -85,12 +85,12 @@
 
 #if INPUT
 /* Four elements that are asked for here and now, before the weights. */
-__device__ __forceinline__ element4 early4(const element *from)
+__device__ __forceinline__ elements4 early4(const element *from)
 {
 #ifdef TRITMARK_SIMULATOR
-    return *(const element4 *)from;
+    return *(const elements4 *)from;
 #else
-    element4 to;
+    elements4 to;
 #if INPUT == 32
     asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(to.x), "=f"(to.y), "=f"(to.z), "=f"(to.w)
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
 
 #if INPUT
     __shared__ unsigned largest[32];
-    element4 own[HELD];
+    elements4 own[HELD];
 #pragma unroll
     for (int h = 0; h < HELD; h++) {
         const int at = 4 * (h * blockDim.x + threadIdx.x);
@@ -178,14 +178,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
     unsigned mine_largest = 0;
 #pragma unroll
     for (int h = 0; h < HELD; h++)
-        mine_largest = max(mine_largest, highest(values_of(own[h])));
+        mine_largest = max(mine_largest, highest(values(own[h])));
     for (unsigned i = HELD * blockDim.x + threadIdx.x; 4 * i < (unsigned)K; i += blockDim.x)
-        mine_largest = max(mine_largest, highest(values_of(load4(x, 4 * i, K, true))));
+        mine_largest = max(mine_largest, highest(values(load4(x, 4 * i, K, true))));
     mine_largest = block_max(mine_largest, largest);
     const float act_factor = scale_of(mine_largest);
     /* Word i has the codes from 4 * i on. */
-    const auto stage = [&](unsigned i, element4 four) {
-        const int codes = (int)codes4(values_of(four), act_factor);
+    const auto stage = [&](unsigned i, elements4 four) {
+        const int codes = (int)codes4(values(four), act_factor);
         const unsigned chunk = i / 16, j = i / 4 % 4;
         ((int *)(staged + (chunk / WIDE * 4 + j) * WIDE + chunk % WIDE))[i % 4] = codes;
         sum = __dp4a(codes, (int)ONES, sum);

@@ -647,7 +647,8 @@ int of_iq2_bn(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64
 }
 
 template <
-    int (*code)(const uint8_t *, int64_t, int64_t, int64_t, int64_t), int64_t (*scale_at)(int64_t, int64_t), class Store>
+    int (*code)(const uint8_t *, int64_t, int64_t, int64_t, int64_t), int64_t (*scale_at)(int64_t, int64_t),
+    class Store>
 void row_scaled_product(const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
 {
     product(code, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) {
