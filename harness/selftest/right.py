@@ -11,7 +11,7 @@ import numpy as np
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.providers import Installed
-from tritmark.harness.spec import Arrays, Axes, Constraint, Decoding, KernelKey, Launch, Op, Tier, Variant
+from tritmark.harness.spec import Arrays, Axes, Constraint, Decoding, KernelKey, Launch, Op, Tier, Values, Variant
 from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.compare import is_float, rounded
 
@@ -111,8 +111,20 @@ class _Reference:
 
     def run(self) -> None:
         self.runs += 1
+        self.bad = self._forbidden()
+        if self.bad >= 0:  # the contract has no result
+            return
         with np.errstate(all="ignore"):
             write(self.outputs, self.compute(self.inputs, self.axes), self.op, self.axes, self.key)
+
+    def _forbidden(self) -> int:
+        """The index of the first element that is not finite where it has to be, or -1."""
+        for tensor in self.op.inputs:
+            if tensor.values is Values.FINITE and tensor.axes:
+                wrong = np.flatnonzero(~np.isfinite(self.inputs[tensor.name]))
+                if wrong.size:
+                    return int(wrong[0])
+        return -1
 
 
 def write(outputs: Arrays, computed: Arrays, op: Op, axes: Axes, key: KernelKey) -> None:
