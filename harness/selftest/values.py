@@ -244,7 +244,7 @@ def forbidden(op: Op, rng: Rng) -> Forbidden | None:
     place = _place(rng) if where else ("", lambda size, at: True)
 
     def matches(values: Array, at: int) -> bool:
-        pattern = int(values.reshape(-1)[at : at + 1].view(np.uint32)[0])
+        pattern = int(values.reshape(-1)[at : at + 1].astype(np.float32).view(np.uint32)[0])
         return (not name or pattern == _NANS[name]) and place[1](values.size, at)
 
     def places(values: Array, rng: Rng) -> Mapping[int, Any]:
