@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Arrays, Axes, EquivalentMutants, KernelKey, Mutant
 from tritmark.kernels.activation_quantize.reference import LEAST
-from tritmark.kernels.input_dtypes import given, narrow
+from tritmark.kernels.input_dtypes import given, other_type
 
 Floats = npt.NDArray[np.float32]
 _OP = "activation_quantize"
@@ -71,10 +70,7 @@ def _sum_before_rounding(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str
 
 
 def _other_type(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
-    """The bits of float16 read as bfloat16's, or the other way; a NaN or infinity taken for zero."""
-    other = "bfloat16" if key.format == "float16" else "float16"
-    x = narrow(inputs["x"], key.format).view(np.uint16).view(named_dtype(other)).astype(np.float32)
-    return _compute(np.where(np.isfinite(x), x, np.float32(0)))
+    return _compute(other_type(inputs["x"], key.format))
 
 
 MUTANTS: tuple[Mutant | EquivalentMutants, ...] = (
