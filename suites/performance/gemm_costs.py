@@ -112,7 +112,7 @@ def main() -> int:
     parser.add_argument("--launched", action="store_true", help="time the launched instance alone")
     parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
-    context = timeable()
+    context = timeable(0)
     sms, times, cliffs = context.backend.info.sms, Times(), []
     for shape in options.shapes:
         N, K = map(int, shape.split("x"))
