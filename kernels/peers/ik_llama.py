@@ -85,11 +85,12 @@ def _bound(inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
 
 
 def _own(format: str, inputs: Arrays, axes: Axes) -> Arrays:
-    """The weights as the kernel takes them, with the scales of their rows."""
-    weights = BUILT_IN[format].pack(inputs["weights"], weight_scales(inputs, axes, format))
+    """The weights with the scales of their rows, filled up to four."""
+    more = (0, -axes["N"] % _ROWS)
+    scales = np.pad(weight_scales(inputs, axes, format), more, constant_values=1)
     return {
-        "weights": weights,
-        "activations": libik.pack_activations(format, inputs["activations"], ggml.inverse_scales(inputs)),
+        "weights": BUILT_IN[_FORMAT].pack(np.pad(inputs["weights"], (more, (0, 0))), scales),
+        "activations": libik.pack_activations(_FORMAT, inputs["activations"], ggml.inverse_scales(inputs)),
     }
 
 
@@ -161,7 +162,6 @@ PEERS = (
             bound=partial(own_bound, format.name),
         )
         for format in ROWS
-        if format.name == _FORMAT
     ),
     *(
         Peer(

@@ -22,7 +22,8 @@ from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.peers import PEERS, libggml, libik, onnx
 
 BY_NAME = {op.name: op for op in OPS}
-PRODUCTS = [peer for peer in PEERS if peer.op == "ternary_matmul"]
+ON_CPU = {variant.key.format for variant in PROVIDER.variants if variant.key.device == "cpu"}
+PRODUCTS = [peer for peer in PEERS if peer.op == "ternary_matmul" and not ON_CPU.isdisjoint(peer.formats)]
 QUANTIZERS = [peer for peer in PEERS if peer.op == "ternary_quantize"]
 
 

@@ -277,7 +277,7 @@ def test_a_device_that_is_missing_is_unavailable(tmp_path: Path, monkeypatch: py
     from tritmark.harness.machine import gpu
 
     monkeypatch.delenv("TRITMARK_CUDA", raising=False)
-    monkeypatch.setattr(gpu, "why_not", lambda: "no GPU")
+    monkeypatch.setattr(gpu, "why_not", lambda *_: "no GPU")
     done = CliRunner().invoke(app, ["league", "--device", "cuda", "--out", str(tmp_path)])
     assert (done.exit_code, "cuda is missing: no GPU" in done.stderr) == (UNAVAILABLE, True), done.output
     assert not (tmp_path / "league").exists()
