@@ -16,6 +16,8 @@ from tritmark.harness.providers import GROUP
 from tritmark.harness.record import Cause, Record, Run, Status
 from tritmark.harness.store import read
 
+pytestmark = pytest.mark.long
+
 PACKAGE = Path(__file__).parent / "helpers" / "made_up_device.py"
 UNIT = "MADE-UP-0001"
 SUITE = """title = "made up"

@@ -16,6 +16,8 @@ from tritmark.harness.validate.cases import Material
 from tritmark.harness.validate.memory import confirmed_use, watched
 from tritmark.harness.worker import Workers
 
+pytestmark = pytest.mark.long
+
 INSTALLED = load()
 TEMPLATES = [(op, kind) for op in INSTALLED.ops for kind in templates(INSTALLED, op) if kind != "cu"]
 MEASURED = {

@@ -43,6 +43,8 @@ from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.formats.base import Format
 from tritmark.kernels.ternary_matmul.reference import accumulate
 
+pytestmark = pytest.mark.long
+
 INSTALLED = load()
 PRODUCT = INSTALLED.ops["ternary_matmul"]
 ROWWISE = INSTALLED.ops["activation_quantize"]

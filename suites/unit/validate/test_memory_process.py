@@ -26,6 +26,8 @@ from tritmark.harness.worker import Workers
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.cpu import features
 
+pytestmark = pytest.mark.long
+
 AXES = {"n": 40_000, "block": 256, "M": 4, "N": 192, "K": 256}
 SCALE = """
 #include <omp.h>
