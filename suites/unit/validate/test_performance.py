@@ -281,15 +281,19 @@ def test_results_that_differ_from_call_to_call_fail() -> None:
 
 
 def test_a_noisy_figure_is_a_figure_with_a_wide_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time passes by the look at it, so that there are as many pairs each time: 1 interval of 20 misses the truth."""
-    looks = count(0, 5_000)
-    monkeypatch.setattr(Auditor, "clock", lambda self: next(looks))
-    found = bench(SimulatedClock(noise=3.0), budget_s=0.002).measure(Candidate(1.25).variant(), 1)
-    assert found.status is Status.PASS
-    assert found.hot is not None
-    fraction = found.hot.against.fraction
-    assert fraction.high / fraction.low > 1 + TELLING
-    assert fraction.low < 0.8 < fraction.high
+    """Time passes by the look at it, so that there are many pairs on a busy machine too. 1 interval of 20 misses the
+    truth, three in a row 1 of 8,000."""
+    held = []
+    for _ in range(3):
+        looks = count(0, 5_000)
+        monkeypatch.setattr(Auditor, "clock", lambda self, looks=looks: next(looks))
+        found = bench(SimulatedClock(noise=3.0), budget_s=0.002).measure(Candidate(1.25).variant(), 1)
+        assert found.status is Status.PASS
+        assert found.hot is not None
+        fraction = found.hot.against.fraction
+        assert fraction.high / fraction.low > 1 + TELLING
+        held.append(fraction.low < 0.8 < fraction.high)
+    assert any(held)
 
 
 def test_of_few_pairs_the_interval_is_wide_and_their_number_is_said() -> None:
