@@ -282,7 +282,7 @@ def test_results_that_differ_from_call_to_call_fail() -> None:
 
 def test_a_noisy_figure_is_a_figure_with_a_wide_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time passes by the look at it, so that there are many pairs on a busy machine too. 1 interval of 20 misses the
-    truth, three in a row 1 of 8,000."""
+    truth, two of three 1 of 140."""
     held = []
     for _ in range(3):
         looks = count(0, 5_000)
@@ -293,7 +293,7 @@ def test_a_noisy_figure_is_a_figure_with_a_wide_interval(monkeypatch: pytest.Mon
         fraction = found.hot.against.fraction
         assert fraction.high / fraction.low > 1 + TELLING
         held.append(fraction.low < 0.8 < fraction.high)
-    assert any(held)
+    assert sum(held) >= 2
 
 
 def test_of_few_pairs_the_interval_is_wide_and_their_number_is_said() -> None:
