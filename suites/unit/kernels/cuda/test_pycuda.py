@@ -72,7 +72,7 @@ def _here() -> bool:
     return True
 
 
-needs_pycuda = pytest.mark.skipif(not _here(), reason="PyCUDA is not installed")
+needs_pycuda = pytest.mark.skipif(not _here(), reason="PyCUDA is not installed; tox -e pycuda has it")
 
 
 def _parts(node: ast.expr) -> list[str]:
