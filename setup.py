@@ -20,7 +20,7 @@ EXTRA = shlex.split(os.environ.get("TRITMARK_CFLAGS", ""))
 BUILD = "build" if not EXTRA else f"build/flags-{zlib.crc32(' '.join(EXTRA).encode()):08x}"
 
 # No contraction here either: the values of the C++ reference are those of its text.
-CXX_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra"]
+CXX_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra"]
 
 ROOM = Path("cython_ext")
 SHARED = "tritmark.cython_ext._cyutility"
@@ -56,7 +56,7 @@ def reference() -> Extension:
         "tritmark.kernels.peers.reference.library",
         [str(folder / "reference.cpp")],
         extra_compile_args=CXX_FLAGS + EXTRA,
-        extra_link_args=EXTRA,
+        extra_link_args=["-pthread", *EXTRA],
     )
 
 

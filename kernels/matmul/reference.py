@@ -41,12 +41,21 @@ def gamma(n: int, u: float) -> float:
     return n * u / (1 - n * u)
 
 
+def magnitudes(x: npt.NDArray[Any]) -> Floats:
+    """What tensor cores take |x| for, in float64: a denormal for the least normal."""
+    wide = np.abs(x.astype(np.float64))
+    return np.where(wide != 0, np.maximum(wide, LEAST_NORMAL.get(str(x.dtype), 0.0)), 0.0)
+
+
 def product_bound(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Floats:
     """Largest error of a kernel's C = A B for inputs of that dtype, against the product in float64: shape (M, N)."""
-    K = a.shape[1]
-    roundings = K if a.dtype == np.float32 else 12 * -(-K // 4)
-    least = LEAST_NORMAL.get(str(a.dtype), 0.0)
-    left, right = (np.where(each != 0, np.maximum(np.abs(each.astype(np.float64)), least), 0.0) for each in (a, b))
+    return bound_of(magnitudes(a), magnitudes(b), str(a.dtype))
+
+
+def bound_of(left: Floats, right: Floats, dtype: str) -> Floats:
+    """The same of matrices of that dtype, given their magnitudes."""
+    K = left.shape[1]
+    roundings = K if dtype == "float32" else 12 * -(-K // 4)
     total = left @ right / (1 - gamma(K, U_FLOAT64))
     bound: Floats = (gamma(roundings, U_FLOAT32) + gamma(K, U_FLOAT64)) * total + 2 * K * SMALLEST_NORMAL
     return bound

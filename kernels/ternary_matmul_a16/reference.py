@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, KernelKey
-from tritmark.kernels.matmul.reference import NARROW, U_FLOAT32, product_bound
+from tritmark.kernels.matmul.reference import NARROW, U_FLOAT32, bound_of, magnitudes
 
 HALF_LEAST = 2.0**-150
 """Half of float32's least number."""
@@ -23,8 +23,9 @@ def reference(inputs: Arrays, axes: Axes, key: KernelKey) -> dict[str, Any]:
     """The product in float64, and its bound."""
     activations, weights = inputs["activations"], inputs["weights"]
     scale = np.float64(inputs["weight_scale"])
-    exact = activations.astype(np.float64) @ weights.T.astype(np.float64) * scale
-    bound = product_bound(activations, weights.T.astype(activations.dtype)) * scale
+    wide = weights.T.astype(np.float64)
+    exact = activations.astype(np.float64) @ wide * scale
+    bound = bound_of(magnitudes(activations), np.abs(wide, out=wide), str(activations.dtype)) * scale
     bound += U_FLOAT32 * (np.abs(exact) + bound) + HALF_LEAST
     if key.dtype in NARROW:
         unit, least = NARROW[key.dtype]

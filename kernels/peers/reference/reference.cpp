@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -273,19 +275,45 @@ int of_tl2(const uint8_t *packed, int64_t row, int64_t column, int64_t N, int64_
     return (c % 3 == 0 ? value / 9 : c % 3 == 1 ? value / 3 % 3 : value % 3) - 1;
 }
 
+// --- work on several cores -------------------------------------------------------------------------------------------
+
+// Calls `body(begin, end)` for parts that are all of 0..count, side by side where a part has 2^26 operations or more.
+// Each element is computed by one thread, in the same order as by one alone. The threads end before this does, so
+// nothing is timed beside them.
+template <class Body>
+void side_by_side(int64_t count, int64_t operations_of_each, Body body)
+{
+    const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
+    const int64_t parts =
+        std::clamp<int64_t>(count * operations_of_each >> 26, 1, std::min(cores, std::max<int64_t>(1, count)));
+    std::vector<std::thread> others;
+    for (int64_t part = 1; part < parts; ++part) {
+        const int64_t begin = count * part / parts, end = count * (part + 1) / parts;
+        try {
+            others.emplace_back(body, begin, end);
+        } catch (const std::system_error &) {  // no more threads are allowed here
+            body(begin, end);
+        }
+    }
+    body(0, count / parts);
+    for (std::thread &other : others) other.join();
+}
+
 template <class Store>
 void product(
     Weight weight, const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
 {
-    std::vector<int> row(static_cast<size_t>(K));
-    for (int64_t n = 0; n < N; ++n) {
-        for (int64_t k = 0; k < K; ++k) row[size_t(k)] = weight(weights, n, k, N, K);
-        for (int64_t m = 0; m < M; ++m) {
-            int64_t sum = 0;
-            for (int64_t k = 0; k < K; ++k) sum += int64_t(activations[m * K + k]) * row[size_t(k)];
-            store(m, n, sum);
+    side_by_side(N, M * K, [&](int64_t begin, int64_t end) {
+        std::vector<int> row(static_cast<size_t>(K));
+        for (int64_t n = begin; n < end; ++n) {
+            for (int64_t k = 0; k < K; ++k) row[size_t(k)] = weight(weights, n, k, N, K);
+            for (int64_t m = 0; m < M; ++m) {
+                int64_t sum = 0;
+                for (int64_t k = 0; k < K; ++k) sum += int64_t(activations[m * K + k]) * row[size_t(k)];
+                store(m, n, sum);
+            }
         }
-    }
+    });
 }
 
 // Each weight is its code times the scale of its block of 256, which with an activation makes a product that double
@@ -293,36 +321,41 @@ void product(
 template <class Store>
 void grouped_product(const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
 {
-    std::vector<double> row(static_cast<size_t>(K));
-    for (int64_t n = 0; n < N; ++n) {
-        for (int64_t k = 0; k < K; ++k) {
-            const int64_t weight = n * K + k;
-            uint16_t half;
-            std::memcpy(&half, weights + 66 * (weight / 256) + 64, 2);
-            row[size_t(k)] = taken(weights, tq2_0(weight)) * double(widened(half, kHalf));
+    side_by_side(N, M * K, [&](int64_t begin, int64_t end) {
+        std::vector<double> row(static_cast<size_t>(K));
+        for (int64_t n = begin; n < end; ++n) {
+            for (int64_t k = 0; k < K; ++k) {
+                const int64_t weight = n * K + k;
+                uint16_t half;
+                std::memcpy(&half, weights + 66 * (weight / 256) + 64, 2);
+                row[size_t(k)] = taken(weights, tq2_0(weight)) * double(widened(half, kHalf));
+            }
+            for (int64_t m = 0; m < M; ++m) {
+                double sum = 0;
+                for (int64_t k = 0; k < K; ++k) sum += double(activations[m * K + k]) * row[size_t(k)];
+                store(m, n, sum);
+            }
         }
-        for (int64_t m = 0; m < M; ++m) {
-            double sum = 0;
-            for (int64_t k = 0; k < K; ++k) sum += double(activations[m * K + k]) * row[size_t(k)];
-            store(m, n, sum);
-        }
-    }
+    });
 }
 
 // Each element is summed along k; a row of c at a time, so that b is read along its rows.
 template <class Float, class Read>
 void float_product(const Float *a, const Float *b, float *c, int64_t M, int64_t N, int64_t K, Read read)
 {
-    std::vector<double> wide(static_cast<size_t>(K * N)), sums(static_cast<size_t>(N));
+    std::vector<double> wide(static_cast<size_t>(K * N));
     for (int64_t i = 0; i < K * N; ++i) wide[size_t(i)] = read(b[i]);
-    for (int64_t m = 0; m < M; ++m) {
-        std::fill(sums.begin(), sums.end(), 0.0);
-        for (int64_t k = 0; k < K; ++k) {
-            const double left = read(a[m * K + k]);
-            for (int64_t n = 0; n < N; ++n) sums[size_t(n)] += left * wide[size_t(k * N + n)];
+    side_by_side(M, N * K, [&](int64_t begin, int64_t end) {
+        std::vector<double> sums(static_cast<size_t>(N));
+        for (int64_t m = begin; m < end; ++m) {
+            std::fill(sums.begin(), sums.end(), 0.0);
+            for (int64_t k = 0; k < K; ++k) {
+                const double left = read(a[m * K + k]);
+                for (int64_t n = 0; n < N; ++n) sums[size_t(n)] += left * wide[size_t(k * N + n)];
+            }
+            for (int64_t n = 0; n < N; ++n) c[m * N + n] = float(sums[size_t(n)]);
         }
-        for (int64_t n = 0; n < N; ++n) c[m * N + n] = float(sums[size_t(n)]);
-    }
+    });
 }
 
 // 16-bit activations times row16: `store` gets the place and the sum, in float64.
@@ -330,16 +363,19 @@ template <class Store>
 void float_ternary_product(
     const uint16_t *activations, const uint8_t *weights, Narrow type, int64_t M, int64_t N, int64_t K, Store store)
 {
-    std::vector<double> wide(static_cast<size_t>(M * K)), row(static_cast<size_t>(K));
+    std::vector<double> wide(static_cast<size_t>(M * K));
     for (int64_t i = 0; i < M * K; ++i) wide[size_t(i)] = widened(activations[i], type);
-    for (int64_t n = 0; n < N; ++n) {
-        for (int64_t k = 0; k < K; ++k) row[size_t(k)] = of_row16(weights, n, k, N, K);
-        for (int64_t m = 0; m < M; ++m) {
-            double sum = 0;
-            for (int64_t k = 0; k < K; ++k) sum += wide[size_t(m * K + k)] * row[size_t(k)];
-            store(m * N + n, sum);
+    side_by_side(N, M * K, [&](int64_t begin, int64_t end) {
+        std::vector<double> row(static_cast<size_t>(K));
+        for (int64_t n = begin; n < end; ++n) {
+            for (int64_t k = 0; k < K; ++k) row[size_t(k)] = of_row16(weights, n, k, N, K);
+            for (int64_t m = 0; m < M; ++m) {
+                double sum = 0;
+                for (int64_t k = 0; k < K; ++k) sum += wide[size_t(m * K + k)] * row[size_t(k)];
+                store(m * N + n, sum);
+            }
         }
-    }
+    });
 }
 
 }  // namespace
@@ -695,15 +731,17 @@ template <Scaled (*weight)(const uint8_t *, int64_t), class Store>
 void block_scaled_product(
     const int8_t *activations, const uint8_t *weights, int64_t M, int64_t N, int64_t K, Store store)
 {
-    for (int64_t n = 0; n < N; ++n)
-        for (int64_t m = 0; m < M; ++m) {
-            double sum = 0;
-            for (int64_t k = 0; k < K; ++k) {
-                const Scaled w = weight(weights, n * K + k);
-                sum += double(activations[m * K + k]) * w.code * w.scale;
+    side_by_side(N, M * K, [&](int64_t begin, int64_t end) {
+        for (int64_t n = begin; n < end; ++n)
+            for (int64_t m = 0; m < M; ++m) {
+                double sum = 0;
+                for (int64_t k = 0; k < K; ++k) {
+                    const Scaled w = weight(weights, n * K + k);
+                    sum += double(activations[m * K + k]) * w.code * w.scale;
+                }
+                store(m, n, sum);
             }
-            store(m, n, sum);
-        }
+    });
 }
 
 }  // namespace
