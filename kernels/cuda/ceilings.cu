@@ -16,7 +16,7 @@
    Computing. dot: 8 independent chains of dp4a (4 products and 4 sums each: 8 operations), 32 instructions a round,
    operands that depend on the previous result, so nothing can be taken out of the loop. matrix: 8 independent chains of
    mma m16n8k32 on int8 (8192 operations each) on the tensor cores, from compute capability 8.0. wgmma of 9.0 goes
-   further; no kernel here uses it.
+   further: ceilings_wgmma.cu.
 
    Every function works on any number of bytes: what is left over 16 goes byte by byte through the first block. Sums
    wrap at 2^32 and are left in sums[block], so what was read can be checked, and no compiler can leave it out. Sizes

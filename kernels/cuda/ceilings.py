@@ -29,6 +29,9 @@ DOT_ROUNDS, DOT_OPERATIONS = 1024, 32 * 8
 MATRIX_ROUNDS, MATRIX_OPERATIONS = 32, 8 * 2 * 16 * 8 * 32
 """The same for 8 products of 16 x 32 by 32 x 8."""
 
+WGMMA_ROUNDS, WGMMA_OPERATIONS = 1, 8 * 2 * 64 * 128 * 32
+"""The same for 8 products of 64 x 32 by 32 x 128."""
+
 WORD = 0x5A5A5A5A
 """What is written."""
 
@@ -51,10 +54,21 @@ COPY = {1: _kernel("copy_1", 24), 4: _kernel("copy_4", 40), -4: _kernel("copy_st
 
 DOT = _kernel("dot", 40, shared=128)
 MATRIX = _kernel("matrix", 64, shared=128, capability=(8, 0), simulated=False)
+WGMMA = Kernel(
+    file="cuda/ceilings_wgmma.cu",
+    name="probe_gpu_wgmma",
+    threads=THREADS,
+    registers=128,
+    shared=(16 << 10) + 16,
+    capability=(9, 0),
+    specific=True,
+    defines=DEFINES,
+    simulated=False,
+)
 NOTHING = _kernel("nothing", 16)
 WAIT = _kernel("wait", 16)
 
-PROBES = (*READ.values(), *WRITE.values(), *COPY.values(), DOT, MATRIX, NOTHING, WAIT)
+PROBES = (*READ.values(), *WRITE.values(), *COPY.values(), DOT, MATRIX, WGMMA, NOTHING, WAIT)
 """All of them, for the static checks."""
 
 
@@ -215,6 +229,10 @@ def _products(nbytes: int) -> int:
     return nbytes * MATRIX_ROUNDS * MATRIX_OPERATIONS
 
 
+def _wgmma_products(nbytes: int) -> int:
+    return nbytes * WGMMA_ROUNDS * WGMMA_OPERATIONS
+
+
 def _moving(
     name: str, kernels: Mapping[int, Kernel], bind: Callable[..., Launch], work: Callable[[int], int] = int
 ) -> dict[str, Ceiling]:
@@ -290,5 +308,13 @@ def _ceilings(capability: tuple[int, int], simulated: bool) -> Mapping[str, Ceil
             summary="int8 products on the tensor cores (mma)",
             bind=matrix,
             work=_products,
+        )
+    if WGMMA.runs_on(capability) and not simulated:
+        found["compute: wgmma"] = Ceiling(
+            name="compute",
+            unit="operations/s",
+            summary="int8 products on the tensor cores (wgmma)",
+            bind=partial(_compute, WGMMA, WGMMA_ROUNDS),
+            work=_wgmma_products,
         )
     return found

@@ -18,6 +18,8 @@ from tritmark.kernels.cuda.ceilings import (
     HALF,
     PROBES,
     THREADS,
+    WGMMA,
+    WGMMA_ROUNDS,
     WORD,
     CopyProbe,
     OneByOne,
@@ -123,6 +125,22 @@ def test_the_dot_probe_does_every_product(here: CudaContext) -> None:
     assert ceiling.work(nbytes) == nbytes * DOT_ROUNDS * DOT_OPERATIONS
 
 
+def test_hoppers_products_are_all_made(here: CudaContext) -> None:
+    """What is left in the accumulators is what the products that were claimed add up to."""
+    if here.backend.simulated or not WGMMA.runs_on(here.backend.info.capability):
+        pytest.skip("the probe is for the tensor cores of compute capability 9.0")
+    ceiling = ceilings()["compute: wgmma"]
+    for nbytes in (1, 4096, 65_541):
+        probe = ceiling.bind(upload(here, data(nbytes)), 1)
+        assert isinstance(probe, Probe)
+        probe.run()
+        products, warpgroups = nbytes * WGMMA_ROUNDS * 8, probe.steps[0].grid[0] * THREADS // 128
+        of_a_row = 32 // 4 * (0 + 1 + 2 + 3)  # operand B is 1, A the lane's number within the four of a row
+        sums = products * 64 * 128 * of_a_row + warpgroups * 128 * sum(range(64))
+        assert probe.checksum == sums % (1 << 32)
+        assert ceiling.work(nbytes) == products * 2 * 64 * 128 * 32
+
+
 def test_launches_and_transfers(here: CudaContext) -> None:
     for name, kind in (("launch", Probe), ("Python launch", OneByOne), ("upload", CopyProbe), ("download", CopyProbe)):
         (key,) = named(name)
@@ -137,7 +155,8 @@ def test_launches_and_transfers(here: CudaContext) -> None:
 def test_every_probe_is_there_and_no_slower_one_is_offered(here: CudaContext) -> None:
     bound = {name: [ceilings()[key] for key in named(name)] for name in ("read", "write", "copy", "compute")}
     assert all(bound.values())
-    assert (len(bound["compute"]) == 2) is (not here.backend.simulated and here.backend.info.capability >= (8, 0))
+    real, capability = not here.backend.simulated, here.backend.info.capability
+    assert len(bound["compute"]) == 1 + (real and capability >= (8, 0)) + (real and capability == (9, 0))
     assert all(kernel.name.startswith("probe_gpu_") for kernel in PROBES)
 
 
