@@ -13,8 +13,8 @@ from tritmark.kernels.packed import known_format
 
 FLOATS = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 """Dtypes of activations, by NumPy's names."""
-DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.int32: "int32"}
-"""Dtypes that products are computed in."""
+DTYPES = {**FLOATS, torch.int32: "int32"}
+"""Dtypes of the outputs of products."""
 
 HALVES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 """Dtypes of activations that products take as they are."""
@@ -138,15 +138,15 @@ def check_linear(
     bias: torch.Tensor | None,
     out_dtype: torch.dtype,
 ) -> tuple[int, int, torch.dtype]:
-    """(M, K) of linear, and the dtype in which its product is computed: that of the output where nothing is added to it
-    and kernels make it, else float32. Raises InvalidArgumentError."""
+    """(M, K) of linear, and the dtype in which its product is computed: the output's where nothing is added to it, else
+    float32. Raises InvalidArgumentError."""
     op = "linear"
     check_rows(op, "x", x, FLOATS)
     M, K = check_product(op, x, weights, weight_scale, N, format)
     check_bias(op, bias, N, x)
     if out_dtype not in FLOATS:
         raise refuse(op, "out_dtype", str(out_dtype), " or ".join(map(str, FLOATS)))
-    return M, K, torch.bfloat16 if out_dtype is torch.bfloat16 and bias is None else torch.float32
+    return M, K, out_dtype if bias is None else torch.float32
 
 
 def check_elements(op: str, name: str, value: torch.Tensor, dtypes: Any, scale: float) -> None:

@@ -47,7 +47,7 @@ def ternary_matmul(
 ) -> torch.Tensor:
     """See ops."""
     M, K = contract.check_matmul(activations, weights, weight_scale, act_scale, N, format, out_dtype)
-    out = torch.empty((*activations.shape[:-1], N), dtype=out_dtype)
+    out = torch.empty((*activations.shape[:-1], N), dtype=_computed(out_dtype))
     if M:
         scale = act_scale.contiguous().view(-1)
         wrong = torch.nonzero(~(torch.isfinite(scale) & (scale > 0)))
@@ -56,7 +56,12 @@ def ternary_matmul(
             found = f"{float(scale[at])} at index {at}"
             raise contract.refuse("ternary_matmul", "act_scale", found, "finite and above zero")
         _multiply(activations.contiguous().view(M, K), weights, weight_scale, scale, out.view(M, N), format)
-    return out
+    return out.to(out_dtype)
+
+
+def _computed(dtype: torch.dtype) -> torch.dtype:
+    """What kernels make an output of that dtype in: float16 is float32 narrowed, as the GPU's kernels do it."""
+    return torch.float32 if dtype is torch.float16 else dtype
 
 
 def _multiply(
@@ -85,7 +90,7 @@ def linear(
     """See ops."""
     wanted = out_dtype or x.dtype
     M, K, dtype = contract.check_linear(x, weights, weight_scale, N, format, bias, wanted)
-    out = torch.empty((M, N), dtype=dtype)
+    out = torch.empty((M, N), dtype=_computed(dtype))
     if M:
         q, scale = torch.empty((M, K), dtype=torch.int8), torch.empty(M)
         _quantize(x.float().contiguous().view(M, K), q, scale)

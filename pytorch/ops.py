@@ -8,11 +8,11 @@ InvalidArgumentError for arguments outside of that, and NoCompatibleKernelError 
 - `activation_quantize(x) -> (codes, scale)`: int8 of x's shape, and float32 of that without its last axis: 127 over the
   largest magnitude of a row, by which the row was multiplied.
 - `ternary_matmul(activations, weights, weight_scale, act_scale, N, format, out_dtype=torch.float32)`: int8 (..., K)
-  times weights (N, K), exact in int32, times weight_scale / act_scale, rounded once; float32, bfloat16, or int32 (the
-  accumulators).
+  times weights (N, K), exact in int32, times weight_scale / act_scale, rounded to float32, and from there to bfloat16
+  or float16; or int32 (the accumulators).
 - `linear(x, weights, weight_scale, N, format, bias=None, out_dtype=None)`: the two, one after the other, as in
-  QuantizedLinear; in x's dtype unless `out_dtype` is another. With a bias, or for float16, the product is float32, the
-  bias is added in float32, and the sum rounded. Its gradient with respect to x is that of the product with dequantized
+  QuantizedLinear; in x's dtype unless `out_dtype` is another. With a bias the product is float32, the bias
+  is added in float32, and the sum rounded. Its gradient with respect to x is that of the product with dequantized
   weights: the quantization of activations counts as the identity (straight-through). Weights have none.
 - `linear_forward`: the same without a gradient, which costs less of the host.
 - `ternary_matmul_a16(activations, weights, weight_scale, N, format, out_dtype=None)`: bfloat16 or float16 (..., K),

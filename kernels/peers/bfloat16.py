@@ -60,4 +60,4 @@ def _bound(bound: Bound, format: str, output: str, inputs: Arrays, axes: Axes) -
     format says which scales it has, and so any of the peer's will do."""
     exact = np.abs(reference(inputs, axes, KernelKey("cpu", "ternary_matmul", format, "float32"))[output])
     float32 = bound(inputs, axes)[output]
-    return {output: float32 + half_unit(exact + float32)}
+    return {output: float32 + half_unit(exact + float32, "bfloat16")}

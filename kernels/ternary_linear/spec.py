@@ -19,7 +19,7 @@ from tritmark.kernels.input_dtypes import narrow
 from tritmark.kernels.ternary_linear.reference import NAMES, read_as, reference
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
-OUTPUTS = ("float32", "bfloat16")
+OUTPUTS = ("float32", "bfloat16", "float16")
 """Output dtypes."""
 
 

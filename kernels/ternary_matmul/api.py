@@ -16,7 +16,7 @@ from tritmark.kernels import dispatch
 from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.packed import PackedWeights, product_with
-from tritmark.kernels.ternary_matmul.spec import DTYPES, OP, dtypes
+from tritmark.kernels.ternary_matmul.spec import OP, dtypes
 
 
 @takes_any_array
@@ -36,8 +36,8 @@ def ternary_matmul(
     `activations` is int8 (M, K) or (K,), rows contiguous (they may lie apart). `weights` comes from pack_weights; where
     no kernel computes from its format, it is repacked once into one that holds the same, and the receipt says so.
     `act_scale` is float32, one number or one a row, finite and above zero: what activation_quantize multiplied by.
-    `dtype` is "float32", "bfloat16" or "int32" (the accumulators, unscaled). Returns (M, N) or (N,); `out`, if given,
-    has that shape and dtype.
+    `dtype` is "float32", "bfloat16", on CUDA also "float16", or "int32" (the accumulators, unscaled). Returns (M, N) or
+    (N,); `out`, if given, has that shape and dtype.
 
     Where each group of a row's weights has a scale (tq2_0, tq1_0, q2_0), the int32 sum of each group is exact, and the
     sum of these times their scales is within a bound that is known beforehand (kernels/ternary_matmul/reference.py);
@@ -82,7 +82,7 @@ def with_receipt(
     if known and not scale.shape:
         scale = np.full(rows.shape[:1], scale)
     inputs = {"activations": rows, "weight_scale": weights.weight_scale, "act_scale": scale}
-    key = KernelKey(device, OP.name, weights.format, _dtype_name(dtype, weights.format))
+    key = KernelKey(device, OP.name, weights.format, _dtype_name(dtype, weights.format, device))
     axes = unify(OP, inputs, {"N": N, "K": K})
     given = out.reshape(1, -1) if single and isinstance(out, np.ndarray | ResidentArray) else out
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
@@ -95,9 +95,9 @@ def with_receipt(
     )
 
 
-def _dtype_name(dtype: Any, format: str) -> str:
-    name, legal = dtype if isinstance(dtype, str) else np.dtype(dtype).name, dtypes(format)
+def _dtype_name(dtype: Any, format: str, device: str) -> str:
+    name, legal = dtype if isinstance(dtype, str) else np.dtype(dtype).name, dtypes(format, device)
     if name not in legal:
-        found = f"{name!r} for {format}, which has {FORMATS[format].scales}" if name in DTYPES else repr(name)
+        found = f"{name!r} for {format}, which has {FORMATS[format].scales}" if name == "int32" else repr(name)
         raise InvalidArgumentError(op=OP.name, argument="dtype", found=found, legal=", ".join(legal))
     return str(name)

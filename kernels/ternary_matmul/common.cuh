@@ -2,6 +2,10 @@
 #ifndef TRITMARK_TERNARY_MATMUL_COMMON
 #define TRITMARK_TERNARY_MATMUL_COMMON
 
+#ifdef TRITMARK_SIMULATOR
+#include <cuda_fp16.h>
+#endif
+
 #define CHUNK 64 /* weights in 16 bytes of row16 */
 #define ONES 0x01010101u
 
@@ -125,7 +129,21 @@ __device__ __forceinline__ unsigned bfloat16_bits(float value)
     return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
 
-/* One output: kind 0 int32, 1 float32, 2 bfloat16 (the float32, rounded to nearest even; NaN stays one). */
+/* The bits of kind 2, bfloat16, or 3, float16: rounded to nearest even; NaN stays one. */
+__device__ __forceinline__ unsigned short narrowed(float value, int kind)
+{
+    if (kind != 3)
+        return (unsigned short)bfloat16_bits(value);
+#ifdef TRITMARK_SIMULATOR
+    return __half_as_ushort(__float2half_rn(value));
+#else
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+#endif
+}
+
+/* One output: kind 0 int32, 1 float32, 2 bfloat16, 3 float16 (the float32, narrowed). */
 __device__ __forceinline__ void store(void *out, long long at, int acc, double factor, int kind)
 {
     if (kind == 0) {
@@ -137,6 +155,6 @@ __device__ __forceinline__ void store(void *out, long long at, int acc, double f
         ((float *)out)[at] = value;
         return;
     }
-    ((unsigned short *)out)[at] = (unsigned short)bfloat16_bits(value);
+    ((unsigned short *)out)[at] = narrowed(value, kind);
 }
 #endif

@@ -17,7 +17,7 @@ from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul import cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, activation_row_bytes, arrays, scalars
-from tritmark.kernels.ternary_matmul.spec import DTYPES, OP
+from tritmark.kernels.ternary_matmul.spec import OP, dtypes
 
 FORMAT = "row16"
 MAX_K = (1 << 23) - 1
@@ -476,6 +476,6 @@ VARIANTS = tuple(
         rank=rank,
         instances=partial(BY_NAME[name], KINDS[dtype]) if name in BY_NAME else None,
     )
-    for dtype in DTYPES
+    for dtype in dtypes(FORMAT, DEVICE)
     for rank, (name, tier, summary, kernels, steps, constraints, alignment) in enumerate(MAKERS)
 )

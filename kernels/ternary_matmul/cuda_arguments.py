@@ -6,7 +6,7 @@ import numpy as np
 
 from tritmark.kernels.cuda.launch import Call
 
-KINDS = {"int32": 0, "float32": 1, "bfloat16": 2}
+KINDS = {"int32": 0, "float32": 1, "bfloat16": 2, "float16": 3}
 """What common.cuh's `store` makes."""
 
 

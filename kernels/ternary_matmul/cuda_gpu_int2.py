@@ -16,7 +16,7 @@ from tritmark.kernels.formats.gpu_int2 import COLUMNS
 from tritmark.kernels.formats.gpu_int2 import ROWS as STRIP
 from tritmark.kernels.ternary_matmul.cuda import MAX_K, SHARED, WARP
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS
-from tritmark.kernels.ternary_matmul.spec import DTYPES, OP
+from tritmark.kernels.ternary_matmul.spec import OP, dtypes
 
 FORMAT = "gpu_int2"
 LOAD = 128
@@ -205,6 +205,6 @@ VARIANTS = tuple(
         rank=rank,
         instances=partial(_mma_by_name, KINDS[dtype]) if steps is _mma else None,
     )
-    for dtype in DTYPES
+    for dtype in dtypes(FORMAT, DEVICE)
     for rank, (name, summary, kernels, steps, constraints) in enumerate(MAKERS)
 )

@@ -187,7 +187,7 @@ MAKERS = (
 
 
 def _variants(format: str) -> Iterator[Variant]:
-    for dtype in dtypes(format):
+    for dtype in dtypes(format, DEVICE):
         for rank, (name, summary, steps, constraints) in enumerate(MAKERS):
             yield variant(
                 KernelKey(DEVICE, OP.name, format, dtype),

@@ -72,14 +72,17 @@ __device__ __forceinline__ float scaled(int sum, double factor)
     return __double2float_rn(__dmul_rn(__dsub_rn(wide, 4503601774854144.0), factor));
 }
 
-/* Both rounded to nearest even, the first in the lower half; NaN stays one. */
-__device__ __forceinline__ unsigned bfloat16_pair(float first, float second)
+/* Both as that kind, see narrowed, the first in the lower half. */
+template <int KIND> __device__ __forceinline__ unsigned narrowed_pair(float first, float second)
 {
 #ifdef TRITMARK_SIMULATOR
-    return bfloat16_bits(first) | bfloat16_bits(second) << 16;
+    return narrowed(first, KIND) | (unsigned)narrowed(second, KIND) << 16;
 #else
     unsigned both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    if (KIND == 3)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
     return both;
 #endif
 }
@@ -97,6 +100,34 @@ __device__ __forceinline__ unsigned transposed(unsigned pair)
     asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(pair));
     return to;
 #endif
+}
+
+/* The outputs of a whole tile in 16 bits, by one warp: 32 bytes of a row of outputs by four lanes, 8 by each. `to`:
+ * where the lane's first 8 go, N outputs between rows; `factor`: of the tile's rows of activations. */
+template <int KIND>
+__device__ __forceinline__ void store_narrow(
+    int (&acc)[BLOCKS][COLUMNS / 2], const double *factor, unsigned short *to, long long N)
+{
+    const int t = threadIdx.x % 4;
+#pragma unroll
+    for (int from = 0; from < COLUMNS / 2; from += 8) {
+#pragma unroll
+        for (int i = from; i < from + 8; i += 2)
+#pragma unroll
+            for (int block = 0; block < BLOCKS; block++)
+                acc[block][i] = (int)transposed(
+                    narrowed_pair<KIND>(
+                        scaled(acc[block][i], factor[i / 4 * 8 + 2 * t]),
+                        scaled(acc[block][i + 1], factor[i / 4 * 8 + 2 * t + 1])));
+#pragma unroll
+        for (int i = from; i < from + 8; i += 4)
+#pragma unroll
+            for (int block = 0; block < BLOCKS; block++) {
+                const int swapped = __shfl_xor_sync(0xffffffffu, t & 1 ? acc[block][i] : acc[block][i + 2], 1);
+                *(int2 *)(to + i / 4 * 8 * N + 64 * block) =
+                    t & 1 ? make_int2(swapped, acc[block][i + 2]) : make_int2(acc[block][i], swapped);
+            }
+    }
 }
 
 /* grid: any number of blocks; block: THREADS threads. Dynamic shared memory: STAGES * STAGE_BYTES, 16 bytes a stage, 64
@@ -310,31 +341,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
                         for (int block = 0; block < BLOCKS; block++)
                             to[(i / 4 * 8 + i % 2) * (long long)N + 64 * block + i / 2 % 2 * 8] = acc[block][i];
                 }
-            } else if (whole && kind == 2 && N % 4 == 0) {
-                /* 32 bytes of a row of outputs by four lanes, 8 by each. */
+            } else if (whole && kind > 1 && N % 4 == 0) {
                 unsigned short *const to =
                     (unsigned short *)out + (m0 + g) * (long long)N + n0 + row - g + (t & 1 ? 6 + 2 * t : 2 * t);
-#pragma unroll
-                for (int from = 0; from < COLUMNS / 2; from += 8) {
-#pragma unroll
-                    for (int i = from; i < from + 8; i += 2)
-#pragma unroll
-                        for (int block = 0; block < BLOCKS; block++)
-                            acc[block][i] = (int)transposed(bfloat16_pair(
-                                scaled(acc[block][i], factor[i / 4 * 8 + 2 * t]),
-                                scaled(acc[block][i + 1], factor[i / 4 * 8 + 2 * t + 1])));
-#pragma unroll
-                    for (int i = from; i < from + 8; i += 4)
-#pragma unroll
-                        for (int block = 0; block < BLOCKS; block++) {
-                            const int swapped =
-                                __shfl_xor_sync(0xffffffffu, t & 1 ? acc[block][i] : acc[block][i + 2], 1);
-                            *(int2 *)(to + i / 4 * 8 * (long long)N + 64 * block) =
-                                t & 1 ? make_int2(swapped, acc[block][i + 2]) : make_int2(acc[block][i], swapped);
-                        }
-                }
+                if (kind == 2)
+                    store_narrow<2>(acc, factor, to, N);
+                else
+                    store_narrow<3>(acc, factor, to, N);
             } else {
-                char *const to = (char *)out + ((m0 + 2 * t) * (long long)N + n0 + row) * (kind == 2 ? 2 : 4);
+                char *const to = (char *)out + ((m0 + 2 * t) * (long long)N + n0 + row) * (kind > 1 ? 2 : 4);
 #pragma unroll
                 for (int j = 0; j < COLUMNS / 8; j++)
 #pragma unroll

@@ -9,8 +9,8 @@ scale d[g] for each of n groups
 may be summed in float32, in any order: n - 1 additions, and three roundings on the way of a term, its product with the
 scale and two for the division (by way of a reciprocal), so |error| <= gamma(n + 2) (|d[1] part[1]| + ... + |d[n]
 part[n]|) / act_scale (Higham, "Accuracy and Stability of Numerical Algorithms", 4.2). Parts past 2^24 are rounded once
-more. A product or quotient below the normal numbers loses half of the least number instead. An output of bfloat16 is
-that sum rounded once more.
+more. A product or quotient below the normal numbers loses half of the least number instead. An output of bfloat16 or
+float16 is that sum rounded once more.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ _SHORT = _EXACT >> 9
 """Products of an int8 and a code, which is under 4, whose sum is within _EXACT however they are added."""
 _HALF_LEAST = 2.0**-150
 """Half of float32's least number."""
+
+PRECISION = {"bfloat16": (8, -125), "float16": (11, -13)}
+"""Of outputs of 16 bits: digits, and the exponent of the least normal number, whose fraction is under 1."""
 
 
 def accumulate(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -> npt.NDArray[np.int64]:
@@ -89,13 +92,14 @@ def _bound(exact: Floats, magnitudes: Floats, act_scale: Floats, groups: int, gr
     bound: Floats = (gamma(roundings, U_FLOAT32) + own) * magnitudes / act_scale / (1 - own) + _HALF_LEAST * (
         groups / act_scale + 2
     )
-    if dtype == "bfloat16":
-        bound += half_unit(np.abs(exact) + bound)
+    if dtype in PRECISION:
+        bound += half_unit(np.abs(exact) + bound, dtype)
     return bound
 
 
-def half_unit(values: Floats) -> Floats:
-    """Half of a unit of the last place of bfloat16 numbers of that size."""
+def half_unit(values: Floats, dtype: str) -> Floats:
+    """Half of a unit of the last place of numbers of that size, in bfloat16 or float16."""
+    digits, least = PRECISION[dtype]
     _, exponents = np.frexp(values)
-    half: Floats = np.ldexp(1.0, np.maximum(exponents, -125) - 9)
+    half: Floats = np.ldexp(1.0, np.maximum(exponents, least) - digits - 1)
     return half

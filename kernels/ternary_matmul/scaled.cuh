@@ -136,7 +136,7 @@ __device__ __forceinline__ void unit_words(unsigned (&words)[4], const uint2 (&e
 }
 
 /* One output of its total, the scale of its row in iq2_bn, and weight_scale / act_scale: kind 0 int32 (iq2_bn alone),
- * 1 float32, 2 bfloat16. */
+ * 1 float32, 2 bfloat16, 3 float16. */
 __device__ __forceinline__ void store_total(void *out, long long at, Total total, float scale, double factor, int kind)
 {
 #if GROUPED
@@ -152,7 +152,7 @@ __device__ __forceinline__ void store_total(void *out, long long at, Total total
     if (kind == 1)
         ((float *)out)[at] = value;
     else
-        ((unsigned short *)out)[at] = (unsigned short)bfloat16_bits(value);
+        ((unsigned short *)out)[at] = narrowed(value, kind);
 }
 
 #endif

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tritmark.harness.numbered import numbered
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, StoredWeights, Tensor, Traffic, Values
 from tritmark.harness.validate.families import INTEGER_FAMILIES, ROWS, integers, scales, scales_apart
 from tritmark.kernels.formats import FORMATS
@@ -17,11 +18,15 @@ from tritmark.kernels.ternary_matmul.scales import grouped, holds_ternary, weigh
 DTYPES = ("int32", "float32", "bfloat16")
 """Output dtypes; int32 is the accumulators themselves."""
 
+CUDA_DTYPES = (*DTYPES, "float16")
+"""The same on CUDA devices. On the CPU float16 is what a caller makes of float32: the bits are the same."""
 
-def dtypes(format: str) -> tuple[str, ...]:
-    """The output dtypes of products with weights of a format: the int32 sum of a row has no meaning where its groups
-    have scales."""
-    return DTYPES if grouped(format) is None else tuple(dtype for dtype in DTYPES if dtype != "int32")
+
+def dtypes(format: str, device: str = "cpu") -> tuple[str, ...]:
+    """The output dtypes of products with weights of a format on a device: the int32 sum of a row has no meaning where
+    its groups have scales."""
+    there = CUDA_DTYPES if (numbered(device) or (device,))[0] == "cuda" else DTYPES
+    return there if grouped(format) is None else tuple(dtype for dtype in there if dtype != "int32")
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:
@@ -50,7 +55,7 @@ def _outputs_like(axes: Axes, key: KernelKey) -> Mapping[str, tuple[tuple[int, .
 def _traffic(axes: Axes, key: KernelKey) -> Traffic:
     M, N, K = axes["M"], axes["N"], axes["K"]
     bits = FORMATS[key.format].bits_per_weight((N, K)) if key.format in FORMATS else 2.0
-    out = 2 if key.dtype == "bfloat16" else 4
+    out = 2 if key.dtype in {"bfloat16", "float16"} else 4
     return Traffic(read=int(N * K * bits / 8) + M * K + 4 * M, written=out * M * N, operations=2 * M * N * K)
 
 

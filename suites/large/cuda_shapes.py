@@ -3,9 +3,9 @@
     python suites/large/cuda_shapes.py [--shapes 3000] [--seed 0] [--most M N K]
 
 Shapes are drawn from M 1..600, N 1..6000, K 16..30000, each size by its logarithm or evenly, in turn, half of them
-multiples of 64. Each is multiplied through torch.ops.tritmark into int32, float32 and bfloat16, and compared with
-PyTorch's float64 product, which holds these sums, and with one rounding of that times the factor. Says how often each
-instance of the products for more than 8 rows was launched. Ends with status 1 where a bit is wrong.
+multiples of 64. Each is multiplied through torch.ops.tritmark into int32, float32, bfloat16 and float16, and compared
+with PyTorch's float64 product, which holds these sums, and with one rounding of that times the factor. Says how often
+each instance of the products for more than 8 rows was launched. Ends with status 1 where a bit is wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tritmark.kernels.ternary_matmul.cuda_gemm import MMA, WGMMA, GemmMma, faste
 
 LEAST = (1, 1, 16)
 MOST = (600, 6000, 30000)
-BITS = {torch.int32: torch.int32, torch.float32: torch.int32, torch.bfloat16: torch.int16}
+BITS = {torch.int32: torch.int32, torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
 
 
 def drawn(rng: np.random.Generator, most: tuple[int, ...], even: bool) -> tuple[int, ...]:
@@ -47,7 +47,7 @@ def wrong(shape: tuple[int, ...], generator: torch.Generator) -> list[str]:
     # A tensor on the left: PyTorch divides a number by a tensor with a reciprocal, which rounds twice.
     factors = torch.tensor(weight_scale, dtype=torch.float64, device="cuda") / act_scale.double()
     wanted = {torch.int32: sums.int(), torch.float32: (sums * factors[:, None]).float()}
-    wanted[torch.bfloat16] = wanted[torch.float32].bfloat16()
+    wanted |= {dtype: wanted[torch.float32].to(dtype) for dtype in (torch.bfloat16, torch.float16)}
     return [
         f"{M} x {N} x {K} {dtype}: {different} outputs"
         for dtype, right in wanted.items()

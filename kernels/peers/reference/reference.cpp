@@ -560,6 +560,14 @@ void unpack_codes_tq2_0(const uint8_t *packed, int8_t *codes, float *scales, int
         product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { \
             out[m * N + n] = narrowed(double(sum) * double(weight_scale) / double(act_scale[m]), kBrain); \
         }); \
+    } \
+    void ternary_matmul_##format##_float16( \
+        const int8_t *activations, const uint8_t *weights, float weight_scale, const float *act_scale, uint16_t *out, \
+        int64_t M, int64_t N, int64_t K) \
+    { \
+        product(of_##format, activations, weights, M, N, K, [&](int64_t m, int64_t n, int64_t sum) { \
+            out[m * N + n] = narrowed(double(sum) * double(weight_scale) / double(act_scale[m]), kHalf); \
+        }); \
     }
 TERNARY_MATMUL(tile64)
 TERNARY_MATMUL(i2_s_x86)
@@ -583,6 +591,15 @@ void ternary_matmul_tq2_0_bfloat16(
 {
     grouped_product(activations, weights, M, N, K, [&](int64_t m, int64_t n, double sum) {
         out[m * N + n] = narrowed(sum / double(act_scale[m]), kBrain);
+    });
+}
+
+void ternary_matmul_tq2_0_float16(
+    const int8_t *activations, const uint8_t *weights, const float *act_scale, uint16_t *out, int64_t M, int64_t N,
+    int64_t K)
+{
+    grouped_product(activations, weights, M, N, K, [&](int64_t m, int64_t n, double sum) {
+        out[m * N + n] = narrowed(sum / double(act_scale[m]), kHalf);
     });
 }
 
@@ -647,6 +664,15 @@ TERNARY_MATMUL_A16(fp16, kHalf)
         std::vector<int32_t> sum(static_cast<size_t>(M)); \
         quantize(x, q.data(), scale.data(), sum.data(), M, K); \
         ternary_matmul_row16_bfloat16(q.data(), weights, weight_scale, scale.data(), out, M, N, K); \
+    } \
+    void ternary_linear_##name##_float16( \
+        const Element *x, const uint8_t *weights, float weight_scale, uint16_t *out, int64_t M, int64_t N, int64_t K) \
+    { \
+        std::vector<int8_t> q(size_t(M * K)); \
+        std::vector<float> scale(static_cast<size_t>(M)); \
+        std::vector<int32_t> sum(static_cast<size_t>(M)); \
+        quantize(x, q.data(), scale.data(), sum.data(), M, K); \
+        ternary_matmul_row16_float16(q.data(), weights, weight_scale, scale.data(), out, M, N, K); \
     }
 
 TERNARY_LINEAR(fp32, float, activation_quantize)
@@ -774,6 +800,14 @@ UNSCALED_MATMUL(iq2_bn_r4)
     { \
         computed(activations, weights, M, N, K, [&](int64_t m, int64_t n, double sum) { \
             out[m * N + n] = narrowed(sum / double(act_scale[m]), kBrain); \
+        }); \
+    } \
+    void ternary_matmul_##format##_float16( \
+        const int8_t *activations, const uint8_t *weights, const float *act_scale, uint16_t *out, int64_t M, \
+        int64_t N, int64_t K) \
+    { \
+        computed(activations, weights, M, N, K, [&](int64_t m, int64_t n, double sum) { \
+            out[m * N + n] = narrowed(sum / double(act_scale[m]), kHalf); \
         }); \
     }
 #define ROW_SCALED_MATMUL(format) SCALED_MATMUL(format, (row_scaled_product<of_##format, format##_scale>))

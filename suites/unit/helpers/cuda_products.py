@@ -14,7 +14,12 @@ from tritmark.kernels import FORMATS
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
-DTYPES = {"int32": np.dtype(np.int32), "float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+DTYPES = {
+    "int32": np.dtype(np.int32),
+    "float32": np.dtype(np.float32),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float16": np.dtype(np.float16),
+}
 Data = tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], Any, npt.NDArray[np.float32]]
 """Activations (M, K), codes (N, K), the scale or scales of the weights, and those of the activations (M,)."""
 
@@ -35,7 +40,8 @@ def expected(data: Data, dtype: str) -> npt.NDArray[Any]:
     if dtype == "int32":
         return acc.astype(np.int32)
     factors = np.float64(weight_scale) / act_scale.astype(np.float64)
-    return (acc * factors[:, np.newaxis]).astype(np.float32).astype(DTYPES[dtype])
+    with np.errstate(over="ignore"):  # past float16's largest number
+        return (acc * factors[:, np.newaxis]).astype(np.float32).astype(DTYPES[dtype])
 
 
 def product(context: CudaContext, variant: Variant, data: Data, there: Any = None) -> npt.NDArray[Any]:
