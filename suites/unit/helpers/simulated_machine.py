@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import exp, log
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,13 @@ class SimulatedLaunch:
         self.runs += self._honest
 
 
+FARTHEST = log(4)
+"""A drift without an end makes calls so short that calibrating takes billions of them for a sample."""
+
+
 class SimulatedClock:
     """A machine whose speed drifts, flips by a factor of two and is taken away at times, as shared ones do. `noise`
-    0 is quiet."""
+    0 is quiet. `passed_ns` is the time that its samples took."""
 
     name = "simulated"
 
@@ -55,6 +60,7 @@ class SimulatedClock:
         self._drift = 0.0
         self._slow = False
         self.order: list[int] = []
+        self.passed_ns = 0
 
     def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
         taken = 0.0
@@ -65,16 +71,19 @@ class SimulatedClock:
             launch.run()
             assert isinstance(launch, SimulatedLaunch)
             taken += launch.cost
-        return max(1, round(taken * self._speed()))
+        took = max(1, round(taken * self._speed()))
+        self.passed_ns += took
+        return took
 
     def _speed(self) -> float:
         if not self._noise:
             return 1.0
-        self._drift += self._rng.normal(0, self._noise / 20)
+        drift = self._drift + self._rng.normal(0, self._noise / 20)
+        self._drift = min(FARTHEST, max(-FARTHEST, drift))
         self._slow ^= bool(self._rng.random() < 0.02)
         stolen = 30.0 if self._rng.random() < 0.01 else 0.0
         jitter = abs(self._rng.normal(0, self._noise))
-        return float(np.exp(self._drift)) * (2.0 if self._slow else 1.0) * (1 + jitter) + stolen
+        return exp(self._drift) * (2.0 if self._slow else 1.0) * (1 + jitter) + stolen
 
 
 TURN = Rotation(nbytes=1 << 20, wanted=1 << 20)
