@@ -3,7 +3,13 @@ shape as its axes."""
 
 from __future__ import annotations
 
+import os
+
 from .cases import ISAS
+
+DRY = "TRITMARK_HISTORY_DRY" in os.environ
+"""Set where the question is whether every benchmark runs, and no figure is kept: shapes are small then, as most of the
+time goes into making the large ones' arrays."""
 
 VECTOR_OPS = (
     "i2s_quantize/none/int8",
@@ -13,7 +19,7 @@ VECTOR_OPS = (
     "ternary_quantize/i2_s_x86/uint8",
     "activation_quantize/none/int8",
 )
-SIZES = (1 << 16, 1 << 21)
+SIZES = (1 << 12, 1 << 15) if DRY else (1 << 16, 1 << 21)
 """Values: as many as the caches keep, and more."""
 
 PRODUCT_OPS = (
@@ -39,7 +45,7 @@ PRODUCT_OPS = (
     "ternary_matmul/tq1_0/float32",
     "ternary_matmul/tq1_0/bfloat16",
 )
-LAYERS = ("M=1 N=2560 K=6912", "M=32 N=2560 K=2560")
+LAYERS = ("M=1 N=320 K=768", "M=4 N=320 K=768") if DRY else ("M=1 N=2560 K=6912", "M=32 N=2560 K=2560")
 """Of bitnet-b1.58-2B-4T: one token, and a batch."""
 
 CPU = tuple(f"cpu:{isa}" for isa in ISAS)
