@@ -22,9 +22,18 @@ from tritmark.harness.store import read
 
 pytestmark = pytest.mark.long
 
+INSTALLED = load()
+
+
+@pytest.fixture(scope="module")
+def items() -> list[Any]:
+    return room._items(INSTALLED, "cpu")
+
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch: pytest.MonkeyPatch, items: list[Any]) -> None:
+    """What can be run here is listed once: that takes longer than a batch."""
+    monkeypatch.setattr(room, "_items", lambda *_: items)
     monkeypatch.setattr(room, "BATCH", 2)
     monkeypatch.setattr(room, "_ODDS", 0.0)
     monkeypatch.setattr(room, "TIMEOUT_S", 30.0)
@@ -34,7 +43,7 @@ def once(monkeypatch: pytest.MonkeyPatch, change: Callable[[Record], Record] | N
     """One batch; `change` is what becomes of its Record on disk."""
     if change is not None:
         monkeypatch.setattr(room, "read", lambda path: change(read(path)))
-    return soak(load(), minutes=1e-6, seed=3, device="cpu")
+    return soak(INSTALLED, minutes=1e-6, seed=3, device="cpu")
 
 
 def test_nothing_is_found_where_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +96,7 @@ def test_a_crash_of_the_harness_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         raise RuntimeError("the store is on fire")
 
     monkeypatch.setattr(room, "execute", broken)
-    found = soak(load(), minutes=1e-6, seed=3, device="cpu")
+    found = soak(INSTALLED, minutes=1e-6, seed=3, device="cpu")
     assert "the store is on fire" in found.crashes[0]
     assert not found.passed
 
