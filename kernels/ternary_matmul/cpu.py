@@ -56,9 +56,21 @@ def _room(format: str, group: int, axes: Axes) -> int:
     return axes["M"] * (4 * (axes["K"] // group) + arranged)
 
 
+_SLAB, _TILE = 96, 64
+"""Rows of activations and of weights whose sums a thread keeps at once, TM_SLAB and TM_TILE in
+cython_ext/src/ternary_matmul/."""
+
+
+def _sums(axes: Axes) -> int:
+    """Bytes of tile64's int32 sums, which are on the stack of each thread."""
+    return cpu.cores() * 4 * min(axes["M"], _SLAB) * _TILE
+
+
 def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> Iterator[Variant]:
     form, limits = grouped(format), (MaxSize("K", MAX_K), *constraints)
     workspace = no_workspace if form is None else partial(_room, format, form.group)
+    if format == "tile64":
+        workspace = _sums
     if isinstance(BUILT_IN[format], TL):
         workspace = partial(table_bytes, format)
     for dtype in dtypes(format):

@@ -4,7 +4,7 @@
  * For each 32 bytes: 1 load, 3 ands, and for each row of activations 1 broadcast and 4 vpdpbusd. Its latency of 5
  * cycles takes 10 sums to hide where two begin a cycle; the 8 here, with masks, weights and activations, are what 16
  * registers hold. */
-#include "ternary_matmul.h"
+#include "tiles.h"
 
 #if TM_X86
 TM_BEGIN(avxvnni)

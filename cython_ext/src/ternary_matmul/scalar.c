@@ -1,5 +1,5 @@
 /* ternary_matmul in plain C: reference for the others, fallback, and baseline. */
-#include "ternary_matmul.h"
+#include "tiles.h"
 
 static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {

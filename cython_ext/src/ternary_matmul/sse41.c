@@ -1,5 +1,5 @@
 /* ternary_matmul with SSE4.1: as avx2.c, with 16 bytes, a quarter of a group: 4 of each 16 rows. */
-#include "ternary_matmul.h"
+#include "tiles.h"
 
 #if TM_X86
 TM_BEGIN(sse41)

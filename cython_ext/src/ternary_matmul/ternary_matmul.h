@@ -72,9 +72,16 @@ static inline __attribute__((always_inline)) void tm_ahead(const uint8_t *bytes,
 static inline int tm_fetches_ahead(void) { return __builtin_cpu_is("intel") != 0; }
 #endif
 
+/* What float outputs of row `m` of the activations are their sums times. */
+static inline double tm_matmul_factor(const tm_ternary_matmul_args *args, size_t m)
+{
+    return args->kind == TM_OUT_INT32 ? 0 : (double)args->weight_scale / (double)args->act_scale[m];
+}
+
 /* Write one row of a tile's sums: `count` of them, from row `n` of the weights on. */
-static inline void tm_matmul_store(
-    const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum)
+static inline void tm_matmul_store_by(
+    const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum,
+    double factor)
 {
     size_t at = m * args->N + n;
     if (args->kind == TM_OUT_INT32) {
@@ -83,7 +90,6 @@ static inline void tm_matmul_store(
             out[i] = acc[i] - act_sum;
         return;
     }
-    double factor = (double)args->weight_scale / (double)args->act_scale[m];
     if (args->kind == TM_OUT_FLOAT32) {
         float *out = (float *)args->out + at;
         for (size_t i = 0; i < count; i++)
@@ -95,6 +101,12 @@ static inline void tm_matmul_store(
         out[i] = tm_bfloat16((float)((double)(acc[i] - act_sum) * factor));
 }
 
+static inline void tm_matmul_store(
+    const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum)
+{
+    tm_matmul_store_by(args, m, n, count, acc, act_sum, tm_matmul_factor(args, m));
+}
+
 static inline int32_t tm_sum(const int8_t *a, size_t n)
 {
     int32_t sum = 0;
@@ -103,52 +115,20 @@ static inline int32_t tm_sum(const int8_t *a, size_t n)
     return sum;
 }
 
-/* The loops around a micro kernel: tiles [begin, end), blocks of activation rows, chunks of K, and the last K mod 4
- * columns. */
-static inline __attribute__((always_inline)) void tm_matmul_tiles(
-    const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro)
+/* How many units of `work` products each make a thread worth waking: about 8 us, 2^19 products on the slowest path that
+ * matters. */
+static inline size_t tm_matmul_grain(size_t work)
 {
-    const size_t whole = args->K / 4, rest = args->K % 4;
-    const size_t tile_bytes = (whole + (rest != 0)) * TM_TILE;
-    for (size_t m = 0; m < args->M; m += (size_t)block) {
-        const int rows = args->M - m < (size_t)block ? (int)(args->M - m) : block;
-        const int8_t *a = args->a + m * args->lda;
-        int32_t act_sum[TM_MATMUL_BLOCK];
-        int8_t last[TM_MATMUL_BLOCK][4] = {{0}};
-        for (int r = 0; r < rows; r++) {
-            act_sum[r] = tm_sum(a + (size_t)r * args->lda, args->K);
-            memcpy(last[r], a + (size_t)r * args->lda + 4 * whole, rest);
-        }
-        for (size_t t = begin; t < end; t++) {
-            const uint8_t *tile = args->weights + t * tile_bytes;
-            int32_t acc[TM_MATMUL_BLOCK][TM_TILE] __attribute__((aligned(64))) = {{0}};
-            for (size_t k = 0; k < whole; k += TM_MATMUL_CHUNK) {
-                size_t groups = whole - k < TM_MATMUL_CHUNK ? whole - k : TM_MATMUL_CHUNK;
-                micro(tile + k * TM_TILE, groups, a + 4 * k, args->lda, rows, acc);
-            }
-            if (rest)
-                micro(tile + whole * TM_TILE, 1, &last[0][0], 4, rows, acc);
-            size_t n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
-            for (int r = 0; r < rows; r++)
-                tm_matmul_store(args, m + (size_t)r, n, count, acc[r], act_sum[r]);
-        }
-    }
+    const size_t grain = ((size_t)1 << 19) / (work ? work : 1);
+    return grain ? grain : 1;
 }
 
-/* `body` over all weights, in units of `unit` rows. A thread is worth waking for about 8 us of work: 2^19 products
- * on the slowest path that matters. */
+/* `body` over all weights, in units of `unit` rows. */
 static inline int tm_matmul_run_by(tm_ternary_matmul_args *args, size_t unit, tm_body body, int32_t rank)
 {
-    size_t units = (args->N + unit - 1) / unit;
-    size_t work = unit * args->K * args->M;
-    size_t grain = ((size_t)1 << 19) / (work ? work : 1);
-    args->run.used = tm_parallel(units, 1, grain ? grain : 1, args->run.threads, body, args);
+    const size_t units = (args->N + unit - 1) / unit;
+    args->run.used = tm_parallel(units, 1, tm_matmul_grain(unit * args->K * args->M), args->run.threads, body, args);
     return tm_finish(&args->run, rank);
-}
-
-static inline int tm_matmul_run(tm_ternary_matmul_args *args, tm_body body, int32_t rank)
-{
-    return tm_matmul_run_by(args, TM_TILE, body, rank);
 }
 
 #endif

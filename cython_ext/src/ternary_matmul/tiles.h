@@ -1,0 +1,143 @@
+/* ternary_matmul over tile64: the loops around an instruction set's micro kernel.
+ *
+ * Rows of activations are cut into slabs, and a thread takes a range of (slab, tile) pairs, tiles innermost: a slab
+ * stays in L2 while the tiles pass it. Of a tile a stretch of K stays in L1 while the slab's rows pass it, a block of rows
+ * at a time; their sums wait in 24 KiB of the thread's stack meanwhile. So weights come from outside L1 once a slab
+ * and not once a block, and from memory once or a few times.
+ *
+ * Story (Intel Xeon, 48 KiB L1, 2 MiB L2, AVX-512, one thread, 640 x 2560, M = 96; share of the vpdpbusd peak by turns,
+ * while the core's other hyperthread was idle / busy):
+ *   v1  rows outside, tiles inside: all weights pass for every block of four rows       0.77 / 0.50 to 0.59
+ *   v2  slabs of 96, the whole K of a tile, blocks of six rows                          0.82 / 0.68
+ *   v3  v2, 16 KiB of a tile at a time                                                  0.87 / 0.72
+ *   codes written out a byte each for a stretch of K (16 KiB, once a slab), then only loaded: 0.88 / 0.66, with the
+ *   activations fetched ahead too 0.90 / 0.66. It takes four times the loads of v3 from L1, which a busy other
+ *   hyperthread shares, and saves 3 of 27 instructions, so it does not pay for its second path and 16 KiB of scratch.
+ *
+ * All of this is the same for any M: there is no other path to choose, and so no M at which the time jumps. */
+#ifndef TM_TILES_H
+#define TM_TILES_H
+
+#include "ternary_matmul.h"
+
+#include <unistd.h>
+
+enum {
+    TM_SLAB = 96,       /* most rows of a slab */
+    TM_SLAB_LEAST = 24, /* fewest, where there are as many and more slabs than these would only share out work */
+    TM_PAIRS = 8        /* pairs of a slab and a tile that a thread should have, so that all end together */
+};
+
+/* What the caches hold: bytes of a slab (half of L2), groups of a tile (a third of L1). */
+typedef struct tm_blocking {
+    size_t slab_bytes, groups;
+} tm_blocking;
+
+/* 32 KiB and 256 KiB, where the system does not tell, are what any processor has that these are compiled for. */
+static inline tm_blocking tm_blocking_here(void)
+{
+    static size_t l1, l2; /* threads that find 0 all write the same */
+    size_t first = __atomic_load_n(&l1, __ATOMIC_RELAXED), second = __atomic_load_n(&l2, __ATOMIC_RELAXED);
+    if (!first || !second) {
+        long told[2] = {0, 0};
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+        told[0] = sysconf(_SC_LEVEL1_DCACHE_SIZE);
+        told[1] = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+        first = told[0] > 0 ? (size_t)told[0] : (size_t)32 << 10;
+        second = told[1] > 0 ? (size_t)told[1] : (size_t)256 << 10;
+        __atomic_store_n(&l1, first, __ATOMIC_RELAXED);
+        __atomic_store_n(&l2, second, __ATOMIC_RELAXED);
+    }
+    const size_t groups = first / 3 / TM_TILE;
+    return (tm_blocking){second / 2, groups < 64 ? 64 : groups > TM_MATMUL_CHUNK ? TM_MATMUL_CHUNK : groups};
+}
+
+static inline size_t tm_tiles_across(const tm_ternary_matmul_args *args) { return (args->N + TM_TILE - 1) / TM_TILE; }
+
+/* How many slabs the rows of activations are cut into; they differ by one row at most. */
+static inline size_t tm_slabs(const tm_ternary_matmul_args *args)
+{
+    const size_t fit = tm_blocking_here().slab_bytes / args->K;
+    const size_t most = fit > TM_SLAB ? TM_SLAB : fit < TM_SLAB_LEAST ? TM_SLAB_LEAST : fit;
+    const size_t needed = (args->M + most - 1) / most, threads = (size_t)args->run.threads;
+    const size_t across = tm_tiles_across(args), even = threads > 1 ? (TM_PAIRS * threads + across - 1) / across : 1;
+    const size_t may = args->M / TM_SLAB_LEAST, more = even < may ? even : may;
+    return needed > more ? needed : more;
+}
+
+/* What of a slab is the same for all tiles. */
+typedef struct tm_slab {
+    size_t first;
+    int rows;
+    int32_t act_sum[TM_SLAB];
+    double factor[TM_SLAB];
+    int8_t last[TM_SLAB][4]; /* the last K mod 4 columns, and zeros */
+} tm_slab;
+
+static inline __attribute__((always_inline)) void tm_slab_begin(
+    tm_slab *slab, const tm_ternary_matmul_args *args, size_t index, size_t slabs)
+{
+    const size_t whole = args->K / 4, rest = args->K % 4;
+    slab->first = args->M * index / slabs;
+    slab->rows = (int)(args->M * (index + 1) / slabs - slab->first);
+    for (int r = 0; r < slab->rows; r++) {
+        const size_t m = slab->first + (size_t)r;
+        const int8_t *a = args->a + m * args->lda;
+        slab->act_sum[r] = tm_sum(a, args->K);
+        slab->factor[r] = tm_matmul_factor(args, m);
+        memset(slab->last[r], 0, sizeof slab->last[r]);
+        memcpy(slab->last[r], a + 4 * whole, rest);
+    }
+}
+
+/* `groups` groups of a tile meet all rows of the slab, in blocks that differ by one row at most. */
+static inline __attribute__((always_inline)) void tm_slab_pass(
+    const tm_slab *slab, int block, tm_micro micro, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
+    int32_t (*acc)[TM_TILE])
+{
+    const int blocks = (slab->rows + block - 1) / block;
+    for (int b = 0; b < blocks; b++) {
+        const int first = slab->rows * b / blocks, rows = slab->rows * (b + 1) / blocks - first;
+        micro(tile, groups, a + (size_t)first * lda, lda, rows, acc + first);
+    }
+}
+
+/* Pairs [begin, end), in blocks of up to `block` rows of activations. */
+static inline __attribute__((always_inline)) void tm_matmul_tiles(
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro)
+{
+    const size_t across = tm_tiles_across(args), slabs = tm_slabs(args), whole = args->K / 4;
+    tm_slab slab;
+    slab.rows = 0;
+    for (size_t pair = begin; pair < end; pair++) {
+        if (pair == begin || pair % across == 0)
+            tm_slab_begin(&slab, args, pair / across, slabs);
+        const size_t t = pair % across;
+        const uint8_t *tile = args->weights + t * ((args->K + 3) / 4) * TM_TILE;
+        const int8_t *a = args->a + slab.first * args->lda;
+        const size_t step = slab.rows > block ? tm_blocking_here().groups : TM_MATMUL_CHUNK;
+        int32_t acc[TM_SLAB][TM_TILE] __attribute__((aligned(64)));
+        memset(acc, 0, (size_t)slab.rows * sizeof *acc);
+        for (size_t k = 0; k < whole; k += step)
+            tm_slab_pass(
+                &slab, block, micro, tile + k * TM_TILE, whole - k < step ? whole - k : step, a + 4 * k, args->lda,
+                acc);
+        if (args->K % 4)
+            tm_slab_pass(&slab, block, micro, tile + whole * TM_TILE, 1, slab.last[0], sizeof slab.last[0], acc);
+        const size_t n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
+        for (int r = 0; r < slab.rows; r++)
+            tm_matmul_store_by(args, slab.first + (size_t)r, n, count, acc[r], slab.act_sum[r], slab.factor[r]);
+    }
+}
+
+/* `body` over all pairs of a slab and a tile. */
+static inline int tm_matmul_run(tm_ternary_matmul_args *args, tm_body body, int32_t rank)
+{
+    const size_t slabs = tm_slabs(args), work = TM_TILE * args->K * ((args->M + slabs - 1) / slabs);
+    args->run.used =
+        tm_parallel(slabs * tm_tiles_across(args), 1, tm_matmul_grain(work), args->run.threads, body, args);
+    return tm_finish(&args->run, rank);
+}
+
+#endif
