@@ -13,7 +13,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 
 # Contraction into fused multiply-adds would give each instruction set its own bits.
-FLAGS = ["-std=gnu11", "-O3", "-ffp-contract=off", "-fopenmp", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
+FLAGS = ["-std=gnu11", "-O3", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
 # For builds with a sanitizer; given to the compiler and to the linker.
 EXTRA = shlex.split(os.environ.get("TRITMARK_CFLAGS", ""))
 # Objects are reused by their dates alone, so other flags need a folder of their own.
@@ -36,7 +36,7 @@ def extension(pyx: Path) -> Extension:
         include_dirs=[str(ROOM)],
         depends=HEADERS,
         extra_compile_args=FLAGS + EXTRA,
-        extra_link_args=["-fopenmp", *EXTRA],
+        extra_link_args=["-pthread", *EXTRA],
     )
 
 

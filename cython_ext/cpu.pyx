@@ -1,5 +1,5 @@
 """Boundary of the questions to the native code and the processor: kernels, features, caches, compiler. Loads no
-OpenMP."""
+pool of threads."""
 
 cdef extern from "src/cpu/cpu.h":
     ctypedef struct tm_isa:

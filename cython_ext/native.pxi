@@ -1,6 +1,18 @@
-# Included by every boundary: the C side of isa.h, and the base of its bound calls.
+# Included by every boundary: the C side of isa.h, the pool of threads, and the base of its bound calls.
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uintptr_t
 from libc.string cimport strcmp
+
+from tritmark.cython_ext import pool
+
+cdef extern from *:
+    """
+    #include "src/parallel.h"
+    tm_pool tm_shared_pool;
+    """
+    ctypedef void *tm_pool
+    tm_pool tm_shared_pool
+
+tm_shared_pool = <tm_pool><uintptr_t>pool.address()
 
 cdef extern from "src/isa.h":
     ctypedef int (*tm_kernel)(void *args) noexcept nogil

@@ -32,9 +32,16 @@ FORCE = "TRITMARK_FORCE_ISA"
 def native(module: str) -> Any:
     """The extension module of that name, imported at its first use. Importing tritmark.kernels loads none but `cpu`.
 
-    All others bring OpenMP, which reads the environment once, when it is loaded.
+    All others bring the pool of threads, which is told its limits when it is loaded.
     """
-    return import_module(f"tritmark.cython_ext.{module}")
+    loaded = import_module(f"tritmark.cython_ext.{module}")
+    if module == "pool":
+        from tritmark.kernels.threads import prepare
+
+        prepare(loaded)
+    elif module != "cpu":
+        native("pool")
+    return loaded
 
 
 class Isa(NamedTuple):
@@ -143,10 +150,10 @@ def forced() -> str | None:
 
 @cache
 def cores() -> int:
-    """Physical cores that this process may use: the default number of threads."""
-    from tritmark.harness.machine.cpu import physical_cores
+    """The default number of threads: see kernels/threads.py."""
+    from tritmark.kernels.threads import default
 
-    return physical_cores()
+    return default()
 
 
 @cache

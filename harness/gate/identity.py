@@ -1,9 +1,9 @@
 """Whether two builds of a kernel are the same machine code: what did not change did not get slower.
 
-Two hashes have to agree. That of the machine code: of a native module, the sections of its file that are loaded and are
-no notes (dates and build ids lie elsewhere); on a device of its own, what the device says of its binaries. And that of
-the Python sources that bind the kernel, followed through their imports up to the harness, since they choose block sizes
-and flags.
+Two hashes have to agree. That of the machine code: of a native module and those that it imports, the sections of
+their files that are loaded and are no notes (dates and build ids lie elsewhere); on a device of its own, what the
+device says of its binaries. And that of the Python sources that bind the kernel, followed through their imports up to
+the harness, since they choose block sizes and flags.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.util import resolve_name
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.gate.opened import unwrapped
@@ -59,11 +60,19 @@ def _native(build: Opened, variant: Any, launch: Any) -> str:
     """Of the native module that the launch's class is of; else what the device says; "" where Python alone runs it."""
     path = build.file(type(launch).__module__)
     if path is not None and path.suffix == ".so":
-        return sections_hash(path)
+        hashes = [sections_hash(each) for each in (path, *_imported(build, type(launch).__module__))]
+        return " ".join(hashes) if all(hashes) else ""
     if launch.pointer is None:
         return ""
     device = build.installed.registry.devices[variant.key.device]
     return str(variant.code_hash or device.code_hash(variant.id))
+
+
+def _imported(build: Opened, module: str) -> list[Path]:
+    """The build's native modules that a native module has imported, such as the pool of its threads."""
+    names = {each.__name__ for each in vars(build.module(module) or object).values() if isinstance(each, ModuleType)}
+    paths = (build.file(name) for name in sorted(names) if build.has(name))
+    return [path for path in paths if path is not None and path.suffix == ".so"]
 
 
 def sections_hash(path: Path) -> str:

@@ -75,9 +75,12 @@ class Opened:
 
     def file(self, module: str) -> Path | None:
         """Where a module of this build was loaded from; None for one that is not loaded or is in no file."""
-        loaded = (sys.modules if self._inside else self._modules).get(module)
-        name = getattr(loaded, "__file__", None)
+        name = getattr(self.module(module), "__file__", None)
         return Path(name) if name else None
+
+    def module(self, name: str) -> ModuleType | None:
+        """The module of that name of this build; None for one that is not loaded."""
+        return (sys.modules if self._inside else self._modules).get(name)
 
     def has(self, module: str) -> bool:
         """Whether a module of that name would be this build's."""

@@ -20,8 +20,8 @@ processes on two cores."""
 
 
 def bind_threads() -> None:
-    """Have OpenMP bind its threads, the calling one among them, unless the environment says otherwise. To be called
-    before it is loaded."""
+    """Have the OpenMP of candidates and peers bind its threads, the calling one among them, unless the environment says
+    otherwise. To be called before it is loaded."""
     affinity()
     os.environ.setdefault(*BINDING)
 

@@ -136,8 +136,8 @@ class DrawnJudgement:
                 self._watch = StateWatch(self._worker)
             trial = Trial(setting, cases.first, case.seed, edge)
             trial.run(tally, cases.first)
-            # One that works on one thread, whatever it may use, has no pool to keep.
-            self._watch.threads = max(self._watch.threads, min(case.threads, trial.threads_used))
+            # Not as many as it used: of a pool's threads those that came too late took no part, and stay all the same.
+            self._watch.threads = max(self._watch.threads, case.threads)
             self._watch.begin()
             trial.run_nonfinite(tally, cases.first, NONFINITE_ROUNDS)
             last = cases.first

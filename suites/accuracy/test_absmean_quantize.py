@@ -50,7 +50,7 @@ def test_the_bits_are_the_contracts(isa, guarded, at_offset, n, family, seed, of
     assert not scale.broken()
     assert np.array_equal(x.view(np.uint32), values.view(np.uint32))
     assert (launch.ran, launch.runs, launch.bad) == (isa, 1, -1)
-    assert launch.threads_used == max(1, min(threads, -(-n // 4096) // 4))
+    assert 1 <= launch.threads_used <= max(1, min(threads, -(-n // 4096) // 4))
 
 
 @pytest.mark.parametrize("n", [1 << 22, (1 << 22) + 1, (1 << 22) + 4097])

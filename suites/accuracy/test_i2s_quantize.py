@@ -38,7 +38,7 @@ def test_the_bits_are_the_divisions(isa, guarded, at_offset, n, family, seed, of
     assert not q.broken()
     assert np.array_equal(x.view(np.uint32), inputs["x"].view(np.uint32))
     assert (launch.ran, launch.runs, launch.bad) == (isa, 1, -1)
-    assert launch.threads_used == max(1, min(threads, n // 16_384))
+    assert 1 <= launch.threads_used <= max(1, min(threads, n // 16_384))
 
 
 @given(scale=st.floats(F32.smallest_subnormal, F32.max, width=32), seed=st.integers(0, 2**32))  # type: ignore[arg-type]

@@ -86,7 +86,7 @@ def test_the_bits_are_the_contracts(
     assert not scales.broken()
     assert _same(x, values)
     assert (launch.ran, launch.runs, launch.bad) == (isa, 1, -1)
-    assert launch.threads_used == max(1, min(threads, n // 16_384))
+    assert 1 <= launch.threads_used <= max(1, min(threads, n // 16_384))
 
 
 @given(

@@ -2,12 +2,13 @@
  * against a redzone.
  *
  * A target builds one call from the bytes, runs it with every instruction set that this processor has, and wants the
- * bytes that the scalar code writes. AddressSanitizer and UndefinedBehaviorSanitizer watch. Built without OpenMP:
- * threads' ranges are then run in turn. */
+ * bytes that the scalar code writes. AddressSanitizer and UndefinedBehaviorSanitizer watch. The
+ * pool is one that runs threads' ranges in turn. */
 #ifndef TM_FUZZ_H
 #define TM_FUZZ_H
 
 #include "../../../cython_ext/src/cpu/cpu.h"
+#include "../../../cython_ext/src/parallel.h"
 
 #include <sanitizer/asan_interface.h>
 #include <stdio.h>
@@ -15,6 +16,20 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static int32_t fuzz_pool(size_t items, size_t unit, size_t grain, int32_t threads, tm_body body, void *args)
+{
+    const size_t units = (items + unit - 1) / unit;
+    (void)grain;
+    for (size_t t = 0; t < (size_t)threads; t++) {
+        size_t begin = units * t / (size_t)threads * unit, end = units * (t + 1) / (size_t)threads * unit;
+        if (begin < end)
+            body(args, begin, end < items ? end : items);
+    }
+    return threads;
+}
+
+tm_pool tm_shared_pool = fuzz_pool;
 
 enum { FUZZ_ARRAYS = 64, FUZZ_LEAD = 64 };
 

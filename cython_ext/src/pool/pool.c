@@ -1,0 +1,465 @@
+/* A pool of threads that costs less than 1 us a call while it is hot, and that nobody has to wait for.
+ *
+ * A call is cut into one share for each thread. A thread takes pieces from the front of its own share, each half of
+ * what is left, and then pieces from the back of the others'. So in a quiet process every thread meets the same
+ * items in each call, which its own caches may still have, and where a thread is late (asleep, or without a core
+ * because another library's threads spin there) the others do its share. The caller takes back what was offered to
+ * workers that have not begun, and waits for those alone that have.
+ *
+ * A worker has one word that says what it is to do: FREE, CLAIMED by a caller that is about to give it a job, a
+ * job, or TAKEN. Callers claim free workers by compare-and-swap and take jobs back by it, so several may call at
+ * once, each with workers of its own. There are never more threads in jobs than the process may use cores.
+ *
+ * Workers wait by spinning for SPIN_NS, then asleep on a futex. While they spin they offer their core to others
+ * (sched_yield) after each LOOK_NS, and where somebody took it they sleep at once.
+ *
+ * After fork() the child has the calling thread alone: its pool begins empty. At the end of a process workers are
+ * detached and own nothing but their stacks. */
+#define _GNU_SOURCE
+#include "pool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum {
+    MOST = 256,        /* threads of one call */
+    LINE = 128,        /* bytes that two cores must not share: two cache lines, which are fetched together */
+    SPIN_NS = 200000,  /* for a worker without work, and for a caller whose workers still run */
+    WAKE_NS = 20000,   /* a call that takes one thread so long pays for waking another */
+    LOOK_NS = 5000,    /* between two offers of the core to others */
+    LOST_NS = 50000,   /* an offer that took so long was taken */
+    PIECES = 8,        /* no piece is shorter than its share by this, or than a grain by CUTS */
+    CUTS = 4,
+    SLICE_NS = 100000, /* the shortest that Linux gives */
+    REFRESH_NS = 10000000, /* how old what is known of a thread's affinity may be */
+};
+
+/* A share in chunks: where it begins and where it ends, in one word, so that both change at once. */
+typedef struct share {
+    _Alignas(LINE) _Atomic uint64_t range;
+} share;
+
+typedef struct mask {
+    cpu_set_t cores;
+    uint64_t id; /* of its bits; 0: nothing is known */
+    int32_t count;
+} mask;
+
+typedef struct job {
+    tm_body body;
+    void *args;
+    size_t items, chunk; /* items in a chunk */
+    uint32_t least;      /* chunks in a piece, but the last */
+    uint32_t shares;
+    uint32_t control; /* of the caller's floating-point unit: rounding, and whether denormals count */
+    const mask *cores;
+    _Alignas(LINE) _Atomic uint32_t pending; /* workers that have it, and SLEEPS where the caller sleeps on it */
+    _Atomic int32_t took_part;
+    share share[MOST];
+} job;
+
+#define SLEEPS 0x80000000u
+enum { FREE, CLAIMED, TAKEN, JOBS }; /* below JOBS no address of a job */
+
+typedef struct worker {
+    _Alignas(LINE) _Atomic uintptr_t word;
+    _Atomic uint32_t asleep;
+    uint32_t share;
+    int32_t apart;  /* the core that it was kept off, or -1 */
+    uint64_t cores; /* the id of the mask that it runs on, once a job has told */
+    _Atomic pid_t thread;
+} worker;
+
+static worker workers[MOST];
+static _Atomic int32_t made;            /* how many of them there are */
+static _Atomic int32_t busy;            /* threads in jobs */
+static _Atomic int64_t found_asleep;    /* when a call last met a worker that slept */
+static _Atomic int32_t set = MOST;      /* tritmark_pool_set_threads */
+static atomic_flag making = ATOMIC_FLAG_INIT;
+static mask told;                       /* tm_pool_cores */
+static _Thread_local int inside;        /* whether this thread is in a job */
+static _Thread_local mask here;         /* this thread's affinity when it was last asked for */
+static _Thread_local int64_t here_ns;
+
+static int64_t now(clockid_t clock)
+{
+    struct timespec at;
+    clock_gettime(clock, &at);
+    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
+static void sleep_on(_Atomic uint32_t *word, uint32_t value)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
+
+#if defined(__x86_64__)
+static void pause_(void) { _mm_pause(); }
+static uint32_t control_now(void) { return _mm_getcsr() & ~(uint32_t)_MM_EXCEPT_MASK; }
+static void control_as(uint32_t control)
+{
+    if (control_now() != control)
+        _mm_setcsr(control);
+}
+#else
+static void pause_(void) { atomic_signal_fence(memory_order_seq_cst); }
+static uint32_t control_now(void) { return 0; }
+static void control_as(uint32_t control) { (void)control; }
+#endif
+
+/* Waiting: `turn` returns 0 once it has gone on for SPIN_NS, or once another thread took the core that it offered. */
+typedef struct spin {
+    int64_t begun, looked;
+    uint32_t turns;
+} spin;
+
+static int turn(spin *s, int offers)
+{
+    pause_();
+    if (++s->turns % 64)
+        return 1;
+    int64_t at = now(CLOCK_MONOTONIC);
+    if (!s->begun) {
+        s->begun = s->looked = at;
+        return 1;
+    }
+    if (at - s->begun > SPIN_NS)
+        return 0;
+    if (!offers || at - s->looked < LOOK_NS)
+        return 1;
+    sched_yield();
+    s->looked = now(CLOCK_MONOTONIC);
+    return s->looked - at < LOST_NS;
+}
+
+static void identify(mask *m)
+{
+    const unsigned char *bytes = (const unsigned char *)&m->cores;
+    m->id = 14695981039346656037u;
+    for (size_t i = 0; i < sizeof m->cores; i++)
+        m->id = (m->id ^ bytes[i]) * 1099511628211u;
+    m->id |= 1;
+    m->count = CPU_COUNT(&m->cores);
+}
+
+/* The cores that a call from this thread may use. */
+static const mask *allowed(void)
+{
+    if (told.id)
+        return &told;
+    int64_t at = now(CLOCK_MONOTONIC_COARSE);
+    if (at - here_ns > REFRESH_NS) {
+        here_ns = at;
+        if (sched_getaffinity(0, sizeof here.cores, &here.cores) == 0) {
+            identify(&here);
+        } else { /* more cores than a cpu_set_t has */
+            here.id = 0;
+            here.count = (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
+        }
+    }
+    return &here;
+}
+
+/* A piece of a share, from its front, or its back: `part` of what is left and at least `least`. Returns its length;
+ * 0: nothing is left. */
+static uint32_t piece(share *s, uint32_t part, uint32_t least, int back, uint32_t *begin)
+{
+    uint64_t found = atomic_load_explicit(&s->range, memory_order_relaxed), next;
+    uint32_t first, end, count;
+    do {
+        first = (uint32_t)found, end = (uint32_t)(found >> 32);
+        if (first == end)
+            return 0;
+        count = (end - first) / part;
+        count = count < least ? least : count;
+        count = count > end - first ? end - first : count;
+        next = back ? (uint64_t)(end - count) << 32 | first : (uint64_t)end << 32 | (first + count);
+    } while (
+        !atomic_compare_exchange_weak_explicit(&s->range, &found, next, memory_order_relaxed, memory_order_relaxed));
+    *begin = back ? end - count : first;
+    return count;
+}
+
+static void run_piece(const job *j, uint32_t begin, uint32_t count)
+{
+    size_t end = ((size_t)begin + count) * j->chunk;
+    j->body(j->args, begin * j->chunk, end < j->items ? end : j->items);
+}
+
+/* All that there is to do for the thread whose share is `own`, which has `done` something before, or not. */
+static void work(job *j, uint32_t own, int done)
+{
+    uint32_t begin, count;
+    while ((count = piece(&j->share[own], 2, j->least, 0, &begin))) {
+        run_piece(j, begin, count);
+        done = 1;
+    }
+    for (uint32_t other = 1; other < j->shares; other++) {
+        share *victim = &j->share[(own + other) % j->shares];
+        while ((count = piece(victim, j->shares, j->least, 1, &begin))) {
+            run_piece(j, begin, count);
+            done = 1;
+        }
+    }
+    if (done)
+        atomic_fetch_add_explicit(&j->took_part, 1, memory_order_relaxed);
+}
+
+/* Linux 6.12 lets a thread that wakes run before one with longer slices: without it, a worker whose core another
+ * library's thread spins on starts after the rest of that thread's slice of some milliseconds. Its share of the time is
+ * the same. Older kernels read the field as nothing. */
+static void short_slices(void)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attributes;
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) || attributes.policy != SCHED_OTHER)
+        return;
+    attributes.runtime = SLICE_NS;
+    syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
+
+static void *worker_main(void *of)
+{
+    worker *w = of;
+    short_slices();
+    atomic_store(&w->thread, (pid_t)syscall(SYS_gettid));
+    inside = 1;
+    for (;;) {
+        spin waiting = {0};
+        uintptr_t word;
+        while ((word = atomic_load_explicit(&w->word, memory_order_relaxed)) < JOBS) {
+            if (turn(&waiting, 1))
+                continue;
+            atomic_store(&w->asleep, 1);
+            while (atomic_load(&w->word) < JOBS && atomic_load(&w->asleep))
+                sleep_on(&w->asleep, 1);
+            atomic_store(&w->asleep, 0);
+            waiting = (spin){0};
+        }
+        if (!atomic_compare_exchange_strong(&w->word, &word, TAKEN))
+            continue; /* taken back */
+        job *j = (job *)word;
+        if (j->cores->id != w->cores && j->cores->id) {
+            sched_setaffinity(0, sizeof j->cores->cores, &j->cores->cores);
+            w->cores = j->cores->id;
+            w->apart = -1;
+        }
+        control_as(j->control);
+        work(j, w->share, 0);
+        atomic_store_explicit(&w->word, FREE, memory_order_release);
+        /* The last look at the job: its caller may go on, and the address is but a name for the futex. */
+        _Atomic uint32_t *pending = &j->pending;
+        if (atomic_fetch_sub(pending, 1) == (SLEEPS | 1))
+            wake(pending);
+    }
+    return NULL;
+}
+
+static void child(void)
+{
+    memset(workers, 0, sizeof workers);
+    atomic_store(&made, 0);
+    atomic_store(&busy, 0);
+    atomic_flag_clear(&making);
+}
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, child); }
+
+/* Have `count` workers, or as many as the system gives. Where another thread is about to make some, that will do. */
+static void make(int32_t count)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    if (atomic_flag_test_and_set_explicit(&making, memory_order_acquire))
+        return;
+    sigset_t all, before;
+    pthread_attr_t detached;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of others */
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    for (int32_t nth = atomic_load(&made); nth < count; nth++) {
+        pthread_t thread;
+        if (pthread_create(&thread, &detached, worker_main, &workers[nth]))
+            break;
+        atomic_store(&made, nth + 1);
+    }
+    pthread_attr_destroy(&detached);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    atomic_flag_clear_explicit(&making, memory_order_release);
+}
+
+/* Claim up to `count` free workers: their numbers. */
+static int32_t claim(int32_t count, int32_t *claimed)
+{
+    int32_t found = 0, there = atomic_load_explicit(&made, memory_order_acquire);
+    for (int32_t nth = 0; nth < there && found < count; nth++) {
+        uintptr_t word = FREE;
+        if (atomic_compare_exchange_strong_explicit(
+                &workers[nth].word, &word, CLAIMED, memory_order_acquire, memory_order_relaxed))
+            claimed[found++] = nth;
+    }
+    return found;
+}
+
+/* Have a worker that sleeps wake on another core than this one: Linux may put both on one, where they only take turns.
+ */
+static void keep_apart(worker *w, const mask *cores)
+{
+    const int32_t core = sched_getcpu();
+    const pid_t thread = atomic_load(&w->thread);
+    if (!thread || !cores->id || (w->apart == core && w->cores == cores->id))
+        return;
+    cpu_set_t others = cores->cores;
+    CPU_CLR((size_t)core, &others);
+    if (sched_setaffinity(thread, sizeof others, &others) == 0) {
+        w->apart = core;
+        w->cores = cores->id;
+    }
+}
+
+static void offer(job *j, int32_t number, uint32_t own)
+{
+    worker *w = &workers[number];
+    w->share = own;
+    atomic_store(&w->word, (uintptr_t)j);
+    if (atomic_load(&w->asleep) && atomic_exchange(&w->asleep, 0))
+        wake(&w->asleep);
+}
+
+/* Waking takes the caller some microseconds, so it is for calls that take longer, and for calls that come one right
+ * after the other: the first chunk tells, and the clock. Where it does not pay, the others do the sleepers' shares. */
+static void offer_sleepers(job *j, const int32_t *sleepers, const uint32_t *shares, int32_t count)
+{
+    uint32_t begin;
+    const int64_t at = now(CLOCK_MONOTONIC), before = atomic_exchange(&found_asleep, at);
+    if (piece(&j->share[0], UINT32_MAX, 1, 0, &begin))
+        run_piece(j, begin, 1);
+    const int64_t chunk_ns = now(CLOCK_MONOTONIC) - at, chunks = (int64_t)(j->items / j->chunk);
+    const int pays = at - before < SPIN_NS || chunk_ns > WAKE_NS || chunk_ns * chunks > WAKE_NS;
+    for (int32_t nth = 0; nth < count; nth++) {
+        worker *w = &workers[sleepers[nth]];
+        if (pays) {
+            keep_apart(w, j->cores);
+            offer(j, sleepers[nth], shares[nth]);
+        } else {
+            atomic_store_explicit(&w->word, FREE, memory_order_release);
+            atomic_fetch_sub(&j->pending, 1);
+        }
+    }
+}
+
+/* Offer the job to the claimed workers, work, take back what was not begun, and wait for the rest. */
+static int32_t share_out(job *j, const int32_t *claimed, int32_t count)
+{
+    int32_t sleepers[MOST], asleep = 0;
+    uint32_t theirs[MOST];
+    atomic_store_explicit(&j->pending, (uint32_t)count, memory_order_relaxed);
+    for (int32_t nth = 0; nth < count; nth++) {
+        const uint32_t own = (uint32_t)nth + 1;
+        if (atomic_load_explicit(&workers[claimed[nth]].asleep, memory_order_relaxed))
+            sleepers[asleep] = claimed[nth], theirs[asleep++] = own;
+        else
+            offer(j, claimed[nth], own);
+    }
+    if (asleep)
+        offer_sleepers(j, sleepers, theirs, asleep);
+    work(j, 0, asleep != 0);
+    uint32_t back = 0;
+    for (int32_t nth = 0; nth < count; nth++) {
+        uintptr_t word = (uintptr_t)j;
+        back += atomic_compare_exchange_strong(&workers[claimed[nth]].word, &word, FREE);
+    }
+    uint32_t left = atomic_fetch_sub_explicit(&j->pending, back, memory_order_acquire) - back;
+    spin waiting = {0};
+    while (left && turn(&waiting, 0))
+        left = atomic_load_explicit(&j->pending, memory_order_acquire);
+    if (left)
+        left = atomic_fetch_or(&j->pending, SLEEPS);
+    while (left & ~SLEEPS) {
+        left = atomic_load(&j->pending);
+        if (left & ~SLEEPS)
+            sleep_on(&j->pending, left);
+        left = atomic_load(&j->pending);
+    }
+    return atomic_load_explicit(&j->took_part, memory_order_relaxed);
+}
+
+int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm_body body, void *args)
+{
+    if (inside) {
+        body(args, 0, items);
+        return 1;
+    }
+    const mask *cores = allowed();
+    int32_t most = atomic_load_explicit(&set, memory_order_relaxed), claimed[MOST], count = 0;
+    most = most < cores->count ? most : cores->count;
+    int32_t room = most - atomic_fetch_add_explicit(&busy, 1, memory_order_relaxed) - 1;
+    room = room < threads - 1 ? room : threads - 1;
+    if (room > 0) {
+        if (atomic_load_explicit(&made, memory_order_relaxed) < room)
+            make(room);
+        count = claim(room, claimed);
+    }
+    int32_t used = 1;
+    inside = 1;
+    if (!count) {
+        body(args, 0, items);
+    } else {
+        atomic_fetch_add_explicit(&busy, count, memory_order_relaxed);
+        job j;
+        size_t units = grain / CUTS / unit, most_chunks = UINT32_MAX;
+        j.chunk = (units ? units : 1) * unit;
+        if (items / j.chunk >= most_chunks)
+            j.chunk = (items / most_chunks / unit + 1) * unit;
+        const uint64_t chunks = (items + j.chunk - 1) / j.chunk, shares = (uint64_t)count + 1;
+        j.body = body, j.args = args, j.items = items, j.shares = (uint32_t)shares;
+        j.least = (uint32_t)(chunks / shares / PIECES);
+        j.least = j.least ? j.least : 1;
+        j.control = control_now(), j.cores = cores;
+        atomic_init(&j.took_part, 0);
+        for (uint64_t s = 0; s < shares; s++) {
+            uint64_t begin = chunks * s / shares, end = chunks * (s + 1) / shares;
+            atomic_init(&j.share[s].range, end << 32 | begin);
+        }
+        used = share_out(&j, claimed, count);
+    }
+    inside = 0;
+    atomic_fetch_sub_explicit(&busy, 1 + count, memory_order_relaxed);
+    return used;
+}
+
+int32_t tritmark_pool_get_threads(void) { return atomic_load(&set); }
+void tritmark_pool_set_threads(int32_t most) { atomic_store(&set, most < 1 ? 1 : most > MOST ? MOST : most); }
+int32_t tm_pool_workers(void) { return atomic_load(&made); }
+
+void tm_pool_cores(const int32_t *cores, size_t count)
+{
+    mask found;
+    memset(&found, 0, sizeof found);
+    for (size_t i = 0; i < count; i++)
+        if (cores[i] >= 0 && cores[i] < CPU_SETSIZE)
+            CPU_SET((size_t)cores[i], &found.cores);
+    if (count)
+        identify(&found);
+    told = found;
+}

@@ -1,0 +1,65 @@
+"""How many threads calls may have: what the process is told limits the pool that native kernels share
+(cython_ext/src/pool/pool.c).
+
+A call takes the least of what its caller asks for, of the cores that the calling thread may run on, and of the pool's
+limit, which is what the control group grants, OMP_THREAD_LIMIT, and what threadpoolctl sets. A caller that asks for no
+number is given the physical cores, or OMP_NUM_THREADS if that is less: joblib tells its processes by it.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from tritmark.harness.machine.cpu import BINDING, affinity, physical_cores, quota
+
+
+def variable(name: str) -> int | None:
+    """The first number of one of OpenMP's variables; None where there is none above 0, which OpenMP ignores too."""
+    first = os.environ.get(name, "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) else None
+
+
+def default() -> int:
+    """The number of threads of a caller that asks for none."""
+    return min(physical_cores(), variable("OMP_NUM_THREADS") or physical_cores())
+
+
+def limit() -> int:
+    """The most threads that a call may have, be more asked for."""
+    known = (quota(), variable("OMP_THREAD_LIMIT"), os.cpu_count())
+    return min((each for each in known if each is not None), default=1)
+
+
+def prepare(pool: ModuleType) -> None:
+    """Limit the pool, which was just loaded."""
+    pool.set_threads(limit())
+    if os.environ.get(BINDING[0], "false").lower() != "false":
+        pool.set_cores(affinity())  # a thread that OpenMP has bound would seem to have one core
+    _register()
+
+
+@cache
+def _register() -> None:
+    from threadpoolctl import LibController, register
+
+    class PoolController(LibController):  # type: ignore[misc]  # threadpoolctl has no types
+        """The pool, for threadpool_limits and threadpool_info."""
+
+        user_api = "tritmark"
+        internal_api = "tritmark"
+        filename_prefixes = ("pool.",)
+        check_symbols = ("tritmark_pool_get_threads", "tritmark_pool_set_threads")
+
+        def get_num_threads(self) -> Any:
+            return self.dynlib.tritmark_pool_get_threads()
+
+        def set_num_threads(self, num_threads: int) -> None:
+            self.dynlib.tritmark_pool_set_threads(num_threads)
+
+        def get_version(self) -> None:
+            """It has none of its own."""
+
+    register(PoolController)
