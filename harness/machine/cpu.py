@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -33,12 +34,36 @@ def affinity() -> frozenset[int]:
     return frozenset(os.sched_getaffinity(0))
 
 
-def quota(sys: Path = SYS) -> int | None:
-    """Cores' worth of time that the control group (version 2) grants, rounded down but at least 1; None without a
-    limit."""
-    granted, _, period = (line(sys / CGROUP / "cpu.max") or "").partition(" ")
+def quota(sys: Path = SYS, proc: Path = Path("/proc")) -> int | None:
+    """Cores' worth of time that the control group and those around it grant, the least of them, rounded down but at
+    least 1; None without a limit. Of version 2 and of version 1 (Linux's cgroups(7)), each where it is usually
+    mounted."""
+    found = [_granted(folder) for folder in _groups(sys / CGROUP, proc)]
+    return min((cores for cores in found if cores is not None), default=None)
+
+
+def _groups(root: Path, proc: Path) -> Iterator[Path]:
+    """Folders of this process's control groups that may limit its time; in a container, where the path may be that
+    of the host, at least the root."""
+    paths = {root: "/", root / "cpu": "/", root / "cpu,cpuacct": "/"}
+    for each in (line(proc / "self" / "cgroup") or "").splitlines():
+        _, controllers, path = each.split(":", 2)
+        if not controllers:
+            paths[root] = path
+        elif "cpu" in controllers.split(","):
+            paths[root / "cpu"] = paths[root / "cpu,cpuacct"] = path
+    for mounted, path in paths.items():
+        parts = [part for part in path.split("/") if part not in {"", ".."}]
+        for depth in range(len(parts) + 1):
+            yield mounted.joinpath(*parts[:depth])
+
+
+def _granted(folder: Path) -> int | None:
+    granted, _, period = (line(folder / "cpu.max") or "").partition(" ")
+    if not granted:
+        granted, period = (line(folder / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period"))
     if not granted.isdecimal() or not period.isdecimal() or not int(period):
-        return None
+        return None  # "max", and of version 1 -1
     return max(1, int(granted) // int(period))
 
 

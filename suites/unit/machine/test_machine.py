@@ -161,6 +161,29 @@ def test_a_quota_of_the_control_group_limits_the_cores(sys: Path, limit: str, co
     assert cpu.physical_cores(sys) == cores
 
 
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, 2),
+        ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "100000 100000"}, 1),
+        ("0::/a/b", {"c/cpu.max": "100000 100000"}, None),
+        ("0::/../../host/only", {"cpu.max": "300000 100000"}, 3),
+        ("2:cpu,cpuacct:/a\n0::/", {"cpu,cpuacct/a/cpu.cfs_quota_us": "150000"}, 1),
+        ("1:cpu:/a\n2:cpuset:/b", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_quota_us": "400000"}, 4),
+        ("1:cpuset:/a", {"cpu/a/cpu.cfs_quota_us": "100000"}, None),
+    ],
+)
+def test_the_quotas_of_all_groups_around_the_process(
+    tmp_path: Path, groups: str, files: dict[str, str], cores: int | None
+) -> None:
+    plant(tmp_path, "proc/self/cgroup", groups)
+    for name, text in files.items():
+        plant(tmp_path, f"fs/cgroup/{name}", text)
+        if name.endswith("quota_us"):
+            plant(tmp_path, f"fs/cgroup/{name.replace('quota', 'period')}", "100000")
+    assert cpu.quota(tmp_path, tmp_path / "proc") == cores
+
+
 def test_caches_of_a_core(sys: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert cpu.caches(sys) == {"L1d": 48 << 10, "L1i": 32 << 10, "L2": 2 << 20, "L3": 260 << 20}
     assert cpu.last_level(sys) == 260 << 20
