@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from time import perf_counter, sleep
 from typing import Any
 
 HERE = Path(__file__).resolve()
@@ -26,7 +27,9 @@ SOURCES = Path("cython_ext") / "src"
 LENGTHS = {"an empty body": (2, 0), "2 x 5 us": (2, 5000), "16 x 4 us": (16, 4000), "64 x 6 us": (64, 6000)}
 """Items of a call, and the nanoseconds of each."""
 _SAMPLE_NS = 400_000
-_TURNS = 20
+_TURNS = 40
+_SETTLE_S = 0.01
+"""In which the other build's threads, and ONNX Runtime's, have ended their spinning."""
 
 
 class Built:
@@ -58,6 +61,7 @@ def quiet(builts: list[Built], step_ns: float, rounds: int) -> None:
         times: dict[str, list[tuple[float, float, float]]] = {built.name: [] for built in builts}
         for _ in range(rounds):
             for built in builts:
+                sleep(_SETTLE_S)
                 one, _ = built.sample(items, steps, 1, calls)
                 built.sample(items, steps, 2, max(1, calls // 4))  # the threads are awake
                 two, used = built.sample(items, steps, 2, calls)
@@ -98,28 +102,32 @@ def session(spinning: bool) -> Callable[[], Any] | None:
 
 def beside(builts: list[Built], step_ns: float, rounds: int) -> None:
     """Print the second table."""
-    sessions = [session(False), session(True)]
-    if None in sessions:
+    if session(False) is None:
         return
-    print("\nby turns with ONNX Runtime on two threads")
-    print(f"{'call':<14}{'build':<12}{'no spinning us':>15}{'spinning us':>12}{'ratio':>7}{'took part':>10}")
+    print("\nby turns with ONNX Runtime on two threads, which do not spin, and which do")
+    print(f"{'call':<14}{'build':<12}{'us':>8}{'us':>8}{'ratio':>7}{'took part':>16}{'its own product us':>22}")
     for name, (items, item_ns) in LENGTHS.items():
         if not item_ns:
             continue
         steps = round(item_ns / step_ns)
         for built in builts:
-            found: list[list[tuple[float, float]]] = [[], []]
+            found: list[list[tuple[float, float, float]]] = [[], []]
             for _ in range(rounds):
-                for run, kept in zip(sessions, found, strict=True):
+                for spinning, kept in enumerate(found):
+                    run = session(bool(spinning))
+                    assert run is not None
+                    sleep(_SETTLE_S)
                     for turn in range(_TURNS):
-                        assert run is not None
+                        begun = perf_counter()
                         run()
+                        product = perf_counter() - begun
                         sample = built.sample(items, steps, 2, 1)
                         if turn >= _TURNS // 4:
-                            kept.append(sample)
-            own, with_it = (median(taken for taken, _ in kept) for kept in found)
-            mean = sum(part for _, part in found[1]) / len(found[1])
-            print(f"{name:<14}{built.name:<12}{own / 1e3:15.1f}{with_it / 1e3:12.1f}{with_it / own:7.2f}{mean:10.2f}")
+                            kept.append((*sample, product * 1e6))
+            own, with_it = (median(taken for taken, _, _ in kept) / 1e3 for kept in found)
+            parts = "{:.2f}, {:.2f}".format(*(sum(part for _, part, _ in kept) / len(kept) for kept in found))
+            theirs = "{:.0f}, {:.0f}".format(*(median(product for _, _, product in kept) for kept in found))
+            print(f"{name:<14}{built.name:<12}{own:8.1f}{with_it:8.1f}{with_it / own:7.2f}{parts:>16}{theirs:>22}")
 
 
 def main() -> None:

@@ -25,9 +25,10 @@ CALLS = 12
 # Drivers find their op's kernels in the installed extension modules. In a process of its own: a driver that objects
 # aborts.
 DRIVE = """
-import ctypes, random, sys
+import ctypes, importlib, pathlib, random, sys
 draw = random.Random(7)
 for driver, module in zip(sys.argv[2::2], sys.argv[3::2]):
+    importlib.import_module("tritmark.cython_ext." + pathlib.Path(module).name.partition(".")[0])  # finds its pool
     ctypes.CDLL(module, mode=ctypes.RTLD_GLOBAL)
     one = ctypes.CDLL(driver).LLVMFuzzerTestOneInput
     for _ in range(int(sys.argv[1])):

@@ -10,7 +10,7 @@
  * job, or TAKEN. Callers claim free workers by compare-and-swap and take jobs back by it, so several may call at
  * once, each with workers of its own. There are never more threads in jobs than the process may use cores.
  *
- * Workers wait by spinning for SPIN_NS, then asleep on a futex. While they spin they offer their core to others
+ * Workers wait by spinning for SPIN_NS, or less where that was in vain the last times, then asleep on a futex. From KEEP_NS on they offer their core to others
  * (sched_yield) after each LOOK_NS, and where somebody took it they sleep at once.
  *
  * After fork() the child has the calling thread alone: its pool begins empty. At the end of a process workers are
@@ -36,8 +36,10 @@
 enum {
     MOST = 256,        /* threads of one call */
     LINE = 128,        /* bytes that two cores must not share: two cache lines, which are fetched together */
-    SPIN_NS = 200000,  /* for a worker without work, and for a caller whose workers still run */
-    WAKE_NS = 20000,   /* a call that takes one thread so long pays for waking another */
+    SPIN_NS = 200000,  /* at most, for a worker without work; for a caller whose workers still run */
+    LEAST_NS = 5000,   /* at least, for a worker whose last waits were in vain */
+    WAKE_NS = 60000,   /* a call that takes one thread so long pays for waking another */
+    KEEP_NS = 50000,   /* a worker that waits keeps its core so long */
     LOOK_NS = 5000,    /* between two offers of the core to others */
     LOST_NS = 50000,   /* an offer that took so long was taken */
     PIECES = 8,        /* no piece is shorter than its share by this, or than a grain by CUTS */
@@ -121,29 +123,29 @@ static uint32_t control_now(void) { return 0; }
 static void control_as(uint32_t control) { (void)control; }
 #endif
 
-/* Waiting: `turn` returns 0 once it has gone on for SPIN_NS, or once another thread took the core that it offered. */
+/* Waiting for `most` nanoseconds: `turn` returns 0 once they are over, or once this thread has lost its core to
+ * another, which it offers it to from KEEP_NS on where it `offers`. */
 typedef struct spin {
-    int64_t begun, looked;
+    int64_t most, begun, seen, offered;
     uint32_t turns;
+    int offers, lost;
 } spin;
 
-static int turn(spin *s, int offers)
+static int turn(spin *s)
 {
     pause_();
     if (++s->turns % 64)
         return 1;
     int64_t at = now(CLOCK_MONOTONIC);
-    if (!s->begun) {
-        s->begun = s->looked = at;
-        return 1;
+    if (!s->begun)
+        s->begun = s->seen = s->offered = at;
+    if (s->offers && at - s->begun >= KEEP_NS && at - s->offered >= LOOK_NS) {
+        sched_yield();
+        s->offered = at = now(CLOCK_MONOTONIC);
     }
-    if (at - s->begun > SPIN_NS)
-        return 0;
-    if (!offers || at - s->looked < LOOK_NS)
-        return 1;
-    sched_yield();
-    s->looked = now(CLOCK_MONOTONIC);
-    return s->looked - at < LOST_NS;
+    s->lost = at - s->seen > LOST_NS;
+    s->seen = at;
+    return !s->lost && at - s->begun <= s->most;
 }
 
 static void identify(mask *m)
@@ -243,18 +245,23 @@ static void *worker_main(void *of)
     short_slices();
     atomic_store(&w->thread, (pid_t)syscall(SYS_gettid));
     inside = 1;
+    int64_t most = SPIN_NS;
     for (;;) {
-        spin waiting = {0};
+        spin waiting = {.most = most, .offers = 1};
         uintptr_t word;
         while ((word = atomic_load_explicit(&w->word, memory_order_relaxed)) < JOBS) {
-            if (turn(&waiting, 1))
+            if (turn(&waiting))
                 continue;
             atomic_store(&w->asleep, 1);
             while (atomic_load(&w->word) < JOBS && atomic_load(&w->asleep))
                 sleep_on(&w->asleep, 1);
             atomic_store(&w->asleep, 0);
-            waiting = (spin){0};
+            /* Spinning has gained nothing, and took what the scheduler grants this thread. */
+            const int near = !waiting.lost && now(CLOCK_MONOTONIC) - waiting.begun < SPIN_NS;
+            most = near ? SPIN_NS : most / 2 > LEAST_NS ? most / 2 : LEAST_NS;
+            waiting = (spin){.most = most, .offers = 1};
         }
+        most = 2 * most < SPIN_NS ? 2 * most : SPIN_NS;
         if (!atomic_compare_exchange_strong(&w->word, &word, TAKEN))
             continue; /* taken back */
         job *j = (job *)word;
@@ -390,8 +397,8 @@ static int32_t share_out(job *j, const int32_t *claimed, int32_t count)
         back += atomic_compare_exchange_strong(&workers[claimed[nth]].word, &word, FREE);
     }
     uint32_t left = atomic_fetch_sub_explicit(&j->pending, back, memory_order_acquire) - back;
-    spin waiting = {0};
-    while (left && turn(&waiting, 0))
+    spin waiting = {.most = SPIN_NS};
+    while (left && turn(&waiting))
         left = atomic_load_explicit(&j->pending, memory_order_acquire);
     if (left)
         left = atomic_fetch_or(&j->pending, SLEEPS);

@@ -1,7 +1,7 @@
 """The pool of threads: every item once, whoever calls, forks or binds meanwhile, and no more threads than are allowed.
 
-stress.c calls the pool in every way that it allows, under sanitizers too; pools with planted faults show that it sees
-them.
+pool_stress.c calls the pool in every way that it allows, under sanitizers too; pools with planted faults show that it
+sees them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tritmark.kernels import i2s_quantize, threads
 from tritmark.kernels.cpu import best, native
 
 HERE = Path(__file__).parent
-SOURCES = HERE.parents[3] / "cython_ext" / "src"
+SOURCES = HERE.parents[2] / "cython_ext" / "src"
 CC = shutil.which("cc")
 pytestmark = pytest.mark.long
 compiled = pytest.mark.skipif(CC is None, reason="there is no C compiler")
@@ -32,12 +32,12 @@ two_cores = pytest.mark.skipif(machine.usable_cores() < 2, reason="with one core
 
 
 def build(folder: Path, pool: str, *flags: str) -> Path:
-    """The program of stress.c with that text of pool.c; skips where the compiler lacks the sanitizer's library."""
+    """The program of pool_stress.c with that text of pool.c; skips where the compiler lacks the sanitizer's library."""
     (folder / "pool").mkdir()
     (folder / "pool" / "pool.c").write_text(pool)
     (folder / "pool" / "pool.h").write_text((SOURCES / "pool" / "pool.h").read_text())
     program = folder / "stress"
-    files = [str(HERE / "stress.c"), str(folder / "pool" / "pool.c")]
+    files = [str(HERE / "pool_stress.c"), str(folder / "pool" / "pool.c")]
     command = [str(CC), "-std=gnu11", "-O2", "-g", "-w", *flags, f"-I{folder}", *files]
     done = subprocess.run([*command, "-pthread", "-o", str(program)], capture_output=True, text=True, check=False)
     if done.returncode and flags and "cannot find" in done.stderr:
@@ -70,7 +70,7 @@ FAULTS = {
         "    atomic_fetch_sub(&s->range, first % 7 == 3);\n    *begin = back ? end - count : first;",
     ),
     "ranges begin anywhere": ("j.chunk = (units ? units : 1) * unit;", "j.chunk = units ? units : 1;"),
-    "nobody waits for the others": ("while (left && turn(&waiting, 0))", "left = 0;\n    while (0)"),
+    "nobody waits for the others": ("while (left && turn(&waiting))", "left = 0;\n    while (0)"),
     "a call within a call is shared": ("    if (inside) {", "    if (0) {"),
     "a child has its parent's workers": ("pthread_atfork(NULL, NULL, child);", ""),
     "workers round as they did": ("        control_as(j->control);", ""),
