@@ -237,6 +237,8 @@ _LOADED: list[Installed] = []
 
 def installed() -> Installed:
     """What is installed, loaded once for this process: public functions select from it. Raises UsageError; see load."""
+    if _LOADED:  # every call of a public function asks, so without the lock
+        return _LOADED[0]
     with _LOCK:  # two threads must not each have their own
         if not _LOADED:
             _LOADED.append(load())

@@ -162,6 +162,11 @@ def l2_bytes() -> int:
     return int(native("cpu").l2_bytes())
 
 
+def own(variant: Variant) -> bool:
+    """Whether it is one of this package's native variants."""
+    return variant.id in _OWN
+
+
 @cache
 def code_hash(variant_id: str) -> str:
     """SHA-256 of the extension module that holds the variant's code; "" for a variant that is none of this

@@ -13,11 +13,12 @@ from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelErro
 from tritmark.harness.numbered import same_device
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import Device, Receipt
-from tritmark.kernels import dispatch, offload
+from tritmark.kernels import dispatch, offload, plans
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
 from tritmark.kernels.activation_quantize.spec import KEY as ACTIVATION_KEY
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.bound_linear import BoundLinear
 from tritmark.kernels.foreign import AdoptedArguments
 from tritmark.kernels.packed import PackedWeights, known_format, pack_weights, preferred_format, product_with
 from tritmark.kernels.ternary_matmul.api import with_receipt
@@ -66,8 +67,8 @@ class QuantizedLinear:
         self.device = device
         self.variant = variant
         self.threads = threads
-        self.receipt: Receipt | None = None
-        """What ran in the last call."""
+        self._receipt: Receipt | None = None
+        self._plans = plans.linear_plans()
         self._float: npt.NDArray[np.float32] | None = None
         axes = {"M": 1, "N": self.out_features, "K": self.in_features}
         self.native = True
@@ -90,15 +91,70 @@ class QuantizedLinear:
         """x float32 (K,), (M, K) or (B, M, K) to float32 of the same leading shape and N, an array of the same library
         on the same device. Raises InvalidArgumentError."""
         if isinstance(x, np.ndarray):
-            return cast("npt.NDArray[np.float32]", self._computed(x))
+            planned = self.device == "cpu"
+            if planned:
+                told = self.weights, self.bias, self.variant, self.threads
+                found = self._plans.run(dispatch.registry(), x, told)
+                if found is not None:
+                    return cast("npt.NDArray[np.float32]", found)
+            y = self._computed(x)
+            if planned and self.native:
+                plans.plan_linear(self._plans, *told[:2], x.size // self.in_features, *told[2:])
+            return cast("npt.NDArray[np.float32]", y)
         adopted = AdoptedArguments(_OP)
         y: npt.NDArray[np.float32] = adopted.give(self._computed(adopted.take(x)))
         return y
 
     __call__ = forward
 
+    def bind(self, x: npt.NDArray[np.float32], out: npt.NDArray[np.float32] | None = None) -> BoundLinear:
+        """A call with these arrays, checked and bound once, for those who make the same call again and again:
+        `layer.bind(x, out).run()` fills `out` from what `x` holds then.
+
+        `x` is as `forward` takes it, in NumPy's memory and C-contiguous, `out` float32 of what it returns; a new array
+        unless told. What the layer is told afterwards does not change what was bound. Raises InvalidArgumentError, and
+        NoCompatibleKernelError where the layer's kernels do not work in the host's memory.
+        """
+        self._check(x)
+        if not isinstance(x, np.ndarray):
+            raise InvalidArgumentError(op=_OP, argument="x", found=f"on {x.device}", legal="in the host's memory")
+        why = None if self.native else self._note
+        if dispatch.registry().devices[self.device].memory is not None:
+            why = "it has a memory of its own"
+        if why is not None:
+            raise NoCompatibleKernelError(request=f"{_OP}.bind on {self.device!r}", candidates=[(self.device, why)])
+        return BoundLinear(
+            x,
+            out,
+            weights=self.weights,
+            bias=self.bias,
+            variant=self.variant,
+            threads=self.threads,
+            device=self.device,
+        )
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What ran in the last call."""
+        last = self._plans.last
+        return self._receipt if last is None else plans.receipt_of(last, self.weights)
+
+    def _ran(self, receipt: Receipt) -> None:
+        self._receipt, self._plans.last = receipt, None
+
     def _computed(self, x: Any) -> Any:
         """The same for NumPy's arrays, and for those that lie on the layer's device."""
+        self._check(x)
+        rows = x.reshape(x.size // self.in_features, self.in_features)
+        shape = *x.shape[:-1], self.out_features
+        if isinstance(rows, ResidentArray):
+            return self._resident(rows).reshape(shape)
+        y = self._native(rows) if self.native else self._dequantized(rows)
+        if self.bias is not None:
+            y += self.bias
+        return y.reshape(shape)
+
+    def _check(self, x: Any) -> None:
         if (
             not isinstance(x, np.ndarray | ResidentArray)
             or x.dtype != np.float32
@@ -110,14 +166,6 @@ class QuantizedLinear:
             found = f"{x.dtype} of shape {x.shape}" if known else f"a {type(x).__name__}"
             legal = f"float32 with 1 to 3 dimensions, the last {self.in_features}, none empty"
             raise InvalidArgumentError(op=_OP, argument="x", found=found, legal=legal)
-        rows = x.reshape(x.size // self.in_features, self.in_features)
-        shape = *x.shape[:-1], self.out_features
-        if isinstance(rows, ResidentArray):
-            return self._resident(rows).reshape(shape)
-        y = self._native(rows) if self.native else self._dequantized(rows)
-        if self.bias is not None:
-            y += self.bias
-        return y.reshape(shape)
 
     def _resident(self, rows: ResidentArray) -> ResidentArray:
         """Everything stays on the device where the rows are, which must be the layer's."""
@@ -135,7 +183,7 @@ class QuantizedLinear:
             self._offloaded(device, rows, there)
             return there
         quantized = activation_quantize(rows, threads=self.threads, device=self.device)
-        y, self.receipt = with_receipt(
+        y, receipt = with_receipt(
             quantized.q,
             self.weights,
             act_scale=quantized.scale,
@@ -143,6 +191,7 @@ class QuantizedLinear:
             threads=self.threads,
             device=self.device,
         )
+        self._ran(receipt)
         return y
 
     def _offloaded(
@@ -170,12 +219,12 @@ class QuantizedLinear:
             second.run()
             offload.fetch(device, outputs, {"out": y})
         joined = offload.joined([offload.receipt(device, quantize, first), offload.receipt(device, product, second)])
-        self.receipt = replace(joined, note=self.weights.repacked_note(product))
+        self._ran(replace(joined, note=self.weights.repacked_note(product)))
 
     def _dequantized(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         assert self._float is not None
         kernel = f"cpu/ternary_matmul/{self.weights.format}/float32/dequantized"
-        self.receipt = Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note)
+        self._ran(Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note))
         y: npt.NDArray[np.float32] = rows @ self._float.T
         return y
 

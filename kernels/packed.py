@@ -36,6 +36,8 @@ class PackedWeights:
     """The variant that products with these weights are forced to, unless the product names one itself."""
     _kept: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
     """The weights in other formats and on devices, by (format, device)."""
+    plans: Any = field(default=None, init=False, repr=False)
+    """Plans of products with these weights on the CPU, once there are any (kernels/plans.py)."""
 
     def __post_init__(self) -> None:
         known_format("PackedWeights", self.format)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
-from tritmark.kernels import dispatch, elementwise
+from tritmark.kernels import dispatch, elementwise, plans
 from tritmark.kernels.activation_quantize.spec import KEY, OP
 from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.input_dtypes import FORMATS
@@ -51,6 +51,11 @@ def activation_quantize(
     of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is
     not there or K is too large, DeviceError where a GPU fails; `out` is then untouched.
     """
+    planned = type(x) is np.ndarray and nonfinite == "error" and device == "cpu"
+    if planned and (out is None or type(out) is ActivationQuantized):
+        found = plans.quantize_plans().run(dispatch.registry(), x, out, variant, threads)
+        if found is not None:
+            return ActivationQuantized._make(found)
     rows = _rows(x)
     format = str(rows.dtype) if isinstance(rows, np.ndarray | ResidentArray) else ""
     format = format if format in FORMATS else "none"
@@ -66,6 +71,8 @@ def activation_quantize(
     checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
     outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}
     dispatch.run(OP, chosen, {"x": checked}, outputs, axes, dispatch.threads_for(key, threads), flat=True)
+    if planned:
+        plans.plan_quantize(axes["M"], axes["K"], variant, threads)
     return ActivationQuantized(*(array.reshape(shape) for array, shape in zip(outputs.values(), shapes, strict=True)))
 
 

@@ -104,17 +104,10 @@ class OnnxProduct:
         self._columns = K, len(weights)
 
     def into(self, activations: Floats, out: Floats) -> Callable[[], None]:
-        """What runs the product with these arrays, in place."""
+        """What runs the product with these arrays, which have to live as long, in place."""
         K, N = self._columns
-        for name, array, columns in (("activations", activations, K), ("out", out, N)):
-            if (
-                array.dtype != np.float32
-                or array.ndim != 2
-                or array.shape[1] != columns
-                or not array.flags.c_contiguous
-            ):
-                found, legal = f"{array.dtype} of shape {array.shape}", f"C-contiguous float32 with {columns} columns"
-                raise InvalidArgumentError(op="MatMulNBits", argument=name, found=found, legal=legal)
+        _check("activations", activations, K)
+        _check("out", out, N)
         binding = self._session.io_binding()
         binding.bind_cpu_input("A", activations)
         binding.bind_output("Y", "cpu", 0, np.float32, out.shape, out.ctypes.data)
@@ -125,10 +118,17 @@ class OnnxProduct:
         return run
 
     def __call__(self, activations: Floats) -> Floats:
-        """The product, (M, N)."""
-        out = np.empty((len(activations), self._columns[1]), np.float32)
-        self.into(activations, out)()
-        return out
+        """The product, (M, N), as the session's users call it: that takes less than binding arrays for one call."""
+        _check("activations", activations, self._columns[0])
+        (out,) = self._session.run(["Y"], {"A": activations})
+        made: Floats = out
+        return made
+
+
+def _check(name: str, array: Floats, columns: int) -> None:
+    if array.dtype != np.float32 or array.ndim != 2 or array.shape[1] != columns or not array.flags.c_contiguous:
+        found, legal = f"{array.dtype} of shape {array.shape}", f"C-contiguous float32 with {columns} columns"
+        raise InvalidArgumentError(op="MatMulNBits", argument=name, found=found, legal=legal)
 
 
 def _options(threads: int) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.harness.spec import KernelKey, Receipt
-from tritmark.kernels import dispatch
+from tritmark.kernels import dispatch, plans
 from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.packed import PackedWeights, product_with
@@ -49,9 +50,16 @@ def ternary_matmul(
     format whose scales none takes, a device that is not there, an instruction set that this CPU lacks), DeviceError
     where a GPU fails; `out` is then untouched.
     """
+    planned = device == "cpu" and type(weights) is PackedWeights
+    if planned and weights.plans is not None:
+        found = weights.plans.run(dispatch.registry(), activations, act_scale, dtype, out, variant, threads)
+        if found is not None:
+            return cast("npt.NDArray[Any]", found)
     result, _ = with_receipt(
         activations, weights, act_scale=act_scale, dtype=dtype, out=out, variant=variant, threads=threads, device=device
     )
+    if planned and type(activations) is np.ndarray:
+        plans.plan_product(weights, math.prod(activations.shape[:-1]), dtype, variant, threads)
     return result
 
 

@@ -1,9 +1,15 @@
 """The public calls as a user makes them, Python included; `pytest suites/performance --benchmark-only` shows the table.
 
-What a kernel itself takes, and its share of the machine's ceiling, is measured by `tritmark run`.
+What a kernel itself takes, and its share of the machine's ceiling, is measured by `tritmark run`; what a call takes
+beyond its kernels, and beside ONNX Runtime's, by `python suites/performance/call_costs.py`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +23,7 @@ from tritmark.kernels import (
     ternary_matmul,
     ternary_quantize,
 )
+from tritmark.kernels.ternary_matmul.api import with_receipt
 
 pytestmark = pytest.mark.timing
 
@@ -58,3 +65,74 @@ def test_linear(benchmark):
     layer = QuantizedLinear(X.reshape(1024, 1024))
     y = benchmark(lambda: layer(X[:1024]))
     assert y.shape == (1024,)
+
+
+@pytest.mark.parametrize("threads", [1, None])
+def test_a_bound_layer(benchmark, threads):
+    layer = QuantizedLinear(X.reshape(1024, 1024), threads=threads)
+    y = benchmark(layer.bind(X[:1024]).run)
+    assert y.shape == (1024,)
+
+
+SMALL = pack_weights(np.ones((64, 256), np.int8), 1.0)
+"""A product of 0.2 us: what is left is the call."""
+
+
+def seconds(call: Callable[[], Any], count: int = 200) -> float:
+    begin = perf_counter()
+    for _ in range(count):
+        call()
+    return perf_counter() - begin
+
+
+def ratio(one: Callable[[], Any], other: Callable[[], Any]) -> float:
+    """How many times as long as the other the one takes: the median of turns."""
+    one(), other()
+    return median(seconds(one) / seconds(other) for _ in range(25))
+
+
+def products() -> dict[str, Callable[[], Any]]:
+    """The same product by the long way, which looks at its arguments in Python, and by ways that do not."""
+    x = X[:256].reshape(1, 256)
+    quantized, out = activation_quantize(x), np.empty((1, 64), np.float32)
+    layer = QuantizedLinear(SMALL, threads=1)
+
+    def product(call: Callable[..., Any]) -> Callable[[], Any]:
+        return lambda: call(quantized.q, SMALL, act_scale=quantized.scale, out=out, threads=1)
+
+    return {
+        "long": product(with_receipt),
+        "ternary_matmul": product(ternary_matmul),
+        "activation_quantize": lambda: activation_quantize(x, threads=1),
+        "QuantizedLinear": lambda: layer(x),
+        "bound": layer.bind(x).run,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "times"), [("ternary_matmul", 10), ("activation_quantize", 6), ("QuantizedLinear", 12), ("bound", 50)]
+)
+def test_a_call_costs_a_fraction_of_the_long_way(name, times):
+    """Measured on a Xeon that was busy otherwise: 30, 17, 39 and 130 times."""
+    calls = products()
+    assert ratio(calls["long"], calls[name]) > times
+
+
+class NoPlans:
+    """Declines everything, and keeps nothing."""
+
+    def run(self, *_: Any) -> None:
+        return None
+
+    def current(self, _: Any) -> bool:
+        return False
+
+    def __contains__(self, _: Any) -> bool:
+        return True
+
+
+def test_a_product_that_finds_no_plan_would_be_noticed():
+    weights, rows = pack_weights(np.ones((64, 256), np.int8), 1.0), np.ones((1, 256), np.int8)
+    object.__setattr__(weights, "plans", NoPlans())
+    found = ratio(lambda: with_receipt(rows, weights, threads=1), lambda: ternary_matmul(rows, weights, threads=1))
+    assert found < 2

@@ -1,0 +1,102 @@
+"""QuantizedLinear bound to its arrays: what one call of it is without any of what Python adds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.contract import check_array, check_output
+from tritmark.harness.spec import Launch, Receipt, Tensor
+from tritmark.kernels import cpu, dispatch, offload
+from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
+from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.packed import PackedWeights, product_with
+
+_OP = "QuantizedLinear.bind"
+
+
+class BoundLinear:
+    """A call of a layer in the host's memory that was checked and bound once, as QuantizedLinear.bind makes it:
+    `run()`, or calling it, computes `out` from what `x` then holds.
+
+    It keeps its arrays, and memory for the quantized activations. One thread may run it at a time.
+    """
+
+    def __init__(
+        self,
+        x: npt.NDArray[np.float32],
+        out: npt.NDArray[np.float32] | None,
+        *,
+        weights: PackedWeights,
+        bias: npt.NDArray[np.float32] | None,
+        variant: str | None,
+        threads: int | None,
+        device: str,
+    ) -> None:
+        (N, K), leading = weights.shape, x.shape[:-1]
+        M = x.size // K
+        taken = Tensor("x", tuple("BMK"[3 - x.ndim :]), "float32", "activations")
+        check_array(_OP, taken, x)
+        if out is None:
+            out = np.empty((*leading, N), np.float32)
+        made, others = (
+            Tensor("out", tuple("BMN"[3 - x.ndim :]), "float32", "the layer's output"),
+            {"x": x, "bias": bias},
+        )
+        check_output(_OP, made, out, (*leading, N), "float32", {**others, "weights": weights.data})
+        self.x, self.out = x, out
+        self._weights = weights
+        q, scale, sums = np.empty((M, K), np.int8), np.empty(M, np.float32), np.empty(M, np.int32)
+        axes = {"M": M, "N": N, "K": K}
+        quantize = dispatch.select(replace(QUANTIZE_KEY, device=device), {"M": M, "K": K}, None)
+        self._product = product_with(weights, device, "float32", axes, variant or weights.variant)
+        count = dispatch.threads_for(self._product.key, threads)
+        first = quantize.bind({"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}, {"M": M, "K": K}, count)
+        inputs = {
+            "activations": q,
+            "weights": weights.packed_as(self._product.key.format, device),
+            "weight_scale": weights.weight_scale,
+            "act_scale": scale,
+        }
+        self._second = self._product.bind(inputs, {"out": out.reshape(M, N)}, axes, count)
+        native = cpu.own(quantize) and cpu.own(self._product)
+        call = cpu.native("host_plan").LinearCall if native else _InTurn
+        plain = bias is None or (native and bias.flags.c_contiguous and bias.flags.aligned)
+        self.launch: Any = call(first, self._second, bias if plain else None)
+        self._bias = None if plain else bias
+
+    def run(self) -> npt.NDArray[np.float32]:
+        """`out`, filled. Raises InvalidArgumentError where `x` has an element that is not finite; `out` is then
+        untouched."""
+        if not self.launch.succeeds():
+            flat = {"x": self.x.reshape(-1, self.x.shape[-1])}
+            dispatch.raise_for_bad(ACTIVATION_QUANTIZE, flat, self.launch, flat=True)
+        if self._bias is not None:
+            self.out += self._bias
+        return self.out
+
+    __call__ = run
+
+    @property
+    def receipt(self) -> Receipt:
+        """What ran in the last call."""
+        found = offload.receipt(dispatch.registry().devices[self._product.key.device], self._product, self._second)
+        return replace(found, note=self._weights.repacked_note(self._product))
+
+
+class _InTurn:
+    """Kernels of other packages, as LinearCall has ours."""
+
+    def __init__(self, quantize: Launch, product: Launch, bias: None) -> None:
+        self._quantize, self._product = quantize, product
+        self.bad = -1
+
+    def succeeds(self) -> bool:
+        self._quantize.run()
+        self.bad = self._quantize.bad
+        if self.bad < 0:
+            self._product.run()
+        return self.bad < 0

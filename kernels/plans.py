@@ -1,0 +1,161 @@
+"""Plans of the public functions' calls with NumPy arrays on the CPU, see cython_ext/host_plan.pyx.
+
+A call goes the long way first: whatever depends on more than the arrays that a plan looks at is checked there, by the
+contract. Where it raised nothing, and the kernels that were chosen are this package's, a plan is made, which the next
+call of the same kind finds, as long as the registry and TRITMARK_FORCE_ISA are what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.registry import Registry
+from tritmark.harness.spec import Axes, Launch, Receipt, Variant
+from tritmark.kernels import cpu, dispatch
+from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
+from tritmark.kernels.packed import PackedWeights, product_with
+
+ROOM = 1 << 20
+"""Bytes that a plan keeps of memory that a call works in, at most: calls that take more take milliseconds, and so go
+the long way."""
+
+
+def native() -> Any:
+    """The boundary."""
+    return cpu.native("host_plan")
+
+
+@cache
+def quantize_plans() -> Any:
+    """Those of activation_quantize: all there are."""
+    return native().QuantizePlans(cpu.FORCE)
+
+
+def linear_plans() -> Any:
+    """None yet, for one layer."""
+    return native().LinearPlans(cpu.FORCE)
+
+
+def plan_quantize(M: int, K: int, variant: str | None, threads: int | None) -> None:
+    """Have the next call of that kind find a plan."""
+    key = native().quantize_key(M, K, variant, threads)
+    if key is not None:
+
+        def made() -> Any:
+            axes = {"M": M, "K": K}
+            chosen = dispatch.select(QUANTIZE_KEY, axes, variant)
+            return native().QuantizePlan(_quantize(chosen, axes, threads)) if cpu.own(chosen) else None
+
+        _keep(quantize_plans(), key, made)
+
+
+def plan_product(weights: PackedWeights, M: int, dtype: Any, variant: str | None, threads: int | None) -> None:
+    """Have the next product of that kind find a plan."""
+    key = native().product_key(M, dtype, variant, threads)
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    if key is None or name not in {"float32", "int32"}:
+        return
+    if weights.plans is None:
+        object.__setattr__(weights, "plans", native().ProductPlans(cpu.FORCE))
+
+    def made() -> Any:
+        axes = _axes(weights, M)
+        chosen = product_with(weights, "cpu", name, axes, variant or weights.variant)
+        if not _kept(chosen, axes):
+            return None
+        launch, room = _product(chosen, weights, axes, threads), chosen.workspace(axes) > 0
+        return native().ProductPlan(launch, _read(chosen, weights), *np.lib.array_utils.byte_bounds(weights.data), room)
+
+    _keep(weights.plans, key, made)
+
+
+def plan_linear(
+    plans: Any,
+    weights: PackedWeights,
+    bias: npt.NDArray[np.float32] | None,
+    M: int,
+    variant: str | None,
+    threads: int | None,
+) -> None:
+    """Have the layer's next call with M rows find a plan."""
+
+    def made() -> Any:
+        axes = _axes(weights, M)
+        product = product_with(weights, "cpu", "float32", axes, variant or weights.variant)
+        quantize = dispatch.select(QUANTIZE_KEY, {"M": M, "K": axes["K"]}, None)
+        if not (_kept(product, axes) and cpu.own(quantize)) or not _plain(bias):
+            return None
+        launches = _quantize(quantize, axes, threads), _product(product, weights, axes, threads)
+        call, room = native().LinearCall(*launches, bias), product.workspace(axes) > 0
+        return native().LinearPlan(call, product, _read(product, weights), bias, room)
+
+    _keep(plans, M, made)
+
+
+def receipt_of(plan: Any, weights: PackedWeights) -> Receipt:
+    """That of the last call that a layer's plan ran."""
+    return Receipt(
+        kernel=plan.variant.id,
+        ran=isa_of(plan.rank),
+        runs=plan.runs,
+        threads=plan.threads_used,
+        note=weights.repacked_note(plan.variant),
+    )
+
+
+def isa_of(rank: int) -> str:
+    """The instruction set of that rank; "" for none."""
+    return next((isa.name for isa in cpu.ISAS.values() if isa.rank == rank), "")
+
+
+def _keep(plans: Any, key: Any, made: Callable[[], Any]) -> None:
+    registry: Registry = dispatch.registry()
+    plans.current(registry)  # drops what is out of date
+    if key not in plans:
+        plan = made()
+        if plan is not None:
+            plans.keep(registry, key, plan)
+
+
+def _axes(weights: PackedWeights, M: int) -> dict[str, int]:
+    return {"M": M, "N": weights.shape[0], "K": weights.shape[1]}
+
+
+def _kept(chosen: Variant, axes: Axes) -> bool:
+    """Whether a plan of that product is made: where it works in memory, it keeps that, and an output."""
+    room = chosen.workspace(axes)
+    return cpu.own(chosen) and (room == 0 or room + 4 * axes["M"] * axes["N"] <= ROOM)
+
+
+def _plain(bias: npt.NDArray[np.float32] | None) -> bool:
+    return bias is None or (bias.flags.c_contiguous and bias.flags.aligned)
+
+
+def _read(chosen: Variant, weights: PackedWeights) -> npt.NDArray[np.uint8]:
+    found: npt.NDArray[np.uint8] = weights.packed_as(chosen.key.format)
+    return found
+
+
+def _quantize(chosen: Variant, axes: Axes, threads: int | None) -> Launch:
+    """Bound to arrays of no content: a plan brings the addresses of others."""
+    M, K = axes["M"], axes["K"]
+    outputs = {"q": np.empty((M, K), np.int8), "scale": np.empty(M, np.float32), "sum": np.empty(M, np.int32)}
+    return chosen.bind({"x": np.empty((M, K), np.float32)}, outputs, axes, dispatch.threads_for(chosen.key, threads))
+
+
+def _product(chosen: Variant, weights: PackedWeights, axes: Axes, threads: int | None) -> Launch:
+    """The same."""
+    M, N, K = axes["M"], axes["N"], axes["K"]
+    inputs = {
+        "activations": np.empty((M, K), np.int8),
+        "weights": _read(chosen, weights),
+        "weight_scale": weights.weight_scale,
+        "act_scale": np.empty(M, np.float32),
+    }
+    outputs = {"out": np.empty((M, N), chosen.key.dtype)}
+    return chosen.bind(inputs, outputs, axes, dispatch.threads_for(chosen.key, threads))

@@ -1,0 +1,173 @@
+"""What a call of the public functions takes on the CPU beyond its kernels, and a layer's call beside ONNX Runtime's.
+
+    python suites/performance/call_costs.py [--shapes 2560x2560 6912x2560] [--threads 1 2] [--rounds 40]
+
+For each N x K (weights N x K, one row of activations) and number of threads, in us: each function's call from Python,
+its kernels alone, timed in a C loop, and the difference. A median of rounds, in each of which the call and its kernels
+take turns. Weights are as warm as the last round left them. Where ONNX Runtime is installed (`pip install
+'.[peers]'`): its session's call, MatMulNBits of 2 bits in blocks of 128 at accuracy level 4, over that of
+QuantizedLinear, and both with arrays that were bound beforehand; in a process for each of the two, so that neither's
+threads wait beside the other's, by turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from statistics import median
+from time import perf_counter, sleep
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.machine.cpu import bind_threads
+from tritmark.harness.spec import Launch
+from tritmark.kernels import QuantizedLinear, activation_quantize, cpu, dispatch, pack_weights, ternary_matmul
+from tritmark.kernels.activation_quantize.spec import KEY
+from tritmark.kernels.packed import product_with
+from tritmark.kernels.peers import onnx
+
+SHAPES = ("64x256", "2560x2560", "6912x2560", "2560x6912")
+SAMPLE_S = 2e-3
+"""How long a sample takes, about."""
+Call = Callable[[], Any]
+
+
+def drawn(N: int, K: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Codes (N, K), rows float32 (1, K), and a bias."""
+    rng = np.random.default_rng(0)
+    return (
+        rng.integers(-1, 2, (N, K), dtype=np.int8),
+        rng.standard_normal((1, K), dtype=np.float32),
+        rng.standard_normal(N, dtype=np.float32),
+    )
+
+
+def seconds(call: Call, count: int) -> float:
+    """A call's, on average."""
+    begin = perf_counter()
+    for _ in range(count):
+        call()
+    return (perf_counter() - begin) / count
+
+
+def counted(call: Call) -> int:
+    """How many calls make a sample."""
+    call()
+    return max(1, int(SAMPLE_S / seconds(call, 3)))
+
+
+def kernels(N: int, K: int, threads: int) -> dict[str, tuple[Call, Launch]]:
+    """Each call, and what it runs at last."""
+    codes, x, bias = drawn(N, K)
+    weights, layer = pack_weights(codes, 0.5), QuantizedLinear(pack_weights(codes, 0.5), threads=threads)
+    biased = QuantizedLinear(layer.weights, bias, threads=threads)
+    (q, scale, sums), out, axes = activation_quantize(x), np.empty((1, N), np.float32), {"M": 1, "N": N, "K": K}
+    first = dispatch.select(KEY, {"M": 1, "K": K}, None)
+    quantize = first.bind({"x": x}, {"q": q.copy(), "scale": scale.copy(), "sum": sums}, {"M": 1, "K": K}, threads)
+    second = product_with(weights, "cpu", "float32", axes, None)
+    packed = weights.packed_as(second.key.format)
+    inputs = {"activations": q, "weights": packed, "weight_scale": weights.weight_scale, "act_scale": scale}
+    product = second.bind(inputs, {"out": out}, axes, threads)
+    bound, with_bias = layer.bind(x), biased.bind(x)
+    return {
+        "activation_quantize": (lambda: activation_quantize(x, threads=threads), quantize),
+        "ternary_matmul, out=": (
+            lambda: ternary_matmul(q, weights, act_scale=scale, out=out, threads=threads),
+            product,
+        ),
+        "QuantizedLinear": (lambda: layer(x), bound.launch),
+        "QuantizedLinear, bias": (lambda: biased(x), with_bias.launch),
+        "QuantizedLinear.bind": (bound.run, bound.launch),
+        "QuantizedLinear.bind, bias": (with_bias.run, with_bias.launch),
+    }
+
+
+def costs(N: int, K: int, threads: int, rounds: int) -> dict[str, tuple[float, float, float]]:
+    """For each call us of it, of its kernels, and the median of the difference."""
+    clock, found = cpu.DEVICE.clock(), {}  # type: ignore[misc]
+    for name, (call, launch) in kernels(N, K, threads).items():
+        row, count = [launch], counted(call)
+        clock.sample(row, 0, count)
+        whole, alone = [], []
+        for _ in range(rounds):
+            whole.append(seconds(call, count) * 1e6)
+            alone.append(clock.sample(row, 0, count) / count / 1e3)
+        both = zip(whole, alone, strict=True)
+        found[name] = median(whole), median(alone), median(one - other for one, other in both)
+    return found
+
+
+def serve(pipe: Connection, name: str, N: int, K: int, threads: int) -> None:
+    """A contender's process: for a name of a call and a count, the seconds of a call."""
+    bind_threads()
+    codes, x, _ = drawn(N, K)
+    calls: dict[str, Call]
+    if name == "tritmark":
+        layer = QuantizedLinear(pack_weights(codes, 0.5), threads=threads)
+        calls = {"whole": lambda: layer(x), "bound": layer.bind(x).run}
+    else:
+        out = np.empty((1, N), np.float32)
+        product = onnx.OnnxProduct(onnx.pack(codes), 0.5, K, threads=threads)
+        calls = {"whole": lambda: product(x), "bound": product.into(x, out)}
+    counts = {each: counted(call) for each, call in calls.items()}
+    pipe.send(None)
+    while (asked := pipe.recv()) is not None:
+        calls[asked]()
+        pipe.send(seconds(calls[asked], counts[asked]))
+
+
+def beside(N: int, K: int, threads: int, rounds: int) -> dict[str, tuple[float, float, float]]:
+    """For the whole call and the bound one: us of ours, of ONNX Runtime's, and the median of the ratio."""
+    context, pipes, processes = get_context("spawn"), [], []
+    for name in ("tritmark", "onnxruntime"):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(theirs, name, N, K, threads))
+        process.start()
+        theirs.close()
+        ours.recv()
+        pipes.append(ours)
+        processes.append(process)
+    times: dict[str, list[list[float]]] = {"whole": [], "bound": []}
+    for _ in range(rounds):
+        for kind, rows in times.items():
+            row = []
+            for pipe in pipes:
+                pipe.send(kind)
+                row.append(pipe.recv() * 1e6)
+                sleep(1e-3)  # until threads that wait for more sleep
+            rows.append(row)
+    for pipe, process in zip(pipes, processes, strict=True):
+        pipe.send(None)
+        process.join()
+    return {
+        kind: (median(a for a, _ in rows), median(b for _, b in rows), median(b / a for a, b in rows))
+        for kind, rows in times.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--shapes", nargs="+", default=SHAPES)
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=40)
+    told = parser.parse_args()
+    bind_threads()
+    absent = onnx.missing()
+    for shape in told.shapes:
+        N, K = map(int, shape.split("x"))
+        for threads in told.threads:
+            print(f"\n{shape}, threads: {threads}{'':14}call us  kernels us  difference")
+            for name, row in costs(N, K, threads, told.rounds).items():
+                print(f"  {name:28}" + "".join(f"{us:12.2f}" for us in row))
+            if absent is None:
+                for kind, (mine, theirs, ratio) in beside(N, K, threads, told.rounds).items():
+                    print(f"  {kind} call: {mine:.1f} us, ONNX Runtime {theirs:.1f} us: {ratio:.2f} times")
+    if absent is not None:
+        print(f"\nONNX Runtime is left out: {absent}")
+
+
+if __name__ == "__main__":
+    main()
