@@ -71,4 +71,8 @@ class ResidentArray(ABC):
 
 def resident(values: Iterable[Any]) -> ResidentArray | None:
     """The first of them that lies in a device's memory, or None."""
-    return next((value for value in values if isinstance(value, ResidentArray)), None)
+    for value in values:
+        # To ask an abstract class takes longer than to see what most of them are.
+        if type(value) is not np.ndarray and isinstance(value, ResidentArray):
+            return value
+    return None

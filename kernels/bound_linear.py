@@ -63,7 +63,7 @@ class BoundLinear:
         }
         self._second = self._product.bind(inputs, {"out": out.reshape(M, N)}, axes, count)
         native = cpu.own(quantize) and cpu.own(self._product)
-        call = cpu.native("host_plan").LinearCall if native else _InTurn
+        call: Any = cpu.native("host_plan").LinearCall if native else _InTurn
         plain = bias is None or (native and bias.flags.c_contiguous and bias.flags.aligned)
         self.launch: Any = call(first, self._second, bias if plain else None)
         self._bias = None if plain else bias

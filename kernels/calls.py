@@ -37,6 +37,10 @@ def _linear(inputs: Arrays, axes: Axes, threads: int) -> Callable[[], Any]:
     return lambda: layer(rows)
 
 
+def _bound(inputs: Arrays, axes: Axes, threads: int) -> Callable[[], Any]:
+    return QuantizedLinear(_packed(inputs), threads=threads).bind(_rows(inputs)).run
+
+
 def _product(inputs: Arrays, axes: Axes, threads: int) -> Callable[[], Any]:
     weights, out = _packed(inputs), np.empty((axes["M"], axes["N"]), np.float32)
     activations, scale = inputs["activations"], inputs["act_scale"]
@@ -64,6 +68,7 @@ def _call(name: str, takes: str, prepare: Callable[[Arrays, Axes, int], Callable
 
 CALLS = (
     _call("tritmark QuantizedLinear", _ROWS, _linear),
+    _call("tritmark QuantizedLinear.bind", f"{_ROWS}, bound beforehand", _bound),
     _call("tritmark ternary_matmul, out=", "int8 rows and their scales", _product),
     _call("ONNX Runtime InferenceSession, MatMulNBits of 2 bits", _ROWS, _session, missing=onnx.missing),
     *CUDA_CALLS,

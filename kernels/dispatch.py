@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -35,6 +36,11 @@ def register(*variants: Variant) -> None:
     nobody brings, AmbiguousKernelError for the tier and rank of another variant of the key.
     """
     installed().add(*variants)
+
+
+def on_device(key: KernelKey, device: str) -> KernelKey:
+    """The key on that device; most often it is the one itself."""
+    return key if device == key.device else replace(key, device=device)
 
 
 def select(key: KernelKey, axes: Axes, name: str | None) -> Variant:

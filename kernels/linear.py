@@ -97,13 +97,12 @@ class QuantizedLinear:
                 found = self._plans.run(dispatch.registry(), x, told)
                 if found is not None:
                     return cast("npt.NDArray[np.float32]", found)
-            y = self._computed(x)
+            y: npt.NDArray[np.float32] = self._computed(x)
             if planned and self.native:
                 plans.plan_linear(self._plans, *told[:2], x.size // self.in_features, *told[2:])
-            return cast("npt.NDArray[np.float32]", y)
+            return y
         adopted = AdoptedArguments(_OP)
-        y: npt.NDArray[np.float32] = adopted.give(self._computed(adopted.take(x)))
-        return y
+        return cast("npt.NDArray[np.float32]", adopted.give(self._computed(adopted.take(x))))
 
     __call__ = forward
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +48,7 @@ def absmean_quantize(
     of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is
     not there, DeviceError where a GPU fails; `out` is then untouched.
     """
-    key = replace(KEY, device=device)
+    key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"x": flat})
     codes = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})

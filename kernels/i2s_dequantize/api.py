@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 
@@ -33,7 +31,7 @@ def i2s_dequantize(
     arguments outside the contract, NoCompatibleKernelError where the device or `variant` is not there, DeviceError
     where a GPU fails; `out` is then untouched.
     """
-    key = replace(KEY, device=device)
+    key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "q", q)
     inputs = {"q": flat, "scale": scale}
     axes = unify(OP, inputs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ def i2s_quantize(
     of the flat array; `nonfinite="zero"` takes them as 0), and NoCompatibleKernelError where the device or `variant` is
     not there, DeviceError where a GPU fails; `out` is then untouched.
     """
-    key = replace(KEY, device=device)
+    key = dispatch.on_device(KEY, device)
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"scale": scale}, {"n": flat.size})
     key, taken = elementwise.values(OP, key, flat, axes)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.numbered import numbered
-from tritmark.harness.spec import KernelKey
+from tritmark.harness.spec import KernelKey, Tensor
 from tritmark.kernels import dispatch, elementwise
 from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.ternary_quantize.reference import GROUPS, unpack
@@ -116,14 +116,14 @@ def ternary_quantize(
             found=f"{format!r} for codes that are not packed",
             legal="packed=True with it",
         )
-    key = replace(PACKED, format=format, device=device) if packed else replace(CODES, device=device)
+    key = replace(PACKED, format=format, device=device) if packed else dispatch.on_device(CODES, device)
     flat = dispatch.flattened(OP.name, "x", x)
     axes = {"n": flat.size, "block": _chosen(key, flat.size) if block is None else _size(block)}
     taken_by, taken = elementwise.values(OP, key, flat, axes)
     like = OP.outputs_like(axes, key)
     shapes = like["codes"][0] if packed else x.shape, like["scales"][0]
     codes, scales = (
-        elementwise.output(OP, replace(tensor, dtype=like[tensor.name][1]), array, shape, {"x": flat})
+        elementwise.output(OP, _of_dtype(tensor, like[tensor.name][1]), array, shape, {"x": flat})
         for tensor, array, shape in zip(OP.outputs, _given(out, key, packed), shapes, strict=True)
     )
     chosen = dispatch.select(taken_by, axes, variant)
@@ -132,6 +132,10 @@ def ternary_quantize(
     if packed:
         return PackedTernary(codes, scales, flat.size, axes["block"], format)
     return TernaryQuantized(codes.reshape(x.shape), scales)
+
+
+def _of_dtype(tensor: Tensor, dtype: str) -> Tensor:
+    return tensor if tensor.dtype == dtype else replace(tensor, dtype=dtype)
 
 
 def _size(block: Any) -> int:
