@@ -223,7 +223,7 @@ def agrees(case: Case, planned: Any = None) -> bool:
 
 @given(cases())
 @settings(max_examples=300)
-def test_a_product_with_a_plan_is_that_of_the_long_way(case):
+def test_a_product_with_a_plan_is_that_of_the_long_way(case: Case) -> None:
     assert agrees(case)
 
 
@@ -247,53 +247,53 @@ class Faulty:
 
 
 class IgnoresScale(Faulty):
-    def faulty(self, registry, activations, act_scale, *told):
+    def faulty(self, registry: Any, activations: Any, act_scale: Any, *told: Any) -> Any:
         return self.right.run(registry, activations, 1.0, *told)
 
 
 class FirstScale(Faulty):
-    def faulty(self, registry, activations, act_scale, *told):
+    def faulty(self, registry: Any, activations: Any, act_scale: Any, *told: Any) -> Any:
         one = act_scale.reshape(-1)[0] if type(act_scale) is np.ndarray else act_scale
         return self.right.run(registry, activations, one, *told)
 
 
 class OwnOut(Faulty):
-    def faulty(self, registry, activations, act_scale, dtype, out, *told):
+    def faulty(self, registry: Any, activations: Any, act_scale: Any, dtype: Any, out: Any, *told: Any) -> Any:
         return self.right.run(registry, activations, act_scale, dtype, None, *told)
 
 
 class AnyOut(Faulty):
-    """Takes an output that is refused: one to be read only, in other bytes, in the memory of an input."""
+    """Takes an output that is refused: one to be read only, or of another dtype."""
 
-    def faulty(self, registry, activations, act_scale, dtype, out, *told):
+    def faulty(self, registry: Any, activations: Any, act_scale: Any, dtype: Any, out: Any, *told: Any) -> Any:
         made = self.right.run(registry, activations, act_scale, dtype, None, *told)
-        if made is None or type(out) is not np.ndarray or out.shape != made.shape:
+        if made is None or type(out) is not np.ndarray or out.shape != made.shape or out.base is not None:
             return None
-        out.flags.writeable or out.setflags(write=out.base is None)
+        out.setflags(write=True)
         out[...] = made
         return out
 
 
 class AnyScale(Faulty):
-    def faulty(self, registry, activations, act_scale, *told):
+    def faulty(self, registry: Any, activations: Any, act_scale: Any, *told: Any) -> Any:
         found = self.right.run(registry, activations, act_scale, *told)
         return self.right.run(registry, activations, 1.0, *told) if found is None else found
 
 
 class CopiesRows(Faulty):
-    def faulty(self, registry, activations, *told):
+    def faulty(self, registry: Any, activations: Any, *told: Any) -> Any:
         if type(activations) is not np.ndarray:
             return None
         return self.right.run(registry, np.ascontiguousarray(activations).astype(np.int8), *told)
 
 
 class AnyDtype(Faulty):
-    def faulty(self, registry, activations, act_scale, dtype, *told):
+    def faulty(self, registry: Any, activations: Any, act_scale: Any, dtype: Any, *told: Any) -> Any:
         return self.right.run(registry, activations, act_scale, "float32", *told)
 
 
 @pytest.mark.parametrize("fault", [IgnoresScale, FirstScale, OwnOut, AnyOut, AnyScale, CopiesRows, AnyDtype])
-def test_a_fault_in_a_plan_would_be_found(fault):
+def test_a_fault_in_a_plan_would_be_found(fault: Callable[[Any], Faulty]) -> None:
     find(cases(), lambda case: not agrees(case, fault), settings=settings(max_examples=3000, derandomize=True))
 
 
@@ -348,9 +348,12 @@ SHAPES = st.sampled_from([(K,), (1, K), (3, K), (2, 3, K)])
     variant=st.sampled_from([None, "scalar", "sse5"]),
 )
 @settings(max_examples=300)
-def test_a_quantization_with_a_plan_is_that_of_the_long_way(kind, shape, seed, out, nonfinite, threads, variant):
+def test_a_quantization_with_a_plan_is_that_of_the_long_way(
+    kind: str, shape: tuple[int, ...], seed: int, out: Any, nonfinite: str, threads: int | None, variant: str | None
+) -> None:
     def call() -> Any:
-        x, made = floats(kind, shape, seed), None
+        x: Any = floats(kind, shape, seed)
+        made: Any = None
         if out != "none":
             made = ActivationQuantized(
                 np.zeros(shape, np.int8), np.zeros(shape[:-1], np.float32), np.zeros(shape[:-1], np.int32)
@@ -373,7 +376,7 @@ def test_a_quantization_with_a_plan_is_that_of_the_long_way(kind, shape, seed, o
     assert made_by(call) == expected
 
 
-LAYERS = {
+LAYERS: dict[tuple[str, bool], QuantizedLinear] = {
     (format, bias): QuantizedLinear(packed(format), RNG.standard_normal(N, dtype=np.float32) if bias else None)
     for format in SCALES
     for bias in (False, True)
@@ -387,7 +390,9 @@ LAYERS = {
     layer=st.sampled_from(list(LAYERS)),
 )
 @settings(max_examples=200)
-def test_a_layer_with_a_plan_is_that_of_the_long_way(kind, shape, seed, layer):
+def test_a_layer_with_a_plan_is_that_of_the_long_way(
+    kind: str, shape: tuple[int, ...], seed: int, layer: tuple[str, bool]
+) -> None:
     mine = LAYERS[layer]
     x = floats(kind, shape, seed)
     with patch.object(mine, "_plans", NoPlans()):
@@ -404,11 +409,11 @@ def test_a_layer_with_a_plan_is_that_of_the_long_way(kind, shape, seed, layer):
 
 @pytest.mark.parametrize("format", SCALES)
 @pytest.mark.parametrize("shape", [(K,), (1, K), (4, K)])
-def test_plain_calls_find_a_plan(format, shape):
+def test_plain_calls_find_a_plan(format: str, shape: tuple[int, ...]) -> None:
     weights = pack_weights(CODES, SCALES[format], format=format)
     x, out = floats("plain", shape, 1), np.zeros((*shape[:-1], N), np.float32)
     known, told = dispatch.registry(), ("float32", out, None, None)
-    quantized = activation_quantize(x)
+    quantized: Any = activation_quantize(x)
     again = plans.quantize_plans().run(known, x, None, None, None)
     assert all(np.array_equal(one, other) for one, other in zip(quantized, again, strict=True))
     expected = ternary_matmul(quantized.q, weights, act_scale=quantized.scale)
@@ -422,7 +427,7 @@ def test_plain_calls_find_a_plan(format, shape):
     assert layer._plans.last is not None
 
 
-def test_a_plan_keeps_no_array_of_a_call():
+def test_a_plan_keeps_no_array_of_a_call() -> None:
     weights = pack_weights(CODES, 0.5)
     rows, out = RNG.integers(-128, 128, (2, K), dtype=np.int8), np.zeros((2, N), np.float32)
     for _ in range(3):
@@ -432,7 +437,7 @@ def test_a_plan_keeps_no_array_of_a_call():
     assert [each() for each in gone] == [None, None]
 
 
-def test_weights_and_layers_with_plans_are_copied_without_them():
+def test_weights_and_layers_with_plans_are_copied_without_them() -> None:
     weights = pack_weights(CODES, 0.5)
     layer, x = QuantizedLinear(weights), floats("plain", (K,), 3)
     expected = thrice(lambda: layer(x))
@@ -443,7 +448,7 @@ def test_weights_and_layers_with_plans_are_copied_without_them():
         assert 1 in layer._plans
 
 
-def test_the_environment_chooses_anew(monkeypatch):
+def test_the_environment_chooses_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(cpu.FORCE, raising=False)
     layer, x = QuantizedLinear(packed("tile64")), floats("plain", (K,), 3)
     for isa in ("scalar", None, "scalar"):
@@ -460,7 +465,7 @@ def test_the_environment_chooses_anew(monkeypatch):
         layer(x)
 
 
-def test_what_is_registered_chooses_anew(monkeypatch):
+def test_what_is_registered_chooses_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A better kernel of somebody else's runs from the next call on, and there is no plan of it."""
     monkeypatch.setattr(providers, "_LOADED", [])
     monkeypatch.delenv(cpu.FORCE, raising=False)
@@ -489,7 +494,7 @@ def test_what_is_registered_chooses_anew(monkeypatch):
     assert not bound.receipt.kernel.endswith("/mine")
 
 
-def test_what_a_layer_is_told_later_counts():
+def test_what_a_layer_is_told_later_counts() -> None:
     layer, x = QuantizedLinear(packed("tile64")), floats("plain", (K,), 3)
     plain = thrice(lambda: layer(x))
     layer.bias = np.ones(N, np.float32)
@@ -507,7 +512,7 @@ def test_what_a_layer_is_told_later_counts():
 
 
 @pytest.mark.parametrize("format", SCALES)
-def test_threads_of_python_share_a_layer(format):
+def test_threads_of_python_share_a_layer(format: str) -> None:
     layer, inputs = QuantizedLinear(packed(format), threads=1), [floats("plain", (K,), seed) for seed in range(8)]
     expected = [layer(x) for x in inputs]
 
@@ -518,7 +523,7 @@ def test_threads_of_python_share_a_layer(format):
         assert all(pool.map(work, range(8)))
 
 
-def test_a_bound_call_reads_its_arrays_anew_and_leaves_out_untouched_where_they_are_wrong():
+def test_a_bound_call_reads_its_arrays_anew_and_leaves_out_untouched_where_they_are_wrong() -> None:
     layer = QuantizedLinear(packed("tile64"), np.ones(N, np.float32))
     x, out = floats("plain", (3, K), 3), np.zeros((3, N), np.float32)
     bound = layer.bind(x, out)
@@ -555,13 +560,13 @@ def test_a_bound_call_reads_its_arrays_anew_and_leaves_out_untouched_where_they_
         (np.ones(K, np.float32), [0.0], "out"),
     ],
 )
-def test_what_cannot_be_bound_is_named(x, out, argument):
+def test_what_cannot_be_bound_is_named(x: Any, out: Any, argument: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         QuantizedLinear(packed("tile64")).bind(x, out)
     assert caught.value.argument == argument
 
 
-def test_an_output_in_the_memory_of_an_input_is_not_bound():
+def test_an_output_in_the_memory_of_an_input_is_not_bound() -> None:
     memory = np.ones(K, np.float32)
     bias = np.ones(2 * N, np.float32)
     for x, out in ((memory, memory[:N]), (memory.copy(), bias[N // 2 : N // 2 + N])):
