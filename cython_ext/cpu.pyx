@@ -32,9 +32,9 @@ def kernels() -> list[tuple[str, tuple[str, int, tuple[str, ...], str, str]]]:
 
 def features() -> tuple[str, ...]:
     """Instruction-set features that this processor has and its operating system supports, by CPUID's names ("avx2",
-    "avx512vnni").
+    "avx512vnni"), on aarch64 by Linux's ("asimddp", "i8mm").
 
-    Only those that tritmark's kernels and probes could use are looked for; off x86-64 there are none.
+    Only those that tritmark's kernels and probes could use are looked for; on other architectures there are none.
     """
     cdef size_t index = 0
     found = []

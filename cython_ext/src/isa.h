@@ -18,6 +18,16 @@
 #define TM_X86 0
 #endif
 
+#if defined(__aarch64__)
+#define TM_ARM 1
+#if defined(__clang__) && __clang_major__ < 16
+#error "clang has the intrinsics of an instruction set that an attribute names from version 16 on; take that, or GCC"
+#endif
+#include <arm_neon.h>
+#else
+#define TM_ARM 0
+#endif
+
 /* A file's code begins at a cache line, so that what is linked before it does not move its loops: the SSE4.1 product
  * took 6 to 9 % longer on Zen 4 after a file in front of it had shifted it by 48 bytes. Compilers put this before
  * the functions. */
@@ -68,7 +78,11 @@ static inline int tm_finish(tm_run *run, int32_t rank)
 #define TM_TARGET(features) TM_PRAGMA(GCC push_options) TM_PRAGMA(GCC target(features))
 #define TM_END TM_PRAGMA(GCC pop_options)
 #endif
+#if TM_ARM
+#define TM_BEGIN(set) TM_TARGET(TM_TARGET_##set)
+#else
 #define TM_BEGIN(set) TM_TARGET(TM_FEATURES(set))
+#endif
 
 /* A kernel in its op's table, which ends where `fn` is NULL. */
 typedef struct tm_entry {
@@ -81,10 +95,6 @@ typedef struct tm_entry {
 #define TM_DECLARED(op, set) int tm_##op##_##set(void *args);
 #define TM_ENTRY(op, set) {{#set, TM_ISA_##set}, tm_##op##_##set},
 #define TM_KERNELS(op) TM_KERNELS_##op(TM_DECLARED, op) extern const tm_entry tm_##op[]
-#if TM_X86
 #define TM_TABLE(op) const tm_entry tm_##op[] = {TM_KERNELS_##op(TM_ENTRY, op){{0}, NULL}}
-#else
-#define TM_TABLE(op) const tm_entry tm_##op[] = {TM_ENTRY(op, scalar){{0}, NULL}}
-#endif
 
 #endif

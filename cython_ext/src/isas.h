@@ -8,9 +8,9 @@
 
 /* A set a line: its rank, the CPU features that it needs, its tier (harness/spec.py), and what it is.
  *
- * Features are called as CPUID and the compilers' target attribute call them; cpu.c looks for each. A kernel is
- * taken before those of sets of lower rank; ranks leave room for others and rise with the tier. avx512 means F, BW,
- * DQ, VL and VNNI (Cascade Lake, Ice Lake, Zen 4 and later). */
+ * Features are called as CPUID and the compilers' target attribute call them, those of aarch64 as Linux does
+ * (/proc/cpuinfo); cpu.c looks for each. A kernel is taken before those of sets of lower rank; ranks leave room for
+ * others and rise with the tier. avx512 means F, BW, DQ, VL and VNNI (Cascade Lake, Ice Lake, Zen 4 and later). */
 #define TM_ISA_scalar 0, "", "BASELINE", "plain C"
 #define TM_ISA_sse41 10, "sse4.1", "OPTIMIZED", "SSE4.1, 16-byte vectors"
 #define TM_ISA_avx2 20, "avx2,f16c", "HIGHLY_OPTIMIZED", "AVX2, 32-byte vectors"
@@ -18,6 +18,20 @@
 #define TM_ISA_avx512 \
     40, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", "EXTREMELY_OPTIMIZED", \
         "AVX-512 with VNNI, 64-byte vectors"
+
+/* Of aarch64. A compiler that may use dot products may use what their architecture, Armv8.2, has beside them too, so
+ * that is looked for with them. */
+#define TM_ISA_neon 15, "asimd", "OPTIMIZED", "NEON, 16-byte vectors"
+#define TM_ISA_dotprod \
+    25, "asimd,crc32,atomics,asimdrdm,asimddp", "HIGHLY_OPTIMIZED", "NEON with dot products, 16-byte vectors"
+#define TM_ISA_i8mm \
+    45, "asimd,crc32,atomics,asimdrdm,asimddp,i8mm", "EXTREMELY_OPTIMIZED", \
+        "NEON with int8 matrix products, 16-byte vectors"
+
+/* What the compilers' target attribute calls these. */
+#define TM_TARGET_neon "arch=armv8-a"
+#define TM_TARGET_dotprod "arch=armv8.2-a+dotprod"
+#define TM_TARGET_i8mm "arch=armv8.2-a+dotprod+i8mm"
 
 /* A set, as {"avx2", TM_ISA_avx2} makes it. */
 typedef struct tm_isa {
@@ -29,21 +43,38 @@ typedef struct tm_isa {
 } tm_isa;
 
 /* A table of kernels a line: the sets that it has a file for, src/<op>/<set>.c, scalar first. ternary_matmul has a
- * table for each format of weights, in a folder of its own but for tile64's. The probes are in src/ceilings/. */
-#define TM_KERNELS_absmean_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_activation_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_i2s_dequantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_i2s_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_probe(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)
-#define TM_KERNELS_ternary_matmul(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)
-#define TM_KERNELS_ternary_matmul_i2_s_x86(X, op) X(op, scalar) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_ternary_matmul_iq2_bn_r4(X, op) X(op, scalar) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_ternary_matmul_q2_0(X, op) X(op, scalar) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_ternary_matmul_tq1_0(X, op) X(op, scalar) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_ternary_matmul_tq2_0(X, op) X(op, scalar) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_ternary_matmul_tl1(X, op) X(op, scalar) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_ternary_matmul_tl2(X, op) X(op, scalar) X(op, avx2) X(op, avx512)
-#define TM_KERNELS_ternary_quantize(X, op) X(op, scalar) X(op, sse41) X(op, avx2) X(op, avx512)
+ * table for each format of weights, in a folder of its own but for tile64's. The probes are in src/ceilings/. Kernels for
+ * another architecture than the compiler's are neither compiled nor listed. */
+#if defined(__x86_64__)
+#define TM_X86_64(...) __VA_ARGS__
+#define TM_AARCH64(...)
+#elif defined(__aarch64__)
+#define TM_X86_64(...)
+#define TM_AARCH64(...) __VA_ARGS__
+#else
+#define TM_X86_64(...)
+#define TM_AARCH64(...)
+#endif
+#define TM_KERNELS_absmean_quantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
+#define TM_KERNELS_activation_quantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
+#define TM_KERNELS_i2s_dequantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
+#define TM_KERNELS_i2s_quantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
+#define TM_KERNELS_probe(X, op) \
+    X(op, scalar) \
+    TM_X86_64(X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)) \
+    TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
+#define TM_KERNELS_ternary_matmul(X, op) \
+    X(op, scalar) \
+    TM_X86_64(X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)) \
+    TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
+#define TM_KERNELS_ternary_matmul_i2_s_x86(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))
+#define TM_KERNELS_ternary_matmul_iq2_bn_r4(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))
+#define TM_KERNELS_ternary_matmul_q2_0(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))
+#define TM_KERNELS_ternary_matmul_tq1_0(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))
+#define TM_KERNELS_ternary_matmul_tq2_0(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))
+#define TM_KERNELS_ternary_matmul_tl1(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))
+#define TM_KERNELS_ternary_matmul_tl2(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))
+#define TM_KERNELS_ternary_quantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
 
 #define TM_OPS(X) \
     X(absmean_quantize) \

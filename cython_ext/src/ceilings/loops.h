@@ -7,6 +7,9 @@
  *   dot(acc, a, b)                                     dot products of bytes added to lanes, so that the compiler can
  *                                                      neither find two of them equal nor do one beforehand
  *   lane                                               the unsigned type of an accumulator's lanes
+ *
+ * and where an instruction does several dot products of the same bytes, behind a macro DOTS_AT_ONCE:
+ *   AT_ONCE, dots_at_once(left, right, rounds)         how many of 64 bytes, and the sum of that many each round
  */
 #include <string.h>
 
@@ -224,6 +227,11 @@ static void compute(void *args, size_t begin, size_t end)
     for (int c = 0; c < CHAINS; c++)
         chain[c] = splat(0);
     size_t dots = (end - begin) * TM_DOTS;
+    uint64_t sum = 0;
+#ifdef DOTS_AT_ONCE
+    sum = dots_at_once(left_bytes, right_bytes, dots / AT_ONCE);
+    dots %= AT_ONCE;
+#endif
     for (size_t rest = dots % CHAINS; rest; rest--)
         for (int v = 0; v < PER_LINE; v++)
             chain[0] = dot(chain[0], left[v], right[v]);
@@ -236,7 +244,6 @@ static void compute(void *args, size_t begin, size_t end)
         }
     }
     lane lanes[VEC / sizeof(lane)] __attribute__((aligned(64)));
-    uint64_t sum = 0;
     for (int c = 0; c < CHAINS; c++) {
         store((uint8_t *)lanes, chain[c]);
         for (size_t i = 0; i < VEC / sizeof(lane); i++)

@@ -62,6 +62,32 @@ enum { COUNT = sizeof features / sizeof *features };
 const char *tm_feature_name(size_t index) { return index < COUNT ? features[index].name : NULL; }
 int tm_feature_here(size_t index) { return index < COUNT && features[index].here(); }
 
+#elif TM_ARM && defined(__linux__)
+
+/* Linux tells in two words what the processor has and the system saves; their bits have had these numbers from the
+ * first, and older headers lack the names of later ones. */
+#include <sys/auxv.h>
+
+#ifndef AT_HWCAP2
+#define AT_HWCAP2 26
+#endif
+
+static const struct {
+    const char *name;
+    unsigned long word;
+    int bit;
+} features[] = {
+    {"asimd", AT_HWCAP, 1},     {"crc32", AT_HWCAP, 7},    {"atomics", AT_HWCAP, 8},
+    {"asimdrdm", AT_HWCAP, 12}, {"asimddp", AT_HWCAP, 20}, {"i8mm", AT_HWCAP2, 13},
+};
+enum { COUNT = sizeof features / sizeof *features };
+
+const char *tm_feature_name(size_t index) { return index < COUNT ? features[index].name : NULL; }
+int tm_feature_here(size_t index)
+{
+    return index < COUNT && (getauxval(features[index].word) >> features[index].bit & 1) != 0;
+}
+
 #else
 
 const char *tm_feature_name(size_t index) { return (void)index, NULL; }

@@ -2,8 +2,10 @@
  * against a redzone.
  *
  * A target builds one call from the bytes, runs it with every instruction set that this processor has, and wants the
- * bytes that the scalar code writes. AddressSanitizer and UndefinedBehaviorSanitizer watch. The
- * pool is one that runs threads' ranges in turn. */
+ * bytes that the scalar code writes. AddressSanitizer and UndefinedBehaviorSanitizer watch. The pool is one that runs
+ * threads' ranges in turn.
+ *
+ * With FUZZ_DIGEST a target tells a digest of what the scalar code wrote, so that two builds of it can be compared. */
 #ifndef TM_FUZZ_H
 #define TM_FUZZ_H
 
@@ -148,6 +150,20 @@ static inline float fuzz_positive(fuzz *f)
     return value > 0 && value < __builtin_inff() ? value : 1.0f;
 }
 
+/* One for each of `n` rows: any floats, or for a digest positive finite ones, for architectures do not agree on the
+ * sign of the NaN that a division makes. */
+static inline const float *fuzz_scales(fuzz *f, size_t n)
+{
+#ifdef FUZZ_DIGEST
+    float *scales = fuzz_array(f, 0, n * sizeof *scales);
+    for (size_t i = 0; i < n; i++)
+        scales[i] = fuzz_positive(f);
+    return scales;
+#else
+    return fuzz_floats(f, n, 1.0f);
+#endif
+}
+
 /* Whether this processor has all that the set needs. */
 static inline int fuzz_here(const tm_isa *isa)
 {
@@ -162,6 +178,35 @@ static inline int fuzz_here(const tm_isa *isa)
     return found == needed;
 }
 
+#ifdef FUZZ_DIGEST
+static uint64_t fuzz_digest;
+
+/* The digest of `count` calls, from inputs that are the same everywhere. */
+uint64_t fuzz_digest_of(uint32_t count)
+{
+    uint8_t data[64];
+    uint64_t state = 0x9e3779b97f4a7c15u;
+    for (uint32_t i = 0; i < count; i++) {
+        for (size_t k = 0; k < sizeof data; k++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            data[k] = (uint8_t)(state >> 56);
+        }
+        LLVMFuzzerTestOneInput(data, sizeof data);
+    }
+    return fuzz_digest;
+}
+
+/* FNV-1a, 8 bytes at a time. */
+static inline void fuzz_digested(const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i += 8) {
+        uint64_t word = count;
+        memcpy(&word, bytes + i, count - i < 8 ? count - i : 8);
+        fuzz_digest = (fuzz_digest ^ word) * 0x100000001b3u;
+    }
+}
+#endif
+
 /* Abort with words that say what differs from what the scalar code wrote, or an input from what it was. */
 static inline void fuzz_same(const char *what, const char *whose, const void *found, const void *wanted, size_t bytes)
 {
@@ -170,6 +215,10 @@ static inline void fuzz_same(const char *what, const char *whose, const void *fo
             fprintf(stderr, "%s (%s) differs at byte %zu of %zu\n", what, whose, i, bytes);
             abort();
         }
+#ifdef FUZZ_DIGEST
+    if (!strcmp(whose, "scalar"))
+        fuzz_digested(found, bytes);
+#endif
 }
 
 /* A copy that a kernel cannot see, to tell whether it wrote to its input. */

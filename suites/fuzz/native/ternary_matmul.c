@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     args.kind = form->group ? TM_OUT_FLOAT32 + (int32_t)(fuzz_take(&f, 1) % 2) : (int32_t)(fuzz_take(&f, 1) % 3);
     args.lda = K + (M > 1 ? fuzz_take(&f, 1) % 33 : 0);
     args.weight_scale = fuzz_positive(&f);
-    args.act_scale = args.kind == TM_OUT_INT32 ? NULL : fuzz_floats(&f, M, 1.0f);
+    args.act_scale = args.kind == TM_OUT_INT32 ? NULL : fuzz_scales(&f, M);
     if (form->room)
         args.act_sums = fuzz_array(&f, 0, form->room(M, K));
     int8_t *a = fuzz_array(&f, lead, (M - 1) * args.lda + K);

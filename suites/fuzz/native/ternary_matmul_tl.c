@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         args.kind = (int32_t)(fuzz_take(&f, 1) % 3);
         args.lda = args.K + (args.M > 1 ? fuzz_take(&f, 1) % 33 : 0);
         args.weight_scale = fuzz_positive(&f);
-        args.act_scale = args.kind == TM_OUT_INT32 ? NULL : fuzz_floats(&f, args.M, 1.0f);
+        args.act_scale = args.kind == TM_OUT_INT32 ? NULL : fuzz_scales(&f, args.M);
         const size_t there = (args.M - 1) * args.lda + args.K, bytes = format->bytes(args.N, args.K);
         int8_t *a = fuzz_array(&f, fuzz_take(&f, 1) % FUZZ_LEAD, there);
         for (size_t i = 0; i < there; i++)

@@ -1,0 +1,210 @@
+"""The C code built for aarch64 and run by QEMU, on processors with and without dot products and matrix products.
+
+Only what is right is looked at: an emulator says nothing about speed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matmul_driver import SOURCES, Builder, Driver, DriverEndedError, Edit, check_outputs, drawn, exact, fault_seen
+
+from tritmark import cython_ext
+
+NATIVE = Path(__file__).parents[1] / "fuzz" / "native"
+COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
+CALLS = 60
+"""Of each fuzz target."""
+
+BASE = frozenset({"asimd", "crc32"})
+DOTS = BASE | {"atomics", "asimdrdm", "asimddp"}
+PROCESSORS = {
+    "cortex-a53": (BASE, ("scalar", "neon")),
+    "neoverse-n1": (DOTS, ("scalar", "neon", "dotprod")),
+    "max": (DOTS | {"i8mm"}, ("scalar", "neon", "dotprod", "i8mm")),
+}
+"""What QEMU's processors have of what is looked for, and the sets that it admits."""
+RANKS = {"scalar": 0, "neon": 15, "dotprod": 25, "i8mm": 45}
+PAIRS = [(processor, isa) for processor, (_, sets) in PROCESSORS.items() for isa in sets]
+
+
+NEEDS = {"gcc-aarch64-linux-gnu": COMPILER, "libc6-dev-arm64-cross": COMPILER, "qemu-user": EMULATOR}
+"""Debian's packages, and what they bring."""
+if MISSING := [package for package, program in NEEDS.items() if shutil.which(program) is None]:
+    _NEXT = f"next: apt-get install --no-install-recommends {' '.join(MISSING)}"
+    if os.environ.get("TRITMARK_REQUIRE_AARCH64"):
+        pytest.fail(_NEXT, pytrace=False)
+    pytest.skip(_NEXT, allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    """Its folder is shared with the other processes that test."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "aarch64"
+    folder.mkdir(exist_ok=True)
+    return Builder(COMPILER, folder, tuple(RANKS), link=["-static"])
+
+
+@pytest.fixture(scope="module")
+def program(builder: Builder) -> Path:
+    return builder.program()
+
+
+def on(processor: str, program: Path) -> Driver:
+    return Driver([EMULATOR, "-cpu", processor, program])
+
+
+@pytest.fixture(scope="module")
+def drivers(program: Path) -> Iterator[dict[str, Driver]]:
+    made = {processor: on(processor, program) for processor in PROCESSORS}
+    yield made
+    for driver in made.values():
+        driver.__exit__(None, None, None)
+
+
+# What the processor has
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_each_set_is_admitted_where_the_processor_has_it(drivers: dict[str, Driver], processor: str) -> None:
+    features, sets = PROCESSORS[processor]
+    assert drivers[processor].features == features
+    assert tuple(drivers[processor].sets) == tuple(RANKS)
+    assert tuple(name for name, needs in drivers[processor].sets.items() if needs <= features) == sets
+
+
+@pytest.mark.parametrize(
+    ("processor", "kernel"), [("cortex-a53", "dotprod"), ("cortex-a53", "i8mm"), ("neoverse-n1", "i8mm")]
+)
+def test_a_set_that_is_refused_could_not_have_run(program: Path, processor: str, kernel: str) -> None:
+    with on(processor, program) as driver, pytest.raises(DriverEndedError, match="status -4"):  # SIGILL
+        driver.run(kernel, *drawn((3, 64, 64), 1))
+
+
+# The product
+
+
+@pytest.mark.parametrize(("processor", "kernel"), PAIRS)
+@given(
+    shape=st.tuples(st.integers(1, 9) | st.integers(1, 600), st.integers(1, 200), st.integers(1, 700)),
+    seed=st.integers(0, 2**32),
+    gap=st.integers(0, 70),
+    threads=st.integers(1, 4),
+    dtype=st.sampled_from(["int32", "float32", "bfloat16"]),
+)
+@settings(max_examples=40)
+def test_all_outputs_are_the_contracts_bits(
+    drivers: dict[str, Driver], processor: str, kernel: str, shape: Any, seed: int, gap: int, threads: int, dtype: str
+) -> None:
+    M, N, K = shape
+    shape = (M if M * N * K < 1 << 22 else 1 + M % 9, N, K)
+    check_outputs(drivers[processor], kernel, RANKS[kernel], shape, seed, gap, threads, dtype)
+
+
+@pytest.mark.parametrize("kernel", RANKS)
+@pytest.mark.parametrize("K", [127 * 4, 128 * 4, 129 * 4 + 1, 32771, 65536])
+@pytest.mark.parametrize("activation", [127, -128])
+def test_the_largest_sums_are_exact(drivers: dict[str, Driver], kernel: str, K: int, activation: int) -> None:
+    """K of 512 is where int16 sums of the lowest products are full, 32768 where a chunk ends."""
+    codes = np.ones((67, K), np.int8)
+    codes[1], codes[2] = -1, 0
+    activations = np.full((3, K), activation, np.int8)
+    found, *_ = drivers["max"].run(kernel, activations, codes, threads=2)
+    assert np.array_equal(found, exact(activations, codes))
+
+
+@pytest.mark.parametrize("kernel", RANKS)
+@pytest.mark.parametrize("shape", [(600, 65, 131), (599, 1, 64), (5, 129, 65536), (1, 63, 65535), (2, 191, 40000)])
+def test_large_shapes_are_exact(drivers: dict[str, Driver], kernel: str, shape: tuple[int, int, int]) -> None:
+    activations, codes = drawn(shape, 11, gap=3)
+    found, *_ = drivers["max"].run(kernel, activations, codes, threads=2)
+    assert np.array_equal(found, exact(activations, codes))
+
+
+# Every op, on every processor
+
+HERE = """
+import ctypes, sys
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+digest = ctypes.CDLL(sys.argv[2]).fuzz_digest_of
+digest.restype = ctypes.c_uint64
+print(f"{digest(int(sys.argv[3])):016x}")
+"""
+
+
+def here(folder: Path, name: str, op: str) -> str:
+    """The digest of a fuzz target over the installed module of its op, in a process of its own."""
+    (module,) = Path(next(iter(cython_ext.__path__))).glob(f"{op}.*.so")
+    library = folder / f"{name}.so"
+    flags = ["-std=gnu11", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas", "-DFUZZ_DIGEST"]
+    sources = [NATIVE / f"{name}.c", SOURCES / "cpu" / "cpu.c"]
+    subprocess.run(["cc", *flags, "-o", library, *sources], check=True)
+    command = [sys.executable, "-c", HERE, str(module), str(library), str(CALLS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in NATIVE.glob("*.c")))
+def test_every_op_gives_the_bits_that_it_gives_here(builder: Builder, name: str) -> None:
+    """The fuzz targets on calls that are the same everywhere: there each set gives the scalar code's bytes, and that
+    what it gives here."""
+    op = max((path.name for path in SOURCES.iterdir() if path.is_dir() and name.startswith(path.name)), key=len)
+    program = builder.folder / f"digest_{name}.c"
+    program.write_text(f'#define DRIVER "{NATIVE / name}.c"\n#include "{Path(__file__).with_name("digest.c")}"\n')
+    digest = builder.built(name, [program, SOURCES / "cpu" / "cpu.c", *sorted((SOURCES / op).rglob("*.c"))])
+    wanted = here(builder.folder, name, op)
+    assert int(wanted, 16)
+    for processor in PROCESSORS:
+        command = [EMULATOR, "-cpu", processor, str(digest), str(CALLS)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.stdout, done.stderr) == (wanted, ""), processor
+
+
+# Whether a fault would be seen
+
+FAULTS = [
+    Edit("ternary_matmul/neon.c", "FLUSH = 128", "FLUSH = 136"),
+    Edit("ternary_matmul/neon.c", "vshrq_n_u8(w, 4)", "vshrq_n_u8(w, 3)"),
+    Edit("ternary_matmul/neon.c", "vpaddlq_s16(high[r][q][g])", "vpaddlq_s16(low[r][q][g])"),
+    Edit("ternary_matmul/dot_neon.h", "TM_DOT_GROUP(k + 3, 3)", "TM_DOT_GROUP(k + 3, 2)"),
+    Edit("ternary_matmul/dot_neon.h", "for (; k < groups; k++)", "for (; k + 1 < groups; k++)"),
+    Edit("ternary_matmul/dotprod.c", "tm_dot_quarters(3, 1", "tm_dot_quarters(2, 1"),
+    Edit("ternary_matmul/i8mm.c", "if (k < groups)", "if (k + 1 < groups)"),
+    Edit("ternary_matmul/i8mm.c", "2 * p + 1 < rows ? row[2 * p] + lda", "1 < rows ? row[2 * p] + lda"),
+    Edit("ternary_matmul/i8mm.c", "vuzp2q_s32(low_i32x4, high_i32x4)", "vuzp1q_s32(low_i32x4, high_i32x4)"),
+    Edit("ternary_matmul/i8mm.c", "2 * g);", "2 * g + (g == 3));"),
+]
+CASES = [
+    ((1, 70, 131), -128),
+    ((2, 65, 4 * 136), None),
+    ((3, 70, 4 * 136), -128),
+    ((4, 1, 4), 127),
+    ((5, 129, 77), None),
+]
+"""Shapes, and what all activations are; None for any. Of 136 groups int16 sums are too small for."""
+
+
+def seen(program: Path) -> bool:
+    with on("max", program) as driver:
+        return fault_seen(driver, RANKS, CASES)
+
+
+def test_nothing_is_seen_where_no_fault_is(program: Path) -> None:
+    assert not seen(program)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_planted_fault_is_seen(builder: Builder, fault: Edit) -> None:
+    assert seen(builder.program(fault))

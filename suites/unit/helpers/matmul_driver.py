@@ -1,0 +1,221 @@
+"""Kernels of ternary_matmul in a program of their own, matmul_driver.c: built for another processor and run in an
+emulator, or with instructions that this processor lacks written in C."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from tritmark.kernels.formats import BUILT_IN
+
+HERE = Path(__file__).parent
+SOURCES = HERE.parents[2] / "cython_ext" / "src"
+
+
+def package_flags() -> list[str]:
+    """What setup.py compiles the package's C with."""
+    for node in ast.parse((HERE.parents[2] / "setup.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FLAGS":
+            return [*ast.literal_eval(node.value), "-Werror"]
+    raise AssertionError("setup.py has no FLAGS")
+
+
+FLAGS = package_flags()
+KINDS = {"int32": 0, "float32": 1, "bfloat16": 2}
+"""In the order of ternary_matmul.h."""
+_ANSWER_S = 60.0
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What is put in place of a passage of a C file, given by its path below cython_ext/src: a fault, or C for
+    instructions that are not there."""
+
+    file: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).stem}: {self.new}"
+
+
+@dataclass
+class Builder:
+    """Compiles the kernels of tile64 for one target; objects are kept in `folder`, so that a fault costs one file."""
+
+    compiler: str
+    folder: Path
+    sets: Sequence[str]
+    """Those that the target has kernels for: the files below ternary_matmul/."""
+    flags: Sequence[str] = ()
+    link: Sequence[str] = ()
+
+    def program(self, *edits: Edit) -> Path:
+        """The driver with the kernels, in edited files."""
+        tree = self._tree(edits) if edits else SOURCES
+        kernels = [tree / "ternary_matmul" / f"{name}.c" for name in self.sets]
+        return self.built("driver", [HERE / "matmul_driver.c", tree / "cpu" / "cpu.c", *kernels])
+
+    def built(self, name: str, files: Sequence[Path]) -> Path:
+        """The program of those C files."""
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            objects = list(pool.map(self._object, files))
+        program = self.folder / f"{name}-{sha256(repr(objects).encode()).hexdigest()[:16]}"
+        with FileLock(f"{program}.lock"):
+            if not program.exists():
+                self._run([self.compiler, "-fopenmp", "-o", str(program), *map(str, objects), *self.link])
+        return program
+
+    def _tree(self, edits: Sequence[Edit]) -> Path:
+        tree = self.folder / ("edited-" + sha256(repr(edits).encode()).hexdigest()[:16])
+        with FileLock(f"{tree}.lock"):
+            if not tree.exists():
+                unfinished = tree.with_suffix(".unfinished")
+                shutil.copytree(SOURCES, unfinished)
+                for edit in edits:
+                    text = (unfinished / edit.file).read_text(encoding="utf-8")
+                    assert text.count(edit.old) == 1, f"{edit.file} has {edit.old!r} {text.count(edit.old)} times"
+                    (unfinished / edit.file).write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+                unfinished.rename(tree)
+        return tree
+
+    def _object(self, source: Path) -> Path:
+        command = [self.compiler, *FLAGS, *self.flags]
+        # What the preprocessor makes of it says whether it was compiled before, wherever the tree lies.
+        text = self._run([*command, "-E", "-P", str(source)])
+        made = self.folder / f"{source.stem}-{sha256(repr(command).encode() + text).hexdigest()[:16]}.o"
+        with FileLock(f"{made}.lock"):  # another process that tests may be at it
+            if not made.exists():
+                self._run([*command, "-c", str(source), "-o", str(made)])
+        return made
+
+    @staticmethod
+    def _run(command: Sequence[str]) -> bytes:
+        done = subprocess.run(command, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode(errors="replace")[-3000:]
+        return done.stdout
+
+
+class DriverEndedError(Exception):
+    """The program ended in a request: a kernel crashed, or touched what lies behind an array."""
+
+
+class Driver:
+    """A running driver. `command` starts it, with an emulator before the program if need be."""
+
+    def __init__(self, command: Iterable[str | Path]) -> None:
+        self._process = subprocess.Popen(
+            [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        self.features = frozenset(self._process.stdout.readline().decode().split())
+        told = (each.partition(":") for each in self._process.stdout.readline().decode().split())
+        self.sets = {name: frozenset(filter(None, needs.split(","))) for name, _, needs in told}
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def run(
+        self,
+        isa: str,
+        activations: NDArray[np.int8],
+        codes: NDArray[np.int8],
+        weight_scale: float = 1.0,
+        act_scale: NDArray[np.float32] | None = None,
+        dtype: str = "int32",
+        threads: int = 1,
+    ) -> tuple[NDArray[Any], int, int]:
+        """The product of activations (M, K), whose rows may lie apart, and codes (N, K); the rank of the set whose code
+        ran, and how many threads took part."""
+        (M, K), N, lda = activations.shape, codes.shape[0], activations.strides[0]
+        block = np.lib.stride_tricks.as_strided(activations, ((M - 1) * lda + K,), (1,))
+        packed = BUILT_IN["tile64"].pack(codes, np.float32(weight_scale))[:-64]  # behind it is the scale
+        head = struct.pack("<16s4q2ifi", isa.encode(), M, N, K, lda, KINDS[dtype], threads, weight_scale, 0)
+        scales = b"" if act_scale is None else act_scale.tobytes()
+        kind = {"int32": np.int32, "float32": np.float32, "bfloat16": np.uint16}[dtype]
+        wanted = M * N * np.dtype(kind).itemsize
+        try:
+            answer = self._asked(head + block.tobytes() + packed.tobytes() + scales, 8 + wanted)
+        except BrokenPipeError:
+            answer = b""
+        if len(answer) != 8 + wanted:
+            raise DriverEndedError(f"{isa}: status {self._process.wait(_ANSWER_S)} at M, N, K = {M, N, K}")
+        ran, used = struct.unpack("<2i", answer[:8])
+        return np.frombuffer(answer[8:], kind).reshape(M, N), ran, used
+
+    def _asked(self, request: bytes, size: int) -> bytes:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(request)
+        self._process.stdin.flush()
+        return self._process.stdout.read(size)
+
+
+def drawn(shape: tuple[int, int, int], seed: int, gap: int = 0) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+    """Activations (M, K), whose rows lie `gap` bytes apart, and codes (N, K)."""
+    M, N, K = shape
+    rng = np.random.default_rng(seed)
+    block = rng.integers(-128, 128, M * (K + gap), dtype=np.int8)
+    return np.lib.stride_tricks.as_strided(block, (M, K), (K + gap, 1)), rng.integers(-1, 2, (N, K), dtype=np.int8)
+
+
+def exact(activations: NDArray[np.int8], codes: NDArray[np.int8]) -> NDArray[np.int64]:
+    """The product. In float64, which holds these sums, as NumPy has no fast product of integers."""
+    return (activations.astype(np.float64) @ codes.T.astype(np.float64)).astype(np.int64)
+
+
+def check_outputs(
+    driver: Driver, kernel: str, rank: int, shape: tuple[int, int, int], seed: int, gap: int, threads: int, dtype: str
+) -> None:
+    """Fail where an output is not the contract's bits, or the receipt's facts are not what ran."""
+    activations, codes = drawn(shape, seed, gap)
+    rng = np.random.default_rng(seed)
+    weight_scale, act_scale = float(np.float32(rng.uniform(1e-3, 10))), rng.uniform(1e-2, 1e3, shape[0])
+    scales = None if dtype == "int32" else act_scale.astype(np.float32)
+    found, ran, used = driver.run(kernel, activations, codes, weight_scale, scales, dtype, threads)
+    assert ran == rank
+    assert 1 <= used <= threads
+    expected = exact(activations, codes)
+    if scales is not None:
+        factors = (weight_scale / scales.astype(np.float64))[:, np.newaxis]
+        expected = (expected.astype(np.float64) * factors).astype(np.float32)
+    wanted = expected.astype(ml_dtypes.bfloat16).view(np.uint16) if dtype == "bfloat16" else expected
+    assert np.array_equal(found.view(np.uint8), np.ascontiguousarray(wanted.astype(found.dtype)).view(np.uint8))
+
+
+def fault_seen(
+    driver: Driver, kernels: Iterable[str], cases: Iterable[tuple[tuple[int, int, int], int | None]]
+) -> bool:
+    """Whether a kernel fails on one of the shapes; with each what all activations are, where all codes are 1, or
+    None."""
+    for shape, activation in cases:
+        activations, codes = drawn(shape, 5)
+        if activation is not None:
+            activations, codes = np.full_like(activations, activation), np.ones_like(codes)
+        for kernel in kernels:
+            try:
+                found, *_ = driver.run(kernel, activations, codes)
+            except DriverEndedError:
+                return True
+            if not np.array_equal(found, exact(activations, codes)):
+                return True
+    return False
