@@ -10,7 +10,7 @@
  *
  * Features are called as CPUID and the compilers' target attribute call them, those of aarch64 as Linux does
  * (/proc/cpuinfo); cpu.c looks for each. A kernel is taken before those of sets of lower rank; ranks leave room for
- * others and rise with the tier. avx512 means F, BW, DQ, VL and VNNI (Cascade Lake, Ice Lake, Zen 4 and later). */
+ * others and rise with the tier. avx512 means F, BW, DQ, VL and VNNI (Cascade Lake, Ice Lake, Zen 4 and later); amx, that and tiles of int8 (Sapphire Rapids and later). */
 #define TM_ISA_scalar 0, "", "BASELINE", "plain C"
 #define TM_ISA_sse41 10, "sse4.1", "OPTIMIZED", "SSE4.1, 16-byte vectors"
 #define TM_ISA_avx2 20, "avx2,f16c", "HIGHLY_OPTIMIZED", "AVX2, 32-byte vectors"
@@ -18,6 +18,9 @@
 #define TM_ISA_avx512 \
     40, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", "EXTREMELY_OPTIMIZED", \
         "AVX-512 with VNNI, 64-byte vectors"
+#define TM_ISA_amx \
+    50, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,amx-tile,amx-int8", "EXTREMELY_OPTIMIZED", \
+        "AMX for int8, tiles of 16 rows of 64 bytes; AVX-512 for fewer rows"
 
 /* Of aarch64. A compiler that may use dot products may use what their architecture, Armv8.2, has beside them too, so
  * that is looked for with them. */
@@ -61,11 +64,11 @@ typedef struct tm_isa {
 #define TM_KERNELS_i2s_quantize(X, op) X(op, scalar) TM_X86_64(X(op, sse41) X(op, avx2) X(op, avx512))
 #define TM_KERNELS_probe(X, op) \
     X(op, scalar) \
-    TM_X86_64(X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)) \
+    TM_X86_64(X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
     TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
 #define TM_KERNELS_ternary_matmul(X, op) \
     X(op, scalar) \
-    TM_X86_64(X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512)) \
+    TM_X86_64(X(op, sse41) X(op, avx2) X(op, avxvnni) X(op, avx512) X(op, amx)) \
     TM_AARCH64(X(op, neon) X(op, dotprod) X(op, i8mm))
 #define TM_KERNELS_ternary_matmul_i2_s_x86(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))
 #define TM_KERNELS_ternary_matmul_iq2_bn_r4(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))

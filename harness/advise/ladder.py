@@ -35,10 +35,10 @@ def kernels(run: Run) -> tuple[str, ...]:
 
 
 def has(features: Iterable[str], isa: str) -> bool:
-    """Whether a processor that lists these features has what the set needs. Linux spells "sse4.1" and "avxvnni" as
-    sse4_1 and avx_vnni."""
+    """Whether a processor that lists these features has what the set needs. Linux spells "sse4.1", "avxvnni" and
+    "amx-int8" as sse4_1, avx_vnni and amx_int8."""
     return {_bare(name) for name in ladder()[isa]} <= {_bare(name) for name in features}
 
 
 def _bare(feature: str) -> str:
-    return feature.replace(".", "").replace("_", "")
+    return feature.replace(".", "").replace("_", "").replace("-", "")

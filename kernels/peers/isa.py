@@ -25,6 +25,7 @@ MASKS = {
     "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
     "avxvnni": {"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI", "ATEN_CPU_CAPABILITY": "avx2"},
     "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "ATEN_CPU_CAPABILITY": "avx512"},
+    "amx": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX", "ATEN_CPU_CAPABILITY": "avx512"},
 }
 """What PyTorch reads when it is loaded, for each of our instruction sets that it has a name for."""
 _TELLS = {
@@ -37,7 +38,7 @@ _TELLS = {
     "avx512_vbmi": "avx512vbmi",
     "avx512_vnni": "avx512vnni",
     "avx512_bf16": "avx512bf16",
-    "amx_int8": "amxint8",
+    "amx_int8": "amx-int8",
 }
 """What of ggml's ggml_cpu_has_... says for which features it was compiled."""
 _COMES_WITH = {"avx2": {"ssse3", "sse4.1", "avx", "f16c", "fma"}, "avx512vnni": {"avx512vbmi"}}

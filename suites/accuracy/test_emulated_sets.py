@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from tritmark.kernels import cpu
 
 SETS = [isa.name for isa in cpu.KERNELS["ternary_matmul"]]
 """All of the table are linked, whatever is called."""
+FUZZ = HERE.parents[1] / "fuzz" / "native"
 CASES = [((1, 70, 131), -128), ((2, 65, 600), None), ((3, 129, 77), None), ((2, 1, 4 * 8192 + 8), -128)]
 
 
@@ -104,3 +106,103 @@ def test_the_instruction_of_avxvnni_is_what_is_compiled(folder: Path) -> None:
     code = subprocess.run(["objdump", "-d", folder / "avxvnni.o"], capture_output=True, text=True, check=True).stdout
     assert re.search(r"\{vex\} vpdpbusd .*%ymm", code)
     assert "%zmm" not in code
+
+
+# AMX
+
+needs_avx512 = pytest.mark.skipif(lacking("avx512f", "avx512bw", "avx512vnni"), reason="needs a C compiler and AVX-512")
+TILED = [((16, 70, 131), -128), ((33, 65, 1100), None), ((53, 129, 64), 127), ((300, 1, 4 * 8192 + 70), -128)]
+
+
+@pytest.fixture(scope="module")
+def amx_builder(folder: Path) -> Builder:
+    return Builder("cc", folder, SETS, ["-DTM_TILES_EMULATED"])
+
+
+@pytest.fixture(scope="module")
+def amx(amx_builder: Builder) -> Iterator[Driver]:
+    with Driver([amx_builder.program()]) as driver:
+        yield driver
+
+
+@needs_avx512
+@given(
+    shape=st.tuples(st.integers(1, 80), st.integers(1, 200), st.integers(1, 600)),
+    seed=st.integers(0, 2**32),
+    gap=st.integers(0, 70),
+    threads=st.integers(1, 4),
+    dtype=st.sampled_from(["int32", "float32", "bfloat16"]),
+)
+def test_amx_gives_the_contracts_bits(
+    amx: Driver, shape: tuple[int, int, int], seed: int, gap: int, threads: int, dtype: str
+) -> None:
+    check_outputs(amx, "amx", cpu.ISAS["amx"].rank, shape, seed, gap, threads, dtype)
+
+
+@needs_avx512
+@pytest.mark.parametrize(
+    "shape",
+    [(600, 65, 131), (255, 64, 1024), (257, 3, 1025), (17, 130, 65536), (16, 63, 32 * 1024 + 63), (31, 1, 131072 + 5)],
+)
+@pytest.mark.parametrize("extreme", [None, -128])
+def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], extreme: int | None) -> None:
+    activations, codes = drawn(shape, 11, gap=3)
+    if extreme is not None:
+        activations, codes = np.full_like(activations, extreme), np.ones_like(codes)
+    assert (amx.run("amx", activations, codes, threads=2)[0] == exact(activations, codes)).all()
+
+
+@needs_avx512
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Edit("ternary_matmul/amx.c", "_mm512_set1_epi8(63)", "_mm512_set1_epi8(31)"),
+        Edit("ternary_matmul/amx.c", ".first = k == span", ".first = 1"),
+        Edit("ternary_matmul/amx.c", "span += TM_MATMUL_CHUNK", "span += TM_MATMUL_CHUNK + GROUPS"),
+        Edit("ternary_matmul/amx.c", "memset(w.last_a[i], 0, STEP);", "memset(w.last_a[i], 1, STEP);"),
+        Edit("ternary_matmul/amx.c", "tm_tile_multiply(3, 5, 7)", "tm_tile_multiply(3, 5, 6)"),
+        Edit("ternary_matmul/amx.c", "rows < SIDE ? 0 : rows - SIDE", "rows < SIDE ? 0 : SIDE"),
+        Edit("ternary_matmul/amx.c", "if (count != configured)", "if (!configured)"),
+        Edit("ternary_matmul/amx.c", "tm_tile_store(2, high, stride)", "tm_tile_store(2, low, stride)"),
+        Edit("tiles.h", "(int8_t)tm_tiles.tile[a]", "(uint8_t)tm_tiles.tile[a]"),
+    ],
+    ids=str,
+)
+def test_a_fault_in_amx_is_seen(amx: Driver, amx_builder: Builder, fault: Edit) -> None:
+    with Driver([amx_builder.program(fault)]) as driver:
+        assert fault_seen(driver, ["amx"], TILED)
+    assert not fault_seen(amx, ["amx"], TILED)
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None or lacking(), reason="needs a C compiler and objdump")
+def test_the_instructions_of_amx_are_what_is_compiled(folder: Path) -> None:
+    """Signed bytes of the second operand, unsigned ones of the third."""
+    command = ["cc", "-std=gnu11", "-O3", "-Wno-unknown-pragmas", "-c", str(SOURCES / "ternary_matmul" / "amx.c")]
+    subprocess.run([*command, "-o", str(folder / "amx.o")], check=True)
+    listing = ["objdump", "-d", "-M", "intel", "--no-show-raw-insn", str(folder / "amx.o")]
+    code = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r"\btdp\w+ +\S+", code)) == {
+        f"tdpbsud tmm{c},tmm{a},tmm{b}" for c, a, b in ((0, 4, 6), (1, 5, 6), (2, 4, 7), (3, 5, 7))
+    }
+    assert all(name in code for name in ("ldtilecfg", "tileloadd", "tilestored", "tilerelease"))
+
+
+@needs_avx512
+@pytest.mark.parametrize("fault", [None, ("+ 4 * n, right_bytes + 4 * i", "+ 4 * n, right_bytes + 4 * n")])
+def test_the_probe_of_amx_does_every_dot_product(tmp_path: Path, fault: tuple[str, str] | None) -> None:
+    """The fuzz target of the probes ends by abort where one gives other sums than plain C."""
+    tree, target = tmp_path / "cython_ext" / "src", tmp_path / "suites" / "fuzz" / "native"
+    shutil.copytree(SOURCES, tree)
+    shutil.copytree(FUZZ, target)
+    isas = (tree / "isas.h").read_text(encoding="utf-8")
+    (tree / "isas.h").write_text(isas.replace(",amx-tile,amx-int8", ""), encoding="utf-8")  # so that it is taken
+    if fault is not None:
+        text = (tree / "ceilings" / "amx.c").read_text(encoding="utf-8")
+        assert fault[0] in text
+        (tree / "ceilings" / "amx.c").write_text(text.replace(*fault), encoding="utf-8")
+    flags = ["-std=gnu11", "-O1", "-fopenmp", "-w", "-DTM_TILES_EMULATED", f'-DDRIVER="{target / "ceilings.c"}"']
+    sources = [FUZZ.parents[1] / "aarch64" / "digest.c", tree / "cpu" / "cpu.c", *(tree / "ceilings").glob("*.c")]
+    subprocess.run(["cc", *flags, "-o", tmp_path / "probes", *sources], check=True)
+    done = subprocess.run([tmp_path / "probes", "100"], capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (fault is None), done.stderr
+    assert fault is None or "checksum (amx) differs" in done.stderr

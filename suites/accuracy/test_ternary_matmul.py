@@ -67,6 +67,26 @@ def test_all_outputs_are_the_same_bits_everywhere(isa, shape, seed, gap, offset,
     assert np.array_equal(half.view(np.uint16), expected.astype(ml_dtypes.bfloat16).view(np.uint16))
 
 
+@pytest.mark.parametrize("M", [16, 17, 31, 32, 47, 255, 257, 600])
+@pytest.mark.parametrize(("N", "K"), [(1, 64), (65, 1023), (130, 1088)])
+def test_blocks_of_activations_are_exact(isa, M, N, K):
+    activations, codes, weight_scale, act_scale = _data((M, N, K), M)
+    weights = pack_weights(codes, weight_scale)
+    exact = (activations.astype(np.float64) @ codes.T.astype(np.float64)).astype(np.int64)
+    acc, receipt = with_receipt(activations, weights, dtype="int32", variant=isa, threads=2)
+    assert receipt.ran == isa
+    assert np.array_equal(acc, exact)
+    out = ternary_matmul(activations, weights, act_scale=act_scale, variant=isa, threads=2)
+    assert np.array_equal(out.view(np.uint32), _float_rule(exact, weight_scale, act_scale).view(np.uint32))
+
+
+def test_blocks_of_activations_are_exact_past_the_chunk(isa):
+    activations = np.full((33, 131072 + 69), -128, np.int8)
+    codes = np.ones((3, 131072 + 69), np.int8)
+    acc = ternary_matmul(activations, pack_weights(codes, 1.0), dtype="int32", variant=isa, threads=2)
+    assert np.all(acc == -128 * (131072 + 69))
+
+
 @pytest.mark.parametrize("K", [2176, 4096, 27648, 32771])
 @pytest.mark.parametrize("activation", [127, -128])
 def test_sums_that_overflow_int16_are_exact(isa, K, activation):

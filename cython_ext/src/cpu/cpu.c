@@ -1,5 +1,6 @@
 #include "cpu.h"
 #include "../isa.h"
+#include "../tiles.h"
 
 #include <unistd.h>
 
@@ -49,6 +50,19 @@ static int has_avxvnni(void)
     return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 4)) != 0;
 }
 
+/* The processor's word, the system's that it saves tiles (XCR0), and that this process may use them. */
+static int has_amx(unsigned bit)
+{
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & (1u << 27)))
+        return 0;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low >> 17 & 3) == 3 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bit) != 0 && tm_tiles_permitted();
+}
+
+static int has_amx_tile(void) { return has_amx(1u << 24); }
+static int has_amx_int8(void) { return has_amx(1u << 25); }
+
 static const struct {
     const char *name;
     int (*here)(void);
@@ -56,6 +70,8 @@ static const struct {
 #define ROW(id, name) {name, has_##id},
     FEATURES(ROW){"f16c", has_f16c},
     {"avxvnni", has_avxvnni},
+    {"amx-tile", has_amx_tile},
+    {"amx-int8", has_amx_int8},
 };
 enum { COUNT = sizeof features / sizeof *features };
 

@@ -32,7 +32,13 @@ pytestmark = pytest.mark.timing
 
 # The native questions
 
-PROC_NAMES = {"sse4.1": "sse4_1", "avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni"}
+PROC_NAMES = {
+    "sse4.1": "sse4_1",
+    "avx512vnni": "avx512_vnni",
+    "avxvnni": "avx_vnni",
+    "amx-tile": "amx_tile",
+    "amx-int8": "amx_int8",
+}
 """CPUID's names as /proc/cpuinfo spells them, where that differs."""
 
 
@@ -44,7 +50,7 @@ def proc_flags() -> set[str]:
     return set()
 
 
-LOOKED_FOR = {"ssse3", "sse4.1", "avx", "avx2", "fma", "f16c", "avxvnni"} | {
+LOOKED_FOR = {"ssse3", "sse4.1", "avx", "avx2", "fma", "f16c", "avxvnni", "amx-tile", "amx-int8"} | {
     f"avx512{part}" for part in ("f", "bw", "dq", "vl", "vnni", "vbmi")
 }
 
