@@ -19,6 +19,7 @@ from tritmark.harness.spec import Axes, Launch, Receipt, Variant
 from tritmark.kernels import cpu, dispatch
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
 from tritmark.kernels.packed import PackedWeights, product_with
+from tritmark.kernels.ternary_matmul.cpu import ON_STACKS
 
 ROOM = 1 << 20
 """Bytes that a plan keeps of memory that a call works in, at most: calls that take more take milliseconds, and so go
@@ -68,7 +69,7 @@ def plan_product(weights: PackedWeights, M: int, dtype: Any, variant: str | None
         chosen = product_with(weights, "cpu", name, axes, variant or weights.variant)
         if not _kept(chosen, axes):
             return None
-        launch, room = _product(chosen, weights, axes, threads), chosen.workspace(axes) > 0
+        launch, room = _product(chosen, weights, axes, threads), _room(chosen, axes) > 0
         return native().ProductPlan(launch, _read(chosen, weights), *np.lib.array_utils.byte_bounds(weights.data), room)
 
     _keep(weights.plans, key, made)
@@ -91,7 +92,7 @@ def plan_linear(
         if not (_kept(product, axes) and cpu.own(quantize)) or not _plain(bias):
             return None
         launches = _quantize(quantize, axes, threads), _product(product, weights, axes, threads)
-        call, room = native().LinearCall(*launches, bias), product.workspace(axes) > 0
+        call, room = native().LinearCall(*launches, bias), _room(product, axes) > 0
         return native().LinearPlan(call, product, _read(product, weights), bias, room)
 
     _keep(plans, M, made)
@@ -128,8 +129,13 @@ def _axes(weights: PackedWeights, M: int) -> dict[str, int]:
 
 def _kept(chosen: Variant, axes: Axes) -> bool:
     """Whether a plan of that product is made: where it works in memory, it keeps that, and an output."""
-    room = chosen.workspace(axes)
+    room = _room(chosen, axes)
     return cpu.own(chosen) and (room == 0 or room + 4 * axes["M"] * axes["N"] <= ROOM)
+
+
+def _room(chosen: Variant, axes: Axes) -> int:
+    """Bytes that a launch keeps to work in, so that one call at a time may have it."""
+    return 0 if chosen.key.format in ON_STACKS else chosen.workspace(axes)
 
 
 def _plain(bias: npt.NDArray[np.float32] | None) -> bool:

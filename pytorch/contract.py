@@ -76,10 +76,15 @@ def check_product(
     """(M, K) of a product; the dtype of `rows` is the caller's to check. Raises InvalidArgumentError."""
     K = int(rows.shape[-1])
     form = check_weights(op, weights, N, K, format, rows)
-    if form.scale_per != "tensor" and weight_scale != 1:
-        raise refuse(op, "weight_scale", repr(weight_scale), f"1, for {format} has {form.scales} in its bytes")
-    check_scale(op, "weight_scale", weight_scale)
+    check_weight_scale(op, weight_scale, form)
     return rows.numel() // K, K
+
+
+def check_weight_scale(op: str, weight_scale: float, form: Format) -> None:
+    """A scale for weights in that format. Raises InvalidArgumentError."""
+    if form.scale_per != "tensor" and weight_scale != 1:
+        raise refuse(op, "weight_scale", repr(weight_scale), f"1, for {form.name} has {form.scales} in its bytes")
+    check_scale(op, "weight_scale", weight_scale)
 
 
 def check_bias(op: str, bias: torch.Tensor | None, N: int, like: torch.Tensor) -> None:

@@ -21,10 +21,12 @@ from tritmark.kernels.cuda.launch import DEVICE
 from tritmark.kernels.cuda.linear_plan import add_product, add_quantization, linear_plan
 from tritmark.kernels.cuda.plan import SCALAR, Planner
 from tritmark.kernels.cuda.primary import primary_context
+from tritmark.kernels.formats.base import Format
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.input_dtypes import NARROW
 from tritmark.kernels.pack_codes.spec import OP as PACK_CODES
+from tritmark.kernels.packed import known_format
 from tritmark.kernels.ternary_matmul_a16.spec import OPS as TERNARY_MATMUL_A16
 from tritmark.kernels.unpack_codes.spec import OP as UNPACK_CODES
 from tritmark.torch import contract
@@ -61,6 +63,10 @@ class LinearPlan(NamedTuple):
     """In which the product is computed."""
     wanted: torch.dtype
     """Of the output."""
+    form: Format
+    """Of the weights."""
+    scaled: bool
+    """Whether that has scales in its bytes."""
 
 
 _PLANS: dict[Hashable, Any] = {}
@@ -163,10 +169,12 @@ def linear(
             return x.new_empty(shape, dtype=wanted)
         names = contract.FLOATS[x.dtype], weights.numel(), format, contract.FLOATS[dtype]
         launch, room = linear_plan(primary_context(where), {"M": M, "N": N, "K": K}, *names)
-        plan = _kept(key, LinearPlan(launch, room, shape, strides_of(shape, 1), dtype, wanted))
-    elif not contract.LEAST < weight_scale < contract.PAST:
-        contract.check_scale("linear", "weight_scale", weight_scale)
-    launch, room, shape, strides, dtype, wanted = plan
+        form = known_format("linear", format)
+        made = launch, room, shape, strides_of(shape, 1), dtype, wanted, form, form.scale_per != "tensor"
+        plan = _kept(key, LinearPlan(*made))
+    elif plan.scaled or not contract.LEAST < weight_scale < contract.PAST:
+        contract.check_weight_scale("linear", weight_scale, plan.form)
+    launch, room, shape, strides, dtype, wanted, _, _ = plan
     out = _empty(shape, strides, dtype) if where == _current_device() else x.new_empty(shape, dtype=dtype)
     space = weights.new_empty((room,)) if room else None
     addresses = address, weights.data_ptr(), out.data_ptr(), 0 if space is None else space.data_ptr()
@@ -243,7 +251,7 @@ def ternary_matmul(
         add_product(planner, arrays, format, {"M": M, "N": N, "K": K})
         plan = _kept(key, TorchPlan(*planner.made()))
     else:
-        contract.check_scale("ternary_matmul", "weight_scale", weight_scale)
+        contract.check_weight_scale("ternary_matmul", weight_scale, known_format("ternary_matmul", format))
     out = activations.new_empty((*shape[:-1], N), dtype=out_dtype)
     addresses = activations.data_ptr(), weights.data_ptr(), act_scale.data_ptr(), out.data_ptr()
     _put(plan, weights, addresses, weight_scale)

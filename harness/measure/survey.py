@@ -177,6 +177,8 @@ class Survey:
                 sides.append((ceiling, count, timed))
         last = self.memory.cache
         stays = not cold and (last is None or nbytes <= last)
+        # For a unit of work: of probes of one name some may do more of it in a call than others.
+        work = [max(1, ceiling.work(nbytes)) for ceiling, _, _ in sides]
         times: list[list[float]] = [[] for _ in sides]
         fastest = [float("inf")] * len(sides)
         left = list(range(len(sides)))
@@ -186,8 +188,9 @@ class Survey:
             for index in rng.permutation(left):
                 ceiling, _, timed = sides[index]
                 if isinstance(ceiling, WriteBackCeiling) and not stays:
-                    fastest[index] = min(fastest[index], _fill(timed, _FULL * (last or 0) // nbytes))
-                times[index].append(timed.sample())
+                    filled = _fill(timed, _FULL * (last or 0) // nbytes)
+                    fastest[index] = min(fastest[index], filled / work[index])
+                times[index].append(timed.sample() / work[index])
                 fastest[index] = min(fastest[index], times[index][-1])
             if len(times[left[0]]) == _FEW:
                 best = min(median(times[index]) for index in left)
@@ -196,8 +199,7 @@ class Survey:
         logs = np.log([times[index] for index in left])
         best_at = left[int(np.argmin(np.median(logs - logs[0], axis=1)))]
         ceiling, count, _ = sides[best_at]
-        rates = [each.work(nbytes) * 1e9 / taken for (each, _, _), taken in zip(sides, fastest, strict=True)]
-        return Roof(ceiling, count, ceiling.work(nbytes) * 1e9 / median(times[best_at]), max(rates))
+        return Roof(ceiling, count, 1e9 / median(times[best_at]), 1e9 / min(fastest))
 
 
 def _fill(timed: Timed, calls: int) -> float:

@@ -61,6 +61,10 @@ _SLAB, _TILE = 96, 64
 cython_ext/src/ternary_matmul/."""
 
 
+ON_STACKS = frozenset({"tile64"})
+"""Formats whose kernels' workspace is on the stacks of threads, so that a launch keeps none."""
+
+
 def _sums(axes: Axes) -> int:
     """Bytes of tile64's int32 sums, which are on the stack of each thread."""
     return cpu.cores() * 4 * min(axes["M"], _SLAB) * _TILE

@@ -128,7 +128,7 @@ def kernel_of(instance: Instance) -> Kernel:
         registers=min(255, 65536 // instance.threads),
         shared=SHARED,
         # A few numbers are kept there for one more block a multiprocessor on 7.5 to 8.9 and 12.0; none on 9.0 and 10.0.
-        local=24,
+        local=32,
         capability=capability,
         defines=tuple((each.name.upper(), str(getattr(instance, each.name))) for each in fields(instance)),
     )

@@ -164,7 +164,7 @@ def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], 
         Edit("ternary_matmul/amx.c", "rows < SIDE ? 0 : rows - SIDE", "rows < SIDE ? 0 : SIDE"),
         Edit("ternary_matmul/amx.c", "if (count != configured)", "if (!configured)"),
         Edit("ternary_matmul/amx.c", "tm_tile_store(2, high, stride)", "tm_tile_store(2, low, stride)"),
-        Edit("tiles.h", "(int8_t)tm_tiles.tile[a]", "(uint8_t)tm_tiles.tile[a]"),
+        Edit("amx_tiles.h", "(int8_t)tm_tiles.tile[a]", "(uint8_t)tm_tiles.tile[a]"),
     ],
     ids=str,
 )

@@ -2,7 +2,7 @@
  * columns. Where each row and each column is the same 64 bytes, they are the same 256 times. */
 #include "ceilings.h"
 
-#include "../tiles.h"
+#include "../amx_tiles.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "cpu.h"
 #include "../isa.h"
-#include "../tiles.h"
+#include "../amx_tiles.h"
 
 #include <unistd.h>
 

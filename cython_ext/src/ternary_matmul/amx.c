@@ -13,7 +13,7 @@
  * all the same: they go by AVX-512, which this set has. */
 #include "ternary_matmul.h"
 
-#include "../tiles.h"
+#include "../amx_tiles.h"
 
 #if TM_X86
 TM_BEGIN(amx)
@@ -223,7 +223,7 @@ int tm_ternary_matmul_amx(void *untyped)
         tm_tiles_permitted();
         __atomic_store_n(&asked, 1, __ATOMIC_RELAXED);
     }
-    return tm_matmul_run(args, body, TM_RANK(amx));
+    return tm_matmul_run_by(args, TM_TILE, body, TM_RANK(amx));
 }
 
 TM_END

@@ -3,7 +3,7 @@
  *
  * For each 16 bytes: 1 load, 3 ands, 1 shift, and for each row of activations 4 sdot, which take the four activations
  * out of a lane of the 16 that were loaded: nothing is broadcast. */
-#include "ternary_matmul.h"
+#include "tiles.h"
 
 #if TM_ARM
 TM_BEGIN(dotprod)

@@ -5,7 +5,7 @@
  * side. Then the nested masks of avx512.c, whose bound on a chunk holds here too: usmmla takes unsigned weights, so the
  * byte itself is the last. For 32 bytes, 4 of each 16 rows: 2 loads, 2 zips, 6 ands, and for each two rows of
  * activations 2 loads and 8 usmmla. One row of activations would fill half of them, and goes by sdot. */
-#include "ternary_matmul.h"
+#include "tiles.h"
 
 #if TM_ARM
 TM_BEGIN(i8mm)

@@ -4,7 +4,7 @@
  * A product is at most 2 * 128 in magnitude, so 128 of them fit int16 (the lowest sum is exactly -32768, the highest
  * 32512); then the four columns of a row are added pairwise into int32 (saddlp, addp). 16 bytes are a quarter of a
  * group: 4 of each 16 rows, whose sums take 8 of the 32 registers for each row of activations. */
-#include "ternary_matmul.h"
+#include "tiles.h"
 
 #if TM_ARM
 TM_BEGIN(neon)

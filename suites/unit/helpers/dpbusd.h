@@ -1,4 +1,5 @@
 /* vpdpbusd of AVX-VNNI in C, for processors without it. Included before a file of kernels. */
+#define _GNU_SOURCE /* as pool.c has it, which comes behind this */
 #ifndef DPBUSD_H
 #define DPBUSD_H
 

@@ -13,6 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+tm_pool tm_shared_pool = tm_pool_run;
+
 typedef struct request {
     char set[16];
     int64_t M, N, K, lda;

@@ -69,7 +69,9 @@ class Builder:
         """The driver with the kernels, in edited files."""
         tree = self._tree(edits) if edits else SOURCES
         kernels = [tree / "ternary_matmul" / f"{name}.c" for name in self.sets]
-        return self.built("driver", [HERE / "matmul_driver.c", tree / "cpu" / "cpu.c", *kernels])
+        return self.built(
+            "driver", [HERE / "matmul_driver.c", tree / "cpu" / "cpu.c", tree / "pool" / "pool.c", *kernels]
+        )
 
     def built(self, name: str, files: Sequence[Path]) -> Path:
         """The program of those C files."""
@@ -78,7 +80,7 @@ class Builder:
         program = self.folder / f"{name}-{sha256(repr(objects).encode()).hexdigest()[:16]}"
         with FileLock(f"{program}.lock"):
             if not program.exists():
-                self._run([self.compiler, "-fopenmp", "-o", str(program), *map(str, objects), *self.link])
+                self._run([self.compiler, "-pthread", "-o", str(program), *map(str, objects), *self.link])
         return program
 
     def _tree(self, edits: Sequence[Edit]) -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_machine import COMPUTE, READ, TURN, WRITE, SimulatedClock, SimulatedLaunch, device
+from simulated_machine import COMPUTE, READ, TURN, WRITE, SimulatedClock, SimulatedLaunch, device, probe
 
 from tritmark.harness.errors import UsageError
 from tritmark.harness.machine import cpu, memory
@@ -358,6 +358,23 @@ def test_a_crowd_is_what_takes_more_than_the_spare_cores(
     taken: float | None, threads: int, cores: int, answer: bool
 ) -> None:
     assert crowded(taken, threads, cores, 0.05) is answer
+
+
+@pytest.mark.parametrize("share", [0.25, 4])
+def test_the_fastest_probe_is_the_one_with_the_highest_rate_whatever_it_does_in_a_call(share: float) -> None:
+    def ceiling(rate: float, share: float) -> Ceiling:
+        def work(nbytes: int) -> int:
+            return int(nbytes * 1024 * share)
+
+        return Ceiling(name="compute", unit="operations/s", summary="", bind=partial(probe, rate, work), work=work)
+
+    slower, faster = ceiling(COMPUTE, 1), ceiling(1.2 * COMPUTE, share)
+    found = Survey(replace(device(), ceilings=lambda: {"slower": slower, "faster": faster}))
+    field = Field(0, TURN)
+    roof = found.roof("compute", field, 1 << 16, threads=1, cold=False)
+    assert roof.ceiling is faster
+    assert roof.rate == pytest.approx(1.2 * COMPUTE, rel=0.01)
+    assert found.most("compute", field, 1 << 16, threads=1, cold=False) == pytest.approx(1.2 * COMPUTE, rel=0.01)
 
 
 def test_the_survey_takes_the_fastest_probe_of_a_name_and_keeps_it() -> None:

@@ -277,11 +277,11 @@ def test_a_layer_goes_from_device_to_device_and_file(device: Any) -> None:
 
 
 def test_what_is_wrong_is_said_and_nothing_is_launched(device: Any) -> None:
-    here, there = both(codes_of(N, K), device)
+    _, there = both(codes_of(N, K), device)
     x = rows(2, K).to(device)
     odd = torch.cat([there[:1], there])[1:]
     for error, words, arguments in (
-        (InvalidArgumentError, "weights is on cpu", (x, here, SCALE, N, "row16")),
+        (InvalidArgumentError, "weights is on cpu", (x, there.cpu(), SCALE, N, "row16")),
         (InvalidArgumentError, "bytes", (x[:, :-64], there, SCALE, N, "row16")),
         (InvalidArgumentError, "weight_scale", (x, there, -1.0, N, "row16")),
         (InvalidArgumentError, "multiple of", (x, odd, SCALE, N, "row16")),

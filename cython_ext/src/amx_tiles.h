@@ -3,8 +3,8 @@
  *
  * With TM_TILES_EMULATED they are C, for tests where no processor has them: what the instructions do, and an end by
  * abort where they would raise an exception. */
-#ifndef TM_TILES_H
-#define TM_TILES_H
+#ifndef TM_AMX_TILES_H
+#define TM_AMX_TILES_H
 
 #include "isa.h"
 
