@@ -4,6 +4,7 @@ of 64 rows of weights, stretches of K that a part of L1 holds, and a tail of K."
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -60,8 +61,10 @@ def is_right(product: Product, M: int, N: int, K: int, seed: int, gap: int = 0) 
 )
 @example(M=600, N=129, K=1195, seed=1, gap=3, threads=3)
 @example(M=97, N=1, K=1027, seed=2, gap=0, threads=1)
-def test_sums_are_exact_wherever_the_loops_are_cut(variant, M, N, K, seed, gap, threads):
-    def product(activations, codes):
+def test_sums_are_exact_wherever_the_loops_are_cut(
+    variant: str, M: int, N: int, K: int, seed: int, gap: int, threads: int
+) -> None:
+    def product(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -> Ints:
         acc, receipt = with_receipt(
             activations, pack_weights(codes, 1.0), dtype="int32", variant=variant, threads=threads
         )
@@ -73,7 +76,7 @@ def test_sums_are_exact_wherever_the_loops_are_cut(variant, M, N, K, seed, gap, 
 
 @given(M=ROWS, N=st.integers(1, 140), seed=st.integers(0, 2**32), threads=st.integers(1, 5))
 @settings(max_examples=20)
-def test_float_outputs_are_the_same_bits_whatever_computes_them(M, N, seed, threads):
+def test_float_outputs_are_the_same_bits_whatever_computes_them(M: int, N: int, seed: int, threads: int) -> None:
     rng = np.random.default_rng(seed)
     activations, codes = drawn(M, N, 517, seed)
     weights, act_scale = pack_weights(codes, rng.uniform(1e-3, 10)), rng.uniform(1e-2, 1e3, M).astype(np.float32)
@@ -81,7 +84,7 @@ def test_float_outputs_are_the_same_bits_whatever_computes_them(M, N, seed, thre
     expected = (exact(activations, codes) * factor[:, np.newaxis]).astype(np.float32)
     for isa in cpu.KERNELS["ternary_matmul"]:
         if isa.features <= cpu.features():
-            told = {"act_scale": act_scale, "variant": isa.name, "threads": threads}
+            told: dict[str, Any] = {"act_scale": act_scale, "variant": isa.name, "threads": threads}
             assert np.array_equal(
                 ternary_matmul(activations, weights, **told).view(np.uint32), expected.view(np.uint32)
             )
@@ -93,7 +96,7 @@ def test_float_outputs_are_the_same_bits_whatever_computes_them(M, N, seed, thre
 @pytest.mark.parametrize("K", [16384, 65535, 65536])
 @pytest.mark.parametrize("M", [6, 25])
 @pytest.mark.parametrize("activation", [127, -128])
-def test_the_largest_sums_are_exact(variant, M, K, activation):
+def test_the_largest_sums_are_exact(variant: str, M: int, K: int, activation: int) -> None:
     """All weights 1 or all -1 or by turns, in each place of a byte and at both ends of a tile."""
     codes = np.ones((67, K), np.int8)
     codes[[1, 17, 33, 63, 64]] = -1
@@ -105,7 +108,7 @@ def test_the_largest_sums_are_exact(variant, M, K, activation):
 
 
 @every_variant
-def test_sums_of_more_columns_than_a_chunk_are_exact_in_each_field(variant):
+def test_sums_of_more_columns_than_a_chunk_are_exact_in_each_field(variant: str) -> None:
     """In one chunk the differences of avx512.c's sums would pass 2^31."""
     codes, activations = np.ones((64, 1 << 18), np.int8), np.full((2, 1 << 18), -128, np.int8)
     activations[1] = 127
@@ -114,45 +117,51 @@ def test_sums_of_more_columns_than_a_chunk_are_exact_in_each_field(variant):
 
 
 @every_variant
-def test_all_threads_take_part_in_few_tiles_of_many_rows(variant):
-    """One tile, which is one item of work unless the rows of activations are cut too."""
+def test_all_threads_take_part_in_few_tiles_of_many_rows(variant: str) -> None:
+    """One tile, which is one item of work unless the rows of activations are cut too. Where others have the cores, a
+    call may be done before its second thread begins, but not every call."""
     activations, codes = drawn(512, 64, 2048, 5)
-    acc, receipt = with_receipt(activations, pack_weights(codes, 1.0), dtype="int32", variant=variant, threads=2)
-    assert receipt.threads == 2
-    assert np.array_equal(acc, exact(activations, codes))
+    weights, took_part = pack_weights(codes, 1.0), set()
+    for _ in range(200):
+        acc, receipt = with_receipt(activations, weights, dtype="int32", variant=variant, threads=2)
+        assert np.array_equal(acc, exact(activations, codes))
+        took_part.add(receipt.threads)
+        if 2 in took_part:
+            break
+    assert 2 in took_part
 
 
-def _corrected_by_the_first_slab(activations, codes):
+def _corrected_by_the_first_slab(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -> Ints:
     sums = activations.sum(axis=1, dtype=np.int64)
     acc = exact(activations, codes)
     acc[96:] += (sums[96:] - sums[np.arange(96, len(sums)) % 96])[:, np.newaxis]
     return acc
 
 
-def _last_of_a_block_is_the_one_before(activations, codes):
+def _last_of_a_block_is_the_one_before(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -> Ints:
     acc = exact(activations, codes)
     acc[5::6] = acc[4::6][: len(acc[5::6])]
     return acc
 
 
-def _stretch_lost(activations, codes):
+def _stretch_lost(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -> Ints:
     acc = exact(activations, codes)
     acc[6:] -= exact(activations[6:, 1020:1024], codes[:, 1020:1024])
     return acc
 
 
-def _tail_twice(activations, codes):
+def _tail_twice(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -> Ints:
     tail = activations.shape[1] // 4 * 4
     return exact(activations, codes) + exact(activations[:, tail:], codes[:, tail:])
 
 
-def _last_tile_not_written(activations, codes):
+def _last_tile_not_written(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -> Ints:
     acc = exact(activations, codes)
     acc[:, len(codes) // 64 * 64 :] = 0
     return acc
 
 
-def _int16_of_a_pair(activations, codes):
+def _int16_of_a_pair(activations: npt.NDArray[np.int8], codes: npt.NDArray[np.int8]) -> Ints:
     """Sums of 65 maddubs in int16, one more than fit."""
     acc = -np.broadcast_to(activations.sum(axis=1, dtype=np.int64)[:, np.newaxis], (len(activations), len(codes)))
     fields = codes + 1
@@ -174,13 +183,13 @@ def _int16_of_a_pair(activations, codes):
         _last_tile_not_written,
     ],
 )
-def test_planted_faults_are_found(fault):
+def test_planted_faults_are_found(fault: Product) -> None:
     """By the test of drawn sizes: its first example has every cut."""
     assert is_right(exact, 600, 129, 1195, 1, 3)
     assert not is_right(fault, 600, 129, 1195, 1, 3)
 
 
-def test_an_int16_sum_of_one_pair_too_many_is_found():
+def test_an_int16_sum_of_one_pair_too_many_is_found() -> None:
     """By the test of the largest sums."""
     activations, codes = np.full((2, 16384), -128, np.int8), np.ones((3, 16384), np.int8)
     assert not np.array_equal(_int16_of_a_pair(activations, codes), exact(activations, codes))
