@@ -124,23 +124,30 @@ def _side_by_side(
     pool = ProcessPoolExecutor(
         min(jobs, len(together)), CONTEXT, _begin, (dict(os.environ), affinity(), limits.candidates, address)
     )
+    broken = False
     try:
         AT_WORK.append(pool)
         of: dict[Future[list[_Found]], tuple[list[int], list[Task]]] = {}
         for numbers, parts in together:
             with importing(), suppress(BrokenProcessPool):
                 of[pool.submit(_work, parts, limits)] = numbers, parts
+        broken = len(of) < len(together)
         yield from ((*each, None) for each in together if each not in of.values())
         for future in as_completed(of):
             found = None
             with suppress(BrokenProcessPool):
                 found = future.result()
+            broken |= found is None
             yield (*of[future], found)
     except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.kill()  # what goes on now is for nobody, and its workers end with it
+        broken = True  # what goes on now is for nobody, and its workers end with it
         raise
     finally:
+        # A broken pool ends the judges that it has at that moment and waits for all: one that was being started then
+        # would never end.
+        for process in list((pool._processes or {}).values()) if broken else ():
+            with suppress(ValueError):  # it was waited for, and is closed
+                process.kill()
         AT_WORK.remove(pool)
         pool.shutdown(wait=True, cancel_futures=True)
 
