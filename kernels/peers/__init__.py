@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tritmark.harness.spec import Peer
 from tritmark.kernels.peers import ggml, gguf_numpy, ik_llama, isa, libggml, libik, onnx
-from tritmark.kernels.peers.bfloat16 import rounded
+from tritmark.kernels.peers.narrow import rounded
 from tritmark.kernels.peers.oracles import ORACLES
 
 _NEEDS = ((ggml, libggml.needs), (gguf_numpy, isa.dispatches), (onnx, isa.dispatches), (ik_llama, libik.needs))
@@ -19,7 +19,10 @@ _COMPUTED = tuple(
     replace(peer, missing=isa.limited(peer.missing, needs)) for module, needs in _NEEDS for peer in module.PEERS
 )
 
-PEERS: tuple[Peer, ...] = (*_COMPUTED, *(rounded(each) for each in _COMPUTED if each.dtypes == {"float32"}))
+PEERS: tuple[Peer, ...] = (
+    *_COMPUTED,
+    *(rounded(each, dtype) for dtype in ("bfloat16", "float16") for each in _COMPUTED if each.dtypes == {"float32"}),
+)
 """Every peer, in the order in which reports show them."""
 
 __all__ = ["ORACLES", "PEERS"]

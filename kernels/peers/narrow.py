@@ -1,4 +1,4 @@
-"""Peers that compute in float32, for kernels that round their product to bfloat16."""
+"""Peers that compute in float32, for kernels that round their product to 16 bits."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Bind = Callable[[Arrays, Arrays, Axes, int], Launch]
 Bound = Callable[[Arrays, Axes], Mapping[str, Any]]
 
 
-def rounded(peer: Peer) -> Peer:
-    """The product of a peer of ternary_matmul, whose output is float32, rounded once more, by ml_dtypes. Its time is
-    that of both."""
+def rounded(peer: Peer, dtype: str) -> Peer:
+    """The product of a peer of ternary_matmul, whose output is float32, rounded once more, to bfloat16 by ml_dtypes or
+    to float16 by NumPy. Its time is that of both."""
     assert peer.bound is not None
     return replace(
         peer,
-        dtypes=frozenset({"bfloat16"}),
-        source=f"{peer.source}; rounded to bfloat16",
+        dtypes=frozenset({dtype}),
+        source=f"{peer.source}; rounded to {dtype}",
         bind=partial(_bind, peer.bind, peer.outputs[0]),
-        bound=partial(_bound, peer.bound, min(peer.formats), peer.outputs[0]),
+        bound=partial(_bound, peer.bound, min(peer.formats), dtype, peer.outputs[0]),
     )
 
 
@@ -55,9 +55,9 @@ class RoundedLaunch(PeerLaunch):
         return self._launch.ran
 
 
-def _bound(bound: Bound, format: str, output: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
+def _bound(bound: Bound, format: str, dtype: str, output: str, inputs: Arrays, axes: Axes) -> Mapping[str, Any]:
     """Half a unit of the last place of what float32 may have become. What the product is has to be known for that; the
     format says which scales it has, and so any of the peer's will do."""
     exact = np.abs(reference(inputs, axes, KernelKey("cpu", "ternary_matmul", format, "float32"))[output])
     float32 = bound(inputs, axes)[output]
-    return {output: float32 + half_unit(exact + float32, "bfloat16")}
+    return {output: float32 + half_unit(exact + float32, dtype)}
