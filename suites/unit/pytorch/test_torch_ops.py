@@ -228,7 +228,7 @@ WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "another bias": ("linear", (X, *LINEAR, torch.ones(41)), r"bias is of shape \(41,\)"),
     "a bias of integers": ("linear", (X, *LINEAR, torch.ones(40).int()), "bias is of dtype"),
     "out of integers": ("linear", (X, *LINEAR, None, torch.int8), "out_dtype is torch.int8"),
-    "products in float16": ("ternary_matmul", CASES["multiply"][1] + (torch.float16,), "out_dtype is torch.float16"),
+    "products in float64": ("ternary_matmul", CASES["multiply"][1] + (torch.float64,), "out_dtype is torch.float64"),
     "activations of floats": ("ternary_matmul", (X, PACKED, SCALE, ACT_SCALE, 40, "tile64"), "activations is of dtype"),
     "scales of other rows": ("ternary_matmul", (Q, PACKED, SCALE, ACT_SCALE[:1], 40, "tile64"), "act_scale is of"),
     "a scale below zero": ("ternary_matmul", (Q, PACKED, SCALE, -ACT_SCALE, 40, "tile64"), "act_scale is -"),
