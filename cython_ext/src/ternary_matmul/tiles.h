@@ -6,7 +6,7 @@
  * and not once a block, and from memory once or a few times.
  *
  * Story (Intel Xeon, 48 KiB L1, 2 MiB L2, AVX-512, one thread, 640 x 2560, M = 96; share of the vpdpbusd peak by turns,
- * while the core's other hyperthread was idle / busy):
+ * while the core's other hyperthread was idle / busy; measured with a benchmark outside of this project):
  *   v1  rows outside, tiles inside: all weights pass for every block of four rows       0.77 / 0.50 to 0.59
  *   v2  slabs of 96, the whole K of a tile, blocks of six rows                          0.82 / 0.68
  *   v3  v2, 16 KiB of a tile at a time                                                  0.87 / 0.72
