@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from no_plans import NoPlans
 
 from tritmark.kernels import (
     QuantizedLinear,
@@ -116,19 +117,6 @@ def test_a_call_costs_a_fraction_of_the_long_way(name, times):
     """Measured on a Xeon that was busy otherwise: 30, 17, 39 and 130 times."""
     calls = products()
     assert ratio(calls["long"], calls[name]) > times
-
-
-class NoPlans:
-    """Declines everything, and keeps nothing."""
-
-    def run(self, *_: Any) -> None:
-        return None
-
-    def current(self, _: Any) -> bool:
-        return False
-
-    def __contains__(self, _: Any) -> bool:
-        return True
 
 
 def test_a_product_that_finds_no_plan_would_be_noticed():

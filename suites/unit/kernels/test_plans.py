@@ -7,6 +7,7 @@ import copy
 import pickle
 import re
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
+from no_plans import NoPlans
 
 from tritmark.harness import providers
 from tritmark.harness.errors import InvalidArgumentError, UsageError
@@ -40,21 +42,6 @@ N, K = 70, 256
 RNG = np.random.default_rng(5)
 CODES = RNG.integers(-1, 2, (N, K), dtype=np.int8)
 SCALES = {"tile64": 0.5, "tq2_0": np.full((N, K // 256), 0.5, np.float32)}
-
-
-class NoPlans:
-    """Declines everything, and keeps nothing."""
-
-    last: Any = None
-
-    def run(self, *_: Any) -> None:
-        return None
-
-    def current(self, _: Any) -> bool:
-        return False
-
-    def __contains__(self, _: Any) -> bool:
-        return True
 
 
 class Subclass(np.ndarray[Any, Any]):
@@ -227,7 +214,7 @@ def test_a_product_with_a_plan_is_that_of_the_long_way(case: Case) -> None:
     assert agrees(case)
 
 
-class Faulty:
+class Faulty(ABC):
     """Plans with a fault."""
 
     def __init__(self, right: Any) -> None:
@@ -242,8 +229,9 @@ class Faulty:
     def run(self, registry: Any, *told: Any) -> Any:
         return None if self.right is None else self.faulty(registry, *told)
 
+    @abstractmethod
     def faulty(self, registry: Any, *told: Any) -> Any:
-        raise NotImplementedError
+        """What is done in place of the right call."""
 
 
 class IgnoresScale(Faulty):
