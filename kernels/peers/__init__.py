@@ -19,10 +19,11 @@ _COMPUTED = tuple(
     replace(peer, missing=isa.limited(peer.missing, needs)) for module, needs in _NEEDS for peer in module.PEERS
 )
 
-PEERS: tuple[Peer, ...] = (
-    *_COMPUTED,
-    *(rounded(each, dtype) for dtype in ("bfloat16", "float16") for each in _COMPUTED if each.dtypes == {"float32"}),
+_ROUNDED = (
+    rounded(each, dtype) for dtype in ("bfloat16", "float16") for each in _COMPUTED if each.dtypes == {"float32"}
 )
+
+PEERS: tuple[Peer, ...] = (*_COMPUTED, *(peer for peer in _ROUNDED if peer is not None))
 """Every peer, in the order in which reports show them."""
 
 __all__ = ["ORACLES", "PEERS"]

@@ -16,13 +16,20 @@ from tritmark.kernels.ternary_matmul.reference import half_unit, reference
 Bind = Callable[[Arrays, Arrays, Axes, int], Launch]
 Bound = Callable[[Arrays, Axes], Mapping[str, Any]]
 
+_FORMATS = {"float16": frozenset({"row16", "gpu_int2", "tq2_0", "iq2_bn"})}
+"""For each dtype the formats whose kernels write it, where not all do: float16 is written on CUDA devices only."""
 
-def rounded(peer: Peer, dtype: str) -> Peer:
+
+def rounded(peer: Peer, dtype: str) -> Peer | None:
     """The product of a peer of ternary_matmul, whose output is float32, rounded once more, to bfloat16 by ml_dtypes or
-    to float16 by NumPy. Its time is that of both."""
+    to float16 by NumPy. Its time is that of both. None where no kernel of the peer's formats writes that dtype."""
     assert peer.bound is not None
+    formats = peer.formats & _FORMATS.get(dtype, peer.formats)
+    if not formats:
+        return None
     return replace(
         peer,
+        formats=formats,
         dtypes=frozenset({dtype}),
         source=f"{peer.source}; rounded to {dtype}",
         bind=partial(_bind, peer.bind, peer.outputs[0]),

@@ -22,8 +22,13 @@ from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.peers import PEERS, libggml, libik, onnx
 
 BY_NAME = {op.name: op for op in OPS}
-ON_CPU = {variant.key.format for variant in PROVIDER.variants if variant.key.device == "cpu"}
-PRODUCTS = [peer for peer in PEERS if peer.op == "ternary_matmul" and not ON_CPU.isdisjoint(peer.formats)]
+ON_CPU = {(variant.key.format, variant.key.dtype) for variant in PROVIDER.variants if variant.key.device == "cpu"}
+PRODUCTS = [
+    peer
+    for peer in PEERS
+    if peer.op == "ternary_matmul"
+    and any((format, dtype) in ON_CPU for format in peer.formats for dtype in peer.dtypes)
+]
 QUANTIZERS = [peer for peer in PEERS if peer.op == "ternary_quantize"]
 
 
