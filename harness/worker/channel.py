@@ -12,6 +12,7 @@ import pickle
 import secrets
 import socket
 import weakref
+from enum import Enum
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any
@@ -88,6 +89,10 @@ class _Packer(pickle.Pickler):
             self.blocks.append(self._shipped.block(obj))
             return "array", len(self.blocks) - 1, obj.nbytes, obj.shape, obj.dtype
         return None
+
+    def reducer_override(self, obj: Any) -> Any:
+        # Python 3.11.0 to 3.11.3 writes members as calls of getattr, which a reply may not hold.
+        return (type(obj), (obj.value,)) if isinstance(obj, Enum) else NotImplemented
 
 
 class _Unpacker(pickle.Unpickler):
