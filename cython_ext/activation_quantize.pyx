@@ -3,21 +3,23 @@
 include "native.pxi"
 
 cdef extern from "src/activation_quantize/activation_quantize.h":
+    enum: TM_FLOAT32, TM_FLOAT16, TM_BFLOAT16
     ctypedef struct tm_activation_quantize_args:
         tm_run run
-        const float *x
+        const void *x
         int8_t *q
         float *scale
         int32_t *sum
         size_t M
         size_t K
         size_t stride
+        int32_t input
     const tm_entry tm_activation_quantize[]
 
 
 cdef class ActivationQuantize(NativeCall):
-    """int8 rows, their scales and sums of `x` float32 (M, K), M >= 1 and 1 <= K < 2**24, whose rows are contiguous and
-    may lie apart.
+    """int8 rows, their scales and sums of `x` (M, K), M >= 1 and 1 <= K < 2**24, whose rows are contiguous and may lie
+    apart: of float32, or the bits of what `format` names, "float16" or "bfloat16", as uint16.
 
     `q` int8 (M, K), `scale` float32 (M,) and `sum` int32 (M,) are contiguous. The first NaN or infinity of x is
     reported by `bad`, as its index in the (M, K) array; what is written is then without meaning.
@@ -25,21 +27,27 @@ cdef class ActivationQuantize(NativeCall):
 
     cdef tm_activation_quantize_args args
 
-    def __init__(self, str isa, const float[:, :] x, int8_t[:, ::1] q, float[::1] scale, int32_t[::1] sum, int threads):
-        cdef Py_ssize_t M = x.shape[0], K = x.shape[1], apart = K
-        if M > 1:
-            apart = x.strides[0] // <Py_ssize_t>sizeof(float)
-        if (
-            M < 1 or K < 1 or K >= 1 << 24 or (K > 1 and x.strides[1] != sizeof(float))
-            or apart < K or x.strides[0] % sizeof(float)
-        ):
-            raise ValueError(f"x has shape {M, K} and strides {x.strides[0], x.strides[1]}")
+    def __init__(self, str isa, str format, x, int8_t[:, ::1] q, float[::1] scale, int32_t[::1] sum, int threads):
+        cdef const float[:, :] floats
+        cdef const uint16_t[:, :] halves
+        cdef Py_ssize_t M, K, apart, size, row, column
+        if format == "none":
+            floats, self.args.input = x, TM_FLOAT32
+            M, K, size, row, column = floats.shape[0], floats.shape[1], 4, floats.strides[0], floats.strides[1]
+        elif format == "float16" or format == "bfloat16":
+            halves, self.args.input = x, TM_FLOAT16 if format == "float16" else TM_BFLOAT16
+            M, K, size, row, column = halves.shape[0], halves.shape[1], 2, halves.strides[0], halves.strides[1]
+        else:
+            raise ValueError(f"format is {format!r}")
+        apart = row // size if M > 1 else K
+        if M < 1 or K < 1 or K >= 1 << 24 or (K > 1 and column != size) or apart < K or row % size:
+            raise ValueError(f"x has shape {M, K} and strides {row, column}")
         if q.shape[0] != M or q.shape[1] != K or scale.shape[0] != M or sum.shape[0] != M:
             raise ValueError(
                 f"x has shape {M, K}, q {q.shape[0], q.shape[1]}, scale {scale.shape[0]} and sum "
                 f"{sum.shape[0]} elements"
             )
-        self.args.x = &x[0, 0]
+        self.args.x = <const void *>&floats[0, 0] if size == 4 else <const void *>&halves[0, 0]
         self.args.q = &q[0, 0]
         self.args.scale = &scale[0]
         self.args.sum = &sum[0]

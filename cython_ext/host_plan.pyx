@@ -23,7 +23,7 @@ cdef extern from "src/host_plan/linear.h":
     enum: TM_OUT_INT32, TM_OUT_FLOAT32
     ctypedef struct tm_activation_quantize_args:
         tm_run run
-        const float *x
+        const void *x
         int8_t *q
         float *scale
         int32_t *sum

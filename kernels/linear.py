@@ -16,20 +16,24 @@ from tritmark.harness.spec import Device, Receipt
 from tritmark.kernels import dispatch, offload, plans
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
-from tritmark.kernels.activation_quantize.spec import KEY as ACTIVATION_KEY
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.bound_linear import BoundLinear
 from tritmark.kernels.foreign import AdoptedArguments
+from tritmark.kernels.input_dtypes import NARROW
 from tritmark.kernels.packed import PackedWeights, known_format, pack_weights, preferred_format, product_with
 from tritmark.kernels.ternary_matmul.api import with_receipt
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 
 _LOG = logging.getLogger(__name__)
 _OP = "QuantizedLinear"
+_TAKEN = ("float32", *NARROW)
+"""Dtypes of activations."""
 
 
 class QuantizedLinear:
-    """y = x @ W.T + bias with ternary weights W (N, K) and int8 activations, float32 in and out.
+    """y = x @ W.T + bias with ternary weights W (N, K) and int8 activations: float32, float16 or bfloat16 in, float32
+    out.
 
     `weights` is float (N, K), quantized by the absmean rule of BitNet b1.58 and packed in `format` (that of the
     device's best kernel unless told), or PackedWeights; where no kernel computes from their format, they are repacked
@@ -87,9 +91,9 @@ class QuantizedLinear:
             _LOG.warning("%s (%d x %d): %s", _OP, self.out_features, self.in_features, self._note)
             self._float = self.weights.dequantize()
 
-    def forward(self, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """x float32 (K,), (M, K) or (B, M, K) to float32 of the same leading shape and N, an array of the same library
-        on the same device. Raises InvalidArgumentError."""
+    def forward(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """x float32, float16 or bfloat16 (ml_dtypes), (K,), (M, K) or (B, M, K), to float32 of the same leading shape
+        and N, an array of the same library on the same device. Raises InvalidArgumentError."""
         if isinstance(x, np.ndarray):
             planned = self.device == "cpu"
             if planned:
@@ -98,7 +102,7 @@ class QuantizedLinear:
                 if found is not None:
                     return cast("npt.NDArray[np.float32]", found)
             y: npt.NDArray[np.float32] = self._computed(x)
-            if planned and self.native:
+            if planned and self.native and x.dtype == np.float32:
                 plans.plan_linear(self._plans, *told[:2], x.size // self.in_features, *told[2:])
             return y
         adopted = AdoptedArguments(_OP)
@@ -110,9 +114,9 @@ class QuantizedLinear:
         """A call with these arrays, checked and bound once, for those who make the same call again and again:
         `layer.bind(x, out).run()` fills `out` from what `x` holds then.
 
-        `x` is as `forward` takes it, in NumPy's memory and C-contiguous, `out` float32 of what it returns; a new array
-        unless told. What the layer is told afterwards does not change what was bound. Raises InvalidArgumentError, and
-        NoCompatibleKernelError where the layer's kernels do not work in the host's memory.
+        `x` is float32, else as `forward` takes it, in NumPy's memory and C-contiguous, `out` float32 of what it
+        returns; a new array unless told. What the layer is told afterwards does not change what was bound. Raises
+        InvalidArgumentError, and NoCompatibleKernelError where the layer's kernels do not work in the host's memory.
         """
         self._check(x)
         if not isinstance(x, np.ndarray):
@@ -156,14 +160,14 @@ class QuantizedLinear:
     def _check(self, x: Any) -> None:
         if (
             not isinstance(x, np.ndarray | ResidentArray)
-            or x.dtype != np.float32
+            or str(x.dtype) not in _TAKEN
             or x.ndim not in {1, 2, 3}
             or x.shape[-1] != self.in_features
             or not x.size
         ):
             known = isinstance(x, np.ndarray | ResidentArray)
             found = f"{x.dtype} of shape {x.shape}" if known else f"a {type(x).__name__}"
-            legal = f"float32 with 1 to 3 dimensions, the last {self.in_features}, none empty"
+            legal = f"{', '.join(_TAKEN)} with 1 to 3 dimensions, the last {self.in_features}, none empty"
             raise InvalidArgumentError(op=_OP, argument="x", found=found, legal=legal)
 
     def _resident(self, rows: ResidentArray) -> ResidentArray:
@@ -175,7 +179,7 @@ class QuantizedLinear:
         self._offloaded(dispatch.registry().devices[self.device], rows, y)
         return y if self.bias is None else y.sum(self.bias)
 
-    def _native(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def _native(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         device = dispatch.registry().devices[self.device]
         if device.memory is not None:
             there = np.empty((len(rows), self.out_features), np.float32)
@@ -194,11 +198,11 @@ class QuantizedLinear:
         return y
 
     def _offloaded(
-        self, device: Device, rows: npt.NDArray[np.float32] | ResidentArray, y: npt.NDArray[np.float32] | ResidentArray
+        self, device: Device, rows: npt.NDArray[Any] | ResidentArray, y: npt.NDArray[np.float32] | ResidentArray
     ) -> None:
         """Fill y. Weights stay on the device, and so do the quantized activations."""
         M, K = rows.shape
-        quantize = dispatch.select(replace(ACTIVATION_KEY, device=self.device), {"M": M, "K": K}, None)
+        quantize = dispatch.select(key_for(str(rows.dtype), self.device), {"M": M, "K": K}, None)
         first, quantized = offload.launch(device, ACTIVATION_QUANTIZE, quantize, {"x": rows}, {"M": M, "K": K})
         first.run()
         dispatch.raise_for_bad(ACTIVATION_QUANTIZE, {"x": rows}, first)
@@ -220,11 +224,11 @@ class QuantizedLinear:
         joined = offload.joined([offload.receipt(device, quantize, first), offload.receipt(device, product, second)])
         self._ran(replace(joined, note=self.weights.repacked_note(product)))
 
-    def _dequantized(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def _dequantized(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         assert self._float is not None
         kernel = f"cpu/ternary_matmul/{self.weights.format}/float32/dequantized"
         self._ran(Receipt(kernel=kernel, ran="numpy", runs=1, threads=1, native=False, note=self._note))
-        y: npt.NDArray[np.float32] = rows @ self._float.T
+        y: npt.NDArray[np.float32] = rows.astype(np.float32, copy=False) @ self._float.T
         return y
 
 

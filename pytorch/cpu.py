@@ -10,6 +10,7 @@ import torch
 from tritmark.harness.spec import Axes, KernelKey, Op
 from tritmark.kernels import FORMATS, dispatch
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
+from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.array_library import TorchTensors
 from tritmark.kernels.i2s_dequantize.spec import OP as I2S_DEQUANTIZE
 from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
@@ -25,14 +26,14 @@ def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     K = contract.check_rows("activation_quantize", "x", x, contract.FLOATS)
     q, scale = torch.empty(x.shape, dtype=torch.int8), torch.empty(x.shape[:-1])
     if x.numel():
-        _quantize(x.float().contiguous().view(-1, K), q.view(-1, K), scale.view(-1))
+        _quantize(x.contiguous().view(-1, K), q.view(-1, K), scale.view(-1))
     return q, scale
 
 
 def _quantize(rows: torch.Tensor, q: torch.Tensor, scale: torch.Tensor) -> None:
     M, K = rows.shape
     outputs = {"q": numpy(q), "scale": numpy(scale), "sum": np.empty(M, np.int32)}
-    key = KernelKey("cpu", ACTIVATION_QUANTIZE.name, "none", "int8")
+    key = key_for(contract.FLOATS[rows.dtype], "cpu")
     _run(ACTIVATION_QUANTIZE, key, {"x": numpy(rows)}, outputs, {"M": M, "K": K})
 
 
@@ -93,7 +94,7 @@ def linear(
     out = torch.empty((M, N), dtype=_computed(dtype))
     if M:
         q, scale = torch.empty((M, K), dtype=torch.int8), torch.empty(M)
-        _quantize(x.float().contiguous().view(M, K), q, scale)
+        _quantize(x.contiguous().view(M, K), q, scale)
         _multiply(q, weights, weight_scale, scale, out, format)
         if bias is not None:
             out += bias

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +12,8 @@ from tritmark.harness.contract import check_array
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
 from tritmark.kernels import dispatch, elementwise, plans
-from tritmark.kernels.activation_quantize.spec import KEY, OP
+from tritmark.kernels.activation_quantize.spec import KEY, OP, key_for
 from tritmark.kernels.foreign import takes_any_array
-from tritmark.kernels.input_dtypes import FORMATS
 
 
 class ActivationQuantized(NamedTuple):
@@ -42,8 +40,8 @@ def activation_quantize(
     """int8 activations by row: scale = 127 / max(absmax, 1e-5), q = clamp(rint(x * scale), -128, 127), ties to even,
     and the sum of q.
 
-    `x` is float32 (..., K), K at most 16,777,215; rows are contiguous and may lie apart, at one distance. On a GPU it
-    may be float16 or bfloat16 (ml_dtypes) too. Quotient and product are float32's. `out`, if given, is an earlier
+    `x` is float32, float16 or bfloat16 (ml_dtypes), (..., K), K at most 16,777,215; rows are contiguous and may lie
+    apart, at one distance. Quotient and product are float32's. `out`, if given, is an earlier
     result of the same shape: its arrays are filled again. `device` is "cpu", "cuda" or a package's; `variant` forces
     one of its kernels. Source: BitNet b1.58 (arXiv:2402.17764).
 
@@ -57,21 +55,19 @@ def activation_quantize(
         if found is not None:
             return ActivationQuantized._make(found)
     rows = _rows(x)
-    format = str(rows.dtype) if isinstance(rows, np.ndarray | ResidentArray) else ""
-    format = format if format in FORMATS else "none"
-    check_array(OP.name, OP.inputs[0], rows, None if format == "none" else format)
+    key = key_for(str(rows.dtype) if isinstance(rows, np.ndarray | ResidentArray) else "", device)
+    check_array(OP.name, OP.inputs[0], rows, None if key.format == KEY.format else key.format)
     axes = dict(zip(OP.axes, rows.shape, strict=True))
     shapes = x.shape, x.shape[:-1], x.shape[:-1]
     arrays = [
         elementwise.output(OP, tensor, array, shape, {"x": x})
         for tensor, array, shape in zip(OP.outputs, _given(out), shapes, strict=True)
     ]
-    key = replace(KEY, device=device, format=format)
     chosen = dispatch.select(key, axes, variant)
     checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
     outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}
     dispatch.run(OP, chosen, {"x": checked}, outputs, axes, dispatch.threads_for(key, threads), flat=True)
-    if planned:
+    if planned and key == KEY:
         plans.plan_quantize(axes["M"], axes["K"], variant, threads)
     return ActivationQuantized(*(array.reshape(shape) for array, shape in zip(outputs.values(), shapes, strict=True)))
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+
 from tritmark.harness.spec import Arrays, Axes, Launch, MaxSize
 from tritmark.kernels import cpu
 from tritmark.kernels.activation_quantize.spec import KEY
+from tritmark.kernels.input_dtypes import FORMATS, NARROW
 
 MAX_K = (2**31 - 1) // 128
 """Past it, the sum of a row of -128 no longer fits int32."""
 
 
-def _bind(isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:
+    x = inputs["x"].view(np.uint16) if format in NARROW else inputs["x"]
     launch: Launch = cpu.native("activation_quantize").ActivationQuantize(
-        isa, inputs["x"], outputs["q"], outputs["scale"], outputs["sum"], threads
+        isa, format, x, outputs["q"], outputs["scale"], outputs["sum"], threads
     )
     return launch
 
 
-VARIANTS = cpu.variants(KEY.op, KEY.format, KEY.dtype, _bind, constraints=(MaxSize("K", MAX_K),))
+VARIANTS = tuple(
+    variant
+    for format in FORMATS
+    for variant in cpu.variants(KEY.op, format, KEY.dtype, partial(_bind, format), constraints=(MaxSize("K", MAX_K),))
+)

@@ -7,6 +7,7 @@ outputs are those of the same values in float32.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,11 @@ from tritmark.kernels import input_dtypes
 from tritmark.kernels.activation_quantize.reference import reference
 
 KEY = KernelKey("cpu", "activation_quantize", "none", "int8")
+
+
+def key_for(dtype: str, device: str) -> KernelKey:
+    """That of kernels which read activations of that dtype; of float32 for what none reads."""
+    return replace(KEY, device=device, format=dtype if dtype in input_dtypes.NARROW else "none")
 
 
 def _generate(axes: Axes, family: str, rng: np.random.Generator) -> dict[str, Any]:

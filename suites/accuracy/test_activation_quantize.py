@@ -16,6 +16,7 @@ from tritmark.kernels.activation_quantize.api import ActivationQuantized
 from tritmark.kernels.activation_quantize.cpu import MAX_K
 from tritmark.kernels.activation_quantize.reference import reference
 from tritmark.kernels.activation_quantize.spec import KEY, OP
+from tritmark.kernels.input_dtypes import FORMATS, narrow
 
 F32 = np.finfo(np.float32)
 # A thread is woken for each 32,768 elements, in whole rows.
@@ -43,12 +44,18 @@ def _same(found, wanted):
 def _rows_apart(values, gap, offset, at_offset):
     """The same values with `gap` NaN between the rows, the first `offset` elements past a cache line."""
     M, K = values.shape
-    wide = np.full((M, K + gap), np.nan, np.float32)
+    wide = np.full((M, K + gap), np.nan, values.dtype)
     wide[:, :K] = values
     return at_offset(wide.reshape(-1), offset).reshape(M, K + gap)[:, :K]
 
 
+def _bits(x):
+    """As the boundary takes them."""
+    return x if x.dtype == np.float32 else x.view(np.uint16)
+
+
 @given(
+    format=st.sampled_from(FORMATS),
     shape=SHAPES,
     family=st.sampled_from(OP.families),
     seed=st.integers(0, 2**32),
@@ -57,22 +64,27 @@ def _rows_apart(values, gap, offset, at_offset):
     offset_q=st.integers(0, 63),
     threads=st.integers(1, 4),
 )
-@example(shape=(2, 640), family="ties", seed=1, gap=3, offset=0, offset_q=0, threads=1)
-@example(shape=(2, 640), family="extremes", seed=2, gap=0, offset=1, offset_q=1, threads=1)
-def test_the_bits_are_the_contracts(isa, guarded, at_offset, shape, family, seed, gap, offset, offset_q, threads):
+@example(format="none", shape=(2, 640), family="ties", seed=1, gap=3, offset=0, offset_q=0, threads=1)
+@example(format="none", shape=(2, 640), family="extremes", seed=2, gap=0, offset=1, offset_q=1, threads=1)
+@example(format="float16", shape=(2, 640), family="denormals", seed=1, gap=3, offset=0, offset_q=0, threads=1)
+@example(format="bfloat16", shape=(3, 641), family="denormals", seed=1, gap=3, offset=1, offset_q=0, threads=1)
+def test_the_bits_are_the_contracts(
+    isa, guarded, at_offset, format, shape, family, seed, gap, offset, offset_q, threads
+):
     M, K = shape
-    values = OP.generate({"M": M, "K": K}, family, np.random.default_rng(seed))["x"]
-    x = _rows_apart(values, gap, offset, at_offset)
+    given_ = narrow(OP.generate({"M": M, "K": K}, family, np.random.default_rng(seed))["x"], format)
+    values = given_.astype(np.float32)
+    x = _rows_apart(given_, gap, offset, at_offset)
     q, scale, total = guarded(M * K, np.int8, offset_q), guarded(M, np.float32, offset), guarded(M, np.int32, offset)
     launch = cpu.native("activation_quantize").ActivationQuantize(
-        isa, x, q.array.reshape(M, K), scale.array, total.array, threads
+        isa, format, _bits(x), q.array.reshape(M, K), scale.array, total.array, threads
     )
     launch.run()
     assert _same((q.array.reshape(M, K), scale.array, total.array), _expected(values))
     assert not q.broken()
     assert not scale.broken()
     assert not total.broken()
-    assert np.array_equal(x, values)
+    assert np.array_equal(x, given_)
     assert (launch.ran, launch.runs, launch.bad) == (isa, 1, -1)
     assert 1 <= launch.threads_used <= max(1, min(threads, M // -(-32_768 // K)))
 
@@ -176,19 +188,20 @@ def test_the_receipt_names_what_ran(isa):
 
 
 @given(
+    format=st.sampled_from(FORMATS),
     shape=SHAPES,
     gap=st.integers(0, 5),
     wrong=st.lists(
         st.tuples(st.floats(0, 1), st.sampled_from([np.nan, -np.nan, np.inf, -np.inf])), min_size=1, max_size=4
     ),
 )
-def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, at_offset, shape, gap, wrong):
-    values = np.random.default_rng(shape[1]).standard_normal(shape, dtype=np.float32)
+def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, at_offset, format, shape, gap, wrong):
+    values = narrow(np.random.default_rng(shape[1]).standard_normal(shape, dtype=np.float32), format)
     for where, value in wrong:
         values.flat[int(where * (values.size - 1))] = value
     first = int(np.flatnonzero(~np.isfinite(values))[0])
     x = _rows_apart(values, gap, 0, at_offset)
-    zeroed = np.where(np.isfinite(values), values, np.float32(0))
+    zeroed = np.where(np.isfinite(values), values.astype(np.float32), np.float32(0))
     out = activation_quantize(zeroed)
     for array in out:
         array.fill(77)
@@ -198,13 +211,13 @@ def test_the_first_nonfinite_value_is_named_and_may_be_taken_as_zero(isa, at_off
         assert (caught.value.op, caught.value.argument) == ("activation_quantize", "x")
     assert all(np.all(array == 77) for array in out)
     assert _same(activation_quantize(x, variant=isa, threads=4, nonfinite="zero"), _expected(zeroed))
-    assert np.array_equal(x.view(np.uint32), values.view(np.uint32))
+    assert np.array_equal(x.view(np.uint16), values.view(np.uint16))
 
 
 def test_a_launch_forgets_what_was_wrong_before(isa):
     x, q = np.zeros((2, 20), np.float32), np.empty((2, 20), np.int8)
     launch = cpu.native("activation_quantize").ActivationQuantize(
-        isa, x, q, np.empty(2, np.float32), np.empty(2, np.int32), 1
+        isa, "none", x, q, np.empty(2, np.float32), np.empty(2, np.int32), 1
     )
     x[1, 7] = np.inf
     launch.run()
@@ -287,7 +300,11 @@ def test_the_boundary_refuses_arrays_that_do_not_fit():
         np.empty(3, np.float32),
         np.empty(3, np.int32),
     )
-    native("scalar", x, q, scale, total, 1)
+    native("scalar", "none", x, q, scale, total, 1)
+    with pytest.raises(ValueError, match="format is 'float64'"):
+        native("scalar", "float64", x, q, scale, total, 1)
+    with pytest.raises(ValueError, match="Buffer dtype mismatch"):
+        native("scalar", "bfloat16", x, q, scale, total, 1)
     for wrong in [
         (x[::-1], q, scale, total),
         (np.broadcast_to(x[0], (3, 8)), q, scale, total),
@@ -297,8 +314,18 @@ def test_the_boundary_refuses_arrays_that_do_not_fit():
         (x, q, scale[:2], total),
         (x, q, scale, total[:2]),
     ]:
-        with pytest.raises(ValueError, match="x has shape"):
-            native("scalar", *wrong, 1)
+        for format in FORMATS:
+            rows = wrong[0] if format == "none" else _as_halves(wrong[0])
+            with pytest.raises(ValueError, match="x has shape"):
+                native("scalar", format, rows, *wrong[1:], 1)
+
+
+def _as_halves(x):
+    """16 bits for each 32, laid out alike."""
+    M, K = x.shape
+    apart, between = (stride // 2 for stride in x.strides)
+    first = 0 if apart >= 0 else (M - 1) * -apart
+    return np.ndarray((M, K), np.uint16, np.zeros(64, np.uint16), first, (apart, between))
 
 
 def test_an_unknown_variant_lists_every_candidate():

@@ -7,6 +7,7 @@ import pytest
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.kernels import QuantizedLinear, absmean_quantize, activation_quantize
+from tritmark.kernels.input_dtypes import NARROW, narrow
 
 RNG = np.random.default_rng(11)
 WEIGHTS = RNG.standard_normal((70, 130), dtype=np.float32)
@@ -29,6 +30,18 @@ def test_forward_of_float_weights(leading, format):
     assert np.array_equal(layer(x), _expected(x, codes, scale) + bias)
     assert layer.receipt.native  # type: ignore[union-attr]
     assert layer.receipt.kernel.startswith("cpu/ternary_matmul/tile64/float32/")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("format", ["tile64", "hf_pack"])
+def test_activations_of_16_bits_are_their_values_in_float32(dtype, format):
+    """hf_pack is repacked; before and after a call with float32 rows, for which a plan is then kept."""
+    layer = QuantizedLinear(WEIGHTS[:64, :128], BIAS[:64], format=format)
+    x = narrow(RNG.standard_normal((3, 128), dtype=np.float32), dtype)
+    for _ in range(2):
+        y = layer(x)
+        assert y.dtype == np.float32
+        assert np.array_equal(y, layer(x.astype(np.float32)))
 
 
 def test_the_variant_is_forced():

@@ -1,4 +1,4 @@
-/* activation_quantize: for each row of K floats
+/* activation_quantize: for each row of K numbers, float32, or float16 or bfloat16, which are widened to it,
  *
  *     s = 127.0f / max(absmax, 1e-5f);  q = clamp(rint(x * s), -128, 127), the float32 product, ties to even;  the
  *     int32 sum of q
@@ -11,17 +11,21 @@
 #define TM_ACTIVATION_QUANTIZE_H
 
 #include "../absmax.h"
+#include "../half.h"
 #include "../parallel.h"
+
+enum tm_input { TM_FLOAT32, TM_FLOAT16, TM_BFLOAT16, TM_INPUTS };
 
 typedef struct tm_activation_quantize_args {
     tm_run run;
-    const float *x;
+    const void *x;
     int8_t *q;    /* (M, K), contiguous */
     float *scale; /* M */
     int32_t *sum; /* M */
     size_t M;
     size_t K;
     size_t stride; /* elements from one row of x to the next; at least K where there are several */
+    int32_t input; /* enum tm_input */
 } tm_activation_quantize_args;
 
 TM_KERNELS(activation_quantize);
@@ -29,10 +33,65 @@ TM_KERNELS(activation_quantize);
 /* 32,768 elements take about 3 us, which pays for a wake-up. */
 enum { TM_ACTIVATION_GRAIN = 32768 };
 
+/* Of one kind of input each. */
 typedef struct tm_activation_steps {
-    uint32_t (*absmax)(const float *x, size_t n); /* as doubled bits */
-    int32_t (*codes)(const float *x, size_t n, float scale, int8_t *q); /* returns their sum */
+    uint32_t (*absmax)(const void *x, size_t n); /* as doubled bits */
+    int32_t (*codes)(const void *x, size_t n, float scale, int8_t *q); /* returns their sum */
 } tm_activation_steps;
+
+/* Those of all kinds: `absmax` of floats, `largest` of the doubled bits of 16-bit numbers, and `codes`, which is always
+ * inlined and takes the kind last. */
+#define TM_ACTIVATION_STEPS(absmax, largest, codes) \
+    static uint32_t absmax_float32(const void *x, size_t n) { return absmax(x, n); } \
+    static uint32_t absmax_float16(const void *x, size_t n) { return tm_doubled_float16(largest(x, n)); } \
+    static uint32_t absmax_bfloat16(const void *x, size_t n) { return (uint32_t)largest(x, n) << 16; } \
+    static int32_t codes_float32(const void *x, size_t n, float scale, int8_t *q) \
+    { \
+        return codes(x, n, scale, q, TM_FLOAT32); \
+    } \
+    static int32_t codes_float16(const void *x, size_t n, float scale, int8_t *q) \
+    { \
+        return codes(x, n, scale, q, TM_FLOAT16); \
+    } \
+    static int32_t codes_bfloat16(const void *x, size_t n, float scale, int8_t *q) \
+    { \
+        return codes(x, n, scale, q, TM_BFLOAT16); \
+    } \
+    static const tm_activation_steps steps[TM_INPUTS] = { \
+        {absmax_float32, codes_float32}, {absmax_float16, codes_float16}, {absmax_bfloat16, codes_bfloat16}}
+
+/* x[i] as a float. */
+static inline __attribute__((always_inline)) float tm_input_at(const void *x, size_t i, enum tm_input input)
+{
+    if (input == TM_FLOAT32)
+        return ((const float *)x)[i];
+    const uint16_t half = ((const uint16_t *)x)[i];
+    return input == TM_FLOAT16 ? tm_half(half) : tm_bfloat(half);
+}
+
+/* Bytes behind which x[i] lies. */
+static inline __attribute__((always_inline)) const void *tm_input_from(const void *x, size_t i, enum tm_input input)
+{
+    return (const char *)x + i * (input == TM_FLOAT32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+/* The doubled bits of a float32, of the doubled bits of a float16. */
+static inline uint32_t tm_doubled_float16(uint16_t doubled)
+{
+    const float value = tm_half(doubled >> 1);
+    return tm_bits(&value) * 2;
+}
+
+/* The larger of `largest` and the doubled bits of 16-bit numbers x[0..n): whichever of both kinds, magnitudes rise with
+ * them. */
+static inline uint16_t tm_largest16_plain(const uint16_t *x, size_t n, uint16_t largest)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint16_t doubled = (uint16_t)(x[i] * 2u);
+        largest = doubled > largest ? doubled : largest;
+    }
+    return largest;
+}
 
 static inline float tm_activation_scale(uint32_t largest)
 {
@@ -45,12 +104,13 @@ static inline float tm_activation_scale(uint32_t largest)
  * library. */
 #define TM_ROUNDER 12582912.0f
 
-static inline int32_t tm_activation_plain(const float *x, size_t n, float scale, int8_t *q)
+static inline __attribute__((always_inline)) int32_t
+tm_activation_plain(const void *x, size_t n, float scale, int8_t *q, enum tm_input input)
 {
     const float rounder = TM_ROUNDER;
     int32_t sum = 0;
     for (size_t i = 0; i < n; i++) {
-        float rounded = x[i] * scale + rounder;
+        float rounded = tm_input_at(x, i, input) * scale + rounder;
         int32_t code = (int32_t)(tm_bits(&rounded) - tm_bits(&rounder));
         code = code < -128 ? -128 : code > 127 ? 127 : code;
         q[i] = (int8_t)code;
@@ -59,13 +119,39 @@ static inline int32_t tm_activation_plain(const float *x, size_t n, float scale,
     return sum;
 }
 
+#if TM_X86
+TM_BEGIN(sse41)
+
+static inline uint16_t tm_highest16_sse41(__m128i u16x8)
+{
+    /* The instruction finds the least of eight. */
+    const __m128i ones_u16x8 = _mm_set1_epi16(-1);
+    return (uint16_t)~_mm_extract_epi16(_mm_minpos_epu16(_mm_xor_si128(u16x8, ones_u16x8)), 0);
+}
+
+TM_END
+#endif
+
+/* The first number of a row that is NaN or infinite. */
+static inline size_t tm_first_bad(const void *x, size_t n, enum tm_input input)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float value = tm_input_at(x, i, input);
+        if (tm_bits(&value) * 2 >= TM_DOUBLED_INF)
+            return i;
+    }
+    return n;
+}
+
 /* The arguments are read before the first store: int8_t may alias anything, so the compiler would read them anew in
  * every row, and where their address agrees with an output's in its last 12 bits such a read waits for the stores.
  * Rows of 64 took up to 4 % longer for it, by where the arguments happened to lie (suites/gate/placed.py). */
 static inline __attribute__((always_inline)) void tm_activation_rows(
-    tm_activation_quantize_args *args, size_t begin, size_t end, const tm_activation_steps *steps)
+    tm_activation_quantize_args *args, size_t begin, size_t end, const tm_activation_steps *of_kind)
 {
-    const float *x = args->x + begin * args->stride;
+    const enum tm_input input = args->input;
+    const tm_activation_steps *steps = of_kind + input;
+    const void *x = tm_input_from(args->x, begin * args->stride, input);
     int8_t *q = args->q + begin * args->K;
     float *scales = args->scale + begin;
     int32_t *sums = args->sum + begin;
@@ -76,8 +162,8 @@ static inline __attribute__((always_inline)) void tm_activation_rows(
         *scales++ = scale;
         *sums++ = steps->codes(x, K, scale, q);
         if (largest >= TM_DOUBLED_INF)
-            tm_report_bad(&args->run, (end - left) * K + tm_first_nonfinite(x, 0, K));
-        x += stride;
+            tm_report_bad(&args->run, (end - left) * K + tm_first_bad(x, K, input));
+        x = tm_input_from(x, stride, input);
         q += K;
     }
 }

@@ -4,12 +4,42 @@
 #if TM_X86
 TM_BEGIN(avx2)
 
-static inline __m256i rounded8(const float *x, __m256 scale_f32x8)
+static inline __attribute__((always_inline)) __m256 load8(const void *x, size_t i, enum tm_input input)
 {
-    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), scale_f32x8));
+    if (input == TM_FLOAT32)
+        return _mm256_loadu_ps((const float *)x + i);
+    __m128i x_u16x8 = _mm_loadu_si128((const __m128i *)((const uint16_t *)x + i));
+    return input == TM_FLOAT16 ? _mm256_cvtph_ps(x_u16x8)
+                               : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x_u16x8), 16));
 }
 
-static int32_t codes(const float *x, size_t n, float scale, int8_t *q)
+static inline __attribute__((always_inline)) __m256i
+rounded8(const void *x, size_t i, enum tm_input input, __m256 scale_f32x8)
+{
+    return _mm256_cvtps_epi32(_mm256_mul_ps(load8(x, i, input), scale_f32x8));
+}
+
+static inline __m256i larger16(__m256i largest_u16x16, const uint16_t *x)
+{
+    __m256i x_u16x16 = _mm256_loadu_si256((const __m256i *)x);
+    return _mm256_max_epu16(largest_u16x16, _mm256_add_epi16(x_u16x16, x_u16x16));
+}
+
+static uint16_t largest16(const uint16_t *x, size_t n)
+{
+    __m256i a_u16x16 = _mm256_setzero_si256(), b_u16x16 = a_u16x16;
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        a_u16x16 = larger16(a_u16x16, x + i);
+        b_u16x16 = larger16(b_u16x16, x + i + 16);
+    }
+    a_u16x16 = _mm256_max_epu16(a_u16x16, b_u16x16);
+    __m128i half_u16x8 = _mm_max_epu16(_mm256_castsi256_si128(a_u16x16), _mm256_extracti128_si256(a_u16x16, 1));
+    return tm_largest16_plain(x + i, n - i, tm_highest16_sse41(half_u16x8));
+}
+
+static inline __attribute__((always_inline)) int32_t
+codes(const void *x, size_t n, float scale, int8_t *q, enum tm_input input)
 {
     const __m256 scale_f32x8 = _mm256_set1_ps(scale);
     const __m256i ones_i8x32 = _mm256_set1_epi8(1), ones_i16x16 = _mm256_set1_epi16(1);
@@ -18,8 +48,10 @@ static int32_t codes(const float *x, size_t n, float scale, int8_t *q)
     __m256i sum_i32x8 = _mm256_setzero_si256();
     size_t i = 0;
     for (; i + 32 <= n; i += 32) {
-        __m256i low_i16x16 = _mm256_packs_epi32(rounded8(x + i, scale_f32x8), rounded8(x + i + 8, scale_f32x8));
-        __m256i high_i16x16 = _mm256_packs_epi32(rounded8(x + i + 16, scale_f32x8), rounded8(x + i + 24, scale_f32x8));
+        __m256i low_i16x16 =
+            _mm256_packs_epi32(rounded8(x, i, input, scale_f32x8), rounded8(x, i + 8, input, scale_f32x8));
+        __m256i high_i16x16 =
+            _mm256_packs_epi32(rounded8(x, i + 16, input, scale_f32x8), rounded8(x, i + 24, input, scale_f32x8));
         __m256i q_i8x32 = _mm256_packs_epi16(low_i16x16, high_i16x16);
         _mm256_storeu_si256((__m256i *)(q + i), _mm256_permutevar8x32_epi32(q_i8x32, order_i32x8));
         __m256i pairs_i16x16 = _mm256_maddubs_epi16(ones_i8x32, q_i8x32);
@@ -28,12 +60,12 @@ static int32_t codes(const float *x, size_t n, float scale, int8_t *q)
     __m128i sum_i32x4 = _mm_add_epi32(_mm256_castsi256_si128(sum_i32x8), _mm256_extracti128_si256(sum_i32x8, 1));
     sum_i32x4 = _mm_add_epi32(sum_i32x4, _mm_shuffle_epi32(sum_i32x4, 0x4e));
     sum_i32x4 = _mm_add_epi32(sum_i32x4, _mm_shuffle_epi32(sum_i32x4, 0xb1));
-    return _mm_cvtsi128_si32(sum_i32x4) + tm_activation_plain(x + i, n - i, scale, q + i);
+    return _mm_cvtsi128_si32(sum_i32x4) + tm_activation_plain(tm_input_from(x, i, input), n - i, scale, q + i, input);
 }
 
-static const tm_activation_steps steps = {tm_absmax_avx2, codes};
+TM_ACTIVATION_STEPS(tm_absmax_avx2, largest16, codes);
 
-static void body(void *args, size_t begin, size_t end) { tm_activation_rows(args, begin, end, &steps); }
+static void body(void *args, size_t begin, size_t end) { tm_activation_rows(args, begin, end, steps); }
 
 int tm_activation_quantize_avx2(void *args) { return tm_activation_run(args, body, TM_RANK(avx2)); }
 

@@ -1,4 +1,4 @@
-/* activation_quantize: any floats, rows that may lie apart. */
+/* activation_quantize: any numbers of 32 or 16 bits, rows that may lie apart. */
 #include "fuzz.h"
 
 #include "../../../cython_ext/src/activation_quantize/activation_quantize.h"
@@ -10,8 +10,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tm_activation_quantize_args first, args = {.M = M, .K = K, .run.threads = 1 + fuzz_take(&f, 1) % 5};
     args.stride = K + (M > 1 ? fuzz_take(&f, 1) % 33 : 0);
     const size_t n = (M - 1) * args.stride + K;
-    args.x = fuzz_floats(&f, n, fuzz_positive(&f));
-    void *before = fuzz_copy(&f, args.x, n * sizeof *args.x);
+    args.input = (int32_t)(fuzz_take(&f, 1) % TM_INPUTS);
+    /* Two of 16 bits in a float; where that leaves one over, it lies in front. */
+    const size_t each_size = args.input == TM_FLOAT32 ? 4 : 2, floats = (n * each_size + 3) / 4;
+    args.x = (const char *)fuzz_floats(&f, floats, fuzz_positive(&f)) + (4 * floats - n * each_size);
+    void *before = fuzz_copy(&f, args.x, n * each_size);
     for (const tm_entry *each = tm_activation_quantize; each->fn; each++) {
         if (!fuzz_here(&each->isa))
             continue;
@@ -28,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             fuzz_same("sum", each->isa.name, args.sum, first.sum, M * sizeof *args.sum);
         }
     }
-    fuzz_same("x", "afterwards", args.x, before, n * sizeof *args.x);
+    fuzz_same("x", "afterwards", args.x, before, n * each_size);
     fuzz_end(&f);
     return 0;
 }

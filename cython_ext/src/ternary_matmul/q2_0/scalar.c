@@ -1,7 +1,7 @@
 /* ternary_matmul of q2_0 in plain C: reference for the others, fallback, and baseline. */
 #include "q2_0.h"
 
-#include "../half.h"
+#include "../../half.h"
 
 static double four(const uint8_t *groups, size_t count, const int8_t *x, const int32_t *act_sums)
 {

@@ -1,7 +1,7 @@
 /* ternary_matmul of tq1_0 in plain C: reference for the others, fallback, and baseline. */
 #include "tq1_0.h"
 
-#include "../half.h"
+#include "../../half.h"
 
 static float scale(const uint8_t *group) { return tm_half(tm_tq1_0_stored(group)); }
 

@@ -1,4 +1,4 @@
-/* float16 in plain C. */
+/* float16 and bfloat16 in plain C. */
 #ifndef TM_HALF_H
 #define TM_HALF_H
 
@@ -15,6 +15,15 @@ static inline float tm_half(uint16_t half)
         memcpy(&value, &bits, sizeof value);
     }
     return half & 0x8000u ? -value : value;
+}
+
+/* bfloat16 to float32, exact. */
+static inline float tm_bfloat(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
 #endif
