@@ -8,7 +8,6 @@ project has is used: the provider's ops, variants and devices.
 from __future__ import annotations
 
 import os
-import re
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,6 @@ refuse_another()
 # Threads that stay on their cores; read when a child loads OpenMP.
 os.environ.setdefault("OMP_PROC_BIND", "true")
 
-_LINE = re.compile(r"^#define TM_ISA_(\w+)[\s\\]+(\d+),", re.M)
-_LIST = (Path(__file__).parents[2] / "cython_ext" / "src" / "isas.h").read_text(encoding="utf-8")
-_HERE = set(re.findall(r"X\(op, (\w+)\)", re.sub(r"TM_AARCH64\(.*\)", "", _LIST)))
-ISAS = tuple(
-    sorted(ranks := {name: int(rank) for name, rank in _LINE.findall(_LIST) if name in _HERE}, key=ranks.__getitem__)
-)
-"""Instruction sets of this checkout for x86-64, which history is measured on, in rising order. Compiled into a commit
-is that commit's list, and parameters are the same in all."""
 SEED = 20
 
 ONCE = (1, (5, 50, 0.3), 0.05)

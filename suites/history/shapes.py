@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from .cases import ISAS
+from .isas import ISAS
 
 DRY = "TRITMARK_HISTORY_DRY" in os.environ
 """Set where the question is whether every benchmark runs, and no figure is kept: shapes are small then, as most of the

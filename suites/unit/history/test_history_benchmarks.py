@@ -31,14 +31,14 @@ def suite(tmp_path_factory):
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("OMP_PROC_BIND", "true")
         patch.syspath_prepend(str(SUITES))
-        names = ("shapes", "cases", "ceiling", "machine", "quantize", "matmul", "tracked", "anchor")
+        names = ("isas", "shapes", "cases", "ceiling", "machine", "quantize", "matmul", "tracked", "anchor")
         yield {name: importlib.import_module(f"history.{name}") for name in names}
         for name in [name for name in sys.modules if name.split(".")[0] == "history"]:
             del sys.modules[name]
 
 
 def test_the_instruction_sets_are_those_of_this_checkout(suite):
-    assert list(suite["cases"].ISAS) == list(ISAS)
+    assert list(suite["isas"].ISAS) == list(ISAS)
 
 
 def test_every_variant_of_every_op_is_timed(suite):

@@ -1,0 +1,185 @@
+"""Every op that has a kernel for the CPU, and QuantizedLinear, through the public functions, on the shapes of the
+history: what a call takes, Python included, and whether that changed.
+
+    pytest suites/performance --benchmark-only --benchmark-autosave
+    pytest suites/performance --benchmark-only --benchmark-compare --benchmark-compare-fail=median:10%
+
+The first keeps a run under results/benchmarks; the second compares with the last one that was kept there, of this
+machine and Python, and fails where a median grew by more than a tenth. Times of two runs drift with the machine:
+`tritmark gate` compares two builds by turns. Each benchmark tells the kernel that ran and the least that the call must
+move and compute. Its percent of the machine's ceiling is not among it: `tritmark run` measures both by turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from history_shapes import history_shapes
+from no_plans import NoPlans
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from tritmark import kernels
+from tritmark.harness.spec import Receipt
+from tritmark.kernels import OPS, PROVIDER, PackedWeights, QuantizedLinear, cpu, dispatch, pack_weights, plans
+from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.ternary_matmul.api import with_receipt
+
+pytestmark = pytest.mark.timing
+
+SHAPES = history_shapes()
+BLOCK = 128
+
+
+class Case(NamedTuple):
+    """One kernel at one shape."""
+
+    op: str
+    format: str
+    dtype: str
+    isa: str
+    axes: dict[str, int]
+
+    def __str__(self) -> str:
+        shape = "-".join(f"{axis}{size}" for axis, size in self.axes.items())
+        return f"{self.op}-{self.format}-{self.dtype}-{self.isa}-{shape}"
+
+
+def axes_of(shape: str) -> dict[str, int]:
+    return {axis: int(size) for axis, _, size in (word.partition("=") for word in shape.split())}
+
+
+def cases() -> Iterator[Case]:
+    """What the history follows on the host and this CPU has."""
+    here = {v.id for v in PROVIDER.variants if v.key.device == "cpu" and v.features <= cpu.features()}
+    for name in (*SHAPES.VECTOR_OPS, *SHAPES.PRODUCT_OPS):
+        op, format, dtype = name.split("/")
+        products = name in SHAPES.PRODUCT_OPS
+        places = SHAPES.LAYERS if products else [SHAPES.vector_shape(name, n) for n in SHAPES.SIZES]
+        for variant in SHAPES.CPU:
+            isa = variant.removeprefix("cpu:")
+            if f"cpu/{name}/{isa}" in here:
+                yield from (Case(op, format, dtype, isa, axes_of(place)) for place in places)
+
+
+CASES = tuple(cases())
+VECTORS = tuple(case for case in CASES if "N" not in case.axes)
+PRODUCTS = tuple(case for case in CASES if "N" in case.axes)
+
+
+@cache
+def values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+@cache
+def codes(N: int, K: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(-1, 2, (N, K), dtype=np.int8)
+
+
+@cache
+def weights(format: str, N: int, K: int) -> PackedWeights:
+    scales = (
+        0.5 if FORMATS[format].scale_per == "tensor" else np.full(FORMATS[format].scale_shape((N, K)), 0.5, np.float32)
+    )
+    return pack_weights(codes(N, K), scales, format=format)
+
+
+def vector_call(case: Case) -> Callable[[], Any]:
+    """The public call, with outputs of its own as a user has them."""
+    variant = case.isa
+    if case.op == "activation_quantize":
+        rows = values(case.axes["M"], case.axes["K"])
+        return lambda: kernels.activation_quantize(rows, variant=variant)
+    x = values(case.axes["n"])
+    if case.op == "i2s_dequantize":
+        q = kernels.i2s_quantize(x, 0.7)
+        return lambda: kernels.i2s_dequantize(q, 0.7, variant=variant)
+    if case.op == "ternary_quantize":
+        packed = case.format != "none"
+        return lambda: kernels.ternary_quantize(x, BLOCK, packed=packed, variant=variant)  # type: ignore[call-overload]
+    calls: dict[str, Callable[[], Any]] = {
+        "i2s_quantize": lambda: kernels.i2s_quantize(x, 0.7, variant=variant),
+        "absmean_quantize": lambda: kernels.absmean_quantize(x, variant=variant),
+    }
+    return calls[case.op]
+
+
+def ran(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Receipt:
+    """The receipt of the kernel that a call of a public function ran last."""
+    receipts: list[Receipt] = []
+    run = dispatch.run
+
+    def told(*arguments: Any, **more: Any) -> Receipt:
+        receipts.append(run(*arguments, **more))
+        return receipts[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatch, "run", told)
+        patch.setattr(plans, "quantize_plans", NoPlans)  # a call that finds a plan asks dispatch for nothing
+        call()
+    return receipts[-1]
+
+
+def tell(benchmark: BenchmarkFixture, case: Case, receipt: Receipt) -> None:
+    """What the call must do at least, and what ran."""
+    (op,) = (each for each in OPS if each.name == case.op)
+    key = next(v.key for v in PROVIDER.variants if v.id == receipt.kernel)
+    traffic = op.traffic(case.axes, key)
+    benchmark.extra_info.update(
+        variant=receipt.ran,
+        threads=receipt.threads,
+        bytes=traffic.read + traffic.written,
+        operations=traffic.operations,
+        **case.axes,
+    )
+
+
+@pytest.mark.parametrize("case", VECTORS, ids=str)
+def test_vector_op(benchmark: BenchmarkFixture, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = vector_call(case)
+    receipt = ran(call, monkeypatch)
+    assert (receipt.kernel, receipt.ran) == (f"cpu/{case.op}/{case.format}/{case.dtype}/{case.isa}", case.isa)
+    tell(benchmark, case, receipt)
+    benchmark(call)
+
+
+@pytest.mark.parametrize("case", PRODUCTS, ids=str)
+def test_product(benchmark: BenchmarkFixture, case: Case) -> None:
+    M, N, K = (case.axes[axis] for axis in "MNK")
+    packed = weights(case.format, N, K)
+    rows = np.random.default_rng(1).integers(-128, 128, (M, K), dtype=np.int8)
+
+    def call() -> np.ndarray:
+        return kernels.ternary_matmul(rows, packed, act_scale=40.0, dtype=case.dtype, variant=case.isa)
+
+    y, receipt = with_receipt(rows, packed, act_scale=40.0, dtype=case.dtype, variant=case.isa)
+    assert (receipt.kernel, receipt.ran) == (f"cpu/{case.op}/{case.format}/{case.dtype}/{case.isa}", case.isa)
+    tell(benchmark, case, receipt)
+    assert np.array_equal(benchmark(call), y)
+
+
+LAYERS = tuple(case for case in PRODUCTS if (case.format, case.dtype) == ("tile64", "float32"))
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["forward", "bound"])
+@pytest.mark.parametrize("case", LAYERS, ids=lambda case: str(case).removeprefix("ternary_matmul-"))
+def test_quantized_linear(benchmark: BenchmarkFixture, case: Case, bound: bool) -> None:
+    layer = QuantizedLinear(weights("tile64", case.axes["N"], case.axes["K"]), variant=case.isa)
+    rows = values(case.axes["M"], case.axes["K"])
+    y = layer(rows)
+    assert layer.receipt is not None
+    tell(benchmark, case, layer.receipt)
+    assert np.array_equal(benchmark(layer.bind(rows).run if bound else lambda: layer(rows)), y)
+
+
+def test_every_op_of_the_host_is_among_them() -> None:
+    there = {
+        (v.key.op, v.key.format, v.key.dtype, v.name)
+        for v in PROVIDER.variants
+        if v.key.device == "cpu" and v.features <= cpu.features()
+    }
+    assert {(case.op, case.format, case.dtype, case.isa) for case in CASES} == there
