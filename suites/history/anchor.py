@@ -2,7 +2,8 @@
 history`).
 
 The gate of the checkout whose asv runs takes both builds into one process, so commits without a gate are measured too.
-It is installed in an environment of its own under .asv/, anew whenever the harness has changed.
+Where the commit that is measured has another harness, it is installed in an environment of its own under .asv/, anew
+whenever the harness has changed.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ def ratios() -> dict[str, float]:
     """Time over the anchor's by op, variant and axes; empty in an environment that holds no commit's build."""
     if not os.environ.get("ASV_COMMIT") or os.environ.get("ASV_ENV_TYPE") == "existing":
         return {}
-    checkout = Path(os.environ["ASV_CONF_DIR"])
-    gate, installed = str(_gate(checkout)), Path(sysconfig.get_paths()["purelib"])
+    checkout, installed = Path(__file__).resolve().parents[2], Path(sysconfig.get_paths()["purelib"])
+    require_anchor(checkout)
+    gate = str(_gate(checkout, installed))
     found = {}
     # Apart from what else is installed there, which must not hide what the gate itself imports.
     site = Path("only-tritmark").resolve()
@@ -81,12 +83,23 @@ def key(op: str, variant: str, axes: dict[str, int]) -> str:
     return " ".join([op, variant, *(f"{axis}={axes[axis]}" for axis in sorted(axes))])
 
 
-def _gate(checkout: Path) -> Path:
-    """`tritmark` of the checkout, installed once for each state of its harness."""
-    files = sorted((checkout / "harness").rglob("*.py"))
-    digest = sha256(
-        b"".join(str(path.relative_to(checkout)).encode() + path.read_bytes() for path in files)
-    ).hexdigest()[:12]
+def require_anchor(checkout: Path) -> None:
+    """Raise RuntimeError where the clone has no such commit, as one with few commits of history has not."""
+    command = ["git", "-C", str(checkout), "cat-file", "-e", f"{ANCHOR}^{{commit}}"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        raise RuntimeError(
+            f"{checkout} lacks the anchor's commit {ANCHOR}, so no ratio to it can be measured; next: git fetch "
+            "--unshallow (in a GitHub workflow: actions/checkout with fetch-depth: 0)"
+        )
+
+
+def _gate(checkout: Path, installed: Path) -> Path:
+    """`tritmark` with the harness of the checkout: that of the commit under measurement where it has the same, else
+    one installed once for each state of the harness."""
+    digest = _digest(checkout / "harness")
+    own = Path(sysconfig.get_paths()["scripts"], "tritmark")
+    if own.exists() and _digest(installed / "tritmark" / "harness") == digest:
+        return own
     folder = checkout / ".asv" / "gate" / digest
     command = folder / "bin" / "tritmark"
     if not command.exists():
@@ -97,6 +110,14 @@ def _gate(checkout: Path) -> Path:
             capture_output=True,
         )
     return command
+
+
+def _digest(harness: Path) -> str:
+    """Of its Python files: their names and contents."""
+    files = sorted(harness.rglob("*.py"))
+    return sha256(b"".join(str(path.relative_to(harness)).encode() + path.read_bytes() for path in files)).hexdigest()[
+        :12
+    ]
 
 
 class _Ratios:
