@@ -5,6 +5,17 @@ include "native.pxi"
 cdef enum:
     CACHE_LINE = 64
 
+cdef extern from "src/prefetch.h":
+    enum: TM_PREFETCH_LINE, TM_PREFETCH_MOST, TM_PREFETCH_NONE, TM_PREFETCH_L1, TM_PREFETCH_L2
+    int tm_prefetch_tell(int32_t level, int32_t bytes)
+    void tm_prefetch_reset()
+    ctypedef struct tm_prefetch:
+        int32_t level
+        int32_t bytes
+
+cdef extern from "src/ternary_matmul/ternary_matmul.h":
+    tm_prefetch tm_weights_prefetch()
+
 cdef extern from "src/ternary_matmul/formats.h":
     enum: TM_OUT_INT32, TM_OUT_FLOAT32, TM_OUT_BFLOAT16
     ctypedef struct tm_ternary_matmul_args:
@@ -32,6 +43,27 @@ cdef extern from "src/ternary_matmul/formats.h":
         size_t (*room)(size_t M, size_t K) noexcept nogil
         size_t (*tables)(const tm_ternary_matmul_args *args) noexcept nogil
     const tm_matmul_format tm_matmul_formats[]
+
+
+LEVELS = {"none": TM_PREFETCH_NONE, "L1": TM_PREFETCH_L1, "L2": TM_PREFETCH_L2}
+DISTANCES = range(TM_PREFETCH_LINE, TM_PREFETCH_MOST + 1, TM_PREFETCH_LINE)
+
+
+def tell_prefetch(str level, int distance) -> None:
+    """Have the kernels of this module fetch weights that many bytes ahead into that cache, from their next calls on."""
+    if tm_prefetch_tell(LEVELS[level], distance):
+        raise ValueError(f"{distance} bytes ahead into {level}")
+
+
+def reset_prefetch() -> None:
+    """Have them do what they are built for."""
+    tm_prefetch_reset()
+
+
+def prefetch() -> tuple[str, int]:
+    """What they do now: the level, one of LEVELS, and the distance in bytes."""
+    cdef tm_prefetch now = tm_weights_prefetch()
+    return next(name for name, level in LEVELS.items() if level == now.level), now.bytes
 
 
 cdef class TernaryMatmul(NativeCall):

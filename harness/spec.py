@@ -149,8 +149,8 @@ class Proof:
     launched: tuple[Launched, ...] = ()
     """The different launches on the device, in their order."""
     tuned: str = ""
-    """The instance that ran because it was measured to be faster here (`tritmark autotune`) than the built-in choice;
-    "" where that ran."""
+    """The instance that ran because it was measured to be faster here (`tritmark autotune`) than the built-in choice,
+    or how weights were fetched ahead for that reason (`tritmark tune`); "" where the built-in choice ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -620,6 +620,26 @@ class Ceiling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prefetching:
+    """How an op's kernels fetch ahead what may come from memory, for those who measure which way is the fastest (see
+    harness.autotune.prefetch).
+
+    `strategies()` names the ways, first the one that is built in; `plain` is that of them which leaves it all to the
+    hardware. `use(name)` has the op's kernels in this process work that way from their next calls on, "" as they were
+    when the process began. `used()` is how they work now. `key` and `shapes` are what is timed: axes of calls of the
+    key's best variant. `identity()`: what a finding holds for, as "device" and "code".
+    """
+
+    key: KernelKey
+    shapes: Sequence[Axes]
+    plain: str
+    strategies: Callable[[], Sequence[str]]
+    use: Callable[[str], None]
+    used: Callable[[], str]
+    identity: Callable[[], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
     """How one of several devices of a kind is chosen by its number, as TYPE:0, TYPE:1; TYPE alone is the first.
 
@@ -655,6 +675,7 @@ class Device:
     GPUs that the driver tells of, and for the host. `adopt(manifest)` makes variants of a user's file that only this
     device understands (see harness.candidate), None where it takes no files. `numbering` tells the devices of this kind
     apart, None where they are not; `environment()` has variables that processes which work on this device need.
+    `prefetching()` are the ops whose kernels here fetch ahead in ways that can be told.
     """
 
     type: str
@@ -677,6 +698,7 @@ class Device:
     ladder: Callable[[], Mapping[str, frozenset[str]]] = dict
     numbering: Numbering | None = None
     environment: Callable[[], Mapping[str, str]] = dict
+    prefetching: Callable[[], Sequence[Prefetching]] = tuple
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -20,10 +21,13 @@ from tritmark.harness.spec import (
     Device,
     KernelKey,
     Launch,
+    Prefetching,
+    Proof,
     Tier,
     Variant,
     no_workspace,
 )
+from tritmark.kernels import prefetch
 
 FORCE = "TRITMARK_FORCE_ISA"
 
@@ -34,7 +38,7 @@ def native(module: str) -> Any:
 
     All others bring the pool of threads, which is told its limits when it is loaded.
     """
-    loaded = import_module(f"tritmark.cython_ext.{module}")
+    loaded = prefetch.extension() if module == prefetch.OP else import_module(f"tritmark.cython_ext.{module}")
     if module == "pool":
         from tritmark.kernels.threads import prepare
 
@@ -192,6 +196,17 @@ def _ceilings() -> Mapping[str, Ceiling]:
     return ceilings(native("ceilings"), best("probe"))
 
 
+def _prefetching() -> Sequence[Prefetching]:
+    return (prefetch.PREFETCHING,) if best(prefetch.OP) in prefetch.OBEYING else ()
+
+
+def _proof(launch: Launch) -> Proof | None:
+    """That a product followed another strategy of prefetching than what is built in; None where nothing did."""
+    products = sys.modules.get(f"tritmark.cython_ext.{prefetch.OP}")
+    found = prefetch.tuned_now() if products is not None and isinstance(launch, products.TernaryMatmul) else ""
+    return Proof(tuned=found) if found else None
+
+
 DEVICE = Device(
     type="cpu",
     summary="this machine's processor",
@@ -203,4 +218,6 @@ DEVICE = Device(
     ladder=lambda: {isa.name: isa.features for isa in ISAS.values()},
     code_hash=code_hash,
     compiler=lambda: str(native("cpu").compiler()),
+    prefetching=_prefetching,
+    proof=_proof,
 )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, Launch, Receipt, Variant
-from tritmark.kernels import cpu, dispatch
+from tritmark.kernels import cpu, dispatch, prefetch
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
 from tritmark.kernels.packed import PackedWeights, product_with
 from tritmark.kernels.ternary_matmul.cpu import ON_STACKS
@@ -106,6 +106,7 @@ def receipt_of(plan: Any, weights: PackedWeights) -> Receipt:
         runs=plan.runs,
         threads=plan.threads_used,
         note=weights.repacked_note(plan.variant),
+        tuned=prefetch.tuned_now(),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from tritmark.harness import tuned
@@ -18,23 +19,29 @@ def keep(variant: str, axes: Axes, identity: Mapping[str, str], choice: Choice |
 
     Raises UsageError where it is damaged, or cannot be written.
     """
+    with locked(tuned.path()) as where:
+        place = variant, tuple(sorted(axes.items()))
+        others = tuple(
+            each
+            for each in tuned.read(where)
+            if each.place != place or each.identity.get("device") != identity["device"]
+        )
+        write_atomically(where, tuned.text(others if choice is None else (*others, choice)))
+    tuned.forget()
+    return where
+
+
+@contextmanager
+def locked(where: Path) -> Iterator[Path]:
+    """Nobody else who does the same reads or writes the file meanwhile. Raises UsageError where it cannot be."""
     from filelock import FileLock
 
-    where = tuned.path()
     try:
         where.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(where.with_suffix(".lock")):
             # Only who has the lock writes, so these are of processes that were killed.
             for left_over in where.parent.glob(f".{where.name}.*.tmp"):
                 left_over.unlink(missing_ok=True)
-            place = variant, tuple(sorted(axes.items()))
-            others = tuple(
-                each
-                for each in tuned.read(where)
-                if each.place != place or each.identity.get("device") != identity["device"]
-            )
-            write_atomically(where, tuned.text(others if choice is None else (*others, choice)))
+            yield where
     except OSError as why:
         raise UsageError(f"{where}: cannot be written: {why.strerror or why}") from None
-    tuned.forget()
-    return where

@@ -34,6 +34,7 @@ from tritmark.harness.cli.run import run
 from tritmark.harness.cli.schema import schema
 from tritmark.harness.cli.selftest import selftest
 from tritmark.harness.cli.soak import soak
+from tritmark.harness.cli.tune import tune
 from tritmark.harness.cli.verify import verify
 from tritmark.harness.errors import TritmarkError
 from tritmark.harness.machine.cpu import bind_threads
@@ -89,6 +90,7 @@ for _command in (
     gate,
     history,
     autotune,
+    tune,
     advise,
     report,
     frame,

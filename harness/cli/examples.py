@@ -45,6 +45,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark autotune --shape 16,2560,2560 --shape 512,14336,4096", "the best instances for two products"),
         ("tritmark autotune --suite league --seconds 600", "for every measured shape of a suite, in ten minutes"),
     ),
+    "tune": (
+        ("tritmark tune cpu", "how far ahead weights are fetched on this machine, and what that buys"),
+        ("tritmark tune cpu --threads 1 --seconds 60", "with one thread, more exactly"),
+        ("tritmark tune cpu --json", "for scripts"),
+    ),
     "advise": (
         ("tritmark advise", "what to change next, from the newest Record"),
         ("tritmark advise --list", "every rule, with its record of promises kept"),

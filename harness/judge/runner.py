@@ -263,7 +263,7 @@ def _begun(
     layers need none.
     """
     from tritmark.harness.measure.ceilings import measure_ceilings
-    from tritmark.harness.record.facts import machine_facts
+    from tritmark.harness.record.facts import machine_facts, prefetch_facts
     from tritmark.harness.record.versions import environment
 
     facts = machine_facts()
@@ -272,7 +272,8 @@ def _begun(
     here = environment(request.command, request.seed, compiler="; ".join(filter(None, compilers)))
     if resume is None:
         ceilings = tuple(each for device in present if roofs for each in measure_ceilings(device))
-        machine = facts.model_copy(update={"ceilings": ceilings})
+        prefetch = tuple(each for device in present for each in prefetch_facts(device))
+        machine = facts.model_copy(update={"ceilings": ceilings, "prefetch": prefetch})
         created = datetime.now(UTC).isoformat(timespec="seconds")
         header = Header(id=new_id(), created=created, options=options, environment=here, machine=machine)
         with store.begin(header) as partial:

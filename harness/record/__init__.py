@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tritmark.harness.record.code import Code, Function
 from tritmark.harness.record.digest import FileDigest, read_digest, with_digest
-from tritmark.harness.record.machine import CeilingFacts, Gpu, Machine
+from tritmark.harness.record.machine import CeilingFacts, Gpu, Machine, PrefetchFigure, TunedPrefetch
 from tritmark.harness.record.model import Cause, Divergence, Model, Ratio, Slope, Status, Verdict
 from tritmark.harness.record.proposal import Fact, Gain, Proposal
 from tritmark.harness.record.record import HOST, SCHEMA_VERSION, Environment, Lane, Record
@@ -56,6 +56,7 @@ __all__ = [
     "Model",
     "PeerComparison",
     "Performance",
+    "PrefetchFigure",
     "Proposal",
     "Ratio",
     "Record",
@@ -65,6 +66,7 @@ __all__ = [
     "Status",
     "Timing",
     "Transfer",
+    "TunedPrefetch",
     "Verdict",
     "WorkloadFacts",
     "read_digest",

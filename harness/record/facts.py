@@ -11,7 +11,8 @@ from tritmark.harness.machine import cpu, memory
 
 if TYPE_CHECKING:
     from tritmark.harness.machine.gpu import DeviceInfo, Health
-    from tritmark.harness.record import Gpu, Machine
+    from tritmark.harness.record import Gpu, Machine, TunedPrefetch
+    from tritmark.harness.spec import Device
 
 
 def machine_facts() -> Machine:
@@ -62,6 +63,24 @@ def machine_facts() -> Machine:
         kernel=platform.release(),
         gpus=gpus,
     )
+
+
+def prefetch_facts(device: Device) -> tuple[TunedPrefetch, ...]:
+    """What `tritmark tune` found about the device's kernels on this machine; what the file has wrong is left out."""
+    from pydantic import ValidationError
+
+    from tritmark.harness import prefetched
+    from tritmark.harness.record import TunedPrefetch
+
+    facts = []
+    for each in device.prefetching():
+        found = prefetched.kept(device.type, each.key.op, each.identity())
+        if found is not None:
+            try:
+                facts.append(TunedPrefetch.model_validate(found).model_copy(update={"used": each.used()}))
+            except ValidationError:
+                continue
+    return tuple(facts)
 
 
 def gpu_facts() -> tuple[Gpu, ...]:

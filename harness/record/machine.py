@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tritmark.harness.machine.gpu import GpuFacts
 from tritmark.harness.machine.nvml import Health
-from tritmark.harness.record.model import Model
+from tritmark.harness.record.model import Model, Ratio
 
 
 class CeilingFacts(Model):
@@ -38,6 +38,40 @@ class Gpu(GpuFacts):
     """Indices of the other GPUs whose memory it can have without the host between."""
 
 
+class PrefetchFigure(Model):
+    """What a way of fetching ahead buys, over all shapes that were timed."""
+
+    strategy: str
+    """"none", which leaves it to the hardware, or a cache and a distance: "L2 8192", bytes."""
+    cold: Ratio
+    """Weights in memory: its time over that of "none", by turns."""
+    hot: Ratio
+    """The same with everything in the caches."""
+
+
+class TunedPrefetch(Model):
+    """What `tritmark tune` found about an op's kernels on this machine, and what they do since."""
+
+    device: str
+    op: str
+    identity: dict[str, str]
+    """The device and the code that it holds for."""
+    builtin: str
+    """What the kernels do unless told."""
+    chosen: str
+    """What beat that twice; "" for none."""
+    confirmed: Ratio | None
+    """The best one's time over the built-in one's once more, cold; None where none was faster at first."""
+    note: str
+    """Why nothing was chosen, where something was faster cold."""
+    shapes: tuple[str, ...]
+    threads: int
+    created: str
+    figures: tuple[PrefetchFigure, ...]
+    used: str = ""
+    """What the kernels of this Record did, where it is of a Record."""
+
+
 class Machine(Model):
     """Facts of the host and its GPUs; None where this machine does not tell."""
 
@@ -62,3 +96,5 @@ class Machine(Model):
     kernel: str
     ceilings: tuple[CeilingFacts, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    prefetch: tuple[TunedPrefetch, ...] = ()
+    """What `tritmark tune` found here before."""

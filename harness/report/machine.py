@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tritmark.harness.record import CeilingFacts, Record
+from tritmark.harness.record import CeilingFacts, Record, TunedPrefetch
 from tritmark.harness.report.section import Section
 from tritmark.harness.text import units
 
@@ -53,9 +53,20 @@ def _ceilings(record: Record) -> dict[tuple[str, str, str], dict[int, CeilingFac
     return found
 
 
+def _outcome(tuned: TunedPrefetch) -> str:
+    """What was chosen, and what the kernels of the Record did."""
+    builtin, used = units.prefetch(tuned.builtin), units.prefetch(tuned.used)
+    if tuned.chosen:
+        found = f"{units.prefetch(tuned.chosen)} was chosen in place of {builtin}, which is built in"
+    else:
+        found = f"{builtin}, which is built in, was not beaten twice" + (f" ({tuned.note})" if tuned.note else "")
+    return f"{found}; kernels of this Record: {used}"
+
+
 def _context(record: Record) -> dict[str, Any]:
     threads = sorted({ceiling.threads for ceiling in record.machine.ceilings})
-    return {"facts": _facts(record), "ceilings": _ceilings(record), "threads": threads}
+    prefetch = [(each, _outcome(each)) for each in record.machine.prefetch]
+    return {"facts": _facts(record), "ceilings": _ceilings(record), "threads": threads, "prefetch": prefetch}
 
 
 SECTION = Section("machine", "Machine", "machine.html", _context)

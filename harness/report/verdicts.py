@@ -56,7 +56,7 @@ def notes(run: Run) -> list[str]:
     if run.receipt is not None and run.receipt.note:
         found.append(run.receipt.note)
     if run.receipt is not None and run.receipt.tuned:
-        found.append(f"as `tritmark autotune` chose: {run.receipt.tuned}")
+        found.append(f"as was found to be faster here than the built-in choice: {run.receipt.tuned}")
     return found
 
 

@@ -10,6 +10,7 @@ FILTERS = (
     "number",
     "time",
     "size",
+    "prefetch",
     "rate",
     "percent",
     "fraction",
@@ -108,6 +109,14 @@ def one_in(share: float) -> str:
 def times(ratio: Ratio | None) -> str:
     """A ratio with its interval: 3.1x (3.0 to 3.2)."""
     return NONE if ratio is None else f"{_three(ratio.median)}x ({_three(ratio.low)} to {_three(ratio.high)})"
+
+
+def prefetch(strategy: str) -> str:
+    """A way of fetching ahead: 8 KiB into L2 for "L2 8192"."""
+    level, _, distance = strategy.partition(" ")
+    if distance.isdecimal():
+        return f"{size(int(distance))} into {level}"
+    return "nothing, hardware alone" if strategy == "none" else strategy
 
 
 def decibel(value: float | None) -> str:

@@ -47,7 +47,7 @@ def with_proofs(receipt: Receipt, proofs: Iterable[Proof]) -> Receipt:
         return receipt
     # A simulator has no time.
     timed = [proof for proof in found if not proof.simulated]
-    hashes = sorted({proof.code_hash for proof in found} | ({receipt.code_hash} - {""}))
+    hashes = sorted({proof.code_hash for proof in (receipt, *found)} - {""}) or [""]
     functions = dict.fromkeys((*receipt.functions, *(name for proof in found for name in proof.functions)))
     return replace(
         receipt,

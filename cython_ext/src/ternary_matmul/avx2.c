@@ -40,7 +40,8 @@ static inline void add_to(int32_t *acc, __m256i s_i16x16, __m256i ones)
 }
 
 /* One row of activations and all fields of a group: 8 sums. */
-static void one_row(int fetch, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
+static inline __attribute__((always_inline)) void one_row(
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
 {
     const __m256i m3 = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
     for (size_t begin = 0; begin < groups; begin += FLUSH) {
@@ -52,7 +53,7 @@ static void one_row(int fetch, const uint8_t *tile, size_t groups, const int8_t 
         for (size_t k = begin; k < end; k++) {
             const uint8_t *bytes = tile + k * TM_TILE;
             const __m256i a_i8x32 = four(a + 4 * k);
-            tm_ahead(bytes, fetch);
+            tm_prefetch_line(bytes, level, ahead);
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++) {
                 const __m256i w = _mm256_loadu_si256((const __m256i *)(bytes + 32 * h));
@@ -72,8 +73,8 @@ static void one_row(int fetch, const uint8_t *tile, size_t groups, const int8_t 
 /* Two fields, 2 * pair and the next, of half `half` of each group. `rows` and `pair` are constants at each call, so
  * that the sums stay in registers and the shifts are in the code. */
 static inline __attribute__((always_inline)) void fields_by(
-    const int rows, const int pair, int half, int fetch, const uint8_t *tile, size_t groups, const int8_t *a,
-    size_t lda, int32_t (*acc)[TM_TILE])
+    const int rows, const int pair, int half, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile,
+    size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
 {
     const __m256i m3 = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
     for (size_t begin = 0; begin < groups; begin += FLUSH) {
@@ -91,7 +92,7 @@ static inline __attribute__((always_inline)) void fields_by(
                 _mm256_and_si256(_mm256_srli_epi16(w, 4 * pair), m3),
                 _mm256_and_si256(_mm256_srli_epi16(w, 4 * pair + 2), m3),
             };
-            tm_ahead(bytes, fetch);
+            tm_prefetch_line(bytes, level, ahead);
 #pragma GCC unroll 5
             for (int r = 0; r < rows; r++) {
                 const __m256i a_i8x32 = four(a + (size_t)r * lda + 4 * k);
@@ -110,26 +111,38 @@ static inline __attribute__((always_inline)) void fields_by(
 
 /* The first of the four passes brings the weights near; each takes a quarter of the sums. */
 static inline __attribute__((always_inline)) void rows_by(
-    const int rows, int fetch, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
+    const int rows, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups,
+    const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
 {
     for (size_t k = 0; k < groups; k += NEAR) {
         const size_t near = groups - k < NEAR ? groups - k : NEAR;
-        fields_by(rows, 0, 0, fetch, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
-        fields_by(rows, 1, 0, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
-        fields_by(rows, 0, 1, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
-        fields_by(rows, 1, 1, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
+        fields_by(rows, 0, 0, level, ahead, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
+        fields_by(rows, 1, 0, TM_PREFETCH_NONE, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
+        fields_by(rows, 0, 1, TM_PREFETCH_NONE, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
+        fields_by(rows, 1, 1, TM_PREFETCH_NONE, 0, tile + k * TM_TILE, near, a + 4 * k, lda, acc);
+    }
+}
+
+static inline __attribute__((always_inline)) void micro_by(
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
+    int rows, int32_t (*acc)[TM_TILE])
+{
+    switch (rows) {
+    case 1: one_row(level, ahead, tile, groups, a, acc[0]); break;
+    case 2: rows_by(2, level, ahead, tile, groups, a, lda, acc); break;
+    case 3: rows_by(3, level, ahead, tile, groups, a, lda, acc); break;
+    case 4: rows_by(4, level, ahead, tile, groups, a, lda, acc); break;
+    default: rows_by(5, level, ahead, tile, groups, a, lda, acc); break;
     }
 }
 
 static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
-    const int fetch = tm_fetches_ahead();
-    switch (rows) {
-    case 1: one_row(fetch, tile, groups, a, acc[0]); break;
-    case 2: rows_by(2, fetch, tile, groups, a, lda, acc); break;
-    case 3: rows_by(3, fetch, tile, groups, a, lda, acc); break;
-    case 4: rows_by(4, fetch, tile, groups, a, lda, acc); break;
-    default: rows_by(5, fetch, tile, groups, a, lda, acc); break;
+    const tm_prefetch fetch = tm_weights_prefetch();
+    switch (fetch.level) {
+    case TM_PREFETCH_NONE: micro_by(TM_PREFETCH_NONE, 0, tile, groups, a, lda, rows, acc); break;
+    case TM_PREFETCH_L1: micro_by(TM_PREFETCH_L1, fetch.bytes, tile, groups, a, lda, rows, acc); break;
+    case TM_PREFETCH_L2: micro_by(TM_PREFETCH_L2, fetch.bytes, tile, groups, a, lda, rows, acc); break;
     }
 }
 

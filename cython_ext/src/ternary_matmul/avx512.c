@@ -71,8 +71,8 @@ static inline __m512i masked(__m512i w, const int32_t *mask)
 
 /* `rows` is a constant at each call, so that the sums stay in registers. */
 static inline __attribute__((always_inline)) void groups_by(
-    const int rows, const int fetch, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
-    int32_t (*acc)[TM_TILE])
+    const int rows, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups,
+    const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
 {
     static const int32_t masks[3] = {0x03030303, 0x0f0f0f0f, 0x3f3f3f3f};
     __m512i u[ROWS][4];
@@ -84,7 +84,7 @@ static inline __attribute__((always_inline)) void groups_by(
     for (size_t k = 0; k < groups; k++) {
         const __m512i w = kept(_mm512_loadu_si512(tile + k * TM_TILE));
         const __m512i w0 = masked(w, masks), w1 = masked(w, masks + 1), w2 = masked(w, masks + 2);
-        tm_ahead(tile + k * TM_TILE, fetch);
+        tm_prefetch_line(tile + k * TM_TILE, level, ahead);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             const __m512i a_i8x64 = kept(four(a + (size_t)r * lda + 4 * k));
@@ -100,7 +100,7 @@ static inline __attribute__((always_inline)) void groups_by(
 }
 
 static inline __attribute__((always_inline)) void one_row(
-    const int fetch, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
 {
     const __m512i m3 = _mm512_set1_epi8(3), m15 = _mm512_set1_epi8(15), m63 = _mm512_set1_epi8(63);
     __m512i u[2][4];
@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) void one_row(
             const uint8_t *bytes = tile + (k + (size_t)s) * TM_TILE;
             const __m512i w = _mm512_loadu_si512(bytes);
             const __m512i a_i8x64 = four(a + 4 * (k + (size_t)s));
-            tm_ahead(bytes, fetch);
+            tm_prefetch_line(bytes, level, ahead);
             u[s][0] = _mm512_dpbusd_epi32(u[s][0], _mm512_and_si512(w, m3), a_i8x64);
             u[s][1] = _mm512_dpbusd_epi32(u[s][1], _mm512_and_si512(w, m15), a_i8x64);
             u[s][2] = _mm512_dpbusd_epi32(u[s][2], _mm512_and_si512(w, m63), a_i8x64);
@@ -124,38 +124,34 @@ static inline __attribute__((always_inline)) void one_row(
     settle(acc, u[0][0], u[0][1], u[0][2], u[0][3]);
     settle(acc, u[1][0], u[1][1], u[1][2], u[1][3]);
     if (k < groups)
-        groups_by(1, 0, tile + k * TM_TILE, groups - k, a + 4 * k, 0, (int32_t (*)[TM_TILE])acc);
+        groups_by(1, TM_PREFETCH_NONE, 0, tile + k * TM_TILE, groups - k, a + 4 * k, 0, (int32_t (*)[TM_TILE])acc);
 }
 
-static inline __attribute__((always_inline)) void micro(
-    const int fetch, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+static inline __attribute__((always_inline)) void micro_by(
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
+    int rows, int32_t (*acc)[TM_TILE])
 {
     switch (rows) {
-    case 1: one_row(fetch, tile, groups, a, acc[0]); break;
-    case 2: groups_by(2, fetch, tile, groups, a, lda, acc); break;
-    case 3: groups_by(3, fetch, tile, groups, a, lda, acc); break;
-    case 4: groups_by(4, fetch, tile, groups, a, lda, acc); break;
-    case 5: groups_by(5, fetch, tile, groups, a, lda, acc); break;
-    default: groups_by(6, fetch, tile, groups, a, lda, acc); break;
+    case 1: one_row(level, ahead, tile, groups, a, acc[0]); break;
+    case 2: groups_by(2, level, ahead, tile, groups, a, lda, acc); break;
+    case 3: groups_by(3, level, ahead, tile, groups, a, lda, acc); break;
+    case 4: groups_by(4, level, ahead, tile, groups, a, lda, acc); break;
+    case 5: groups_by(5, level, ahead, tile, groups, a, lda, acc); break;
+    default: groups_by(6, level, ahead, tile, groups, a, lda, acc); break;
     }
 }
 
-static void micro_plain(
-    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
-    micro(0, tile, groups, a, lda, rows, acc);
+    const tm_prefetch fetch = tm_weights_prefetch();
+    switch (fetch.level) {
+    case TM_PREFETCH_NONE: micro_by(TM_PREFETCH_NONE, 0, tile, groups, a, lda, rows, acc); break;
+    case TM_PREFETCH_L1: micro_by(TM_PREFETCH_L1, fetch.bytes, tile, groups, a, lda, rows, acc); break;
+    case TM_PREFETCH_L2: micro_by(TM_PREFETCH_L2, fetch.bytes, tile, groups, a, lda, rows, acc); break;
+    }
 }
 
-static void micro_fetching(
-    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
-{
-    micro(1, tile, groups, a, lda, rows, acc);
-}
-
-static void body(void *args, size_t begin, size_t end)
-{
-    tm_matmul_tiles(args, begin, end, ROWS, tm_fetches_ahead() ? micro_fetching : micro_plain);
-}
+static void body(void *args, size_t begin, size_t end) { tm_matmul_tiles(args, begin, end, ROWS, micro); }
 
 int tm_ternary_matmul_avx512(void *args) { return tm_matmul_run(args, body, TM_RANK(avx512)); }
 

@@ -31,8 +31,8 @@ static inline void settle(int32_t *acc, lanes_i32x8 u, lanes_i32x8 below, int sh
 
 /* `halves` halves of each group from `first` on, for `rows` rows of activations; rows * halves is 2. */
 static inline __attribute__((always_inline)) void halves_by(
-    const int rows, const int halves, int first, const int fetch, const uint8_t *tile, size_t groups, const int8_t *a,
-    size_t lda, int32_t (*acc)[TM_TILE])
+    const int rows, const int halves, int first, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile,
+    size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
 {
     const __m256i m[3] = {_mm256_set1_epi8(3), _mm256_set1_epi8(15), _mm256_set1_epi8(63)};
     const lanes_i32x8 zero = {0};
@@ -47,7 +47,7 @@ static inline __attribute__((always_inline)) void halves_by(
     for (size_t k = 0; k < groups; k++) {
         const uint8_t *bytes = tile + k * TM_TILE + 32 * first;
         __m256i a_i8x32[ROWS];
-        tm_ahead(bytes, fetch);
+        tm_prefetch_line(bytes, level, ahead);
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++)
             a_i8x32[r] = four(a + (size_t)r * lda + 4 * k);
@@ -72,33 +72,22 @@ static inline __attribute__((always_inline)) void halves_by(
                 settle(acc[r] + 16 * g + 8 * (first + h), u[r][h][g], g ? u[r][h][g - 1] : zero, 2 * g);
 }
 
-static inline __attribute__((always_inline)) void micro(
-    const int fetch, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+static void micro(const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
-    if (rows == 1) {
-        halves_by(1, 2, 0, fetch, tile, groups, a, lda, acc);
-    } else {
-        halves_by(2, 1, 0, 0, tile, groups, a, lda, acc);
-        halves_by(2, 1, 1, 0, tile, groups, a, lda, acc);
+    const tm_prefetch fetch = tm_weights_prefetch();
+    if (rows > 1) {
+        halves_by(2, 1, 0, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc);
+        halves_by(2, 1, 1, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc);
+        return;
+    }
+    switch (fetch.level) {
+    case TM_PREFETCH_NONE: halves_by(1, 2, 0, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc); break;
+    case TM_PREFETCH_L1: halves_by(1, 2, 0, TM_PREFETCH_L1, fetch.bytes, tile, groups, a, lda, acc); break;
+    case TM_PREFETCH_L2: halves_by(1, 2, 0, TM_PREFETCH_L2, fetch.bytes, tile, groups, a, lda, acc); break;
     }
 }
 
-static void micro_plain(
-    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
-{
-    micro(0, tile, groups, a, lda, rows, acc);
-}
-
-static void micro_fetching(
-    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
-{
-    micro(1, tile, groups, a, lda, rows, acc);
-}
-
-static void body(void *args, size_t begin, size_t end)
-{
-    tm_matmul_tiles(args, begin, end, ROWS, tm_fetches_ahead() ? micro_fetching : micro_plain);
-}
+static void body(void *args, size_t begin, size_t end) { tm_matmul_tiles(args, begin, end, ROWS, micro); }
 
 int tm_ternary_matmul_avxvnni(void *args) { return tm_matmul_run(args, body, TM_RANK(avxvnni)); }
 

@@ -13,6 +13,7 @@
 #ifndef TM_TERNARY_MATMUL_H
 #define TM_TERNARY_MATMUL_H
 
+#include "../prefetch.h"
 #include "../parallel.h"
 
 #include <string.h>
@@ -55,22 +56,21 @@ static inline uint16_t tm_bfloat16(float value)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/* Fetch ahead of a stream of weights that may come from memory, where that pays. Share of a plain read of the same
+/* How far ahead weights are fetched, which may come from memory, unless told otherwise. Share of a plain read of the same
  * bytes, huge pages, that M = 1 reached with one / two threads (AVX-512, 2560 x 6912):
  *                              none          8 KiB into L2   4 KiB into L2   4 KiB into L1
  *   AMD Zen 4                  0.96 / 0.93   0.74 / 0.72     0.69 / 0.66     0.95 / 0.90
  *   Intel Xeon, 2 MiB L2       0.60 / 0.59   0.93 / 0.92     0.91 / 0.91     0.84 / 0.84
  * So on Intel's cores only: there the hardware's own prefetcher does not keep up with one stream, and L1 has too few
  * fill buffers. */
-#if TM_X86
-enum { TM_AHEAD = 8192 };
-static inline __attribute__((always_inline)) void tm_ahead(const uint8_t *bytes, int fetch)
+static inline tm_prefetch tm_weights_prefetch(void)
 {
-    if (fetch)
-        _mm_prefetch((const char *)(bytes + TM_AHEAD), _MM_HINT_T1);
-}
-static inline int tm_fetches_ahead(void) { return __builtin_cpu_is("intel") != 0; }
+#if TM_X86
+    if (__builtin_cpu_is("intel"))
+        return tm_prefetch_now((tm_prefetch){TM_PREFETCH_L2, 8192});
 #endif
+    return tm_prefetch_now((tm_prefetch){TM_PREFETCH_NONE, 0});
+}
 
 /* What float outputs of row `m` of the activations are their sums times. */
 static inline double tm_matmul_factor(const tm_ternary_matmul_args *args, size_t m)

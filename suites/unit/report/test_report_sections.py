@@ -24,12 +24,14 @@ from tritmark.harness.record import (
     Function,
     Gain,
     PeerComparison,
+    PrefetchFigure,
     Proposal,
     Ratio,
     Record,
     Run,
     Scaled,
     Status,
+    TunedPrefetch,
     with_digest,
 )
 from tritmark.harness.report import chart
@@ -485,3 +487,37 @@ def test_command(gpu_record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert opened == [(tmp_path / "results/html/index.html").as_uri()]
     for wrong in (["--all", now.id], ["--format", "md", "--open"], [now.id, "--against", now.id]):
         assert runner.invoke(app, wrong).exit_code != 0
+
+
+def test_the_machine_s_section_says_what_fetching_ahead_buys(gpu_record: Record) -> None:
+    figures = tuple(
+        PrefetchFigure(strategy=name, cold=ratio(cold), hot=ratio(1.0))
+        for name, cold in (("none", 1.0), ("L2 8192", 0.61), ("L1 1024", 0.83))
+    )
+    tuned = TunedPrefetch(
+        device="cpu",
+        op="ternary_matmul",
+        identity={"device": HOSTILE, "code": "1"},
+        builtin="none",
+        chosen="L2 8192",
+        confirmed=ratio(0.6),
+        note="",
+        shapes=("M=1 N=640 K=2560",),
+        threads=2,
+        created="2026-11-24T00:00:00Z",
+        figures=figures,
+        used="L1 1024",
+    )
+    assert "What fetching weights ahead buys" not in render(gpu_record)
+
+    def page(*found: TunedPrefetch) -> str:
+        machine = gpu_record.machine.model_copy(update={"prefetch": found})
+        return render(gpu_record.model_copy(update={"machine": machine}))
+
+    shown = page(tuned)
+    assert "What fetching weights ahead buys" in shown
+    assert times(ratio(0.61)) in shown
+    assert "8.00 KiB into L2 was chosen in place of nothing, hardware alone, which is built in" in shown
+    assert "kernels of this Record: 1.00 KiB into L1" in shown
+    kept = page(tuned.model_copy(update={"chosen": "", "note": "it was slower hot"}))
+    assert "was not beaten twice (it was slower hot)" in kept

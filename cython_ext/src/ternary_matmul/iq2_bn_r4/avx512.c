@@ -36,7 +36,7 @@ static inline __m128i rows_of(__m512i v_i32x16)
 }
 
 static inline __attribute__((always_inline)) void one_row(
-    const int fetch, const uint8_t *weights, const int8_t *x, size_t K, int32_t *acc)
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *weights, const int8_t *x, size_t K, int32_t *acc)
 {
     const __m512i masks[4] = {
         _mm512_set1_epi8(3), _mm512_set1_epi8(12), _mm512_set1_epi8(48), _mm512_set1_epi8((char)192)};
@@ -49,7 +49,7 @@ static inline __attribute__((always_inline)) void one_row(
             s_i32x16[s] = _mm512_setzero_si512();
         for (size_t k = begin; k < end; k += TM_FOUR_BLOCK) {
             const __m512i w = tm_loaded(weights + k), a_i8x64 = _mm512_loadu_si512(x + k);
-            tm_ahead(weights + k, fetch);
+            tm_prefetch_line(weights + k, level, ahead);
 #pragma GCC unroll 4
             for (int s = 0; s < 4; s++)
                 s_i32x16[s] = _mm512_dpbusd_epi32(s_i32x16[s], _mm512_and_si512(w, masks[s]), spread(a_i8x64, s));
@@ -124,27 +124,24 @@ static void micro(
     }
 }
 
-static void one_plain(
+static void one(
     const uint8_t *weights, int fours, const int8_t *a, size_t lda, int count, size_t K,
     int32_t (*acc)[TM_FOUR * TM_FOURS])
 {
+    const tm_prefetch fetch = tm_weights_prefetch();
     (void)fours, (void)lda, (void)count;
-    one_row(0, weights, a, K, acc[0]);
-}
-
-static void one_fetching(
-    const uint8_t *weights, int fours, const int8_t *a, size_t lda, int count, size_t K,
-    int32_t (*acc)[TM_FOUR * TM_FOURS])
-{
-    (void)fours, (void)lda, (void)count;
-    one_row(1, weights, a, K, acc[0]);
+    switch (fetch.level) {
+    case TM_PREFETCH_NONE: one_row(TM_PREFETCH_NONE, 0, weights, a, K, acc[0]); break;
+    case TM_PREFETCH_L1: one_row(TM_PREFETCH_L1, fetch.bytes, weights, a, K, acc[0]); break;
+    case TM_PREFETCH_L2: one_row(TM_PREFETCH_L2, fetch.bytes, weights, a, K, acc[0]); break;
+    }
 }
 
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     if (args->M == 1)
-        tm_matmul_fours(args, begin, end, 1, 1, tm_fetches_ahead() ? one_fetching : one_plain);
+        tm_matmul_fours(args, begin, end, 1, 1, one);
     else
         tm_matmul_fours(args, begin, end, TM_FOURS, TM_MATMUL_BLOCK, micro);
 }

@@ -1,0 +1,66 @@
+/* How far ahead of a stream that may come from memory its lines are fetched, and into which cache: what was told, or
+ * else what a kernel is built for. One setting for all kernels of an extension module, which that module's boundary
+ * changes; a kernel reads it when it is called and may be told another one in between. It changes no bits of any result.
+ *
+ * A kernel compiles its loop for each level, so that where nothing is fetched nothing of it is in the loop; the distance
+ * stays in a register. Lines past the end of an array are fetched too, which does no harm. */
+#ifndef TM_PREFETCH_H
+#define TM_PREFETCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TM_PREFETCH_BUILTIN = -1, /* no distance: what the kernel is built for */
+    TM_PREFETCH_LINE = 64,    /* distances are multiples of it */
+    TM_PREFETCH_MOST = 65536
+};
+
+enum tm_prefetch_level { TM_PREFETCH_NONE, TM_PREFETCH_L1, TM_PREFETCH_L2 };
+
+typedef struct tm_prefetch {
+    enum tm_prefetch_level level;
+    uint32_t bytes; /* ahead */
+} tm_prefetch;
+
+/* A distance and a level in one number, or TM_PREFETCH_BUILTIN. Each module has its own: the linker makes one of all its
+ * files'. */
+__attribute__((weak, visibility("hidden"))) int32_t tm_prefetch_told = TM_PREFETCH_BUILTIN;
+
+/* 0, or -1 for what is no level or no distance; both are 0 where nothing is fetched. */
+static inline int tm_prefetch_tell(int32_t level, int32_t bytes)
+{
+    const int fetches = level == TM_PREFETCH_L1 || level == TM_PREFETCH_L2;
+    if (!fetches && (level != TM_PREFETCH_NONE || bytes))
+        return -1;
+    if (fetches && (bytes < TM_PREFETCH_LINE || bytes > TM_PREFETCH_MOST || bytes % TM_PREFETCH_LINE))
+        return -1;
+    __atomic_store_n(&tm_prefetch_told, bytes | level, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static inline void tm_prefetch_reset(void)
+{
+    __atomic_store_n(&tm_prefetch_told, TM_PREFETCH_BUILTIN, __ATOMIC_RELAXED);
+}
+
+static inline tm_prefetch tm_prefetch_now(tm_prefetch builtin)
+{
+    const int32_t told = __atomic_load_n(&tm_prefetch_told, __ATOMIC_RELAXED);
+    if (told == TM_PREFETCH_BUILTIN)
+        return builtin;
+    return (tm_prefetch){
+        (enum tm_prefetch_level)(told % TM_PREFETCH_LINE), (uint32_t)(told / TM_PREFETCH_LINE * TM_PREFETCH_LINE)};
+}
+
+/* Fetch the line `ahead` bytes behind; `level` is a constant at each call. */
+static inline __attribute__((always_inline)) void tm_prefetch_line(
+    const void *bytes, const enum tm_prefetch_level level, size_t ahead)
+{
+    if (level == TM_PREFETCH_L1)
+        __builtin_prefetch((const void *)((uintptr_t)bytes + ahead), 0, 3);
+    else if (level == TM_PREFETCH_L2)
+        __builtin_prefetch((const void *)((uintptr_t)bytes + ahead), 0, 2);
+}
+
+#endif
