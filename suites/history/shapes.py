@@ -18,6 +18,8 @@ VECTOR_OPS = (
     "ternary_quantize/none/int8",
     "ternary_quantize/i2_s_x86/uint8",
     "activation_quantize/none/int8",
+    "activation_quantize/float16/int8",
+    "activation_quantize/bfloat16/int8",
 )
 SIZES = (1 << 12, 1 << 15) if DRY else (1 << 16, 1 << 21)
 """Values: as many as the caches keep, and more."""

@@ -26,6 +26,7 @@ from tritmark import kernels
 from tritmark.harness.spec import Receipt
 from tritmark.kernels import OPS, PROVIDER, PackedWeights, QuantizedLinear, cpu, dispatch, pack_weights, plans
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.input_dtypes import narrow
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 pytestmark = pytest.mark.timing
@@ -92,7 +93,7 @@ def vector_call(case: Case) -> Callable[[], Any]:
     """The public call, with outputs of its own as a user has them."""
     variant = case.isa
     if case.op == "activation_quantize":
-        rows = values(case.axes["M"], case.axes["K"])
+        rows = narrow(values(case.axes["M"], case.axes["K"]), case.format)
         return lambda: kernels.activation_quantize(rows, variant=variant)
     x = values(case.axes["n"])
     if case.op == "i2s_dequantize":
