@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 from tritmark.harness.errors import TritmarkError
 from tritmark.harness.providers import GROUP, VARIANTS, Installed
-from tritmark.harness.spec import Device, Family, Op, Provider
+from tritmark.harness.spec import Device, Family, Op, Provider, Variant
 
-Noun = TypeVar("Noun", Op, Device, Provider)
+Noun = TypeVar("Noun", Op, Device, Provider, Variant)
 
 
 class BuildError(TritmarkError, RuntimeError):
@@ -101,7 +101,7 @@ class Opened:
             for point in further:
                 brought = point.load()
                 for variant in brought() if callable(brought) else brought:
-                    installed.add(variant)
+                    installed.add(_ours(Variant, variant))
         except Exception as error:
             where = f"entry point {point.name!r} ({point.value})" if point is not None else "what its providers bring"
             raise BuildError(f"{self.site}: {where} cannot be used: {type(error).__name__}: {error}") from error
@@ -149,7 +149,10 @@ def _provider(brought: Any) -> Provider:
     anything about it."""
     ops = tuple(_ours(Op, op, family=Family(str(op.family))) for op in brought.ops)  # a family is compared by identity
     devices = tuple(_ours(Device, device) for device in brought.devices)
-    return _ours(Provider, brought, ops=ops, devices=devices, peers=(), libraries=tuple, calls=tuple)
+    variants = tuple(_ours(Variant, variant) for variant in brought.variants)
+    return _ours(
+        Provider, brought, ops=ops, variants=variants, devices=devices, peers=(), libraries=tuple, calls=tuple
+    )
 
 
 def _ours(kind: type[Noun], brought: Any, **other: Any) -> Noun:

@@ -100,6 +100,31 @@ def test_outside_of_a_repository_and_for_a_missing_wheel_the_next_step_is_told(t
         built("a.whl", folder=tmp_path)
 
 
+OLDER = """
+from dataclasses import replace
+from types import SimpleNamespace
+
+SINCE = {"missing", "load", "packs", "bound", "instances", "rank", "code", "dense", "reports_nonfinite"}
+
+
+def before(variant):
+    there = set(Variant.__dataclass_fields__) - SINCE
+    return SimpleNamespace(id=variant.id, precedence=None, **{name: getattr(variant, name) for name in there})
+
+
+PROVIDER = replace(PROVIDER, variants=tuple(map(before, PROVIDER.variants)))
+"""
+"""Its variants have the fields that those of the history's anchor have, and no others."""
+
+
+def test_variants_of_an_older_build_lack_what_came_later(tmp_path: Path) -> None:
+    build = Opened(gate_sites.site(tmp_path / "older", gate_sites.source(one="lambda y: None") + OLDER))
+    (variant,) = build.installed.registry.variants
+    ((found, refusal),) = build.installed.registry.candidates(variant.key, {"n": 100})
+    assert (found.name, refusal) == ("one", None)
+    found.load()
+
+
 def test_a_folder_without_kernels_or_with_broken_ones_is_no_build(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="no distribution there brings kernels"):
         Opened(tmp_path)

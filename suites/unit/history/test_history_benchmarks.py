@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 import platform
+import subprocess
 import sys
 from itertools import product
 from pathlib import Path
@@ -92,6 +93,12 @@ def test_without_a_commits_build_nothing_is_compared(suite, monkeypatch):
     assert suite["anchor"].ratios() == {}
     with pytest.raises(SkipNotImplemented):
         suite["anchor"].Quantize().setup({}, "i2s_quantize/none/int8", "cpu:scalar", 65536)
+
+
+def test_a_clone_without_the_anchor_says_what_to_do(suite, tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    with pytest.raises(RuntimeError, match="git fetch --unshallow"):
+        suite["anchor"].require_anchor(tmp_path)
 
 
 @pytest.mark.parametrize(
