@@ -100,33 +100,41 @@ cdef inline bint positive(const float *values, Py_ssize_t n) noexcept:
 
 cdef class Plans:
     """Plans by what a call is told beside its arrays, for as long as the choice of a kernel rests on the same: on the
-    registry, its version, and the environment variable that forces an instruction set."""
+    registry, its version, and environment variables."""
 
     cdef dict kept
-    cdef bytes variable
-    cdef bytes forced
+    cdef tuple variables
+    cdef list values
     cdef object registry
     cdef object version
 
-    def __init__(self, str variable):
-        self.variable = variable.encode()
+    def __init__(self, *variables):
+        self.variables = tuple([each.encode() for each in variables])
+        self.values = [None] * len(variables)
         self.kept = {}
 
     def __reduce__(self):
         """A copy of what keeps them, in this process or another, makes its own."""
-        return type(self), (self.variable.decode(),)
+        return type(self), tuple([each.decode() for each in self.variables])
 
     cpdef bint current(self, object registry) except -1:
         """Whether nothing has changed; else all plans are dropped."""
-        cdef const char *forced = getenv(self.variable)
+        cdef const char *found
+        cdef object before
         cdef object version = registry.version
-        cdef bint same = (self.forced is None) if forced == NULL else (
-            self.forced is not None and strcmp(forced, self.forced) == 0
-        )
-        if same and self.registry is registry and self.version == version:
+        cdef bint same = self.registry is registry and self.version == version
+        cdef Py_ssize_t index
+        for index in range(len(self.variables)):
+            found = getenv(<bytes>self.variables[index])
+            before = self.values[index]
+            if found == NULL:
+                if before is not None:
+                    same, self.values[index] = False, None
+            elif before is None or strcmp(found, <bytes>before) != 0:
+                same, self.values[index] = False, <bytes>found
+        if same:
             return True
         self.registry, self.version = registry, version
-        self.forced = None if forced == NULL else <bytes>forced
         self.kept.clear()
         return False
 

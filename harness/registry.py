@@ -4,12 +4,15 @@ feature is refused."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from threading import Lock
 
+from tritmark.harness import tuned
 from tritmark.harness.errors import AmbiguousKernelError, NoCompatibleKernelError, RegistrationError
 from tritmark.harness.nearest import misspelt, nearest
 from tritmark.harness.numbered import device_of, numbered, variants_of
-from tritmark.harness.spec import Axes, Device, KernelKey, Tier, Variant
+from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Tier, Variant
 
 _BY_NAME = {
     Tier.CANDIDATE: "it is under judgement, and taken only by its name",
@@ -17,8 +20,55 @@ _BY_NAME = {
 }
 """Why variants of a tier are never selected."""
 
+ANY = "*"
+"""Stands in a question for the format, where who packs the weights may choose it."""
+
 LACKS = " lacks "
 """Stands in the refusal of a kernel that needs what this machine has not."""
+
+ROWS = "M"
+"""The axis of the rows of activations: it changes from call to call, where the others are those of the weights."""
+
+
+def shape_class(axes: Axes) -> dict[str, int]:
+    """What a choice between variants holds for: all axes as they are but the rows, of which there may be so many as up
+    to the next power of two. Given is the most of them."""
+    return {axis: 1 << (size - 1).bit_length() if axis == ROWS else size for axis, size in axes.items()}
+
+
+def fewest(axes: Axes) -> dict[str, int]:
+    """The least of a shape class: one row more than the class below has."""
+    return {axis: size // 2 + 1 if axis == ROWS else size for axis, size in shape_class(axes).items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Which of several variants is the best at a requirement, for a shape class and a number of threads."""
+
+    place: str
+    """The key, with "*" for a format that is anybody's to choose, and the requirement."""
+    requirement: Requirement
+    threads: int
+    axes: Mapping[str, int]
+    """The shape class, and the threads: a variant that is the best for one thread may not be for many, which share the
+    memory."""
+    candidates: tuple[Variant, ...]
+    """Those that fit, the built-in choice first."""
+    refused: tuple[tuple[str, str], ...]
+    """Ids of the other variants, and why they are none."""
+    device: Device
+
+    @property
+    def builtin(self) -> Variant:
+        """What the table says: the highest tier and rank, of those alike the first that was registered."""
+        return self.candidates[0]
+
+    def identity(self) -> dict[str, str]:
+        """What an answer holds for: that of the device, and as "code" the SHA-256 of the candidates with their code. So
+        with any other candidate, or another build of one, it is stale."""
+        assert self.device.identity is not None  # else nothing is asked
+        told = sorted((each.id, coded(self.device, each)) for each in self.candidates)
+        return {**self.device.identity(), "code": sha256(repr(told).encode()).hexdigest()}
 
 
 class Registry:
@@ -37,8 +87,7 @@ class Registry:
         # Whoever reads has one of these mappings as a whole: they are exchanged, never changed.
         self._devices: Mapping[str, Device] = {}
         self._variants: Mapping[KernelKey, Mapping[str, Variant]] = {}
-        self.version = 0
-        """Grows with each registration: what was remembered of an older one is no longer true."""
+        self._registered = 0
         for device in devices:
             self.register_device(device)
         self.register(*variants)
@@ -49,7 +98,7 @@ class Registry:
             if device.type in self._devices:
                 raise RegistrationError(f"device type {device.type!r} is registered already")
             self._devices = {**self._devices, device.type: device}
-            self.version += 1
+            self._registered += 1
 
     def register(self, *variants: Variant) -> None:
         """Add variants, all of them or none.
@@ -72,7 +121,7 @@ class Registry:
                             )
                 made[variant.key] = {**named, variant.name: variant}
             self._variants = made
-            self.version += 1
+            self._registered += 1
 
     def _numbered(self, variants: Sequence[Variant]) -> Iterator[Variant]:
         """The same kernels for the devices of their kind that are known by a number."""
@@ -106,7 +155,7 @@ class Registry:
                     made[variant.key] = {**made.get(variant.key, {}), variant.name: variant}
                 self._devices = {**self._devices, name: device_of(of_kind, numbering, index)}
                 self._variants = made
-                self.version += 1
+                self._registered += 1
         return None
 
     def every(self) -> list[Device]:
@@ -124,6 +173,12 @@ class Registry:
         for kind, device in list(self._devices.items()):
             for index in range(device.numbering.count() if device.numbering is not None else 0):
                 self.number(f"{kind}:{index}")
+
+    @property
+    def version(self) -> int:
+        """Grows with each registration, and when measured choices are read anew: what was remembered of an older one is
+        no longer true."""
+        return self._registered + tuned.version()
 
     @property
     def devices(self) -> Mapping[str, Device]:
@@ -169,9 +224,20 @@ class Registry:
         found = self.candidates(KernelKey(device, op, format, dtype), axes)
         return any(refusal is None and variant.tier is not Tier.PEER for variant, refusal in found)
 
-    def select_best(self, key: KernelKey, axes: Axes, name: str | None = None) -> Variant:
+    def select_best(
+        self,
+        key: KernelKey,
+        axes: Axes,
+        name: str | None = None,
+        *,
+        requirement: Requirement | None = None,
+        threads: int | None = None,
+    ) -> Variant:
         """The fitting variant of the highest tier and rank, but candidates and peers; or the one called `name` if it
         fits, be it what it may.
+
+        With a `requirement`, the one that `tritmark select` found to be the best at it on this machine for the shape
+        class and that many threads (the device's unless told), if there is such a choice and nothing is forced.
 
         Where the environment forces a step of the device's ladder that the key has no variant for, the best one below
         that fits the machine is taken, if the machine has what the forced step needs.
@@ -201,7 +267,71 @@ class Registry:
                 asked = repr(forced) if name is None else misspelt(name, [variant.name for variant, _ in found])
                 request += f", variant {asked}"
             raise NoCompatibleKernelError(request=request, candidates=[(v.name, refusal or "") for v, refusal in found])
-        return max(fitting, key=lambda variant: variant.precedence)
+        best = max(fitting, key=lambda variant: variant.precedence)
+        if requirement is None or forced is not None:
+            return best
+        return self.measured((key,), axes, requirement, threads) or best
+
+    def question(
+        self, keys: Sequence[KernelKey], axes: Axes, requirement: Requirement, threads: int | None
+    ) -> Question:
+        """Which of the variants of these keys, of one device, op and dtype, is the best.
+
+        Raises NoCompatibleKernelError where none fits, or where the device's variants are not chosen by measurement.
+        """
+        where = keys[0]
+        device = self.device(where.device, str(where))
+        fitting: list[Variant] = []
+        refused: list[tuple[str, str]] = []
+        for key in keys:
+            variants = list(self._variants.get(key, {}).values())
+            refused += [(each.id, _BY_NAME[each.tier]) for each in variants if each.tier.named_only]
+            for variant, refusal in self._told(key, axes, [each for each in variants if not each.tier.named_only]):
+                if refusal is None:
+                    fitting.append(variant)
+                else:
+                    refused.append((variant.id, refusal))
+        if not fitting or device.identity is None:
+            if device.identity is None:
+                refused = [(device.type, "its variants are not chosen by measurement")]
+            raise NoCompatibleKernelError(request=f"a measured choice for {where}", candidates=refused)
+        count = device.cores() if threads is None else threads
+        format = where.format if len(keys) == 1 else ANY
+        builtin = max(fitting, key=lambda variant: variant.precedence)
+        return Question(
+            place=f"{replace(where, format=format)} {requirement}",
+            requirement=requirement,
+            threads=count,
+            axes={**shape_class(axes), "threads": count},
+            candidates=(builtin, *(each for each in fitting if each is not builtin)),
+            refused=tuple(refused),
+            device=device,
+        )
+
+    def measured(
+        self, keys: Sequence[KernelKey], axes: Axes, requirement: Requirement, threads: int | None
+    ) -> Variant | None:
+        """Which of the variants of these keys was measured to be the best; None where that was not asked on this
+        machine with this code, where choices are not obeyed, and where the environment forces a variant."""
+        device = self._devices.get(keys[0].device)
+        if not tuned.known() or device is None or device.identity is None or device.forced() is not None:
+            return None
+        try:
+            asked = self.question(keys, axes, requirement, threads)
+        except NoCompatibleKernelError:
+            return None
+        found = tuned.chosen(asked.place, asked.axes, asked.identity)
+        if found is None or found.builtin != asked.builtin.id:
+            return None
+        chosen = next((each for each in asked.candidates if each.id == found.instance), None)
+        if chosen is None or chosen is asked.builtin:
+            return chosen
+        return replace(chosen, tuned=f"{chosen.id} for {requirement}")
+
+
+def coded(device: Device, variant: Variant) -> str:
+    """The SHA-256 of the variant's code; "" where nobody can tell another build of it from this one."""
+    return variant.code_hash or device.code_hash(variant.id)
 
 
 def _forced(device: Device, names: set[str]) -> str | None:

@@ -52,6 +52,20 @@ class Tier(IntEnum):
         return self < Tier.REFERENCE
 
 
+class Requirement(StrEnum):
+    """What the variant that is chosen by measurement has to be best at (see harness.selection)."""
+
+    LATENCY = "latency"
+    """The time of a call whose arrays come from memory, as the weights of one layer do after those of all others; in
+    the caches where nothing so small gets cold."""
+    THROUGHPUT = "throughput"
+    """The time of a call right after another with the same arrays: what fits into the caches is there."""
+    MEMORY = "memory"
+    """The bytes of inputs as the kernel takes them (weights packed) and of its workspace; of equals, the latency."""
+    EXACTNESS = "exactness"
+    """The latency, of those alone whose outputs are held to no error bound: exact, or rounded once."""
+
+
 @dataclass(frozen=True, slots=True)
 class KernelKey:
     """What a kernel is for. `format` is a name of FORMATS or "none"; `dtype` is the output's dtype."""
@@ -149,8 +163,9 @@ class Proof:
     launched: tuple[Launched, ...] = ()
     """The different launches on the device, in their order."""
     tuned: str = ""
-    """The instance that ran because it was measured to be faster here (`tritmark autotune`) than the built-in choice,
-    or how weights were fetched ahead for that reason (`tritmark tune`); "" where the built-in choice ran."""
+    """The instance (`tritmark autotune`) or the variant (`tritmark select`) that ran because it was measured to be
+    better here than the built-in choice, and how weights were fetched ahead for that reason (`tritmark tune`); "" where
+    the built-in choice ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +290,9 @@ class Op:
     where every output depends on every input."""
     stored: StoredWeights | None = None
     """None for an op that is no linear layer."""
+    interchangeable: Callable[[Axes, str], bool] | None = None
+    """Whether who packs the weights of these axes may take that format for another of which the same is true, without
+    a change of the outputs. None: formats are not anybody's to choose."""
 
 
 class Constraint(Protocol):
@@ -368,7 +386,9 @@ class Variant:
     does not see what is written into its inputs later, and what that takes is no workspace. `bound(inputs, axes)` gives
     for each output the largest absolute error that its arithmetic admits, computed from the logical inputs, and raises
     InvalidArgumentError for inputs that its numbers do not hold; None: it is held to the op's contract.
-    `instances(axes)` tells what it may launch, on the device; None: there is no choice.
+    `instances(axes)` tells what it may launch, on the device; None: there is no choice. `tuned` stands in receipts: for
+    what it was measured to be better here than the built-in choice, in whose place it was selected; "" where nothing
+    was.
     """
 
     key: KernelKey
@@ -390,6 +410,7 @@ class Variant:
     packs: bool = False
     bound: Callable[[Arrays, Axes], Mapping[str, Any]] | None = None
     instances: Callable[[Axes], Instances] | None = None
+    tuned: str = ""
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:
@@ -676,6 +697,8 @@ class Device:
     device understands (see harness.candidate), None where it takes no files. `numbering` tells the devices of this kind
     apart, None where they are not; `environment()` has variables that processes which work on this device need.
     `prefetching()` are the ops whose kernels here fetch ahead in ways that can be told.
+    `identity()` is what a measured choice between variants holds for beside their code, as "device" and whatever else
+    their times hang on; None where variants are not chosen by measurement.
     """
 
     type: str
@@ -699,6 +722,7 @@ class Device:
     numbering: Numbering | None = None
     environment: Callable[[], Mapping[str, str]] = dict
     prefetching: Callable[[], Sequence[Prefetching]] = tuple
+    identity: Callable[[], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
-"""Choices between a variant's instances that were measured on a machine (`tritmark autotune`), for who launches.
+"""Choices that were measured on a machine: between a variant's instances (`tritmark autotune`), for who launches, and
+between variants (`tritmark select`), for who selects.
 
-They lie in one JSON file, which is read once a process. A choice holds for one variant and one shape, on one device,
-with one driver and one code; any other is as if it were not there. TRITMARK_TUNED=off ignores them all.
+They lie in one JSON file, which is read once a process. A choice holds for one variant, or one question between
+variants, and one shape or class of shapes, on one device, with one driver and one code; any other is as if it were not
+there. TRITMARK_TUNED=off ignores them all.
 """
 
 from __future__ import annotations
@@ -29,16 +31,18 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """An instance that is launched in place of the built-in choice."""
+    """An instance or a variant that is taken in place of the built-in choice."""
 
     variant: str
-    """Its id."""
+    """The id of the variant with these instances; or which variants it is a choice between, and for what, as
+    registry.Question has it."""
     axes: Mapping[str, int]
     identity: Mapping[str, str]
-    """See spec.Instances."""
+    """See spec.Instances, and registry.Question."""
     instance: str
+    """The instance's name, or the id of the variant."""
     builtin: str
-    """The built-in choice that it was compared with."""
+    """The built-in choice that it was compared with, in the same words. Between variants it may be what is chosen."""
     ratio: tuple[float, float, float]
     """Its time over the built-in choice's, by turns: the median, and the ends of its 95 % interval."""
     created: str
@@ -54,12 +58,17 @@ def path() -> Path:
     return cache_folder("tuned") / "choices.json"
 
 
+def told() -> str | None:
+    """What TRITMARK_TUNED is, for those who remember what followed from it."""
+    return os.environ.get(SELECT)
+
+
 def obeyed() -> bool:
     """Whether choices are obeyed. Raises UsageError for a value of TRITMARK_TUNED that does not exist."""
-    told = os.environ.get(SELECT, "").strip().lower() or _LEGAL[0]
-    if told not in _LEGAL:
-        raise UsageError(f"{SELECT} is {told!r}; {nearest(told, _LEGAL)}")
-    return told == _LEGAL[0]
+    wanted = (told() or "").strip().lower() or _LEGAL[0]
+    if wanted not in _LEGAL:
+        raise UsageError(f"{SELECT} is {wanted!r}; {nearest(wanted, _LEGAL)}")
+    return wanted == _LEGAL[0]
 
 
 def read(where: Path) -> tuple[Choice, ...]:
@@ -107,20 +116,32 @@ def _known() -> Mapping[tuple[str, tuple[tuple[str, int], ...]], tuple[Choice, .
     return found
 
 
+_FORGOTTEN = [0]
+"""How often."""
+
+
 def forget() -> None:
     """Read the file again at the next question."""
     _known.cache_clear()
+    _FORGOTTEN[0] += 1
+
+
+def version() -> int:
+    """Grows whenever what was read is forgotten: a choice that was remembered before may no longer be true."""
+    return _FORGOTTEN[0]
+
+
+def known() -> bool:
+    """Whether there is any choice to be obeyed. Raises UsageError for a value of TRITMARK_TUNED that does not exist."""
+    return obeyed() and bool(_known())
 
 
 def chosen(variant: str, axes: Axes, identity: Callable[[], Mapping[str, str]]) -> Choice | None:
     """The choice for the variant and these axes on a device, with a driver and code of that identity, which is asked
     for only where there is any for these axes."""
-    if not obeyed():
+    if not known():
         return None
-    known = _known()
-    if not known:
-        return None
-    for each in known.get((variant, tuple(sorted(axes.items()))), ()):
+    for each in _known().get((variant, tuple(sorted(axes.items()))), ()):
         if each.identity == identity():
             return each
     return None

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.contract import check_array, check_output
-from tritmark.harness.spec import Launch, Receipt, Tensor
+from tritmark.harness.spec import Launch, Receipt, Requirement, Tensor
 from tritmark.kernels import cpu, dispatch, offload
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
 from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
@@ -35,6 +35,7 @@ class BoundLinear:
         variant: str | None,
         threads: int | None,
         device: str,
+        requirement: Requirement,
     ) -> None:
         (N, K), leading = weights.shape, x.shape[:-1]
         M = x.size // K
@@ -51,8 +52,9 @@ class BoundLinear:
         self._weights = weights
         q, scale, sums = np.empty((M, K), np.int8), np.empty(M, np.float32), np.empty(M, np.int32)
         axes = {"M": M, "N": N, "K": K}
-        quantize = dispatch.select(replace(QUANTIZE_KEY, device=device), {"M": M, "K": K}, None)
-        self._product = product_with(weights, device, "float32", axes, variant or weights.variant)
+        asked = (threads, requirement)
+        quantize = dispatch.select(replace(QUANTIZE_KEY, device=device), {"M": M, "K": K}, None, *asked)
+        self._product = product_with(weights, device, "float32", axes, variant or weights.variant, *asked)
         count = dispatch.threads_for(self._product.key, threads)
         first = quantize.bind({"x": x.reshape(M, K)}, {"q": q, "scale": scale, "sum": sums}, {"M": M, "K": K}, count)
         inputs = {

@@ -177,11 +177,7 @@ def code_hash(variant_id: str) -> str:
     package's."""
     if variant_id not in _OWN:
         return ""
-    import hashlib
-    from pathlib import Path
-
-    path = native(variant_id.split("/")[1]).__file__
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return _file_hash(variant_id.split("/")[1])
 
 
 def _clock() -> Clock:
@@ -207,6 +203,28 @@ def _proof(launch: Launch) -> Proof | None:
     return Proof(tuned=found) if found else None
 
 
+@cache
+def _identity() -> Mapping[str, str]:
+    """What the times of kernels hang on beside their own code: the processor and its instruction sets, its cores and
+    caches as far as this process has them, and the pool of threads that they share."""
+    from tritmark.harness.machine import cpu
+
+    caches = (f"{name} {nbytes}" for name, nbytes in sorted(cpu.caches().items()))
+    return {
+        "device": "; ".join([cpu.model(), f"{cores()} cores", *caches]),
+        "features": " ".join(sorted(features())),
+        "pool": _file_hash("pool"),
+    }
+
+
+def _file_hash(module: str) -> str:
+    """SHA-256 of an extension module."""
+    import hashlib
+    from pathlib import Path
+
+    return hashlib.sha256(Path(native(module).__file__).read_bytes()).hexdigest()
+
+
 DEVICE = Device(
     type="cpu",
     summary="this machine's processor",
@@ -220,4 +238,5 @@ DEVICE = Device(
     compiler=lambda: str(native("cpu").compiler()),
     prefetching=_prefetching,
     proof=_proof,
+    identity=_identity,
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tritmark.harness import tuned
 from tritmark.harness.contract import check_output
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import InvalidArgumentError
@@ -18,7 +19,19 @@ from tritmark.harness.numbered import same_device
 from tritmark.harness.providers import installed
 from tritmark.harness.registry import Registry
 from tritmark.harness.resident import ResidentArray, resident
-from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Pipelined, Receipt, Values, Variant
+from tritmark.harness.spec import (
+    Arrays,
+    Axes,
+    Device,
+    KernelKey,
+    Launch,
+    Op,
+    Pipelined,
+    Receipt,
+    Requirement,
+    Values,
+    Variant,
+)
 from tritmark.kernels import offload
 
 
@@ -43,24 +56,36 @@ def on_device(key: KernelKey, device: str) -> KernelKey:
     return key if device == key.device else replace(key, device=device)
 
 
-def select(key: KernelKey, axes: Axes, name: str | None) -> Variant:
+def select(
+    key: KernelKey,
+    axes: Axes,
+    name: str | None,
+    threads: int | None = None,
+    requirement: Requirement = Requirement.LATENCY,
+) -> Variant:
     """As Registry.select_best, remembered: a layer asks the same at each call."""
     known = registry()
-    return _select(known, key, tuple(axes.items()), name, state(known, key.device))
+    return _select(known, key, tuple(axes.items()), name, threads, requirement, state(known, key.device))
 
 
 def state(known: Registry, device: str) -> object:
-    """What a choice rests on and may change between calls: what is registered, what the environment forces, whether
-    the device is there."""
+    """What a choice rests on and may change between calls: what is registered or was measured, what the environment
+    forces, whether it has measured choices obeyed, whether the device is there."""
     found = known.devices.get(device)
-    return known.version, (found.forced(), found.missing()) if found else None
+    return known.version, tuned.told(), (found.forced(), found.missing()) if found else None
 
 
 @lru_cache(maxsize=4096)
 def _select(
-    known: Registry, key: KernelKey, axes: tuple[tuple[str, int], ...], name: str | None, _state: object
+    known: Registry,
+    key: KernelKey,
+    axes: tuple[tuple[str, int], ...],
+    name: str | None,
+    threads: int | None,
+    requirement: Requirement,
+    _state: object,
 ) -> Variant:
-    return known.select_best(key, dict(axes), name)
+    return known.select_best(key, dict(axes), name, requirement=requirement, threads=threads)
 
 
 def outputs_for(op: Op, axes: Axes, key: KernelKey, given: Mapping[str, Any], inputs: Arrays) -> dict[str, Any]:

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.nearest import misspelt
 from tritmark.harness.numbered import same_device
 from tritmark.harness.resident import ResidentArray
-from tritmark.harness.spec import Device, Receipt
+from tritmark.harness.spec import Device, Receipt, Requirement
 from tritmark.kernels import dispatch, offload, plans
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.activation_quantize.api import activation_quantize
@@ -20,6 +21,7 @@ from tritmark.kernels.activation_quantize.spec import OP as ACTIVATION_QUANTIZE
 from tritmark.kernels.activation_quantize.spec import key_for
 from tritmark.kernels.bound_linear import BoundLinear
 from tritmark.kernels.foreign import AdoptedArguments
+from tritmark.kernels.formats import FORMATS
 from tritmark.kernels.input_dtypes import NARROW
 from tritmark.kernels.packed import PackedWeights, known_format, pack_weights, preferred_format, product_with
 from tritmark.kernels.ternary_matmul.api import with_receipt
@@ -39,12 +41,14 @@ class QuantizedLinear:
     device's best kernel unless told), or PackedWeights; where no kernel computes from their format, they are repacked
     once, and `receipt` says so. `device` is "cpu", "cuda", one GPU of several such as "cuda:1", or a package's; where
     it has a memory of its own, weights and quantized activations stay there. `bias` is float32 (N,). The kernel is
-    picked by shape at each call; `variant` forces one. Where no native kernel can take the weights (a format with other
-    scales than any kernel's), each call computes with dequantized weights in float32, warns through logging at
-    construction, and says so in `receipt`.
+    picked by shape at each call; `variant` forces one. Where `tritmark select` was asked for the shape and the
+    `requirement` ("latency", "throughput", "memory", "exactness"; see harness.spec.Requirement), kernel and format are
+    those that it found to be the best, the format with one row of activations; until then the built-in ones. Where no
+    native kernel can take the weights (a format with other scales than any kernel's), each call computes with
+    dequantized weights in float32, warns through logging at construction, and says so in `receipt`.
 
-    Raises NoCompatibleKernelError for a device that is not there, InvalidArgumentError for an unknown format, weights
-    or bias that the contract refuses.
+    Raises NoCompatibleKernelError for a device that is not there, InvalidArgumentError for an unknown format or
+    requirement, for weights or bias that the contract refuses, and for "exactness" of weights whose groups have scales.
     """
 
     def __init__(
@@ -56,21 +60,20 @@ class QuantizedLinear:
         device: str = "cpu",
         variant: str | None = None,
         threads: int | None = None,
+        requirement: str = Requirement.LATENCY,
     ) -> None:
+        self.device, self.variant, self.threads = device, variant, threads
+        self._requirement = _known_requirement(requirement)
         registry = dispatch.registry()
         missing = registry.device(device, f"{_OP} on {device!r}").missing()
         if missing is not None:
             raise NoCompatibleKernelError(request=f"{_OP} on {device!r}", candidates=[(device, missing)])
         self.weights = (
-            weights
-            if isinstance(weights, PackedWeights)
-            else _quantized(AdoptedArguments(_OP).take(weights), format or preferred_format(device))
+            weights if isinstance(weights, PackedWeights) else self._packed(AdoptedArguments(_OP).take(weights), format)
         )
+        self._check_requirement()
         self.out_features, self.in_features = self.weights.shape
         self.bias = _checked_bias(AdoptedArguments(_OP).take(bias), self.out_features)
-        self.device = device
-        self.variant = variant
-        self.threads = threads
         self._receipt: Receipt | None = None
         self._plans = plans.linear_plans()
         self._float: npt.NDArray[np.float32] | None = None
@@ -78,7 +81,7 @@ class QuantizedLinear:
         self.native = True
         """Whether a native kernel computes the product."""
         try:
-            product = product_with(self.weights, device, "float32", axes, None)
+            product = product_with(self.weights, device, "float32", axes, None, threads, self.requirement)
         except NoCompatibleKernelError:
             self.native = False
         if self.native:
@@ -97,13 +100,14 @@ class QuantizedLinear:
         if isinstance(x, np.ndarray):
             planned = self.device == "cpu"
             if planned:
-                told = self.weights, self.bias, self.variant, self.threads
+                told = self.weights, self.bias, self.variant, self.threads, self.requirement
                 found = self._plans.run(dispatch.registry(), x, told)
                 if found is not None:
                     return cast("npt.NDArray[np.float32]", found)
             y: npt.NDArray[np.float32] = self._computed(x)
             if planned and self.native and x.dtype == np.float32:
-                plans.plan_linear(self._plans, *told[:2], x.size // self.in_features, *told[2:])
+                weights, bias, variant, threads, asked = told
+                plans.plan_linear(self._plans, weights, bias, x.size // self.in_features, variant, threads, asked)
             return y
         adopted = AdoptedArguments(_OP)
         return cast("npt.NDArray[np.float32]", adopted.give(self._computed(adopted.take(x))))
@@ -134,13 +138,35 @@ class QuantizedLinear:
             variant=self.variant,
             threads=self.threads,
             device=self.device,
+            requirement=self.requirement,
         )
+
+    @property
+    def requirement(self) -> Requirement:
+        """What its kernels are to be best at."""
+        return self._requirement
 
     @property
     def receipt(self) -> Receipt | None:
         """What ran in the last call."""
         last = self._plans.last
         return self._receipt if last is None else plans.receipt_of(last, self.weights)
+
+    def _check_requirement(self) -> None:
+        form = FORMATS[self.weights.format]
+        if self.requirement is Requirement.EXACTNESS and form.scale_per == "group":
+            found = f"{self.requirement!s} for weights in {form.name}, whose groups' sums are added within a bound"
+            legal = ", ".join(each for each in Requirement if each is not Requirement.EXACTNESS)
+            raise InvalidArgumentError(op=_OP, argument="requirement", found=found, legal=legal)
+
+    def _packed(self, weights: Any, format: str | None) -> PackedWeights:
+        if format is not None:
+            known_format(_OP, format)
+        N, K = _checked_weights(weights).shape
+        if format is None:
+            format = preferred_format(self.device, (int(N), int(K)), threads=self.threads, requirement=self.requirement)
+        quantized = absmean_quantize(np.ascontiguousarray(weights, dtype=np.float32))
+        return pack_weights(quantized.codes, quantized.scale, format=format)
 
     def _ran(self, receipt: Receipt) -> None:
         self._receipt, self._plans.last = receipt, None
@@ -193,6 +219,7 @@ class QuantizedLinear:
             variant=self.variant,
             threads=self.threads,
             device=self.device,
+            requirement=self.requirement,
         )
         self._ran(receipt)
         return y
@@ -202,12 +229,13 @@ class QuantizedLinear:
     ) -> None:
         """Fill y. Weights stay on the device, and so do the quantized activations."""
         M, K = rows.shape
-        quantize = dispatch.select(key_for(str(rows.dtype), self.device), {"M": M, "K": K}, None)
+        asked = (self.threads, self.requirement)
+        quantize = dispatch.select(key_for(str(rows.dtype), self.device), {"M": M, "K": K}, None, *asked)
         first, quantized = offload.launch(device, ACTIVATION_QUANTIZE, quantize, {"x": rows}, {"M": M, "K": K})
         first.run()
         dispatch.raise_for_bad(ACTIVATION_QUANTIZE, {"x": rows}, first)
         axes = {"M": M, "N": self.out_features, "K": K}
-        product = product_with(self.weights, self.device, "float32", axes, self.variant)
+        product = product_with(self.weights, self.device, "float32", axes, self.variant, *asked)
         inputs = {
             "activations": quantized["q"],
             "weights": self.weights.packed_as(product.key.format, self.device),
@@ -232,8 +260,14 @@ class QuantizedLinear:
         return y
 
 
-def _quantized(weights: Any, format: str) -> PackedWeights:
-    known_format(_OP, format)
+def _known_requirement(told: str) -> Requirement:
+    if told not in set(Requirement):
+        legal = ", ".join(Requirement)
+        raise InvalidArgumentError(op=_OP, argument="requirement", found=misspelt(str(told), Requirement), legal=legal)
+    return Requirement(told)
+
+
+def _checked_weights(weights: Any) -> npt.NDArray[Any]:
     if (
         not isinstance(weights, np.ndarray)
         or weights.ndim != 2
@@ -248,8 +282,7 @@ def _quantized(weights: Any, format: str) -> PackedWeights:
         raise InvalidArgumentError(
             op=_OP, argument="weights", found=found, legal="floating point (N, K), not empty, or PackedWeights"
         )
-    quantized = absmean_quantize(np.ascontiguousarray(weights, dtype=np.float32))
-    return pack_weights(quantized.codes, quantized.scale, format=format)
+    return weights
 
 
 def _checked_bias(bias: Any, out_features: int) -> npt.NDArray[np.float32] | None:

@@ -105,14 +105,15 @@ def receipt(device: Device, variant: Variant, done: Launch) -> Receipt:
     """What a launch says about itself, with what the device's launcher collected."""
     proof = device.proof(done)
     if proof is None:
-        return Receipt(kernel=variant.id, ran=done.ran, runs=done.runs, threads=done.threads_used)
+        return Receipt(kernel=variant.id, ran=done.ran, runs=done.runs, threads=done.threads_used, tuned=variant.tuned)
     return Receipt(
         kernel=variant.id,
         ran=done.ran,
         runs=done.runs,
         threads=done.threads_used,
         note="the simulator ran it, on the CPU" if proof.simulated else "",
-        **{each.name: getattr(proof, each.name) for each in fields(proof)},
+        **{each.name: getattr(proof, each.name) for each in fields(proof)}
+        | {"tuned": "; ".join(filter(None, (variant.tuned, proof.tuned)))},
     )
 
 

@@ -13,9 +13,10 @@ import numpy.typing as npt
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import Axes, Device, KernelKey, Variant
+from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Variant
 from tritmark.kernels import dispatch, offload
 from tritmark.kernels.formats import FORMATS, Format
+from tritmark.kernels.ternary_matmul.spec import interchangeable
 
 _PRODUCT = "ternary_matmul"
 
@@ -133,12 +134,15 @@ def pack_weights(
     """Pack codes int8 (N, K), ternary where the format has no others, and their scale.
 
     `scale` is one float32, or, where rows or groups have scales, float32 of the format's `scale_shape`. `format` is
-    that of the best kernel of `device` unless told. `variant` forces the kernel, of `device`, of the products with
+    that of the best kernel of `device` unless told, and where `tritmark select` found another to be the best with these
+    axes, that one. `variant` forces the kernel, of `device`, of the products with
     these weights. Raises InvalidArgumentError for an unknown format, a code or a scale that the format cannot
     store, and a shape whose tail the format would lose, and NoCompatibleKernelError for a variant that cannot
     run here or not on that format.
     """
-    format = format or preferred_format(device)
+    if format is None:
+        known = isinstance(codes, np.ndarray) and codes.ndim == 2
+        format = preferred_format(device, (int(codes.shape[0]), int(codes.shape[1])) if known else None)
     form = known_format("pack_weights", format)
     data = form.pack(codes, scale, tail="error")
     N, K = codes.shape
@@ -166,9 +170,16 @@ def _known_device(name: str) -> Device:
     return devices[name]
 
 
-def preferred_format(device: str) -> str:
+def preferred_format(
+    device: str,
+    shape: tuple[int, int] | None = None,
+    *,
+    threads: int | None = None,
+    requirement: Requirement = Requirement.LATENCY,
+) -> str:
     """The format from which the best kernel of a device computes a product with one scale; of several, the one that was
-    registered first.
+    registered first. For weights of a `shape` (N, K), the one that `tritmark select` found to be the best at the
+    requirement with one row of activations, where it was asked.
 
     Raises NoCompatibleKernelError for a device that no product runs on.
     """
@@ -178,18 +189,34 @@ def preferred_format(device: str) -> str:
     formats = {format: precedence for format, precedence in found.items() if FORMATS[format].scale_per == "tensor"}
     if not formats:
         registry.select_best(KernelKey(device, _PRODUCT, "any", "float32"), {})  # which says why there is none
+    if shape is not None:
+        axes = {"M": 1, "N": shape[0], "K": shape[1]}
+        keys = [KernelKey(device, _PRODUCT, each, "float32") for each in found if interchangeable(axes, each)]
+        best = registry.measured(keys, axes, requirement, threads) if keys else None
+        if best is not None:
+            return best.key.format
     return max(formats, key=lambda format: formats[format])
 
 
-def product_with(weights: PackedWeights, device: str, dtype: str, axes: Axes, name: str | None) -> Variant:
+def product_with(
+    weights: PackedWeights,
+    device: str,
+    dtype: str,
+    axes: Axes,
+    name: str | None,
+    threads: int | None = None,
+    requirement: Requirement = Requirement.LATENCY,
+) -> Variant:
     """The variant that computes a product with these weights: one that reads their own format, or else the best of
-    those whose format holds them without a change. `name` forces one.
+    those whose format holds them without a change. `name` forces one; else a measured choice counts, as for
+    Registry.select_best.
 
     Raises NoCompatibleKernelError, which says for each format and variant why it is refused.
     """
     registry = dispatch.registry()
     key = KernelKey(device, _PRODUCT, weights.format, dtype)
-    return _product(registry, dispatch.state(registry, device), weights.shape, key, tuple(axes.items()), name)
+    asked = (name, threads, requirement)
+    return _product(registry, dispatch.state(registry, device), weights.shape, key, tuple(axes.items()), *asked)
 
 
 @lru_cache(maxsize=4096)
@@ -200,6 +227,8 @@ def _product(
     key: KernelKey,
     axes: tuple[tuple[str, int], ...],
     name: str | None,
+    threads: int | None,
+    requirement: Requirement,
 ) -> Variant:
     registry.device(key.device, str(key))
     own = key.format
@@ -212,7 +241,9 @@ def _product(
             refused.append((format, why))
             continue
         try:
-            found.append(registry.select_best(KernelKey(key.device, key.op, format, key.dtype), dict(axes), name))
+            where = KernelKey(key.device, key.op, format, key.dtype)
+            asked = registry.select_best(where, dict(axes), name, requirement=requirement, threads=threads)
+            found.append(asked)
         except NoCompatibleKernelError as error:
             refused += ((f"{format}/{variant}", reason) for variant, reason in error.candidates)
         if found and format == own:

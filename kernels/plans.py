@@ -2,7 +2,8 @@
 
 A call goes the long way first: whatever depends on more than the arrays that a plan looks at is checked there, by the
 contract. Where it raised nothing, and the kernels that were chosen are this package's, a plan is made, which the next
-call of the same kind finds, as long as the registry and TRITMARK_FORCE_ISA are what they were.
+call of the same kind finds, as long as the registry (which knows when measured choices are read anew),
+TRITMARK_FORCE_ISA and TRITMARK_TUNED are what they were.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritmark.harness import tuned
 from tritmark.harness.registry import Registry
-from tritmark.harness.spec import Axes, Launch, Receipt, Variant
+from tritmark.harness.spec import Axes, Launch, Receipt, Requirement, Variant
 from tritmark.kernels import cpu, dispatch, prefetch
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
 from tritmark.kernels.packed import PackedWeights, product_with
@@ -24,6 +26,8 @@ from tritmark.kernels.ternary_matmul.cpu import ON_STACKS
 ROOM = 1 << 20
 """Bytes that a plan keeps of memory that a call works in, at most: calls that take more take milliseconds, and so go
 the long way."""
+_RESTS_ON = (cpu.FORCE, tuned.SELECT)
+"""Environment variables that the choice of a kernel rests on."""
 
 
 def native() -> Any:
@@ -34,12 +38,12 @@ def native() -> Any:
 @cache
 def quantize_plans() -> Any:
     """Those of activation_quantize: all there are."""
-    return native().QuantizePlans(cpu.FORCE)
+    return native().QuantizePlans(*_RESTS_ON)
 
 
 def linear_plans() -> Any:
     """None yet, for one layer."""
-    return native().LinearPlans(cpu.FORCE)
+    return native().LinearPlans(*_RESTS_ON)
 
 
 def plan_quantize(M: int, K: int, variant: str | None, threads: int | None) -> None:
@@ -49,7 +53,7 @@ def plan_quantize(M: int, K: int, variant: str | None, threads: int | None) -> N
 
         def made() -> Any:
             axes = {"M": M, "K": K}
-            chosen = dispatch.select(QUANTIZE_KEY, axes, variant)
+            chosen = dispatch.select(QUANTIZE_KEY, axes, variant, threads)
             return native().QuantizePlan(_quantize(chosen, axes, threads)) if cpu.own(chosen) else None
 
         _keep(quantize_plans(), key, made)
@@ -62,11 +66,11 @@ def plan_product(weights: PackedWeights, M: int, dtype: Any, variant: str | None
     if key is None or name not in {"float32", "int32"}:
         return
     if weights.plans is None:
-        object.__setattr__(weights, "plans", native().ProductPlans(cpu.FORCE))
+        object.__setattr__(weights, "plans", native().ProductPlans(*_RESTS_ON))
 
     def made() -> Any:
         axes = _axes(weights, M)
-        chosen = product_with(weights, "cpu", name, axes, variant or weights.variant)
+        chosen = product_with(weights, "cpu", name, axes, variant or weights.variant, threads)
         if not _kept(chosen, axes):
             return None
         launch, room = _product(chosen, weights, axes, threads), _room(chosen, axes) > 0
@@ -82,13 +86,15 @@ def plan_linear(
     M: int,
     variant: str | None,
     threads: int | None,
+    requirement: Requirement,
 ) -> None:
     """Have the layer's next call with M rows find a plan."""
 
     def made() -> Any:
         axes = _axes(weights, M)
-        product = product_with(weights, "cpu", "float32", axes, variant or weights.variant)
-        quantize = dispatch.select(QUANTIZE_KEY, {"M": M, "K": axes["K"]}, None)
+        asked = (threads, requirement)
+        product = product_with(weights, "cpu", "float32", axes, variant or weights.variant, *asked)
+        quantize = dispatch.select(QUANTIZE_KEY, {"M": M, "K": axes["K"]}, None, *asked)
         if not (_kept(product, axes) and cpu.own(quantize)) or not _plain(bias):
             return None
         launches = _quantize(quantize, axes, threads), _product(product, weights, axes, threads)
@@ -106,7 +112,7 @@ def receipt_of(plan: Any, weights: PackedWeights) -> Receipt:
         runs=plan.runs,
         threads=plan.threads_used,
         note=weights.repacked_note(plan.variant),
-        tuned=prefetch.tuned_now(),
+        tuned="; ".join(filter(None, (plan.variant.tuned, prefetch.tuned_now()))),
     )
 
 

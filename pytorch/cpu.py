@@ -154,4 +154,5 @@ def unpack(packed: torch.Tensor, N: int, K: int, format: str) -> torch.Tensor:
 
 
 def _run(op: Op, key: KernelKey, inputs: dict[str, Any], outputs: dict[str, Any], axes: Axes) -> None:
-    dispatch.run(op, dispatch.select(key, axes, None), inputs, outputs, axes, torch.get_num_threads(), flat=True)
+    count = torch.get_num_threads()
+    dispatch.run(op, dispatch.select(key, axes, None, count), inputs, outputs, axes, count, flat=True)

@@ -32,6 +32,7 @@ from tritmark.harness.cli.precision import precision
 from tritmark.harness.cli.report import report
 from tritmark.harness.cli.run import run
 from tritmark.harness.cli.schema import schema
+from tritmark.harness.cli.select import select
 from tritmark.harness.cli.selftest import selftest
 from tritmark.harness.cli.soak import soak
 from tritmark.harness.cli.tune import tune
@@ -90,6 +91,7 @@ for _command in (
     gate,
     history,
     autotune,
+    select,
     tune,
     advise,
     report,

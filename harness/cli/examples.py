@@ -50,6 +50,14 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tritmark tune cpu --threads 1 --seconds 60", "with one thread, more exactly"),
         ("tritmark tune cpu --json", "for scripts"),
     ),
+    "select": (
+        ("tritmark select ternary_matmul --shape M=1,N=2560,K=2560 --why", "each candidate, and what became of it"),
+        (
+            "tritmark select ternary_matmul --shape M=1,N=2560,K=2560 --requirement memory",
+            "the format of the fewest bytes, and its quickest kernel",
+        ),
+        ("tritmark select activation_quantize --shape M=8,K=2560 --threads 1", "for calls on one thread"),
+    ),
     "advise": (
         ("tritmark advise", "what to change next, from the newest Record"),
         ("tritmark advise --list", "every rule, with its record of promises kept"),

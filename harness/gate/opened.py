@@ -150,9 +150,7 @@ def _provider(brought: Any) -> Provider:
     ops = tuple(_ours(Op, op, family=Family(str(op.family))) for op in brought.ops)  # a family is compared by identity
     devices = tuple(_ours(Device, device) for device in brought.devices)
     variants = tuple(_ours(Variant, variant) for variant in brought.variants)
-    return _ours(
-        Provider, brought, ops=ops, variants=variants, devices=devices, peers=(), libraries=tuple, calls=tuple
-    )
+    return _ours(Provider, brought, ops=ops, variants=variants, devices=devices, peers=(), libraries=tuple, calls=tuple)
 
 
 def _ours(kind: type[Noun], brought: Any, **other: Any) -> Noun:

@@ -103,10 +103,18 @@ def _calls(workers: Workers, variant: Variant, run: Run, material: Material, ses
 
 
 def by_turns_task(
-    site: Site, rival: str, own: Arrays, theirs: Arrays, axes: Axes, threads: int, seed: int, cold: bool
+    site: Site,
+    rival: str,
+    own: Arrays,
+    theirs: Arrays,
+    axes: Axes,
+    threads: int,
+    seed: int,
+    cold: bool,
+    seconds: float = BUDGET_S,
 ) -> Ratio | None:
-    """The site's variant by turns with another of its device: its time over the rival's. None where nothing so small
-    gets cold."""
+    """The site's variant by turns with another of its device, for about so long: its time over the rival's. None where
+    nothing so small gets cold."""
     other = next(each for each in site.installed.registry.variants if each.id == rival)
     best = _side(site.device, site.op, other, theirs, axes, threads, cold=cold)
     mine = _side(site.device, site.op, site.variant, own, axes, threads, cold=cold)
@@ -115,7 +123,7 @@ def by_turns_task(
     rng = np.random.default_rng([seed, *site.variant.id.encode()])
     calibrate(best)
     calibrate(mine)
-    return alternate(best, mine, rng, _enough()).ratio()
+    return alternate(best, mine, rng, _enough(seconds)).ratio()
 
 
 def _side(
@@ -131,11 +139,11 @@ def _side(
     return Timed(launches, clock_for(device, launches), warm=not cold)
 
 
-def _enough() -> First:
+def _enough(seconds: float = BUDGET_S) -> First:
     return First(
         AtLeast(ENOUGH_SAMPLES, Interval(2 * LAYOUT_NOISE)),
-        AtLeast(LEAST_SAMPLES, TimeLimit(BUDGET_S)),
-        TimeLimit(_PATIENCE * BUDGET_S),
+        AtLeast(LEAST_SAMPLES, TimeLimit(seconds)),
+        TimeLimit(_PATIENCE * seconds),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from tritmark.harness.machine.files import SYS, line
 
 CPUS = Path("devices/system/cpu")
 CGROUP = Path("fs/cgroup")
+_MODEL = (
+    *("vendor_id", "model name", "cpu family", "model", "stepping", "microcode"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"),
+)
+"""Of /proc/cpuinfo, on x86-64 and on aarch64."""
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -77,6 +83,17 @@ def physical_cores(sys: Path = SYS) -> int:
     counts for itself."""
     cores = {line(sys / CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list") or f"cpu{cpu}" for cpu in affinity()}
     return max(1, min(len(cores), usable_cores(sys)))
+
+
+def model(proc: Path = Path("/proc")) -> str:
+    """Which processor the first core is, in the words and numbers that Linux has for it, without its clock's speed; ""
+    where nothing is told."""
+    told: dict[str, str] = {}
+    with suppress(OSError):
+        for each in (proc / "cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = each.partition(":")
+            told.setdefault(name.strip(), value.strip())
+    return ", ".join(f"{name} {told[name]}" for name in _MODEL if name in told)
 
 
 def caches(sys: Path = SYS) -> dict[str, int]:

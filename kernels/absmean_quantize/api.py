@@ -52,7 +52,7 @@ def absmean_quantize(
     flat = dispatch.flattened(OP.name, "x", x)
     axes = unify(OP, {"x": flat})
     codes = elementwise.output(OP, OP.outputs[0], out, x.shape, {"x": flat})
-    chosen = dispatch.select(key, axes, variant)
+    chosen = dispatch.select(key, axes, variant, threads)
     inputs = {"x": dispatch.finite(OP, "x", flat, nonfinite, preflight=out is not None)}
     scale = flat.new((), np.float32) if isinstance(flat, ResidentArray) else np.empty((), np.float32)
     dispatch.run(OP, chosen, inputs, {"codes": codes, "scale": scale}, axes, dispatch.threads_for(key, threads))

@@ -63,7 +63,7 @@ def activation_quantize(
         elementwise.output(OP, tensor, array, shape, {"x": x})
         for tensor, array, shape in zip(OP.outputs, _given(out), shapes, strict=True)
     ]
-    chosen = dispatch.select(key, axes, variant)
+    chosen = dispatch.select(key, axes, variant, threads)
     checked = dispatch.finite(OP, "x", rows, nonfinite, preflight=out is not None)
     outputs = {"q": arrays[0].reshape(rows.shape), "scale": arrays[1], "sum": arrays[2]}
     dispatch.run(OP, chosen, {"x": checked}, outputs, axes, dispatch.threads_for(key, threads), flat=True)

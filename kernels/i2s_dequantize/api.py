@@ -36,6 +36,6 @@ def i2s_dequantize(
     inputs = {"q": flat, "scale": scale}
     axes = unify(OP, inputs)
     x = elementwise.output(OP, OP.outputs[0], out, q.shape, inputs)
-    chosen = dispatch.select(key, axes, variant)
+    chosen = dispatch.select(key, axes, variant, threads)
     dispatch.run(OP, chosen, inputs, {"x": x}, axes, dispatch.threads_for(key, threads))
     return x.reshape(q.shape) if out is None else out

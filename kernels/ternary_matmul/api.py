@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tritmark.harness.contract import unify
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.resident import ResidentArray
-from tritmark.harness.spec import KernelKey, Receipt
+from tritmark.harness.spec import KernelKey, Receipt, Requirement
 from tritmark.kernels import dispatch, plans
 from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.formats import FORMATS
@@ -73,6 +73,7 @@ def with_receipt(
     variant: str | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    requirement: Requirement = Requirement.LATENCY,
 ) -> tuple[npt.NDArray[Any], Receipt]:
     """As ternary_matmul, with the receipt of what ran."""
     if not isinstance(weights, PackedWeights):
@@ -94,7 +95,7 @@ def with_receipt(
     axes = unify(OP, inputs, {"N": N, "K": K})
     given = out.reshape(1, -1) if single and isinstance(out, np.ndarray | ResidentArray) else out
     outputs = dispatch.outputs_for(OP, axes, key, {"out": given}, {**inputs, "weights": weights.data})
-    chosen = product_with(weights, device, key.dtype, axes, variant or weights.variant)
+    chosen = product_with(weights, device, key.dtype, axes, variant or weights.variant, threads, requirement)
     encoded = {**inputs, "weights": weights.packed_as(chosen.key.format, device)}
     receipt = dispatch.run(OP, chosen, encoded, outputs, axes, dispatch.threads_for(key, threads))
     result = outputs["out"]

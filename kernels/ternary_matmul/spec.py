@@ -65,6 +65,13 @@ def _apart(axes: Axes, key: KernelKey) -> tuple[str, int]:
     return "N", form.rows_apart((axes["N"], axes["K"])) if isinstance(form, TL) else 64
 
 
+def interchangeable(axes: Axes, format: str) -> bool:
+    """Formats with one scale in float32, which all hold the same ternary weights with it, each in its own bytes."""
+    form = FORMATS.get(format)
+    one = form is not None and form.scale_per == "tensor" and form.scale_dtype == "float32"
+    return form is not None and one and holds_ternary(format) and form.holds((axes["N"], axes["K"]))
+
+
 def _with_weights(axes: Axes, codes: Any, scale: Any, rng: np.random.Generator) -> dict[str, Any]:
     made = _generate({**axes, "N": 1}, "normal", rng)  # one row, for the weights are there
     one = {"weight_scale": np.float32(scale)} if np.ndim(scale) == 0 and scale > 0 else {}
@@ -109,6 +116,7 @@ OP = Op(
     sizes={"M": ROWS},
     apart=_apart,
     weights=lambda axes: axes["N"] * axes["K"],
+    interchangeable=interchangeable,
     stored=StoredWeights(
         dtype="float32",
         axes=lambda tokens, shape: {"M": tokens, "N": shape[0], "K": shape[1]},

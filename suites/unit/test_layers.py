@@ -24,7 +24,7 @@ LAYERS = (
     ("__main__",),
     ("cli",),
     ("doctor", "gate", "soak", "report", "frame", "formats", "verify"),
-    ("selftest",),
+    ("selftest", "selection"),
     ("autotune", "judge"),
     ("cross", "advise", "history", "league", "precision"),
     ("validate", "disassembly"),

@@ -1,0 +1,140 @@
+"""`tritmark select`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritmark.harness.cli import completion, options
+from tritmark.harness.cli.console import console
+from tritmark.harness.cli.exit_status import FAILED, PASSED
+from tritmark.harness.spec import Requirement
+
+if TYPE_CHECKING:
+    from tritmark.harness.selection.measure import MeasuredChoice
+    from tritmark.harness.spec import Axes, Op
+
+
+def select(
+    op: Annotated[str, typer.Argument(help="The op.", autocompletion=completion.ops)],
+    shape: Annotated[
+        list[str], typer.Option(metavar="AXES", help="A shape, such as M=1,N=2560,K=2560; may be given several times.")
+    ],
+    requirement: Annotated[
+        Requirement,
+        typer.Option(
+            help="What to be best at: the time of a call from memory, or from the caches, bytes, "
+            "or the time of those without an error bound."
+        ),
+    ] = Requirement.LATENCY,
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="GLOB",
+            help="Only between the variants of each of these formats; else the format is chosen too, where M is 1.",
+            show_default=False,
+        ),
+    ] = "",
+    dtype: Annotated[
+        str, typer.Option(metavar="GLOB", help="Output dtypes; a linear layer's unless told.", show_default=False)
+    ] = "",
+    device: Annotated[str, typer.Option(metavar="NAME", help="The device.")] = "cpu",
+    threads: options.Threads = None,
+    why: Annotated[bool, typer.Option("--why", help="Say of each candidate what became of it.")] = False,
+    seconds: Annotated[float, typer.Option(min=1, help="For each choice.")] = 60.0,
+    seed: options.Seed = None,
+) -> None:
+    """Measure which variant is the best here for given shapes, and keep it for those calls that force none."""
+    import secrets
+
+    from tritmark.harness import tuned
+    from tritmark.harness.errors import UsageError
+    from tritmark.harness.nearest import nearest
+    from tritmark.harness.providers import load
+    from tritmark.harness.selection.measure import measure
+    from tritmark.harness.selection.questions import questions
+    from tritmark.harness.worker import Workers
+    from tritmark.harness.worker.process import prepare
+
+    if not tuned.obeyed():
+        raise UsageError(f"{tuned.SELECT} is off, so a choice would not be obeyed; legal: on")
+    prepare()
+    installed = load()
+    if op not in installed.ops:
+        raise UsageError(f"op {op!r}; {nearest(op, installed.ops)}")
+    asked = installed.ops[op]
+    wanted = dtype or (asked.stored.dtype if asked.stored is not None else "*")
+    errors, found = console(stderr=True), []
+    with Workers(installed) as workers:
+        for axes in [_axes(asked, each) for each in shape]:
+            for question in questions(
+                installed,
+                asked,
+                axes,
+                device=device,
+                dtype=wanted,
+                format=format,
+                requirement=requirement,
+                threads=threads,
+            ):
+                drawn = secrets.randbits(32) if seed is None else seed
+                found.append(measure(workers, question, seconds=seconds, seed=drawn))
+    _show(found, why)
+    if any(each.chosen for each in found):
+        errors.print(f"Choices: {tuned.path()}; {tuned.SELECT}=off ignores them", soft_wrap=True)
+    raise typer.Exit(FAILED if any(each.failed for each in found) else PASSED)
+
+
+def _axes(op: Op, told: str) -> Axes:
+    from tritmark.harness.errors import UsageError
+
+    pairs = dict(each.partition("=")[::2] for each in told.replace(" ", "").split(","))
+    sizes = {axis: int(size) for axis, size in pairs.items() if size.isdecimal()}
+    if set(pairs) != set(op.axes) or sizes.keys() != pairs.keys() or min(sizes.values()) < 1:
+        legal = ",".join(f"{axis}=SIZE" for axis in op.axes)
+        raise UsageError(f"--shape {told!r}; legal: {legal}, sizes from 1 on")
+    return {axis: sizes[axis] for axis in op.axes}
+
+
+def _show(found: list[MeasuredChoice], why: bool) -> None:
+    from tritmark.harness.registry import ROWS, fewest
+    from tritmark.harness.text import units
+    from tritmark.harness.text.table import plain_table
+    from tritmark.harness.text.visible import visible
+
+    shown = plain_table("", "choice between", "shapes", "threads", "built-in", "kept", "its time over that")
+    for each in found:
+        question = each.question
+        axes = {axis: size for axis, size in question.axes.items() if axis != "threads"}
+        least = fewest(axes)
+        ranges = [
+            f"{axis}={least[axis]}..{size}" if axis == ROWS and least[axis] != size else f"{axis}={size}"
+            for axis, size in axes.items()
+        ]
+        kept = each.chosen or "nothing"
+        shown.add_row(
+            visible(question.place),
+            " ".join(ranges),
+            str(question.threads),
+            visible(question.builtin.id),
+            visible("the built-in choice" if each.chosen == question.builtin.id else kept),
+            units.times(each.ratio),
+        )
+    told = console()
+    told.print(shown)
+    for each in found:
+        place = visible(each.question.place)
+        if each.note:
+            told.print(f"{place}: nothing is kept: {visible(each.note)}", soft_wrap=True)
+        listed = {name: reason for name, reason in each.why.items() if why or name in each.failed}
+        if listed:
+            told.print(f"\n{place}, {each.question.threads} threads:", soft_wrap=True)
+        for name, reason in listed.items():
+            style = "red" if name in each.failed else None
+            told.print(f"  {visible(_short(name))}: {visible(reason)}", style=style, soft_wrap=True)
+
+
+def _short(id: str) -> str:
+    """Format, dtype and name: device and op stand above."""
+    return "/".join(id.split("/")[2:])

@@ -1,0 +1,283 @@
+"""The best of a question's candidates, within a time: judged right first, screened, and measured once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.autotune.keep import keep
+from tritmark.harness.autotune.tune import CONFIRMING_S, SCREENING_S, untimed
+from tritmark.harness.dtypes import named_dtype
+from tritmark.harness.league.turns import by_turns_task
+from tritmark.harness.record import Ratio
+from tritmark.harness.registry import Question, coded, fewest
+from tritmark.harness.selection.tasks import FirstRun, trial_task
+from tritmark.harness.spec import Axes, KernelKey, Requirement, Variant, Workload
+from tritmark.harness.tuned import Choice
+from tritmark.harness.validate.cases import Case, Material
+from tritmark.harness.validate.compare import compare
+from tritmark.harness.validate.performance import LAYOUT_NOISE
+from tritmark.harness.worker import Workers
+
+SLOWER = 2.0
+"""A candidate whose calls in the caches take so many times the quickest's is not timed by turns: whichever arrays have
+to come from memory, they come for both."""
+_BUILT_IN = "the built-in choice"
+
+
+class _BrokeError(Exception):
+    """A candidate could not be run, and that was told."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MeasuredChoice:
+    """What was found for a question, and for `why` what became of each candidate."""
+
+    question: Question
+    why: dict[str, str] = field(default_factory=dict)
+    """For each candidate's id, those that were refused beforehand too."""
+    trials: dict[str, float] = field(default_factory=dict)
+    """About what a call of each that is right takes in the caches, in ns."""
+    screened: dict[str, Ratio] = field(default_factory=dict)
+    """Their times over that of `rival`, by turns, as far as they were timed."""
+    rival: str = ""
+    """Id of the one that a choice has to beat: the built-in choice, or, where that is not admitted, the best of the
+    table among those that are."""
+    chosen: str = ""
+    """Id of what is kept; "" where nothing is."""
+    ratio: Ratio | None = None
+    """Its time over the built-in choice's, measured once more; None for that itself."""
+    failed: set[str] = field(default_factory=set)
+    """Ids of candidates that are not right, or broke."""
+    note: str = ""
+    """Why nothing is kept."""
+
+
+def measure(workers: Workers, question: Question, *, seconds: float, seed: int) -> MeasuredChoice:
+    """Find the best, and keep it for who selects: what was kept for the question before is replaced, but where there
+    was no time or no clock."""
+    found = _Measuring(workers, question, seed, monotonic() + seconds).run()
+    if found.chosen:
+        ratio = found.ratio
+        choice = Choice(
+            variant=question.place,
+            axes=dict(question.axes),
+            identity=question.identity(),
+            instance=found.chosen,
+            builtin=question.builtin.id,
+            ratio=(1.0, 1.0, 1.0) if ratio is None else (ratio.median, ratio.low, ratio.high),
+            created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        )
+        keep(question.place, question.axes, choice.identity, choice)
+    return found
+
+
+class _Measuring:
+    """One question."""
+
+    def __init__(self, workers: Workers, question: Question, seed: int, end: float) -> None:
+        self._workers, self._question, self._seed, self._end = workers, question, seed, end
+        self._op = workers.installed.ops[question.builtin.key.op]
+        whole = {axis: size for axis, size in question.axes.items() if axis != "threads"}
+        self._most, self._least = whole, fewest(whole)
+        self._by_id = {each.id: each for each in question.candidates}
+        self._usual = self._op.families[0], tuple(whole.items())
+        self._cases: dict[KernelKey, Case] = {}
+        """Those of the usual family of inputs with the most rows, which are asked for again and again."""
+        self._found = MeasuredChoice(question=question, why=dict(question.refused))
+
+    def run(self) -> MeasuredChoice:
+        found, question = self._found, self._question
+        found.note = untimed(question.device)
+        if not found.note and question.device.forced() is not None:
+            found.note = "the environment forces a variant"
+        if not found.note and not coded(question.device, question.builtin):
+            found.note = "the code of the built-in choice cannot be told from another build of it"
+        if found.note:
+            return found
+        admitted = self._admitted()
+        if found.note:
+            return found
+        if question.builtin.id in found.failed:
+            found.note = f"{_BUILT_IN} is not right"
+        elif not admitted:
+            found.note = "no candidate is admitted"
+        else:
+            self._choose(admitted)
+        return found
+
+    def _admitted(self) -> list[Variant]:
+        """The candidates that are right and may be chosen, the best of the table first."""
+        found, question = self._found, self._question
+        right = []
+        for each in question.candidates:
+            if self._left() <= 0:
+                found.note = "the time was up before every candidate was looked at"
+                break
+            if not coded(question.device, each):
+                found.why[each.id] = "its code cannot be told from another build of it"
+            elif question.requirement is Requirement.EXACTNESS and self._bounded(each):
+                found.why[each.id] = "its outputs are held to an error bound"
+            elif self._right(each, self._op.families[0], self._most, paced=True):
+                right.append(each)
+        if question.requirement is Requirement.MEMORY and right:
+            nbytes = {each.id: self._nbytes(each) for each in right}
+            least = min(nbytes.values())
+            for each in right:
+                told = f"{nbytes[each.id]} bytes"
+                found.why[each.id] = told if nbytes[each.id] == least else f"{told}, where the least is {least}"
+            right = [each for each in right if nbytes[each.id] == least]
+        return sorted(right, key=lambda each: each.precedence, reverse=True)
+
+    def _bounded(self, variant: Variant) -> bool:
+        """Whether an error bound is all that its outputs are held to."""
+        expected = self._case(variant, self._op.families[0], self._most).expected
+        return variant.bound is not None or any(each.bound is not None for each in expected)
+
+    def _choose(self, admitted: Sequence[Variant]) -> None:
+        found = self._found
+        builtin = self._question.builtin
+        first = builtin if builtin in admitted else admitted[0]
+        found.rival = first.id
+        quickest = min(found.trials[each.id] for each in admitted)
+        for each in admitted:
+            if each is first:
+                continue
+            times = found.trials[each.id] / quickest
+            if times > SLOWER:
+                self._tell(each, f"a call in the caches takes {times:.2g} times the quickest's")
+            elif self._left() <= 0:
+                found.note = "the time was up before every candidate was timed"
+                return
+            else:
+                ratio = self._race(each, first, self._most, SCREENING_S)
+                if ratio is not None:
+                    found.screened[each.id] = ratio
+                    self._tell(each, f"{_times(ratio)} of {_short(first)}'s time")
+        best, confirmed = self._confirmed(first)
+        if best is None:
+            return
+        if best is not builtin and confirmed is None:  # the table's best of those that are admitted
+            confirmed = self._race(best, builtin, self._most, self._share())
+        found.chosen, found.ratio = best.id, confirmed
+        if best is not first:
+            self._tell(first, "what the others had to beat")
+        over = "" if confirmed is None else f": {_times(confirmed)} of {_short(builtin)}'s time, once more"
+        self._tell(best, f"chosen{over}" if best is not builtin else "chosen, as it was built in")
+
+    def _confirmed(self, first: Variant) -> tuple[Variant | None, Ratio | None]:
+        """The fastest that is right on all families of inputs at both ends of the class and faster once more, with
+        its time over the built-in choice's where that was what it had to beat; or the one to beat."""
+        found = self._found
+        builtin = self._question.builtin
+        quicker = sorted((ratio.median, id) for id, ratio in found.screened.items() if ratio.median < 1)
+        for _, id in quicker:
+            if self._left() <= 0:
+                found.note = "the time was up before the fastest was judged and timed once more"
+                return None, None
+            each = self._by_id[id]
+            if not all(
+                self._right(each, family, axes) for axes in (self._most, self._least) for family in self._op.families
+            ):
+                continue
+            ratio = self._race(each, first, self._most, self._share())
+            if ratio is None:
+                continue
+            if ratio.high >= 1 - LAYOUT_NOISE:
+                self._tell(each, f"{_times(ratio)} of {_short(first)}'s time once more: not surely faster")
+                break
+            if self._least != self._most:
+                fewer = self._race(each, first, self._least, self._share())
+                if fewer is None or fewer.low > 1 + LAYOUT_NOISE:
+                    what = "broke" if fewer is None else f"{_times(fewer)} of {_short(first)}'s time"
+                    self._tell(each, f"{what} with the fewest rows of the class")
+                    continue
+            return each, ratio if first is builtin else None
+        return first, None
+
+    def _tell(self, variant: Variant, what: str) -> None:
+        before = self._found.why.get(variant.id, "")
+        self._found.why[variant.id] = f"{before}; {what}" if before else what
+
+    def _left(self) -> float:
+        return self._end - monotonic()
+
+    def _share(self) -> float:
+        return min(CONFIRMING_S, max(SCREENING_S, self._left()))
+
+    def _nbytes(self, variant: Variant) -> int:
+        """Of the inputs as it takes them, and of its workspace."""
+        inputs = self._case(variant, self._op.families[0], self._most).inputs
+        return sum(int(np.asarray(each).nbytes) for each in inputs.values()) + variant.workspace(self._most)
+
+    def _case(self, variant: Variant, family: str, axes: Axes) -> Case:
+        """Data of a family, and what should come of them."""
+        usual = (family, tuple(axes.items())) == self._usual
+        if usual and variant.key in self._cases:
+            return self._cases[variant.key]
+        made = Material(self._op, Workload(op=self._op.name, axes=axes, family=family), self._seed)
+        made.forget_second()
+        case = made.cases(variant.key).first
+        if usual:
+            self._cases[variant.key] = case
+        return case
+
+    def _call(self, variant: Variant, what: str, task: Callable[..., Any], *arguments: Any) -> Any:
+        """What the task gives. Raises _BrokeError, and tells of it, where it could not be run."""
+        try:
+            return self._workers.of(variant).call(what, task, *arguments)
+        except Exception as why:
+            self._workers.renew(variant)
+            self._found.failed.add(variant.id)
+            self._tell(variant, f"{type(why).__name__}: {why}")
+            raise _BrokeError from why
+
+    def _right(self, variant: Variant, family: str, axes: Axes, *, paced: bool = False) -> bool:
+        """Whether a candidate gives what the reference gives; where `paced`, its time is found too."""
+        case = self._case(variant, family, axes)
+        arguments = dict(case.inputs), dict(axes), self._question.threads, paced
+        try:
+            trial: FirstRun = self._call(variant, f"judging {variant.id}", trial_task, *arguments)
+        except _BrokeError:
+            return False
+        like = self._op.outputs_like(axes, variant.key)
+        for expected in case.expected:
+            shape, dtype = like[expected.name]
+            compared = compare(expected, trial.outputs[expected.name].view(named_dtype(dtype)).reshape(shape))
+            if compared.first is not None:
+                first = compared.first
+                where = f"{first.output}{list(first.index)} is {first.found}, expected {first.expected}"
+                self._tell(variant, f"wrong: {where}; {compared.wrong.size} elements are wrong ({family})")
+                self._found.failed.add(variant.id)
+                return False
+        if paced:
+            self._found.trials[variant.id] = trial.call_ns
+        return True
+
+    def _race(self, variant: Variant, other: Variant, axes: Axes, seconds: float) -> Ratio | None:
+        """The time of one over the other's, by turns; None where that broke."""
+        family = self._op.families[0]
+        own, theirs = (dict(self._case(each, family, axes).inputs) for each in (variant, other))
+        arguments: tuple[Any, ...] = other.id, own, theirs, dict(axes), self._question.threads, self._seed
+        cold = self._question.requirement is not Requirement.THROUGHPUT
+        what = f"by turns with {other.id}"
+        try:
+            ratio: Ratio | None = self._call(variant, what, by_turns_task, *arguments, cold, seconds)
+            if ratio is None:  # nothing so small gets cold
+                ratio = self._call(variant, what, by_turns_task, *arguments, False, seconds)
+        except _BrokeError:
+            return None
+        return ratio
+
+
+def _times(ratio: Ratio) -> str:
+    return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+
+
+def _short(variant: Variant) -> str:
+    return f"{variant.key.format}/{variant.name}" if variant.key.format != "none" else variant.name
