@@ -9,8 +9,8 @@
  * of vpdpbusd on Intel, so six rows can reach 24/27 of its peak, four 16/19. One row of activations needs two sets of sums
  * to hide vpdpbusd's latency (4 to 5 cycles). The loops around are in tiles.h, with their own story.
  *
- * v4 is what `tritmark run --suite speed` measures; the versions before it are gone, and their figures were taken when
- * they stood here.
+ * What stands here is what `tritmark run --suite speed` measures; the versions before it are gone, and their figures were
+ * taken when they stood here.
  *
  * Story (GOP/s of one thread, hot, at 2560 x 2560, M = 60; share of a read of the same bytes from memory, two threads,
  * 2560 x 6912, M = 1):
@@ -20,7 +20,18 @@
  *   v3  no prefetch on AMD, 8 KiB on Intel (ternary_matmul.h)           Zen 4  443  0.93   Intel Xeon  777  0.92
  *   v4  six rows at once: vpdpbusd in assembly and masks in memory, so that 24 sums, 4 weights and 1 broadcast fit;
  *       objdump shows no vector on the stack in any loop. Share of vpdpbusd's peak on an Intel Xeon, by turns, weights
- *       and activations in L2, M = 6: 0.49 with the intrinsic, which spills, 0.74 as it stands */
+ *       and activations in L2, M = 6: 0.49 with the intrinsic, which spills, 0.74 as it stands
+ *
+ * One row: for each 64 bytes 7 instructions on the two ports of vpdpbusd, so 3.5 cycles and 4/7 of its peak, whatever
+ * the loads do: in L2 that is the limit (`python suites/performance/gemv.py --shapes 640x2560 --threads 1`). Story (time
+ * over v4's by turns, hot, one thread, on an Intel Xeon while others kept it busy):
+ *                                                                         64 x 64   200 x 310   333 x 111   640 x 2560
+ *   v5  one settling of the sums, the last odd group with the others      0.97      0.96        0.94        1.01
+ *   v6  vpdpbusd in assembly here too: 22 instructions for two groups
+ *       in place of 38, of which 16 moved sums                            0.97      0.92        0.89        0.92
+ *   v7  up to 24 rows are one slab without dividing (tiles.h)             0.79      0.88        0.87        0.93
+ * On a quieter machine v4 took 7.9 us at 640 x 2560, which is 3.5 cycles at 2.85 GHz, so v6 has nothing to gain there:
+ * moves need no port. They take room in front of them, which hyperthreads share. */
 #include "tiles.h"
 
 #if TM_X86
@@ -99,10 +110,21 @@ static inline __attribute__((always_inline)) void groups_by(
         settle(acc[r], u[r][0], u[r][1], u[r][2], u[r][3]);
 }
 
+/* One group of one row, added to the sums under its masks. */
+static inline __attribute__((always_inline)) void one_group(
+    const __m512i *masks, const uint8_t *bytes, const int8_t *a, __m512i *u)
+{
+    const __m512i w = _mm512_loadu_si512(bytes), a_i8x64 = four(a);
+#pragma GCC unroll 3
+    for (int g = 0; g < 3; g++)
+        u[g] = dot(u[g], _mm512_and_si512(w, masks[g]), a_i8x64);
+    u[3] = dot(u[3], w, a_i8x64);
+}
+
 static inline __attribute__((always_inline)) void one_row(
     const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
 {
-    const __m512i m3 = _mm512_set1_epi8(3), m15 = _mm512_set1_epi8(15), m63 = _mm512_set1_epi8(63);
+    const __m512i masks[3] = {_mm512_set1_epi8(3), _mm512_set1_epi8(15), _mm512_set1_epi8(63)};
     __m512i u[2][4];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
@@ -110,21 +132,17 @@ static inline __attribute__((always_inline)) void one_row(
     size_t k = 0;
     for (; k + 2 <= groups; k += 2) {
 #pragma GCC unroll 2
-        for (int s = 0; s < 2; s++) {
-            const uint8_t *bytes = tile + (k + (size_t)s) * TM_TILE;
-            const __m512i w = _mm512_loadu_si512(bytes);
-            const __m512i a_i8x64 = four(a + 4 * (k + (size_t)s));
-            tm_prefetch_line(bytes, level, ahead);
-            u[s][0] = _mm512_dpbusd_epi32(u[s][0], _mm512_and_si512(w, m3), a_i8x64);
-            u[s][1] = _mm512_dpbusd_epi32(u[s][1], _mm512_and_si512(w, m15), a_i8x64);
-            u[s][2] = _mm512_dpbusd_epi32(u[s][2], _mm512_and_si512(w, m63), a_i8x64);
-            u[s][3] = _mm512_dpbusd_epi32(u[s][3], w, a_i8x64);
+        for (size_t s = 0; s < 2; s++) {
+            tm_prefetch_line(tile + (k + s) * TM_TILE, level, ahead);
+            one_group(masks, tile + (k + s) * TM_TILE, a + 4 * (k + s), u[s]);
         }
     }
-    settle(acc, u[0][0], u[0][1], u[0][2], u[0][3]);
-    settle(acc, u[1][0], u[1][1], u[1][2], u[1][3]);
     if (k < groups)
-        groups_by(1, TM_PREFETCH_NONE, 0, tile + k * TM_TILE, groups - k, a + 4 * k, 0, (int32_t (*)[TM_TILE])acc);
+        one_group(masks, tile + k * TM_TILE, a + 4 * k, u[0]);
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++)
+        u[0][g] = _mm512_add_epi32(u[0][g], u[1][g]);
+    settle(acc, u[0][0], u[0][1], u[0][2], u[0][3]);
 }
 
 static inline __attribute__((always_inline)) void micro_by(

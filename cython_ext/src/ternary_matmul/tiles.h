@@ -58,6 +58,8 @@ static inline size_t tm_tiles_across(const tm_ternary_matmul_args *args) { retur
 /* How many slabs the rows of activations are cut into; they differ by one row at most. */
 static inline size_t tm_slabs(const tm_ternary_matmul_args *args)
 {
+    if (args->M <= TM_SLAB_LEAST) /* what the divisions come to, which a short call would feel */
+        return 1;
     const size_t fit = tm_blocking_here().slab_bytes / args->K;
     const size_t most = fit > TM_SLAB ? TM_SLAB : fit < TM_SLAB_LEAST ? TM_SLAB_LEAST : fit;
     const size_t needed = (args->M + most - 1) / most, threads = (size_t)args->run.threads;
