@@ -1,6 +1,6 @@
 """The pool of threads that all kernels of the process share: src/pool/pool.c."""
 
-from libc.stdint cimport int32_t, uintptr_t
+from libc.stdint cimport int32_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 cdef extern from "src/pool/pool.h":
@@ -9,6 +9,8 @@ cdef extern from "src/pool/pool.h":
     void tritmark_pool_set_threads(int32_t most)
     int32_t tm_pool_workers()
     void tm_pool_cores(const int32_t *cores, size_t count)
+    void tm_pool_nodes(const int32_t *node, const int32_t *first, size_t count)
+    int32_t tm_pool_shares(int32_t threads, int32_t at, uint32_t *begin)
 
 
 def address() -> int:
@@ -42,3 +44,31 @@ def set_cores(cores) -> None:
         numbers[<size_t>index] = core
     tm_pool_cores(numbers, len(told))
     free(numbers)
+
+
+def set_nodes(nodes, first) -> None:
+    """Keep workers on the cores of one node each, and shares of the same node beside each other.
+
+    `nodes` are the cores of each NUMA node that has some, in the order of the nodes' numbers, 64 at most; `first` is
+    for a core the first of those that share its physical one. Fewer than two nodes: nothing of that is done. To be
+    called before the first call that is shared.
+    """
+    cdef size_t count = 1 + max([core for cores in nodes for core in cores], default=-1), at
+    cdef int32_t *told = <int32_t *>malloc(max(1, 2 * count) * sizeof(int32_t))
+    if told == NULL:
+        raise MemoryError()
+    for at in range(count):
+        told[at], told[count + at] = -1, first.get(at, at)
+    for number, cores in enumerate(nodes):
+        for core in cores:
+            told[<size_t>core] = number
+    tm_pool_nodes(told, told + count, count)
+    free(told)
+
+
+def shares(int threads, int at) -> list[range]:
+    """For each node of `set_nodes` the shares that its threads would have of a call with so many threads from a core
+    of node `at` (-1: of none), over the cores of `set_cores`."""
+    cdef uint32_t begin[65]
+    cdef int32_t count = tm_pool_shares(threads, at, begin)
+    return [range(begin[node], begin[node + 1]) for node in range(count)]

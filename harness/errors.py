@@ -112,6 +112,15 @@ class InsufficientMemoryError(DeviceError, MemoryError):
         )
 
 
+class PlacementError(DeviceError):
+    """Memory could not be put on a NUMA node, or nobody may see where it lies. `number` is the system's (errno), 0
+    where it accepted everything and the pages lie elsewhere all the same."""
+
+    def __init__(self, found: str, *, next_step: str, number: int = 0) -> None:
+        self.number = number
+        super().__init__(found, next_step=next_step)
+
+
 class Failure(StrEnum):
     """What ended a call of a candidate."""
 

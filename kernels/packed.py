@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.errors import InvalidArgumentError, NoCompatibleKernelError
+from tritmark.harness.machine.numa import topology
 from tritmark.harness.nearest import misspelt
 from tritmark.harness.registry import Registry
 from tritmark.harness.spec import Axes, Device, KernelKey, Requirement, Variant
 from tritmark.kernels import dispatch, offload
 from tritmark.kernels.formats import FORMATS, Format
+from tritmark.kernels.placement import Placement, placed
 from tritmark.kernels.ternary_matmul.spec import interchangeable
 
 _PRODUCT = "ternary_matmul"
@@ -35,6 +37,8 @@ class PackedWeights:
     the format's `scale_shape` says."""
     variant: str | None = None
     """The variant that products with these weights are forced to, unless the product names one itself."""
+    placement: Placement | None = None
+    """How the bytes lie over the NUMA nodes, if somebody has told (`placed`)."""
     _kept: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
     """The weights in other formats and on devices, by (format, device)."""
     plans: Any = field(default=None, init=False, repr=False)
@@ -64,6 +68,30 @@ class PackedWeights:
             legal = f"the scale, which {format} keeps beside the bytes"
             raise InvalidArgumentError(op=op, argument="scale", found="none", legal=legal)
         return cls(data, format, shape, stored if form.scale_stored else form.check_scale(op, scale, shape))
+
+    def placed(self, placement: Placement) -> PackedWeights:
+        """The same weights where a machine of several NUMA nodes shall have them: "first-touch" (each node the part
+        that its threads begin with), "interleave" (pages in turn), or a node's number; see kernels/placement.py. What
+        they are repacked to for a kernel lies so too. On one node the bytes stay where they are.
+
+        Raises InvalidArgumentError for another placement, PlacementError where the system refuses.
+        """
+        return PackedWeights(
+            placed(self.data, placement).reshape(self.data.shape),
+            self.format,
+            self.shape,
+            self.scale,
+            self.variant,
+            placement,
+        )
+
+    def replicas(self) -> dict[int, PackedWeights]:
+        """A copy for each NUMA node that has cores for this process, in the memory nearest to them, for calls that stay
+        on a node (kernels/placement.py, `on_node`). These weights themselves, under 0, where the kernel has no NUMA.
+        Raises PlacementError where the system refuses."""
+        there = topology()
+        homes = {node: there.home(node) for node in there.working}
+        return {node: self if home is None else self.placed(home) for node, home in homes.items()} or {0: self}
 
     @property
     def weight_scale(self) -> np.float32:
@@ -112,7 +140,8 @@ class PackedWeights:
             raise InvalidArgumentError(
                 op="PackedWeights.packed_as", argument="format", found=f"{format!r}: {why}", legal="one that holds them"
             )
-        return FORMATS[format].pack(*self.unpack(), tail="error")
+        packed = FORMATS[format].pack(*self.unpack(), tail="error")
+        return packed if self.placement is None else placed(packed, self.placement).reshape(packed.shape)
 
     def repacked_note(self, variant: Variant) -> str:
         """For a receipt: from which format the variant computes, where that is not the weights' own."""

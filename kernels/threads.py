@@ -13,6 +13,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+from tritmark.harness.machine import numa
 from tritmark.harness.machine.cpu import BINDING, affinity, physical_cores, quota
 
 
@@ -38,7 +39,14 @@ def prepare(pool: ModuleType) -> None:
     pool.set_threads(limit())
     if os.environ.get(BINDING[0], "false").lower() != "false":
         pool.set_cores(affinity())  # a thread that OpenMP has bound would seem to have one core
+    if numa.several_nodes():
+        set_nodes(pool, numa.topology())
     _register()
+
+
+def set_nodes(pool: ModuleType, there: numa.Topology) -> None:
+    """Have the pool keep each worker on the cores of one node, where the process may run on cores of several."""
+    pool.set_nodes(list(there.working.values()), dict(there.first))
 
 
 @cache

@@ -13,6 +13,11 @@
  * Workers wait by spinning for SPIN_NS, or less where that was in vain the last times, then asleep on a futex. From KEEP_NS on they offer their core to others
  * (sched_yield) after each LOOK_NS, and where somebody took it they sleep at once.
  *
+ * On a machine of several NUMA nodes each worker is kept on the cores of one. The shares of a node follow each other in
+ * the nodes' order, so that a range of items is the same node's in every call, and a thread that has done its own helps
+ * the others of its node first. A call of no more threads than the caller's node has physical cores stays there. Where
+ * there is one node, tm_pool_nodes is not called, `nodes` is 0, and nothing of this is done.
+ *
  * After fork() the child has the calling thread alone: its pool begins empty. At the end of a process workers are
  * detached and own nothing but their stacks. */
 #define _GNU_SOURCE
@@ -35,6 +40,7 @@
 
 enum {
     MOST = 256,        /* threads of one call */
+    NODES = 64,        /* that have cores */
     LINE = 128,        /* bytes that two cores must not share: two cache lines, which are fetched together */
     SPIN_NS = 200000,  /* at most, for a worker without work; for a caller whose workers still run */
     LEAST_NS = 5000,   /* at least, for a worker whose last waits were in vain */
@@ -52,6 +58,13 @@ enum {
 typedef struct share {
     _Alignas(LINE) _Atomic uint64_t range;
 } share;
+
+/* A thread's share of a job, those from `low` up to `high` that threads of the same node have, and the node; all shares
+ * and -1 where there are not several. */
+typedef struct seat {
+    uint32_t share, low, high;
+    int32_t node;
+} seat;
 
 typedef struct mask {
     cpu_set_t cores;
@@ -78,9 +91,10 @@ enum { FREE, CLAIMED, TAKEN, JOBS }; /* below JOBS no address of a job */
 typedef struct worker {
     _Alignas(LINE) _Atomic uintptr_t word;
     _Atomic uint32_t asleep;
-    uint32_t share;
-    int32_t apart;  /* the core that it was kept off, or -1 */
-    uint64_t cores; /* the id of the mask that it runs on, once a job has told */
+    seat seat;
+    _Atomic int32_t node; /* on which it was last; where there are several */
+    int32_t apart;        /* the core that it was kept off, or -1 */
+    uint64_t cores;       /* which cores it runs on, as `place` tells them, once a job has told */
     _Atomic pid_t thread;
 } worker;
 
@@ -91,9 +105,22 @@ static _Atomic int64_t found_asleep;    /* when a call last met a worker that sl
 static _Atomic int32_t set = MOST;      /* tritmark_pool_set_threads */
 static atomic_flag making = ATOMIC_FLAG_INIT;
 static mask told;                       /* tm_pool_cores */
+static int32_t nodes;                   /* tm_pool_nodes: how many have cores, 0 where there are not several */
+static uint32_t times;                  /* how often they were told */
+static cpu_set_t node_cores[NODES];
+static int16_t node_of[CPU_SETSIZE];    /* a core's node, or -1 */
+static int16_t first_of[CPU_SETSIZE];   /* the first of the logical cores that share its physical one */
 static _Thread_local int inside;        /* whether this thread is in a job */
 static _Thread_local mask here;         /* this thread's affinity when it was last asked for */
 static _Thread_local int64_t here_ns;
+
+/* Physical cores of a mask by node. */
+typedef struct counted {
+    uint64_t id;    /* of the mask; 0: nothing is known */
+    uint32_t times; /* how often tm_pool_nodes had told something */
+    int32_t cores[NODES], all;
+} counted;
+static _Thread_local counted here_counted;
 
 static int64_t now(clockid_t clock)
 {
@@ -202,16 +229,19 @@ static void run_piece(const job *j, uint32_t begin, uint32_t count)
     j->body(j->args, begin * j->chunk, end < j->items ? end : j->items);
 }
 
-/* All that there is to do for the thread whose share is `own`, which has `done` something before, or not. */
-static void work(job *j, uint32_t own, int done)
+/* All that there is to do for the thread on that seat, which has `done` something before, or not. */
+static void work(job *j, const seat *own, int done)
 {
+    const uint32_t near = own->high - own->low;
     uint32_t begin, count;
-    while ((count = piece(&j->share[own], 2, j->least, 0, &begin))) {
+    while ((count = piece(&j->share[own->share], 2, j->least, 0, &begin))) {
         run_piece(j, begin, count);
         done = 1;
     }
-    for (uint32_t other = 1; other < j->shares; other++) {
-        share *victim = &j->share[(own + other) % j->shares];
+    for (uint32_t nth = 1; nth < j->shares; nth++) {
+        const uint32_t other =
+            nth < near ? own->low + (own->share - own->low + nth) % near : (own->high + nth - near) % j->shares;
+        share *victim = &j->share[other];
         while ((count = piece(victim, j->shares, j->least, 1, &begin))) {
             run_piece(j, begin, count);
             done = 1;
@@ -219,6 +249,21 @@ static void work(job *j, uint32_t own, int done)
     }
     if (done)
         atomic_fetch_add_explicit(&j->took_part, 1, memory_order_relaxed);
+}
+
+/* What a worker's `cores` are once it runs on those of a mask that a node has; on those of the mask for node -1. */
+static uint64_t place(const mask *cores, int32_t node) { return cores->id + 2 * ((uint64_t)(uint32_t)node + 1); }
+
+/* Keep a thread (0: this one) on those cores, and off the core `without` where there is another. Returns 0 where the
+ * system did it. */
+static int keep_on(pid_t thread, const mask *cores, int32_t node, int32_t without)
+{
+    cpu_set_t some = cores->cores;
+    if (node >= 0)
+        CPU_AND(&some, &some, &node_cores[node]);
+    if (without >= 0 && !(CPU_COUNT(&some) == 1 && CPU_ISSET((size_t)without, &some)))
+        CPU_CLR((size_t)without, &some);
+    return sched_setaffinity(thread, sizeof some, &some);
 }
 
 /* Linux 6.12 lets a thread that wakes run before one with longer slices: without it, a worker whose core another
@@ -265,13 +310,13 @@ static void *worker_main(void *of)
         if (!atomic_compare_exchange_strong(&w->word, &word, TAKEN))
             continue; /* taken back */
         job *j = (job *)word;
-        if (j->cores->id != w->cores && j->cores->id) {
-            sched_setaffinity(0, sizeof j->cores->cores, &j->cores->cores);
-            w->cores = j->cores->id;
+        if (place(j->cores, w->seat.node) != w->cores && j->cores->id) {
+            keep_on(0, j->cores, w->seat.node, -1);
+            w->cores = place(j->cores, w->seat.node);
             w->apart = -1;
         }
         control_as(j->control);
-        work(j, w->share, 0);
+        work(j, &w->seat, 0);
         atomic_store_explicit(&w->word, FREE, memory_order_release);
         /* The last look at the job: its caller may go on, and the address is but a name for the futex. */
         _Atomic uint32_t *pending = &j->pending;
@@ -315,12 +360,15 @@ static void make(int32_t count)
     atomic_flag_clear_explicit(&making, memory_order_release);
 }
 
-/* Claim up to `count` free workers: their numbers. */
-static int32_t claim(int32_t count, int32_t *claimed)
+/* Claim up to `count` free workers, in addition to `found`: their numbers. On a node: those alone that were there last.
+ */
+static int32_t claim(int32_t count, int32_t *claimed, int32_t found, int32_t node)
 {
-    int32_t found = 0, there = atomic_load_explicit(&made, memory_order_acquire);
+    int32_t there = atomic_load_explicit(&made, memory_order_acquire);
     for (int32_t nth = 0; nth < there && found < count; nth++) {
         uintptr_t word = FREE;
+        if (node >= 0 && atomic_load_explicit(&workers[nth].node, memory_order_relaxed) != node)
+            continue;
         if (atomic_compare_exchange_strong_explicit(
                 &workers[nth].word, &word, CLAIMED, memory_order_acquire, memory_order_relaxed))
             claimed[found++] = nth;
@@ -330,24 +378,23 @@ static int32_t claim(int32_t count, int32_t *claimed)
 
 /* Have a worker that sleeps wake on another core than this one: Linux may put both on one, where they only take turns.
  */
-static void keep_apart(worker *w, const mask *cores)
+static void keep_apart(worker *w, const mask *cores, int32_t node)
 {
-    const int32_t core = sched_getcpu();
+    const int32_t here_now = sched_getcpu();
+    const int32_t core = node >= 0 && !CPU_ISSET((size_t)here_now, &node_cores[node]) ? -1 : here_now;
     const pid_t thread = atomic_load(&w->thread);
-    if (!thread || !cores->id || (w->apart == core && w->cores == cores->id))
+    if (!thread || !cores->id || (w->apart == core && w->cores == place(cores, node)))
         return;
-    cpu_set_t others = cores->cores;
-    CPU_CLR((size_t)core, &others);
-    if (sched_setaffinity(thread, sizeof others, &others) == 0) {
+    if (keep_on(thread, cores, node, core) == 0) {
         w->apart = core;
-        w->cores = cores->id;
+        w->cores = place(cores, node);
     }
 }
 
-static void offer(job *j, int32_t number, uint32_t own)
+/* The seat lies on the line that the worker looks at, so it is written together with the word. */
+static void offer(job *j, worker *w, const seat *given)
 {
-    worker *w = &workers[number];
-    w->share = own;
+    w->seat = *given;
     atomic_store(&w->word, (uintptr_t)j);
     if (atomic_load(&w->asleep) && atomic_exchange(&w->asleep, 0))
         wake(&w->asleep);
@@ -355,19 +402,19 @@ static void offer(job *j, int32_t number, uint32_t own)
 
 /* Waking takes the caller some microseconds, so it is for calls that take longer, and for calls that come one right
  * after the other: the first chunk tells, and the clock. Where it does not pay, the others do the sleepers' shares. */
-static void offer_sleepers(job *j, const int32_t *sleepers, const uint32_t *shares, int32_t count)
+static void offer_sleepers(job *j, const seat *own, const int32_t *sleepers, const seat *seats, int32_t count)
 {
     uint32_t begin;
     const int64_t at = now(CLOCK_MONOTONIC), before = atomic_exchange(&found_asleep, at);
-    if (piece(&j->share[0], UINT32_MAX, 1, 0, &begin))
+    if (piece(&j->share[own->share], UINT32_MAX, 1, 0, &begin))
         run_piece(j, begin, 1);
     const int64_t chunk_ns = now(CLOCK_MONOTONIC) - at, chunks = (int64_t)(j->items / j->chunk);
     const int pays = at - before < SPIN_NS || chunk_ns > WAKE_NS || chunk_ns * chunks > WAKE_NS;
     for (int32_t nth = 0; nth < count; nth++) {
         worker *w = &workers[sleepers[nth]];
         if (pays) {
-            keep_apart(w, j->cores);
-            offer(j, sleepers[nth], shares[nth]);
+            keep_apart(w, j->cores, seats[nth].node);
+            offer(j, w, &seats[nth]);
         } else {
             atomic_store_explicit(&w->word, FREE, memory_order_release);
             atomic_fetch_sub(&j->pending, 1);
@@ -375,22 +422,94 @@ static void offer_sleepers(job *j, const int32_t *sleepers, const uint32_t *shar
     }
 }
 
+/* The node whose core this thread is on, where there are several; -1 elsewhere. */
+static int32_t node_here(void)
+{
+    const int core = nodes ? sched_getcpu() : -1;
+    return core >= 0 && core < CPU_SETSIZE ? node_of[core] : -1;
+}
+
+/* The physical cores of a mask by node, and all of them. */
+static const counted *count_cores(const mask *cores)
+{
+    if (here_counted.id == cores->id && cores->id && here_counted.times == times)
+        return &here_counted;
+    cpu_set_t seen;
+    CPU_ZERO(&seen);
+    memset(&here_counted, 0, sizeof here_counted);
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET(core, &cores->cores) || node_of[core] < 0 || CPU_ISSET((size_t)first_of[core], &seen))
+            continue;
+        CPU_SET((size_t)first_of[core], &seen);
+        here_counted.cores[node_of[core]]++;
+        here_counted.all++;
+    }
+    here_counted.id = cores->id, here_counted.times = times;
+    return &here_counted;
+}
+
+/* Which shares each node's threads have: those from begin[node] up to begin[node + 1]. All are on the caller's node
+ * where its physical cores are enough; else each node has its part of all. */
+static void share_nodes(const counted *there, int32_t shares, int32_t at, uint32_t begin[NODES + 1])
+{
+    const int close = at >= 0 && shares <= there->cores[at];
+    int64_t before = 0;
+    for (int32_t node = 0; node < nodes; node++) {
+        begin[node] = close             ? node > at ? (uint32_t)shares : 0
+                      : there->all == 0 ? 0
+                                        : (uint32_t)((2 * before * shares + there->all) / (2 * there->all));
+        before += there->cores[node];
+    }
+    begin[nodes] = (uint32_t)shares;
+}
+
+/* A seat for each claimed worker, where it can be on the node on which it was last. Returns the caller's. */
+static seat seat_by_node(const mask *cores, const int32_t *claimed, int32_t count, int32_t at, seat *seats)
+{
+    uint32_t begin[NODES + 1], next[NODES];
+    int32_t rest[MOST], left = 0;
+    share_nodes(count_cores(cores), count + 1, at, begin);
+    memcpy(next, begin, sizeof next);
+    if (at < 0 || begin[at] == begin[at + 1])
+        for (at = 0; begin[at] == begin[at + 1]; at++)
+            ;
+    const seat own = {next[at]++, begin[at], begin[at + 1], at};
+    for (int32_t nth = 0; nth < count; nth++) {
+        const int32_t node = atomic_load_explicit(&workers[claimed[nth]].node, memory_order_relaxed);
+        if (next[node] < begin[node + 1])
+            seats[nth] = (seat){next[node]++, begin[node], begin[node + 1], node};
+        else
+            rest[left++] = nth;
+    }
+    for (int32_t node = 0; node < nodes; node++)
+        while (next[node] < begin[node + 1]) {
+            const int32_t nth = rest[--left];
+            seats[nth] = (seat){next[node]++, begin[node], begin[node + 1], node};
+            atomic_store_explicit(&workers[claimed[nth]].node, node, memory_order_relaxed);
+        }
+    return own;
+}
+
 /* Offer the job to the claimed workers, work, take back what was not begun, and wait for the rest. */
-static int32_t share_out(job *j, const int32_t *claimed, int32_t count)
+static int32_t share_out(job *j, const int32_t *claimed, int32_t count, int32_t at)
 {
     int32_t sleepers[MOST], asleep = 0;
-    uint32_t theirs[MOST];
+    seat by_node[MOST], theirs[MOST], own = {0, 0, j->shares, -1};
+    const int several = nodes && j->cores->id;
+    if (several)
+        own = seat_by_node(j->cores, claimed, count, at, by_node);
     atomic_store_explicit(&j->pending, (uint32_t)count, memory_order_relaxed);
     for (int32_t nth = 0; nth < count; nth++) {
-        const uint32_t own = (uint32_t)nth + 1;
-        if (atomic_load_explicit(&workers[claimed[nth]].asleep, memory_order_relaxed))
-            sleepers[asleep] = claimed[nth], theirs[asleep++] = own;
+        const seat given = several ? by_node[nth] : (seat){(uint32_t)nth + 1, 0, j->shares, -1};
+        worker *w = &workers[claimed[nth]];
+        if (atomic_load_explicit(&w->asleep, memory_order_relaxed))
+            sleepers[asleep] = claimed[nth], theirs[asleep++] = given;
         else
-            offer(j, claimed[nth], own);
+            offer(j, w, &given);
     }
     if (asleep)
-        offer_sleepers(j, sleepers, theirs, asleep);
-    work(j, 0, asleep != 0);
+        offer_sleepers(j, &own, sleepers, theirs, asleep);
+    work(j, &own, asleep != 0);
     uint32_t back = 0;
     for (int32_t nth = 0; nth < count; nth++) {
         uintptr_t word = (uintptr_t)j;
@@ -418,14 +537,17 @@ int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm
         return 1;
     }
     const mask *cores = allowed();
-    int32_t most = atomic_load_explicit(&set, memory_order_relaxed), claimed[MOST], count = 0;
+    int32_t most = atomic_load_explicit(&set, memory_order_relaxed), claimed[MOST], count = 0, at = -1;
     most = most < cores->count ? most : cores->count;
     int32_t room = most - atomic_fetch_add_explicit(&busy, 1, memory_order_relaxed) - 1;
     room = room < threads - 1 ? room : threads - 1;
     if (room > 0) {
         if (atomic_load_explicit(&made, memory_order_relaxed) < room)
             make(room);
-        count = claim(room, claimed);
+        at = node_here();
+        if (at >= 0 && cores->id && room < count_cores(cores)->cores[at])
+            count = claim(room, claimed, 0, at);
+        count = claim(room, claimed, count, -1);
     }
     int32_t used = 1;
     inside = 1;
@@ -448,7 +570,7 @@ int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm
             uint64_t begin = chunks * s / shares, end = chunks * (s + 1) / shares;
             atomic_init(&j.share[s].range, end << 32 | begin);
         }
-        used = share_out(&j, claimed, count);
+        used = share_out(&j, claimed, count, at);
     }
     inside = 0;
     atomic_fetch_sub_explicit(&busy, 1 + count, memory_order_relaxed);
@@ -469,4 +591,29 @@ void tm_pool_cores(const int32_t *cores, size_t count)
     if (count)
         identify(&found);
     told = found;
+}
+
+void tm_pool_nodes(const int32_t *node, const int32_t *first, size_t count)
+{
+    int32_t most = 0;
+    nodes = 0;
+    memset(node_cores, 0, sizeof node_cores);
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        const int known = core < count && node[core] >= 0 && node[core] < NODES;
+        node_of[core] = known ? (int16_t)node[core] : -1;
+        first_of[core] = known && first[core] >= 0 && first[core] < CPU_SETSIZE ? (int16_t)first[core] : (int16_t)core;
+        if (known)
+            CPU_SET(core, &node_cores[node[core]]);
+        if (known && node[core] >= most)
+            most = node[core] + 1;
+    }
+    nodes = most > 1 ? most : 0;
+    times++;
+}
+
+int32_t tm_pool_shares(int32_t threads, int32_t at, uint32_t begin[])
+{
+    if (nodes && told.id && threads > 0 && at < nodes)
+        share_nodes(count_cores(&told), threads, at, begin);
+    return nodes;
 }

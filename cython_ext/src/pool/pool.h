@@ -23,4 +23,13 @@ int32_t tm_pool_workers(void);
 /* The cores of the process, as `count` numbers, for calls from threads that OpenMP has bound to one. */
 void tm_pool_cores(const int32_t *cores, size_t count);
 
+/* On a machine of several NUMA nodes: for each core its node, counted from 0 in the order of their numbers, or -1, and
+ * the first of the cores that share its physical one. Before the first call; none (or one node) where it does not
+ * matter. At most 64 nodes have cores. */
+void tm_pool_nodes(const int32_t *node, const int32_t *first, size_t count);
+
+/* How a call of `threads` from a core of node `at` (-1: none) would be shared out over the cores of tm_pool_cores:
+ * node n has the shares from begin[n] up to begin[n + 1]. Returns how many nodes there are; 0: nothing was told. */
+int32_t tm_pool_shares(int32_t threads, int32_t at, uint32_t begin[]);
+
 #endif

@@ -130,6 +130,9 @@ static void forked(void)
 int main(int argc, char **argv)
 {
     const int forks = argc > 1 && !strcmp(argv[1], "forks");
+    const int32_t node[CORES] = {0, 0, 0, 1, 1, 1, 2, 2}, first[CORES] = {0, 0, 2, 3, 4, 4, 6, 7};
+    if (argc > 1 && !strcmp(argv[argc - 1], "nodes"))
+        tm_pool_nodes(node, first, CORES);
     alarm(60);
     every_shape(1, 3000);
     const int32_t more[CORES] = {0, 1, 2, 3, 4, 5, 6, 7}; /* though there may be fewer: threads that wait for a core */

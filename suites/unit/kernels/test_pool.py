@@ -6,17 +6,23 @@ sees them.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from sys import executable
+from threading import get_ident
 from time import monotonic, process_time, sleep
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded_topologies import NAMES, recorded
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tritmark.harness.machine import cpu as machine
@@ -59,8 +65,9 @@ POOL = (SOURCES / "pool" / "pool.c").read_text() if (SOURCES / "pool").exists() 
 def test_every_item_is_done_once(tmp_path: Path, sanitizer: str) -> None:
     """ThreadSanitizer's processes do not fork with threads. AddressSanitizer looks for leaks at the end."""
     program = build(tmp_path, POOL, *([] if sanitizer == "none" else [f"-fsanitize={sanitizer}"]))
-    done = stress(program, *([] if sanitizer == "thread" else ["forks"]))
-    assert done.returncode == 0, done.stderr
+    for told in ((), ("nodes",)):
+        done = stress(program, *([] if sanitizer == "thread" else ["forks"]), *told)
+        assert done.returncode == 0, done.stderr
 
 
 FAULTS = {
@@ -76,6 +83,7 @@ FAULTS = {
     "workers round as they did": ("        control_as(j->control);", ""),
     "more threads than are allowed": ("int32_t room = most -", "int32_t room = MOST -"),
     "a sleeper is not woken": ("        wake(&w->asleep);", "        (void)0;"),
+    "a share of another node is left": ("(own->high + nth - near) %", "(own->high + nth - near + 1) %"),
 }
 
 
@@ -86,7 +94,7 @@ def test_planted_faults_are_seen(tmp_path: Path, fault: str) -> None:
     found, planted = FAULTS[fault]
     assert POOL.count(found) == 1
     program = build(tmp_path, POOL.replace(found, planted))
-    done = stress(program, "forks")
+    done = stress(program, "forks", *["nodes"] * ("node" in fault))
     assert done.returncode != 0, done.stdout
 
 
@@ -160,7 +168,11 @@ def test_a_fork_amid_calls() -> None:
 
 def ran(code: str, **environment: str) -> str:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")} | environment
-    command = [executable, "-c", f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom test_pool import *\n{code}"]
+    command = [
+        executable,
+        "-c",
+        f"import sys; sys.path[:0] = {[str(HERE), str(HERE.parent / 'helpers')]!r}\nfrom test_pool import *\n{code}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -231,3 +243,148 @@ def test_threadpoolctl_sees_and_limits_the_pool(pool: Any) -> None:
 
 def test_kernels_load_no_openmp() -> None:
     assert ran("quantized(X, 2); print('libgomp' in open('/proc/self/maps').read())") == "False"
+
+
+# NUMA nodes, and cores of several speeds
+
+
+@pytest.fixture
+def told() -> Iterator[Any]:
+    """The pool, which forgets nodes and cores that a test tells it of."""
+    yield native("pool")
+    native("pool").set_nodes([], {})
+    threads.prepare(native("pool"))
+
+
+def counts(pool: Any, count: int, at: int) -> list[int]:
+    """Shares of each node; that they follow each other, and are all there are, is looked at here."""
+    found = pool.shares(count, at)
+    assert [share for shares in found for share in shares] == list(range(count))
+    return [len(shares) for shares in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "at", "each"),
+    [
+        ("two_sockets", 2, 0, [2, 0]),
+        ("two_sockets", 2, 1, [0, 2]),
+        ("two_sockets", 2, -1, [1, 1]),
+        ("two_sockets", 4, 1, [2, 2]),
+        ("two_sockets", 8, 0, [4, 4]),
+        ("sub_numa_clusters", 2, 2, [0, 0, 2, 0]),
+        ("sub_numa_clusters", 8, 2, [2, 2, 2, 2]),
+        ("memory_only", 4, 0, [2, 2]),
+        ("memoryless", 4, 1, [2, 2]),
+        ("eight_nodes", 1, 5, [0, 0, 0, 0, 0, 1, 0, 0]),
+        ("eight_nodes", 8, 5, [1] * 8),
+    ],
+)
+def test_shares_of_recorded_machines(
+    tmp_path: Path, told: Any, name: str, count: int, at: int, each: list[int]
+) -> None:
+    """A call stays on the caller's node where that has physical cores enough; the sockets have two threads a core."""
+    there = recorded(name, tmp_path)
+    told.set_cores(there.cores)
+    threads.set_nodes(told, there)
+    assert counts(told, count, at) == each
+
+
+def test_one_node_tells_the_pool_nothing(tmp_path: Path, told: Any) -> None:
+    there = recorded("one_node", tmp_path)
+    told.set_cores(there.cores)
+    threads.set_nodes(told, there)
+    assert told.shares(2, 0) == []
+
+
+@given(st.data())
+def test_shares_are_in_proportion_to_the_physical_cores(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    name = data.draw(st.sampled_from([name for name in NAMES if name != "one_node"]))
+    whole = recorded(name, tmp_path_factory.mktemp("machine"))
+    there = recorded(
+        name,
+        tmp_path_factory.mktemp("machine"),
+        frozenset(data.draw(st.sets(st.sampled_from(sorted(whole.cores)), min_size=1))),
+    )
+    pool = native("pool")
+    try:
+        pool.set_cores(there.cores)
+        threads.set_nodes(pool, there)
+        count = data.draw(st.integers(1, 64))
+        if len(there.working) < 2:
+            assert pool.shares(count, -1) == []
+            return
+        cores, at = list(there.physical.values()), data.draw(st.integers(0, len(there.working) - 1))
+        spread = [count * each / sum(cores) for each in cores]
+        assert all(abs(found - part) < 1 for found, part in zip(counts(pool, count, -1), spread, strict=True))
+        near = [count * (node == at) for node in range(len(cores))]
+        assert counts(pool, count, at) == (near if count <= cores[at] else counts(pool, count, -1))
+    finally:
+        pool.set_nodes([], {})
+        threads.prepare(pool)
+
+
+BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+
+
+def shared(items: int, count: int, each: Callable[[int, int], None]) -> int:
+    """A call of the pool over so many items, of a body in Python. Returns how many threads took part."""
+    run = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_size_t] * 3, ctypes.c_int32, BODY, ctypes.c_void_p)(
+        native("pool").address()
+    )
+    body = BODY(lambda _, begin, end: each(begin, end))
+    return int(run(items, 1, 1, count, body, None))
+
+
+def where_items_run(core: int) -> dict[int, set[int]]:
+    """For each half of a call's items, from a caller on that core, the cores on which pieces that begin it ran."""
+    os.sched_setaffinity(0, {core})
+    libc, found = ctypes.CDLL(None), {0: set[int](), 32: set[int]()}
+
+    def piece(begin: int, end: int) -> None:
+        if begin in found:
+            found[begin].add(libc.sched_getcpu())
+        sleep(0.001 * (end - begin))
+
+    for _ in range(20):
+        shared(64, 2, piece)
+    return found
+
+
+@two_cores
+def test_a_range_of_items_is_the_same_node_s_in_every_call() -> None:
+    """Each core is made a node: a half of the items is run there, whichever the caller is on."""
+    code = """
+first, second = sorted(os.sched_getaffinity(0))[:2]
+pool = native("pool")
+pool.set_cores({first, second})
+pool.set_nodes([[first], [second]], {})
+for core in (first, second, first):
+    found = where_items_run(core)
+    # a worker that wakes late finds its share taken by the caller
+    assert first in found[0] and second in found[32], (core, found)
+    own = 0 if core == first else 32
+    assert found[own] == {core}, (core, found)
+print("kept")
+"""
+    assert ran(code) == "kept"
+
+
+@two_cores
+@pytest.mark.parametrize("slower", [2, 4])
+def test_slow_cores_get_less_work(slower: int) -> None:
+    """Cores of two speeds, as sleeps: the slow one does no more than the piece that it takes first, half of its share,
+    and what it still can while the fast one ends: as long as it is no slower than the half, both end together."""
+    caller, done, unit = get_ident(), {True: 0, False: 0}, 0.001
+
+    def piece(begin: int, end: int) -> None:
+        fast = get_ident() == caller
+        done[fast] += end - begin
+        sleep(unit * (end - begin) * (1 if fast else slower))
+
+    for _ in range(5):
+        done.update({True: 0, False: 0})
+        if shared(64, 2, piece) == 2 and done[False]:
+            break
+    assert done[True] + done[False] == 64
+    fair, first, last = 64 / (1 + slower), 64 / 2 / 2, 64 / 2 / 8
+    assert 0 < done[False] <= max(first, fair + last)

@@ -1,0 +1,236 @@
+"""NUMA nodes: which cores and how much memory each has, how far they are from each other, and where memory lies, as
+Linux tells it. Imports nothing that costs time.
+
+A node may have cores alone, or memory alone (CXL); numbers may leave gaps; one may be there and be off. What a process
+may have of them is narrower still: cores by its affinity, memory by its cpuset.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.machine.cpu import CPUS, affinity
+from tritmark.harness.machine.files import SYS, line
+
+NODES = Path("devices/system/node")
+PROC = Path("/proc")
+
+NEAREST = 10
+"""The distance of a node to itself, by ACPI's table (SLIT)."""
+
+MIGRATED = ("numa_pages_migrated", "pgmigrate_success")
+"""Counts of /proc/vmstat: pages that the system moved to the node that uses them, and pages moved for any reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that is on."""
+
+    number: int
+    cores: tuple[int, ...]
+    """Logical cores that are on, none where it has memory alone."""
+    memory: int
+    """Bytes, 0 where it has cores alone."""
+    distances: tuple[int, ...]
+    """To each node that is on, in the order of their numbers; NEAREST is its own. Empty where none are told."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The machine's nodes, and what of them this process may have."""
+
+    nodes: tuple[Node, ...]
+    """By number; empty where the kernel has no NUMA."""
+    cores: frozenset[int]
+    """Logical cores that the process may run on."""
+    allowed: frozenset[int]
+    """Nodes whose memory it may have."""
+    first: tuple[tuple[int, int], ...] = ()
+    """For each logical core the first of those that share its physical one."""
+
+    @cached_property
+    def working(self) -> dict[int, tuple[int, ...]]:
+        """The cores that the process may run on, by node; nodes without any are left out."""
+        found = {node.number: tuple(core for core in node.cores if core in self.cores) for node in self.nodes}
+        return {number: cores for number, cores in found.items() if cores}
+
+    @cached_property
+    def physical(self) -> dict[int, int]:
+        """How many physical cores those are, by node."""
+        first = dict(self.first)
+        return {number: len({first.get(core, core) for core in cores}) for number, cores in self.working.items()}
+
+    @cached_property
+    def storing(self) -> tuple[int, ...]:
+        """Nodes whose memory the process may have."""
+        return tuple(node.number for node in self.nodes if node.memory and node.number in self.allowed)
+
+    @property
+    def several(self) -> bool:
+        """Whether it matters where memory lies: cores or memory of two nodes or more, or cores of one and memory of
+        another."""
+        return len({*self.working, *self.storing}) > 1
+
+    def node_of(self, core: int) -> int | None:
+        """The node of a logical core; None where no node has it."""
+        return next((node.number for node in self.nodes if core in node.cores), None)
+
+    def distance(self, origin: int, to: int) -> int | None:
+        """From the one node to the other; None where it is not told."""
+        numbers = [node.number for node in self.nodes]
+        if origin not in numbers or to not in numbers:
+            return None
+        told = self.nodes[numbers.index(origin)].distances
+        return told[numbers.index(to)] if len(told) == len(numbers) else None
+
+    def home(self, node: int) -> int | None:
+        """The node whose memory is the nearest to a node's cores, of those that the process may have: its own where it
+        can be; None where it may have none."""
+        return min(self.storing, key=lambda to: (to != node, self.distance(node, to) or 0, to), default=None)
+
+
+def topology(sys: Path = SYS, proc: Path = PROC, cores: frozenset[int] | None = None) -> Topology:
+    """What this machine has; `cores` are those that the process may run on, unless told those that it may."""
+    online = listed(line(sys / NODES / "online") or "")
+    nodes = tuple(_node(sys, number) for number in sorted(online))
+    allowed = _allowed(proc)
+    return Topology(
+        nodes=nodes,
+        cores=affinity() if cores is None else cores,
+        allowed=frozenset(online if allowed is None else set(online) & set(allowed)),
+        first=tuple((core, _first(sys, core)) for node in nodes for core in node.cores),
+    )
+
+
+def listed(text: str) -> tuple[int, ...]:
+    """The numbers of a list of the kernel's: "0-2,8" is 0, 1, 2, 8."""
+    found: list[int] = []
+    for part in text.split(","):
+        low, _, high = part.strip().partition("-")
+        if low.isdecimal() and (not high or high.isdecimal()):
+            found += range(int(low), int(high or low) + 1)
+    return tuple(found)
+
+
+@contextmanager
+def on_node(node: int, there: Topology | None = None) -> Iterator[None]:
+    """Keep the calling thread on a node's cores, and with it the calls that it makes: a call has no more cores than its
+    thread may run on. Raises InvalidArgumentError for a node that has none for this process."""
+    there = topology() if there is None else there
+    if node not in there.working:
+        legal = f"a node with cores for this process: {', '.join(map(str, there.working)) or 'none is told'}"
+        raise InvalidArgumentError(op="on_node", argument="node", found=repr(node), legal=legal)
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, there.working[node])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def several_nodes(sys: Path = SYS) -> bool:
+    """Whether more than one node is on: one small file, for those who need not know more where it is one."""
+    return len(listed(line(sys / NODES / "online") or "")) > 1
+
+
+def _node(sys: Path, number: int) -> Node:
+    folder = sys / NODES / f"node{number}"
+    return Node(
+        number=number,
+        cores=listed(line(folder / "cpulist") or ""),
+        memory=_kilobytes(line(folder / "meminfo") or "", "MemTotal") << 10,
+        distances=tuple(int(each) for each in (line(folder / "distance") or "").split() if each.isdecimal()),
+    )
+
+
+def _kilobytes(text: str, name: str) -> int:
+    """The value of a line such as "Node 0 MemTotal:  16384 kB"; 0 where there is none."""
+    for each in text.splitlines():
+        told, _, value = each.partition(":")
+        if told.split()[-1:] == [name]:
+            return int(value.split()[0])
+    return 0
+
+
+def _allowed(proc: Path) -> tuple[int, ...] | None:
+    """Nodes whose memory the process's cpuset lets it have; None where the kernel does not tell."""
+    for each in (line(proc / "self" / "status") or "").splitlines():
+        name, _, value = each.partition(":")
+        if name == "Mems_allowed_list":
+            return listed(value)
+    return None
+
+
+def _first(sys: Path, core: int) -> int:
+    siblings = listed(line(sys / CPUS / f"cpu{core}" / "topology" / "thread_siblings_list") or "")
+    return min(siblings, default=core)
+
+
+def balancing(proc: Path = PROC) -> bool | None:
+    """Whether the kernel moves pages after the threads that use them (kernel.numa_balancing); None where it cannot."""
+    told = line(proc / "sys/kernel/numa_balancing")
+    return None if told is None else told != "0"
+
+
+def migrated(proc: Path = PROC) -> dict[str, int]:
+    """Pages that the whole system has moved from node to node since it started, by the names of MIGRATED; those that
+    this kernel does not count are left out."""
+    told = dict(each.split() for each in (line(proc / "vmstat") or "").splitlines() if len(each.split()) == 2)
+    return {name: int(told[name]) for name in MIGRATED if name in told}
+
+
+def moves(proc: Path = PROC) -> int | None:
+    """How often the scheduler has put a thread of this process on another core; None where the kernel does not tell
+    (CONFIG_SCHED_DEBUG). Threads that have ended are not counted."""
+    found = [_moves(task / "sched") for task in (proc / "self" / "task").glob("[0-9]*")]
+    told = [each for each in found if each is not None]
+    return sum(told) if told else None
+
+
+def _moves(path: Path) -> int | None:
+    for each in (line(path) or "").splitlines():
+        name, _, value = each.partition(":")
+        if name.strip() == "se.nr_migrations" and value.strip().isdecimal():
+            return int(value)
+    return None
+
+
+def policy(proc: Path = PROC) -> str:
+    """What the process was told of where its memory is to lie (numactl, set_mempolicy), as the kernel says it of the
+    stack: "default", "bind:0-1", "interleave:0-1" and so on; "" where it does not tell."""
+    for each in (line(proc / "self" / "numa_maps") or "").splitlines():
+        words = each.split()
+        if "stack" in words:
+            return words[1]
+    return ""
+
+
+def lying(addresses: Iterable[int], proc: Path = PROC) -> dict[int, int]:
+    """Bytes by node of the mappings in which the addresses lie, pages that were touched alone; empty where the kernel
+    does not tell (/proc/self/numa_maps). It needs no system call that a container may forbid, and tells of whole
+    mappings: of an array that shares its mapping with others, theirs count too."""
+    mappings: list[tuple[int, dict[int, int]]] = []
+    for each in (line(proc / "self" / "numa_maps") or "").splitlines():
+        start, *told = each.split()
+        fields = dict(part.split("=", 1) for part in told if "=" in part)
+        page = int(fields.get("kernelpagesize_kB", 4)) << 10
+        by_node = {
+            int(name[1:]): int(value) * page
+            for name, value in fields.items()
+            if name[0] == "N" and name[1:].isdecimal()
+        }
+        mappings.append((int(start, 16), by_node))
+    mappings.sort(key=lambda both: both[0])
+    starts = [start for start, _ in mappings]
+    found: dict[int, int] = {}
+    for index in {bisect_right(starts, address) - 1 for address in addresses} - {-1}:
+        for node, nbytes in mappings[index][1].items():
+            found[node] = found.get(node, 0) + nbytes
+    return dict(sorted(found.items()))
