@@ -1,0 +1,231 @@
+"""How good the choices are that `tritmark select` keeps, and what one costs a call.
+
+    python suites/performance/selection.py [--cases 0:200] [--out cases.jsonl]
+
+Each case is a question that is drawn (op, format or which format, shape, threads, latency or throughput): it is asked
+as the command asks it, and then, with other data and at a number of rows that is drawn from the class, what select_best
+takes is timed by turns with every other candidate whose calls in the caches take no more than twice its own. Told is
+its time over the fastest's, and the same of the built-in choice; at the end in how many cases either was within 3 %.
+`--cases A:B` does a part, and `--out` adds to a file, whose cases are then counted together.
+
+At the end: what it costs to be given a choice that was made before, in us: for a call that finds a plan, which looks
+whether what the choice rests on is still the same; and for one that goes the long way, `dispatch.select`, with choices
+kept and with TRITMARK_TUNED=off. The least of rounds, for whatever else the machine does only adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness import caches, tuned
+from tritmark.harness.league.turns import by_turns_task
+from tritmark.harness.machine.cpu import bind_threads
+from tritmark.harness.providers import Installed, load
+from tritmark.harness.registry import ROWS, Question, fewest, shape_class
+from tritmark.harness.selection.measure import SLOWER, measure
+from tritmark.harness.selection.tasks import trial_task
+from tritmark.harness.spec import Axes, KernelKey, Requirement, Variant, Workload
+from tritmark.harness.validate.cases import Material
+from tritmark.harness.worker import Workers
+from tritmark.harness.worker.site import Site
+from tritmark.kernels import dispatch
+from tritmark.kernels.plans import quantize_plans
+
+WITHIN = 1.03
+SIZES = (256, 512, 640, 1024, 1536, 2560)
+"""Of N and K: what every format holds."""
+MOST_ROWS = 32
+COLD_SHARE = 0.05
+"""Of the cases: arrays that fill the last cache several times over take seconds to make."""
+RACE_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnCase:
+    """A question, and the shape at which its answer is looked at."""
+
+    keys: tuple[KernelKey, ...]
+    axes: Axes
+    requirement: Requirement
+    threads: int
+
+
+def drawn(installed: Installed, index: int) -> DrawnCase:
+    """The case of that number."""
+    rng = np.random.default_rng([16, index])
+    cores = installed.registry.devices["cpu"].cores()
+    threads = int(rng.integers(1, cores + 1))
+    requirement = Requirement.LATENCY if rng.random() < COLD_SHARE else Requirement.THROUGHPUT
+    op = installed.ops[
+        str(
+            rng.choice(
+                ["ternary_matmul"] * 6 + ["activation_quantize", "i2s_quantize", "i2s_dequantize", "absmean_quantize"]
+            )
+        )
+    ]
+    keys = [key for key in installed.keys(op.name) if key.device == "cpu"]
+    if op.stored is not None:
+        keys = [key for key in keys if key.dtype == op.stored.dtype]
+    axes = {axis: int(rng.choice(SIZES)) for axis in op.axes}
+    if "n" in axes:
+        axes["n"] *= int(rng.integers(1, 512))
+    if ROWS in axes:
+        axes[ROWS] = int(2 ** rng.uniform(0, np.log2(MOST_ROWS)))
+    fitting = [key for key in keys if installed.registry.has_kernel_for("cpu", op.name, key.format, key.dtype, axes)]
+    if op.interchangeable is not None and rng.random() < 0.25:
+        axes[ROWS] = 1
+        return DrawnCase(
+            tuple(key for key in fitting if op.interchangeable(axes, key.format)), axes, requirement, threads
+        )
+    most, least = shape_class(axes), fewest(axes)
+    key = fitting[int(rng.integers(len(fitting)))]
+    for axis in op.axes:
+        axes[axis] = int(rng.integers(least[axis], most[axis] + 1))
+    return DrawnCase((key,), axes, requirement, threads)
+
+
+class Bench:
+    """Times variants on one shape's data."""
+
+    def __init__(self, installed: Installed, case: DrawnCase, seed: int) -> None:
+        op = installed.ops[case.keys[0].op]
+        self._installed, self._case, self._seed = installed, case, seed
+        self._material = Material(op, Workload(op=op.name, axes=case.axes, family=op.families[0]), seed)
+        self._material.forget_second()
+
+    def inputs(self, variant: Variant) -> dict[str, Any]:
+        return dict(self._material.encoded(variant.key.format)[0])
+
+    def alone(self, variant: Variant) -> float:
+        """About what a call takes in the caches."""
+        site = Site(self._installed, variant)
+        return trial_task(site, self.inputs(variant), self._case.axes, self._case.threads, True).call_ns
+
+    def over(self, variant: Variant, other: Variant) -> float:
+        """The time of one over the other's, by turns."""
+        site, cold = Site(self._installed, variant), self._case.requirement is Requirement.LATENCY
+        own, theirs, axes = self.inputs(variant), self.inputs(other), dict(self._case.axes)
+        for each in (True, False) if cold else (False,):
+            ratio = by_turns_task(site, other.id, own, theirs, axes, self._case.threads, self._seed, each, RACE_S)
+            if ratio is not None:
+                return ratio.median
+        raise AssertionError("what is hot is always timed")
+
+
+def behind(bench: Bench, question: Question, chosen: Variant) -> dict[str, float]:
+    """The time of each candidate that is not clearly slower, over that of the chosen one."""
+    alone = {each.id: bench.alone(each) for each in question.candidates}
+    found = {}
+    for each in question.candidates:
+        if each.id != chosen.id and alone[each.id] <= SLOWER * alone[chosen.id]:
+            found[each.id] = bench.over(each, chosen)
+    return found
+
+
+def looked_at(installed: Installed, index: int) -> dict[str, Any]:
+    """Ask, keep, and look at what is taken then."""
+    case, registry = drawn(installed, index), installed.registry
+    question = registry.question(case.keys, case.axes, case.requirement, case.threads)
+    begin = perf_counter()
+    with Workers(installed, isolated=False) as workers:
+        found = measure(workers, question, seconds=60, seed=index)
+    took = perf_counter() - begin
+    chosen = registry.measured(case.keys, case.axes, case.requirement, case.threads) or question.builtin
+    ratios = behind(Bench(installed, case, 1000 + index), question, chosen)
+    fastest = min([1.0, *ratios.values()])
+    # A built-in choice that is not timed again takes more than twice as long.
+    builtin = 1.0 if chosen.id == question.builtin.id else ratios.get(question.builtin.id, SLOWER)
+    return {
+        "case": index,
+        "place": question.place,
+        "axes": dict(case.axes),
+        "threads": case.threads,
+        "candidates": len(question.candidates),
+        "timed": len(ratios) + 1,
+        "chosen": chosen.id.partition("/")[2],
+        "builtin": chosen.id == question.builtin.id,
+        "over_fastest": 1 / fastest,
+        "builtin_over_fastest": builtin / fastest,
+        "note": found.note,
+        "seconds": took,
+    }
+
+
+def cost() -> dict[str, float]:
+    """us of a choice that was made before."""
+    key = KernelKey("cpu", "ternary_matmul", "tile64", "float32")
+    axes, found = {"M": 1, "N": 256, "K": 256}, {}
+    asked = dispatch.registry().question((key,), axes, Requirement.LATENCY, None)
+    with Workers(load(), isolated=False) as workers:
+        measure(workers, asked, seconds=60, seed=0)
+    known, plans = dispatch.registry(), quantize_plans()
+    found["plan"] = _least(lambda: plans.current(known))
+    for told in ("on", "off"):
+        os.environ[tuned.SELECT] = told
+        found[told] = _least(lambda: dispatch.select(key, axes, None))
+    del os.environ[tuned.SELECT]
+    return found
+
+
+def _least(call: Callable[[], object]) -> float:
+    """us of a call."""
+    call()
+    rounds = []
+    for _ in range(200):
+        begin = perf_counter()
+        for _ in range(100):
+            call()
+        rounds.append((perf_counter() - begin) / 100 * 1e6)
+    return min(rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--cases", default="0:200")
+    parser.add_argument("--out", type=Path)
+    told = parser.parse_args()
+    bind_threads()
+    first, end = map(int, told.cases.split(":"))
+    rows = []
+    if told.out is not None and told.out.exists():
+        rows = [json.loads(line) for line in told.out.read_text(encoding="utf-8").splitlines()]
+    done = {row["case"] for row in rows}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[caches.CACHE] = folder
+        os.environ.pop(tuned.SELECT, None)
+        installed = load()
+        for index in range(first, end):
+            if index in done:
+                continue
+            row = looked_at(installed, index)
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            if told.out is not None:
+                with told.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+        spent = cost()
+    near = sum(row["over_fastest"] <= WITHIN for row in rows)
+    table = sum(row["builtin_over_fastest"] <= WITHIN for row in rows)
+    contested = [row for row in rows if row["timed"] > 1]
+    print(f"{len(rows)} cases: the choice is within 3 % of the fastest in {near}, the built-in choice in {table}")
+    print(
+        f"of {len(contested)} where another takes no more than twice as long: "
+        f"{sum(row['over_fastest'] <= WITHIN for row in contested)}, "
+        f"{sum(row['builtin_over_fastest'] <= WITHIN for row in contested)}"
+    )
+    print(f"a choice that was made before: {spent['plan']:.2f} us in a call with a plan")
+    print(f"the long way: {spent['on']:.2f} us, with {tuned.SELECT}=off {spent['off']:.2f} us")
+
+
+if __name__ == "__main__":
+    main()
