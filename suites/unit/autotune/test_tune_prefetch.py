@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import exp
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from tritmark.harness.providers import load
 from tritmark.harness.record import TunedPrefetch
 from tritmark.harness.record.facts import prefetch_facts
 from tritmark.harness.spec import Device, Prefetching
+from tritmark.harness.validate.performance import LAYOUT_NOISE
 from tritmark.kernels import cpu
 
 NAMES = ("built in", "quick", "quicker", "none")
@@ -44,7 +46,7 @@ class Clock:
         self._rng, self._noise = np.random.default_rng(hot), noise
 
     def sample(self, launches: object, first: int, calls: int) -> int:
-        return round(calls * 1e5 * self._costs[self._told()][self._hot] * np.exp(self._rng.normal(0, self._noise)))
+        return round(calls * 1e5 * self._costs[self._told()][self._hot] * exp(self._rng.normal(0, self._noise)))
 
 
 @pytest.fixture
@@ -139,8 +141,8 @@ def test_only_a_gain_beyond_the_interval_counts(noise: float, gain: float, loss:
     best, note = fastest([trial], ("a", "b"))
     cold, hot = over([trial], COLD, "b", "a"), over([trial], HOT, "b", "a")
     assert cold.low <= cold.median <= cold.high
-    assert (best == "b") == (cold.high < 1 - tuning.LAYOUT_NOISE and hot.low <= 1 + tuning.LAYOUT_NOISE)
-    assert bool(note) == (cold.high < 1 - tuning.LAYOUT_NOISE and not best)
+    assert (best == "b") == (cold.high < 1 - LAYOUT_NOISE and hot.low <= 1 + LAYOUT_NOISE)
+    assert bool(note) == (cold.high < 1 - LAYOUT_NOISE and not best)
 
 
 def test_the_command(here: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tritmark.harness import caches, prefetched, tuned
 from tritmark.harness.errors import InvalidArgumentError
-from tritmark.harness.spec import KernelKey
+from tritmark.harness.spec import KernelKey, Receipt
 from tritmark.kernels import OPS, PROVIDER, QuantizedLinear, activation_quantize, cpu, pack_weights, ternary_matmul
 from tritmark.kernels import prefetch as room
 from tritmark.kernels.prefetch import OBEYING, OP, PREFETCHING, STRATEGIES, identity, set_prefetch, used
@@ -174,6 +174,11 @@ def test_a_damaged_file_is_as_if_there_were_none(tmp_path: Path, text: str) -> N
     assert in_a_new_process(tmp_path) == f"{used()} /"
 
 
+def receipt(layer: QuantizedLinear) -> Receipt:
+    assert layer.receipt is not None
+    return layer.receipt
+
+
 def test_receipts_say_what_was_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(caches.CACHE, str(tmp_path))
     monkeypatch.delenv(tuned.SELECT, raising=False)
@@ -185,13 +190,13 @@ def test_receipts_say_what_was_obeyed(tmp_path: Path, monkeypatch: pytest.Monkey
     layer = QuantizedLinear(pack_weights(np.ones((64, 64), np.int8), 1.0), variant=VARIANTS[-1].name)
     x = np.ones((1, 64), np.float32)
     before = layer(x)
-    assert layer.receipt.tuned == ""
+    assert receipt(layer).tuned == ""
     room.prepare(cpu.native(OP))
     for _ in range(3):  # the last ones follow a plan
         assert np.array_equal(before, layer(x))
-        assert layer.receipt.tuned == f"prefetch {chosen}"
+        assert receipt(layer).tuned == f"prefetch {chosen}"
     q = activation_quantize(x)
     assert ternary_matmul(q.q, layer.weights, act_scale=q.scale).shape == (1, 64)
     set_prefetch(None)
     layer(x)
-    assert layer.receipt.tuned == ""
+    assert receipt(layer).tuned == ""

@@ -1,0 +1,195 @@
+"""Products of one row of activations with weights in tile64, cold and hot: beside what this machine can read and
+compute, beside peers, and beside another build.
+
+    python suites/performance/gemv.py [--models 'bitnet-b1.58-2B*'] [--shapes 2560x2560] [--threads 1 2]
+                                      [--no-peers] [--variant avx2] [--before ternary_matmul.SUFFIX.so]
+
+For each N x K (layers of the models of suites/workloads/models.toml whose names match, 'bitnet-b1.58-2B-4T' unless
+told; `--shapes ragged`: small ones that are multiples of nothing) and each number of threads two lines. Cold, weights
+come from memory: us of a call, and in percent what reading as many bytes takes, by the fastest read probe. Hot, all
+lies in the caches: the same, and in percent what as many operations take, by the compute probe. Then the time of each
+installed peer over ours, activations quantized and weights packed beforehand, and with `--before` that of the other
+build, an extension module. Each is timed by turns with ours, in pairs; a figure is the median over the pairs, of us the
+median over all of them. Outputs are float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tomllib
+from fnmatch import fnmatch
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.machine.cpu import bind_threads
+from tritmark.harness.machine.memory import resident
+from tritmark.harness.measure.alternate import Timed, alternate, calibrate
+from tritmark.harness.measure.buffers import HOST, rotation
+from tritmark.harness.measure.clocks import clock_for
+from tritmark.harness.measure.statistics import median
+from tritmark.harness.measure.stopping import AtLeast, TimeLimit
+from tritmark.harness.measure.survey import COMPUTE_BYTES, Field, bind, survey
+from tritmark.harness.providers import load
+from tritmark.harness.spec import KernelKey, Launch, Tier, Variant
+from tritmark.harness.suite import ModelShapes
+from tritmark.harness.validate.sets import Set, Sets
+from tritmark.kernels import OPS, cpu
+
+KEY = KernelKey("cpu", "ternary_matmul", "tile64", "float32")
+MODELS = Path(__file__).parents[1] / "workloads" / "models.toml"
+RAGGED = ((1, 1), (7, 33), (64, 64), (65, 130), (100, 500), (129, 257), (200, 310), (333, 111), (511, 511))
+NAMED = "cython_ext.ternary_matmul"
+COLD_CALLS = 4
+"""Of a sample, at least."""
+
+
+def other_build(path: Path) -> Any:
+    """The extension module in that file, beside the installed one; it shares its pool of threads."""
+    spec = spec_from_loader(f"tritmark.{NAMED}", ExtensionFileLoader(f"tritmark.{NAMED}", str(path)))
+    assert spec is not None
+    assert spec.loader is not None
+    installed = cpu.native(KEY.op)
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    sys.modules[spec.name] = installed
+    return made
+
+
+def best(name: str | None) -> Variant:
+    """Our kernel of that name; None: the one that is taken here."""
+    own = [each for each in load().registry.variants if each.key == KEY and each.tier is not Tier.PEER]
+    fitting = [each for each in own if each.features <= cpu.features() and name in {None, each.name}]
+    return max(fitting, key=lambda each: each.precedence)
+
+
+def bound_before(module: Any, isa: str, one: Any, axes: dict[str, int], threads: int) -> Launch:
+    """A call of the other build."""
+    given = one.inputs
+    launch: Launch = module.TernaryMatmul(
+        "tile64", isa, given["activations"], given["weights"].reshape(-1), axes["N"], given["weight_scale"],
+        given["act_scale"], one.outputs["out"], threads, (0, 0, 0),
+    )  # fmt: skip
+    return launch
+
+
+class Sides:
+    """What is timed at a shape and a number of threads, cold or hot; the first is ours."""
+
+    def __init__(self, cold: bool, rng: np.random.Generator) -> None:
+        self._cold, self._rng = cold, rng
+        self._sides: dict[str, tuple[Timed, float]] = {}
+
+    def add(self, name: str, timed: Timed, scale: float = 1.0) -> None:
+        """`scale`: what of the side's time counts. A call before each sample is not timed: it wakes the threads."""
+        timed.warm = True
+        calibrate(timed)
+        if self._cold:
+            timed.calls = max(COLD_CALLS, timed.calls)
+        self._sides[name] = timed, scale
+
+    def launches(self, name: str, made: list[Launch]) -> None:
+        """Calls that are cold one after the other, or one that is hot."""
+        row = [made[index] for index in self._rng.permutation(len(made))]
+        self.add(name, Timed(row, clock_for(cpu.DEVICE, row)))
+
+    def taken(self, pairs: int) -> tuple[float, dict[str, float]]:
+        """Us of our call, and of each other side its time over ours."""
+        (own, _), *_ = self._sides.values()
+        ns: list[float] = []
+        over: dict[str, float] = {}
+        for name, (timed, scale) in list(self._sides.items())[1:]:
+            found = alternate(own, timed, self._rng, AtLeast(pairs, TimeLimit(0)))
+            ns += found.a_ns
+            over[name] = found.ratio(scale).median
+        return median(ns) / 1e3, over
+
+
+def measured(N: int, K: int, threads: int, told: argparse.Namespace, module: Any, field: Field) -> None:
+    """Print the lines of a shape."""
+    (op,) = (each for each in OPS if each.name == KEY.op)
+    axes, rng = {"M": 1, "N": N, "K": K}, np.random.default_rng([N, K, threads])
+    inputs = op.encode(op.generate(axes, "uniform", rng), axes, KEY.format)
+    sets, own = Sets(op, KEY, axes, (inputs,), HOST, "aligned", rotation()), best(told.variant)
+    traffic, known = op.traffic(axes, KEY), survey(cpu.DEVICE)
+    for cold in (True, False) if sets.cold else (False,):
+        sides, each = Sides(cold, rng), sets.each if cold else sets.each[:1]
+        sides.launches("ours", [own.bind(one.inputs, one.outputs, axes, threads) for one in each])
+        if module is not None:
+            sides.launches("before", [bound_before(module, own.name, one, axes, threads) for one in each])
+        for name, nbytes, need in (
+            ("read", traffic.read, traffic.read),
+            ("compute", COMPUTE_BYTES, traffic.operations),
+        ):
+            if name == "read" or not cold:
+                roof = known.roof(name, field, nbytes, threads=threads, cold=cold and name == "read")
+                probe = bind(roof.ceiling, cpu.DEVICE, field, nbytes, threads=roof.threads, cold=cold, rng=rng)
+                sides.add(name, probe, need / roof.ceiling.work(nbytes))
+        for peer in peers(axes) if told.peers else ():
+            peer.load()
+            sides.launches(peer.name, packed(peer, each, axes, threads))
+        us, over = sides.taken(told.pairs)
+        words = [f"{N}x{K}, threads {threads}, {'cold' if cold else 'hot'}: {us:.2f} us"]
+        words += [f"{100 * over.pop(name):.0f} % of {name}" for name in ("read", "compute") if name in over]
+        print(", ".join([*words, *(f"{name} {ratio:.2f}" for name, ratio in over.items())]), flush=True)
+
+
+def packed(peer: Variant, each: list[Set], axes: dict[str, int], threads: int) -> list[Launch]:
+    """A peer's calls, each of which keeps what it has packed: as many as fill the rotation."""
+    made: list[Launch] = []
+    before = resident()
+    for one in each:
+        made.append(peer.bind(one.inputs, one.outputs, axes, threads))
+        if resident() - before > rotation().nbytes:
+            break
+    return made
+
+
+def peers(axes: dict[str, int]) -> list[Variant]:
+    """Those that are installed and take these axes."""
+    known = [each for each in load().registry.variants if each.key == KEY and each.tier is Tier.PEER]
+    return [
+        each
+        for each in known
+        if each.missing() is None and all(limit.refusal(axes) is None for limit in each.constraints)
+    ]
+
+
+def shapes(told: argparse.Namespace) -> list[tuple[int, int]]:
+    """Those that were asked for."""
+    found: list[tuple[int, int]] = []
+    for each in told.shapes:
+        found += RAGGED if each == "ragged" else [tuple(map(int, each.split("x")))]  # type: ignore[list-item]
+    if not found:
+        tables = tomllib.loads(MODELS.read_text(encoding="utf-8"))
+        for name, table in tables.items():
+            if fnmatch(name, told.models):
+                found += ModelShapes.model_validate(table).sizes()
+    return list(dict.fromkeys(found))
+
+
+def main() -> None:
+    """What the module says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    here = [isa.name for isa in cpu.KERNELS[KEY.op] if isa.features <= cpu.features()]
+    parser.add_argument("--models", default="bitnet-b1.58-2B-4T")
+    parser.add_argument("--shapes", nargs="+", default=[])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--variant", choices=here)
+    parser.add_argument("--no-peers", dest="peers", action="store_false")
+    parser.add_argument("--before", type=Path)
+    told = parser.parse_args()
+    bind_threads()
+    module, field = None if told.before is None else other_build(told.before), Field()
+    for N, K in shapes(told):
+        for threads in told.threads:
+            measured(N, K, threads, told, module, field)
+
+
+if __name__ == "__main__":
+    main()
