@@ -699,6 +699,8 @@ class Device:
     `prefetching()` are the ops whose kernels here fetch ahead in ways that can be told.
     `identity()` is what a measured choice between variants holds for beside their code, as "device" and whatever else
     their times hang on; None where variants are not chosen by measurement.
+    `placed(bytes, node)` is a copy of an array's bytes in the memory of that NUMA node, of a device whose kernels work
+    on the host's memory; None where nobody can tell it where to lie.
     """
 
     type: str
@@ -723,6 +725,7 @@ class Device:
     environment: Callable[[], Mapping[str, str]] = dict
     prefetching: Callable[[], Sequence[Prefetching]] = tuple
     identity: Callable[[], Mapping[str, str]] | None = None
+    placed: Callable[[Any, int], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

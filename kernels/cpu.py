@@ -225,6 +225,12 @@ def _file_hash(module: str) -> str:
     return hashlib.sha256(Path(native(module).__file__).read_bytes()).hexdigest()
 
 
+def _placed(values: Any, node: int) -> Any:
+    from tritmark.kernels.placement import placed
+
+    return placed(values, node)
+
+
 DEVICE = Device(
     type="cpu",
     summary="this machine's processor",
@@ -239,4 +245,5 @@ DEVICE = Device(
     prefetching=_prefetching,
     proof=_proof,
     identity=_identity,
+    placed=_placed,
 )

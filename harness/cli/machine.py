@@ -14,12 +14,14 @@ def machine(
 ) -> None:
     """Print what this machine is, and what it can do at most, as measured now."""
     from tritmark.harness.measure.ceilings import measure_ceilings
+    from tritmark.harness.measure.nodes import measure_nodes
     from tritmark.harness.providers import load
     from tritmark.harness.record.facts import machine_facts
 
     devices = load().registry.every()
     ceilings = tuple(each for device in devices if device.missing() is None for each in measure_ceilings(device))
-    found = machine_facts().model_copy(update={"ceilings": ceilings})
+    rates = tuple(each for device in devices if device.missing() is None for each in measure_nodes(device))
+    found = machine_facts().model_copy(update={"ceilings": ceilings, "node_bandwidths": rates})
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
         return

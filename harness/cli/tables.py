@@ -10,6 +10,7 @@ from rich.text import Text
 from tritmark.harness.record import DIMENSIONS, Footing, Layer, Machine, Record, Run, Status
 from tritmark.harness.report import answer
 from tritmark.harness.report import gpu as gpu_section
+from tritmark.harness.report import machine as machine_section
 from tritmark.harness.text import groups, linear, units
 from tritmark.harness.text.table import plain_table
 from tritmark.harness.text.visible import sentence, visible
@@ -237,8 +238,10 @@ def facts(machine: Machine) -> Table:
     """What the machine is."""
     table = plain_table("Machine", "fact", "value")
     for name, value in machine:
-        if name not in {"ceilings", "gpus"}:
+        if name not in {"ceilings", "gpus", "nodes", "node_bandwidths"}:
             table.add_row(name.replace("_", " "), Text(visible(_fact(name, value))))
+    for name, value in machine_section.nodes(machine):
+        table.add_row(name, Text(visible(value)))
     for gpu in machine.gpus:
         for name, value in gpu_section.facts(gpu):
             table.add_row(f"gpu {gpu.index}: {name}", Text(visible(value)))

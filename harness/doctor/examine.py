@@ -62,6 +62,7 @@ def examined(out: Path) -> Iterator[Check]:
         yield from gpu.toolkits(installed, there)
     yield from gpu.counters()
     yield host.cores()
+    yield host.nodes()
     yield host.huge_pages()
     yield host.governor()
     if installed is not None and HOST in installed.registry.devices:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tritmark.harness.doctor.check import Check, State
 from tritmark.harness.errors import CompileError
-from tritmark.harness.machine import cpu, memory
+from tritmark.harness.machine import cpu, memory, numa
 from tritmark.harness.machine.files import SYS, line, number
 
 PROC = Path("/proc")
@@ -57,6 +57,42 @@ def cores(sys: Path = SYS) -> Check:
     return Check(
         "cores", State.OK, found, f"a default run takes {cpu.physical_cores(sys)} threads, one for each physical core"
     )
+
+
+def nodes(sys: Path = SYS, proc: Path = PROC, usable: frozenset[int] | None = None) -> Check:
+    """Whether cores and memory belong together, on a host of several NUMA nodes."""
+    there = numa.topology(sys, proc, usable)
+    if not there.several:
+        return Check("NUMA", State.OK, "one node", "all memory is as near to every core")
+    told = {node.number: len(there.working.get(node.number, ())) for node in there.nodes}
+    found = "; ".join(
+        f"node {node}: {cores} cores{'' if node in there.storing else ', no memory for this process'}"
+        for node, cores in told.items()
+    )
+    kind, _, bound = numa.policy(proc).partition(":")
+    storing = [node for node in there.storing if kind != "bind" or node in numa.listed(bound)]
+    far = [node for node in there.working if node not in storing]
+    if far:
+        names = ", ".join(map(str, far))
+        to = ",".join(map(str, storing)) or "N"
+        return Check(
+            "NUMA",
+            State.BETTER,
+            f"{found}{f'; numactl binds memory to {bound}' if kind == 'bind' else ''}",
+            f"the cores of node {names} have all their memory on other nodes",
+            f"run on cores and memory of the same nodes: numactl --cpunodebind={to} --membind={to} tritmark run (of a "
+            "container: --cpuset-cpus and --cpuset-mems)",
+        )
+    if numa.balancing(proc):
+        return Check(
+            "NUMA",
+            State.BETTER,
+            f"{found}; the kernel moves pages after the threads",
+            "what is moved while it is measured has two times; Records count it (node_use)",
+            "sudo sysctl kernel.numa_balancing=0",
+        )
+    means = "the pool keeps its threads on their nodes; PackedWeights.placed puts weights beside them"
+    return Check("NUMA", State.OK, found, means)
 
 
 def counters(proc: Path = PROC) -> Check:

@@ -263,6 +263,7 @@ def _begun(
     layers need none.
     """
     from tritmark.harness.measure.ceilings import measure_ceilings
+    from tritmark.harness.measure.nodes import measure_nodes
     from tritmark.harness.record.facts import machine_facts, prefetch_facts
     from tritmark.harness.record.versions import environment
 
@@ -273,7 +274,8 @@ def _begun(
     if resume is None:
         ceilings = tuple(each for device in present if roofs for each in measure_ceilings(device))
         prefetch = tuple(each for device in present for each in prefetch_facts(device))
-        machine = facts.model_copy(update={"ceilings": ceilings, "prefetch": prefetch})
+        rates = tuple(each for device in present if roofs for each in measure_nodes(device))
+        machine = facts.model_copy(update={"ceilings": ceilings, "prefetch": prefetch, "node_bandwidths": rates})
         created = datetime.now(UTC).isoformat(timespec="seconds")
         header = Header(id=new_id(), created=created, options=options, environment=here, machine=machine)
         with store.begin(header) as partial:

@@ -96,6 +96,7 @@ class GroupTiming:
             download=used.download,
             scaling=() if found is None else found.scaling,
             plain=None if found is None else found.plain,
+            node_use=None if found is None else found.node_use,
             code=judgement.code if found is not None else None,
         )
 

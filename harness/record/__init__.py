@@ -8,11 +8,28 @@ from __future__ import annotations
 
 from tritmark.harness.record.code import Code, Function
 from tritmark.harness.record.digest import FileDigest, read_digest, with_digest
-from tritmark.harness.record.machine import CeilingFacts, Gpu, Machine, PrefetchFigure, TunedPrefetch
+from tritmark.harness.record.machine import (
+    CeilingFacts,
+    Gpu,
+    Machine,
+    NodeBandwidth,
+    NumaNode,
+    PrefetchFigure,
+    TunedPrefetch,
+)
 from tritmark.harness.record.model import Cause, Divergence, Model, Ratio, Slope, Status, Verdict
 from tritmark.harness.record.proposal import Fact, Gain, Proposal
 from tritmark.harness.record.record import HOST, SCHEMA_VERSION, Environment, Lane, Record
-from tritmark.harness.record.run import DIMENSIONS, Layer, LayerScheme, LinearLayers, Run, Scaled, WorkloadFacts
+from tritmark.harness.record.run import (
+    DIMENSIONS,
+    Layer,
+    LayerScheme,
+    LinearLayers,
+    NodeUse,
+    Run,
+    Scaled,
+    WorkloadFacts,
+)
 from tritmark.harness.record.verdicts import (
     Accuracy,
     Against,
@@ -54,6 +71,9 @@ __all__ = [
     "Machine",
     "MemoryUse",
     "Model",
+    "NodeBandwidth",
+    "NodeUse",
+    "NumaNode",
     "PeerComparison",
     "Performance",
     "PrefetchFigure",

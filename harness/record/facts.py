@@ -7,7 +7,7 @@ import platform
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from tritmark.harness.machine import cpu, memory
+from tritmark.harness.machine import cpu, memory, numa
 
 if TYPE_CHECKING:
     from tritmark.harness.machine.gpu import DeviceInfo, Health
@@ -23,7 +23,7 @@ def machine_facts() -> Machine:
     import cpuinfo
     import psutil
 
-    from tritmark.harness.record import Machine
+    from tritmark.harness.record import Machine, NumaNode
 
     told = cpuinfo.get_cpu_info()
     flags = frozenset(told.get("flags", ()))
@@ -62,6 +62,10 @@ def machine_facts() -> Machine:
         hypervisor=cpu.hypervisor(flags),
         kernel=platform.release(),
         gpus=gpus,
+        nodes=tuple(
+            NumaNode(number=node.number, cores=node.cores, memory=node.memory, distances=node.distances)
+            for node in numa.topology().nodes
+        ),
     )
 
 

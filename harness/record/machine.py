@@ -22,6 +22,31 @@ class CeilingFacts(Model):
     unit: str
 
 
+class NumaNode(Model):
+    """A NUMA node of the host that is on."""
+
+    number: int
+    cores: tuple[int, ...]
+    """Logical cores that are on; none where it has memory alone."""
+    memory: int
+    """Bytes; 0 where it has cores alone."""
+    distances: tuple[int, ...]
+    """To each node that is on, in the order of their numbers, as the firmware tells them: 10 is its own."""
+
+
+class NodeBandwidth(Model):
+    """Reading of one node's memory by all physical cores of a node that the process may run on."""
+
+    cores: int
+    """The node of the cores."""
+    memory: int
+    """The node of the memory."""
+    threads: int
+    nbytes: int
+    rate: float
+    """Bytes a second."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu(GpuFacts):
     """A GPU of the machine; 0 and None where the driver does not tell."""
@@ -98,3 +123,7 @@ class Machine(Model):
     gpus: tuple[Gpu, ...] = ()
     prefetch: tuple[TunedPrefetch, ...] = ()
     """What `tritmark tune` found here before."""
+    nodes: tuple[NumaNode, ...] = ()
+    """The NUMA nodes that are on; none where the kernel has no NUMA, and before there was this field."""
+    node_bandwidths: tuple[NodeBandwidth, ...] = ()
+    """As measured in this session, for each node's cores and each node's memory; none where it is one node."""

@@ -30,6 +30,17 @@ class Scaled(Model):
     """The time on one thread over the time on `threads`."""
 
 
+class NodeUse(Model):
+    """On a host of several NUMA nodes: where a Run's arrays lay while it was timed, and what was moved meanwhile."""
+
+    nbytes: dict[int, int]
+    """By node: bytes of the mappings that hold the arrays of its hot figure; empty where the kernel does not tell."""
+    pages_moved: int | None = None
+    """Pages that the whole system moved from node to node; None where it does not count them."""
+    threads_moved: int | None = None
+    """How often a thread of the process was put on another core; None where the kernel does not tell."""
+
+
 class Run(Model):
     """Variant x Workload: a verdict in each dimension."""
 
@@ -64,6 +75,8 @@ class Run(Model):
     """None where nobody looked."""
     peer: bool = False
     """Whether the kernel is somebody else's: its verdicts are told, and the Record passes without it."""
+    node_use: NodeUse | None = None
+    """None where the host has one node, on a device with a memory of its own, and where nothing was timed."""
 
     def verdict(self, dimension: str) -> Verdict:
         """The verdict of one of DIMENSIONS."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from tritmark.harness.record import CeilingFacts, Record, TunedPrefetch
+from tritmark.harness.record import CeilingFacts, Machine, Record, TunedPrefetch
 from tritmark.harness.report.section import Section
 from tritmark.harness.text import units
 
@@ -20,6 +21,33 @@ def one_line(record: Record) -> str:
     return f"{machine.cpu}, {cores}{cache}, {units.size(machine.memory)} memory{virtual}{gpus}"
 
 
+def nodes(machine: Machine) -> list[tuple[str, str]]:
+    """Each NUMA node, and how fast its memory is read."""
+    found = []
+    for node in machine.nodes:
+        has = [f"cores {ranges(node.cores)}" if node.cores else "no cores", units.size(node.memory)]
+        if len(machine.nodes) > 1:
+            has.append(f"distances {' '.join(map(str, node.distances))}")
+        has += [
+            f"read from node {each.cores} at {units.rate(each.rate, 'bytes/s')}"
+            for each in machine.node_bandwidths
+            if each.memory == node.number
+        ]
+        found.append((f"NUMA node {node.number}", ", ".join(has)))
+    return found
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """0, 1, 2, 8 as "0-2,8"."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
 def _facts(record: Record) -> list[tuple[str, str]]:
     machine = record.machine
     unknown = "not told by this machine"
@@ -28,6 +56,7 @@ def _facts(record: Record) -> list[tuple[str, str]]:
         ("Vendor, architecture", f"{machine.vendor}, {machine.architecture}"),
         ("Cores", f"{machine.physical_cores} physical, {machine.logical_cores} logical, {machine.usable_cores} usable"),
         ("NUMA nodes", str(machine.numa_nodes)),
+        *(nodes(machine) if len(machine.nodes) > 1 else ()),
         ("Caches", ", ".join(f"{name} {units.size(nbytes)}" for name, nbytes in machine.caches.items()) or unknown),
         ("Memory", units.size(machine.memory)),
         ("Page size", units.size(machine.page_size)),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tritmark.harness.machine.numa import several_nodes
+from tritmark.harness.measure.nodes import NodeWatch
 from tritmark.harness.measure.survey import Roofs, survey
-from tritmark.harness.record import Performance, Ratio, Scaled
+from tritmark.harness.record import NodeUse, Performance, Ratio, Scaled
 from tritmark.harness.spec import Arrays, Axes, Launch
 from tritmark.harness.validate.audit import Audited, AuditedPiece
 from tritmark.harness.validate.evidence import LaunchEvidence
@@ -38,6 +40,7 @@ class Measured:
     """The ceilings that are known now, for the next candidate's process."""
     scaling: tuple[Scaled, ...] = ()
     plain: Ratio | None = None
+    node_use: NodeUse | None = None
 
 
 def measure(
@@ -72,13 +75,15 @@ def measure(
         pieces=pieces,
     )
     site.kept["bench"] = bench
+    watch = NodeWatch() if site.device.memory is None and several_nodes() else None
     performance = bench.measure(site.variant, threads)
+    node_use = None if watch is None else watch.seen(bench.addresses)
     used = usage(site.device, site.op, site.variant, inputs, axes)
     evidence = bench.evidence
     site.kept["looks"] = sorted((*bench.audited, *bench.parts), key=lambda look: -look.case)
     bench.seen.audited, bench.seen.kept = [], []
     scaling, plain = _ratios(site, inputs, axes, layout, seed, threads)
-    return Measured(performance, evidence, used, survey(site.device).told(), scaling, plain)
+    return Measured(performance, evidence, used, survey(site.device).told(), scaling, plain, node_use)
 
 
 def seen(site: Site) -> tuple[list[Audited], list[AuditedPiece]]:

@@ -26,6 +26,7 @@ from tritmark.harness.measure.survey import BYTES, COMPUTE_BYTES, Field, Roof, b
 from tritmark.harness.record import Against, Footing, Performance, Status, Timing
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant
 from tritmark.harness.validate.audit import Audited, AuditedPiece, Auditor, Seen, late, tasks
+from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.evidence import LaunchEvidence
 from tritmark.harness.validate.guard_names import Complaint, Guard, in_order
 from tritmark.harness.validate.pieces import Pieces
@@ -132,6 +133,12 @@ class Bench:
     def parts(self) -> list[AuditedPiece]:
         """The same of pieces."""
         return self.seen.kept
+
+    @property
+    def addresses(self) -> list[int]:
+        """Where the arrays of the hot figure begin, on the host."""
+        hot = self._sets.each[0]
+        return [each.ctypes.data for each in (*hot.inputs.values(), *hot.outputs.values()) if is_array(each)]
 
     def measure(self, variant: Variant, threads: int) -> Performance:
         """Time one variant of the key, cold and hot. Whatever the variant raises is passed on."""

@@ -28,6 +28,8 @@ from tritmark.harness.record import (
     Function,
     Gain,
     MemoryUse,
+    NodeBandwidth,
+    NodeUse,
     Ratio,
     Record,
     Run,
@@ -261,6 +263,42 @@ def test_smt(gpu_record: Record, on_cpu: Run) -> None:
     assert (
         judged("smt", gpu_record, shaped(on_cpu, threads=4, scaling=threads(t2=1.8, t4=1.5)), physical_cores=4) is None
     )
+
+
+def of_nodes(near: float = 100e9, far: float = 60e9) -> tuple[NodeBandwidth, ...]:
+    """Two nodes of two cores each."""
+    return tuple(
+        NodeBandwidth(cores=a, memory=b, threads=2, nbytes=1 << 27, rate=near if a == b else far)
+        for a in range(2)
+        for b in range(2)
+    )
+
+
+def test_one_node(gpu_record: Record, on_cpu: Run) -> None:
+    most = max(gpu_record.machine.caches.values())
+
+    def judge(nbytes: dict[int, int], footprint: int = 2 * most, threads: int = 4, **machine: Any) -> Gain | None:
+        run = shaped(on_cpu, threads=threads, hot={"footprint": footprint}, node_use=NodeUse(nbytes=nbytes))
+        return judged("one-node", gpu_record, run, **{"node_bandwidths": of_nodes(), **machine})
+
+    one, both = {0: 1 << 28}, {0: 1 << 27, 1: 1 << 27}
+    found = judge(one)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((1, 2)), "twice the bandwidth"
+    found = judge({0: 3 << 26, 1: 1 << 26})
+    assert found is not None
+    assert found.high == pytest.approx(1.5)
+    assert judge(both) is None
+    assert judge(one, footprint=most) is None, "it reads caches"
+    assert judge(one, threads=2) is None, "its threads may all be on node 0"
+    assert judge({}) is None, "the kernel does not tell"
+    assert judge(one, node_bandwidths=()) is None
+    assert judge({2: 1 << 28}) is None, "nobody measured that node"
+    slow = (*of_nodes(), NodeBandwidth(cores=0, memory=2, threads=2, nbytes=1 << 27, rate=20e9))
+    found = judge({2: 1 << 28}, node_bandwidths=slow)
+    assert found is not None
+    assert found.high == pytest.approx(10), "memory without cores, a tenth of two nodes' bandwidth"
+    assert judged("one-node", gpu_record, shaped(on_cpu, threads=4, hot={"footprint": 2 * most})) is None
 
 
 def test_python_call(gpu_record: Record, on_gpu: Run) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recorded_topologies import NAMES, planted
 
 from tritmark.harness import cli
 from tritmark.harness.disassembly.tools import find
@@ -41,6 +42,51 @@ def test_huge_pages(tmp_path: Path, text: str | None, state: State, mend: str) -
         write(tmp_path / "kernel/mm/transparent_hugepage/enabled", text)
     found = host.huge_pages(tmp_path)
     assert (found.state, found.mend) == (state, mend)
+
+
+EVERY = frozenset(range(8))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recorded_nodes(tmp_path: Path, name: str) -> None:
+    """Linux's default is to move pages after the threads, of which nothing comes on one node."""
+    sys, proc = planted(name, tmp_path)
+    found = host.nodes(sys, proc, EVERY)
+    if name == "one_node":
+        assert (found.state, found.found) == (State.OK, "one node")
+    elif name == "memoryless":
+        assert (found.state, "cores of node 1 have all" in found.means) == (State.BETTER, True)
+    else:
+        assert (found.state, found.mend) == (State.BETTER, "sudo sysctl kernel.numa_balancing=0")
+        write(proc / "sys/kernel/numa_balancing", "0")
+        assert host.nodes(sys, proc, EVERY).state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("cores", "status", "maps", "far"),
+    [
+        ({4, 5}, "0", "default", "1"),
+        ({0, 5}, "0", "default", "1"),
+        ({4, 5}, "0-1", "bind:0", "1"),
+        ({4, 5}, "1", "default", None),
+        ({0, 5}, "0-1", "bind:0-1", None),
+        ({0, 5}, "0-1", "interleave:0-1", None),
+    ],
+)
+def test_cores_whose_memory_is_elsewhere(
+    tmp_path: Path, cores: set[int], status: str, maps: str, far: str | None
+) -> None:
+    """By a cpuset, and by a policy of numactl's."""
+    sys, proc = planted("two_sockets", tmp_path)
+    write(proc / "sys/kernel/numa_balancing", "0")
+    write(proc / "self/status", f"Mems_allowed_list:\t{status}\n")
+    write(proc / "self/numa_maps", f"00400000 default file=/bin/x N0=1\n7fff00000000 {maps} stack anon=3 N0=3\n")
+    found = host.nodes(sys, proc, frozenset(cores))
+    if far is None:
+        assert found.state is State.OK
+    else:
+        assert (found.state, f"cores of node {far} have" in found.means) == (State.BETTER, True)
+        assert "numactl --cpunodebind=0 --membind=0" in found.mend
 
 
 @pytest.mark.parametrize(
