@@ -1,6 +1,6 @@
 """The pool of threads that all kernels of the process share: src/pool/pool.c."""
 
-from libc.stdint cimport int32_t, uint32_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 cdef extern from "src/pool/pool.h":
@@ -11,6 +11,15 @@ cdef extern from "src/pool/pool.h":
     void tm_pool_cores(const int32_t *cores, size_t count)
     void tm_pool_nodes(const int32_t *node, const int32_t *first, size_t count)
     int32_t tm_pool_shares(int32_t threads, int32_t at, uint32_t *begin)
+    ctypedef struct tm_pool_seen:
+        int64_t calls
+        int64_t busy_ns
+        int64_t caller_ns
+        int64_t shared
+        int64_t mean_ns
+        int64_t most_ns
+    void tm_pool_watch(int32_t on)
+    tm_pool_seen tm_pool_saw()
 
 
 def address() -> int:
@@ -72,3 +81,13 @@ def shares(int threads, int at) -> list[range]:
     cdef uint32_t begin[65]
     cdef int32_t count = tm_pool_shares(threads, at, begin)
     return [range(begin[node], begin[node + 1]) for node in range(count)]
+
+
+def watch(bint on) -> None:
+    """Begin to count what threads do in calls, from 0 on, or end it; see pool.h."""
+    tm_pool_watch(on)
+
+
+def seen() -> dict[str, int]:
+    """What was counted: the fields of tm_pool_seen in pool.h."""
+    return tm_pool_saw()

@@ -614,6 +614,22 @@ class DeviceTransfers(Protocol):
         done, where that is not worth it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadTimes:
+    """What the threads that a device's kernels share did in some calls; nanoseconds over all of them."""
+
+    wall_ns: int
+    """From the beginning of the first call to the end of the last."""
+    busy_ns: int
+    """Processor time of all threads in the kernel's work; waiting for each other, or without a core, is none."""
+    shared: int
+    """How many times work was shared out and several threads took part. Of these times, summed:"""
+    mean_ns: int
+    """the processor time of the threads that took part, their mean,"""
+    most_ns: int
+    """and that of the one that had the most."""
+
+
 class Clock(Protocol):
     """Times launches without the cost of the Python call."""
 
@@ -701,6 +717,9 @@ class Device:
     their times hang on; None where variants are not chosen by measurement.
     `placed(bytes, node)` is a copy of an array's bytes in the memory of that NUMA node, of a device whose kernels work
     on the host's memory; None where nobody can tell it where to lie.
+    `thread_times(calls)` calls `calls()`, which runs kernels, and tells what threads did in them: None where they
+    shared no work among threads that the device knows of, as those that bring threads of their own; it is None itself
+    where the device has no such threads.
     """
 
     type: str
@@ -726,6 +745,7 @@ class Device:
     prefetching: Callable[[], Sequence[Prefetching]] = tuple
     identity: Callable[[], Mapping[str, str]] | None = None
     placed: Callable[[Any, int], Any] | None = None
+    thread_times: Callable[[Callable[[], object]], ThreadTimes | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from tritmark.harness.spec import (
     Launch,
     Prefetching,
     Proof,
+    ThreadTimes,
     Tier,
     Variant,
     no_workspace,
@@ -185,6 +186,12 @@ def _clock() -> Clock:
     return clock
 
 
+def _thread_times(calls: Callable[[], object]) -> ThreadTimes | None:
+    from tritmark.kernels.threads import watched
+
+    return watched(native("pool"), calls)
+
+
 @cache
 def _ceilings() -> Mapping[str, Ceiling]:
     from tritmark.kernels.ceilings import ceilings
@@ -246,4 +253,5 @@ DEVICE = Device(
     proof=_proof,
     identity=_identity,
     placed=_placed,
+    thread_times=_thread_times,
 )

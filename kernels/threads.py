@@ -9,12 +9,15 @@ number is given the physical cores, or OMP_NUM_THREADS if that is less: joblib t
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cache
+from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 from typing import Any
 
 from tritmark.harness.machine import numa
 from tritmark.harness.machine.cpu import BINDING, affinity, physical_cores, quota
+from tritmark.harness.spec import ThreadTimes
 
 
 def variable(name: str) -> int | None:
@@ -47,6 +50,31 @@ def prepare(pool: ModuleType) -> None:
 def set_nodes(pool: ModuleType, there: numa.Topology) -> None:
     """Have the pool keep each worker on the cores of one node, where the process may run on cores of several."""
     pool.set_nodes(list(there.working.values()), dict(there.first))
+
+
+def watched(pool: ModuleType, calls: Callable[[], object]) -> ThreadTimes | None:
+    """What the pool's threads do in `calls()`; None where the pool was asked for nothing.
+
+    What this thread does besides the pool's work it does alone, and counts as busy.
+    """
+    pool.watch(True)
+    try:
+        begin, own = perf_counter_ns(), thread_time_ns()
+        calls()
+        own, wall = thread_time_ns() - own, perf_counter_ns() - begin
+    finally:
+        pool.watch(False)
+    seen = pool.seen()
+    if not seen["calls"]:
+        return None
+    alone = max(0, own - seen["caller_ns"])
+    return ThreadTimes(
+        wall_ns=wall,
+        busy_ns=seen["busy_ns"] + alone,
+        shared=seen["shared"],
+        mean_ns=seen["mean_ns"],
+        most_ns=seen["most_ns"],
+    )
 
 
 @cache

@@ -68,6 +68,7 @@ def _tell(record: Record, *, every: bool) -> None:
         paragraphs(out, [tables.layers(record)])
     if every or out.width >= tables.ROOM_FOR_DETAILS:
         paragraphs(out, tables.details(record))
+        paragraphs(out, tables.threads(record))
     elif record.runs:
         paragraphs(out, ["Every variant at every shape: --table, a wider terminal, or the report."])
     left_out = tables.not_run(record)

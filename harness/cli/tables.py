@@ -151,6 +151,32 @@ def details(record: Record) -> Iterator[Table]:
         yield table
 
 
+def threads(record: Record) -> Iterator[Table]:
+    """A table with a line for each kernel and shape on the most threads that it was timed on; none where it was on one
+    alone."""
+    runs = [run for run in record.runs if run.scaling and not groups.doubted(run)]
+    if not runs:
+        return
+    heads = ("threads", "as fast as on one", "efficiency", "balance", "utilization")
+    table = plain_table("Threads, hot", "kernel", "shape", *heads, right=heads)
+    for run in runs:
+        most = run.scaling[-1]
+        name = " ".join(word for word in (run.op, run.format, run.dtype, run.variant) if word != "none")
+        shares = [most.speedup.median / most.threads, most.balance, most.utilization]
+        table.add_row(
+            visible(name),
+            visible(groups.shape(run.workload)),
+            str(most.threads),
+            units.times(most.speedup),
+            *("not told" if share is None else units.percent(share) for share in shares),
+        )
+    table.caption = (
+        "Balance: mean of the threads' busy times over the largest; utilization: busy time over threads times time."
+    )
+    table.caption_justify = "left"
+    yield table
+
+
 def _by_op(record: Record) -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = {}
     for run in record.runs:

@@ -138,6 +138,11 @@ def _widest(run: Run) -> Scaled | None:
     return max(run.scaling, key=lambda each: each.threads, default=None)
 
 
+def _of_widest(field: str) -> Callable[[Record, Run], Any]:
+    """A field of the kernel on the most threads; None where it was timed on one alone."""
+    return lambda record, run: getattr(_widest(run), field, None)
+
+
 def _judged(take: Callable[[MemoryUse], Any]) -> Callable[[Record, Run], Any]:
     """What the memory dimension says, where it was looked at."""
     return lambda record, run: take(run.memory) if run.memory.calls else None
@@ -251,10 +256,18 @@ COLUMNS: tuple[Column, ...] = (
         "integer",
         "",
         "most that it was timed on",
-        lambda record, run: getattr(_widest(run), "threads", None),
+        _of_widest("threads"),
     ),
     *_ratio(
         "scaling", "time on one thread over that on scaling_threads", lambda run: getattr(_widest(run), "speedup", None)
+    ),
+    *(
+        Column(name, "number", "", description, _of_widest(name))
+        for name, description in (
+            ("efficiency", "the speed-up over scaling_threads"),
+            ("balance", "mean of the busy times of the threads that took part over the largest"),
+            ("utilization", "busy time of all threads over scaling_threads times the time"),
+        )
     ),
     *_verdict("memory"),
     Column("inputs", "integer", "B", "of a call", _judged(lambda each: each.inputs)),

@@ -4,6 +4,7 @@ Both hot, by turns."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from statistics import median
 from time import perf_counter
 
 import numpy as np
@@ -13,7 +14,7 @@ from tritmark.harness.measure.clocks import clock_for, own_clock
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimit
 from tritmark.harness.record import Ratio, Scaled
-from tritmark.harness.spec import Clock, Device, Launch
+from tritmark.harness.spec import Clock, Device, Launch, ThreadTimes
 
 BUDGET_S = 0.05
 """How long each pair of sides is sampled, at most, once there are LEAST_SAMPLES. A call that takes longer by itself
@@ -32,8 +33,9 @@ def counts(threads: int, physical: int) -> tuple[int, ...]:
 def scaled(
     bind: Callable[[int], Launch], device: Device, threads: Iterable[int], rng: np.random.Generator
 ) -> tuple[Scaled, ...]:
-    """How many times as fast the kernel is on each number of threads as on one. `bind(threads)` binds it to the same
-    arrays each time. Nothing is told of a kernel whose call takes longer than BUDGET_S on one.
+    """How many times as fast the kernel is on each number of threads as on one, and how the threads share the work.
+    `bind(threads)` binds it to the same arrays each time. Nothing is told of a kernel whose call takes longer than
+    BUDGET_S on one.
 
     Whatever the kernel raises is passed on.
     """
@@ -42,7 +44,7 @@ def scaled(
     one.run()
     if perf_counter() - begun > BUDGET_S:
         return ()
-    return tuple(Scaled(threads=count, speedup=_ratio(*_sides(device, bind(count), one), rng)) for count in threads)
+    return tuple(_scaled(device, count, bind(count), one, rng) for count in threads)
 
 
 def plain(launch: Launch, device: Device, rng: np.random.Generator) -> Ratio | None:
@@ -54,6 +56,34 @@ def plain(launch: Launch, device: Device, rng: np.random.Generator) -> Ratio | N
     if not getattr(graph.clock, "recorded", True):
         return None
     return _ratio(graph, _timed(launch, device.plain_clock()), rng)
+
+
+def _scaled(device: Device, count: int, many: Launch, one: Launch, rng: np.random.Generator) -> Scaled:
+    sides = _sides(device, many, one)
+    speedup = _ratio(*sides, rng)
+    times = _thread_times(device, sides[0])
+    shares = [each.mean_ns / each.most_ns for each in times if each.shared and each.most_ns]
+    return Scaled(
+        threads=count,
+        speedup=speedup,
+        efficiency=speedup.median / count,
+        balance=median(shares) if shares else None,
+        utilization=median(each.busy_ns / (count * each.wall_ns) for each in times) if times else None,
+    )
+
+
+def _thread_times(device: Device, side: Timed) -> list[ThreadTimes]:
+    """What the threads do in each of some samples: apart from those that are timed, for it takes time to count."""
+    found: list[ThreadTimes] = []
+    if device.thread_times is None:
+        return found
+    end = perf_counter() + BUDGET_S
+    while len(found) < ENOUGH_SAMPLES and (len(found) < LEAST_SAMPLES or perf_counter() < end):
+        told = device.thread_times(side.sample)
+        if told is None:
+            break
+        found.append(told)
+    return found
 
 
 def _sides(device: Device, many: Launch, one: Launch) -> tuple[Timed, Timed]:

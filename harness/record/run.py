@@ -28,6 +28,15 @@ class Scaled(Model):
     threads: int
     speedup: Ratio
     """The time on one thread over the time on `threads`."""
+    efficiency: float | None = None
+    """The speed-up over `threads`: 1 where p threads take a p-th of the time of one. None in Records of before."""
+    balance: float | None = None
+    """Of the threads that took part, the mean of the times that they were busy over the largest: 1 where all had the
+    same to do. Processor time, hot, of calls in which several took part; None where none did, and for kernels with
+    threads of their own, of which nobody can tell."""
+    utilization: float | None = None
+    """The time that all threads together were busy over `threads` times the time from the calls' begin to their end.
+    Waiting for each other is not busy, waiting for memory is. None as for `balance`, but told where one took part."""
 
 
 class NodeUse(Model):

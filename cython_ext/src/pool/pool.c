@@ -18,6 +18,9 @@
  * the others of its node first. A call of no more threads than the caller's node has physical cores stays there. Where
  * there is one node, tm_pool_nodes is not called, `nodes` is 0, and nothing of this is done.
  *
+ * While somebody watches (tm_pool_watch), each thread of a job reads the clock of its own processor time before and
+ * after its work. Otherwise no clock is read for it, and nothing is written: a job carries one word that says so.
+ *
  * After fork() the child has the calling thread alone: its pool begins empty. At the end of a process workers are
  * detached and own nothing but their stacks. */
 #define _GNU_SOURCE
@@ -57,6 +60,7 @@ enum {
 /* A share in chunks: where it begins and where it ends, in one word, so that both change at once. */
 typedef struct share {
     _Alignas(LINE) _Atomic uint64_t range;
+    int64_t busy_ns; /* of the thread whose share it is, where the job is watched; 0: it did not take part */
 } share;
 
 /* A thread's share of a job, those from `low` up to `high` that threads of the same node have, and the node; all shares
@@ -78,6 +82,7 @@ typedef struct job {
     size_t items, chunk; /* items in a chunk */
     uint32_t least;      /* chunks in a piece, but the last */
     uint32_t shares;
+    int32_t watched;
     uint32_t control; /* of the caller's floating-point unit: rounding, and whether denormals count */
     const mask *cores;
     _Alignas(LINE) _Atomic uint32_t pending; /* workers that have it, and SLEEPS where the caller sleeps on it */
@@ -110,6 +115,8 @@ static uint32_t times;                  /* how often they were told */
 static cpu_set_t node_cores[NODES];
 static int16_t node_of[CPU_SETSIZE];    /* a core's node, or -1 */
 static int16_t first_of[CPU_SETSIZE];   /* the first of the logical cores that share its physical one */
+static _Atomic int32_t watching;        /* tm_pool_watch; what was seen since: */
+static _Atomic int64_t seen_calls, seen_busy, seen_caller, seen_shared, seen_mean, seen_most;
 static _Thread_local int inside;        /* whether this thread is in a job */
 static _Thread_local mask here;         /* this thread's affinity when it was last asked for */
 static _Thread_local int64_t here_ns;
@@ -234,6 +241,7 @@ static void work(job *j, const seat *own, int done)
 {
     const uint32_t near = own->high - own->low;
     uint32_t begin, count;
+    const int64_t at = j->watched ? now(CLOCK_THREAD_CPUTIME_ID) : 0;
     while ((count = piece(&j->share[own->share], 2, j->least, 0, &begin))) {
         run_piece(j, begin, count);
         done = 1;
@@ -247,8 +255,11 @@ static void work(job *j, const seat *own, int done)
             done = 1;
         }
     }
-    if (done)
+    if (done) {
         atomic_fetch_add_explicit(&j->took_part, 1, memory_order_relaxed);
+        if (j->watched)
+            j->share[own->share].busy_ns += now(CLOCK_THREAD_CPUTIME_ID) - at;
+    }
 }
 
 /* What a worker's `cores` are once it runs on those of a mask that a node has; on those of the mask for node -1. */
@@ -406,8 +417,12 @@ static void offer_sleepers(job *j, const seat *own, const int32_t *sleepers, con
 {
     uint32_t begin;
     const int64_t at = now(CLOCK_MONOTONIC), before = atomic_exchange(&found_asleep, at);
-    if (piece(&j->share[own->share], UINT32_MAX, 1, 0, &begin))
+    if (piece(&j->share[own->share], UINT32_MAX, 1, 0, &begin)) {
+        const int64_t busy_from = j->watched ? now(CLOCK_THREAD_CPUTIME_ID) : 0;
         run_piece(j, begin, 1);
+        if (j->watched)
+            j->share[own->share].busy_ns += now(CLOCK_THREAD_CPUTIME_ID) - busy_from;
+    }
     const int64_t chunk_ns = now(CLOCK_MONOTONIC) - at, chunks = (int64_t)(j->items / j->chunk);
     const int pays = at - before < SPIN_NS || chunk_ns > WAKE_NS || chunk_ns * chunks > WAKE_NS;
     for (int32_t nth = 0; nth < count; nth++) {
@@ -530,12 +545,41 @@ static int32_t share_out(job *j, const int32_t *claimed, int32_t count, int32_t 
     return atomic_load_explicit(&j->took_part, memory_order_relaxed);
 }
 
+/* Add a call to what was seen: the processor time of its threads, and of its caller from `caller_from` on, the waiting
+ * included. */
+static __attribute__((noinline, cold)) void see(const share *shares, uint32_t count, int64_t caller_from)
+{
+    int64_t sum = 0, most = 0, took_part = 0;
+    for (uint32_t s = 0; s < count; s++) {
+        const int64_t ns = shares[s].busy_ns;
+        sum += ns, most = ns > most ? ns : most, took_part += ns > 0;
+    }
+    atomic_fetch_add(&seen_calls, 1);
+    atomic_fetch_add(&seen_busy, sum);
+    if (took_part > 1) {
+        atomic_fetch_add(&seen_shared, 1);
+        atomic_fetch_add(&seen_mean, sum / took_part);
+        atomic_fetch_add(&seen_most, most);
+    }
+    atomic_fetch_add(&seen_caller, now(CLOCK_THREAD_CPUTIME_ID) - caller_from);
+}
+
+static __attribute__((noinline, cold)) void see_alone(size_t items, tm_body body, void *args, int64_t caller_from)
+{
+    const int64_t at = now(CLOCK_THREAD_CPUTIME_ID);
+    body(args, 0, items);
+    const share alone = {.busy_ns = now(CLOCK_THREAD_CPUTIME_ID) - at};
+    see(&alone, 1, caller_from);
+}
+
 int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm_body body, void *args)
 {
     if (inside) {
         body(args, 0, items);
         return 1;
     }
+    const int32_t watched = atomic_load_explicit(&watching, memory_order_relaxed);
+    const int64_t from = watched ? now(CLOCK_THREAD_CPUTIME_ID) : 0;
     const mask *cores = allowed();
     int32_t most = atomic_load_explicit(&set, memory_order_relaxed), claimed[MOST], count = 0, at = -1;
     most = most < cores->count ? most : cores->count;
@@ -552,7 +596,10 @@ int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm
     int32_t used = 1;
     inside = 1;
     if (!count) {
-        body(args, 0, items);
+        if (watched)
+            see_alone(items, body, args, from);
+        else
+            body(args, 0, items);
     } else {
         atomic_fetch_add_explicit(&busy, count, memory_order_relaxed);
         job j;
@@ -564,13 +611,17 @@ int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm
         j.body = body, j.args = args, j.items = items, j.shares = (uint32_t)shares;
         j.least = (uint32_t)(chunks / shares / PIECES);
         j.least = j.least ? j.least : 1;
-        j.control = control_now(), j.cores = cores;
+        j.control = control_now(), j.cores = cores, j.watched = watched;
         atomic_init(&j.took_part, 0);
         for (uint64_t s = 0; s < shares; s++) {
             uint64_t begin = chunks * s / shares, end = chunks * (s + 1) / shares;
             atomic_init(&j.share[s].range, end << 32 | begin);
+            if (watched)
+                j.share[s].busy_ns = 0;
         }
         used = share_out(&j, claimed, count, at);
+        if (watched)
+            see(j.share, j.shares, from);
     }
     inside = 0;
     atomic_fetch_sub_explicit(&busy, 1 + count, memory_order_relaxed);
@@ -616,4 +667,24 @@ int32_t tm_pool_shares(int32_t threads, int32_t at, uint32_t begin[])
     if (nodes && told.id && threads > 0 && at < nodes)
         share_nodes(count_cores(&told), threads, at, begin);
     return nodes;
+}
+
+void tm_pool_watch(int32_t on)
+{
+    if (on) {
+        atomic_store(&seen_calls, 0), atomic_store(&seen_busy, 0), atomic_store(&seen_caller, 0);
+        atomic_store(&seen_shared, 0), atomic_store(&seen_mean, 0), atomic_store(&seen_most, 0);
+    }
+    atomic_store(&watching, on);
+}
+
+tm_pool_seen tm_pool_saw(void)
+{
+    return (tm_pool_seen){
+        .calls = atomic_load(&seen_calls),
+        .busy_ns = atomic_load(&seen_busy),
+        .caller_ns = atomic_load(&seen_caller),
+        .shared = atomic_load(&seen_shared),
+        .mean_ns = atomic_load(&seen_mean),
+        .most_ns = atomic_load(&seen_most)};
 }

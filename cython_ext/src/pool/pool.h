@@ -20,6 +20,20 @@ void tritmark_pool_set_threads(int32_t most);
 /* Threads that wait for work or do some: none before the first call that is shared. */
 int32_t tm_pool_workers(void);
 
+/* What threads did in calls while somebody watched: nanoseconds of processor time, summed over the calls. */
+typedef struct tm_pool_seen {
+    int64_t calls;     /* that asked for more than one thread */
+    int64_t busy_ns;   /* of all threads in their work; waiting is none */
+    int64_t caller_ns; /* of the callers from the beginning of a call to its end, waiting included */
+    int64_t shared; /* calls in which several threads took part; of these the mean and the most of their threads: */
+    int64_t mean_ns, most_ns;
+} tm_pool_seen;
+
+/* Begin to watch, which forgets what was seen, or end it. What is watched takes up to a microsecond longer. Calls that
+ * are going on when it begins or ends count or do not. */
+void tm_pool_watch(int32_t on);
+tm_pool_seen tm_pool_saw(void);
+
 /* The cores of the process, as `count` numbers, for calls from threads that OpenMP has bound to one. */
 void tm_pool_cores(const int32_t *cores, size_t count);
 

@@ -254,6 +254,27 @@ def test_thread_scaling(gpu_record: Record, on_cpu: Run) -> None:
     assert judged("thread-scaling", gpu_record, shaped(on_cpu, **four)) is None
 
 
+@pytest.mark.parametrize(
+    ("balance", "utilization", "told"),
+    [
+        (0.5, 0.5, "equal work"),
+        (0.95, 0.5, "start threads once"),
+        (0.95, 0.95, "lines of their own"),
+        (None, 0.5, "start threads once"),
+    ],
+)
+def test_the_least_of_three_factors_says_what_threads_lose(
+    gpu_record: Record, on_cpu: Run, balance: float | None, utilization: float, told: str
+) -> None:
+    four = Scaled(threads=4, speedup=exactly(2.0, 0.01), balance=balance, utilization=utilization)
+    run = shaped(on_cpu, threads=4, scaling=(four,))
+    found = RULE["thread-scaling"].judge(Evidence(only(gpu_record, run), run))
+    assert found is not None
+    assert told in found.edit
+    assert ";" not in found.edit, "one thing"
+    assert ("balance" in {fact.name for fact in found.evidence}) == (balance is not None)
+
+
 def test_smt(gpu_record: Record, on_cpu: Run) -> None:
     cores = {"physical_cores": 2}
     found = judged("smt", gpu_record, shaped(on_cpu, threads=4, scaling=threads(t2=1.8, t4=1.5)), **cores)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from tritmark.harness.advise.outcome import follow_up, inside, ledger_of, settle
 from tritmark.harness.errors import RecordError, UsageError
 from tritmark.harness.measure.scaling import counts, plain, scaled
 from tritmark.harness.record import Gain, Record, with_digest
-from tritmark.harness.spec import Launch
+from tritmark.harness.spec import Launch, ThreadTimes
 from tritmark.harness.store import Store
 
 ROOT = Path(__file__).parents[3]
@@ -208,6 +208,7 @@ class Machinery:
 
     plain_clock: Any = None
     recorded: bool = True
+    thread_times: Any = None
 
     def clock(self) -> Told:
         return Told(recorded=self.recorded)
@@ -224,6 +225,29 @@ def test_scaling_is_the_time_on_one_thread_over_that_on_several() -> None:
     found = scaled(lambda threads: Kernel(80_000 / threads**0.5), Machinery(), (4, 16), np.random.default_rng(0))  # type: ignore[arg-type, return-value]
     assert [each.threads for each in found] == [4, 16]
     assert [each.speedup.median for each in found] == [pytest.approx(2), pytest.approx(4)]
+    assert [each.efficiency for each in found] == [pytest.approx(0.5), pytest.approx(0.25)]
+    assert {(each.balance, each.utilization) for each in found} == {(None, None)}, "nobody tells"
+
+
+@pytest.mark.parametrize(
+    ("told", "balance", "utilization"),
+    [
+        (ThreadTimes(wall_ns=100, busy_ns=300, shared=2, mean_ns=60, most_ns=80), 0.75, 0.75),
+        (ThreadTimes(wall_ns=100, busy_ns=100, shared=0, mean_ns=0, most_ns=0), None, 0.25),
+        (None, None, None),
+    ],
+)
+def test_what_threads_do_is_told_where_the_device_knows(
+    told: ThreadTimes | None, balance: float | None, utilization: float | None
+) -> None:
+    def thread_times(calls: Callable[[], object]) -> ThreadTimes | None:
+        calls()
+        return told
+
+    device: Any = Machinery(thread_times=thread_times)
+    kernels: Any = lambda threads: Kernel(80_000 / threads**0.5)  # noqa: E731
+    (found,) = scaled(kernels, device, (4,), np.random.default_rng(0))
+    assert (found.balance, found.utilization) == (balance, utilization)
 
 
 def test_plain_is_the_time_of_launches_one_by_one_over_that_in_a_graph() -> None:

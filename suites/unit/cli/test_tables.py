@@ -14,7 +14,7 @@ from rich.console import Console
 
 from tritmark.harness.cli import show, tables
 from tritmark.harness.cli.progress import Terminal
-from tritmark.harness.record import Accuracy, Footing, Performance, Record, Run, Status, WorkloadFacts
+from tritmark.harness.record import Accuracy, Footing, Performance, Ratio, Record, Run, Scaled, Status, WorkloadFacts
 from tritmark.harness.text.visible import sentence
 
 LONG_REASON = "q[4] is -1, expected 0; 72 of 1029 elements are wrong in case 1; and so on\nand on"
@@ -71,6 +71,19 @@ def test_the_verdict_comes_first_and_details_where_there_is_room(monkeypatch: py
     assert "scalar" in wide
     assert "scalar" in printed(record, monkeypatch, 80, every=True)
     assert re.search(r"±\d\.\d%", narrow)
+
+
+def test_how_threads_share_the_work_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    (run, *_) = (run for run in quick().runs if run.op == "i2s_quantize" and run.variant == "avx2")
+    speedup = Ratio(median=1.6, low=1.5, high=1.7, pairs=30)
+    known = Scaled(threads=2, speedup=speedup, efficiency=0.8, balance=0.9, utilization=0.85)
+    for scaling, shown in (
+        (known, "80.0 % 90.0 % 85.0 %"),
+        (Scaled(threads=2, speedup=speedup), "80.0 % not told not told"),
+    ):
+        record = record_of([run.model_copy(update={"scaling": (scaling,)})])
+        assert shown in " ".join(printed(record, monkeypatch, 140).split())
+    assert "utilization" not in printed(record_of([run.model_copy(update={"scaling": ()})]), monkeypatch, 140)
 
 
 def test_an_op_and_format_is_one_line_where_names_are_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,12 +113,17 @@ def test_what_later_schemas_have(tmp_path: Path, gpu_record: Record) -> None:
     changed = run.model_copy(
         update={
             "plain": ratio(3.0),
-            "scaling": (Scaled(threads=2, speedup=ratio(1.9)), Scaled(threads=4, speedup=ratio(2.5))),
+            "scaling": (
+                Scaled(threads=2, speedup=ratio(1.9)),
+                Scaled(threads=4, speedup=ratio(2.5), efficiency=0.625, balance=0.9),
+            ),
             "cross": run.cross.model_copy(update={"peers": (peer("slow", 9.0), peer("fast", 1.5))}),
         }
     )
     (row,) = table.table([kept(tmp_path, gpu_record.model_copy(update={"runs": (changed,)}))]).to_dict("records")
     assert (row["plain_over_graph"], row["scaling_threads"], row["scaling"]) == (3.0, 4, 2.5)
+    assert (row["efficiency"], row["balance"]) == (0.625, 0.9)
+    assert pd.isna(row["utilization"])
     assert (row["peers"], row["peer"], row["peer_over_kernel"]) == (2, "fast", 1.5)
 
 

@@ -218,7 +218,10 @@ def test_new_parts_of_a_run_are_shown(gpu_record: Record) -> None:
         name="kernel_f", target="sm_90", registers=40, spilled=16, loop={"LDG": 4}, loads={128: 4}, chain_cycles=4.5
     )
     peer = PeerComparison(status=Status.PASS, peer="ggml", match=True, own_ns=1.0, peer_ns=2.0, speedup=ratio(2.0))
-    scaled = tuple(Scaled(threads=threads, speedup=ratio(speed)) for threads, speed in ((2, 1.9), (4, 3.1)))
+    scaled = (
+        Scaled(threads=2, speedup=ratio(1.9)),
+        Scaled(threads=4, speedup=ratio(3.1), efficiency=0.775, balance=0.834, utilization=0.812),
+    )
     runs = (
         host.model_copy(update={"scaling": scaled, "cross": Cross(status=Status.PASS, peers=(peer,))}),
         device.model_copy(
@@ -232,6 +235,8 @@ def test_new_parts_of_a_run_are_shown(gpu_record: Record) -> None:
     for section, shown in (
         ("peers", times(ratio(2.0))),
         ("threads", times(ratio(3.1))),
+        ("threads", "77.5 % 83.4 % 81.2 %"),
+        ("threads", "95.0 % not told not told"),
         ("graph", times(ratio(1.7))),
         ("code", "LDG 4"),
         ("code", "4 of 128 bits"),
