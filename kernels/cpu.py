@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from tritmark.harness.errors import UsageError
@@ -28,25 +27,11 @@ from tritmark.harness.spec import (
     Variant,
     no_workspace,
 )
-from tritmark.kernels import prefetch
+from tritmark.kernels import extensions, prefetch
 
 FORCE = "TRITMARK_FORCE_ISA"
 
-
-@cache
-def native(module: str) -> Any:
-    """The extension module of that name, imported at its first use. Importing tritmark.kernels loads none but `cpu`.
-
-    All others bring the pool of threads, which is told its limits when it is loaded.
-    """
-    loaded = prefetch.extension() if module == prefetch.OP else import_module(f"tritmark.cython_ext.{module}")
-    if module == "pool":
-        from tritmark.kernels.threads import prepare
-
-        prepare(loaded)
-    elif module != "cpu":
-        native("pool")
-    return loaded
+native = extensions.native
 
 
 class Isa(NamedTuple):

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from tritmark.harness.errors import InvalidArgumentError, PlacementError
 from tritmark.harness.machine.numa import Topology, on_node, topology
 from tritmark.harness.measure.buffers import HUGE, raw
-from tritmark.kernels import cpu
+from tritmark.kernels import extensions
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def placed(values: npt.NDArray[Any], placement: Placement, there: Topology | Non
     nodes = there.storing if placement == "interleave" else (int(placement),)
     made = _mapped(data.nbytes, _huge(data.nbytes, len(nodes)))
     try:
-        cpu.native("numa").bind(made, nodes)
+        extensions.native("numa").bind(made, nodes)
     except OSError as error:
         raise _refused(error) from None
     made[...] = data
@@ -96,7 +96,7 @@ def pages(array: npt.NDArray[Any]) -> dict[int, int]:
     out, too, those that its NUMA balancing has marked to see who reads them next. Raises PlacementError where the
     system does not tell."""
     try:
-        found: dict[int, int] = cpu.native("numa").pages(raw(array))[0]
+        found: dict[int, int] = extensions.native("numa").pages(raw(array))[0]
     except OSError as error:
         raise _refused(error) from None
     return found

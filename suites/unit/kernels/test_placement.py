@@ -19,7 +19,7 @@ from recorded_topologies import recorded
 from tritmark.harness.errors import InvalidArgumentError, PlacementError
 from tritmark.harness.machine import numa
 from tritmark.harness.machine.numa import Node, Topology, on_node, topology
-from tritmark.kernels import QuantizedLinear, pack_weights, packed, placement
+from tritmark.kernels import QuantizedLinear, extensions, pack_weights, packed, placement
 from tritmark.kernels.cpu import native
 from tritmark.kernels.placement import pages, placed
 
@@ -53,7 +53,7 @@ def made_up(*nodes: int) -> Topology:
 def test_on_one_node_nothing_is_copied(tmp_path: Path) -> None:
     there = recorded("one_node", tmp_path)
     for told in ("first-touch", "interleave", 0):
-        assert np.shares_memory(placed(VALUES, told, there), VALUES)  # type: ignore[arg-type]
+        assert np.shares_memory(placed(VALUES, told, there), VALUES)
 
 
 @looking
@@ -131,7 +131,7 @@ def test_refusals_are_told(monkeypatch: pytest.MonkeyPatch, number: int, said: s
         def bind(self, memory: Any, nodes: Any) -> None:
             raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(placement.cpu, "native", lambda module: Refusing())
+    monkeypatch.setattr(extensions, "native", lambda module: Refusing())
     with pytest.raises(PlacementError, match=said) as raised:
         placed(VALUES, 0, made_up(0, 1))
     assert raised.value.number == number
@@ -200,13 +200,18 @@ def test_a_layer_gives_the_same_bits() -> None:
     x = np.random.default_rng(2).standard_normal((3, 256), np.float32)
     plain = QuantizedLinear(weights("tile64"))(x)
     for told in ("first-touch", "interleave", LAST) if HERE.storing else ("first-touch",):
-        assert np.array_equal(QuantizedLinear(weights("tile64").placed(told))(x), plain)  # type: ignore[arg-type]
+        assert np.array_equal(QuantizedLinear(weights("tile64").placed(told))(x), plain)
 
 
 def test_a_copy_for_each_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there, asked = recorded("memoryless", tmp_path), list[Any]()
     monkeypatch.setattr(packed, "topology", lambda: there)
-    monkeypatch.setattr(packed, "placed", lambda values, told: asked.append(told) or values.reshape(-1))
+
+    def ask(values: np.ndarray, told: object) -> np.ndarray:
+        asked.append(told)
+        return values.reshape(-1)
+
+    monkeypatch.setattr(packed, "placed", ask)
     assert [*weights("tile64").replicas()] == [0, 1]
     assert asked == [0, 0], "the second socket has no memory of its own"
     monkeypatch.setattr(packed, "topology", lambda: Topology((), frozenset({0}), frozenset()))

@@ -53,7 +53,7 @@ def test_a_node_whose_memory_is_not_given_is_left_out() -> None:
 
 @pytest.mark.skipif(0 not in numa.topology().storing, reason="this kernel has no NUMA")
 def test_memory_that_lies_elsewhere_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes.numa, "lying", lambda addresses: {3: 4096})
+    monkeypatch.setattr(numa, "lying", lambda addresses: {3: 4096})
     assert nodes._buffer(DEVICE, of_two_kinds(), 0, 1 << 20) is None
 
 
@@ -72,15 +72,15 @@ def test_what_was_moved(monkeypatch: pytest.MonkeyPatch) -> None:
         [{"numa_pages_migrated": 5, "pgmigrate_success": 100}, {"numa_pages_migrated": 7, "pgmigrate_success": 140}]
     )
     moves = iter([10, 13])
-    monkeypatch.setattr(nodes.numa, "migrated", lambda: next(pages))
-    monkeypatch.setattr(nodes.numa, "moves", lambda: next(moves))
-    monkeypatch.setattr(nodes.numa, "lying", lambda addresses: {1: 4096 * len(list(addresses))})
+    monkeypatch.setattr(numa, "migrated", lambda: next(pages))
+    monkeypatch.setattr(numa, "moves", lambda: next(moves))
+    monkeypatch.setattr(numa, "lying", lambda addresses: {1: 4096 * len(list(addresses))})
     assert NodeWatch().seen([1, 2]) == NodeUse(nbytes={1: 8192}, pages_moved=40, threads_moved=3)
 
 
 def test_what_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes.numa, "migrated", dict)
-    monkeypatch.setattr(nodes.numa, "moves", lambda: None)
+    monkeypatch.setattr(numa, "migrated", dict)
+    monkeypatch.setattr(numa, "moves", lambda: None)
     assert NodeWatch().seen([]) == NodeUse(nbytes={}, pages_moved=None, threads_moved=None)
 
 

@@ -1,0 +1,25 @@
+"""The extension modules, each imported at its first use."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from tritmark.kernels import prefetch
+
+
+@cache
+def native(module: str) -> Any:
+    """The extension module of that name. Importing tritmark.kernels loads none but `cpu`.
+
+    All others bring the pool of threads, which is told its limits when it is loaded.
+    """
+    loaded = prefetch.extension() if module == prefetch.OP else import_module(f"tritmark.cython_ext.{module}")
+    if module == "pool":
+        from tritmark.kernels.threads import prepare
+
+        prepare(loaded)
+    elif module != "cpu":
+        native("pool")
+    return loaded
