@@ -36,6 +36,7 @@ _PRELOADED = (
     "tritmark.harness.validate.performance",
     "tritmark.harness.worker.serve",
     "tritmark.harness.worker.packages",
+    "platformdirs",  # where what was measured here lies, which a first call may ask
     "tritmark.harness.worker.blas",  # looks at what is loaded by then
 )
 _RAISED = frozenset({Failure.MEMORY, Failure.DEVICE, Failure.LEAK, Failure.ERROR})
