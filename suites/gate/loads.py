@@ -138,7 +138,7 @@ def _activations(rng: np.random.Generator, sizes: Sequence[int]) -> list[Launch]
     x = rng.standard_normal((max(sizes), 64), np.float32)
     q, scale, total = np.empty(x.shape, np.int8), np.empty(len(x), np.float32), np.empty(len(x), np.int32)
     kernel = cpu.native("activation_quantize").ActivationQuantize
-    return [kernel(cpu.best("activation_quantize"), x[:n], q[:n], scale[:n], total[:n], 1) for n in sizes]
+    return [kernel(cpu.best("activation_quantize"), "none", x[:n], q[:n], scale[:n], total[:n], 1) for n in sizes]
 
 
 def _numpy(call: np.ufunc) -> Make:

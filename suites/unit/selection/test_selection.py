@@ -439,7 +439,11 @@ def test_what_cannot_be_asked_for(arguments: list[str], said: str) -> None:
 @pytest.mark.timing
 def test_the_command_says_what_became_of_each_candidate(place: Path) -> None:
     found = CliRunner().invoke(
-        app, ["select", "activation_quantize", "--shape", "M=1,K=64", "--requirement", "throughput", "--why"]
+        app,
+        [
+            *("select", "activation_quantize", "--format", "none", "--shape", "M=1,K=64"),
+            *("--requirement", "throughput", "--why"),
+        ],
     )
     assert found.exit_code == PASSED, found.output
     (stored,) = tuned.read(place)
