@@ -9,6 +9,10 @@ from libc.string cimport memcpy
 
 ctypedef int (*context_out)(void **context) noexcept nogil
 ctypedef int (*context_in)(void *context) noexcept nogil
+ctypedef int (*encode_tiled)(
+    void *map, int dtype, unsigned rank, uint64_t address, uint64_t *sizes, uint64_t *apart, unsigned *box,
+    unsigned *steps, int interleave, int swizzle, int promotion, int fill,
+) noexcept nogil
 ctypedef int (*launch_kernel)(
     void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
     unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra,
@@ -18,6 +22,9 @@ cdef enum:
     MOST_VALUES = 128
     MOST_SOURCES = 16
     SCALAR = -1
+    MOST_MAPS = 4
+    MAP_BYTES = 128
+    MAP_ALIGNED = 64
 
 cdef struct planned_step:
     void *function
@@ -32,21 +39,37 @@ cdef struct planned_value:
     int patched
 
 
+cdef struct planned_map:
+    int value
+    int source  # -1: made already
+    uint64_t offset
+    uint64_t sizes[2]
+    uint64_t apart
+    unsigned box[2]
+    int swizzle
+    unsigned char made[MAP_BYTES]
+
+
 cdef class CudaPlan:
     """The launches `steps`, in their order, in the context whose handle is `context`.
 
-    `driver` has the addresses of cuCtxGetCurrent, cuCtxPushCurrent, cuCtxPopCurrent and cuLaunchKernel. A step is
-    (function's handle, grid, block, bytes of dynamic shared memory, values): a value is bytes (1 to 8, as the kernel
-    takes them), a pair (source, offset) for the address that a launch brings as `addresses[source]`, `offset` bytes
-    further, or None for the float32 that it brings as `scalar`. `alignments` has for each source the power of two that
-    its addresses must be a multiple of. Raises ValueError where that is not what it takes.
+    `driver` has the addresses of cuCtxGetCurrent, cuCtxPushCurrent, cuCtxPopCurrent, cuLaunchKernel and
+    cuTensorMapEncodeTiled (0 where the driver has none). A step is (function's handle, grid, block, bytes of dynamic
+    shared memory, values): a value is bytes (1 to 8, as the kernel takes them, or the 128 of a tensor map), a pair
+    (source, offset) for the address that a launch brings as `addresses[source]`, `offset` bytes further, the same with
+    TensorMap.numbers for the map of a matrix there, or None for the float32 that it brings as `scalar`. `alignments` has
+    for each source the power of two that its addresses must be a multiple of. Raises ValueError where that is not what
+    it takes.
     """
 
     cdef context_out current
     cdef context_in push
     cdef context_out pop
     cdef launch_kernel launcher
+    cdef encode_tiled encode
     cdef void *context
+    cdef planned_map *maps
+    cdef int map_count
     cdef planned_step *steps
     cdef planned_value *values
     cdef uint64_t masks[MOST_SOURCES]
@@ -55,11 +78,13 @@ cdef class CudaPlan:
     cdef int source_count
 
     def __cinit__(self, driver, uintptr_t context, steps, alignments):
-        cdef uintptr_t current, push, pop, launcher, handle
+        cdef uintptr_t current, push, pop, launcher, encode, handle
+        cdef planned_map *map
         cdef planned_step *step
         cdef planned_value *value
         cdef bytes raw
-        current, push, pop, launcher = driver
+        current, push, pop, launcher, encode = driver
+        self.encode = <encode_tiled>encode
         self.current, self.push = <context_out>current, <context_in>push
         self.pop, self.launcher = <context_out>pop, <launch_kernel>launcher
         self.context = <void *>context
@@ -74,7 +99,8 @@ cdef class CudaPlan:
             self.masks[<int>index] = alignment - 1
         self.steps = <planned_step *>PyMem_Calloc(self.step_count or 1, sizeof(planned_step))
         self.values = <planned_value *>PyMem_Calloc(self.value_count or 1, sizeof(planned_value))
-        if self.steps == NULL or self.values == NULL:
+        self.maps = <planned_map *>PyMem_Calloc(MOST_MAPS, sizeof(planned_map))
+        if self.steps == NULL or self.values == NULL or self.maps == NULL:
             raise MemoryError()
         value = self.values
         for index, (function, grid, block, shared, values) in enumerate(steps):
@@ -88,6 +114,23 @@ cdef class CudaPlan:
             for each in values:
                 if each is None:
                     value.patched, value.source = 1, SCALAR
+                elif len(each) == (MAP_BYTES if isinstance(each, bytes) else 3):
+                    if self.map_count == MOST_MAPS:
+                        raise ValueError(f"more than {MOST_MAPS} tensor maps")
+                    map = &self.maps[self.map_count]
+                    self.map_count += 1
+                    map.value, map.source = value - self.values, -1
+                    if isinstance(each, bytes):
+                        raw = each
+                        memcpy(map.made, <const char *>raw, MAP_BYTES)
+                    else:
+                        map.source, map.offset, (
+                            map.sizes[0], map.sizes[1], map.apart, map.box[0], map.box[1], map.swizzle
+                        ) = each
+                        if not 0 <= map.source < self.source_count:
+                            raise ValueError(f"source {map.source} of {self.source_count}")
+                        if not encode:
+                            raise ValueError("a tensor map, and a driver that makes none")
                 elif isinstance(each, bytes):
                     raw = each
                     if not 1 <= len(raw) <= 8:
@@ -100,6 +143,7 @@ cdef class CudaPlan:
                 value += 1
 
     def __dealloc__(self):
+        PyMem_Free(self.maps)
         PyMem_Free(self.steps)
         PyMem_Free(self.values)
 
@@ -116,6 +160,10 @@ cdef class CudaPlan:
         cdef void *before = NULL
         cdef int index, code = 0
         cdef bint pushed = False
+        cdef unsigned char room[MOST_MAPS * MAP_BYTES + MAP_ALIGNED]
+        cdef unsigned char *made = room + (-<uintptr_t>room) % MAP_ALIGNED
+        cdef planned_map *map
+        cdef unsigned[2] ones = [1, 1]
         if len(addresses) != self.source_count:
             raise ValueError(f"{len(addresses)} addresses; legal: {self.source_count}")
         for index in range(self.source_count):
@@ -131,7 +179,19 @@ cdef class CudaPlan:
                         memcpy(&bits[index], &scalar, sizeof(float))
                     else:
                         bits[index] += given[self.values[index].source]
-            code = self.current(&before)
+            for index in range(self.map_count):
+                map = &self.maps[index]
+                parameters[map.value] = made + index * MAP_BYTES
+                if map.source < 0:
+                    memcpy(made + index * MAP_BYTES, map.made, MAP_BYTES)
+                elif not code:
+                    # Bytes, in two dimensions, not interleaved; 128 bytes at a time into L2, 0 outside.
+                    code = self.encode(
+                        made + index * MAP_BYTES, 0, 2, given[map.source] + map.offset, map.sizes, &map.apart, map.box,
+                        ones, 0, map.swizzle, 2, 0,
+                    )
+            if not code:
+                code = self.current(&before)
             if not code and before != self.context:
                 code = self.push(self.context)
                 pushed = not code

@@ -83,7 +83,12 @@ class Backend(Protocol):
         capability."""
 
     def arguments(self, function: DeviceFunction, args: Sequence[Any]) -> Any:
-        """Arguments (NumPy scalars; pointers as np.uint64), packed once for any number of launches."""
+        """Arguments (NumPy scalars; pointers as np.uint64; maps as np.void), packed once for any number of
+        launches."""
+
+    def tensor_map(self, pointer: int, numbers: tuple[int, ...]) -> Any:
+        """The map of the matrix at that address with TensorMap.numbers, as `arguments` takes it. Raises
+        DeviceUnavailableError where the driver makes none."""
 
     def enqueue(
         self, function: DeviceFunction, grid: Dim, block: Dim, arguments: Any, shared: int, stream: Stream

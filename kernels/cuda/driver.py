@@ -30,6 +30,7 @@ from tritmark.harness.errors import (
 from tritmark.harness.machine import gpu, libcuda
 from tritmark.kernels.cuda import compile as compiler
 from tritmark.kernels.cuda.kernel import Dim, Kernel
+from tritmark.kernels.cuda.tensor_map import encoded
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.backend import DeviceFunction, Event, Stream
@@ -162,21 +163,40 @@ class DriverBackend:
             ) from None
 
     def arguments(self, function: DeviceFunction, args: Sequence[Any]) -> bytes:
-        """Arguments (NumPy scalars; pointers as np.uint64), laid out as the kernel takes them.
+        """Arguments (NumPy scalars; pointers as np.uint64; maps as np.void, before all others, so that each has its
+        alignment), laid out as the kernel takes them.
 
-        Raises TypeError where they are not what the kernel takes, as far as the driver tells (from CUDA 12.4).
+        Raises TypeError where they are not what the kernel takes, as far as the driver tells (from CUDA 12.4), and
+        LaunchError for a map where it does not.
         """
         for place, arg in enumerate(args):
-            if not isinstance(arg, np.integer | np.floating):
+            if not isinstance(arg, np.integer | np.floating | np.void):
                 raise TypeError(
-                    f"{function.name}: argument {place} is {type(arg).__name__}; legal: a NumPy integer or float"
+                    f"{function.name}: argument {place} is {type(arg).__name__}; legal: a NumPy integer, float or void"
                 )
         assert isinstance(function, DriverFunction)
         taken = function.parameters(len(args))
         given = tuple(arg.dtype.itemsize for arg in args)
-        if taken is not None and taken != given:
-            raise TypeError(f"{function.name} takes parameters of {taken} bytes, and was given {given}")
-        return struct.pack("".join(arg.dtype.char for arg in args), *args)
+        if taken is None:
+            if any(isinstance(arg, np.void) for arg in args):
+                raise LaunchError(
+                    f"the driver does not tell where {function.name} takes its map", next_step="use CUDA 12.4 or newer"
+                )
+            return struct.pack("".join(arg.dtype.char for arg in args), *args)
+        sizes = tuple(size for _, size in taken)
+        if sizes != given:
+            raise TypeError(f"{function.name} takes parameters of {sizes} bytes, and was given {given}")
+        # Where the driver says: before what has an alignment of 64, such as a map, there may be a gap, since the memory
+        # for parameters does not begin at a multiple of that.
+        laid_out = bytearray(max((offset + size for offset, size in taken), default=0))
+        for arg, (offset, size) in zip(args, taken, strict=True):
+            laid_out[offset : offset + size] = arg.tobytes()
+        return bytes(laid_out)
+
+    def tensor_map(self, pointer: int, numbers: tuple[int, ...]) -> Any:
+        """The map of the matrix at that address with TensorMap.numbers, as `arguments` takes it. Raises
+        DeviceUnavailableError where the driver makes none."""
+        return encoded(pointer, numbers)
 
     def enqueue(
         self, function: DeviceFunction, grid: Dim, block: Dim, arguments: bytes, shared: int, stream: Stream
@@ -444,8 +464,8 @@ class DriverFunction:
                 self.allow(shared)
             return int(backend._ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", self._handle, threads, shared))
 
-    def parameters(self, given: int) -> tuple[int, ...] | None:
-        """Bytes of each parameter; None where the driver does not tell (before CUDA 12.4).
+    def parameters(self, given: int) -> tuple[tuple[int, int], ...] | None:
+        """Where each parameter begins and its bytes; None where the driver does not tell (before CUDA 12.4).
 
         Before 13.1 it does not tell how many there are: then no more than `given` are looked for, since asking past the
         last is an error that compute-sanitizer reports, and what is missing at the end goes unseen here (the simulator
@@ -453,17 +473,19 @@ class DriverFunction:
         """
         bindings = self._backend._bindings
         try:
-            counted = getattr(bindings, "cuFuncGetParamCount", None)
-            code, count = counted(self._handle) if counted else (1, 0)
-            sizes = []
+            try:
+                code, count = bindings.cuFuncGetParamCount(self._handle)
+            except (AttributeError, RuntimeError):
+                code, count = 1, 0
+            found = []
             for place in range(given if code else count):
-                wrong, _, size = bindings.cuFuncGetParamInfo(self._handle, place)
+                wrong, offset, size = bindings.cuFuncGetParamInfo(self._handle, place)
                 if wrong:
                     break
-                sizes.append(int(size))
+                found.append((int(offset), int(size)))
         except (AttributeError, RuntimeError):  # bindings or a driver without the function
             return None
-        return tuple(sizes)
+        return tuple(found)
 
 
 class DriverStream(_Held):

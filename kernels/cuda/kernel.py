@@ -65,8 +65,9 @@ class Kernel:
 class Step:
     """One launch of a kernel.
 
-    `args` are in the order of the function's parameters: DeviceArray (its pointer is passed) or a NumPy scalar of
-    exactly the parameter's type (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64).
+    `args` are in the order of the function's parameters: DeviceArray (its pointer is passed), a NumPy scalar of exactly
+    the parameter's type (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64), or a TensorMap (or its
+    NO_MAP), which come before all others.
     """
 
     kernel: Kernel

@@ -32,6 +32,7 @@ from tritmark.kernels.cuda.context import cuda_context, current_gpu, driver_inde
 from tritmark.kernels.cuda.counted import CountedLaunch
 from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel, Step
 from tritmark.kernels.cuda.params import LaunchParams, launch_params
+from tritmark.kernels.cuda.tensor_map import TensorMap
 from tritmark.kernels.cuda.tuning import ByName, Tuning
 
 DEVICE = "cuda"
@@ -226,10 +227,15 @@ class CudaLaunch(CountedLaunch):
             # Raises before anything is launched.
             threads = step.block[0] * step.block[1] * step.block[2]
             launch_params(function, backend.info, 1, threads, shared=step.shared)
-            args = [np.uint64(arg.pointer) if isinstance(arg, DeviceArray) else arg for arg in step.args]
+            args = [self._value(arg) for arg in step.args]
             self._prepared.append((function, step.grid, step.block, backend.arguments(function, args), step.shared))
             self._functions.append(function)
         self.steps = steps
+
+    def _value(self, arg: Any) -> Any:
+        if isinstance(arg, TensorMap):
+            return self._context.backend.tensor_map(arg.array.pointer, arg.numbers)
+        return np.uint64(arg.pointer) if isinstance(arg, DeviceArray) else arg
 
     def put(self, stream: Stream) -> None:
         """Put all steps into a stream."""

@@ -25,6 +25,7 @@ from tritmark.kernels.cuda.choice import chosen
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import STEPS, Call
 from tritmark.kernels.cuda.params import launch_params
+from tritmark.kernels.cuda.tensor_map import TensorMap, encoded
 
 ALIGNMENT = 256
 """Of arrays in the workspace, and of the workspace: what allocators of device memory give."""
@@ -168,8 +169,18 @@ class Planner:
         plan = native("cuda_plan").CudaPlan(context.driver, context.handle, steps, alignments)
         return plan.launch, self._room
 
-    def _value(self, step: Step, place: int, arg: Any) -> bytes | tuple[int, int] | None:
+    def _value(
+        self, step: Step, place: int, arg: Any
+    ) -> bytes | tuple[int, int] | tuple[int, int, tuple[int, ...]] | None:
         """An argument as CudaPlan takes it."""
+        if isinstance(arg, TensorMap):
+            stand = arg.array.owner
+            if not isinstance(stand, _Stand):
+                made: bytes = encoded(arg.array.pointer, arg.numbers).tobytes()
+                return made
+            return min(stand.source, len(self._given)), arg.array.pointer - stand.pointer, arg.numbers
+        if isinstance(arg, np.void):
+            return arg.tobytes()
         if isinstance(arg, DeviceArray):
             stand = arg.owner
             if not isinstance(stand, _Stand):

@@ -22,6 +22,7 @@ from tritmark.kernels.cuda.compile import compile_kernel
 from tritmark.kernels.cuda.driver import STATIC_LIMIT
 from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel
 from tritmark.kernels.cuda.plan import NoCopies
+from tritmark.kernels.cuda.tensor_map import ENCODE
 
 # CUfunction_attribute, as cuda.h has them.
 _MOST_THREADS, _SHARED, _LOCAL, _REGISTERS, _DYNAMIC = 0, 1, 3, 4, 8
@@ -57,7 +58,10 @@ class PrimaryContext:
     @property
     def driver(self) -> tuple[int, ...]:
         """Addresses of the driver's functions that a CudaPlan calls."""
-        return tuple(ctypes.cast(getattr(libcuda.library(), name), ctypes.c_void_p).value or 0 for name in _LAUNCHING)
+        library = libcuda.library()
+        # Drivers before CUDA 12 have no maps, and no kernel here that takes one runs on what they know.
+        each = (getattr(library, name, None) for name in (*_LAUNCHING, ENCODE))
+        return tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 if function else 0 for function in each)
 
     @contextmanager
     def current(self) -> Iterator[None]:

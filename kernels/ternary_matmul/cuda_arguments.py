@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.launch import Call
 
 KINDS = {"int32": 0, "float32": 1, "bfloat16": 2, "float16": 3}
 """What common.cuh's `store` makes."""
 
 
-def arrays(call: Call) -> tuple[object, object, object, object]:
+def arrays(call: Call) -> tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray]:
     """Activations, weights, scales of the activations, and the output."""
     inputs = call.inputs
     return inputs["activations"], inputs["weights"], inputs["act_scale"], call.outputs["out"]

@@ -18,12 +18,17 @@
  *   16, 2560 x 6912            7.5    3     2      1
  *   16, 640 x 2560             3.6    2     2      1
  *   16, 13824 x 2560   66.7    11.0   4     2      1   (gemm_wgmma.cu is launched: 7.8)
- * Before the factor was asked for early: 4.86 for 4.66 at 16 x 2560 x 2560.
+ * Before the factor was asked for early: 4.86 for 4.66 at 16 x 2560 x 2560. Activations are all asked for together since
+ * (mma_chunks.cuh; before, a branch around each load waited for it): 10.5 for 13.2 at 16 x 13824 x 2560 by the best
+ * instance, 4.8 for 4.8 at 16 x 2560 x 2560.
+ * Slower: blocks that stay, with the next tiles on their way and the sums of up to 112 rows kept in registers: 10.4 at
+ * 16 x 14336 x 4096, where gemm_wgmma.cu takes 9.6, and 9.0 at 16 x 13824 x 2560, 7.6 there.
  *
  * Macros: ROWS8 (8-row groups of a tile), GROUPS (of 8 rows of activations), STEPS (of 256 k of a warp that are in flight
  * together), THREADS (most threads of a block). */
 #include "common.cuh"
 #include "mma.cuh"
+#include "mma_chunks.cuh"
 
 #define TILE (8 * ROWS8)
 #define PAIRS ((ROWS8 + 1) / 2)
@@ -62,38 +67,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
                 }
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
-                int b[GROUPS][16] = {};
+                int b[GROUPS][16];
                 const int chunk = from + 4 * s;
-#pragma unroll
-                for (int c = 0; c < GROUPS; c++)
-                    if (m0 + 8 * c + g < M && chunk < chunks) {
-                        const signed char *const row = a + (m0 + 8 * c + g) * lda;
-#pragma unroll
-                        for (int i = 0; i < 4; i++) {
-                            const int4 four = activations16(row, (long long)CHUNK * chunk + 16 * i, K, fast);
-                            b[c][4 * i] = four.x, b[c][4 * i + 1] = four.y, b[c][4 * i + 2] = four.z,
-                                     b[c][4 * i + 3] = four.w;
-                        }
-                    }
-#pragma unroll
-                for (int h = 0; h < 2; h++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const unsigned up = 1u << (6 - 2 * i);
-#pragma unroll
-                        for (int p = 0; p < PAIRS; p++) {
-                            const uint4 low = now[s][2 * p], high = now[s][2 * p + 1 < ROWS8 ? 2 * p + 1 : 2 * p];
-                            const unsigned a0 = weights4(h ? low.z : low.x, up), a2 = weights4(h ? low.w : low.y, up);
-                            unsigned a1 = 0, a3 = 0;
-                            if (2 * p + 1 < ROWS8)
-                                a1 = weights4(h ? high.z : high.x, up), a3 = weights4(h ? high.w : high.y, up);
-#pragma unroll
-                            for (int c = 0; c < GROUPS; c++)
-                                mma_signed(
-                                    acc[c][p], a0, a1, a2, a3, (unsigned)b[c][8 * h + i],
-                                    (unsigned)b[c][8 * h + 4 + i]);
-                        }
-                    }
+                activations64_groups<GROUPS>(b, a, lda, m0 + g, M, chunk < chunks ? chunk : -1, K, fast);
+                multiply_chunks<ROWS8, GROUPS>(acc, now[s], b);
             }
         }
         if (divides)

@@ -2,59 +2,61 @@
  * row16, decoded in registers.
  *
  * The story (v1 is tiled.cu, v2 gemm.cu; gemm_mma.cu is for few rows):
- *   v3, here: a block makes COLUMNS rows of activations times ROWS rows of weights at a time. One warpgroup copies 128
- *      or 256 k of both (a stage) into a ring in shared memory; two multiply 64 * BLOCKS rows of weights each. Weights
- *      are the operand A of m64nNk32, which may come from registers: a lane needs field t of each word of its two rows,
- *      so each word is read by four lanes and gives one register. Activations are the operand B, as they lie in
- *      memory.
+ *   v3: a block makes COLUMNS rows of activations times ROWS rows of weights at a time. One warpgroup copies 128 or 256 k
+ *      of both (a stage) into a ring in shared memory, 16 bytes by each thread (cp.async); two multiply 64 * BLOCKS rows
+ *      of weights each. Weights are the operand A of m64nNk32, which may come from registers: a lane needs field t of
+ *      each word of its two rows, so each word is read by four lanes and gives one register. Activations are the operand
+ *      B, as they lie in memory.
+ *   v4, here: one thread has the bulk tensor copy engine copy a stage, in boxes that it swizzles; outputs of 16 bits are
+ *      put into shared memory, transposed, and copied from there while the next tile is multiplied; bfloat16 is made
+ *      of a float32 product, and of float64 only where that may round otherwise.
  *
  * Operations: 2 M N K at 8192 a cycle and multiprocessor, 1,979 TOPS at the clock of the data sheet. Bytes: a stage of
  * 128 k takes 128 * COLUMNS + 32 * ROWS bytes from L2 for 256 * COLUMNS * ROWS operations; for 128 x 256 that is 24 KB
  * in 1,024 cycles. So a tile is wide in weights, which are small.
  *
  * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 outputs, in a CUDA graph; the
- * command of today is suites/performance/gemm_costs.py. Each step is the whole kernel of then.
- *                                                  16 x 2560 x 2560   512 x 14336 x 4096   2048 x 14336 x 4096
- *   copies waited for by the threads that copy            10.1               74.6                255
+ * command of today is suites/performance/gemm_costs.py. Each step is the whole kernel of then, its rows measured in
+ * other processes, in which v3 differed by up to a tenth.
+ *                                                  16 x 14336 x 4096   512 x 14336 x 4096   2048 x 14336 x 4096
+ *   v3: copies waited for by the threads that copy                            74.6                255
  *   a shift and five logical operations a register, copies that arrive by themselves
- *                                                         10.5               76.1                263
+ *                                                                             76.1                263
  *   one multiply-add and one and a register (below), weights fetched before the product is waited for
- *                                                          7.8               62.3                213
- *   outputs made by groups of eight, stored as 32 bytes a row
- *                                                          7.5               52.1                176
- *   256 k a stage for tiles of few rows                    7.0               51.7                175
- * Predicted for the third step: half of the 1,024 cycles of a stage less, for the integer pipe was busy in 512 of them;
- * found: the tensor cores are what is waited for since (in the loop, 1,600 TOPS). What is left is the end of a tile,
- * 4.5 us of the 24 that one of 128 x 256 x 4096 takes, in which the tensor cores rest: a conversion from float64 takes
- * 8 cycles a warp, 2,048 for a tile, the rest are latencies.
- * Tiles of 160 x 256: 2048 x 2560 x 6912 is 130 of them for 132 multiprocessors, and 160 of 128 x 256; predicted 51,
- * found 50.1 (96 x 256: 72; PyTorch's fp8 in that process: 48.9).
- * What is waited for, found by leaving it out (in another process than the times above, so to a tenth): without
- * products 7.8 at 16 x 13824 x 2560, 10.6 at 16 x 14336 x 4096, 10.7 at 128 x 13824 x 2560 (44 MB through L2), which is
- * nearly all; without copies 5.6, 7.5 and 10.2. At 512 x 13824 x 2560 31 without the end of a tile, 32 without copies.
+ *                                                                             62.3                213
+ *   outputs made by groups of eight, stored as 32 bytes a row                 52.1                176
+ *   256 k a stage for tiles of few rows                                       51.7                175
+ *   the same beside v4                                  11.3                  53.5                186
+ *   v4: activations copied by the engine, outputs through shared memory
+ *                                                       13.0                  50.3                175
+ *   weights copied by the engine too, bfloat16 out of float32
+ *                                                        9.6                  49.5                167
+ *
+ * What v4 began with, found by leaving it out: at 16 x 14336 x 4096 copies of weights alone took 10.3 of 13.0 (3.3 is a
+ * block that does nothing but its barriers), products alone 7.2; of 169 at 2048 x 14336 x 4096 the ends of tiles took 22,
+ * copies 6, and 137 are products, at the peak of the clock of then (1.72 GHz by ncu, which has the tensor cores busy for 77 %).
+ * Predicted for weights through the engine: 7 at 16 x 14336 x 4096; found 9.6. What it waits for since is not known:
+ * memory is read at 1.9 TB/s, L2 is busy for half of the time.
+ * Of the last tiles of a wave: 512 x 13824 x 2560 is 216 tiles for 132 multiprocessors, so 18 % of them rest.
  * Slower:
- *   - one warpgroup ahead by 3 or 5 stages, so that their ends do not fall together (187 and 192 for 175: one alone
+ *   - activations copied to two blocks of a cluster at once: the same times (12.4 for 12.3 at 128 x 13824 x 2560), for
+ *     L2 is not what is waited for;
+ *   - mma.m16n8k32 in place of wgmma for 16 columns: 7.8 for 7.6 at 16 x 13824 x 2560;
+ *   - factors of the outputs made while the first stage is multiplied, and all doubtful bfloat16 made again behind the
+ *     others: 36.4 for 35.6 at 512 x 13824 x 2560 (0.979 of v3, before 0.963);
+ *   - of v3: one warpgroup ahead by 3 or 5 stages, so that their ends do not fall together (187 and 192 for 175: one alone
  *     does not fill the tensor cores); four warpgroups, two for each half of a stage's k (11.9 for 10.8 at 16 x 14336
- *     x 4096);
- *   - bfloat16 out of two float32 products that bound the exact one, and out of float64 only where they differ:
- *     predicted 3 us less at 512 x 13824 x 2560, found 37.5 for 36.3, and 10.5 for 10.0 at 64 x 13824 x 2560. The bounds
- *     are made at the beginning of a tile; what the end waits for is not known yet.
- * With that end of a tile, against it:
- *   - weights fetched into L2 by bulk copies when a block begins: 9.2 for 8.7 at 16 x 13824 x 2560, 13.2 for 12.0 at 16
- *     x 14336 x 4096; 512 k a stage: 8.7 and 11.8;
- *   - tiles of 256 rows whose k two blocks of a cluster share, sums exchanged through distributed shared memory: 15.2
- *     for 13.4 at 128 x 13824 x 2560, 14.1 for 14.1 at 64 x 14336 x 4096; faster where few tiles have a long k: 17.9
- *     for 19.9 at 128 x 2560 x 6912;
- *   - tiles of 144 and 112 x 256, 112, 160 and 192 x 128: none is the fastest of a shape that was measured.
+ *     x 4096); weights fetched into L2 by bulk copies when a block begins (13.2 for 12.0); 512 k a stage (11.8 for 12.0);
+ *     tiles of 256 rows whose k two blocks of a cluster share (15.2 for 13.4 at 128 x 13824 x 2560);
+ *   - tiles of 144 x 256, 112, 160 and 192 x 128: none is the fastest of a shape that was measured.
  *
  * Decoding (weights4 in common.cuh): the word times 4^(3 - t) plus 0xc0c0c0c0, and its top two bits of each byte: 64
  * times the weight, signed, by one instruction of each of the two integer pipes. So acc = 64 * sum(w * a), exact while
  * 64 * 128 * K < 2^31: K < 2^18.
  *
- * Ordering: copies are of the generic proxy and wgmma reads through the asynchronous one, so a warp that multiplies
- * fences after it has waited for a stage (0.035 us a stage for tiles of few rows, nothing for large ones). Rows of
- * activations that are not aligned to 16 bytes are read byte by byte and stored by the threads that copy; where K
- * leaves them so, gemm_align.cu copies them first.
+ * Ordering: the engine writes through the asynchronous proxy, as which wgmma reads, so the barrier that counts its bytes
+ * is enough. Rows of activations that are not aligned to 16 bytes are read byte by byte and stored by the threads of
+ * the first warpgroup, and who multiplies fences; where K leaves them so, gemm_align.cu copies them first.
  *
  * Macros: COLUMNS (multiple of 16), BLOCKS (1, 2), PANELS (128 k of a stage: 1, 2), STAGES, THREADS (384). */
 #include "common.cuh"
@@ -64,6 +66,9 @@
 #define ROWS (128 * BLOCKS)        /* of weights of a tile, of two warpgroups each half */
 #define STAGE_K (PANELS * DEPTH)   /* k of a stage */
 #define STAGE_BYTES (COLUMNS * STAGE_K + ROWS * STAGE_K / 4)
+#define OUT_ROW \
+    (2 * 64 * BLOCKS + 16) /* bytes of a warpgroup's outputs of a row of activations, and a shift of banks */
+#define OUT_BYTES (COLUMNS * OUT_ROW)
 
 /* The float32 next to sum * factor. The sum becomes a double by its place in one, for conversions are slow. */
 __device__ __forceinline__ float scaled(int sum, double factor)
@@ -87,68 +92,91 @@ template <int KIND> __device__ __forceinline__ unsigned narrowed_pair(float firs
 #endif
 }
 
-/* The transpose of an 8 x 8 matrix of 16-bit elements: lane 4 r + c has elements 2 c and 2 c + 1 of row r. */
-__device__ __forceinline__ unsigned transposed(unsigned pair)
+/* Whether one of two float32, each within 4 steps of what it stands for, may become another bfloat16 than that: it is
+ * within 4 steps of the middle between two. `least`: of the lower halves of such pairs, each plus MIDDLE. */
+#define MIDDLE 0x80048004u
+__device__ __forceinline__ bool doubtful(unsigned least)
 {
-#ifdef TRITMARK_SIMULATOR
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const unsigned first = __shfl_sync(0xffffffffu, pair, 8 * t + g / 2),
-                   second = __shfl_sync(0xffffffffu, pair, 8 * t + 4 + g / 2);
-    return (first >> 16 * (g % 2) & 0xffffu) | (second >> 16 * (g % 2)) << 16;
-#else
-    unsigned to;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(pair));
-    return to;
-#endif
+    return (least & 0xfff0u) == 0 || least >> 20 == 0; /* 16 and not 9, for the lower half may carry 1 */
 }
 
-/* The outputs of a whole tile in 16 bits, by one warp: 32 bytes of a row of outputs by four lanes, 8 by each. `to`:
- * where the lane's first 8 go, N outputs between rows; `factor`: of the tile's rows of activations. */
+/* The outputs of a tile in 16 bits, by one warp, into shared memory: OUT_ROW bytes apart for each row of activations,
+ * those of the warpgroup's rows of weights beside each other. `quick`: the factors as float32, NaN where they do not
+ * do. */
 template <int KIND>
-__device__ __forceinline__ void store_narrow(
-    int (&acc)[BLOCKS][COLUMNS / 2], const double *factor, unsigned short *to, long long N)
+__device__ __forceinline__ void stage_narrow(
+    int (&acc)[BLOCKS][COLUMNS / 2], const double *factor, const float *quick, unsigned char *to)
 {
-    const int t = threadIdx.x % 4;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32, t = lane % 4;
+    bool slow = KIND != 2; /* float16 has its own middles, and few users */
 #pragma unroll
-    for (int from = 0; from < COLUMNS / 2; from += 8) {
+    for (int i = 0; i < COLUMNS; i += 32)
+        slow |= lane + i < COLUMNS && isnan(quick[lane + i]);
+    slow = __any_sync(0xffffffffu, slow);
+    to += (lane / 16 * 8 + lane % 8) * OUT_ROW + (16 * warp + lane / 8 % 2 * 8) * 2;
 #pragma unroll
-        for (int i = from; i < from + 8; i += 2)
+    for (int from = 0; from < COLUMNS / 2; from += 8)
 #pragma unroll
-            for (int block = 0; block < BLOCKS; block++)
-                acc[block][i] = (int)transposed(
-                    narrowed_pair<KIND>(
-                        scaled(acc[block][i], factor[i / 4 * 8 + 2 * t]),
-                        scaled(acc[block][i + 1], factor[i / 4 * 8 + 2 * t + 1])));
+        for (int block = 0; block < BLOCKS; block++) {
+            unsigned pair[4],
+                least = 0xffffffffu; /* rows 8 j.. of activations: rows g and g + 8 of weights, then of j + 1 */
+            if (KIND == 2)
 #pragma unroll
-        for (int i = from; i < from + 8; i += 4)
+                for (int i = 0; i < 4; i++) {
+                    /* Three roundings here, one in the exact product: within 4 steps of it. */
+                    const float2 by = *(const float2 *)(quick + from / 4 * 8 + i / 2 * 8 + 2 * t);
+                    const float first = __fmul_rn(__int2float_rn(acc[block][from + 2 * i]), by.x),
+                                second = __fmul_rn(__int2float_rn(acc[block][from + 2 * i + 1]), by.y);
+                    pair[i] = narrowed_pair<2>(first, second);
+                    least =
+                        __vminu2(least, __byte_perm(__float_as_uint(first), __float_as_uint(second), 0x5410) + MIDDLE);
+                }
+            if (KIND != 2 || __any_sync(0xffffffffu, slow || doubtful(least)))
 #pragma unroll
-            for (int block = 0; block < BLOCKS; block++) {
-                const int swapped = __shfl_xor_sync(0xffffffffu, t & 1 ? acc[block][i] : acc[block][i + 2], 1);
-                *(int2 *)(to + i / 4 * 8 * N + 64 * block) =
-                    t & 1 ? make_int2(swapped, acc[block][i + 2]) : make_int2(acc[block][i], swapped);
-            }
-    }
+                for (int i = 0; i < 4; i++) {
+                    const double *const by = factor + from / 4 * 8 + i / 2 * 8 + 2 * t;
+                    pair[i] = narrowed_pair<KIND>(
+                        scaled(acc[block][from + 2 * i], by[0]), scaled(acc[block][from + 2 * i + 1], by[1]));
+                }
+            store_transposed(to + from / 4 * 8 * OUT_ROW + 128 * block, pair);
+        }
+    copies_out_see();
 }
 
-/* grid: any number of blocks; block: THREADS threads. Dynamic shared memory: STAGES * STAGE_BYTES, 16 bytes a stage, 64
- * * COLUMNS. a: aligned to 16 bytes, lda bytes between its rows; w: row16. K < 2^18. */
+/* Where the 16 bytes of 64 weights of a row of a tile lie: as copied with PANELS * 32 bytes of each row beside each other,
+ * swizzled, so that eight rows are eight banks. */
+__device__ __forceinline__ unsigned weights_at(unsigned row, unsigned chunk)
+{
+    return row * 32 * PANELS + ((chunk ^ row * PANELS / 4 % (2 * PANELS)) << 4);
+}
+
+/* grid: any number of blocks; block: THREADS threads. Dynamic shared memory: STAGES * (STAGE_BYTES + 16), 24 * COLUMNS, 2 *
+ * OUT_BYTES.
+ *
+ * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in COLUMNS rows, swizzled in 128 bytes; not looked at where
+ * a or lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 32 * PANELS bytes in ROWS rows, swizzled in as
+ * many bytes. a: lda bytes between its rows. K < 2^18. */
 extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
-    const signed char *a, const unsigned char *w, const float *act_scale, void *out, long long lda, float weight_scale,
-    int M, int N, int K, int kind)
+    const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w, const signed char *a,
+    const unsigned char *w, const float *act_scale, void *out, long long lda, float weight_scale, int M, int N, int K,
+    int kind)
 {
     extern __shared__ __align__(1024) unsigned char gemm_shared[];
-    unsigned char *const stages = gemm_shared;
-    unsigned long long *const full = (unsigned long long *)(stages + STAGES * STAGE_BYTES), *const empty =
-                                                                                                full + STAGES;
-    double *const factors = (double *)(empty + STAGES); /* [8 warps][COLUMNS] */
+    unsigned char *const stages = gemm_shared, *const outs = stages + STAGES * STAGE_BYTES;
+    unsigned long long *const full = (unsigned long long *)(outs + 2 * OUT_BYTES), *const empty = full + STAGES;
+    double *const factors = (double *)(empty + STAGES); /* [2 warpgroups][COLUMNS] */
+    float *const quicks = (float *)(factors + 2 * COLUMNS); /* the same */
     const int warpgroup = threadIdx.x / WARPGROUP, p = threadIdx.x % WARPGROUP;
-    const int chunks = (K + CHUNK - 1) / CHUNK, steps = (K + STAGE_K - 1) / STAGE_K;
-    const int tiles_m = (M + COLUMNS - 1) / COLUMNS;
+    const int steps = (K + STAGE_K - 1) / STAGE_K, tiles_m = (M + COLUMNS - 1) / COLUMNS;
     const long long tiles = (long long)tiles_m * ((N + ROWS - 1) / ROWS);
+    const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
+    /* Outputs of 16 bits are copied by 16 bytes. */
+    const bool narrow = kind > 1 && N % 8 == 0 && ((unsigned long long)out & 15) == 0;
 #ifndef TRITMARK_SIMULATOR
     if (threadIdx.x == 0) {
+        fetch_map(&map_a), fetch_map(&map_w);
         for (int i = 0; i < STAGES; i++)
-            barrier_init(full + i, WARPGROUP), barrier_init(empty + i, 2 * 4);
+            barrier_init(full + i, fast ? 1 : 1 + WARPGROUP), barrier_init(empty + i, 2 * 4);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
@@ -157,65 +185,61 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
     if (warpgroup == 0) {
 #ifndef TRITMARK_SIMULATOR
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (fast && p > 0)
+            return;
 #endif
-        const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
-        const int part = p % 8, row_a = p / 8, part_w = p % (2 * PANELS), row_w = p / (2 * PANELS);
-        const long long row_bytes = 16ll * chunks;
         int stage = 0;
         unsigned parity = 1;
         for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
             const int m0 = (int)(tile % tiles_m) * COLUMNS, n0 = (int)(tile / tiles_m) * ROWS;
-            const int rows_a = M - m0 - row_a, rows_w = N - n0 - row_w; /* that there are from this thread's first on */
-            const signed char *from_a = a + (m0 + row_a) * lda + 16 * part;
-            const unsigned char *from_w = w + (n0 + row_w) * row_bytes + 16 * part_w;
             for (int step = 0; step < steps; step++) {
-                unsigned char *const to_a = stages + stage * STAGE_BYTES + swizzled(row_a, part);
-                unsigned char *const to_w =
-                    stages + stage * STAGE_BYTES + COLUMNS * STAGE_K + (part_w * ROWS + row_w) * 16;
-#ifndef TRITMARK_SIMULATOR
+                unsigned char *const to_a = stages + stage * STAGE_BYTES, *const to_w = to_a + COLUMNS * STAGE_K;
+#ifdef TRITMARK_SIMULATOR
+                const bool copies = true;
+                const int chunks = (K + CHUNK - 1) / CHUNK;
+                for (int i = p; i < ROWS * 2 * PANELS; i += WARPGROUP) {
+                    const int row = i / (2 * PANELS), chunk = i % (2 * PANELS), at = 2 * PANELS * step + chunk;
+                    *(uint4 *)(to_w + weights_at(row, chunk)) =
+                        n0 + row < N && at < chunks ? ((const uint4 *)w)[(n0 + row) * (long long)chunks + at]
+                                                    : make_uint4(0, 0, 0, 0);
+                }
+#else
+                const bool copies = !fast;
                 barrier_wait(empty + stage, parity);
+                if (p == 0) {
+                    barrier_arrive_expecting(full + stage, fast ? STAGE_BYTES : ROWS * STAGE_K / 4);
+                    copy_box(to_w, &map_w, step * STAGE_K / 4, n0, full + stage);
+                    if (fast)
+#pragma unroll
+                        for (int panel = 0; panel < PANELS; panel++)
+                            copy_box(
+                                to_a + COLUMNS * panel * DEPTH, &map_a, step * STAGE_K + DEPTH * panel, m0,
+                                full + stage);
+                }
 #endif
-#pragma unroll
-                for (int panel = 0; panel < PANELS; panel++) {
-                    const int k = step * STAGE_K + DEPTH * panel + 16 * part;
-                    if (fast) {
-                        const int bytes = min(16, max(0, K - k));
-#pragma unroll
-                        for (int i = 0; i < COLUMNS / 16; i++)
-                            copy16(
-                                to_a + (COLUMNS * panel + 16 * i) * DEPTH, from_a + DEPTH * panel + 16 * i * lda,
-                                16 * i < rows_a ? bytes : 0);
-                    } else {
-#pragma unroll 1
-                        for (int i = 0; i < COLUMNS / 16; i++)
-                            *(int4 *)(to_a + (COLUMNS * panel + 16 * i) * DEPTH) =
-                                16 * i < rows_a ? activations16(from_a + DEPTH * panel + 16 * i * lda - k, k, K, false)
-                                                : make_int4(0, 0, 0, 0);
+                if (copies) {
+                    for (int i = p; i < COLUMNS * 8 * PANELS; i += WARPGROUP) {
+                        const int part = i % 8, row = i / 8 % COLUMNS, panel = i / 8 / COLUMNS;
+                        const int k = step * STAGE_K + DEPTH * panel + 16 * part;
+                        *(int4 *)(to_a + COLUMNS * panel * DEPTH + swizzled(row, part)) =
+                            m0 + row < M ? activations16(a + (m0 + row) * lda, k, K, fast) : make_int4(0, 0, 0, 0);
                     }
                 }
-                const int there = 2 * PANELS * step + part_w < chunks ? rows_w : 0;
-#pragma unroll
-                for (int i = 0; i < ROWS; i += WARPGROUP / (2 * PANELS))
-                    copy16(to_w + 16 * i, from_w + i * row_bytes, i < there ? 16 : 0);
-                from_a += STAGE_K, from_w += STAGE_K / 4;
 #ifdef TRITMARK_SIMULATOR
                 exchange_stage();
                 exchange_stage();
 #else
-                if (!fast) {
-                    asm volatile("cp.async.wait_all;" ::: "memory");
+                if (!fast)
                     barrier_arrive(full + stage);
-                } else {
-                    barrier_arrive_copied(full + stage);
-                }
                 if (++stage == STAGES)
                     stage = 0, parity ^= 1;
 #endif
             }
-        }
-#ifndef TRITMARK_SIMULATOR
-        asm volatile("cp.async.wait_all;" ::: "memory");
+#ifdef TRITMARK_SIMULATOR
+            for (int i = 0; i < 2 + narrow; i++)
+                warpgroup_sync(0);
 #endif
+        }
     } else {
 #ifndef TRITMARK_SIMULATOR
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
@@ -226,34 +250,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
 #ifndef TRITMARK_SIMULATOR
         asm volatile("" : "+r"(up)); /* a factor: shifts have a pipe less */
 #endif
-        double *const factor = factors + ((warpgroup - 1) * 4 + warp) * COLUMNS;
+        double *const factor = factors + (warpgroup - 1) * COLUMNS;
+        float *const quick = quicks + (warpgroup - 1) * COLUMNS;
         int stage = 0;
         unsigned parity = 0;
         int acc[BLOCKS][COLUMNS / 2];
         unsigned fragment[2][PANELS][BLOCKS][2][4]; /* half of a stage, 64 k of it, block of 64 rows, 32 k */
+        unsigned char *const outs_here = outs + (warpgroup - 1) * OUT_BYTES;
         for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
             const int m0 = (int)(tile % tiles_m) * COLUMNS, n0 = (int)(tile / tiles_m) * ROWS;
-            if (kind) {
-                float scale[(COLUMNS + 31) / 32];
-#pragma unroll
-                for (int i = 0; i < (COLUMNS + 31) / 32; i++)
-                    scale[i] = m0 + lane + 32 * i < M ? scale_early(act_scale + m0 + lane + 32 * i) : 1.0f;
-#pragma unroll
-                for (int i = 0; i < (COLUMNS + 31) / 32; i++)
-                    if (lane + 32 * i < COLUMNS)
-                        factor[lane + 32 * i] = output_factor(weight_scale, scale[i]) * 0.015625;
-            }
+            if (kind)
+                for (int m = p; m < COLUMNS; m += WARPGROUP) {
+                    const float scale = m0 + m < M ? scale_early(act_scale + m0 + m) : 1.0f;
+                    factor[m] = output_factor(weight_scale, scale) * 0.015625;
+                    /* So that a product with a sum is a normal float32. */
+                    quick[m] = factor[m] > 0x1p-100 && factor[m] < 0x1p90 ? (float)factor[m] : nanf("");
+                }
             int before = -1;
             uint4 words[PANELS][BLOCKS][2]; /* 64 k, rows of this lane */
             const auto fetch = [&](int half) {
-                const uint4 *const weights =
-                    (const uint4 *)(stages + stage * STAGE_BYTES + COLUMNS * STAGE_K) + half * PANELS * ROWS + row;
+                const unsigned char *const weights = stages + stage * STAGE_BYTES + COLUMNS * STAGE_K;
 #pragma unroll
                 for (int unit = 0; unit < PANELS; unit++)
 #pragma unroll
                     for (int block = 0; block < BLOCKS; block++) {
-                        words[unit][block][0] = weights[unit * ROWS + 64 * block];
-                        words[unit][block][1] = weights[unit * ROWS + 64 * block + 8];
+                        const unsigned chunk = half * PANELS + unit;
+#pragma unroll
+                        for (int i = 0; i < 2; i++)
+                            words[unit][block][i] =
+                                *(const uint4 *)(weights + weights_at(row + 64 * block + 8 * i, chunk));
                     }
             };
             const auto begin = [&]() {
@@ -261,7 +286,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
                 exchange_stage();
 #else
                 barrier_wait(full + stage, parity);
-                multiply_sees();
+                if (!fast)
+                    multiply_sees();
 #endif
                 fetch(0);
             };
@@ -324,7 +350,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
             if (lane == 0)
                 barrier_arrive(empty + before);
 #endif
-            __syncwarp();
+            copies_out_read(); /* of the tile before, so that their place is free */
+            warpgroup_sync(warpgroup); /* and all factors are there */
             const bool whole = m0 + COLUMNS <= M && n0 + ROWS <= N;
             if (whole && kind == 1) {
                 int *const to = (int *)out + (m0 + 2 * t) * (long long)N + n0 + row;
@@ -341,13 +368,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
                         for (int block = 0; block < BLOCKS; block++)
                             to[(i / 4 * 8 + i % 2) * (long long)N + 64 * block + i / 2 % 2 * 8] = acc[block][i];
                 }
-            } else if (whole && kind > 1 && N % 4 == 0) {
-                unsigned short *const to =
-                    (unsigned short *)out + (m0 + g) * (long long)N + n0 + row - g + (t & 1 ? 6 + 2 * t : 2 * t);
+            } else if (narrow) {
                 if (kind == 2)
-                    store_narrow<2>(acc, factor, to, N);
+                    stage_narrow<2>(acc, factor, quick, outs_here);
                 else
-                    store_narrow<3>(acc, factor, to, N);
+                    stage_narrow<3>(acc, factor, quick, outs_here);
+                const int n = n0 + (warpgroup - 1) * 64 * BLOCKS, bytes = 2 * min(64 * BLOCKS, N - n);
+                warpgroup_sync(warpgroup);
+                if (bytes > 0)
+                    for (int m = p; m < min(COLUMNS, M - m0); m += WARPGROUP)
+                        copy_out((unsigned short *)out + (m0 + m) * (long long)N + n, outs_here + m * OUT_ROW, bytes);
             } else {
                 char *const to = (char *)out + ((m0 + 2 * t) * (long long)N + n0 + row) * (kind > 1 ? 2 : 4);
 #pragma unroll
@@ -364,7 +394,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
                                     kind ? factor[m] : 0.0, kind);
                         }
             }
-            __syncwarp();
+            warpgroup_sync(warpgroup); /* before the next tile's factors */
         }
+        copies_out_read();
     }
 }

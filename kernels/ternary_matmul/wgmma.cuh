@@ -14,6 +14,11 @@ __device__ __forceinline__ unsigned swizzled(unsigned row, unsigned part)
     return row * DEPTH + ((part ^ (row & 7)) << 4);
 }
 
+/* What the driver makes of an array for copy_box (CUtensorMap). */
+struct __align__(64) TensorMap {
+    unsigned long long opaque[16];
+};
+
 #ifdef TRITMARK_SIMULATOR
 /* All threads of the block: stands for a stage that was filled, and then for one that was used. */
 __device__ inline void exchange_stage() { __syncthreads(); }
@@ -31,6 +36,27 @@ __device__ __forceinline__ void copy16(void *to, const void *from, int bytes)
 __device__ __forceinline__ void multiply_begin() {}
 __device__ __forceinline__ void multiply_end() {}
 template <int LEFT> __device__ __forceinline__ void multiply_wait() {}
+
+/* The simulator has barriers of whole blocks alone: the warpgroup that copies waits with those that multiply. */
+__device__ inline void warpgroup_sync(int) { __syncthreads(); }
+__device__ inline void copy_out(void *to, const void *from, int bytes)
+{
+    for (int i = 0; i < bytes / 16; i++)
+        ((uint4 *)to)[i] = ((const uint4 *)from)[i];
+}
+__device__ __forceinline__ void copies_out_read() {}
+__device__ __forceinline__ void copies_out_see() {}
+__device__ inline void store_transposed(void *to, const unsigned (&pair)[4])
+{
+    const int lane = threadIdx.x % 32, column = lane % 8;
+    for (int i = 0; i < 4; i++)
+        for (int row = 0; row < 8; row++) {
+            /* Of that column of this lane's matrix; all lanes ask all others, a matrix at a time. */
+            const unsigned both = __shfl_sync(0xffffffffu, pair[i], 4 * row + column / 2);
+            if (i == lane / 8)
+                ((unsigned short *)to)[row] = (unsigned short)(both >> 16 * (column % 2));
+        }
+}
 
 /* acc (64 x COLUMNS) = or += A (64 x 32) B (32 x COLUMNS), as mma.cuh's fragments: a warp has 16 rows of A and acc. B:
  * columns in `tile`, k of them from byte `k` on. */
@@ -69,6 +95,25 @@ __device__ __forceinline__ void barrier_arrive(unsigned long long *barrier)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
+/* Arrive, and let the phase wait for that many bytes of copy_box. */
+__device__ __forceinline__ void barrier_arrive_expecting(unsigned long long *barrier, unsigned bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+                 : "memory");
+}
+/* A box of the map, from byte k of row m on, into shared memory; 0 outside of the map. */
+__device__ __forceinline__ void copy_box(void *to, const TensorMap *map, int k, int m, unsigned long long *barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(k), "r"(m), "r"(shared_address(barrier))
+                 : "memory");
+}
+/* The map, before copy_box needs it. */
+__device__ __forceinline__ void fetch_map(const TensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 /* Until the phase of that parity is over. */
 __device__ __forceinline__ void barrier_wait(unsigned long long *barrier, unsigned parity)
 {
@@ -93,6 +138,32 @@ __device__ __forceinline__ void barrier_arrive_copied(unsigned long long *barrie
 }
 /* What this thread knows to be in shared memory, wgmma sees too. */
 __device__ __forceinline__ void multiply_sees() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* Copies from shared memory to device memory: bytes a multiple of 16, as both addresses. */
+__device__ __forceinline__ void copy_out(void *to, const void *from, int bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+                 "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/* Until this thread's copies have read what they copy. */
+__device__ __forceinline__ void copies_out_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+/* What this thread wrote to shared memory, copy_out sees behind the next barrier. */
+__device__ __forceinline__ void copies_out_see() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/* A barrier of the 128 threads of a warpgroup. */
+__device__ __forceinline__ void warpgroup_sync(int warpgroup)
+{
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");
+}
+/* Four 8 x 8 matrices of 16-bit elements, of which a lane has two beside each other in a row, as their columns: lane i
+ * says where 16 bytes go, column i % 8 of matrix i / 8. */
+__device__ __forceinline__ void store_transposed(void *to, const unsigned (&pair)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)),
+                 "r"(pair[0]), "r"(pair[1]), "r"(pair[2]), "r"(pair[3])
+                 : "memory");
+}
 
 __device__ __forceinline__ void multiply_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void multiply_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -179,6 +250,24 @@ __device__ __forceinline__ void multiply(
                    "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]), "+r"(c[35]), "+r"(c[36]),
                    "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]), "+r"(c[42]), "+r"(c[43]),
                    "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+#endif
+#if COLUMNS == 112
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %61, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n112k32.s32.s8.s8 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
+                 "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
+                 "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, "
+                 "%53, %54, %55"
+                 "}, {%56, %57, %58, %59}, %60, p;\n}\n"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]),
+                   "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15]),
+                   "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]), "+r"(c[21]), "+r"(c[22]),
+                   "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]), "+r"(c[28]), "+r"(c[29]),
+                   "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]), "+r"(c[35]), "+r"(c[36]),
+                   "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]), "+r"(c[42]), "+r"(c[43]),
+                   "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47]), "+r"(c[48]), "+r"(c[49]), "+r"(c[50]),
+                   "+r"(c[51]), "+r"(c[52]), "+r"(c[53]), "+r"(c[54]), "+r"(c[55])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 #endif
 #if COLUMNS == 128

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from cuda_products import DTYPES, data_of, expected, product, same
@@ -48,10 +49,11 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
 @every_instance
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_instance_is_exact(cuda: CudaContext, only: Any, instance: Instance, dtype: str) -> None:
-    """A whole tile and three that are cut off, in M, N and K; a lone output, a K shorter than one load."""
+    """A whole tile and three that are cut off, in M, N and K; a lone output, a K shorter than one load; tiles that are
+    cut off and whose rows of 16-bit outputs are copied by 16 bytes."""
     only(instance)
     rows, high = instance.tile
-    for shape in ((rows + 3, high + 4, 400), (1, 1, 17), (rows, high, 128)):
+    for shape in ((rows + 3, high + 4, 400), (1, 1, 17), (rows, high, 128), (rows + 5, high + 8, 272)):
         data = data_of(*shape)
         same(product(cuda, VARIANTS["gemm", dtype], data), expected(data, dtype))
 
@@ -168,13 +170,13 @@ def test_the_chosen_instance_fits_a_multiprocessor(M: int, N: int, K: int, sms: 
     ("shape", "chosen"),
     [
         ((16, 2560, 2560), MMA[1]),
-        ((16, 2560, 6912), MMA[2]),
+        ((16, 2560, 6912), MMA[1]),
         ((16, 13824, 2560), WGMMA[0]),
         ((64, 14336, 4096), WGMMA[3]),
         ((128, 13824, 2560), WGMMA[6]),
-        ((512, 14336, 4096), WGMMA[10]),
-        ((2048, 2560, 6912), WGMMA[11]),
-        ((2048, 14336, 4096), WGMMA[10]),
+        ((512, 14336, 4096), WGMMA[11]),
+        ((2048, 2560, 6912), WGMMA[12]),
+        ((2048, 14336, 4096), WGMMA[11]),
     ],
 )
 def test_what_was_measured_fast_is_taken(shape: tuple[int, int, int], chosen: Instance) -> None:
@@ -195,11 +197,18 @@ FAULTS = [
     ("common.cuh", "0xc0c0c0c0u) & 0xc0c0c0c0u", "0xc0c0c0c0u) & 0xc0c0c080u"),
     ("common.cuh", "word * up + 0xc0c0c0c0u", "word * up + 0x80c0c0c0u"),
     ("gemm_mma.cu", "acc[c][r / 2][r % 2 * 2 + j] >> 6", "acc[c][r / 2][r % 2 * 2 + j] >> 5"),
-    ("gemm_mma.cu", "m0 + 8 * c + g < M", "8 * c + g < M"),
+    ("mma_chunks.cuh", "m + 8 * c < M ? from[i] : make_int4(0, 0, 0, 0)", "from[i]"),
+    ("mma_chunks.cuh", "CHUNK * (chunk + 1) <= K", "CHUNK * chunk <= K"),
+    ("mma_chunks.cuh", "row < M ? bytes4", "row <= M ? bytes4"),
+    ("mma_chunks.cuh", "const unsigned up = 1u << (6 - 2 * i)", "const unsigned up = 1u << (4 - 2 * i)"),
     ("gemm_mma.cu", "row < N && chunk < chunks", "chunk < chunks"),
     ("gemm_mma.cu", "from += 4 * STEPS * warps", "from += 4 * STEPS * warps + 1"),
-    ("gemm_wgmma.cu", "min(16, max(0, K - k))", "16"),
-    ("gemm_wgmma.cu", "16 * i < rows_a ? bytes : 0", "bytes"),
+    ("gemm_wgmma.cu", "m0 + row < M ? activations16", "true ? activations16"),
+    ("gemm_wgmma.cu", "n0 + row < N && at < chunks", "at < chunks"),
+    ("gemm_wgmma.cu", "m < min(COLUMNS, M - m0)", "m < COLUMNS"),
+    ("gemm_wgmma.cu", "2 * min(64 * BLOCKS, N - n)", "2 * 64 * BLOCKS"),
+    ("gemm_wgmma.cu", "lane / 16 * 8 + lane % 8", "lane % 8"),
+    ("gemm_wgmma.cu", "N % 8 == 0 && ", ""),
     ("gemm_wgmma.cu", "1u << (6 - 2 * t)", "1u << (2 * t)"),
     ("gemm_wgmma.cu", "m < M - m0 && row + n < N - n0", "m < M - m0"),
     ("gemm_wgmma.cu", "kind ? sum : sum >> 6", "sum"),
@@ -211,6 +220,67 @@ FAULTS = [
 """Source, what is there, and a fault in its place; none in the first two."""
 
 
+def _planted(folder: Path, file: str, right: str, wrong: str) -> None:
+    """The sources in that folder, with that fault."""
+    room = Path(cuda_gemm.__file__).parent
+    for name in (
+        "common.cuh",
+        "mma.cuh",
+        "mma_chunks.cuh",
+        "wgmma.cuh",
+        "gemm_align.cu",
+        "gemm_mma.cu",
+        "gemm_wgmma.cu",
+    ):
+        text = (room / name).read_text(encoding="utf-8")
+        if name == file:
+            assert right in text
+            text = text.replace(right, wrong) if right else text
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _from(folder: Path, patch: pytest.MonkeyPatch, instance: Instance) -> None:
+    """That instance alone, of the sources there, is launched."""
+    kernel = replace(KERNELS[instance], file=str(folder / Path(KERNELS[instance].file).name))
+    patch.setattr(cuda_gemm, "KERNELS", {instance: kernel})
+    patch.setattr(cuda_gemm, "ALIGN", replace(cuda_gemm.ALIGN, file=str(folder / "gemm_align.cu")))
+    patch.setattr(cuda_gemm, "fastest", lambda *asked: instance)
+
+
+def _doubtful(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and scales of activations whose quotient is another bfloat16 if it is made in float32."""
+    rng = np.random.default_rng(3)
+    sums, scales = np.zeros(0, np.int32), np.zeros(0, np.float32)
+    while len(sums) < rows:
+        some, by = rng.integers(1, 500, 1 << 20).astype(np.int32), rng.uniform(1, 100, 1 << 20).astype(np.float32)
+        factor = 1.0 / by.astype(np.float64)
+        exact = (some * factor).astype(np.float32).astype(ml_dtypes.bfloat16)
+        near = (some.astype(np.float32) * factor.astype(np.float32)).astype(ml_dtypes.bfloat16)
+        wrong = exact != near
+        sums, scales = np.concatenate([sums, some[wrong]]), np.concatenate([scales, by[wrong]])
+    return sums[:rows], scales[:rows]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("planted", [False, True])
+@pytest.mark.parametrize("instance", [WGMMA[0], WGMMA[-2]], ids=_name)
+def test_what_float32_rounds_wrong_is_rounded_in_float64(
+    cuda: CudaContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, instance: Instance, planted: bool
+) -> None:
+    doubts = "(least & 0xfff0u) == 0 || least >> 20 == 0"
+    _planted(tmp_path, "gemm_wgmma.cu" if planted else "", doubts, "false")
+    _from(tmp_path, monkeypatch, instance)
+    rows = instance.tile[0]
+    sums, scales = _doubtful(rows)
+    activations = np.zeros((rows, 16), np.int8)
+    for i in range(4):
+        activations[:, i] = np.clip(sums - 127 * i, 0, 127)
+    data = activations, np.ones((24, 16), np.int8), np.float32(1), scales
+    found, wanted = product(cuda, VARIANTS["gemm", "bfloat16"], data), expected(data, "bfloat16")
+    differ = np.count_nonzero(found.view(np.uint16) != wanted.view(np.uint16))
+    assert differ == (found.size if planted else 0)
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize(("file", "right", "wrong"), FAULTS)
 def test_a_fault_in_the_source_is_seen(
@@ -220,25 +290,21 @@ def test_a_fault_in_the_source_is_seen(
     from tritmark.kernels.cuda.context import SELECT
 
     monkeypatch.setenv(SELECT, "simulator")
-    context, room = cuda_context(), Path(cuda_gemm.__file__).parent
-    for name in ("common.cuh", "mma.cuh", "wgmma.cuh", "gemm_align.cu", "gemm_mma.cu", "gemm_wgmma.cu"):
-        text = (room / name).read_text(encoding="utf-8")
-        if name == file:
-            assert right in text
-            text = text.replace(right, wrong) if right else text
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    context = cuda_context()
+    _planted(tmp_path, file, right, wrong)
     instances: list[Instance] = [
-        each for each in (MMA[0], WGMMA[0]) if file in ("common.cuh", "gemm_align.cu", Path(KERNELS[each].file).name)
+        each
+        for each in (MMA[0], WGMMA[0])
+        if file in ("common.cuh", "gemm_align.cu", Path(KERNELS[each].file).name)
+        or (file == "mma_chunks.cuh" and each == MMA[0])
     ]
     seen = set()
     for instance in instances:
-        kernel = replace(KERNELS[instance], file=str(tmp_path / Path(KERNELS[instance].file).name))
-        monkeypatch.setattr(cuda_gemm, "KERNELS", {instance: kernel})
-        monkeypatch.setattr(cuda_gemm, "ALIGN", replace(cuda_gemm.ALIGN, file=str(tmp_path / "gemm_align.cu")))
-        monkeypatch.setattr(cuda_gemm, "fastest", lambda *asked, instance=instance: instance)
-        # Rows that are aligned, and rows that are copied first.
-        for K in (6000, 5999) if file == "gemm_mma.cu" else (416, 403):
-            activations, codes, _, scales = data_of(21, 137, K)
+        _from(tmp_path, monkeypatch, instance)
+        # Rows that are aligned, and rows that are copied first; outputs whose rows are aligned, and not.
+        many = "mma" in file and "wgmma" not in file
+        for N, K in ((137, 6000), (137, 5999)) if many else ((137, 416), (137, 403), (136, 416)):
+            activations, codes, _, scales = data_of(21, N, K)
             data = activations, codes, np.float32(1), np.where(scales > 500, np.float32(1), scales)
             gap = 1 if file == "gemm_align.cu" else 0
             apart = np.zeros((21, K + gap), np.int8)

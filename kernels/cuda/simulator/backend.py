@@ -49,6 +49,7 @@ from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.kernels.cuda import backend
 from tritmark.kernels.cuda.kernel import Dim, Kernel
 from tritmark.kernels.cuda.simulator import toolchain
+from tritmark.kernels.cuda.tensor_map import NO_MAP
 
 _ALIGNMENT = 256
 _GAP = 4096
@@ -424,6 +425,10 @@ class SimulatorBackend:
                     next_step=f"pass a {wanted} of {nbytes} bytes, as in the source",
                 )
         return made
+
+    def tensor_map(self, pointer: int, numbers: tuple[int, ...]) -> Any:
+        """Nothing: there is no copy engine, and kernels read the matrix itself."""
+        return NO_MAP
 
     def enqueue(
         self,

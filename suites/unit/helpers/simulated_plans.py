@@ -14,6 +14,16 @@ from tritmark.kernels.cuda.simulator.backend import SimulatorBackend, SimulatorF
 HANDLE = 0x7717
 _OUT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
 _IN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_ENCODE = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_int,
+    ctypes.c_uint,
+    ctypes.c_uint64,
+    *[ctypes.POINTER(ctypes.c_uint64)] * 2,
+    *[ctypes.POINTER(ctypes.c_uint)] * 2,
+    *[ctypes.c_int] * 4,
+)
 _LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int,
     ctypes.c_void_p,
@@ -25,12 +35,18 @@ _LAUNCH = ctypes.CFUNCTYPE(
 
 
 class MadeUpDriver:
-    """The four functions of the driver that a plan calls; `launch` does nothing, and may be replaced."""
+    """The five functions of the driver that a plan calls; `launch` and `encode` do nothing, and may be replaced."""
 
     def __init__(self, current: int = 0) -> None:
         self.stack = [current]
         self.calls: list[str] = []
-        self._kept = (_OUT(self._current), _IN(self._push), _OUT(self._pop), _LAUNCH(self._launch))
+        self._kept = (
+            _OUT(self._current),
+            _IN(self._push),
+            _OUT(self._pop),
+            _LAUNCH(self._launch),
+            _ENCODE(self._encode),
+        )
 
     @property
     def addresses(self) -> tuple[int, ...]:
@@ -39,6 +55,15 @@ class MadeUpDriver:
     def launch(self, function: int, grid: Dim, block: Dim, shared: int, stream: int, parameters: Any) -> int:
         """A CUresult: CUDA_SUCCESS."""
         return 0
+
+    def encode(self, to: int, address: int, numbers: tuple[int, ...]) -> int:
+        """A CUresult: CUDA_SUCCESS. `numbers` are those of TensorMap."""
+        return 0
+
+    def _encode(self, to: int, dtype: int, rank: int, address: int, sizes: Any, apart: Any, *more: Any) -> int:
+        box, steps, *constants, swizzle, promotion, fill = more
+        assert (dtype, rank, steps[0], steps[1], constants, promotion, fill, to % 64) == (0, 2, 1, 1, [0], 2, 0, 0)
+        return self.encode(to, address, (sizes[0], sizes[1], apart[0], box[0], box[1], swizzle))
 
     def _current(self, out: Any) -> int:
         out[0] = self.stack[-1] or None
@@ -104,6 +129,8 @@ class SimulatedPlans(MadeUpDriver):
 
 
 def _value(address: int, sort: str, nbytes: int) -> Any:
-    """What lies there, of a kernel's parameter: a pointer, a float or an integer of so many bytes."""
+    """What lies there, of a kernel's parameter: a pointer, a float, an integer or a map of so many bytes."""
+    if sort == "V":
+        return np.void(ctypes.string_at(address, nbytes))
     kind = np.dtype(f"{'u' if sort == 'P' else sort}{nbytes}")
     return np.frombuffer(ctypes.string_at(address, nbytes), kind)[0]

@@ -347,6 +347,10 @@ TRITMARK_TO_INTEGER(double, int, int)
 TRITMARK_TO_INTEGER(double, uint, unsigned)
 TRITMARK_TO_INTEGER(double, ll, long long)
 TRITMARK_TO_INTEGER(double, ull, unsigned long long)
+TRITMARK_INLINE unsigned __vminu2(unsigned a, unsigned b) {
+    const unsigned low = std::min(a & 0xffffu, b & 0xffffu), high = std::min(a >> 16, b >> 16);
+    return high << 16 | low;
+}
 TRITMARK_INLINE float __int2float_rn(int x) { return static_cast<float>(x); }
 TRITMARK_INLINE float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
 TRITMARK_INLINE float __ll2float_rn(long long x) { return static_cast<float>(x); }

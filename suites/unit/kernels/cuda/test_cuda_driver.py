@@ -376,13 +376,26 @@ def test_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_launch_and_its_parameters(cuda: FakeCuda, fake: DriverBackend, function: DriverFunction) -> None:
     assert (function.registers, function.shared, function.local, function.most_threads) == (40, 1024, 0, 256)
-    assert (function.parameters(2), function.cached, function.handle) == ((4, 8), True, 6)
+    assert (function.parameters(2), function.cached, function.handle) == (((0, 4), (8, 8)), True, 6)
     enqueue(fake, function, (5, 1, 1), (64, 1, 1))
     assert cuda.launched == [("gemm_line", (5, 1, 1), (64, 1, 1), struct.pack("fL", 1.0, 2), 0)]
     with pytest.raises(TypeError, match=r"takes parameters of \(4, 8\) bytes, and was given \(8, 8\)"):
         fake.arguments(function, [np.float64(1), np.uint64(2)])
     with pytest.raises(TypeError, match=r"argument 1 is int; legal"):
         fake.arguments(function, [np.float32(1), 2])
+
+
+def test_arguments_lie_where_the_driver_says(
+    cuda: FakeCuda, fake: DriverBackend, function: DriverFunction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a map there may be a gap, which C has not."""
+    monkeypatch.setattr(type(function), "parameters", lambda *asked: ((48, 128), (176, 4)))
+    packed = fake.arguments(function, [np.void(b"m" * 128), np.int32(7)])
+    assert packed == bytes(48) + b"m" * 128 + struct.pack("i", 7)
+    monkeypatch.setattr(type(function), "parameters", lambda *asked: None)
+    with pytest.raises(LaunchError, match="does not tell where"):
+        fake.arguments(function, [np.void(b"m" * 128), np.int32(7)])
+    assert fake.arguments(function, [np.float32(1), np.uint64(2)]) == struct.pack("fL", 1.0, 2)
 
 
 def test_source_module_takes_the_place_of_nvcc(
@@ -657,7 +670,7 @@ def test_kernel_runs(line: Callable[..., Any], backend: DriverBackend, file: str
     line()
     function = backend.function(kernel("gemm_line", file))
     assert function.cached
-    assert function.parameters(5) in {None, (4, 8, 8, 8, 4)}
+    assert function.parameters(5) in {None, ((0, 4), (8, 8), (16, 8), (24, 8), (32, 4))}
     assert function.most_threads == 256
     assert 1 <= function.blocks_per_sm(256) <= backend.info.blocks_per_sm
     assert not backend.simulated

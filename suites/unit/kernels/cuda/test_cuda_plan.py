@@ -23,6 +23,7 @@ from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import STEPS, Call
 from tritmark.kernels.cuda.linear_plan import linear_plan
 from tritmark.kernels.cuda.plan import SCALAR, Planner
+from tritmark.kernels.cuda.tensor_map import NBYTES
 from tritmark.kernels.i2s_quantize.cuda import VECTOR
 from tritmark.kernels.ternary_matmul.cuda import FORMAT, VARIANTS
 
@@ -106,6 +107,56 @@ def test_other_addresses_than_were_told_are_refused(addresses: tuple[int, ...]) 
 def test_what_cannot_be_planned_is_refused(steps: Any, alignments: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"legal|source"):
         CudaPlan(Recorded(0).addresses, HANDLE, steps, alignments)
+
+
+class Maps(Recorded):
+    """Keeps what maps were made of, and what lies where the parameters say."""
+
+    def __init__(self, parameters: int, codes: tuple[int, ...] = ()) -> None:
+        super().__init__(parameters)
+        self.made: list[tuple[int, tuple[int, ...]]] = []
+        self.maps: list[bytes] = []
+        self._refusals = list(codes)
+
+    def encode(self, to: int, address: int, numbers: tuple[int, ...]) -> int:
+        self.made.append((address, numbers))
+        ctypes.memmove(to, bytes([len(self.made)]) * NBYTES, NBYTES)
+        return self._refusals.pop(0) if self._refusals else 0
+
+    def launch(self, function: int, grid: Any, block: Any, shared: int, stream: int, parameters: Any) -> int:
+        self.maps += [ctypes.string_at(parameters[i], NBYTES) for i in range(2)]
+        return super().launch(function, grid, block, shared, stream, parameters)
+
+
+NUMBERS = (100, 7, 112, 128, 16, 3)
+MAPPED = (7, (1, 1, 1), (1, 1, 1), 0, ((1, 32, NUMBERS), b"w" * NBYTES, (0, 0)))
+
+
+def test_a_map_is_made_for_the_address_of_each_launch() -> None:
+    driver = Maps(3)
+    plan = CudaPlan(driver.addresses, HANDLE, [MAPPED], (1, 16))
+    assert plan.launch(0, (1 << 40, 2 << 40)) == 0
+    assert plan.launch(0, (1 << 40, 3 << 40)) == 0
+    assert driver.made == [((2 << 40) + 32, NUMBERS), ((3 << 40) + 32, NUMBERS)]
+    assert driver.maps == [b"\x01" * NBYTES, b"w" * NBYTES, b"\x02" * NBYTES, b"w" * NBYTES]
+    assert [values[2] for *_, values in driver.launched] == [1 << 40] * 2
+
+
+def test_a_map_that_the_driver_does_not_make_is_told_and_nothing_is_launched() -> None:
+    driver = Maps(3, codes=(1,))
+    assert CudaPlan(driver.addresses, HANDLE, [MAPPED], (1, 16)).launch(0, (1 << 40, 2 << 40)) == 1
+    assert (driver.calls, driver.launched) == ([], [])
+
+
+def test_maps_beyond_what_a_plan_or_a_driver_has_are_refused() -> None:
+    driver = Maps(3)
+    with pytest.raises(ValueError, match="more than 4 tensor maps"):
+        CudaPlan(driver.addresses, HANDLE, [(*MAPPED[:4], (b"w" * NBYTES,) * 5)], (1, 16))
+    with pytest.raises(ValueError, match="source 2 of 2"):
+        CudaPlan(driver.addresses, HANDLE, [(*MAPPED[:4], ((2, 0, NUMBERS),))], (1, 16))
+    with pytest.raises(ValueError, match="a driver that makes none"):
+        CudaPlan((*driver.addresses[:4], 0), HANDLE, [MAPPED], (1, 16))
+    assert CudaPlan((*driver.addresses[:4], 0), HANDLE, [STEP], (1, 1)).launch(0, (0, 0)) == 0
 
 
 def _narrowed(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:

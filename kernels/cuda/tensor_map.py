@@ -1,0 +1,79 @@
+"""Maps of matrices for the bulk tensor copy engine (9.0 and newer): what the driver makes of an array, and a kernel
+takes by value as its parameter (CUtensorMap)."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritmark.harness.errors import DeviceUnavailableError
+from tritmark.harness.machine import libcuda
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.array import DeviceArray
+
+ENCODE = "cuTensorMapEncodeTiled"
+NBYTES = 128
+ALIGNED = 16
+"""Bytes that the matrix' address and rows are a multiple of."""
+SWIZZLES = {32: 1, 64: 2, 128: 3}
+"""CUtensorMapSwizzle by the bytes in which it exchanges 16."""
+_UINT8, _INTERLEAVE_NONE, _PROMOTE_128B, _FILL_ZERO = 0, 0, 2, 0
+NO_MAP = np.void(bytes(NBYTES))
+"""For a kernel that does not look at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A matrix of bytes whose boxes a kernel copies; what lies outside of it is 0 there."""
+
+    array: DeviceArray
+    """Where it begins."""
+    width: int
+    """Bytes in a row."""
+    height: int
+    """Rows."""
+    apart: int
+    """Bytes between rows, a multiple of 16."""
+    box: tuple[int, int]
+    """Bytes in a row of a box, 32, 64 or 128, in which it is swizzled, and its rows, 256 at most."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Width, height, apart, the box, and the number of its swizzle, as `encoded` and CudaPlan take them."""
+        return self.width, self.height, self.apart, *self.box, SWIZZLES[self.box[0]]
+
+
+def encoded(pointer: int, numbers: tuple[int, ...]) -> Any:
+    """The map of the matrix at that address, as the driver makes it: np.void of 128 bytes.
+
+    Raises DeviceUnavailableError where the driver refuses.
+    """
+    width, height, apart, box_width, box_height, swizzle = numbers
+    room = (ctypes.c_uint8 * (NBYTES + 64))()
+    at = -(-ctypes.addressof(room) // 64) * 64
+    try:
+        libcuda.call(
+            ENCODE,
+            ctypes.c_void_p(at),
+            _UINT8,
+            2,
+            ctypes.c_void_p(pointer),
+            (ctypes.c_uint64 * 2)(width, height),
+            (ctypes.c_uint64 * 1)(apart),
+            (ctypes.c_uint32 * 2)(box_width, box_height),
+            (ctypes.c_uint32 * 2)(1, 1),
+            _INTERLEAVE_NONE,
+            swizzle,
+            _PROMOTE_128B,
+            _FILL_ZERO,
+        )
+    except libcuda.DriverError as why:
+        raise DeviceUnavailableError(
+            f"the driver makes no tensor map of {height} rows of {width} bytes at {pointer:#x}: {why}",
+            next_step="update the driver, or take another variant",
+        ) from None
+    return np.void(ctypes.string_at(at, NBYTES))

@@ -1,0 +1,64 @@
+"""Maps for the bulk tensor copy engine, as the driver is asked for them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritmark.harness.errors import DeviceUnavailableError
+from tritmark.harness.machine import libcuda
+from tritmark.kernels.cuda.context import cuda_context
+from tritmark.kernels.cuda.tensor_map import ENCODE, NBYTES, NO_MAP, TensorMap, encoded
+from tritmark.kernels.ternary_matmul.cuda_gemm import WGMMA
+
+
+class Library:
+    """The driver's library, of which one function is asked for."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.asked: list[tuple[Any, ...]] = []
+
+    def cuTensorMapEncodeTiled(self, to: Any, *asked: Any) -> int:  # noqa: N802
+        assert to.value % 64 == 0
+        self.asked.append(asked)
+        ctypes.memmove(to.value, bytes(range(NBYTES)), NBYTES)
+        return self.code
+
+
+def test_a_map_is_what_the_driver_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library(0)
+    monkeypatch.setattr(libcuda, "library", lambda: library)
+    made = encoded(0x1000, (100, 7, 112, 64, 16, 2))
+    assert made.tobytes() == bytes(range(NBYTES))
+    ((dtype, rank, address, sizes, apart, box, steps, interleave, swizzle, promotion, fill),) = library.asked
+    assert (dtype, rank, address.value, interleave, swizzle, promotion, fill) == (0, 2, 0x1000, 0, 2, 2, 0)
+    assert ([*sizes], [*apart], [*box], [*steps]) == ([100, 7], [112], [64, 16], [1, 1])
+
+
+def test_what_the_driver_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libcuda, "library", lambda: Library(1))
+    with pytest.raises(DeviceUnavailableError, match=rf"7 rows of 100 bytes at 0x1000: {ENCODE}"):
+        encoded(0x1000, (100, 7, 112, 64, 16, 2))
+
+
+@pytest.mark.cuda
+def test_the_products_maps_hold_their_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A box of weights is the bytes of a stage, one of activations its columns; unaligned rows have none."""
+    monkeypatch.setenv("TRITMARK_CUDA", "simulator")
+    here, axes = cuda_context(), {"M": 20, "N": 300, "K": 400}
+    activations, weights = here.array((20, 400), np.int8), here.array((300 * 112,), np.uint8)
+    for instance in WGMMA:
+        rows, high = instance.tile
+        of_a, of_w = instance.maps(activations, 400, weights, axes)
+        assert isinstance(of_a, TensorMap)
+        assert isinstance(of_w, TensorMap)
+        assert (of_a.width, of_a.height, of_a.apart, of_a.box) == (400, 20, 400, (128, rows))
+        assert (of_w.width, of_w.height, of_w.apart, of_w.box) == (112, 300, 112, (32 * instance.panels, high))
+        assert of_a.numbers[-1] == 3
+        assert of_w.numbers[-1] == instance.panels
+        assert high <= 256
+        assert instance.maps(activations, 401, weights, axes)[0] is NO_MAP
