@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from tritmark.harness.machine import cpu, memory, numa
 
@@ -15,17 +16,25 @@ if TYPE_CHECKING:
     from tritmark.harness.spec import Device
 
 
+@cache
+def _told() -> dict[str, Any]:
+    """What py-cpuinfo says. It takes about a second, for it asks CPUID in a process of its own and measures the clock's
+    rate, and a process stays on one processor."""
+    import cpuinfo
+
+    told: dict[str, Any] = cpuinfo.get_cpu_info()
+    return told
+
+
 def machine_facts() -> Machine:
-    """What the host and its GPUs are, without their ceilings. Takes about 0.2 to 1 s: py-cpuinfo asks CPUID in a
-    process of its own."""
+    """What the host and its GPUs are, without their ceilings. Takes about 0.2 to 1 s for the first time."""
     from hashlib import sha256
 
-    import cpuinfo
     import psutil
 
     from tritmark.harness.record import Machine, NumaNode
 
-    told = cpuinfo.get_cpu_info()
+    told = _told()
     flags = frozenset(told.get("flags", ()))
     name = told.get("brand_raw") or platform.processor() or platform.machine()
     caches, total = cpu.caches(), memory.total()
