@@ -15,8 +15,6 @@ from tritmark.harness.weights import open_weights
 from tritmark.kernels import evaluate_matrix as matrices
 from tritmark.kernels.packed import PackedWeights
 
-pytestmark = pytest.mark.timing
-
 RNG = np.random.default_rng(5)
 
 

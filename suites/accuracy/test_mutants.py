@@ -21,8 +21,6 @@ from tritmark.kernels.i2s_quantize.spec import OP as I2S_QUANTIZE
 from tritmark.kernels.ternary_matmul.spec import OP as TERNARY_MATMUL
 from tritmark.kernels.ternary_quantize.spec import OP as TERNARY_QUANTIZE
 
-pytestmark = pytest.mark.timing
-
 MATMUL = KernelKey("cpu", "ternary_matmul", "tile64", "float32")
 QUANTIZE = KernelKey("cpu", "i2s_quantize", "none", "int8")
 BLOCKS = KernelKey("cpu", "ternary_quantize", "none", "int8")

@@ -25,8 +25,6 @@ from tritmark.harness.verify import check, verify
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.cpu import DEVICE, FORCE
 
-pytestmark = pytest.mark.timing
-
 BASELINE = Path(__file__).parents[2] / "results" / "baselines" / "cpu-zen4-2-cores.speed.json"
 
 
@@ -105,6 +103,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     return run
 
 
+@pytest.mark.timing
 def test_a_record_of_this_machine_passes(ran: Callable[..., Path]) -> None:
     """From the command line to the verdict, with measured figures."""
     found = verify(ran("--device", "cpu", "--variant", "scalar"))
@@ -245,6 +244,7 @@ def test_functions_of_peers_have_any_name(gpu_record: Record) -> None:
     assert "it launched no function" in str(faults(nothing)["receipts"])
 
 
+@pytest.mark.timing
 def test_a_fallback_that_the_harness_ran_is_found(ran: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A provider calls the CPU's kernel cuda: accuracy passes, figures are measured, and the Record says cuda
     throughout."""

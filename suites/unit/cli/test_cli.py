@@ -32,7 +32,7 @@ from tritmark.kernels import PROVIDER
 from tritmark.kernels.cpu import FORCE, KERNELS
 from tritmark.kernels.ternary_matmul.cpu import FORMATS
 
-pytestmark = [pytest.mark.timing, pytest.mark.interpreter]
+pytestmark = pytest.mark.long
 
 SUITE = """
 title = "for tests"
@@ -677,6 +677,7 @@ def test_what_lists_import() -> None:
         assert done.stderr.strip() == "", what
 
 
+@pytest.mark.timing
 def test_ctrl_c_twice(tmp_path: Path) -> None:
     """In a process of its own, with real signals: the status, one message, no traceback, and what was finished is
     there."""
