@@ -18,6 +18,9 @@ from matmul_driver import HERE, SOURCES, Builder, Driver, Edit, check_outputs, d
 
 from tritmark.kernels import cpu
 
+# Programs in C: neither the interpreter nor the set that is forced makes a difference.
+pytestmark = pytest.mark.long
+
 SETS = [isa.name for isa in cpu.KERNELS["ternary_matmul"]]
 """All of the table are linked, whatever is called."""
 FUZZ = HERE.parents[1] / "fuzz" / "native"
@@ -54,7 +57,9 @@ def avxvnni_builder(folder: Path) -> Builder:
 
 @pytest.fixture(scope="module")
 def avxvnni(avxvnni_builder: Builder) -> Iterator[Driver]:
+    """Without a fault, which is looked at on the shapes that have to show one."""
     with Driver([avxvnni_builder.program(*IN_C)]) as driver:
+        assert not fault_seen(driver, ["avxvnni"], CASES)
         yield driver
 
 
@@ -91,10 +96,10 @@ def test_avxvnni_is_exact_at_large_shapes(avxvnni: Driver, shape: tuple[int, int
     ],
     ids=str,
 )
-def test_a_fault_in_avxvnni_is_seen(avxvnni: Driver, avxvnni_builder: Builder, fault: Edit) -> None:
+@pytest.mark.usefixtures("avxvnni")
+def test_a_fault_in_avxvnni_is_seen(avxvnni_builder: Builder, fault: Edit) -> None:
     with Driver([avxvnni_builder.program(*IN_C, fault)]) as driver:
         assert fault_seen(driver, ["avxvnni"], CASES)
-    assert not fault_seen(avxvnni, ["avxvnni"], CASES)
 
 
 @needs_avx2
@@ -121,7 +126,9 @@ def amx_builder(folder: Path) -> Builder:
 
 @pytest.fixture(scope="module")
 def amx(amx_builder: Builder) -> Iterator[Driver]:
+    """Without a fault, which is looked at on the shapes that have to show one."""
     with Driver([amx_builder.program()]) as driver:
+        assert not fault_seen(driver, ["amx"], TILED)
         yield driver
 
 
@@ -168,10 +175,10 @@ def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], 
     ],
     ids=str,
 )
-def test_a_fault_in_amx_is_seen(amx: Driver, amx_builder: Builder, fault: Edit) -> None:
+@pytest.mark.usefixtures("amx")
+def test_a_fault_in_amx_is_seen(amx_builder: Builder, fault: Edit) -> None:
     with Driver([amx_builder.program(fault)]) as driver:
         assert fault_seen(driver, ["amx"], TILED)
-    assert not fault_seen(amx, ["amx"], TILED)
 
 
 @pytest.mark.skipif(shutil.which("objdump") is None or lacking(), reason="needs a C compiler and objdump")
