@@ -50,7 +50,16 @@ def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
             yield made
 
 
-@pytest.mark.parametrize("variant", OWN, ids=[variant.id for variant in OWN])
+BEST = list({variant.key: variant for variant in OWN}.values())
+"""The last of each key, whose instruction set is the best here."""
+PLACED = [("free", variant) for variant in OWN] + [("bound", variant) for variant in BEST]
+
+
+# None of them uses OpenMP, so that one of each key tells whether its binding makes a difference.
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("workers", "variant"), PLACED, indirect=["workers"], ids=[f"{how}-{variant.id}" for how, variant in PLACED]
+)
 def test_our_kernels_leave_nothing_with_any_number_of_threads(workers: Workers, variant: Variant) -> None:
     op = INSTALLED.ops[variant.key.op]
     axes = {name: AXES[name] for name in op.axes}

@@ -251,6 +251,7 @@ def test_a_view_packs_as_its_copy_and_is_left_alone(form: Format, data: st.DataO
             np.testing.assert_array_equal(seen, x, name)
 
 
+@pytest.mark.long
 @every_format
 @pytest.mark.parametrize("call", ["pack", "unpack"])
 @pytest.mark.parametrize("shape", [(1024, 2048), (4, 2**20)])
