@@ -53,7 +53,8 @@ _ARRANGED = {"q2_0": 256}
 def _room(format: str, group: int, axes: Axes) -> int:
     """Bytes of the sums of the activations, one for each row and group, and of the activations in another order."""
     arranged = -(-axes["K"] // _ARRANGED[format]) * _ARRANGED[format] if format in _ARRANGED else 0
-    return axes["M"] * (4 * (axes["K"] // group) + arranged)
+    alone = axes["K"] + 63 if format == "tq2_0" and axes["M"] == 1 else 0  # one row, from a line of the cache on
+    return axes["M"] * (4 * (axes["K"] // group) + arranged) + alone
 
 
 _SLAB, _TILE = 96, 64

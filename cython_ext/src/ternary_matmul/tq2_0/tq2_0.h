@@ -13,6 +13,19 @@ enum { TM_TQ2_0_GROUP = 256, TM_TQ2_0_HALF = 128, TM_TQ2_0_SCALE = 64, TM_TQ2_0_
 
 TM_KERNELS(ternary_matmul_tq2_0);
 
+/* One row of activations in the order in which AVX-512 meets it: in each 256, a[128 * h + 32 * g + i] at 64 * g + 32 * h +
+ * i. It lies behind the sums of its groups, from a line of the cache on: a load across two takes the time of two. */
+static inline int8_t *tm_tq2_0_arranged(const tm_ternary_matmul_args *args)
+{
+    return (int8_t *)(((uintptr_t)(args->act_sums + args->K / TM_TQ2_0_GROUP) + 63) & ~(uintptr_t)63);
+}
+
+/* Bytes of the room that sums take, and with one row of activations the row itself in that order. */
+static inline size_t tm_tq2_0_room(size_t M, size_t K)
+{
+    return tm_groups_room(M, K, TM_TQ2_0_GROUP) + (M == 1 ? K + 63 : 0);
+}
+
 /* A group's scale as it is stored. */
 static inline uint16_t tm_tq2_0_stored(const uint8_t *group)
 {
