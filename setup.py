@@ -13,7 +13,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 
 # Contraction into fused multiply-adds would give each instruction set its own bits. Python asks for debug information,
-# which takes a fifth of the compiler's time and most of the wheel.
+# which takes the compiler time and most of the wheel.
 FLAGS = ["-std=gnu11", "-O3", "-g0", "-ffp-contract=off", "-pthread", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
 # For builds with a sanitizer; given to the compiler and to the linker.
 EXTRA = shlex.split(os.environ.get("TRITMARK_CFLAGS", ""))

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 ENCODE = "cuTensorMapEncodeTiled"
 NBYTES = 128
-ALIGNED = 16
-"""Bytes that the matrix' address and rows are a multiple of."""
 SWIZZLES = {32: 1, 64: 2, 128: 3}
 """CUtensorMapSwizzle by the bytes in which it exchanges 16."""
 _UINT8, _INTERLEAVE_NONE, _PROMOTE_128B, _FILL_ZERO = 0, 0, 2, 0

@@ -34,16 +34,16 @@
  *
  * What v4 began with, found by leaving it out: at 16 x 14336 x 4096 copies of weights alone took 10.3 of 13.0 (3.3 is a
  * block that does nothing but its barriers), products alone 7.2; of 169 at 2048 x 14336 x 4096 the ends of tiles took 22,
- * copies 6, and 137 are products, at the peak of the clock of then (1.72 GHz by ncu, which has the tensor cores busy for 77 %).
- * Predicted for weights through the engine: 7 at 16 x 14336 x 4096; found 9.6. What it waits for since is not known:
- * memory is read at 1.9 TB/s, L2 is busy for half of the time.
+ * copies 6, and 137 are products, at the peak of the clock of then (1.72 GHz by ncu, which has the tensor cores busy for
+ * 77 %). Predicted for weights through the engine: 7 at 16 x 14336 x 4096; found 9.6. What it waits for since is not
+ * known: ncu has not seen it.
  * Of the last tiles of a wave: 512 x 13824 x 2560 is 216 tiles for 132 multiprocessors, so 18 % of them rest.
  * Slower:
- *   - activations copied to two blocks of a cluster at once: the same times (12.4 for 12.3 at 128 x 13824 x 2560), for
- *     L2 is not what is waited for;
- *   - mma.m16n8k32 in place of wgmma for 16 columns: 7.8 for 7.6 at 16 x 13824 x 2560;
+ *   - activations copied to two blocks of a cluster at once: the same times (12.4 for 12.3 at 128 x 13824 x 2560); not
+ *     tried since the engine copies weights too;
+ *   - mma.m16n8k32 in place of wgmma for 16 columns: 0.93 of v3 at 16 x 13824 x 2560, before 0.91 in another process;
  *   - factors of the outputs made while the first stage is multiplied, and all doubtful bfloat16 made again behind the
- *     others: 36.4 for 35.6 at 512 x 13824 x 2560 (0.979 of v3, before 0.963);
+ *     others: 0.979 of v3 at 512 x 13824 x 2560, before 0.963 in another process;
  *   - of v3: one warpgroup ahead by 3 or 5 stages, so that their ends do not fall together (187 and 192 for 175: one alone
  *     does not fill the tensor cores); four warpgroups, two for each half of a stage's k (11.9 for 10.8 at 16 x 14336
  *     x 4096); weights fetched into L2 by bulk copies when a block begins (13.2 for 12.0); 512 k a stage (11.8 for 12.0);

@@ -1,5 +1,5 @@
-/* What gemm_mma.cu and gemm_stream.cu share: chunks of 64 weights of 8 rows a lane group, times chunks of activations.
- * Include common.cuh and mma.cuh first. */
+/* What gemm_mma.cu multiplies: chunks of 64 weights of 8 rows a lane group, times chunks of activations. Include
+ * common.cuh and mma.cuh first. */
 #ifndef TRITMARK_TERNARY_MATMUL_MMA_CHUNKS
 #define TRITMARK_TERNARY_MATMUL_MMA_CHUNKS
 

@@ -3,8 +3,8 @@
  * One row of activations, which is arranged once so that 64 of it lie beside each other as the codes do: four groups at
  * a time, each one 64-byte vector of codes; the four vectors of sums are added up together, and meet the groups' scales
  * in float64, one after the other. What is left of a row: group after group in 32-byte vectors. Story (time over v1's by
- * turns, hot, two threads, Zen 4, 2560 x 6912; `tritmark gate f96a50f HEAD --op ternary_matmul --variant avx512 --suite
- * speed`):
+ * turns, hot, two threads, Zen 4, 2560 x 6912; `tritmark gate f96a50f 0a43d26 --op ternary_matmul --variant avx512 --suite
+ * speed` repeats v4's; the others are of steps that are gone):
  *   v1  every group in 32-byte vectors                                        1.00 (143 us)
  *   v2  four groups at a time, halves put together as they are loaded         0.92
  *   v3  activations arranged once: 16 of 73 wide instructions less            0.83
