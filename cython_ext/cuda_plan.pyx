@@ -5,7 +5,7 @@ The driver is called by the addresses of its functions, so that nothing of CUDA 
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 ctypedef int (*context_out)(void **context) noexcept nogil
 ctypedef int (*context_in)(void *context) noexcept nogil
@@ -13,12 +13,27 @@ ctypedef int (*encode_tiled)(
     void *map, int dtype, unsigned rank, uint64_t address, uint64_t *sizes, uint64_t *apart, unsigned *box,
     unsigned *steps, int interleave, int swizzle, int promotion, int fill,
 ) noexcept nogil
+
+# As cuda.h has them.
+cdef struct launch_attribute:  # CUlaunchAttribute
+    int id
+    int padding
+    int value[16]
+
+cdef struct launch_config:  # CUlaunchConfig
+    unsigned grid[3]
+    unsigned block[3]
+    unsigned shared
+    void *stream
+    launch_attribute *attributes
+    unsigned attribute_count
+
 ctypedef int (*launch_kernel)(
-    void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-    unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra,
+    launch_config *config, void *function, void **parameters, void **extra,
 ) noexcept nogil
 
 cdef enum:
+    PROGRAMMATIC_STREAM_SERIALIZATION = 6
     MOST_VALUES = 128
     MOST_SOURCES = 16
     SCALAR = -1
@@ -31,6 +46,7 @@ cdef struct planned_step:
     unsigned grid[3]
     unsigned block[3]
     unsigned shared
+    bint overlaps
     int first
 
 cdef struct planned_value:
@@ -53,9 +69,9 @@ cdef struct planned_map:
 cdef class CudaPlan:
     """The launches `steps`, in their order, in the context whose handle is `context`.
 
-    `driver` has the addresses of cuCtxGetCurrent, cuCtxPushCurrent, cuCtxPopCurrent, cuLaunchKernel and
+    `driver` has the addresses of cuCtxGetCurrent, cuCtxPushCurrent, cuCtxPopCurrent, cuLaunchKernelEx and
     cuTensorMapEncodeTiled (0 where the driver has none). A step is (function's handle, grid, block, bytes of dynamic
-    shared memory, values): a value is bytes (1 to 8, as the kernel takes them, or the 128 of a tensor map), a pair
+    shared memory, whether it may begin before the launch before it has ended, values): a value is bytes (1 to 8, as the kernel takes them, or the 128 of a tensor map), a pair
     (source, offset) for the address that a launch brings as `addresses[source]`, `offset` bytes further, the same with
     TensorMap.numbers for the map of a matrix there, or None for the float32 that it brings as `scalar`. `alignments` has
     for each source the power of two that its addresses must be a multiple of. Raises ValueError where that is not what
@@ -89,7 +105,7 @@ cdef class CudaPlan:
         self.pop, self.launcher = <context_out>pop, <launch_kernel>launcher
         self.context = <void *>context
         self.step_count, self.source_count = len(steps), len(alignments)
-        self.value_count = sum(len(each[4]) for each in steps)
+        self.value_count = sum(len(values) for *_, values in steps)
         if self.value_count > MOST_VALUES or self.source_count > MOST_SOURCES:
             raise ValueError(f"{self.value_count} values and {self.source_count} sources; legal: at most "
                              f"{MOST_VALUES} and {MOST_SOURCES}")
@@ -103,13 +119,14 @@ cdef class CudaPlan:
         if self.steps == NULL or self.values == NULL or self.maps == NULL:
             raise MemoryError()
         value = self.values
-        for index, (function, grid, block, shared, values) in enumerate(steps):
+        for index, (function, grid, block, shared, overlaps, values) in enumerate(steps):
             step = &self.steps[<int>index]
             handle = function
             step.function = <void *>handle
             step.grid[0], step.grid[1], step.grid[2] = grid
             step.block[0], step.block[1], step.block[2] = block
             step.shared = shared
+            step.overlaps = overlaps
             step.first = value - self.values
             for each in values:
                 if each is None:
@@ -164,6 +181,8 @@ cdef class CudaPlan:
         cdef unsigned char *made = room + (-<uintptr_t>room) % MAP_ALIGNED
         cdef planned_map *map
         cdef unsigned[2] ones = [1, 1]
+        cdef launch_attribute attribute
+        cdef launch_config config
         if len(addresses) != self.source_count:
             raise ValueError(f"{len(addresses)} addresses; legal: {self.source_count}")
         for index in range(self.source_count):
@@ -171,6 +190,10 @@ cdef class CudaPlan:
             if given[index] & self.masks[index]:
                 raise ValueError(f"address {index} is {given[index]:#x}; legal: a multiple of {self.masks[index] + 1}")
         with nogil:
+            memset(&attribute, 0, sizeof(attribute))
+            memset(&config, 0, sizeof(config))
+            attribute.id, attribute.value[0] = PROGRAMMATIC_STREAM_SERIALIZATION, 1
+            config.stream, config.attributes = <void *>stream, &attribute
             for index in range(self.value_count):
                 parameters[index] = &bits[index]
                 bits[index] = self.values[index].bits
@@ -199,10 +222,9 @@ cdef class CudaPlan:
                 if code:
                     break
                 step = &self.steps[index]
-                code = self.launcher(
-                    step.function, step.grid[0], step.grid[1], step.grid[2], step.block[0], step.block[1],
-                    step.block[2], step.shared, <void *>stream, &parameters[step.first], NULL,
-                )
+                config.grid, config.block = step.grid, step.block
+                config.shared, config.attribute_count = step.shared, step.overlaps
+                code = self.launcher(&config, step.function, &parameters[step.first], NULL)
             if pushed:
                 self.pop(&before)
         return code

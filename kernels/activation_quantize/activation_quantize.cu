@@ -51,6 +51,7 @@
  * (M, K) array, of the row's first, and the row's scale is NaN: who does not wait for `bad` gets a product of NaN. */
 
 /* Macros: threads of a block, THREADS_V1 of `v1`, MOST_THREADS of the others at most; INPUT, see rows.cuh. */
+#include "../cuda/overlap.cuh"
 #include "rows.cuh"
 
 #define LOADS 4
@@ -132,9 +133,9 @@ __device__ __forceinline__ int put(signed char *codes, float4 x, float factor, s
 __device__ __forceinline__ bool aligned_to(const void *pointer, unsigned bytes) { return (size_t)pointer % bytes == 0; }
 
 extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activation_kept(
-    const element *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
-    size_t K, size_t stride, unsigned long long *bad)
+    const element *x, signed char *q, float *scale, int *sum, size_t K, size_t stride, unsigned long long *bad)
 {
+    wait_for_the_one_before();
     __shared__ unsigned largest[32];
     __shared__ int sums[32];
     const element *row = x + blockIdx.x * stride;
@@ -144,6 +145,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
 #pragma unroll
     for (int load = 0; load < LOADS; load++)
         own[load] = load4(row, 4 * (load * blockDim.x + threadIdx.x), K, wide);
+    let_the_next_begin();
     unsigned mine = 0;
 #pragma unroll
     for (int load = 0; load < LOADS; load++)
@@ -168,9 +170,9 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) ternary_gpu_activatio
 
 /* One resident block is enough: for two the compiler would spill where x has 16 bits. */
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1) ternary_gpu_activation_long(
-    const element *__restrict__ x, signed char *__restrict__ q, float *__restrict__ scale, int *__restrict__ sum,
-    size_t K, size_t stride, unsigned long long *bad)
+    const element *x, signed char *q, float *scale, int *sum, size_t K, size_t stride, unsigned long long *bad)
 {
+    wait_for_the_one_before();
     __shared__ unsigned largest[32];
     __shared__ int sums[32];
     const element *row = x + blockIdx.x * stride;
@@ -187,6 +189,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1) ternary_gpu_activa
         for (int load = 0; load < LOADS; load++)
             mine = max(mine, highest(values(own[load])));
     }
+    let_the_next_begin();
     mine = block_max(mine, largest);
     const float factor = scale_of(mine);
     int total = 0;

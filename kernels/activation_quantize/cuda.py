@@ -36,7 +36,7 @@ def _kernels(input: str) -> tuple[Kernel, Kernel, Kernel]:
         file=FILE, name="ternary_gpu_activation_v1", threads=THREADS_V1, registers=32, shared=2048, defines=defines
     )
     kept, long = (
-        Kernel(file=FILE, name=name, threads=MOST_THREADS, registers=64, shared=256, defines=defines)
+        Kernel(file=FILE, name=name, threads=MOST_THREADS, registers=64, shared=256, defines=defines, overlaps=True)
         for name in ("ternary_gpu_activation_kept", "ternary_gpu_activation_long")
     )
     return v1, kept, long

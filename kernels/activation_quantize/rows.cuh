@@ -44,7 +44,7 @@ __device__ __forceinline__ unsigned block_max(unsigned value, unsigned *shared)
 __device__ __forceinline__ elements4 load4(const element *row, size_t at, size_t K, bool aligned)
 {
     if (aligned && at + 4 <= K)
-        return __ldg((const elements4 *)(row + at));
+        return *(const elements4 *)(row + at);
     const element a = at < K ? row[at] : (element)0, b = at + 1 < K ? row[at + 1] : (element)0,
                   c = at + 2 < K ? row[at + 2] : (element)0, d = at + 3 < K ? row[at + 3] : (element)0;
 #if INPUT == 32

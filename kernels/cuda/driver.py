@@ -29,6 +29,7 @@ from tritmark.harness.errors import (
 )
 from tritmark.harness.machine import gpu, libcuda
 from tritmark.kernels.cuda import compile as compiler
+from tritmark.kernels.cuda import overlap
 from tritmark.kernels.cuda.kernel import Dim, Kernel
 from tritmark.kernels.cuda.tensor_map import encoded
 
@@ -208,10 +209,13 @@ class DriverBackend:
             try:
                 if shared > function.dynamic:
                     function.allow(shared)
-                # What PyCUDA's public calls end in, and the only private name of it that is used (test_pycuda.py has
-                # its versions): on an H200's host this takes 6 us, a public call 14.
-                function.raw._launch_kernel(grid, block, arguments, shared, stream.raw)
-            except (self._cuda.Error, OverflowError) as why:
+                if function.overlaps:
+                    overlap.launch(function.handle, grid, block, arguments, shared, stream.handle)
+                else:
+                    # What PyCUDA's public calls end in, and the only private name of it that is used (test_pycuda.py
+                    # has its versions): on an H200's host this takes 6 us, a public call 14.
+                    function.raw._launch_kernel(grid, block, arguments, shared, stream.raw)
+            except (self._cuda.Error, OverflowError, libcuda.DriverError) as why:
                 self._refused(why, function, grid, block, shared)
         self.last_kernel = function.name
 
@@ -435,6 +439,7 @@ class DriverFunction:
         self._handle = handle
         self.raw = raw
         self.name = kernel.name
+        self.overlaps = kernel.overlaps_on(backend.info.capability)
         self.registers = int(raw.get_attribute(attribute.NUM_REGS))
         self.shared = int(raw.get_attribute(attribute.SHARED_SIZE_BYTES))
         self.local = int(raw.get_attribute(attribute.LOCAL_SIZE_BYTES))

@@ -14,6 +14,9 @@ NONE_BAD = np.uint64(0xFFFFFFFFFFFFFFFF)
 """What the kernels' `bad` holds until one of them lowers it, by atomicMin, to the index of an element that the
 contract forbids."""
 
+OVERLAPPING = (9, 0)
+"""The least compute capability of which launches overlap (programmatic dependent launch)."""
+
 ROOM = Path(__file__).parent.parent
 """Folder of the ops: `Kernel.file` is relative to it."""
 
@@ -43,6 +46,8 @@ class Kernel:
     """Macros that make this specialisation of the source, such as (("BLOCK", "128"),)."""
     options: tuple[str, ...] = ()
     """Further options for nvcc."""
+    overlaps: bool = False
+    """Whether its launches may begin before the one before them in the stream has ended, see overlap.cuh."""
     simulated: bool = True
     """False where the simulator cannot run it (wgmma, TMA); it is then compiled and its resources are checked."""
 
@@ -55,6 +60,10 @@ class Kernel:
     def needs(self) -> str:
         """The compute capability in words, such as "8.0 or newer"."""
         return f"{'.'.join(map(str, self.capability))}{' alone' if self.specific else ' or newer'}"
+
+    def overlaps_on(self, capability: tuple[int, int]) -> bool:
+        """Whether it does so on a device of that capability."""
+        return self.overlaps and capability >= OVERLAPPING
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Whether a device of that capability runs it."""

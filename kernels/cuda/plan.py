@@ -164,7 +164,8 @@ class Planner:
             launch_params(context.function(step.kernel), context.info, 1, threads, shared=step.shared)
             values = tuple(self._value(step, place, arg) for place, arg in enumerate(step.args))
             handle = context.prepared(step.kernel, step.shared)
-            steps.append((handle, step.grid, step.block, step.shared, values))
+            overlaps = step.kernel.overlaps_on(context.info.capability)
+            steps.append((handle, step.grid, step.block, step.shared, overlaps, values))
         alignments = (*self._alignments, ALIGNMENT)
         plan = native("cuda_plan").CudaPlan(context.driver, context.handle, steps, alignments)
         return plan.launch, self._room

@@ -28,7 +28,7 @@ from tritmark.kernels.cuda.tensor_map import ENCODE
 _MOST_THREADS, _SHARED, _LOCAL, _REGISTERS, _DYNAMIC = 0, 1, 3, 4, 8
 _RELAXED = 2
 """CU_STREAM_CAPTURE_MODE_RELAXED."""
-_LAUNCHING = ("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel")
+_LAUNCHING = ("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernelEx")
 
 
 class PrimaryContext:

@@ -16,7 +16,7 @@ __device__ __forceinline__ uint4 weights16(const uint4 *from)
     return *from;
 #else
     uint4 to;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to.x), "=r"(to.y), "=r"(to.z), "=r"(to.w)
                  : "l"(from));
     return to;
@@ -38,7 +38,7 @@ __device__ __forceinline__ float scale_early(const float *from)
     return *from;
 #else
     float to;
-    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(to) : "l"(from));
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(to) : "l"(from));
     return to;
 #endif
 }

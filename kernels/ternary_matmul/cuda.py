@@ -98,6 +98,7 @@ GEMV_DP4A = {
             ("THREADS", str(THREADS)),
             ("STAGED", str(int(staged))),
         ),
+        overlaps=True,
     )
     for staged in (False, True)
 }
@@ -159,6 +160,7 @@ def instance(file: str, name: str, macros: Shape | Rows, **more: int) -> Kernel:
             *((each.name.upper(), str(int(getattr(macros, each.name)))) for each in fields(macros)),
             *((each, str(value)) for each, value in more.items()),
         ),
+        overlaps=True,
     )
 
 

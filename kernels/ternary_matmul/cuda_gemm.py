@@ -4,7 +4,7 @@ instance of them is launched for a shape, and gemm_align.cu in front of them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -31,6 +31,10 @@ ALIGNED = 16
 """Bytes that rows of activations are copied by."""
 DEPTH = 128
 """k of a panel of a stage of gemm_wgmma.cu."""
+TAIL_BOX = 32
+"""Rows of activations that gemm_wgmma.cu copies at a time where its tiles are not all alike."""
+MOST_REPLACED = 4
+"""Whole tiles of a strip that may be made of smaller ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,14 @@ class GemmWgmma:
     costs: tuple[float, float, float, float]
     """Of a launch; of each tile of a multiprocessor; of each 128 k of it; more of those where all multiprocessors are
     busy."""
+    last: GemmWgmma | None = None
+    """The instance of which the last tiles have the columns, where whole ones would leave multiprocessors idle at the
+    end."""
+
+    @property
+    def tail(self) -> int:
+        """The macro TAIL."""
+        return self.last.columns if self.last else 0
 
     @property
     def threads(self) -> int:
@@ -104,7 +116,28 @@ class GemmWgmma:
         of_w = TensorMap(weights, bytes_w, axes["N"], bytes_w, (DEPTH // 4 * self.panels, high))
         if apart % ALIGNED:
             return NO_MAP, of_w
-        return TensorMap(activations, axes["K"], axes["M"], apart, (DEPTH, rows)), of_w
+        return TensorMap(activations, axes["K"], axes["M"], apart, (DEPTH, TAIL_BOX if self.last else rows)), of_w
+
+    def strips(self, M: int, N: int, K: int, sms: int) -> tuple[int, int]:
+        """How many strips of rows of weights end in tiles of `last`, and the whole tiles of each of those: what is
+        predicted to take the least time."""
+        return self._strips(M, N, K, sms)[1:]
+
+    def _strips(self, M: int, N: int, K: int, sms: int) -> tuple[float, int, int]:
+        """The same behind the time of all tiles."""
+        assert self.last is not None
+        rows, high = self.tile
+        each, panels = -(-M // rows), -(-K // DEPTH)
+        us, us_last = (one.costs[1] + panels * (one.costs[2] + one.costs[3]) for one in (self, self.last))
+        found = []
+        for whole in range(max(0, each - MOST_REPLACED), each):
+            lasts = -(-(M - whole * rows) // self.last.columns)
+            for mixed in range(-(-N // high) + 1):
+                # Whole tiles come first, and blocks take tiles by turns: the first block has the most of them.
+                before = (-(-N // high) - mixed) * each + mixed * whole
+                waves, waves_all = -(-before // sms), -(-(before + mixed * lasts) // sms)
+                found.append((waves * us + (waves_all - waves) * us_last, mixed, whole))
+        return min(found)
 
     def counts(self, M: int, N: int, K: int, sms: int) -> tuple[float, float, float, float]:
         """How often each of the costs is paid on a device of so many multiprocessors."""
@@ -118,29 +151,32 @@ def _tiles(tile: tuple[int, int], M: int, N: int) -> int:
 
 
 # The costs were fitted to times of 91 shapes on an H200 (`python suites/performance/gemm_costs.py --fit` measures and
-# fits them all); those of gemm_mma.cu were then moved, within a fifth of its times, to where the choice is best: it
-# takes more than 1.03 times the fastest at 3 of the 91. They only choose: whatever is launched is exact.
+# fits them all); since launches overlap, what that took off each instance's times was taken off the cost of its launch.
+# Those of gemm_mma.cu were then moved, within a fifth of its times, to where the choice is best. They only choose:
+# whatever is launched is exact.
 MMA = (
-    GemmMma(2, 2, 640, 70, (2.141, 0.074, 1.227, 1.052)),
+    GemmMma(2, 2, 640, 70, (1.641, 0.074, 1.227, 1.052)),
     GemmMma(3, 2, 640, 90, (1.599, 1.594, 0.773, 0.734)),
-    GemmMma(4, 2, 512, 92, (1.688, 1.417, 1.234, 0.542)),
-    GemmMma(4, 4, 384, 158, (0.137, 3.453, 1.550, 0.330)),
+    GemmMma(4, 2, 512, 92, (1.888, 1.417, 1.234, 0.542)),
+    GemmMma(4, 4, 384, 158, (0.237, 3.453, 1.550, 0.330)),
 )
-WGMMA = (
-    GemmWgmma(16, 1, 2, 16, (2.559, 1.214, 0.159, 0.017)),
-    GemmWgmma(32, 1, 2, 12, (2.481, 1.811, 0.163, 0.022)),
-    GemmWgmma(48, 1, 2, 9, (2.495, 1.988, 0.179, 0.023)),
-    GemmWgmma(64, 1, 2, 8, (2.693, 1.926, 0.199, 0.028)),
-    GemmWgmma(80, 1, 2, 7, (2.773, 2.120, 0.203, 0.031)),
-    GemmWgmma(96, 1, 2, 6, (3.045, 2.059, 0.216, 0.041)),
-    GemmWgmma(128, 1, 2, 4, (2.956, 2.341, 0.268, 0.042)),
-    GemmWgmma(64, 2, 2, 5, (2.758, 2.217, 0.377, 0.036)),
-    GemmWgmma(80, 2, 1, 9, (2.699, 2.647, 0.415, 0.037)),
-    GemmWgmma(96, 2, 1, 8, (2.618, 3.043, 0.430, 0.052)),
-    GemmWgmma(112, 2, 1, 7, (2.741, 3.254, 0.485, 0.057)),
-    GemmWgmma(128, 2, 1, 6, (3.117, 3.403, 0.545, 0.084)),
-    GemmWgmma(160, 2, 1, 4, (3.305, 4.885, 0.683, 0.116)),
+SAME = (
+    GemmWgmma(16, 1, 2, 16, (1.659, 1.214, 0.159, 0.017)),
+    GemmWgmma(32, 1, 2, 12, (1.611, 1.811, 0.163, 0.022)),
+    GemmWgmma(48, 1, 2, 9, (1.655, 1.988, 0.179, 0.023)),
+    GemmWgmma(64, 1, 2, 8, (1.873, 1.926, 0.199, 0.028)),
+    GemmWgmma(80, 1, 2, 7, (1.973, 2.120, 0.203, 0.031)),
+    GemmWgmma(96, 1, 2, 6, (2.265, 2.059, 0.216, 0.041)),
+    GemmWgmma(128, 1, 2, 4, (2.196, 2.341, 0.268, 0.042)),
+    GemmWgmma(64, 2, 2, 5, (2.058, 2.217, 0.377, 0.036)),
+    GemmWgmma(80, 2, 1, 9, (1.999, 2.647, 0.415, 0.037)),
+    GemmWgmma(96, 2, 1, 8, (1.918, 3.043, 0.430, 0.052)),
+    GemmWgmma(112, 2, 1, 7, (2.041, 3.254, 0.485, 0.057)),
+    GemmWgmma(128, 2, 1, 6, (2.417, 3.403, 0.545, 0.084)),
+    GemmWgmma(160, 2, 1, 4, (2.605, 4.885, 0.683, 0.116)),
 )
+# Of tiles that are not all alike those in front take 2 % longer than where they are.
+WGMMA = (*SAME, replace(SAME[11], costs=(2.417, 3.403, 0.556, 0.086), last=SAME[9]))
 Instance = GemmMma | GemmWgmma
 
 
@@ -159,6 +195,7 @@ def _kernel(instance: Instance) -> Kernel:
                 ("STEPS", "1"),
                 ("THREADS", str(instance.threads)),
             ),
+            overlaps=True,
         )
     return Kernel(
         file="ternary_matmul/gemm_wgmma.cu",
@@ -166,6 +203,8 @@ def _kernel(instance: Instance) -> Kernel:
         threads=instance.threads,
         registers=168,
         shared=WGMMA_SHARED,
+        # Outputs of float32 are spilled there, behind the product.
+        local=32 if instance.columns * instance.blocks == 256 else 0,
         capability=(9, 0),
         specific=True,
         defines=(
@@ -173,8 +212,10 @@ def _kernel(instance: Instance) -> Kernel:
             ("BLOCKS", str(instance.blocks)),
             ("PANELS", str(instance.panels)),
             ("STAGES", str(instance.stages)),
+            ("TAIL", str(instance.tail)),
             ("THREADS", str(instance.threads)),
         ),
+        overlaps=True,
     )
 
 
@@ -186,6 +227,7 @@ ALIGN = Kernel(
     registers=64,
     capability=(8, 0),
     defines=(("THREADS", "256"),),
+    overlaps=True,
 )
 
 
@@ -200,6 +242,8 @@ def _aligned(K: int) -> int:
 
 def predicted_us(instance: Instance, M: int, N: int, K: int, sms: int) -> float:
     """Time of its launch on a device of so many multiprocessors."""
+    if isinstance(instance, GemmWgmma) and instance.last:
+        return instance.costs[0] + instance._strips(M, N, K, sms)[0]
     return sum(cost * count for cost, count in zip(instance.costs, instance.counts(M, N, K, sms), strict=True))
 
 
@@ -227,11 +271,15 @@ def _launch(instance: Instance, kind: int, call: Call) -> tuple[Step, ...]:
     """Behind a copy of the activations where K leaves their rows unaligned. Rows that only their stride leaves so are
     read as they are."""
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
-    kernel, tiles = KERNELS[instance], _tiles(instance.tile, M, N)
+    kernel, tiles, mixed, whole = KERNELS[instance], _tiles(instance.tile, M, N), 0, 0
     if isinstance(instance, GemmMma):
         # The device's own scheduler hands out tiles.
         launch = call.params(kernel, tiles, WARP * instance.warps(K), shared=instance.shared(K))
     else:
+        if instance.last:
+            mixed, whole = instance.strips(M, N, K, call.info.sms)
+            tiles += mixed * (_tiles(instance.last.tile, M - whole * instance.columns, 1) - _tiles(instance.tile, M, 1))
+            tiles += mixed * whole
         launch = call.params(kernel, min(tiles, call.info.sms), shared=instance.shared)
     (activations, weights, *others), apart = arrays(call), activation_row_bytes(call)
     first: tuple[Step, ...] = ()
@@ -242,5 +290,5 @@ def _launch(instance: Instance, kind: int, call: Call) -> tuple[Step, ...]:
         activations, apart = call.workspace, np.int64(_aligned(K))
     args: tuple[object, ...] = (activations, weights, *others, apart, *scalars(call, kind))
     if isinstance(instance, GemmWgmma):
-        args = (*instance.maps(activations, int(apart), weights, call.axes), *args)
+        args = (*instance.maps(activations, int(apart), weights, call.axes), *args, np.int32(mixed), np.int32(whole))
     return (*first, Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared))

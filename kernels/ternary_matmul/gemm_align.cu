@@ -10,6 +10,7 @@
  * Predicted for a copy in front: what K = 2560 takes, and one launch of 1 to 2 us more.
  *
  * Bytes: M * K read and written, which is little beside M * N outputs. Macro: THREADS. */
+#include "../cuda/overlap.cuh"
 #include "common.cuh"
 
 /* grid: any number of blocks; block: any number of threads. a: lda bytes between its rows; to: K / 16, rounded up, of
@@ -17,6 +18,8 @@
 extern "C" __global__ void __launch_bounds__(THREADS)
     gemm_align(const signed char *a, int4 *to, long long lda, int M, int K)
 {
+    wait_for_the_one_before();
+    let_the_next_begin();
     const int pieces = (K + 15) / 16;
     for (int m = blockIdx.x; m < M; m += gridDim.x)
         for (int i = threadIdx.x; i < pieces; i += blockDim.x)

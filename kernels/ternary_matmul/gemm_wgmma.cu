@@ -32,12 +32,27 @@
  *   weights copied by the engine too, bfloat16 out of float32
  *                                                        9.6                  49.5                167
  *
+ *   v5: the last tiles may have fewer columns (TAIL), and a launch begins while the one before it ends (overlap.cuh):
+ *       it has its barriers, its maps and two stages of weights in L2 when that one is over. Beside v4 by turns in one
+ *       process, on another H200, again outside of this project:
+ *                                        16 x 13824 x 2560   64 x 13824   128 x 13824   512 x 13824   512 x 14336 x 4096
+ *   v4                                         7.24             8.89         10.97          35.6           49.5
+ *   launches overlap                           6.69             8.51         10.51          35.0           48.9
+ *   and 96 columns in the last wave                                                         33.1           45.6
+ *   two stages prefetched                      6.27             8.12         10.33          32.5           44.7
+ *   the next may begin when the ring is full,
+ *   not at once                                6.19             8.03         10.22          32.8           45.1
+ *       (512: three lines of one process, two of another, in which the third was 32.8 and 45.0.) Predicted for 96 columns by
+ *       the costs in cuda_gemm.py: 31.8 and 45.1. All stages prefetched: 6.99 and 9.67 (for
+ *       8.74) at 16 x 13824 x 2560 and 16 x 14336 x 4096, for they come before the copies of the launch that still runs.
+ *
  * What v4 began with, found by leaving it out: at 16 x 14336 x 4096 copies of weights alone took 10.3 of 13.0 (3.3 is a
  * block that does nothing but its barriers), products alone 7.2; of 169 at 2048 x 14336 x 4096 the ends of tiles took 22,
  * copies 6, and 137 are products, at the peak of the clock of then (1.72 GHz by ncu, which has the tensor cores busy for
  * 77 %). Predicted for weights through the engine: 7 at 16 x 14336 x 4096; found 9.6. What it waits for since is not
  * known: ncu has not seen it.
- * Of the last tiles of a wave: 512 x 13824 x 2560 is 216 tiles for 132 multiprocessors, so 18 % of them rest.
+ * Of the last tiles of a wave: 512 x 13824 x 2560 is 216 tiles of 128 x 256 for 132 multiprocessors, so 18 % of them
+ * rest; with 117 of those and 132 of 96 x 256 it is 6 %.
  * Slower:
  *   - activations copied to two blocks of a cluster at once: the same times (12.4 for 12.3 at 128 x 13824 x 2560); not
  *     tried since the engine copies weights too;
@@ -58,7 +73,9 @@
  * is enough. Rows of activations that are not aligned to 16 bytes are read byte by byte and stored by the threads of
  * the first warpgroup, and who multiplies fences; where K leaves them so, gemm_align.cu copies them first.
  *
- * Macros: COLUMNS (multiple of 16), BLOCKS (1, 2), PANELS (128 k of a stage: 1, 2), STAGES, THREADS (384). */
+ * Macros: COLUMNS (multiple of 16), TAIL (of the last tiles, 0 where all are alike), BLOCKS (1, 2), PANELS (128 k of a
+ * stage: 1, 2), STAGES, THREADS (384). */
+#include "../cuda/overlap.cuh"
 #include "common.cuh"
 #include "wgmma.cuh"
 
@@ -69,6 +86,8 @@
 #define OUT_ROW \
     (2 * 64 * BLOCKS + 16) /* bytes of a warpgroup's outputs of a row of activations, and a shift of banks */
 #define OUT_BYTES (COLUMNS * OUT_ROW)
+#define BOX (TAIL ? 32 : COLUMNS) /* rows of activations of a box */
+static_assert(COLUMNS % BOX == 0 && TAIL % BOX == 0 && TAIL < COLUMNS, "tiles are made of boxes");
 
 /* The float32 next to sum * factor. The sum becomes a double by its place in one, for conversions are slow. */
 __device__ __forceinline__ float scaled(int sum, double factor)
@@ -103,19 +122,19 @@ __device__ __forceinline__ bool doubtful(unsigned least)
 /* The outputs of a tile in 16 bits, by one warp, into shared memory: OUT_ROW bytes apart for each row of activations,
  * those of the warpgroup's rows of weights beside each other. `quick`: the factors as float32, NaN where they do not
  * do. */
-template <int KIND>
+template <int KIND, int WIDTH>
 __device__ __forceinline__ void stage_narrow(
-    int (&acc)[BLOCKS][COLUMNS / 2], const double *factor, const float *quick, unsigned char *to)
+    int (&acc)[BLOCKS][WIDTH / 2], const double *factor, const float *quick, unsigned char *to)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32, t = lane % 4;
     bool slow = KIND != 2; /* float16 has its own middles, and few users */
 #pragma unroll
-    for (int i = 0; i < COLUMNS; i += 32)
-        slow |= lane + i < COLUMNS && isnan(quick[lane + i]);
+    for (int i = 0; i < WIDTH; i += 32)
+        slow |= lane + i < WIDTH && isnan(quick[lane + i]);
     slow = __any_sync(0xffffffffu, slow);
     to += (lane / 16 * 8 + lane % 8) * OUT_ROW + (16 * warp + lane / 8 % 2 * 8) * 2;
 #pragma unroll
-    for (int from = 0; from < COLUMNS / 2; from += 8)
+    for (int from = 0; from < WIDTH / 2; from += 8)
 #pragma unroll
         for (int block = 0; block < BLOCKS; block++) {
             unsigned pair[4],
@@ -150,16 +169,223 @@ __device__ __forceinline__ unsigned weights_at(unsigned row, unsigned chunk)
     return row * 32 * PANELS + ((chunk ^ row * PANELS / 4 % (2 * PANELS)) << 4);
 }
 
+/* What tiles are there: the first `wide` of all of COLUMNS rows of activations, the others of TAIL. The last `mixed` strips
+ * of ROWS rows of weights have `mixed_wide` wide ones each and end in others, the strips before them are wide. */
+struct Tiles {
+    int per_strip, plain, mixed_wide, mixed_tail, wide, all; /* fewer than 2^31: no memory holds so many outputs */
+
+    __device__ __forceinline__ Tiles(int M, int N, int mixed, int mixed_wide) : mixed_wide(mixed_wide)
+    {
+        const int strips = (N + ROWS - 1) / ROWS;
+        per_strip = (M + COLUMNS - 1) / COLUMNS;
+        mixed = TAIL ? mixed : 0;
+        mixed_tail = TAIL ? (M - mixed_wide * COLUMNS + TAIL - 1) / (TAIL ? TAIL : 1) : 0;
+        plain = strips - mixed;
+        wide = plain * per_strip + mixed * mixed_wide;
+        all = wide + mixed * mixed_tail;
+    }
+
+    /* The first row of activations, and of weights, of that tile. */
+    __device__ __forceinline__ int2 at(int tile) const
+    {
+        if (!TAIL || tile < plain * per_strip)
+            return make_int2(tile % per_strip * COLUMNS, tile / per_strip * ROWS);
+        if (tile < wide) {
+            tile -= plain * per_strip;
+            return make_int2(tile % mixed_wide * COLUMNS, (plain + tile / mixed_wide) * ROWS);
+        }
+        tile -= wide;
+        return make_int2(mixed_wide * COLUMNS + tile % mixed_tail * TAIL, (plain + tile / mixed_tail) * ROWS);
+    }
+};
+
+/* Whether outputs are of 16 bits and copied by 16 bytes. */
+__device__ __forceinline__ bool copied_narrow(const void *out, int N, int kind)
+{
+    return kind > 1 && N % 8 == 0 && ((unsigned long long)out & 15) == 0;
+}
+
+/* A stage of the ring, and the parity of its phase. */
+struct Turn {
+    int stage;
+    unsigned parity;
+
+    __device__ __forceinline__ void next()
+    {
+        if (++stage == STAGES)
+            stage = 0, parity ^= 1;
+    }
+};
+
+/* What a thread that multiplies knows. */
+struct Multiplier {
+    unsigned char *stages, *outs; /* outs: of its warpgroup, as factor and quick */
+    unsigned long long *full, *empty;
+    double *factor;
+    float *quick;
+    const float *act_scale;
+    void *out;
+    float weight_scale;
+    int M, N, kind, steps, warpgroup;
+    bool fast;
+    unsigned up;
+    Turn turn;
+
+    /* The outputs of a tile of WIDTH rows of activations, from row m0, and ROWS of weights, from n0. */
+    template <int WIDTH> __device__ __forceinline__ void tile(int m0, int n0);
+};
+
+template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, int n0)
+{
+    const int p = threadIdx.x % WARPGROUP, lane = p % 32, warp = p / 32, g = lane / 4, t = lane % 4;
+    const int row = (warpgroup - 1) * 64 * BLOCKS + 16 * warp + g; /* of the tile, of this lane's first weights */
+    int acc[BLOCKS][WIDTH / 2];
+    unsigned fragment[2][PANELS][BLOCKS][2][4]; /* half of a stage, 64 k of it, block of 64 rows, 32 k */
+    if (kind)
+        for (int m = p; m < WIDTH; m += WARPGROUP) {
+            const float scale = m0 + m < M ? scale_early(act_scale + m0 + m) : 1.0f;
+            factor[m] = output_factor(weight_scale, scale) * 0.015625;
+            /* So that a product with a sum is a normal float32. */
+            quick[m] = factor[m] > 0x1p-100 && factor[m] < 0x1p90 ? (float)factor[m] : nanf("");
+        }
+    int before = -1;
+    uint4 words[PANELS][BLOCKS][2]; /* 64 k, rows of this lane */
+    const auto fetch = [&](int half) {
+        const unsigned char *const weights = stages + turn.stage * STAGE_BYTES + COLUMNS * STAGE_K;
+#pragma unroll
+        for (int unit = 0; unit < PANELS; unit++)
+#pragma unroll
+            for (int block = 0; block < BLOCKS; block++) {
+                const unsigned chunk = half * PANELS + unit;
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    words[unit][block][i] = *(const uint4 *)(weights + weights_at(row + 64 * block + 8 * i, chunk));
+            }
+    };
+    const auto begin = [&]() {
+#ifdef TRITMARK_SIMULATOR
+        exchange_stage();
+#else
+        barrier_wait(full + turn.stage, turn.parity);
+        if (!fast)
+            multiply_sees();
+#endif
+        fetch(0);
+    };
+    const auto decode = [&](unsigned (&to)[PANELS][BLOCKS][2][4]) {
+#pragma unroll
+        for (int unit = 0; unit < PANELS; unit++)
+#pragma unroll
+            for (int block = 0; block < BLOCKS; block++) {
+                const uint4 low = words[unit][block][0], high = words[unit][block][1];
+                unsigned (&f)[2][4] = to[unit][block];
+                f[0][0] = weights4(low.x, up), f[0][1] = weights4(high.x, up);
+                f[0][2] = weights4(low.y, up), f[0][3] = weights4(high.y, up);
+                f[1][0] = weights4(low.z, up), f[1][1] = weights4(high.z, up);
+                f[1][2] = weights4(low.w, up), f[1][3] = weights4(high.w, up);
+            }
+    };
+    const auto product = [&](const unsigned (&of)[PANELS][BLOCKS][2][4], const unsigned char *acts, int half, int add) {
+        multiply_begin();
+#pragma unroll
+        for (int unit = 0; unit < PANELS; unit++) {
+            const int k64 = half * PANELS + unit;
+#pragma unroll
+            for (int block = 0; block < BLOCKS; block++)
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    multiply(
+                        acc[block], of[unit][block][i], acts + k64 / 2 * COLUMNS * DEPTH, k64 % 2 * 64 + 32 * i,
+                        add || unit || i);
+        }
+        multiply_end();
+    };
+    begin();
+    for (int step = 0; step < steps; step++) {
+        const unsigned char *const acts = stages + turn.stage * STAGE_BYTES;
+        decode(fragment[0]);
+        product(fragment[0], acts, 0, step);
+        fetch(1);
+        multiply_wait<1>();
+#ifndef TRITMARK_SIMULATOR
+        if (before >= 0 && lane == 0)
+            barrier_arrive(empty + before);
+#endif
+        decode(fragment[1]);
+        product(fragment[1], acts, 1, 1);
+        /* The next stage's weights are on their way while this one's are multiplied. */
+#ifdef TRITMARK_SIMULATOR
+        exchange_stage();
+#else
+        before = turn.stage;
+        turn.next();
+#endif
+        if (step + 1 < steps)
+            begin();
+        multiply_wait<1>();
+    }
+    multiply_wait<0>();
+#ifndef TRITMARK_SIMULATOR
+    if (lane == 0)
+        barrier_arrive(empty + before);
+#endif
+    copies_out_read(); /* of the tile before, so that their place is free */
+    warpgroup_sync(warpgroup); /* and all factors are there */
+    const bool narrow = copied_narrow(out, N, kind), whole = m0 + WIDTH <= M && n0 + ROWS <= N;
+    if (whole && kind == 1) {
+        int *to = (int *)out + (m0 + 2 * t) * (long long)N + n0 + row;
+#pragma unroll
+        for (int from = 0; from < WIDTH / 2; from += 4, to += 8 * (long long)N) {
+#pragma unroll
+            for (int i = from; i < from + 4; i++)
+#pragma unroll
+                for (int block = 0; block < BLOCKS; block++)
+                    acc[block][i] = __float_as_int(scaled(acc[block][i], factor[i / 4 * 8 + 2 * t + i % 2]));
+#pragma unroll
+            for (int i = from; i < from + 4; i++)
+#pragma unroll
+                for (int block = 0; block < BLOCKS; block++)
+                    to[i % 2 * (long long)N + 64 * block + i / 2 % 2 * 8] = acc[block][i];
+        }
+    } else if (narrow) {
+        if (kind == 2)
+            stage_narrow<2, WIDTH>(acc, factor, quick, outs);
+        else
+            stage_narrow<3, WIDTH>(acc, factor, quick, outs);
+        const int n = n0 + (warpgroup - 1) * 64 * BLOCKS, bytes = 2 * min(64 * BLOCKS, N - n);
+        warpgroup_sync(warpgroup);
+        if (bytes > 0)
+            for (int m = p; m < min(WIDTH, M - m0); m += WARPGROUP)
+                copy_out((unsigned short *)out + (m0 + m) * (long long)N + n, outs + m * OUT_ROW, bytes);
+    } else {
+        char *const to = (char *)out + ((m0 + 2 * t) * (long long)N + n0 + row) * (kind > 1 ? 2 : 4);
+#pragma unroll
+        for (int j = 0; j < WIDTH / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+#pragma unroll
+                for (int block = 0; block < BLOCKS; block++) {
+                    const int m = 8 * j + 2 * t + e % 2, n = 64 * block + e / 2 * 8;
+                    const int sum = acc[block][4 * j + e];
+                    if (m < M - m0 && row + n < N - n0)
+                        store(
+                            to, (8 * j + e % 2) * (long long)N + n, kind ? sum : sum >> 6, kind ? factor[m] : 0.0,
+                            kind);
+                }
+    }
+    warpgroup_sync(warpgroup); /* before the next tile's factors */
+}
+
 /* grid: any number of blocks; block: THREADS threads. Dynamic shared memory: STAGES * (STAGE_BYTES + 16), 24 * COLUMNS, 2 *
  * OUT_BYTES.
  *
- * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in COLUMNS rows, swizzled in 128 bytes; not looked at where
+ * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not looked at where
  * a or lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 32 * PANELS bytes in ROWS rows, swizzled in as
- * many bytes. a: lda bytes between its rows. K < 2^18. */
+ * many bytes. a: lda bytes between its rows. mixed, mixed_wide: see Tiles; 0 without TAIL. K < 2^18. */
 extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w, const signed char *a,
     const unsigned char *w, const float *act_scale, void *out, long long lda, float weight_scale, int M, int N, int K,
-    int kind)
+    int kind, int mixed, int mixed_wide)
 {
     extern __shared__ __align__(1024) unsigned char gemm_shared[];
     unsigned char *const stages = gemm_shared, *const outs = stages + STAGES * STAGE_BYTES;
@@ -167,20 +393,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
     double *const factors = (double *)(empty + STAGES); /* [2 warpgroups][COLUMNS] */
     float *const quicks = (float *)(factors + 2 * COLUMNS); /* the same */
     const int warpgroup = threadIdx.x / WARPGROUP, p = threadIdx.x % WARPGROUP;
-    const int steps = (K + STAGE_K - 1) / STAGE_K, tiles_m = (M + COLUMNS - 1) / COLUMNS;
-    const long long tiles = (long long)tiles_m * ((N + ROWS - 1) / ROWS);
+    const int steps = (K + STAGE_K - 1) / STAGE_K;
     const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
-    /* Outputs of 16 bits are copied by 16 bytes. */
-    const bool narrow = kind > 1 && N % 8 == 0 && ((unsigned long long)out & 15) == 0;
 #ifndef TRITMARK_SIMULATOR
     if (threadIdx.x == 0) {
         fetch_map(&map_a), fetch_map(&map_w);
+        /* Two stages of weights; more, and another launch's copies come behind them. */
+        for (int step = 0, n0 = Tiles(M, N, mixed, mixed_wide).at(blockIdx.x).y; step < min(2, steps); step++)
+            prefetch_box(&map_w, step * STAGE_K / 4, n0);
         for (int i = 0; i < STAGES; i++)
             barrier_init(full + i, fast ? 1 : 1 + WARPGROUP), barrier_init(empty + i, 2 * 4);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
 #endif
+    wait_for_the_one_before();
 
     if (warpgroup == 0) {
 #ifndef TRITMARK_SIMULATOR
@@ -188,38 +415,45 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
         if (fast && p > 0)
             return;
 #endif
-        int stage = 0;
-        unsigned parity = 1;
-        for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-            const int m0 = (int)(tile % tiles_m) * COLUMNS, n0 = (int)(tile / tiles_m) * ROWS;
+        const Tiles tiles(M, N, mixed, mixed_wide);
+        Turn turn = {0, 1};
+        for (int tile = blockIdx.x; tile < tiles.all; tile += gridDim.x) {
+            const int2 at = tiles.at(tile);
+            const int m0 = at.x, n0 = at.y, width = tile < tiles.wide ? COLUMNS : TAIL;
             for (int step = 0; step < steps; step++) {
-                unsigned char *const to_a = stages + stage * STAGE_BYTES, *const to_w = to_a + COLUMNS * STAGE_K;
+                unsigned char *const to_a = stages + turn.stage * STAGE_BYTES, *const to_w = to_a + COLUMNS * STAGE_K;
 #ifdef TRITMARK_SIMULATOR
                 const bool copies = true;
                 const int chunks = (K + CHUNK - 1) / CHUNK;
                 for (int i = p; i < ROWS * 2 * PANELS; i += WARPGROUP) {
-                    const int row = i / (2 * PANELS), chunk = i % (2 * PANELS), at = 2 * PANELS * step + chunk;
+                    const int row = i / (2 * PANELS), chunk = i % (2 * PANELS), from = 2 * PANELS * step + chunk;
                     *(uint4 *)(to_w + weights_at(row, chunk)) =
-                        n0 + row < N && at < chunks ? ((const uint4 *)w)[(n0 + row) * (long long)chunks + at]
-                                                    : make_uint4(0, 0, 0, 0);
+                        n0 + row < N && from < chunks ? ((const uint4 *)w)[(n0 + row) * (long long)chunks + from]
+                                                      : make_uint4(0, 0, 0, 0);
                 }
 #else
                 const bool copies = !fast;
-                barrier_wait(empty + stage, parity);
+                barrier_wait(empty + turn.stage, turn.parity);
                 if (p == 0) {
-                    barrier_arrive_expecting(full + stage, fast ? STAGE_BYTES : ROWS * STAGE_K / 4);
-                    copy_box(to_w, &map_w, step * STAGE_K / 4, n0, full + stage);
+                    const int of_a = fast ? width * STAGE_K : 0;
+                    barrier_arrive_expecting(full + turn.stage, of_a + ROWS * STAGE_K / 4);
+                    copy_box(to_w, &map_w, step * STAGE_K / 4, n0, full + turn.stage);
                     if (fast)
 #pragma unroll
                         for (int panel = 0; panel < PANELS; panel++)
-                            copy_box(
-                                to_a + COLUMNS * panel * DEPTH, &map_a, step * STAGE_K + DEPTH * panel, m0,
-                                full + stage);
+#pragma unroll
+                            for (int row = 0; row < COLUMNS; row += BOX)
+                                if (row < width)
+                                    copy_box(
+                                        to_a + (COLUMNS * panel + row) * DEPTH, &map_a, step * STAGE_K + DEPTH * panel,
+                                        m0 + row, full + turn.stage);
+                    if (step == min(STAGES, steps) - 1)
+                        let_the_next_begin();
                 }
 #endif
                 if (copies) {
-                    for (int i = p; i < COLUMNS * 8 * PANELS; i += WARPGROUP) {
-                        const int part = i % 8, row = i / 8 % COLUMNS, panel = i / 8 / COLUMNS;
+                    for (int i = p; i < width * 8 * PANELS; i += WARPGROUP) {
+                        const int part = i % 8, row = i / 8 % width, panel = i / 8 / width;
                         const int k = step * STAGE_K + DEPTH * panel + 16 * part;
                         *(int4 *)(to_a + COLUMNS * panel * DEPTH + swizzled(row, part)) =
                             m0 + row < M ? activations16(a + (m0 + row) * lda, k, K, fast) : make_int4(0, 0, 0, 0);
@@ -230,13 +464,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
                 exchange_stage();
 #else
                 if (!fast)
-                    barrier_arrive(full + stage);
-                if (++stage == STAGES)
-                    stage = 0, parity ^= 1;
+                    barrier_arrive(full + turn.stage);
+                turn.next();
 #endif
             }
 #ifdef TRITMARK_SIMULATOR
-            for (int i = 0; i < 2 + narrow; i++)
+            for (int i = 0; i < 2 + copied_narrow(out, N, kind); i++)
                 warpgroup_sync(0);
 #endif
         }
@@ -244,158 +477,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
 #ifndef TRITMARK_SIMULATOR
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
 #endif
-        const int lane = p % 32, warp = p / 32, g = lane / 4, t = lane % 4;
-        const int row = (warpgroup - 1) * 64 * BLOCKS + 16 * warp + g; /* of the tile, of this lane's first weights */
-        unsigned up = 1u << (6 - 2 * t);
+        Multiplier here = {
+            stages,
+            outs + (warpgroup - 1) * OUT_BYTES,
+            full,
+            empty,
+            factors + (warpgroup - 1) * COLUMNS,
+            quicks + (warpgroup - 1) * COLUMNS,
+            act_scale,
+            out,
+            weight_scale,
+            M,
+            N,
+            kind,
+            steps,
+            warpgroup,
+            fast,
+            1u << (6 - 2 * (p % 4)),
+            {0, 0}};
 #ifndef TRITMARK_SIMULATOR
-        asm volatile("" : "+r"(up)); /* a factor: shifts have a pipe less */
+        asm volatile("" : "+r"(here.up)); /* a factor: shifts have a pipe less */
 #endif
-        double *const factor = factors + (warpgroup - 1) * COLUMNS;
-        float *const quick = quicks + (warpgroup - 1) * COLUMNS;
-        int stage = 0;
-        unsigned parity = 0;
-        int acc[BLOCKS][COLUMNS / 2];
-        unsigned fragment[2][PANELS][BLOCKS][2][4]; /* half of a stage, 64 k of it, block of 64 rows, 32 k */
-        unsigned char *const outs_here = outs + (warpgroup - 1) * OUT_BYTES;
-        for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-            const int m0 = (int)(tile % tiles_m) * COLUMNS, n0 = (int)(tile / tiles_m) * ROWS;
-            if (kind)
-                for (int m = p; m < COLUMNS; m += WARPGROUP) {
-                    const float scale = m0 + m < M ? scale_early(act_scale + m0 + m) : 1.0f;
-                    factor[m] = output_factor(weight_scale, scale) * 0.015625;
-                    /* So that a product with a sum is a normal float32. */
-                    quick[m] = factor[m] > 0x1p-100 && factor[m] < 0x1p90 ? (float)factor[m] : nanf("");
-                }
-            int before = -1;
-            uint4 words[PANELS][BLOCKS][2]; /* 64 k, rows of this lane */
-            const auto fetch = [&](int half) {
-                const unsigned char *const weights = stages + stage * STAGE_BYTES + COLUMNS * STAGE_K;
-#pragma unroll
-                for (int unit = 0; unit < PANELS; unit++)
-#pragma unroll
-                    for (int block = 0; block < BLOCKS; block++) {
-                        const unsigned chunk = half * PANELS + unit;
-#pragma unroll
-                        for (int i = 0; i < 2; i++)
-                            words[unit][block][i] =
-                                *(const uint4 *)(weights + weights_at(row + 64 * block + 8 * i, chunk));
-                    }
-            };
-            const auto begin = [&]() {
-#ifdef TRITMARK_SIMULATOR
-                exchange_stage();
-#else
-                barrier_wait(full + stage, parity);
-                if (!fast)
-                    multiply_sees();
+        const Tiles tiles(M, N, mixed, mixed_wide);
+        int tile = blockIdx.x;
+        for (; tile < tiles.wide; tile += gridDim.x)
+            here.tile<COLUMNS>(tiles.at(tile).x, tiles.at(tile).y);
+#if TAIL
+        for (; tile < tiles.all; tile += gridDim.x)
+            here.tile<TAIL>(tiles.at(tile).x, tiles.at(tile).y);
 #endif
-                fetch(0);
-            };
-            const auto decode = [&](unsigned (&to)[PANELS][BLOCKS][2][4]) {
-#pragma unroll
-                for (int unit = 0; unit < PANELS; unit++)
-#pragma unroll
-                    for (int block = 0; block < BLOCKS; block++) {
-                        const uint4 low = words[unit][block][0], high = words[unit][block][1];
-                        unsigned (&f)[2][4] = to[unit][block];
-                        f[0][0] = weights4(low.x, up), f[0][1] = weights4(high.x, up);
-                        f[0][2] = weights4(low.y, up), f[0][3] = weights4(high.y, up);
-                        f[1][0] = weights4(low.z, up), f[1][1] = weights4(high.z, up);
-                        f[1][2] = weights4(low.w, up), f[1][3] = weights4(high.w, up);
-                    }
-            };
-            const auto product = [&](const unsigned (&of)[PANELS][BLOCKS][2][4], const unsigned char *acts, int half,
-                                     int add) {
-                multiply_begin();
-#pragma unroll
-                for (int unit = 0; unit < PANELS; unit++) {
-                    const int k64 = half * PANELS + unit;
-#pragma unroll
-                    for (int block = 0; block < BLOCKS; block++)
-#pragma unroll
-                        for (int i = 0; i < 2; i++)
-                            multiply(
-                                acc[block], of[unit][block][i], acts + k64 / 2 * COLUMNS * DEPTH, k64 % 2 * 64 + 32 * i,
-                                add || unit || i);
-                }
-                multiply_end();
-            };
-            begin();
-            for (int step = 0; step < steps; step++) {
-                const unsigned char *const acts = stages + stage * STAGE_BYTES;
-                decode(fragment[0]);
-                product(fragment[0], acts, 0, step);
-                fetch(1);
-                multiply_wait<1>();
-#ifndef TRITMARK_SIMULATOR
-                if (before >= 0 && lane == 0)
-                    barrier_arrive(empty + before);
-#endif
-                decode(fragment[1]);
-                product(fragment[1], acts, 1, 1);
-                /* The next stage's weights are on their way while this one's are multiplied. */
-#ifdef TRITMARK_SIMULATOR
-                exchange_stage();
-#else
-                before = stage;
-                if (++stage == STAGES)
-                    stage = 0, parity ^= 1;
-#endif
-                if (step + 1 < steps)
-                    begin();
-                multiply_wait<1>();
-            }
-            multiply_wait<0>();
-#ifndef TRITMARK_SIMULATOR
-            if (lane == 0)
-                barrier_arrive(empty + before);
-#endif
-            copies_out_read(); /* of the tile before, so that their place is free */
-            warpgroup_sync(warpgroup); /* and all factors are there */
-            const bool whole = m0 + COLUMNS <= M && n0 + ROWS <= N;
-            if (whole && kind == 1) {
-                int *const to = (int *)out + (m0 + 2 * t) * (long long)N + n0 + row;
-#pragma unroll
-                for (int from = 0; from < COLUMNS / 2; from += 8) {
-#pragma unroll
-                    for (int i = from; i < from + 8; i++)
-#pragma unroll
-                        for (int block = 0; block < BLOCKS; block++)
-                            acc[block][i] = __float_as_int(scaled(acc[block][i], factor[i / 4 * 8 + 2 * t + i % 2]));
-#pragma unroll
-                    for (int i = from; i < from + 8; i++)
-#pragma unroll
-                        for (int block = 0; block < BLOCKS; block++)
-                            to[(i / 4 * 8 + i % 2) * (long long)N + 64 * block + i / 2 % 2 * 8] = acc[block][i];
-                }
-            } else if (narrow) {
-                if (kind == 2)
-                    stage_narrow<2>(acc, factor, quick, outs_here);
-                else
-                    stage_narrow<3>(acc, factor, quick, outs_here);
-                const int n = n0 + (warpgroup - 1) * 64 * BLOCKS, bytes = 2 * min(64 * BLOCKS, N - n);
-                warpgroup_sync(warpgroup);
-                if (bytes > 0)
-                    for (int m = p; m < min(COLUMNS, M - m0); m += WARPGROUP)
-                        copy_out((unsigned short *)out + (m0 + m) * (long long)N + n, outs_here + m * OUT_ROW, bytes);
-            } else {
-                char *const to = (char *)out + ((m0 + 2 * t) * (long long)N + n0 + row) * (kind > 1 ? 2 : 4);
-#pragma unroll
-                for (int j = 0; j < COLUMNS / 8; j++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-#pragma unroll
-                        for (int block = 0; block < BLOCKS; block++) {
-                            const int m = 8 * j + 2 * t + e % 2, n = 64 * block + e / 2 * 8;
-                            const int sum = acc[block][4 * j + e];
-                            if (m < M - m0 && row + n < N - n0)
-                                store(
-                                    to, (8 * j + e % 2) * (long long)N + n, kind ? sum : sum >> 6,
-                                    kind ? factor[m] : 0.0, kind);
-                        }
-            }
-            warpgroup_sync(warpgroup); /* before the next tile's factors */
-        }
         copies_out_read();
     }
 }

@@ -25,7 +25,9 @@
  *   10240 6.46 (256, split 8); STAGED 0: 5120 x 27648 13.25 (128, split 8), 3200 x 10240 6.47 (128, split 8), 4096 x
  *   4096 3.77 (256, split 8).
  * All from before the factor was divided while the first weights are on their way. Against v3 and v4 by shape:
- * gemv_mma.cu, gemv_rows.cu. */
+ * gemv_mma.cu, gemv_rows.cu.
+ * Since then launches overlap: overlap.cuh has what that took off these times. */
+#include "../cuda/overlap.cuh"
 #include "common.cuh"
 
 /* grid: any number of blocks; block: groups * split * LANES threads, groups >= 1 (a divisor where split > 1).
@@ -48,6 +50,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_dp4a(
     int *sums = (int *)(gemv_shared + STAGED * STEPS * wide * CHUNK); /* [split][rows] */
     double factor = 0;
 
+#pragma unroll
+    for (int s = 0; s < STEPS; s++)
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const int row = (blockIdx.x * groups + group) * ROWS + r, chunk = s * wide + mine;
+            if (row < N && chunk < chunks)
+                prefetch(w + (long long)row * chunks + chunk);
+        }
+    wait_for_the_one_before();
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int row = tile * rows + group * ROWS;
         int acc[ROWS][3] = {};
@@ -62,6 +73,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_dp4a(
                     now[s][r] = row + r < N && chunk < chunks ? weights16(w + (long long)(row + r) * chunks + chunk)
                                                               : make_uint4(0, 0, 0, 0);
                 }
+            if (from == 0)
+                let_the_next_begin();
             /* The factor is made while the first weights are on their way. */
             const bool first = kind && tile == (int)blockIdx.x && from == 0;
             float scale = 1;

@@ -41,7 +41,9 @@
  *   13824 x 2560   3.50   5.38   6.08                      14336 x 4096   5.17   6.88   6.39
  *   2560 x 6912    2.64   4.41   4.72                      5120 x 27648   9.34   16.48  13.25
  *   3200 x 3200    2.10   3.48   3.48                      55296 x 5120   16.94  21.42  20.31
- *   20480 x 3200   5.79   7.72   8.05 */
+ *   20480 x 3200   5.79   7.72   8.05
+ * Since then launches overlap: overlap.cuh has what that took off these times. */
+#include "../cuda/overlap.cuh"
 #include "common.cuh"
 #include "mma.cuh"
 
@@ -92,17 +94,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
 #if FLOW == 2
     uint4 next[STEPS][ROWS8];
 #endif
-    const auto load = [&](uint4(&to)[STEPS][ROWS8], int tile, int from) {
+    /* Each 16 bytes of weights of a step that are there. */
+    const auto each_of = [&](int tile, int from, const auto &take) {
 #pragma unroll
         for (int s = 0; s < STEPS; s++)
 #pragma unroll
             for (int r = 0; r < ROWS8; r++) {
                 const int row = tile * TILE + 8 * r + g, chunk = from + 4 * s;
-                to[s][r] =
-                    row < N && chunk < chunks ? weights16(w + (long long)row * chunks + chunk) : make_uint4(0, 0, 0, 0);
+                take(s, r, w + (long long)row * chunks + chunk, row < N && chunk < chunks);
             }
     };
+    const auto load = [&](uint4(&to)[STEPS][ROWS8], int tile, int from) {
+        each_of(tile, from, [&](int s, int r, const uint4 *at, bool there) {
+            to[s][r] = there ? weights16(at) : make_uint4(0, 0, 0, 0);
+        });
+    };
+    each_of(blockIdx.x, first, [](int, int, const uint4 *at, bool there) {
+        if (there)
+            prefetch(at);
+    });
+    wait_for_the_one_before();
     load(now, blockIdx.x, first);
+    let_the_next_begin();
 
     /* The thread that will finish output (m, row) of each tile has its factor ready before the weights arrive. */
     const int m_done = threadIdx.x / TILE, row_done = threadIdx.x % TILE;

@@ -76,7 +76,9 @@
  *   20480 x 3200   10.04  8.25     8.02                     8192 x 8192    10.33  8.25     7.91
  *   3200 x 10240   7.83   5.69     5.32                     28672 x 8192   19.67  17.74    18.13
  *                                                           5120 x 27648   17.96  13.14    16.44
- * LOOP with STEPS 4 was slower at 20480 x 3200 (11.1) and 14336 x 4096 (8.9), as fast at 8192 x 8192. */
+ * LOOP with STEPS 4 was slower at 20480 x 3200 (11.1) and 14336 x 4096 (8.9), as fast at 8192 x 8192.
+ * Since then launches overlap: overlap.cuh has what that took off these times. */
+#include "../cuda/overlap.cuh"
 #include "common.cuh"
 #include "mma.cuh"
 #if INPUT
@@ -92,11 +94,11 @@ __device__ __forceinline__ elements4 early4(const element *from)
 #else
     elements4 to;
 #if INPUT == 32
-    asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(to.x), "=f"(to.y), "=f"(to.z), "=f"(to.w)
                  : "l"(from));
 #else
-    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(to.x), "=r"(to.y) : "l"(from));
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(to.x), "=r"(to.y) : "l"(from));
 #endif
     return to;
 #endif
@@ -134,6 +136,31 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
     const int row_end = min(N, (int)(blockIdx.x + 1) * each);
     int row = blockIdx.x * each + warp * TILE;
 
+    /* Each 16 bytes of weights of a step that are there. */
+    const auto each_of = [&](int first, int from, const auto &take) {
+        const uint4 *at = w + (long long)(first + of_row) * chunks + from + mine;
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+#pragma unroll
+            for (int p = 0; p < PAIRS; p++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const int down = (2 * p + h) * PER;
+                    take(
+                        s, p, h, at + (down * chunks + s * WIDE),
+                        first + down + of_row < row_end && from + s * WIDE + mine < chunks);
+                }
+    };
+    const auto load = [&](uint4(&to)[STEPS][PAIRS][2], int first, int from) {
+        each_of(first, from, [&](int s, int p, int h, const uint4 *at, bool there) {
+            to[s][p][h] = there ? weights16(at) : make_uint4(0, 0, 0, 0);
+        });
+    };
+    each_of(row, 0, [](int, int, int, const uint4 *at, bool there) {
+        if (there)
+            prefetch(at);
+    });
+    wait_for_the_one_before();
 #if INPUT
     __shared__ unsigned largest[32];
     elements4 own[HELD];
@@ -146,21 +173,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
     }
 #endif
     uint4 now[STEPS][PAIRS][2];
-    const auto load = [&](uint4(&to)[STEPS][PAIRS][2], int first, int from) {
-        const uint4 *at = w + (long long)(first + of_row) * chunks + from + mine;
-#pragma unroll
-        for (int s = 0; s < STEPS; s++)
-#pragma unroll
-            for (int p = 0; p < PAIRS; p++)
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const int down = (2 * p + h) * PER;
-                    to[s][p][h] = first + down + of_row < row_end && from + s * WIDE + mine < chunks
-                                      ? weights16(at + (down * chunks + s * WIDE))
-                                      : make_uint4(0, 0, 0, 0);
-                }
-    };
     load(now, row, 0);
+    let_the_next_begin();
 
     /* Activations as 16 bytes [step][4][WIDE], so that a warp reads them without conflicts. */
     const int padded = (chunks + WIDE * STEPS - 1) / (WIDE * STEPS) * (WIDE * STEPS);

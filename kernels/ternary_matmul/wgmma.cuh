@@ -1,7 +1,5 @@
 /* Hopper's asynchronous product of bytes (wgmma) and what feeds it: copies into shared memory and barriers between the
- * warps that copy and those that multiply. For 9.0a alone; the simulator has a C++ branch of each.
- *
- * Macro: COLUMNS, rows of activations of a tile, which are the columns of the product. */
+ * warps that copy and those that multiply. For 9.0a alone; the simulator has a C++ branch of each. */
 #ifndef TRITMARK_TERNARY_MATMUL_WGMMA
 #define TRITMARK_TERNARY_MATMUL_WGMMA
 
@@ -58,10 +56,11 @@ __device__ inline void store_transposed(void *to, const unsigned (&pair)[4])
         }
 }
 
-/* acc (64 x COLUMNS) = or += A (64 x 32) B (32 x COLUMNS), as mma.cuh's fragments: a warp has 16 rows of A and acc. B:
+/* acc (64 x 2 HALF) = or += A (64 x 32) B (32 x 2 HALF), as mma.cuh's fragments: a warp has 16 rows of A and acc. B:
  * columns in `tile`, k of them from byte `k` on. */
+template <int HALF>
 __device__ __forceinline__ void multiply(
-    int (&acc)[COLUMNS / 2], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+    int (&acc)[HALF], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
 {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     unsigned rows[2][8]; /* 32 k of rows g and g + 8 */
@@ -70,7 +69,7 @@ __device__ __forceinline__ void multiply(
         rows[0][4 + i] = __shfl_sync(0xffffffffu, a[2], 4 * g + i);
         rows[1][4 + i] = __shfl_sync(0xffffffffu, a[3], 4 * g + i);
     }
-    for (int j = 0; j < COLUMNS / 8; j++)
+    for (int j = 0; j < HALF / 4; j++)
         for (int e = 0; e < 2; e++) {
             const unsigned column = 8 * j + 2 * t + e;
             unsigned of[8];
@@ -107,6 +106,12 @@ __device__ __forceinline__ void copy_box(void *to, const TensorMap *map, int k, 
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
                  "l"(map), "r"(k), "r"(m), "r"(shared_address(barrier))
+                 : "memory");
+}
+/* The box into L2; see prefetch. */
+__device__ __forceinline__ void prefetch_box(const TensorMap *map, int k, int m)
+{
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(k), "r"(m)
                  : "memory");
 }
 /* The map, before copy_box needs it. */
@@ -172,31 +177,36 @@ template <int LEFT> __device__ __forceinline__ void multiply_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
-/* As the simulator's branch says; done when multiply_wait says so. */
-__device__ __forceinline__ void multiply(
-    int (&c)[COLUMNS / 2], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+/* The descriptor of B: address / 16, 1024 bytes between groups of 8 columns, swizzled in 128 bytes. */
+__device__ __forceinline__ unsigned long long described(const unsigned char *tile, int k)
 {
-    /* The descriptor of B: address / 16, 1024 bytes between groups of 8 columns, swizzled in 128 bytes. */
-    const unsigned long long b =
-        (unsigned long long)((shared_address(tile) + k) >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
-#if COLUMNS == 16
+    return (unsigned long long)((shared_address(tile) + k) >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+/* As the simulator's branch says, for each number of columns that is used; done when multiply_wait says so. */
+__device__ __forceinline__ void multiply(int (&c)[8], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n16k32.s32.s8.s8 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7"
                  "}, {%8, %9, %10, %11}, %12, p;\n}\n"
                  : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-#endif
-#if COLUMNS == 32
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(described(tile, k)), "r"(add));
+}
+__device__ __forceinline__ void multiply(
+    int (&c)[16], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
                  "}, {%16, %17, %18, %19}, %20, p;\n}\n"
                  : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]),
                    "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-#endif
-#if COLUMNS == 48
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(described(tile, k)), "r"(add));
+}
+__device__ __forceinline__ void multiply(
+    int (&c)[24], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %29, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n48k32.s32.s8.s8 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
@@ -206,9 +216,11 @@ __device__ __forceinline__ void multiply(
                    "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15]),
                    "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]), "+r"(c[21]), "+r"(c[22]),
                    "+r"(c[23])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-#endif
-#if COLUMNS == 64
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(described(tile, k)), "r"(add));
+}
+__device__ __forceinline__ void multiply(
+    int (&c)[32], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
@@ -219,9 +231,11 @@ __device__ __forceinline__ void multiply(
                    "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]), "+r"(c[21]), "+r"(c[22]),
                    "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]), "+r"(c[28]), "+r"(c[29]),
                    "+r"(c[30]), "+r"(c[31])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-#endif
-#if COLUMNS == 80
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(described(tile, k)), "r"(add));
+}
+__device__ __forceinline__ void multiply(
+    int (&c)[40], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %45, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n80k32.s32.s8.s8 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
@@ -234,9 +248,11 @@ __device__ __forceinline__ void multiply(
                    "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]), "+r"(c[28]), "+r"(c[29]),
                    "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]), "+r"(c[35]), "+r"(c[36]),
                    "+r"(c[37]), "+r"(c[38]), "+r"(c[39])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-#endif
-#if COLUMNS == 96
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(described(tile, k)), "r"(add));
+}
+__device__ __forceinline__ void multiply(
+    int (&c)[48], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %53, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n96k32.s32.s8.s8 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
@@ -250,9 +266,11 @@ __device__ __forceinline__ void multiply(
                    "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]), "+r"(c[35]), "+r"(c[36]),
                    "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]), "+r"(c[42]), "+r"(c[43]),
                    "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-#endif
-#if COLUMNS == 112
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(described(tile, k)), "r"(add));
+}
+__device__ __forceinline__ void multiply(
+    int (&c)[56], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %61, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n112k32.s32.s8.s8 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
@@ -268,9 +286,11 @@ __device__ __forceinline__ void multiply(
                    "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]), "+r"(c[42]), "+r"(c[43]),
                    "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47]), "+r"(c[48]), "+r"(c[49]), "+r"(c[50]),
                    "+r"(c[51]), "+r"(c[52]), "+r"(c[53]), "+r"(c[54]), "+r"(c[55])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-#endif
-#if COLUMNS == 128
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(described(tile, k)), "r"(add));
+}
+__device__ __forceinline__ void multiply(
+    int (&c)[64], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
@@ -287,9 +307,11 @@ __device__ __forceinline__ void multiply(
                    "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47]), "+r"(c[48]), "+r"(c[49]), "+r"(c[50]),
                    "+r"(c[51]), "+r"(c[52]), "+r"(c[53]), "+r"(c[54]), "+r"(c[55]), "+r"(c[56]), "+r"(c[57]),
                    "+r"(c[58]), "+r"(c[59]), "+r"(c[60]), "+r"(c[61]), "+r"(c[62]), "+r"(c[63])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-#endif
-#if COLUMNS == 160
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(described(tile, k)), "r"(add));
+}
+__device__ __forceinline__ void multiply(
+    int (&c)[80], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+{
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %85, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n160k32.s32.s8.s8 {"
@@ -309,8 +331,7 @@ __device__ __forceinline__ void multiply(
           "+r"(c[57]), "+r"(c[58]), "+r"(c[59]), "+r"(c[60]), "+r"(c[61]), "+r"(c[62]), "+r"(c[63]), "+r"(c[64]),
           "+r"(c[65]), "+r"(c[66]), "+r"(c[67]), "+r"(c[68]), "+r"(c[69]), "+r"(c[70]), "+r"(c[71]), "+r"(c[72]),
           "+r"(c[73]), "+r"(c[74]), "+r"(c[75]), "+r"(c[76]), "+r"(c[77]), "+r"(c[78]), "+r"(c[79])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-#endif
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(described(tile, k)), "r"(add));
 }
 #endif
 #endif

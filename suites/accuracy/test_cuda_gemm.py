@@ -29,7 +29,9 @@ INSTANCES: tuple[Instance, ...] = (*MMA, *WGMMA)
 
 
 def _name(instance: Instance) -> str:
-    return "-".join(map(str, instance.tile)) + ("-mma" if isinstance(instance, GemmMma) else "-wgmma")
+    if isinstance(instance, GemmMma):
+        return "-".join(map(str, (*instance.tile, "mma")))
+    return "-".join(map(str, (*instance.tile, *([instance.tail] if instance.last else []), "wgmma")))
 
 
 every_instance = pytest.mark.parametrize("instance", INSTANCES, ids=_name)
@@ -59,7 +61,7 @@ def test_every_instance_is_exact(cuda: CudaContext, only: Any, instance: Instanc
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("instance", [MMA[0], WGMMA[0], WGMMA[-2]], ids=_name)
+@pytest.mark.parametrize("instance", [MMA[0], WGMMA[0], WGMMA[11], WGMMA[-1]], ids=_name)
 def test_rings_and_blocks_go_round(cuda: CudaContext, only: Any, instance: Instance) -> None:
     """More stages than a ring has, more tiles than blocks, more passes than warps."""
     only(instance)
@@ -69,8 +71,47 @@ def test_rings_and_blocks_go_round(cuda: CudaContext, only: Any, instance: Insta
     same(product(cuda, VARIANTS["gemm", "int32"], data), expected(data, "int32"))
 
 
+MIXED = WGMMA[-1]
+
+
 @pytest.mark.cuda
-@pytest.mark.parametrize("instance", [MMA[0], WGMMA[0], WGMMA[-1]], ids=_name)
+@pytest.mark.parametrize(
+    ("M", "strips"),
+    [
+        (200, (3, 0)),
+        (200, (3, 1)),
+        (200, (1, 1)),
+        (200, (2, 0)),
+        (90, (2, 0)),
+        (330, (1, 2)),
+        (330, (2, 0)),
+        (5, (1, 0)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["int32", "bfloat16"])
+def test_strips_that_end_in_smaller_tiles_are_exact(
+    cuda: CudaContext, only: Any, monkeypatch: pytest.MonkeyPatch, M: int, strips: tuple[int, int], dtype: str
+) -> None:
+    """Whatever number of strips is told, with whatever number of whole tiles: three strips, the last cut off."""
+    only(MIXED)
+    monkeypatch.setattr(cuda_gemm.GemmWgmma, "strips", lambda *asked: strips)
+    data = data_of(M, 2 * MIXED.tile[1] + 8, 150)
+    same(product(cuda, VARIANTS["gemm", dtype], data), expected(data, dtype))
+
+
+@given(M=st.integers(1, 3000), N=st.integers(1, 30000), K=st.integers(1, 20000), sms=st.integers(1, 200))
+def test_smaller_tiles_at_the_end_are_never_predicted_to_take_longer(M: int, N: int, K: int, sms: int) -> None:
+    mixed, whole = MIXED.strips(M, N, K, sms)
+    assert 0 <= mixed <= -(-N // MIXED.tile[1])
+    assert 0 <= whole < -(-M // MIXED.columns)
+    alike = WGMMA[11]
+    waves = -(-cuda_gemm._tiles(alike.tile, M, N) // sms)
+    busy = sum(cost * waves * each for cost, each in zip(MIXED.costs[1:], (1, *2 * (-(-K // 128),)), strict=True))
+    assert cuda_gemm.predicted_us(MIXED, M, N, K, sms) <= alike.costs[0] + busy + 1e-6
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("instance", [MMA[0], WGMMA[0], WGMMA[-2]], ids=_name)
 @pytest.mark.parametrize(("activation", "code"), [(-128, 1), (127, 1), (-128, -1), (127, -1), (-128, 0)])
 def test_the_largest_sums_are_exact(
     cuda: CudaContext, only: Any, instance: Instance, activation: int, code: int
@@ -111,7 +152,7 @@ def test_bfloat16_is_rounded_from_the_float32(
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("gap", [1, 16, 61])
-@pytest.mark.parametrize("instance", [MMA[1], WGMMA[1], WGMMA[-1]], ids=_name)
+@pytest.mark.parametrize("instance", [MMA[1], WGMMA[1], WGMMA[-2], WGMMA[-1]], ids=_name)
 def test_rows_of_activations_may_lie_apart(cuda: CudaContext, only: Any, instance: Instance, gap: int) -> None:
     only(instance)
     data = data_of(19, 140, 320)
@@ -169,12 +210,14 @@ def test_the_chosen_instance_fits_a_multiprocessor(M: int, N: int, K: int, sms: 
 @pytest.mark.parametrize(
     ("shape", "chosen"),
     [
-        ((16, 2560, 2560), MMA[1]),
+        ((16, 2560, 2560), MMA[0]),
+        ((32, 2560, 2560), MMA[1]),
         ((16, 2560, 6912), MMA[1]),
         ((16, 13824, 2560), WGMMA[0]),
         ((64, 14336, 4096), WGMMA[3]),
         ((128, 13824, 2560), WGMMA[6]),
-        ((512, 14336, 4096), WGMMA[11]),
+        ((512, 14336, 4096), WGMMA[13]),
+        ((512, 13824, 2560), WGMMA[13]),
         ((2048, 2560, 6912), WGMMA[12]),
         ((2048, 14336, 4096), WGMMA[11]),
     ],
@@ -204,12 +247,12 @@ FAULTS = [
     ("gemm_mma.cu", "row < N && chunk < chunks", "chunk < chunks"),
     ("gemm_mma.cu", "from += 4 * STEPS * warps", "from += 4 * STEPS * warps + 1"),
     ("gemm_wgmma.cu", "m0 + row < M ? activations16", "true ? activations16"),
-    ("gemm_wgmma.cu", "n0 + row < N && at < chunks", "at < chunks"),
-    ("gemm_wgmma.cu", "m < min(COLUMNS, M - m0)", "m < COLUMNS"),
+    ("gemm_wgmma.cu", "n0 + row < N && from < chunks", "from < chunks"),
+    ("gemm_wgmma.cu", "m < min(WIDTH, M - m0)", "m < WIDTH"),
     ("gemm_wgmma.cu", "2 * min(64 * BLOCKS, N - n)", "2 * 64 * BLOCKS"),
     ("gemm_wgmma.cu", "lane / 16 * 8 + lane % 8", "lane % 8"),
     ("gemm_wgmma.cu", "N % 8 == 0 && ", ""),
-    ("gemm_wgmma.cu", "1u << (6 - 2 * t)", "1u << (2 * t)"),
+    ("gemm_wgmma.cu", "1u << (6 - 2 * (p % 4))", "1u << (2 * (p % 4))"),
     ("gemm_wgmma.cu", "m < M - m0 && row + n < N - n0", "m < M - m0"),
     ("gemm_wgmma.cu", "kind ? sum : sum >> 6", "sum"),
     ("gemm_wgmma.cu", "k64 % 2 * 64 + 32 * i", "32 * i"),
@@ -223,7 +266,10 @@ FAULTS = [
 def _planted(folder: Path, file: str, right: str, wrong: str) -> None:
     """The sources in that folder, with that fault."""
     room = Path(cuda_gemm.__file__).parent
+    for each in (folder, folder.parent / "cuda"):
+        each.mkdir()
     for name in (
+        "../cuda/overlap.cuh",
         "common.cuh",
         "mma.cuh",
         "mma_chunks.cuh",
@@ -263,13 +309,13 @@ def _doubtful(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("planted", [False, True])
-@pytest.mark.parametrize("instance", [WGMMA[0], WGMMA[-2]], ids=_name)
+@pytest.mark.parametrize("instance", [WGMMA[0], WGMMA[11]], ids=_name)
 def test_what_float32_rounds_wrong_is_rounded_in_float64(
     cuda: CudaContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, instance: Instance, planted: bool
 ) -> None:
     doubts = "(least & 0xfff0u) == 0 || least >> 20 == 0"
-    _planted(tmp_path, "gemm_wgmma.cu" if planted else "", doubts, "false")
-    _from(tmp_path, monkeypatch, instance)
+    _planted(tmp_path / "ternary_matmul", "gemm_wgmma.cu" if planted else "", doubts, "false")
+    _from(tmp_path / "ternary_matmul", monkeypatch, instance)
     rows = instance.tile[0]
     sums, scales = _doubtful(rows)
     activations = np.zeros((rows, 16), np.int8)
@@ -282,6 +328,30 @@ def test_what_float32_rounds_wrong_is_rounded_in_float64(
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("", ""),
+        ("mixed_wide * COLUMNS + tile % mixed_tail * TAIL", "tile % mixed_tail * TAIL"),
+        ("(plain + tile / mixed_tail) * ROWS", "tile / mixed_tail * ROWS"),
+        ("m0 + row, full + turn.stage", "m0, full + turn.stage"),
+        ("(M - mixed_wide * COLUMNS + TAIL - 1)", "(M - mixed_wide * COLUMNS)"),
+    ],
+)
+def test_a_fault_in_smaller_tiles_is_seen(
+    cuda: CudaContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, right: str, wrong: str
+) -> None:
+    if "turn.stage" in right and cuda.backend.simulated:
+        pytest.skip("the simulator copies rows by itself")
+    _planted(tmp_path / "ternary_matmul", "gemm_wgmma.cu", right, wrong)
+    _from(tmp_path / "ternary_matmul", monkeypatch, MIXED)
+    monkeypatch.setattr(cuda_gemm.GemmWgmma, "strips", lambda *asked: (1, 1))
+    data = data_of(290, 2 * MIXED.tile[1], 64)
+    found, wanted = product(cuda, VARIANTS["gemm", "int32"], data), expected(data, "int32")
+    assert np.array_equal(found, wanted) == (not right)
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize(("file", "right", "wrong"), FAULTS)
 def test_a_fault_in_the_source_is_seen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, right: str, wrong: str
@@ -291,7 +361,7 @@ def test_a_fault_in_the_source_is_seen(
 
     monkeypatch.setenv(SELECT, "simulator")
     context = cuda_context()
-    _planted(tmp_path, file, right, wrong)
+    _planted(tmp_path / "ternary_matmul", file, right, wrong)
     instances: list[Instance] = [
         each
         for each in (MMA[0], WGMMA[0])
@@ -300,7 +370,7 @@ def test_a_fault_in_the_source_is_seen(
     ]
     seen = set()
     for instance in instances:
-        _from(tmp_path, monkeypatch, instance)
+        _from(tmp_path / "ternary_matmul", monkeypatch, instance)
         # Rows that are aligned, and rows that are copied first; outputs whose rows are aligned, and not.
         many = "mma" in file and "wgmma" not in file
         for N, K in ((137, 6000), (137, 5999)) if many else ((137, 416), (137, 403), (136, 416)):

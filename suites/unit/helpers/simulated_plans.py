@@ -1,4 +1,4 @@
-"""A context for plans in the simulator: cuLaunchKernel is a function here that runs the simulated kernel."""
+"""A context for plans in the simulator: cuLaunchKernelEx is a function here that runs the simulated kernel."""
 
 from __future__ import annotations
 
@@ -24,13 +24,22 @@ _ENCODE = ctypes.CFUNCTYPE(
     *[ctypes.POINTER(ctypes.c_uint)] * 2,
     *[ctypes.c_int] * 4,
 )
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("sizes", ctypes.c_uint * 6),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(ctypes.c_int * 18)),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
 _LAUNCH = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_void_p,
-    *[ctypes.c_uint] * 7,
-    ctypes.c_void_p,
-    ctypes.POINTER(ctypes.c_void_p),
-    ctypes.c_void_p,
+    ctypes.c_int, ctypes.POINTER(_Config), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
 )
 
 
@@ -79,11 +88,14 @@ class MadeUpDriver:
         out[0] = self.stack.pop()
         return 0
 
-    def _launch(self, function: int, *more: Any) -> int:
-        (*sizes, shared, stream, parameters, _) = more
+    def _launch(self, config: Any, function: int, parameters: Any, _: int) -> int:
+        told = config.contents
         assert self.stack[-1] == HANDLE
-        self.calls.append("launch")
-        return self.launch(function, tuple(sizes[:3]), tuple(sizes[3:]), shared, stream or 0, parameters)
+        # Programmatic stream serialization, as cuda.h has it, or nothing.
+        assert [list(told.attributes[place][:3]) for place in range(told.attribute_count)] in ([], [[6, 0, 1]])
+        self.calls.append("launch, overlapping" if told.attribute_count else "launch")
+        sizes = tuple(told.sizes)
+        return self.launch(function, sizes[:3], sizes[3:], told.shared, told.stream or 0, parameters)
 
 
 class SimulatedPlans(MadeUpDriver):

@@ -45,7 +45,7 @@ class Recorded(MadeUpDriver):
         return self._codes.pop(0) if self._codes else 0
 
 
-STEP = (7, (1, 2, 3), (4, 5, 6), 100, ((1, 16), b"\x05\x00\x00\x00", None, (0, 0)))
+STEP = (7, (1, 2, 3), (4, 5, 6), 100, False, ((1, 16), b"\x05\x00\x00\x00", None, (0, 0)))
 
 
 def test_addresses_and_the_number_are_those_of_each_launch() -> None:
@@ -62,7 +62,7 @@ def test_addresses_and_the_number_are_those_of_each_launch() -> None:
 
 def test_each_step_has_its_own_values() -> None:
     driver = Recorded(1)
-    steps = [(place, (1, 1, 1), (1, 1, 1), 0, (bytes([place]), b"\xff" * 8)) for place in range(1, 4)]
+    steps = [(place, (1, 1, 1), (1, 1, 1), 0, False, (bytes([place]), b"\xff" * 8)) for place in range(1, 4)]
     assert CudaPlan(driver.addresses, HANDLE, steps, ()).launch(0, ()) == 0
     assert [(function, values) for function, *_, values in driver.launched] == [(1, [1]), (2, [2]), (3, [3])]
 
@@ -70,15 +70,22 @@ def test_each_step_has_its_own_values() -> None:
 @pytest.mark.parametrize(("current", "calls"), [(HANDLE, ["launch"]), (0, ["push", "launch", "pop"]), (5, None)])
 def test_the_context_is_current_for_the_launch_and_then_what_was_before(current: int, calls: list[str] | None) -> None:
     driver = Recorded(0, current)
-    step = (1, (1, 1, 1), (1, 1, 1), 0, ())
+    step = (1, (1, 1, 1), (1, 1, 1), 0, False, ())
     assert CudaPlan(driver.addresses, HANDLE, [step], ()).launch(0, ()) == 0
     assert driver.calls == (calls or ["push", "launch", "pop"])
     assert driver.stack == [current]
 
 
+def test_only_a_step_that_may_begins_before_the_one_before_has_ended() -> None:
+    driver = Recorded(0, HANDLE)
+    steps = [(1, (1, 1, 1), (1, 1, 1), 0, overlaps, ()) for overlaps in (False, True, False)]
+    assert CudaPlan(driver.addresses, HANDLE, steps, ()).launch(0, ()) == 0
+    assert driver.calls == ["launch", "launch, overlapping", "launch"]
+
+
 def test_what_the_driver_refuses_is_told_and_nothing_follows() -> None:
     driver = Recorded(0, codes=(0, 701))
-    step = (1, (1, 1, 1), (1, 1, 1), 0, ())
+    step = (1, (1, 1, 1), (1, 1, 1), 0, False, ())
     assert CudaPlan(driver.addresses, HANDLE, [step] * 4, ()).launch(0, ()) == 701
     assert driver.calls == ["push", "launch", "launch", "pop"]
     assert driver.stack == [0]
@@ -96,16 +103,17 @@ def test_other_addresses_than_were_told_are_refused(addresses: tuple[int, ...]) 
 @pytest.mark.parametrize(
     ("steps", "alignments"),
     [
-        ([(1, (1, 1, 1), (1, 1, 1), 0, (b"",))], ()),
-        ([(1, (1, 1, 1), (1, 1, 1), 0, (b"123456789",))], ()),
-        ([(1, (1, 1, 1), (1, 1, 1), 0, ((0, 0),))], ()),
-        ([(1, (1, 1, 1), (1, 1, 1), 0, (b"1",) * 129)], ()),
+        ([(1, (1, 1, 1), (1, 1, 1), 0, False, (b"",))], ()),
+        ([(1, (1, 1, 1), (1, 1, 1), 0, ())], ()),
+        ([(1, (1, 1, 1), (1, 1, 1), 0, False, (b"123456789",))], ()),
+        ([(1, (1, 1, 1), (1, 1, 1), 0, False, ((0, 0),))], ()),
+        ([(1, (1, 1, 1), (1, 1, 1), 0, False, (b"1",) * 129)], ()),
         ([], (3,)),
         ([], (1,) * 17),
     ],
 )
 def test_what_cannot_be_planned_is_refused(steps: Any, alignments: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"legal|source"):
+    with pytest.raises(ValueError, match=r"legal|source|unpack"):
         CudaPlan(Recorded(0).addresses, HANDLE, steps, alignments)
 
 
@@ -129,7 +137,7 @@ class Maps(Recorded):
 
 
 NUMBERS = (100, 7, 112, 128, 16, 3)
-MAPPED = (7, (1, 1, 1), (1, 1, 1), 0, ((1, 32, NUMBERS), b"w" * NBYTES, (0, 0)))
+MAPPED = (7, (1, 1, 1), (1, 1, 1), 0, False, ((1, 32, NUMBERS), b"w" * NBYTES, (0, 0)))
 
 
 def test_a_map_is_made_for_the_address_of_each_launch() -> None:
@@ -151,9 +159,9 @@ def test_a_map_that_the_driver_does_not_make_is_told_and_nothing_is_launched() -
 def test_maps_beyond_what_a_plan_or_a_driver_has_are_refused() -> None:
     driver = Maps(3)
     with pytest.raises(ValueError, match="more than 4 tensor maps"):
-        CudaPlan(driver.addresses, HANDLE, [(*MAPPED[:4], (b"w" * NBYTES,) * 5)], (1, 16))
+        CudaPlan(driver.addresses, HANDLE, [(*MAPPED[:5], (b"w" * NBYTES,) * 5)], (1, 16))
     with pytest.raises(ValueError, match="source 2 of 2"):
-        CudaPlan(driver.addresses, HANDLE, [(*MAPPED[:4], ((2, 0, NUMBERS),))], (1, 16))
+        CudaPlan(driver.addresses, HANDLE, [(*MAPPED[:5], ((2, 0, NUMBERS),))], (1, 16))
     with pytest.raises(ValueError, match="a driver that makes none"):
         CudaPlan((*driver.addresses[:4], 0), HANDLE, [MAPPED], (1, 16))
     assert CudaPlan((*driver.addresses[:4], 0), HANDLE, [STEP], (1, 1)).launch(0, (0, 0)) == 0

@@ -1,0 +1,49 @@
+/* Launches that overlap (programmatic dependent launch, 9.0 and newer): of a kernel with Kernel.overlaps, blocks may
+ * begin while the launch before it in the stream still runs. Whatever that one may have written is read, and whatever it
+ * may still read is written, behind wait_for_the_one_before alone. Elsewhere, and in the simulator, launches do not
+ * overlap, and these do nothing. What was written by that launch may not be read by ld.global.nc, which is for what does
+ * not change while a kernel runs.
+ *
+ * What it gives, us a launch in a CUDA graph of launches one behind the other, weights cold in L2, on an NVIDIA H200, by
+ * turns in one process, outside of this project; the command of today is suites/performance/gpu_peers.py:
+ *                                              before   the next may begin      when the first weights
+ *                                                       at once, prefetched     are asked for, prefetched
+ *   gemv_rows      1 x 2560 x 2560              3.08            2.74                    2.12
+ *                  1 x 13824 x 2560             6.02            4.79                    4.79
+ *                  1 x 2560 x 6912              4.45            3.73                    3.27
+ *   fused          1 x 2560 x 2560, bfloat16    3.47            3.60                    2.48
+ *                  1 x 2560 x 6912, bfloat16    4.96            4.95                    4.03
+ *   gemv_mma       8 x 13824 x 2560             6.88            6.01                    6.13
+ *   gemv_dp4a      1 x 14336 x 4096             6.43            5.97                    5.82
+ *   gemm_mma       16 x 2560 x 2560             4.70            4.19                    (4.17 at once, not prefetched)
+ * At once, the next launch's prefetches come before this one's loads. Without prefetching: 3.00 at 1 x 2560 x 2560, 5.25
+ * at 1 x 13824 x 2560 (2.76 and 5.64 before in that process). gemm_wgmma.cu has figures of its own. */
+#ifndef TRITMARK_CUDA_OVERLAP
+#define TRITMARK_CUDA_OVERLAP
+
+/* Let blocks of the next launch begin, where there is room. */
+__device__ __forceinline__ void let_the_next_begin()
+{
+#if !defined(TRITMARK_SIMULATOR) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* Have what lies there come into L2. The launch before may write it still, for L2 has what all launches write; it is read
+ * behind wait_for_the_one_before. */
+__device__ __forceinline__ void prefetch(const void *from)
+{
+#if !defined(TRITMARK_SIMULATOR) && __CUDA_ARCH__ >= 900
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+#endif
+}
+
+/* Until the launch before this one is over and all that it wrote is seen. By each thread that reads or writes device
+ * memory, at least by one whose signal these wait for. */
+__device__ __forceinline__ void wait_for_the_one_before()
+{
+#if !defined(TRITMARK_SIMULATOR) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+#endif

@@ -1,0 +1,139 @@
+"""Products on a GPU beside the peers there, by turns in one process.
+
+    python suites/performance/gpu_peers.py [--shapes 2560x2560 14336x4096] [--rows 1 16 512] [--rounds 15] [--out FILE]
+
+For each N x K and M the time of a product in us, from int8 activations and weights that no cache has any more to
+bfloat16 outputs: ours (what is launched for that shape), humming-kernels W2A8 where it is installed, and PyTorch with
+dense weights of bfloat16, int8 (torch._int_mm) and float8 (torch._scaled_mm, which alone is another product: it rounds
+the activations). Each has a CUDA graph of 24 calls or more over as many copies of its weights as exceed the L2; the
+graphs are replayed by turns, in another order each round, and a time is the median of the rounds. A line ends with how
+many times as long as ours the quickest peer takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tritmark.harness.spec import Axes, Launch
+from tritmark.kernels import pack_weights
+from tritmark.kernels.cuda.clock import GraphClock, timeable
+from tritmark.kernels.cuda.context import CudaContext
+from tritmark.kernels.peers import products_cuda, torch_cuda
+from tritmark.kernels.peers.launch_cuda import CudaPeerLaunch, on_host
+from tritmark.kernels.ternary_matmul import cuda
+
+SHAPES = ("2560x2560", "13824x2560", "2560x6912", "14336x4096")
+ROWS = (1, 8, 16, 64, 128, 512, 2048)
+COLD, CALLS = 120 << 20, 24
+"""Bytes of weights that a graph goes through, and its calls at least."""
+OURS, FLOAT8 = "tritmark", "torch-float8"
+PEERS = ("humming-w2a8", "torch-int8", "torch-bfloat16")
+BYTES = {OURS: 0.25, FLOAT8: 1.0, "torch-int8": 1.0, "torch-bfloat16": 2.0}
+"""Of a weight; a quarter unless told."""
+
+
+def float8(inputs: Any, outputs: Any, axes: Axes, threads: int) -> Launch:
+    """torch._scaled_mm with one scale for activations and one for weights."""
+    import torch
+
+    host = on_host(inputs)
+    rows = torch.from_numpy(host["activations"]).to("cuda").to(torch.float8_e4m3fn)
+    weights = torch_cuda.weights_of(cuda.FORMAT, host, axes).to(torch.float8_e4m3fn).t()
+    out, one = torch_cuda.over(outputs["out"]), torch.ones((), device="cuda")
+
+    def call(stream: Any) -> None:
+        with torch_cuda.within(stream):
+            torch._scaled_mm(rows, weights, one, one, out_dtype=torch.bfloat16, out=out)
+
+    return CudaPeerLaunch(FLOAT8, call, outputs, torch_cuda.holders)
+
+
+def contenders(axes: Axes) -> dict[str, Any]:
+    """What binds each of those that take the product."""
+    name = "gemv" if axes["M"] <= cuda.GEMV_M else "gemm"
+    ours = next(each for each in cuda.VARIANTS if each.name == name and each.key.dtype == "bfloat16")
+    found = {OURS: ours.bind}
+    for variant in products_cuda.VARIANTS:
+        refused = any(constraint.refusal(axes) for constraint in variant.constraints)
+        taken = variant.name in PEERS and variant.key.dtype == "bfloat16" and not refused
+        if taken and variant.missing() is None:
+            variant.load()
+            found[variant.name] = variant.bind
+    if torch_cuda.missing() is None:
+        torch_cuda.load()
+        found[FLOAT8] = float8
+    return found
+
+
+def bound(here: CudaContext, bind: Any, name: str, axes: Axes, rng: np.random.Generator) -> Sequence[Launch]:
+    """Its launches, each with a copy of the weights."""
+    M, N, K = (axes[axis] for axis in "MNK")
+    weights = pack_weights(rng.integers(-1, 2, (N, K), dtype=np.int8), 0.5, format=cuda.FORMAT)
+    inputs = {
+        "activations": here.upload(rng.integers(-128, 128, (M, K), dtype=np.int8)),
+        "weight_scale": np.float32(0.5),
+        "act_scale": here.upload(rng.uniform(1, 100, M).astype(np.float32)),
+    }
+    outputs = {"out": here.array((M, N), np.dtype("bfloat16"))}
+    copies = max(2, -(-COLD // int(N * K * BYTES.get(name, 0.25))))
+    return [bind({**inputs, "weights": here.upload(weights.data)}, outputs, axes, 1) for _ in range(copies)]
+
+
+def timed(here: CudaContext, axes: Axes, rounds: int) -> dict[str, float]:
+    """Each contender's time in us."""
+    rng, samples = np.random.default_rng(0), {}
+    for name, bind in contenders(axes).items():
+        try:
+            launches = bound(here, bind, name, axes, rng)
+        except Exception as why:  # somebody else's code: what it raises is told, and the others go on
+            print(f"{name} at {axes}: {type(why).__name__}: {why}")
+            continue
+        calls = max(CALLS, len(launches))
+        clock = GraphClock()
+        samples[name] = partial(clock.sample, launches, 0, calls), calls
+    times: dict[str, list[float]] = {name: [] for name in samples}
+    for turn in range(rounds + 2):
+        for name in rng.permutation(list(samples)):
+            sample, calls = samples[name]
+            taken = sample() / calls / 1e3
+            if turn >= 2:  # two to warm up
+                times[name].append(taken)
+    return {name: median(each) for name, each in times.items()}
+
+
+def main() -> int:
+    """0."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="NxK")
+    parser.add_argument("--rows", nargs="+", type=int, default=ROWS, metavar="M")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the figures as JSON")
+    options = parser.parse_args()
+    here, found = timeable(0), []
+    for shape in options.shapes:
+        N, K = map(int, shape.split("x"))
+        for M in options.rows:
+            us = timed(here, {"M": M, "N": N, "K": K}, options.rounds)
+            peers = {name: each for name, each in us.items() if name != OURS}
+            best = min(peers, key=peers.__getitem__, default=None)
+            told = "  ".join(f"{name} {each:.2f}" for name, each in sorted(us.items(), key=lambda item: item[1]))
+            beside = f"{best} takes {peers[best] / us[OURS]:.2f} times as long" if best else "no peer"
+            print(f"{M:5} x {N} x {K}: {told}; {beside}", flush=True)
+            found.append({"M": M, "N": N, "K": K, "us": us})
+    if options.out:
+        info = here.backend.info
+        record = {"gpu": info.name, "driver": info.driver, "rounds": options.rounds, "products": found}
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
