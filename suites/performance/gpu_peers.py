@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.spec import Axes, Launch
 from tritmark.kernels import pack_weights
 from tritmark.kernels.cuda.clock import GraphClock, timeable
@@ -82,7 +83,7 @@ def bound(here: CudaContext, bind: Any, name: str, axes: Axes, rng: np.random.Ge
         "weight_scale": np.float32(0.5),
         "act_scale": here.upload(rng.uniform(1, 100, M).astype(np.float32)),
     }
-    outputs = {"out": here.array((M, N), np.dtype("bfloat16"))}
+    outputs = {"out": here.array((M, N), named_dtype("bfloat16"))}
     copies = max(2, -(-COLD // int(N * K * BYTES.get(name, 0.25))))
     return [bind({**inputs, "weights": here.upload(weights.data)}, outputs, axes, 1) for _ in range(copies)]
 

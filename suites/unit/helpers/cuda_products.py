@@ -48,7 +48,8 @@ def product(context: CudaContext, variant: Variant, data: Data, there: Any = Non
     """`there`: the activations on the device, where they are no plain copy."""
     activations, codes, weight_scale, act_scale = data
     M, (N, K) = len(act_scale), codes.shape
-    out = context.array((M, N), DTYPES[variant.key.dtype])
+    # What is left out may not be what lay there before, which a call with the same data may have written.
+    out = context.upload(np.full((M, N), 85, DTYPES[variant.key.dtype]))
     inputs = {
         "activations": context.upload(activations) if there is None else there,
         "weights": context.upload(FORMATS[variant.key.format].pack(codes, weight_scale)),
