@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* A set a line: its rank, the CPU features that it needs, its tier (harness/spec.py), and what it is.
+/* A set a line: its rank, the CPU features that it needs, its tier (harness/spec/variant.py), and what it is.
  *
  * Features are called as CPUID and the compilers' target attribute call them, those of aarch64 as Linux does
  * (/proc/cpuinfo); cpu.c looks for each. A kernel is taken before those of sets of lower rank; ranks leave room for
