@@ -22,17 +22,12 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from bisect import bisect_right, insort
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from threading import RLock
 from typing import Any
-from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
@@ -41,23 +36,18 @@ from tritmark.harness.errors import (
     CompileError,
     DeviceFaultError,
     DeviceUnavailableError,
-    InsufficientMemoryError,
     LaunchError,
     UsageError,
 )
 from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.kernels.cuda import backend
 from tritmark.kernels.cuda.kernel import Dim, Kernel
-from tritmark.kernels.cuda.simulator import toolchain
+from tritmark.kernels.cuda.simulator import runtime, toolchain
+from tritmark.kernels.cuda.simulator.memory import SimulatorAllocation, arena
 from tritmark.kernels.cuda.tensor_map import NO_MAP
 
-_ALIGNMENT = 256
-_GAP = 4096
-"""Bytes after each allocation that belong to none."""
-_AREA = 1 << 35
 _MOST_RECORDS = 1 << 22
 _GO_ON = "mend the kernel or its launch; the simulator can be used further, a GPU could not"
-_LOCK = RLock()
 
 RECORD = np.dtype(
     [
@@ -164,14 +154,16 @@ class SimulatorFunction:
                 next_step=f"at most {info.shared_per_block}; the rest dynamic",
             )
         module_begin, module_end = ctypes.c_uint64(), ctypes.c_uint64()
-        _runtime().tritmark_module(ctypes.c_void_p(self.handle), ctypes.byref(module_begin), ctypes.byref(module_end))
+        runtime.library().tritmark_module(
+            ctypes.c_void_p(self.handle), ctypes.byref(module_begin), ctypes.byref(module_end)
+        )
         base = module_begin.value
         self._ranges = (ctypes.c_uint64 * (2 * len(variables)))(
             *(part for at, nbytes, _ in variables for part in (at - begin, nbytes))
         )
         self._shared = [(base + at, nbytes, f"{name} ({nbytes} bytes)") for at, nbytes, name in variables]
         self._shared.append(
-            (_runtime().tritmark_dynamic_shared(), info.shared_per_block_optin, "the dynamic shared memory")
+            (runtime.library().tritmark_dynamic_shared(), info.shared_per_block_optin, "the dynamic shared memory")
         )
         self._request = toolchain.LaunchRequest(
             entry=self.handle,
@@ -250,102 +242,6 @@ class SimulatorEvent:
         return 0.0
 
 
-class SimulatorAllocation:
-    """Device memory: host memory between gaps that no kernel may touch."""
-
-    def __init__(self, arena: SimulatedMemory, pointer: int, nbytes: int) -> None:
-        self.pointer = pointer
-        self.nbytes = nbytes
-        self._give_back = finalize(self, arena.free, pointer)
-        self._give_back.atexit = False
-
-    def free(self) -> None:
-        """Give it back; kernels may not touch it from here on."""
-        self._give_back()
-
-
-class SimulatedMemory:
-    """The device's memory. Addresses go round in an area that is larger, so that freed memory is not soon used
-    again."""
-
-    def __init__(self) -> None:
-        self.used: Counter[int] = Counter()
-        """Bytes of each device's that are allocated, by its number."""
-        self._owners: dict[int, int] = {}
-        self._base = _runtime().tritmark_begin(_AREA)
-        if not self._base:
-            raise DeviceUnavailableError(
-                "the system refuses the simulator its address space (128 GiB, of which only what is used takes memory)",
-                next_step="lift `ulimit -v`, or set vm.overcommit_memory to 0 or 1",
-            )
-        self._next = self._base + _GAP
-        self._live: list[tuple[int, int]] = []
-        """(pointer, bytes), sorted."""
-
-    def allocate(self, nbytes: int, most: int, poison: int, owner: int) -> int:
-        """Address of new memory of a device, where no more than `most` bytes of it are used with that."""
-        with _LOCK:
-            context = -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
-            found = self._from(self._next, context) or self._from(self._base + _GAP, context)
-            if self.used[owner] + nbytes > most or not found:
-                raise InsufficientMemoryError(
-                    what="an allocation on the simulated GPU",
-                    required=nbytes,
-                    available=max(0, most - self.used[owner]),
-                    next_step="free memory, or use less",
-                )
-            insort(self._live, (found, nbytes))
-            self.used[owner] += nbytes
-            self._owners[found] = owner
-            self._next = found + context
-            _runtime().tritmark_allocate(found, nbytes, poison)
-            return found
-
-    def _from(self, start: int, context: int) -> int:
-        """The first address from `start` on with so many bytes that are free, 0 for none."""
-        for pointer, nbytes in self._live[bisect_right(self._live, (start, 0)) :]:
-            if start + context <= pointer:
-                break
-            start = pointer + -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
-        return start if start + context <= self._base + _AREA else 0
-
-    def free(self, pointer: int) -> None:
-        """Give an allocation back."""
-        with _LOCK:
-            at = bisect_right(self._live, (pointer, 0))
-            if at < len(self._live) and self._live[at][0] == pointer:
-                nbytes = self._live.pop(at)[1]
-                self.used[self._owners.pop(pointer)] -= nbytes
-                _runtime().tritmark_free(pointer, nbytes)
-
-    def near(self, address: int) -> tuple[int, int] | None:
-        """The allocation that holds the address, or ends shortly before it, or begins shortly after it."""
-        at = bisect_right(self._live, (address, 1 << 62))
-        for pointer, nbytes in self._live[max(0, at - 1) : at + 1]:
-            if pointer - _GAP < address < pointer + nbytes + _GAP:
-                return pointer, nbytes
-        return None
-
-    def owner(self, address: int) -> int | None:
-        """The number of the device whose allocation holds the address, or is near it."""
-        found = self.near(address)
-        return None if found is None else self._owners[found[0]]
-
-    def must_hold(self, pointer: int, nbytes: int, what: str, owner: int) -> None:
-        """Raises DeviceFaultError where so many bytes from there are not within one allocation of the device."""
-        found = self.near(pointer)
-        if nbytes and (found is None or pointer < found[0] or pointer + nbytes > sum(found)):
-            raise DeviceFaultError(
-                f"simulated: {what} of {nbytes} bytes at {pointer:#x} is outside every allocation",
-                next_step="mend address or size",
-            )
-        if found is not None and self._owners[found[0]] != owner:
-            raise DeviceFaultError(
-                f"simulated: {what} of GPU {owner} at {pointer:#x} is in the memory of GPU {self._owners[found[0]]}",
-                next_step="copy it there first",
-            )
-
-
 @dataclass
 class TracedLaunch:
     """What one launch did with device memory."""
@@ -383,7 +279,7 @@ class SimulatorBackend:
         """How many it was given."""
         self._lost = False
         self.seed = _number("TRITMARK_SIMULATOR_SEED", 0)
-        self._arena = _arena()
+        self._arena = arena()
         self._trace: Trace | None = None
         self.stream: backend.Stream = SimulatorStream()
 
@@ -450,9 +346,9 @@ class SimulatorBackend:
         self._alive()
         fault = toolchain.FaultStruct()
         request = function.request(grid, block, arguments, shared, self.seed)
-        with _LOCK:
-            _runtime().tritmark_trace(self._trace is not None, _MOST_RECORDS)
-            failed = _runtime().tritmark_launch(ctypes.byref(request), ctypes.byref(fault))
+        with runtime.LOCK:
+            runtime.library().tritmark_trace(self._trace is not None, _MOST_RECORDS)
+            failed = runtime.library().tritmark_launch(ctypes.byref(request), ctypes.byref(fault))
             if self._trace is not None:
                 records = _records()
                 self._trace.launches.append(
@@ -551,7 +447,7 @@ class SimulatorBackend:
         self._alive()
         self._arena.must_hold(pointer, values.nbytes, "a copy to the device", self.info.index)
         ctypes.memmove(pointer, values.ctypes.data, values.nbytes)
-        _runtime().tritmark_written(pointer, values.nbytes)
+        runtime.library().tritmark_written(pointer, values.nbytes)
 
     def read(self, pointer: int, into: npt.NDArray[Any], stream: backend.Stream | None = None) -> None:
         """Copy from the device."""
@@ -564,7 +460,7 @@ class SimulatorBackend:
         self._alive()
         self._arena.must_hold(pointer, nbytes, "a fill", self.info.index)
         ctypes.memset(pointer, byte, nbytes)
-        _runtime().tritmark_written(pointer, nbytes)
+        runtime.library().tritmark_written(pointer, nbytes)
 
     def synchronize(self) -> None:
         """Nothing is left to wait for. Raises DeviceFaultError where the device was lost."""
@@ -581,38 +477,12 @@ class SimulatorBackend:
         self._arena.must_hold(pointer, nbytes, "a copy to the device", self.info.index)
         self._arena.must_hold(source, nbytes, "a copy from the device", other.info.index)
         ctypes.memmove(pointer, source, nbytes)
-        _runtime().tritmark_written(pointer, nbytes)
-
-
-@cache
-def _runtime() -> Any:
-    library = ctypes.CDLL(str(toolchain.runtime()))
-    u64, pointer = ctypes.c_uint64, ctypes.c_void_p
-    for name, result, arguments in (
-        ("begin", u64, (u64,)),
-        ("allocate", None, (u64, u64, ctypes.c_int)),
-        ("written", None, (u64, u64)),
-        ("free", None, (u64, u64)),
-        ("trace", None, (ctypes.c_int, u64)),
-        ("records", pointer, (pointer,)),
-        ("dynamic_shared", u64, ()),
-        ("module", None, (pointer, pointer, pointer)),
-        ("launch", ctypes.c_int, (pointer, pointer)),
-    ):
-        function = library[f"tritmark_{name}"]
-        function.restype, function.argtypes = result, arguments
-        setattr(library, f"tritmark_{name}", function)
-    return library
-
-
-@cache
-def _arena() -> SimulatedMemory:
-    return SimulatedMemory()
+        runtime.library().tritmark_written(pointer, nbytes)
 
 
 def _records() -> npt.NDArray[Any]:
     count = ctypes.c_uint64()
-    first = _runtime().tritmark_records(ctypes.byref(count))
+    first = runtime.library().tritmark_records(ctypes.byref(count))
     if not count.value:
         return np.empty(0, RECORD)
     return np.frombuffer(ctypes.string_at(first, count.value * RECORD.itemsize), RECORD)

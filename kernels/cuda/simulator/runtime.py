@@ -1,0 +1,35 @@
+"""The simulator's runtime (runtime.cpp), as Python calls it."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from threading import RLock
+from typing import Any
+
+from tritmark.kernels.cuda.simulator import toolchain
+
+LOCK = RLock()
+"""Held by launches and by whatever changes allocations, for the runtime's state is that of one thread."""
+
+
+@cache
+def library() -> Any:
+    """The compiled runtime, its functions with their types."""
+    loaded = ctypes.CDLL(str(toolchain.runtime()))
+    u64, pointer = ctypes.c_uint64, ctypes.c_void_p
+    for name, result, arguments in (
+        ("begin", u64, (u64,)),
+        ("allocate", None, (u64, u64, ctypes.c_int)),
+        ("written", None, (u64, u64)),
+        ("free", None, (u64, u64)),
+        ("trace", None, (ctypes.c_int, u64)),
+        ("records", pointer, (pointer,)),
+        ("dynamic_shared", u64, ()),
+        ("module", None, (pointer, pointer, pointer)),
+        ("launch", ctypes.c_int, (pointer, pointer)),
+    ):
+        function = loaded[f"tritmark_{name}"]
+        function.restype, function.argtypes = result, arguments
+        setattr(loaded, f"tritmark_{name}", function)
+    return loaded
