@@ -1,7 +1,7 @@
 """Where packed weights lie on a machine of several NUMA nodes, and a thread that stays on one.
 
 The pool gives the threads of a node shares that follow each other, in the order of the nodes' numbers
-(cython_ext/src/pool/pool.c), so weights can lie where the threads are that read them:
+(cython_ext/src/pool/cores.c), so weights can lie where the threads are that read them:
 
 - "first-touch": each node has the part of the bytes that its threads begin with, in proportion to its physical cores. A
   thread on the node's cores writes that part first, which is what decides. It needs no system call that a container
@@ -112,8 +112,8 @@ def _huge(nbytes: int, nodes: int) -> bool:
 
 
 def _parts(there: Topology, nbytes: int, page: int) -> list[tuple[int, int, int]]:
-    """(node, begin, end) in bytes for each node with cores: as the pool shares items out (share_nodes in pool.c), at
-    the pages' ends."""
+    """(node, begin, end) in bytes for each node with cores: as the pool shares items out (tm_cores_share), at the
+    pages' ends."""
     cores, found, before, begin = there.physical, [], 0, 0
     for node, count in cores.items():
         before += count

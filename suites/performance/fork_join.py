@@ -37,9 +37,9 @@ class Built:
 
     def __init__(self, name: str, tree: Path, folder: Path) -> None:
         self.name = name
-        pool = tree / SOURCES / "pool" / "pool.c"
+        pool = sorted((tree / SOURCES / "pool").glob("*.c"))
         library = folder / f"{name.replace('/', '-')}.so"
-        own = ["-DPOOL", str(pool), "-pthread"] if pool.exists() else ["-fopenmp"]
+        own = ["-DPOOL", *map(str, pool), "-pthread"] if pool else ["-fopenmp"]
         command = ["cc", "-std=gnu11", "-O3", "-shared", "-fPIC", f"-I{tree / SOURCES}", "-o", str(library)]
         subprocess.run([*command, str(HERE.with_suffix(".c")), *own], check=True)
         self._function = ctypes.CDLL(str(library)).fork_join

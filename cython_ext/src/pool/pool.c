@@ -16,7 +16,7 @@
  * On a machine of several NUMA nodes each worker is kept on the cores of one. The shares of a node follow each other in
  * the nodes' order, so that a range of items is the same node's in every call, and a thread that has done its own helps
  * the others of its node first. A call of no more threads than the caller's node has physical cores stays there. Where
- * there is one node, tm_pool_nodes is not called, `nodes` is 0, and nothing of this is done.
+ * there is one node, tm_pool_nodes is not called, and nothing of this is done. The nodes are cores.c's.
  *
  * While somebody watches (tm_pool_watch), each thread of a job reads the clock of its own processor time before and
  * after its work. Otherwise no clock is read for it, and nothing is written: a job carries one word that says so.
@@ -25,6 +25,7 @@
  * detached and own nothing but their stacks. */
 #define _GNU_SOURCE
 #include "pool.h"
+#include "cores.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -43,7 +44,6 @@
 
 enum {
     MOST = 256,        /* threads of one call */
-    NODES = 64,        /* that have cores */
     LINE = 128,        /* bytes that two cores must not share: two cache lines, which are fetched together */
     SPIN_NS = 200000,  /* at most, for a worker without work; for a caller whose workers still run */
     LEAST_NS = 5000,   /* at least, for a worker whose last waits were in vain */
@@ -54,7 +54,6 @@ enum {
     PIECES = 8,        /* no piece is shorter than its share by this, or than a grain by CUTS */
     CUTS = 4,
     SLICE_NS = 100000, /* the shortest that Linux gives */
-    REFRESH_NS = 10000000, /* how old what is known of a thread's affinity may be */
 };
 
 /* A share in chunks: where it begins and where it ends, in one word, so that both change at once. */
@@ -70,12 +69,6 @@ typedef struct seat {
     int32_t node;
 } seat;
 
-typedef struct mask {
-    cpu_set_t cores;
-    uint64_t id; /* of its bits; 0: nothing is known */
-    int32_t count;
-} mask;
-
 typedef struct job {
     tm_body body;
     void *args;
@@ -84,7 +77,7 @@ typedef struct job {
     uint32_t shares;
     int32_t watched;
     uint32_t control; /* of the caller's floating-point unit: rounding, and whether denormals count */
-    const mask *cores;
+    const tm_mask *cores;
     _Alignas(LINE) _Atomic uint32_t pending; /* workers that have it, and SLEEPS where the caller sleeps on it */
     _Atomic int32_t took_part;
     share share[MOST];
@@ -109,26 +102,9 @@ static _Atomic int32_t busy;            /* threads in jobs */
 static _Atomic int64_t found_asleep;    /* when a call last met a worker that slept */
 static _Atomic int32_t set = MOST;      /* tritmark_pool_set_threads */
 static atomic_flag making = ATOMIC_FLAG_INIT;
-static mask told;                       /* tm_pool_cores */
-static int32_t nodes;                   /* tm_pool_nodes: how many have cores, 0 where there are not several */
-static uint32_t times;                  /* how often they were told */
-static cpu_set_t node_cores[NODES];
-static int16_t node_of[CPU_SETSIZE];    /* a core's node, or -1 */
-static int16_t first_of[CPU_SETSIZE];   /* the first of the logical cores that share its physical one */
 static _Atomic int32_t watching;        /* tm_pool_watch; what was seen since: */
 static _Atomic int64_t seen_calls, seen_busy, seen_caller, seen_shared, seen_mean, seen_most;
 static _Thread_local int inside;        /* whether this thread is in a job */
-static _Thread_local mask here;         /* this thread's affinity when it was last asked for */
-static _Thread_local int64_t here_ns;
-
-/* Physical cores of a mask by node. */
-typedef struct counted {
-    uint64_t id;    /* of the mask; 0: nothing is known */
-    uint32_t times; /* how often tm_pool_nodes had told something */
-    int32_t cores[NODES], all;
-} counted;
-static _Thread_local counted here_counted;
-
 static int64_t now(clockid_t clock)
 {
     struct timespec at;
@@ -180,34 +156,6 @@ static int turn(spin *s)
     s->lost = at - s->seen > LOST_NS;
     s->seen = at;
     return !s->lost && at - s->begun <= s->most;
-}
-
-static void identify(mask *m)
-{
-    const unsigned char *bytes = (const unsigned char *)&m->cores;
-    m->id = 14695981039346656037u;
-    for (size_t i = 0; i < sizeof m->cores; i++)
-        m->id = (m->id ^ bytes[i]) * 1099511628211u;
-    m->id |= 1;
-    m->count = CPU_COUNT(&m->cores);
-}
-
-/* The cores that a call from this thread may use. */
-static const mask *allowed(void)
-{
-    if (told.id)
-        return &told;
-    int64_t at = now(CLOCK_MONOTONIC_COARSE);
-    if (at - here_ns > REFRESH_NS) {
-        here_ns = at;
-        if (sched_getaffinity(0, sizeof here.cores, &here.cores) == 0) {
-            identify(&here);
-        } else { /* more cores than a cpu_set_t has */
-            here.id = 0;
-            here.count = (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
-        }
-    }
-    return &here;
 }
 
 /* A piece of a share, from its front, or its back: `part` of what is left and at least `least`. Returns its length;
@@ -263,19 +211,7 @@ static void work(job *j, const seat *own, int done)
 }
 
 /* What a worker's `cores` are once it runs on those of a mask that a node has; on those of the mask for node -1. */
-static uint64_t place(const mask *cores, int32_t node) { return cores->id + 2 * ((uint64_t)(uint32_t)node + 1); }
-
-/* Keep a thread (0: this one) on those cores, and off the core `without` where there is another. Returns 0 where the
- * system did it. */
-static int keep_on(pid_t thread, const mask *cores, int32_t node, int32_t without)
-{
-    cpu_set_t some = cores->cores;
-    if (node >= 0)
-        CPU_AND(&some, &some, &node_cores[node]);
-    if (without >= 0 && !(CPU_COUNT(&some) == 1 && CPU_ISSET((size_t)without, &some)))
-        CPU_CLR((size_t)without, &some);
-    return sched_setaffinity(thread, sizeof some, &some);
-}
+static uint64_t place(const tm_mask *cores, int32_t node) { return cores->id + 2 * ((uint64_t)(uint32_t)node + 1); }
 
 /* Linux 6.12 lets a thread that wakes run before one with longer slices: without it, a worker whose core another
  * library's thread spins on starts after the rest of that thread's slice of some milliseconds. Its share of the time is
@@ -322,7 +258,7 @@ static void *worker_main(void *of)
             continue; /* taken back */
         job *j = (job *)word;
         if (place(j->cores, w->seat.node) != w->cores && j->cores->id) {
-            keep_on(0, j->cores, w->seat.node, -1);
+            tm_cores_keep(0, j->cores, w->seat.node, -1);
             w->cores = place(j->cores, w->seat.node);
             w->apart = -1;
         }
@@ -389,14 +325,14 @@ static int32_t claim(int32_t count, int32_t *claimed, int32_t found, int32_t nod
 
 /* Have a worker that sleeps wake on another core than this one: Linux may put both on one, where they only take turns.
  */
-static void keep_apart(worker *w, const mask *cores, int32_t node)
+static void keep_apart(worker *w, const tm_mask *cores, int32_t node)
 {
     const int32_t here_now = sched_getcpu();
-    const int32_t core = node >= 0 && !CPU_ISSET((size_t)here_now, &node_cores[node]) ? -1 : here_now;
+    const int32_t core = node >= 0 && tm_cores_node(here_now) != node ? -1 : here_now;
     const pid_t thread = atomic_load(&w->thread);
     if (!thread || !cores->id || (w->apart == core && w->cores == place(cores, node)))
         return;
-    if (keep_on(thread, cores, node, core) == 0) {
+    if (tm_cores_keep(thread, cores, node, core) == 0) {
         w->apart = core;
         w->cores = place(cores, node);
     }
@@ -437,53 +373,12 @@ static void offer_sleepers(job *j, const seat *own, const int32_t *sleepers, con
     }
 }
 
-/* The node whose core this thread is on, where there are several; -1 elsewhere. */
-static int32_t node_here(void)
-{
-    const int core = nodes ? sched_getcpu() : -1;
-    return core >= 0 && core < CPU_SETSIZE ? node_of[core] : -1;
-}
-
-/* The physical cores of a mask by node, and all of them. */
-static const counted *count_cores(const mask *cores)
-{
-    if (here_counted.id == cores->id && cores->id && here_counted.times == times)
-        return &here_counted;
-    cpu_set_t seen;
-    CPU_ZERO(&seen);
-    memset(&here_counted, 0, sizeof here_counted);
-    for (size_t core = 0; core < CPU_SETSIZE; core++) {
-        if (!CPU_ISSET(core, &cores->cores) || node_of[core] < 0 || CPU_ISSET((size_t)first_of[core], &seen))
-            continue;
-        CPU_SET((size_t)first_of[core], &seen);
-        here_counted.cores[node_of[core]]++;
-        here_counted.all++;
-    }
-    here_counted.id = cores->id, here_counted.times = times;
-    return &here_counted;
-}
-
-/* Which shares each node's threads have: those from begin[node] up to begin[node + 1]. All are on the caller's node
- * where its physical cores are enough; else each node has its part of all. */
-static void share_nodes(const counted *there, int32_t shares, int32_t at, uint32_t begin[NODES + 1])
-{
-    const int close = at >= 0 && shares <= there->cores[at];
-    int64_t before = 0;
-    for (int32_t node = 0; node < nodes; node++) {
-        begin[node] = close             ? node > at ? (uint32_t)shares : 0
-                      : there->all == 0 ? 0
-                                        : (uint32_t)((2 * before * shares + there->all) / (2 * there->all));
-        before += there->cores[node];
-    }
-    begin[nodes] = (uint32_t)shares;
-}
-
 /* A seat for each claimed worker, where it can be on the node on which it was last. Returns the caller's. */
-static seat seat_by_node(const mask *cores, const int32_t *claimed, int32_t count, int32_t at, seat *seats)
+static seat seat_by_node(const tm_mask *cores, const int32_t *claimed, int32_t count, int32_t at, seat *seats)
 {
-    uint32_t begin[NODES + 1], next[NODES];
+    uint32_t begin[TM_NODES + 1], next[TM_NODES];
     int32_t rest[MOST], left = 0;
-    share_nodes(count_cores(cores), count + 1, at, begin);
+    const int32_t nodes = tm_cores_share(cores, count + 1, at, begin);
     memcpy(next, begin, sizeof next);
     if (at < 0 || begin[at] == begin[at + 1])
         for (at = 0; begin[at] == begin[at + 1]; at++)
@@ -510,7 +405,7 @@ static int32_t share_out(job *j, const int32_t *claimed, int32_t count, int32_t 
 {
     int32_t sleepers[MOST], asleep = 0;
     seat by_node[MOST], theirs[MOST], own = {0, 0, j->shares, -1};
-    const int several = nodes && j->cores->id;
+    const int several = tm_cores_nodes() && j->cores->id;
     if (several)
         own = seat_by_node(j->cores, claimed, count, at, by_node);
     atomic_store_explicit(&j->pending, (uint32_t)count, memory_order_relaxed);
@@ -580,7 +475,7 @@ int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm
     }
     const int32_t watched = atomic_load_explicit(&watching, memory_order_relaxed);
     const int64_t from = watched ? now(CLOCK_THREAD_CPUTIME_ID) : 0;
-    const mask *cores = allowed();
+    const tm_mask *cores = tm_cores_allowed();
     int32_t most = atomic_load_explicit(&set, memory_order_relaxed), claimed[MOST], count = 0, at = -1;
     most = most < cores->count ? most : cores->count;
     int32_t room = most - atomic_fetch_add_explicit(&busy, 1, memory_order_relaxed) - 1;
@@ -588,8 +483,8 @@ int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm
     if (room > 0) {
         if (atomic_load_explicit(&made, memory_order_relaxed) < room)
             make(room);
-        at = node_here();
-        if (at >= 0 && cores->id && room < count_cores(cores)->cores[at])
+        at = tm_cores_node_here();
+        if (at >= 0 && cores->id && room < tm_cores_physical(cores, at))
             count = claim(room, claimed, 0, at);
         count = claim(room, claimed, count, -1);
     }
@@ -631,43 +526,6 @@ int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm
 int32_t tritmark_pool_get_threads(void) { return atomic_load(&set); }
 void tritmark_pool_set_threads(int32_t most) { atomic_store(&set, most < 1 ? 1 : most > MOST ? MOST : most); }
 int32_t tm_pool_workers(void) { return atomic_load(&made); }
-
-void tm_pool_cores(const int32_t *cores, size_t count)
-{
-    mask found;
-    memset(&found, 0, sizeof found);
-    for (size_t i = 0; i < count; i++)
-        if (cores[i] >= 0 && cores[i] < CPU_SETSIZE)
-            CPU_SET((size_t)cores[i], &found.cores);
-    if (count)
-        identify(&found);
-    told = found;
-}
-
-void tm_pool_nodes(const int32_t *node, const int32_t *first, size_t count)
-{
-    int32_t most = 0;
-    nodes = 0;
-    memset(node_cores, 0, sizeof node_cores);
-    for (size_t core = 0; core < CPU_SETSIZE; core++) {
-        const int known = core < count && node[core] >= 0 && node[core] < NODES;
-        node_of[core] = known ? (int16_t)node[core] : -1;
-        first_of[core] = known && first[core] >= 0 && first[core] < CPU_SETSIZE ? (int16_t)first[core] : (int16_t)core;
-        if (known)
-            CPU_SET(core, &node_cores[node[core]]);
-        if (known && node[core] >= most)
-            most = node[core] + 1;
-    }
-    nodes = most > 1 ? most : 0;
-    times++;
-}
-
-int32_t tm_pool_shares(int32_t threads, int32_t at, uint32_t begin[])
-{
-    if (nodes && told.id && threads > 0 && at < nodes)
-        share_nodes(count_cores(&told), threads, at, begin);
-    return nodes;
-}
 
 void tm_pool_watch(int32_t on)
 {

@@ -69,9 +69,8 @@ class Builder:
         """The driver with the kernels, in edited files."""
         tree = self._tree(edits) if edits else SOURCES
         kernels = [tree / "ternary_matmul" / f"{name}.c" for name in self.sets]
-        return self.built(
-            "driver", [HERE / "matmul_driver.c", tree / "cpu" / "cpu.c", tree / "pool" / "pool.c", *kernels]
-        )
+        pool = sorted((tree / "pool").glob("*.c"))
+        return self.built("driver", [HERE / "matmul_driver.c", tree / "cpu" / "cpu.c", *pool, *kernels])
 
     def built(self, name: str, files: Sequence[Path]) -> Path:
         """The program of those C files."""

@@ -39,11 +39,10 @@ two_cores = pytest.mark.skipif(machine.usable_cores() < 2, reason="with one core
 
 def build(folder: Path, pool: str, *flags: str) -> Path:
     """The program of pool_stress.c with that text of pool.c; skips where the compiler lacks the sanitizer's library."""
-    (folder / "pool").mkdir()
+    shutil.copytree(SOURCES / "pool", folder / "pool")
     (folder / "pool" / "pool.c").write_text(pool)
-    (folder / "pool" / "pool.h").write_text((SOURCES / "pool" / "pool.h").read_text())
     program = folder / "stress"
-    files = [str(HERE / "pool_stress.c"), str(folder / "pool" / "pool.c")]
+    files = [str(HERE / "pool_stress.c"), *map(str, sorted((folder / "pool").glob("*.c")))]
     command = [str(CC), "-std=gnu11", "-O2", "-g", "-w", *flags, f"-I{folder}", *files]
     done = subprocess.run([*command, "-pthread", "-o", str(program)], capture_output=True, text=True, check=False)
     if done.returncode and flags and "cannot find" in done.stderr:
