@@ -66,6 +66,22 @@ def prefetch() -> tuple[str, int]:
     return next(name for name, level in LEVELS.items() if level == now.level), now.bytes
 
 
+cdef const tm_matmul_format *_known(str format) except NULL:
+    cdef bytes name = format.encode()
+    cdef const tm_matmul_format *known = tm_matmul_formats
+    while known.name != NULL and strcmp(known.name, name):
+        known += 1
+    if known.name == NULL:
+        raise ValueError(f"no kernel for {format} is compiled in")
+    return known
+
+
+def room(str format, size_t M, size_t K) -> int:
+    """Bytes that a call needs for sums of the activations and the activations in another order."""
+    cdef const tm_matmul_format *known = _known(format)
+    return known.room(M, K) if known.group else 0
+
+
 cdef class TernaryMatmul(NativeCall):
     """out (M, N) from activations int8 (M, K), rows contiguous but maybe apart, and `weights`, an (N, K) matrix in the
     bytes of `format`.
@@ -88,13 +104,8 @@ cdef class TernaryMatmul(NativeCall):
         cdef float[:, ::1] out_float32
         cdef uint16_t[:, ::1] out_bfloat16
         cdef uint8_t[::1] room, tables
-        cdef bytes name = format.encode()
-        cdef const tm_matmul_format *known = tm_matmul_formats
+        cdef const tm_matmul_format *known = _known(format)
         cdef size_t needed
-        while known.name != NULL and strcmp(known.name, name):
-            known += 1
-        if known.name == NULL:
-            raise ValueError(f"no kernel for {format} is compiled in")
         if M < 1 or N < 1 or K < 1 or (K > 1 and activations.strides[1] != 1) or activations.strides[0] < 0:
             raise ValueError(f"activations of shape {M, K}, N = {N}")
         needed = known.bytes(N, K)

@@ -46,15 +46,9 @@ def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, th
     return launch
 
 
-_ARRANGED = {"q2_0": 256}
-"""Formats whose kernels keep the activations in another order, and the block that their rows are filled up to."""
-
-
-def _room(format: str, group: int, axes: Axes) -> int:
+def _room(format: str, axes: Axes) -> int:
     """Bytes of the sums of the activations, one for each row and group, and of the activations in another order."""
-    arranged = -(-axes["K"] // _ARRANGED[format]) * _ARRANGED[format] if format in _ARRANGED else 0
-    alone = axes["K"] + 63 if format == "tq2_0" and axes["M"] == 1 else 0  # one row, from a line of the cache on
-    return axes["M"] * (4 * (axes["K"] // group) + arranged) + alone
+    return int(cpu.native("ternary_matmul").room(format, axes["M"], axes["K"]))
 
 
 _SLAB, _TILE = 96, 64
@@ -73,7 +67,7 @@ def _sums(axes: Axes) -> int:
 
 def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> Iterator[Variant]:
     form, limits = grouped(format), (MaxSize("K", MAX_K), *constraints)
-    workspace = no_workspace if form is None else partial(_room, format, form.group)
+    workspace = no_workspace if form is None else partial(_room, format)
     if format == "tile64":
         workspace = _sums
     if isinstance(BUILT_IN[format], TL):

@@ -54,21 +54,27 @@ def digits(byte: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return byte[..., np.newaxis] * POWERS % 256 * 3 // 256
 
 
-@pytest.mark.parametrize("M", [1, 3])
-def test_every_digit_of_every_byte_is_read_by_the_formula(isa: str, M: int) -> None:
-    """Also of bytes that no packer writes: row 256 * j + b has byte b at place j, and all other digits 0."""
+@pytest.mark.parametrize(("M", "groups", "at"), [(1, 1, 0), (3, 1, 0), *((1, 5, at) for at in range(5)), (1, 4, 2)])
+def test_every_digit_of_every_byte_is_read_by_the_formula(isa: str, M: int, groups: int, at: int) -> None:
+    """Also of bytes that no packer writes: of that group row 256 * j + b has byte b at place j, all other digits are
+    0."""
     data = np.zeros((52 * 256, 54), np.uint8)
     data[:, 52:] = np.array([1.0], "<f2").view(np.uint8)
     place, byte = np.divmod(np.arange(len(data)), 256)
     data[np.arange(len(data)), place] = byte
-    weights = PackedWeights(data, "tq1_0", (len(data), 256), np.ones((len(data), 1), np.float32))
-    activations = np.random.default_rng(1).integers(-128, 128, (M, 256), dtype=np.int8)
-    x, n = activations.astype(np.int64), np.arange(5)
+    zeros = np.broadcast_to(np.concatenate([np.zeros(52, np.uint8), data[0, 52:]]), (groups, *data.shape[1:]))
+    rows = np.repeat(zeros[np.newaxis], len(data), 0)
+    rows[:, at] = data
+    shape, scales = (len(data), 256 * groups), np.ones((len(data), groups), np.float32)
+    weights = PackedWeights(rows.reshape(len(data), -1), "tq1_0", shape, scales)
+    activations = np.random.default_rng(1).integers(-128, 128, (M, 256 * groups), dtype=np.int8)
+    others = np.delete(activations.reshape(M, groups, 256), at, 1).sum((1, 2), np.int64)  # whose weights are all -1
+    x, n = activations[:, 256 * at : 256 * (at + 1)].astype(np.int64), np.arange(5)
     first = np.where(place < 32, place, np.where(place < 48, 160 + place - 32, 240 + place - 48))
     stride = np.where(place < 32, 32, np.where(place < 48, 16, 4))
     columns = np.minimum(first[:, None] + stride[:, None] * n, 255)
     there = (n < 4) | (place[:, None] < 48)
-    sums = (x[:, columns] * np.where(there, digits(byte), 0)).sum(axis=2) - x.sum(axis=1)[:, None]
+    sums = (x[:, columns] * np.where(there, digits(byte), 0)).sum(axis=2) - (x.sum(axis=1) + others)[:, None]
     assert np.array_equal(with_receipt(activations, weights, variant=isa)[0], sums.astype(np.float32))
 
 

@@ -25,9 +25,6 @@ static size_t tl2(size_t N, size_t K)
 static size_t q2_0(size_t N, size_t K) { return K % TM_Q2_0_GROUP ? 0 : N * (K / TM_Q2_0_GROUP) * TM_Q2_0_BYTES; }
 static size_t tq1_0(size_t N, size_t K) { return K % TM_TQ1_0_GROUP ? 0 : N * (K / TM_TQ1_0_GROUP) * TM_TQ1_0_BYTES; }
 
-static size_t tq1_0_room(size_t M, size_t K) { return tm_groups_room(M, K, TM_TQ1_0_GROUP); }
-static size_t q2_0_room(size_t M, size_t K) { return tm_groups_room(M, K, TM_Q2_0_GROUP) + M * tm_q2_0_padded(K); }
-
 const tm_matmul_format tm_matmul_formats[] = {
     {"tile64", tm_ternary_matmul, tile64, 0, NULL, NULL},
     {"i2_s_x86", tm_ternary_matmul_i2_s_x86, i2_s_x86, 0, NULL, NULL},
@@ -35,7 +32,7 @@ const tm_matmul_format tm_matmul_formats[] = {
     {"iq2_bn_r4", tm_ternary_matmul_iq2_bn_r4, iq2_bn_r4, 0, NULL, NULL},
     {"tl1", tm_ternary_matmul_tl1, tl1, 0, NULL, tm_tl1_tables},
     {"tl2", tm_ternary_matmul_tl2, tl2, 0, NULL, tm_tl2_tables},
-    {"q2_0", tm_ternary_matmul_q2_0, q2_0, TM_Q2_0_GROUP, q2_0_room, NULL},
-    {"tq1_0", tm_ternary_matmul_tq1_0, tq1_0, TM_TQ1_0_GROUP, tq1_0_room, NULL},
+    {"q2_0", tm_ternary_matmul_q2_0, q2_0, TM_Q2_0_GROUP, tm_q2_0_room, NULL},
+    {"tq1_0", tm_ternary_matmul_tq1_0, tq1_0, TM_TQ1_0_GROUP, tm_tq1_0_room, NULL},
     {NULL, NULL, NULL, 0, NULL, NULL},
 };

@@ -157,7 +157,7 @@ static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     if (args->M == 1)
-        tm_q2_0_one(args, 0, tm_q2_0_arranged(args, 0), begin, end, four);
+        tm_q2_0_one(args, 0, tm_q2_0_arranged(args, 0), begin, end, four, NULL);
     else
         tm_q2_0_panels(args, begin, end, PANEL, panel);
 }

@@ -21,25 +21,38 @@ TM_BEGIN(avx512)
 
 enum { PANEL = 16 };
 
-static inline __attribute__((always_inline)) double four(
-    const uint8_t *groups, size_t count, const int8_t *x, const int32_t *act_sums)
+/* The 64 bytes of codes of four groups, of whose bytes `low` has the first 64 and `high` the others. */
+static inline __m512i codes_of(__m512i low, __m512i high)
 {
     /* Words of the 36: 8 of codes behind 1 of the scale, in each group. */
     const __m512i codes = _mm512_set_epi64(
         0x0023002200210020, 0x001f001e001d001c, 0x001a001900180017, 0x0016001500140013, 0x00110010000f000e,
         0x000d000c000b000a, 0x0008000700060005, 0x0004000300020001);
+    return _mm512_permutex2var_epi16(low, codes, high);
+}
+
+/* The products of four groups, of each its quarter of the vector adds up to them. */
+static inline __attribute__((always_inline)) __m512i quarters(__m512i w, const int8_t *x)
+{
+    const __m512i m3 = _mm512_set1_epi8(3);
+    __m512i s_i32x16 = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int s = 0; s < 4; s++)
+        s_i32x16 = _mm512_dpbusd_epi32(
+            s_i32x16, _mm512_and_si512(_mm512_srli_epi16(w, (unsigned)(2 * s)), m3), _mm512_loadu_si512(x + 64 * s));
+    return s_i32x16;
+}
+
+static inline __attribute__((always_inline)) double four(
+    const uint8_t *groups, size_t count, const int8_t *x, const int32_t *act_sums)
+{
     const __m512i scales = _mm512_zextsi128_si512(_mm_cvtsi64_si128(0x001b001200090000));
     const size_t words = 9 * count;
     const __m512i low =
         count == 4 ? _mm512_loadu_si512(groups) : _mm512_maskz_loadu_epi16((__mmask32)((1u << words) - 1), groups);
     const __m512i high =
         count == 4 ? _mm512_zextsi128_si512(_mm_loadl_epi64((const __m128i *)(groups + 64))) : _mm512_setzero_si512();
-    const __m512i w = _mm512_permutex2var_epi16(low, codes, high), m3 = _mm512_set1_epi8(3);
-    __m512i s_i32x16 = _mm512_setzero_si512();
-#pragma GCC unroll 4
-    for (int s = 0; s < 4; s++)
-        s_i32x16 = _mm512_dpbusd_epi32(
-            s_i32x16, _mm512_and_si512(_mm512_srli_epi16(w, (unsigned)(2 * s)), m3), _mm512_loadu_si512(x + 64 * s));
+    __m512i s_i32x16 = quarters(codes_of(low, high), x);
     s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_epi32(s_i32x16, 0x4e));
     s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_epi32(s_i32x16, 0xb1));
     const __m512i firsts = _mm512_zextsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
@@ -49,6 +62,43 @@ static inline __attribute__((always_inline)) double four(
     const __m128i halves = _mm512_castsi512_si128(_mm512_permutexvar_epi16(scales, low));
     return tm_q2_0_summed(
         _mm256_mul_pd(_mm256_cvtps_pd(_mm_cvtph_ps(halves)), _mm256_cvtepi32_pd(_mm_sub_epi32(sums, of_x))));
+}
+
+/* Four fours at a time: group j of four i is lane 4 * j + i of what they add up to, so that the fours are added by whole
+ * vectors. */
+static inline __attribute__((always_inline)) void sixteen(
+    const uint8_t *groups, const int8_t *x, const int32_t *act_sums, double fours[TM_Q2_0_FOUR])
+{
+    const __m512i across = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    /* Words 0, 9, 18 and 27 of one vector at 4 * j, of the other at 4 * j + 1. */
+    const __m512i scales =
+        _mm512_zextsi256_si512(_mm256_setr_epi16(0, 32, 0, 32, 9, 41, 9, 41, 18, 50, 18, 50, 27, 59, 27, 59));
+    __m512i low[4], v[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const uint8_t *const at = groups + (size_t)i * TM_Q2_0_FOUR * TM_Q2_0_BYTES;
+        low[i] = tm_loaded(at);
+        v[i] = quarters(
+            codes_of(low[i], _mm512_zextsi128_si512(_mm_loadl_epi64((const __m128i *)(at + 64)))),
+            x + TM_Q2_0_BLOCK * i);
+    }
+    const __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+    const __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+    const __m512i sums = _mm512_sub_epi32(
+        _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)),
+        _mm512_permutexvar_epi32(across, _mm512_loadu_si512(act_sums)));
+    const __m256i halves = _mm256_blend_epi32(
+        _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[0], scales, low[1])),
+        _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[2], scales, low[3])), 0xaa);
+    const __m512 wide = _mm512_cvtph_ps(halves);
+    const __m512d p01 =
+        _mm512_mul_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(wide)), _mm512_cvtepi32_pd(_mm512_castsi512_si256(sums)));
+    const __m512d p23 = _mm512_mul_pd(
+        _mm512_cvtps_pd(_mm512_extractf32x8_ps(wide, 1)), _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(sums, 1)));
+    _mm256_storeu_pd(
+        fours, _mm256_add_pd(
+                   _mm256_add_pd(_mm512_castpd512_pd256(p01), _mm512_extractf64x4_pd(p01, 1)),
+                   _mm256_add_pd(_mm512_castpd512_pd256(p23), _mm512_extractf64x4_pd(p23, 1))));
 }
 
 /* The codes of a group of each row of a panel: codes[d][s] has those of the weights 16 * d + s, + 4, + 8 and + 12. */
@@ -156,7 +206,7 @@ static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     if (args->M == 1)
-        tm_q2_0_one(args, 0, tm_q2_0_arranged(args, 0), begin, end, four);
+        tm_q2_0_one(args, 0, tm_q2_0_arranged(args, 0), begin, end, four, sixteen);
     else
         tm_q2_0_panels(args, begin, end, PANEL, panel);
 }

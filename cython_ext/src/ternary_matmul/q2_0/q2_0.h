@@ -37,19 +37,31 @@ static inline uint16_t tm_q2_0_stored(const uint8_t *group)
 
 static inline size_t tm_q2_0_padded(size_t K) { return (K + TM_Q2_0_BLOCK - 1) / TM_Q2_0_BLOCK * TM_Q2_0_BLOCK; }
 
-/* Row m of the activations in the other order. */
+/* Row m of the activations in the other order. Rows begin at a line of the cache: a load across two takes the time of two. */
 static inline int8_t *tm_q2_0_arranged(const tm_ternary_matmul_args *args, size_t m)
 {
-    return (int8_t *)(args->act_sums + args->M * (args->K / TM_Q2_0_GROUP)) + m * tm_q2_0_padded(args->K);
+    const uintptr_t behind = (uintptr_t)(args->act_sums + args->M * (args->K / TM_Q2_0_GROUP));
+    return (int8_t *)((behind + 63) & ~(uintptr_t)63) + m * tm_q2_0_padded(args->K);
+}
+
+/* Bytes of the room that sums and activations in the other order take. */
+static inline size_t tm_q2_0_room(size_t M, size_t K)
+{
+    return tm_groups_room(M, K, TM_Q2_0_GROUP) + M * tm_q2_0_padded(K) + 63;
 }
 
 /* The sum of up to four groups, 256 weights with 256 activations `x`: `count` are there, 4 or the rest of a row. */
 typedef double (*tm_q2_0_four)(const uint8_t *groups, size_t count, const int8_t *x, const int32_t *act_sums);
 
+/* The sums of four fours. */
+typedef void (*tm_q2_0_sixteen)(
+    const uint8_t *groups, const int8_t *x, const int32_t *act_sums, double sums[TM_Q2_0_FOUR]);
+
 /* Row m of the activations, which begins at `x`, and rows [begin, end) of the weights in units of TM_Q2_0_UNIT, row
- * after row. */
+ * after row. `sixteen` may be NULL. */
 static inline __attribute__((always_inline)) void tm_q2_0_one(
-    const tm_ternary_matmul_args *args, size_t m, const int8_t *x, size_t begin, size_t end, tm_q2_0_four four)
+    const tm_ternary_matmul_args *args, size_t m, const int8_t *x, size_t begin, size_t end, tm_q2_0_four four,
+    tm_q2_0_sixteen sixteen)
 {
     const size_t groups = args->K / TM_Q2_0_GROUP;
     const size_t last = TM_Q2_0_UNIT * end < args->N ? TM_Q2_0_UNIT * end : args->N;
@@ -58,6 +70,13 @@ static inline __attribute__((always_inline)) void tm_q2_0_one(
         const uint8_t *row = args->weights + n * groups * TM_Q2_0_BYTES;
         double sum = 0;
         size_t g = 0;
+        if (sixteen)
+            for (; g + TM_Q2_0_FOUR * TM_Q2_0_FOUR <= groups; g += TM_Q2_0_FOUR * TM_Q2_0_FOUR) {
+                double sums[TM_Q2_0_FOUR];
+                sixteen(row + g * TM_Q2_0_BYTES, x + g * TM_Q2_0_GROUP, act_sums + g, sums);
+                for (int i = 0; i < TM_Q2_0_FOUR; i++)
+                    sum += sums[i];
+            }
         for (; g + TM_Q2_0_FOUR <= groups; g += TM_Q2_0_FOUR)
             sum += four(row + g * TM_Q2_0_BYTES, TM_Q2_0_FOUR, x + g * TM_Q2_0_GROUP, act_sums + g);
         if (g < groups)

@@ -21,7 +21,7 @@ static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     for (size_t m = 0; m < args->M; m++)
-        tm_q2_0_one(args, m, args->a + m * args->lda, begin, end, four);
+        tm_q2_0_one(args, m, args->a + m * args->lda, begin, end, four, NULL);
 }
 
 int tm_ternary_matmul_q2_0_scalar(void *args) { return tm_q2_0_run(args, body, TM_RANK(scalar)); }

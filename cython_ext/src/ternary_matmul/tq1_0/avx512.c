@@ -15,7 +15,7 @@
 
 #if TM_X86
 TM_BEGIN(avx512)
-#include "../rows_avx512.h"
+#include "../fours_avx512.h"
 #include "tail_avx2.h"
 
 enum { VECTORS = 4 };
@@ -54,6 +54,75 @@ static inline int32_t one(const uint8_t *group, const int8_t *x)
     const __m512i s = _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(these, these), these), next);
     const __m512i digits = _mm512_srai_epi32(s, 8);
     return tm_sum_of(_mm256_add_epi32(_mm512_castsi512_si256(digits), _mm512_extracti64x4_epi64(digits, 1)));
+}
+
+/* 3 * sum(q * x) - sum((3 * q modulo 256) * x) over `count` digits of the bytes q: 256 times the digits' sum. */
+static inline __attribute__((always_inline)) __m512i scaled_sums(const int count, __m512i q, const int8_t *x)
+{
+    __m512i these = _mm512_setzero_si512(), next = _mm512_setzero_si512();
+#pragma GCC unroll 5
+    for (int n = 0; n < count; n++) {
+        const __m512i a_i8x64 = _mm512_loadu_si512(x + 64 * n);
+        these = _mm512_dpbusd_epi32(these, q, a_i8x64);
+        q = thrice(q);
+        next = _mm512_dpbusd_epi32(next, q, a_i8x64);
+    }
+    return _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(these, these), these), next);
+}
+
+/* A dword of each of four groups. */
+static inline __m128i dwords(const uint8_t *groups, size_t at)
+{
+    int32_t of[TM_FOUR];
+    for (size_t i = 0; i < TM_FOUR; i++)
+        memcpy(of + i, groups + i * TM_TQ1_0_BYTES + at, sizeof of[0]);
+    return _mm_setr_epi32(of[0], of[1], of[2], of[3]);
+}
+
+static inline __attribute__((always_inline)) __m128i four(const uint8_t *groups, const int8_t *arranged)
+{
+    __m512i pair[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const uint8_t *const at = groups + 2 * i * TM_TQ1_0_BYTES;
+        pair[i] = scaled_sums(
+            5, tm_halves((const int8_t *)at, (const int8_t *)at + TM_TQ1_0_BYTES), arranged + TM_TQ1_0_PAIR * i);
+    }
+    /* The next 16 bytes of each group, a quarter of the vector each. */
+    const uint8_t *const second = groups + TM_TQ1_0_SECOND;
+    __m512i q = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)second));
+    q = _mm512_inserti32x4(q, _mm_loadu_si128((const __m128i *)(second + TM_TQ1_0_BYTES)), 1);
+    q = _mm512_inserti32x4(q, _mm_loadu_si128((const __m128i *)(second + 2 * TM_TQ1_0_BYTES)), 2);
+    q = _mm512_inserti32x4(q, _mm_loadu_si128((const __m128i *)(second + 3 * TM_TQ1_0_BYTES)), 3);
+    __m512i s_i32x16 = scaled_sums(5, q, arranged + 2 * TM_TQ1_0_PAIR);
+    /* And the last 4, times 1, 3, 9 and 27, as tm_tq1_0_third has them. */
+    const __m512i quarters = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+    const __m512i powers = _mm512_broadcast_i32x4(_mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27));
+    const __m512i low = _mm512_set1_epi16(0x00ff);
+    q = _mm512_permutexvar_epi32(quarters, _mm512_zextsi128_si512(dwords(groups, TM_TQ1_0_THIRD)));
+    q = _mm512_or_si512(
+        _mm512_and_si512(_mm512_mullo_epi16(q, powers), low), _mm512_mullo_epi16(_mm512_andnot_si512(low, q), powers));
+    s_i32x16 = _mm512_add_epi32(s_i32x16, scaled_sums(1, q, arranged + 2 * TM_TQ1_0_PAIR + 5 * 64));
+    /* Halves of the pairs to quarters. */
+    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_i64x2(pair[0], pair[1], 0x88));
+    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_i64x2(pair[0], pair[1], 0xdd));
+    s_i32x16 = _mm512_srai_epi32(s_i32x16, 8);
+    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_epi32(s_i32x16, 0x4e));
+    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_epi32(s_i32x16, 0xb1));
+    const __m512i firsts = _mm512_zextsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
+    return _mm512_castsi512_si128(_mm512_permutexvar_epi32(firsts, s_i32x16));
+}
+
+/* Four groups of the activations in the order in which `four` meets them. */
+static void arrange(int8_t *to, const int8_t *a)
+{
+    for (int pair = 0; pair < 2; pair++)
+        for (int n = 0; n < 5; n++)
+            for (int i = 0; i < 2; i++, to += 32)
+                memcpy(to, a + (2 * pair + i) * TM_TQ1_0_GROUP + 32 * n, 32);
+    for (int n = 0; n < 6; n++)
+        for (int i = 0; i < TM_FOUR; i++, to += 16)
+            memcpy(to, a + i * TM_TQ1_0_GROUP + 160 + 16 * n, 16);
 }
 
 static inline __m512i digit(__m512i q)
@@ -104,13 +173,27 @@ static const tm_grouped FORM = {TM_TQ1_0_GROUP, TM_TQ1_0_BYTES, scale};
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
-    if (args->M == 1)
-        tm_groups_one(args, begin, end, FORM, one);
-    else
+    if (args->M == 1) {
+        const int8_t *arranged = tm_tq1_0_arranged(args);
+        const size_t fours = args->K / (TM_FOUR * TM_TQ1_0_GROUP);
+        tm_groups_fours(
+            args, begin, end, FORM, TM_TQ1_0_SCALE, one, four, arranged, arranged + fours * TM_FOUR * TM_TQ1_0_GROUP);
+    } else
         tm_groups_rows(args, begin, end, FORM, TM_MATMUL_BLOCK, micro);
 }
 
-int tm_ternary_matmul_tq1_0_avx512(void *args) { return tm_groups_run(args, TM_TQ1_0_GROUP, body, TM_RANK(avx512)); }
+int tm_ternary_matmul_tq1_0_avx512(void *given)
+{
+    tm_ternary_matmul_args *args = given;
+    const size_t together = TM_FOUR * TM_TQ1_0_GROUP;
+    if (args->M == 1 && args->K >= together) {
+        int8_t *to = tm_tq1_0_arranged(args);
+        for (size_t k = 0; k + together <= args->K; k += together, to += together)
+            arrange(to, args->a + k);
+        arrange(to, args->a + args->K - together);
+    }
+    return tm_groups_run(args, TM_TQ1_0_GROUP, body, TM_RANK(avx512));
+}
 
 TM_END
 #endif

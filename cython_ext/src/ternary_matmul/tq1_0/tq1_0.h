@@ -15,10 +15,24 @@ enum {
     TM_TQ1_0_SECOND = 32, /* where the 16 bytes begin */
     TM_TQ1_0_THIRD = 48,  /* and the 4 */
     TM_TQ1_0_SCALE = 52,
-    TM_TQ1_0_BYTES = 54
+    TM_TQ1_0_BYTES = 54,
+    TM_TQ1_0_PAIR = 5 * 64 /* activations that meet the first 32 bytes of two groups */
 };
 
 TM_KERNELS(ternary_matmul_tq1_0);
+
+/* One row of activations in the order in which AVX-512 meets it, four groups after four, and the last four once more. It
+ * lies behind the sums of its groups, from a line of the cache on. */
+static inline int8_t *tm_tq1_0_arranged(const tm_ternary_matmul_args *args)
+{
+    return (int8_t *)(((uintptr_t)(args->act_sums + args->K / TM_TQ1_0_GROUP) + 63) & ~(uintptr_t)63);
+}
+
+/* Bytes of the room that sums take, and with one row of activations the row itself in that order. */
+static inline size_t tm_tq1_0_room(size_t M, size_t K)
+{
+    return tm_groups_room(M, K, TM_TQ1_0_GROUP) + (M == 1 ? K + 4 * TM_TQ1_0_GROUP + 63 : 0);
+}
 
 /* A group's scale as it is stored. */
 static inline uint16_t tm_tq1_0_stored(const uint8_t *group)

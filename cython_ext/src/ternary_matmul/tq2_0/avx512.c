@@ -2,7 +2,7 @@
  *
  * One row of activations, which is arranged once so that 64 of it lie beside each other as the codes do: four groups at
  * a time, each one 64-byte vector of codes; the four vectors of sums are added up together, and meet the groups' scales
- * in float64, one after the other. What is left of a row: group after group in 32-byte vectors. Story (time over v1's by
+ * in float64, one after the other (fours_avx512.h). Story (time over v1's by
  * turns, hot, two threads, Zen 4, 2560 x 6912; `tritmark gate f96a50f 0a43d26 --op ternary_matmul --variant avx512 --suite
  * speed` repeats v4's; the others are of steps that are gone):
  *   v1  every group in 32-byte vectors                                        1.00 (143 us)
@@ -17,7 +17,7 @@
 
 #if TM_X86
 TM_BEGIN(avx512)
-#include "../rows_avx512.h"
+#include "../fours_avx512.h"
 
 static inline float scale(const uint8_t *group) { return _cvtsh_ss(tm_tq2_0_stored(group)); }
 
@@ -52,37 +52,13 @@ static inline __m512i lanes(const uint8_t *group, const int8_t *arranged)
     return s_i32x16;
 }
 
-/* As tm_groups_one: the same products, added in the same order. */
-static void row_by_row(const tm_ternary_matmul_args *args, size_t begin, size_t end)
+static inline __attribute__((always_inline)) __m128i four(const uint8_t *groups, const int8_t *arranged)
 {
-    const size_t groups = args->K / TM_TQ2_0_GROUP, last = TM_ROWS * end < args->N ? TM_ROWS * end : args->N;
-    for (size_t n = TM_ROWS * begin; n < last; n++) {
-        const uint8_t *at = args->weights + n * groups * TM_TQ2_0_BYTES;
-        const int8_t *x = args->a, *arranged = tm_tq2_0_arranged(args);
-        const int32_t *of_x = args->act_sums;
-        double sum = 0;
-        size_t left = groups;
-        for (; left >= 4; left -= 4, at += 4 * TM_TQ2_0_BYTES, x += 4 * TM_TQ2_0_GROUP, of_x += 4) {
-            const int8_t *beside = arranged + (x - args->a);
-            __m512i s_i32x16[4];
-            uint64_t stored = 0; /* in a register: loads do not see what narrower stores before them wrote */
-            double products[4];
+    __m512i s_i32x16[TM_FOUR];
 #pragma GCC unroll 4
-            for (int i = 0; i < 4; i++) {
-                s_i32x16[i] = lanes(at + i * TM_TQ2_0_BYTES, beside + i * TM_TQ2_0_GROUP);
-                stored |= (uint64_t)tm_tq2_0_stored(at + i * TM_TQ2_0_BYTES) << 16 * i;
-            }
-            const __m128i sums = _mm_sub_epi32(tm_wide_sums_of(s_i32x16), _mm_loadu_si128((const __m128i *)of_x));
-            const __m128 scales = _mm_cvtph_ps(_mm_cvtsi64_si128((int64_t)stored));
-            _mm256_storeu_pd(products, _mm256_mul_pd(_mm256_cvtps_pd(scales), _mm256_cvtepi32_pd(sums)));
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++)
-                sum += products[i];
-        }
-        for (; left; left--, at += TM_TQ2_0_BYTES, x += TM_TQ2_0_GROUP, of_x++)
-            sum += (double)scale(at) * (double)(one(at, x) - *of_x);
-        tm_group_store(args, 0, n, sum);
-    }
+    for (size_t i = 0; i < TM_FOUR; i++)
+        s_i32x16[i] = lanes(groups + i * TM_TQ2_0_BYTES, arranged + i * TM_TQ2_0_GROUP);
+    return tm_wide_sums_of(s_i32x16);
 }
 
 /* `count` is a constant at each call, so that the sums stay in registers. */
@@ -134,9 +110,11 @@ static const tm_grouped FORM = {TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, scale};
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
-    if (args->M == 1)
-        row_by_row(args, begin, end);
-    else
+    if (args->M == 1) {
+        const int8_t *arranged = tm_tq2_0_arranged(args);
+        const size_t groups = args->K / TM_TQ2_0_GROUP, last = groups < TM_FOUR ? 0 : groups - TM_FOUR;
+        tm_groups_fours(args, begin, end, FORM, TM_TQ2_0_SCALE, one, four, arranged, arranged + last * TM_TQ2_0_GROUP);
+    } else
         tm_groups_rows(args, begin, end, FORM, TM_MATMUL_BLOCK, micro);
 }
 

@@ -1,0 +1,68 @@
+/* One row of activations times formats with a scale for each group of weights, four groups at a time: what several of
+ * them share with AVX-512. Included behind TM_BEGIN. */
+#ifndef TM_FOURS_AVX512_H
+#define TM_FOURS_AVX512_H
+
+#include "groups.h"
+#include "rows_avx512.h"
+
+enum { TM_FOUR = 4 };
+
+/* sum(code * x) of each of four groups that follow each other; `arranged` is the row's share in the order in which the
+ * format meets it. */
+typedef __m128i (*tm_group_four)(const uint8_t *groups, const int8_t *arranged);
+
+/* The products of the sums of four groups and their scales, which are float16 at byte `scale_at` of each. */
+static inline __attribute__((always_inline)) void tm_four_products(
+    const uint8_t *groups, size_t bytes, size_t scale_at, __m128i sums, const int32_t *act_sums,
+    double products[TM_FOUR])
+{
+    uint64_t stored = 0; /* in a register: loads do not see what narrower stores before them wrote */
+#pragma GCC unroll 4
+    for (size_t i = 0; i < TM_FOUR; i++) {
+        uint16_t bits;
+        memcpy(&bits, groups + i * bytes + scale_at, sizeof bits);
+        stored |= (uint64_t)bits << 16 * i;
+    }
+    const __m128 scales = _mm_cvtph_ps(_mm_cvtsi64_si128((int64_t)stored));
+    const __m128i less = _mm_sub_epi32(sums, _mm_loadu_si128((const __m128i *)act_sums));
+    _mm256_storeu_pd(products, _mm256_mul_pd(_mm256_cvtps_pd(scales), _mm256_cvtepi32_pd(less)));
+}
+
+/* As tm_groups_one: the same products, added in the same order. `arranged` has the row, `last` its last four groups once
+ * more: where their number is no multiple of four the last four are made together, and those that were added already
+ * are left out. */
+static inline __attribute__((always_inline)) void tm_groups_fours(
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, size_t scale_at, tm_group_one one,
+    tm_group_four four, const int8_t *arranged, const int8_t *last)
+{
+    const size_t groups = args->K / form.weights, rest = groups % TM_FOUR, whole = groups - rest;
+    const size_t rows = TM_ROWS * end < args->N ? TM_ROWS * end : args->N;
+    for (size_t n = TM_ROWS * begin; n < rows; n++) {
+        const uint8_t *const row = args->weights + n * groups * form.bytes;
+        double products[TM_FOUR], sum = 0;
+        for (size_t g = 0; g < whole; g += TM_FOUR) {
+            const uint8_t *at = row + g * form.bytes;
+            tm_four_products(
+                at, form.bytes, scale_at, four(at, arranged + g * form.weights), args->act_sums + g, products);
+#pragma GCC unroll 4
+            for (int i = 0; i < TM_FOUR; i++)
+                sum += products[i];
+        }
+        if (rest && whole) {
+            const size_t g = groups - TM_FOUR;
+            const uint8_t *at = row + g * form.bytes;
+            tm_four_products(at, form.bytes, scale_at, four(at, last), args->act_sums + g, products);
+            for (size_t i = TM_FOUR - rest; i < TM_FOUR; i++)
+                sum += products[i];
+        } else
+            for (size_t g = 0; g < rest; g++) {
+                const uint8_t *at = row + g * form.bytes;
+                const int32_t part = one(at, args->a + g * form.weights) - args->act_sums[g];
+                sum += (double)form.scale(at) * (double)part;
+            }
+        tm_group_store(args, 0, n, sum);
+    }
+}
+
+#endif
