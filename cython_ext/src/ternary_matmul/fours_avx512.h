@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) void tm_four_products(
 
 /* As tm_groups_one: the same products, added in the same order. `arranged` has the row, `last` its last four groups once
  * more: where their number is no multiple of four the last four are made together, and those that were added already
- * are left out. */
+ * are left out. Where `last` is NULL what is left is made group after group. */
 static inline __attribute__((always_inline)) void tm_groups_fours(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, size_t scale_at, tm_group_one one,
     tm_group_four four, const int8_t *arranged, const int8_t *last)
@@ -49,14 +49,14 @@ static inline __attribute__((always_inline)) void tm_groups_fours(
             for (int i = 0; i < TM_FOUR; i++)
                 sum += products[i];
         }
-        if (rest && whole) {
+        if (last && rest && whole) {
             const size_t g = groups - TM_FOUR;
             const uint8_t *at = row + g * form.bytes;
             tm_four_products(at, form.bytes, scale_at, four(at, last), args->act_sums + g, products);
             for (size_t i = TM_FOUR - rest; i < TM_FOUR; i++)
                 sum += products[i];
         } else
-            for (size_t g = 0; g < rest; g++) {
+            for (size_t g = whole; g < groups; g++) {
                 const uint8_t *at = row + g * form.bytes;
                 const int32_t part = one(at, args->a + g * form.weights) - args->act_sums[g];
                 sum += (double)form.scale(at) * (double)part;

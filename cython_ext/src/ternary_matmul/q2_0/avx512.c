@@ -2,7 +2,8 @@
  *
  * One row of activations: four groups, 72 bytes, are one vector of codes, which a permutation of words collects, and a
  * quarter of the vector is a group. Three shifts, four ands, four vpdpbusd; what each quarter adds up to meets the
- * groups' scales, which another permutation collects, in float64.
+ * groups' scales, which another permutation collects, in float64. Of a row's sixteen groups four such vectors are added
+ * up together.
  *
  * Several rows: a panel of 16 rows of weights, one to a lane, so that no sum crosses lanes. Of a group's 16 bytes each
  * dword, transposed, is in its row's lane, and its four shifts meet four activations each from memory. The codes of a
@@ -11,7 +12,9 @@
  * Story (Zen 4, one thread, 2560 x 2560, in the caches; tq2_0 takes 72 and 650 us):
  *   v1  activations in their own order, one row: a group's bytes widened to the lanes of a vector, w | w << 6 | w << 12
  *       | w << 18, and four vectors summed across; several rows: shuffled for each panel    M = 1: 139  M = 16: 909 us
- *   v2  activations arranged once a call                                                   M = 1: 93   M = 16: 790 us */
+ *   v2  activations arranged once a call                                                   M = 1: 93   M = 16: 790 us
+ *   v3  one row by four fours, and arranged from a line of the cache on: -22 % at 2560 x 6912, -20 % at 6912 x 2560 (`tritmark
+ *       gate 6504dec HEAD --op ternary_matmul --variant avx512 --suite speed`, two threads) */
 #include "q2_0.h"
 
 #if TM_X86

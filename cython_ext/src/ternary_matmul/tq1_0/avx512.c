@@ -1,16 +1,22 @@
-/* ternary_matmul of tq1_0 with AVX-512 VNNI: a group is 4 vectors of 64 bytes whose digit 0 is that of 64 weights side
- * by side: of its first 32 bytes q and 3q, 9q and 27q, 81q and what the last 20 bytes begin with, and the rest of these.
+/* ternary_matmul of tq1_0 with AVX-512 VNNI.
  *
  * One row of activations: no digit is decoded. 3 * q = 256 * digit + (3 * q modulo 256), so the sum of the digits'
  * products is (3 * sum(q * x) - sum((3 * q modulo 256) * x)) / 256, exact in every lane: two vpdpbusd and two additions
- * for each vector. A lane of either sum is under 4 * 4 * 255 * 128, and three times that fits int32.
+ * for each 64 digits. A lane of either sum is under 5 * 4 * 255 * 128, and three times that fits int32. Four groups at a
+ * time (fours_avx512.h): their first 32 bytes are two vectors, the next 16 one, and each goes from digit to digit by 3 *
+ * q; of the last 4 bytes all digits are one vector. The activations are arranged for that once.
  *
- * Several rows: digits are decoded once for all of them. With r = max(q - 1, 0), digit 0 of q is in the top two bits of
- * avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6.
+ * Several rows, and a row of fewer than four groups: a group is 4 vectors of 64 bytes whose digit 0 is that of 64 weights
+ * side by side: of its first 32 bytes q and 3q, 9q and 27q, 81q and what the last 20 bytes begin with, and the rest of
+ * these. For several rows digits are decoded once for all of them. With r = max(q - 1, 0), digit 0 of q is in the top two
+ * bits of avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6.
  *
- * Story (Zen 4, one thread, 2560 x 2560, in the caches; tq2_0 takes 70 us):
- *   v1  as it stands                                                                       M = 1: 148 us
- *   v2  3q of one vector taken for half of the next, 12 additions fewer: a longer chain, and slower, 166 us; taken back */
+ * Story (Zen 4, in the caches):
+ *   v1  a group at a time, one thread, 2560 x 2560: 148 us, where tq2_0 took 70
+ *   v2  3q of one vector taken for half of the next, 12 additions fewer: a longer chain, and slower, 166 us; taken back
+ *   v3  four groups at a time: predicted 107 instructions for four groups instead of about 340, so less than half the time.
+ *       Measured beside v1 (`tritmark gate 6504dec HEAD --op ternary_matmul --variant avx512 --suite speed`, two threads):
+ *       -44 % at 2560 x 6912, -35 % at 6912 x 2560, where the last two of ten groups take a whole four */
 #include "tq1_0.h"
 
 #if TM_X86
