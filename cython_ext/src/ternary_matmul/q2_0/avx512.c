@@ -19,10 +19,9 @@
 
 #if TM_X86
 TM_BEGIN(avx512)
+#include "../panels_avx512.h"
 #include "../rows_avx512.h"
 #include "arrange_avx2.h"
-
-enum { PANEL = 16 };
 
 /* The 64 bytes of codes of four groups, of whose bytes `low` has the first 64 and `high` the others. */
 static inline __m512i codes_of(__m512i low, __m512i high)
@@ -104,43 +103,8 @@ static inline __attribute__((always_inline)) void sixteen(
                    _mm256_add_pd(_mm512_castpd512_pd256(p23), _mm512_extractf64x4_pd(p23, 1))));
 }
 
-/* The codes of a group of each row of a panel: codes[d][s] has those of the weights 16 * d + s, + 4, + 8 and + 12. */
-static inline __attribute__((always_inline)) void panel_codes(const uint8_t *const *groups, __m512i codes[4][4])
-{
-    const __m512i m3 = _mm512_set1_epi8(3);
-    __m512i rows[4], w[4];
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) { /* the rows j, 4 + j, 8 + j and 12 + j */
-        rows[j] = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(groups[j] + TM_Q2_0_CODES)));
-        rows[j] = _mm512_inserti32x4(rows[j], _mm_loadu_si128((const __m128i *)(groups[4 + j] + TM_Q2_0_CODES)), 1);
-        rows[j] = _mm512_inserti32x4(rows[j], _mm_loadu_si128((const __m128i *)(groups[8 + j] + TM_Q2_0_CODES)), 2);
-        rows[j] = _mm512_inserti32x4(rows[j], _mm_loadu_si128((const __m128i *)(groups[12 + j] + TM_Q2_0_CODES)), 3);
-    }
-    const __m512i a = _mm512_unpacklo_epi32(rows[0], rows[1]), b = _mm512_unpacklo_epi32(rows[2], rows[3]);
-    const __m512i c = _mm512_unpackhi_epi32(rows[0], rows[1]), d = _mm512_unpackhi_epi32(rows[2], rows[3]);
-    w[0] = _mm512_unpacklo_epi64(a, b);
-    w[1] = _mm512_unpackhi_epi64(a, b);
-    w[2] = _mm512_unpacklo_epi64(c, d);
-    w[3] = _mm512_unpackhi_epi64(c, d);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-#pragma GCC unroll 4
-        for (int s = 0; s < 4; s++)
-            codes[i][s] = _mm512_and_si512(_mm512_srli_epi16(w[i], (unsigned)(2 * s)), m3);
-}
-
-static inline void panel_scales(const uint8_t *const *groups, __m512d scales[2])
-{
-    uint16_t halves[PANEL];
-    for (int r = 0; r < PANEL; r++)
-        halves[r] = tm_q2_0_stored(groups[r]);
-    const __m512 wide = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)halves));
-    scales[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(wide));
-    scales[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(wide, 1));
-}
-
 /* The sums of a group's products, one to a row of the panel; `x` is where the group begins among the 64 of a shift. */
-static inline __attribute__((always_inline)) __m512i panel_sums(const __m512i codes[4][4], const int8_t *x)
+static inline __attribute__((always_inline)) __m512i panel_sums(const __m512i codes[TM_PANEL_CODES], const int8_t *x)
 {
     __m512i sums[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
 #pragma GCC unroll 4
@@ -149,7 +113,7 @@ static inline __attribute__((always_inline)) __m512i panel_sums(const __m512i co
         for (int s = 0; s < 4; s++) {
             int32_t four;
             memcpy(&four, x + 64 * s + 4 * d, sizeof four);
-            sums[s % 2] = _mm512_dpbusd_epi32(sums[s % 2], codes[d][s], _mm512_set1_epi32(four));
+            sums[s % 2] = _mm512_dpbusd_epi32(sums[s % 2], codes[4 * d + s], _mm512_set1_epi32(four));
         }
     return _mm512_add_epi32(sums[0], sums[1]);
 }
@@ -180,15 +144,15 @@ static void panel(const tm_ternary_matmul_args *args, size_t n, size_t count, si
     tm_q2_0_sums sums[TM_Q2_0_SUMS];
     for (size_t m = first; m < last; m++)
         memset(sums[m - first].total, 0, sizeof sums[0].total);
-    const uint8_t *at[PANEL];
-    for (size_t r = 0; r < PANEL; r++)
+    const uint8_t *at[TM_PANEL];
+    for (size_t r = 0; r < TM_PANEL; r++)
         at[r] = args->weights + (n + (r < count ? r : 0)) * row;
     for (size_t g = 0; g < groups; g++) {
-        __m512i codes[4][4];
+        __m512i codes[TM_PANEL_CODES];
         __m512d scales[2];
         const size_t block = g / TM_Q2_0_FOUR * TM_Q2_0_BLOCK + g % TM_Q2_0_FOUR * (TM_Q2_0_GROUP / 4);
-        panel_codes(at, codes);
-        panel_scales(at, scales);
+        tm_panel_codes(at, TM_Q2_0_CODES, codes);
+        tm_panel_scales(at, 0, scales);
         for (size_t m = first; m < last; m++) {
             const __m512i part = _mm512_sub_epi32(
                 panel_sums(codes, tm_q2_0_arranged(args, m) + block),
@@ -197,7 +161,7 @@ static void panel(const tm_ternary_matmul_args *args, size_t n, size_t count, si
                 _mm512_mul_pd(scales[0], _mm512_cvtepi32_pd(_mm512_castsi512_si256(part))),
                 _mm512_mul_pd(scales[1], _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(part, 1))));
         }
-        for (size_t r = 0; r < PANEL; r++)
+        for (size_t r = 0; r < TM_PANEL; r++)
             at[r] += TM_Q2_0_BYTES;
     }
     for (size_t m = first; m < last; m++)
@@ -211,7 +175,7 @@ static void body(void *given, size_t begin, size_t end)
     if (args->M == 1)
         tm_q2_0_one(args, 0, tm_q2_0_arranged(args, 0), begin, end, four, sixteen);
     else
-        tm_q2_0_panels(args, begin, end, PANEL, panel);
+        tm_q2_0_panels(args, begin, end, TM_PANEL, panel);
 }
 
 int tm_ternary_matmul_q2_0_avx512(void *args)

@@ -6,7 +6,7 @@
  * time (fours_avx512.h): their first 32 bytes are two vectors, the next 16 one, and each goes from digit to digit by 3 *
  * q; of the last 4 bytes all digits are one vector. The activations are arranged for that once.
  *
- * Several rows, and a row of fewer than four groups: a group is 4 vectors of 64 bytes whose digit 0 is that of 64 weights
+ * From five rows on: panels_avx512.h. Fewer, and a row of fewer than four groups: a group is 4 vectors of 64 bytes whose digit 0 is that of 64 weights
  * side by side: of its first 32 bytes q and 3q, 9q and 27q, 81q and what the last 20 bytes begin with, and the rest of
  * these. For several rows digits are decoded once for all of them. With r = max(q - 1, 0), digit 0 of q is in the top two
  * bits of avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6.
@@ -16,15 +16,19 @@
  *   v2  3q of one vector taken for half of the next, 12 additions fewer: a longer chain, and slower, 166 us; taken back
  *   v3  four groups at a time: predicted 107 instructions for four groups instead of about 340, so less than half the time.
  *       Measured beside v1 (`tritmark gate 6504dec HEAD --op ternary_matmul --variant avx512 --suite speed`, two threads):
- *       -44 % at 2560 x 6912, -35 % at 6912 x 2560, where the last two of ten groups take a whole four */
+ *       -44 % at 2560 x 6912, -35 % at 6912 x 2560, where the last two of ten groups take a whole four
+ *   v4  several rows by panels of 16 rows of weights, whose digits are decoded once for all rows of activations: beside
+ *       v3, where four rows of weights met four of activations, -47 % at M = 16, -53 % at 128 (2560 x 2560); up to 4 rows
+ *       it is no faster */
 #include "tq1_0.h"
 
 #if TM_X86
 TM_BEGIN(avx512)
 #include "../fours_avx512.h"
+#include "../panels_avx512.h"
 #include "tail_avx2.h"
 
-enum { VECTORS = 4 };
+enum { VECTORS = 4, PANELS_FROM = 5 /* rows of activations */ };
 
 static inline float scale(const uint8_t *group) { return _cvtsh_ss(tm_tq1_0_stored(group)); }
 
@@ -174,6 +178,37 @@ static void micro(const uint8_t *const *groups, const int8_t *a, size_t lda, int
     }
 }
 
+/* The digits of a group of each row, where `digit` leaves them, in the order of the weights. */
+static inline void panel_digits(const uint8_t *const *groups, uint8_t *room)
+{
+    for (size_t r = 0; r < TM_PANEL; r++) {
+        __m512i q[VECTORS];
+        bytes_of(groups[r], q);
+#pragma GCC unroll 4
+        for (int n = 0; n < VECTORS; n++)
+            _mm512_storeu_si512(room + r * TM_TQ1_0_GROUP + 64 * n, digit(q[n]));
+    }
+}
+
+/* Quarter q has the weights 64 * q.. of a group. */
+static inline __attribute__((always_inline)) void quarter_codes(
+    const uint8_t *const *groups, const uint8_t *room, int quarter, __m512i codes[TM_PANEL_CODES])
+{
+    const uint8_t *rows[TM_PANEL];
+    (void)groups;
+    for (size_t r = 0; r < TM_PANEL; r++)
+        rows[r] = room + r * TM_TQ1_0_GROUP;
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++)
+        tm_panel_dwords(rows, 64 * (size_t)quarter + 16 * i, codes + 4 * i);
+}
+
+static inline __attribute__((always_inline)) size_t quarter_where(int quarter, int i)
+{
+    return (size_t)(64 * quarter + 4 * i);
+}
+
+static const tm_paneled PANELS = {panel_digits, quarter_codes, quarter_where, TM_TQ1_0_SCALE, 6};
 static const tm_grouped FORM = {TM_TQ1_0_GROUP, TM_TQ1_0_BYTES, scale};
 
 static void body(void *given, size_t begin, size_t end)
@@ -184,6 +219,9 @@ static void body(void *given, size_t begin, size_t end)
         const size_t fours = args->K / (TM_FOUR * TM_TQ1_0_GROUP);
         tm_groups_fours(
             args, begin, end, FORM, TM_TQ1_0_SCALE, one, four, arranged, arranged + fours * TM_FOUR * TM_TQ1_0_GROUP);
+    } else if (args->M >= PANELS_FROM) {
+        uint8_t room[TM_PANEL * TM_TQ1_0_GROUP] __attribute__((aligned(64)));
+        tm_panels(args, begin, end, FORM, PANELS, room);
     } else
         tm_groups_rows(args, begin, end, FORM, TM_MATMUL_BLOCK, micro);
 }
