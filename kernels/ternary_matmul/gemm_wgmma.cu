@@ -7,7 +7,7 @@
  *      of weights each. Weights are the operand A of m64nNk32, which may come from registers: a lane needs field t of
  *      each word of its two rows, so each word is read by four lanes and gives one register. Activations are the operand
  *      B, as they lie in memory.
- *   v4, here: one thread has the bulk tensor copy engine copy a stage, in boxes that it swizzles; outputs of 16 bits are
+ *   v4: one thread has the bulk tensor copy engine copy a stage, in boxes that it swizzles; outputs of 16 bits are
  *      put into shared memory, transposed, and copied from there while the next tile is multiplied; bfloat16 is made
  *      of a float32 product, and of float64 only where that may round otherwise.
  *
@@ -32,7 +32,7 @@
  *   weights copied by the engine too, bfloat16 out of float32
  *                                                        9.6                  49.5                167
  *
- *   v5: the last tiles may have fewer columns (TAIL), and a launch begins while the one before it ends (overlap.cuh):
+ *   v5, here: the last tiles may have fewer columns (TAIL), and a launch begins while the one before it ends (overlap.cuh):
  *       it has its barriers, its maps and two stages of weights in L2 when that one is over. Beside v4 by turns in one
  *       process, on another H200, again outside of this project:
  *                                        16 x 13824 x 2560   64 x 13824   128 x 13824   512 x 13824   512 x 14336 x 4096
