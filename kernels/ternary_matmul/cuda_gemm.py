@@ -121,9 +121,9 @@ class GemmWgmma:
     def strips(self, M: int, N: int, K: int, sms: int) -> tuple[int, int]:
         """How many strips of rows of weights end in tiles of `last`, and the whole tiles of each of those: what is
         predicted to take the least time."""
-        return self._strips(M, N, K, sms)[1:]
+        return self.timed_strips(M, N, K, sms)[1:]
 
-    def _strips(self, M: int, N: int, K: int, sms: int) -> tuple[float, int, int]:
+    def timed_strips(self, M: int, N: int, K: int, sms: int) -> tuple[float, int, int]:
         """The same behind the time of all tiles."""
         assert self.last is not None
         rows, high = self.tile
@@ -243,7 +243,7 @@ def _aligned(K: int) -> int:
 def predicted_us(instance: Instance, M: int, N: int, K: int, sms: int) -> float:
     """Time of its launch on a device of so many multiprocessors."""
     if isinstance(instance, GemmWgmma) and instance.last:
-        return instance.costs[0] + instance._strips(M, N, K, sms)[0]
+        return instance.costs[0] + instance.timed_strips(M, N, K, sms)[0]
     return sum(cost * count for cost, count in zip(instance.costs, instance.counts(M, N, K, sms), strict=True))
 
 

@@ -59,7 +59,7 @@ static inline void tm_panel_scales(const uint8_t *const *rows, size_t at, __m512
 
 /* Have the same groups of the next panel fetched: 16 streams of short rows are more than the hardware follows. Zen 4, two
  * threads, 16 x 2560 x 2560, weights from memory: tq2_0 341 us, tq1_0 521, q2_0 507 (`tritmark run --suite speed --variant
- * avx512 --threads 2`); without it, in another process, 626, 706 and 553. */
+ * avx512 --threads 2`); before, in another process, 626, 706 and 553. */
 static inline __attribute__((always_inline)) void tm_panel_ahead(const uint8_t *const *rows, size_t row)
 {
     for (size_t r = 0; r < TM_PANEL; r++)

@@ -14,7 +14,7 @@
  *       | w << 18, and four vectors summed across; several rows: shuffled for each panel    M = 1: 139  M = 16: 909 us
  *   v2  activations arranged once a call                                                   M = 1: 93   M = 16: 790 us
  *   v3  one row by four fours, and arranged from a line of the cache on: -22 % at 2560 x 6912, -20 % at 6912 x 2560 (`tritmark
- *       gate 6504dec HEAD --op ternary_matmul --variant avx512 --suite speed`, two threads) */
+ *       gate 6504dec a85763a --op ternary_matmul --variant avx512 --suite speed`, two threads) */
 #include "q2_0.h"
 
 #if TM_X86
@@ -54,11 +54,7 @@ static inline __attribute__((always_inline)) double four(
         count == 4 ? _mm512_loadu_si512(groups) : _mm512_maskz_loadu_epi16((__mmask32)((1u << words) - 1), groups);
     const __m512i high =
         count == 4 ? _mm512_zextsi128_si512(_mm_loadl_epi64((const __m128i *)(groups + 64))) : _mm512_setzero_si512();
-    __m512i s_i32x16 = quarters(codes_of(low, high), x);
-    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_epi32(s_i32x16, 0x4e));
-    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_epi32(s_i32x16, 0xb1));
-    const __m512i firsts = _mm512_zextsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
-    const __m128i sums = _mm512_castsi512_si128(_mm512_permutexvar_epi32(firsts, s_i32x16));
+    const __m128i sums = tm_sums_of_quarters(quarters(codes_of(low, high), x));
     const __m128i of_x = count == 4 ? _mm_loadu_si128((const __m128i *)act_sums)
                                     : _mm_maskz_loadu_epi32((__mmask8)((1u << count) - 1), act_sums);
     const __m128i halves = _mm512_castsi512_si128(_mm512_permutexvar_epi16(scales, low));
@@ -84,11 +80,8 @@ static inline __attribute__((always_inline)) void sixteen(
             codes_of(low[i], _mm512_zextsi128_si512(_mm_loadl_epi64((const __m128i *)(at + 64)))),
             x + TM_Q2_0_BLOCK * i);
     }
-    const __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
-    const __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
-    const __m512i sums = _mm512_sub_epi32(
-        _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)),
-        _mm512_permutexvar_epi32(across, _mm512_loadu_si512(act_sums)));
+    const __m512i sums =
+        _mm512_sub_epi32(tm_quarter_sums_of(v), _mm512_permutexvar_epi32(across, _mm512_loadu_si512(act_sums)));
     const __m256i halves = _mm256_blend_epi32(
         _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[0], scales, low[1])),
         _mm512_castsi512_si256(_mm512_permutex2var_epi16(low[2], scales, low[3])), 0xaa);

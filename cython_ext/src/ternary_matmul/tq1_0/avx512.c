@@ -15,7 +15,7 @@
  *   v1  a group at a time, one thread, 2560 x 2560: 148 us, where tq2_0 took 70
  *   v2  3q of one vector taken for half of the next, 12 additions fewer: a longer chain, and slower, 166 us; taken back
  *   v3  four groups at a time: predicted 107 instructions for four groups instead of about 340, so less than half the time.
- *       Measured beside v1 (`tritmark gate 6504dec HEAD --op ternary_matmul --variant avx512 --suite speed`, two threads):
+ *       Measured beside v1 (`tritmark gate 6504dec a85763a --op ternary_matmul --variant avx512 --suite speed`, two threads):
  *       -44 % at 2560 x 6912, -35 % at 6912 x 2560, where the last two of ten groups take a whole four
  *   v4  several rows by panels of 16 rows of weights, whose digits are decoded once for all rows of activations: beside
  *       v3, where four rows of weights met four of activations, -47 % at M = 16, -53 % at 128 (2560 x 2560); up to 4 rows
@@ -116,11 +116,7 @@ static inline __attribute__((always_inline)) __m128i four(const uint8_t *groups,
     /* Halves of the pairs to quarters. */
     s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_i64x2(pair[0], pair[1], 0x88));
     s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_i64x2(pair[0], pair[1], 0xdd));
-    s_i32x16 = _mm512_srai_epi32(s_i32x16, 8);
-    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_epi32(s_i32x16, 0x4e));
-    s_i32x16 = _mm512_add_epi32(s_i32x16, _mm512_shuffle_epi32(s_i32x16, 0xb1));
-    const __m512i firsts = _mm512_zextsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
-    return _mm512_castsi512_si128(_mm512_permutexvar_epi32(firsts, s_i32x16));
+    return tm_sums_of_quarters(_mm512_srai_epi32(s_i32x16, 8));
 }
 
 /* Four groups of the activations in the order in which `four` meets them. */

@@ -15,7 +15,7 @@
  * Several rows: by panels of 16 rows of weights (panels_avx512.h); what shifts bring down of four bytes of each row meets
  * four activations side by side. Before, 4 rows of weights shared what was loaded of the activations, and each group of
  * each was added up across lanes: 42 % of what VNNI computes. Predicted for panels: 64 vpdpbusd of 76 instructions. Beside
- * that (`tritmark gate 6504dec HEAD --op ternary_matmul --variant avx512 --suite speed`, two threads, 2560 x 2560, hot):
+ * that (`tritmark gate 6504dec a85763a --op ternary_matmul --variant avx512 --suite speed`, two threads, 2560 x 2560, hot):
  * -27 % at M = 4, -45 % at 16, -46 % at 128. */
 #include "tq2_0.h"
 
