@@ -35,8 +35,9 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
 
     Kernels read another layout: `packed`, a buffer that is made from the weights, once for each device, when they are
     loaded or moved, and is no part of the state. Whoever writes into `weight` or `weight_scale` calls `repack`
-    afterwards. Inputs are float32, bfloat16 or float16 (..., K), the output is of their dtype, under autocast of its
-    dtype (inputs are not rounded to it). See torch.ops.tritmark.linear for the arithmetic and the gradient.
+    afterwards; into `packed` nobody writes, for a kernel may read it while launches before its own still run. Inputs
+    are float32, bfloat16 or float16 (..., K), the output is of their dtype, under autocast of its dtype (inputs are not
+    rounded to it). See torch.ops.tritmark.linear for the arithmetic and the gradient.
 
     With 16 bits inputs are bfloat16 or float16, under autocast they are brought to its dtype; see
     torch.ops.tritmark.ternary_matmul_a16. A bias is added in float32, and the sum rounded. The state is the same.
@@ -73,6 +74,7 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         )
         self.register_buffer("packed", None, persistent=False)
         self._format, self._scale, self._kind = "", 0.0, ""
+        self._constant = True
         if not self.weight.is_meta:
             zeros = HF_PACK.pack(np.zeros((out_features, in_features), np.int8), 1.0, tail="error")
             self.weight.copy_(torch.from_numpy(zeros))
@@ -160,7 +162,9 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
             return self._product_a16(x if dtype is None else x.to(dtype), packed, bias)
         gradient = (x.requires_grad or (bias is not None and bias.requires_grad)) and torch.is_grad_enabled()
         compute = _linear if gradient else _linear_forward
-        found: torch.Tensor = compute(x, packed, self._scale, self.out_features, self._format, bias, dtype)
+        found: torch.Tensor = compute(
+            x, packed, self._scale, self.out_features, self._format, bias, dtype, self._constant
+        )
         return found
 
     def _product_a16(self, x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -189,6 +193,11 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         else:
             self.repack()
         return self
+
+    def _replicate_for_data_parallel(self) -> BitLinear:
+        made: BitLinear = super()._replicate_for_data_parallel()
+        made._constant = False  # its `packed` is copied at each call
+        return made
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *more)

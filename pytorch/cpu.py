@@ -87,6 +87,7 @@ def linear(
     format: str,
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    constant_weights: bool = False,
 ) -> torch.Tensor:
     """See ops."""
     wanted = out_dtype or x.dtype

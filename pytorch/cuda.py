@@ -139,6 +139,7 @@ def linear(
     format: str,
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    constant_weights: bool = False,
 ) -> torch.Tensor:
     """See ops."""
     address = x.data_ptr()
@@ -159,6 +160,7 @@ def linear(
         format,
         out_dtype,
         bias if bias is None else (bias.shape, bias.dtype, bias.get_device()),
+        constant_weights,
     )
     plan = _PLANS.get(key)
     if plan is None:
@@ -168,7 +170,8 @@ def linear(
         if not M:
             return x.new_empty(shape, dtype=wanted)
         names = contract.FLOATS[x.dtype], weights.numel(), format, contract.FLOATS[dtype]
-        launch, room = linear_plan(primary_context(where), {"M": M, "N": N, "K": K}, *names)
+        axes = {"M": M, "N": N, "K": K}
+        launch, room = linear_plan(primary_context(where), axes, *names, constant_weights=constant_weights)
         form = known_format("linear", format)
         made = launch, room, shape, strides_of(shape, 1), dtype, wanted, form, form.scale_per != "tensor"
         plan = _kept(key, LinearPlan(*made))

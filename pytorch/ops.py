@@ -10,10 +10,12 @@ InvalidArgumentError for arguments outside of that, and NoCompatibleKernelError 
 - `ternary_matmul(activations, weights, weight_scale, act_scale, N, format, out_dtype=torch.float32)`: int8 (..., K)
   times weights (N, K), exact in int32, times weight_scale / act_scale, rounded to float32, and from there to bfloat16
   or float16; or int32 (the accumulators).
-- `linear(x, weights, weight_scale, N, format, bias=None, out_dtype=None)`: the two, one after the other, as in
-  QuantizedLinear; in x's dtype unless `out_dtype` is another. With a bias the product is float32, the bias
-  is added in float32, and the sum rounded. Its gradient with respect to x is that of the product with dequantized
-  weights: the quantization of activations counts as the identity (straight-through). Weights have none.
+- `linear(x, weights, weight_scale, N, format, bias=None, out_dtype=None, constant_weights=False)`: the two, one after
+  the other, as in QuantizedLinear; in x's dtype unless `out_dtype` is another. With a bias the product is float32, the
+  bias is added in float32, and the sum rounded. Its gradient with respect to x is that of the product with dequantized
+  weights: the quantization of activations counts as the identity (straight-through). Weights have none. With
+  `constant_weights` the caller says that no launch that may still run on the GPU writes the weights: kernels may read
+  them while launches before theirs end, as BitLinear's do.
 - `linear_forward`: the same without a gradient, which costs less of the host.
 - `ternary_matmul_a16(activations, weights, weight_scale, N, format, out_dtype=None)`: bfloat16 or float16 (..., K),
   not quantized, times weights (N, K) with one scale, times weight_scale (W2A16); sums are float32, the output is of the
@@ -38,8 +40,8 @@ from tritmark.kernels import FORMATS
 from tritmark.torch import contract, cpu, cuda
 
 _LINEAR = (
-    "(Tensor x, Tensor weights, float weight_scale, int N, str format, Tensor? bias=None, ScalarType? out_dtype=None)"
-    " -> Tensor"
+    "(Tensor x, Tensor weights, float weight_scale, int N, str format, Tensor? bias=None, ScalarType? out_dtype=None, "
+    "bool constant_weights=False) -> Tensor"
 )
 SCHEMAS = {
     "activation_quantize": "(Tensor x) -> (Tensor, Tensor)",
@@ -81,6 +83,7 @@ def _linear(
     format: str,
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    constant_weights: bool = False,
 ) -> torch.Tensor:
     return x.new_empty((*x.shape[:-1], N), dtype=out_dtype or x.dtype)
 
@@ -128,7 +131,7 @@ _SHAPES = {
 
 
 def _kept_for_gradient(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    x, weights, weight_scale, N, format, bias, _ = inputs
+    x, weights, weight_scale, N, format, bias, *_ = inputs
     ctx.save_for_backward(weights)
     ctx.product = weight_scale, N, x.shape[-1], format
     ctx.dtypes = x.dtype, None if bias is None else bias.dtype
@@ -146,7 +149,7 @@ def _gradient(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ..
         of_x = (upstream @ codes.to(upstream.dtype) * weight_scale).to(x_dtype)
     if bias_dtype is not None and ctx.needs_input_grad[5]:
         of_bias = upstream.reshape(-1, N).sum(0).to(bias_dtype)
-    return of_x, None, None, None, None, of_bias, None
+    return of_x, None, None, None, None, of_bias, None, None
 
 
 def _kept_for_a16(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

@@ -28,7 +28,7 @@ class DeviceArray:
     Torch, CuPy and Numba take it without a copy through `__cuda_array_interface__` (a real GPU only).
     """
 
-    __slots__ = ("_copies", "_interface", "_offset", "dtype", "owner", "shape", "strides")
+    __slots__ = ("_copies", "_filled", "_interface", "_offset", "_output", "dtype", "owner", "shape", "strides")
 
     def __init__(
         self,
@@ -46,6 +46,21 @@ class DeviceArray:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.strides = strides or strides_of(shape, self.dtype.itemsize)
         self._interface: dict[str, Any] | None = None
+        self._filled = self._output = False
+
+    @property
+    def constant(self) -> bool:
+        """Whether no launch writes it, so that a kernel may read it while launches before its own still run: it was
+        filled from the host, and is nobody's output. Views have what this one had when they were made."""
+        return self._filled and not self._output
+
+    def mark_filled(self) -> None:
+        """Its content is complete, and whoever is told of it leaves it as it is."""
+        self._filled = True
+
+    def mark_output(self) -> None:
+        """Launches write it from now on."""
+        self._output = True
 
     @property
     def pointer(self) -> int:
@@ -79,11 +94,14 @@ class DeviceArray:
         strides: tuple[int, ...] | None = None,
     ) -> DeviceArray:
         """Another array over the same memory, from byte `offset` of this one."""
-        return DeviceArray(self._copies, self.owner, self.pointer + offset, shape, dtype or self.dtype, strides)
+        made = DeviceArray(self._copies, self.owner, self.pointer + offset, shape, dtype or self.dtype, strides)
+        made._filled, made._output = self._filled, self._output
+        return made
 
     def write(self, values: npt.NDArray[Any]) -> None:
         """Copy a C-contiguous NumPy array of as many bytes into this C-contiguous array."""
         self._copies.write(self.pointer, self._same(values))
+        self.mark_filled()
 
     def read(self, into: npt.NDArray[Any]) -> None:
         """Copy this C-contiguous array into a C-contiguous NumPy array of as many bytes."""
@@ -103,6 +121,7 @@ class DeviceArray:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         pointer = self.pointer
+        self.mark_output()  # whoever asks may write it
         # The same values each time: PyTorch never lets go of those that it is given (pytorch/pytorch#194877), and what
         # takes an array as a tensor in every call would leak them.
         if self._interface is None:

@@ -195,6 +195,9 @@ def _bind(
             raise InvalidArgumentError(
                 op=op, argument=name, found=f"at address {array.pointer:#x}", legal=f"a multiple of {alignment} bytes"
             )
+    for array in outputs.values():
+        if isinstance(array, DeviceArray):
+            array.mark_output()
     here = cuda_context()
     scratch = workspace(axes) if workspace else 0
     bad = here.array((1,), np.uint64)

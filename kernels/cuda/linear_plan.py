@@ -36,15 +36,24 @@ def add_product(
 
 
 def linear_plan(
-    context: PlanContext, axes: Axes, x_dtype: str, nbytes: int, format: str, out_dtype: str
+    context: PlanContext,
+    axes: Axes,
+    x_dtype: str,
+    nbytes: int,
+    format: str,
+    out_dtype: str,
+    *,
+    constant_weights: bool = False,
 ) -> tuple[Callable[..., int], int]:
     """Launches for the addresses of x (M, K), weights (nbytes,), out (M, N) and the workspace, and for weight_scale.
 
-    See Planner.made. One kernel for one row of activations, where there is one; else the best of both ops.
+    See Planner.made. `constant_weights`: no launch that may still run writes the weights. One kernel for one row of
+    activations, where there is one; else the best of both ops.
     """
     M, N, K = axes["M"], axes["N"], axes["K"]
     planner = Planner(context)
-    x, weights = planner.given((M, K), named_dtype(x_dtype)), planner.given((nbytes,), "uint8")
+    x = planner.given((M, K), named_dtype(x_dtype))
+    weights = planner.given((nbytes,), "uint8", constant=constant_weights)
     out = planner.given((M, N), named_dtype(out_dtype))
     if M == 1 and format == FORMAT:
         inputs = {"x": x, "weights": weights, "weight_scale": SCALAR}

@@ -101,11 +101,18 @@ class Planner:
         self._space = DeviceArray(NoCopies(), space, space.pointer, (_APART,), np.uint8)
 
     def given(
-        self, shape: tuple[int, ...], dtype: npt.DTypeLike, strides: tuple[int, ...] | None = None
+        self,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        strides: tuple[int, ...] | None = None,
+        *,
+        constant: bool = False,
     ) -> DeviceArray:
-        """An array whose address launches bring."""
+        """An array whose address launches bring; see DeviceArray.constant."""
         stand = _Stand(len(self._given))
         made = DeviceArray(NoCopies(), stand, stand.pointer, shape, dtype, strides)
+        if constant:
+            made.mark_filled()
         self._given.append(made)
         self._alignments.append(made.dtype.itemsize)
         return made

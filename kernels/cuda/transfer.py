@@ -129,6 +129,7 @@ class Transfers:
             return
         with self._up_lock:
             self._send(array, values, self._up())
+        array.mark_filled()
 
     def _send(self, made: DeviceArray, values: Array, stage: _Stage) -> None:
         try:

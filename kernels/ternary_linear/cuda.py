@@ -17,7 +17,7 @@ from tritmark.kernels.ternary_linear.reference import NAMES, read_as
 from tritmark.kernels.ternary_linear.spec import OUTPUTS
 from tritmark.kernels.ternary_matmul import cuda as products
 from tritmark.kernels.ternary_matmul import cuda_gemm
-from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, scalars
+from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, constant, scalars
 
 FORMAT = products.FORMAT
 
@@ -124,7 +124,7 @@ def _fused(dtype: str, kind: int, call: Call) -> tuple[Step, ...]:
     weight_scale, _, *numbers = scalars(call, kind)
     args = (
         *(call.inputs["x"], call.inputs["weights"], call.outputs["out"], weight_scale),
-        *(*numbers, np.int32(each), call.bad),
+        *(*numbers, np.int32(each), constant(call), call.bad),
     )
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 

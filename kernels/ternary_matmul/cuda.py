@@ -16,7 +16,7 @@ from tritmark.kernels.cuda.params import tile_search
 from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul import cuda_gemm
-from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, activation_row_bytes, arrays, scalars
+from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, activation_row_bytes, arrays, constant, scalars
 from tritmark.kernels.ternary_matmul.spec import OP, dtypes
 
 FORMAT = "row16"
@@ -255,7 +255,7 @@ def _launch_mma(shape: Shape, kind: int, call: Call) -> tuple[Step, ...]:
     # tiles.
     waves = 1 if shape.ahead else None
     launch = call.params(GEMV[shape], -(-N // shape.rows), WARP * warps, shared=shape.shared(warps, M), waves=waves)
-    args = (*arrays(call), activation_row_bytes(call), *scalars(call, kind))
+    args = (*arrays(call), activation_row_bytes(call), *scalars(call, kind), constant(call))
     return (Step(kernel=GEMV[shape], grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 
@@ -393,7 +393,7 @@ def _launch_rows(chosen: tuple[Rows, int, int], kind: int, call: Call) -> tuple[
     kernel = GEMV_ROWS[shape]
     launch = call.params(kernel, -(-N // each), WARP * warps, shared=shape.shared(warps, K))
     weight_scale, _, *numbers = scalars(call, kind)
-    args = (*arrays(call), weight_scale, *numbers, np.int32(each))
+    args = (*arrays(call), weight_scale, *numbers, np.int32(each), constant(call))
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 

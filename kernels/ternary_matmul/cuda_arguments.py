@@ -22,6 +22,11 @@ def activation_row_bytes(call: Call) -> np.int64:
     return np.int64(call.inputs["activations"].strides[0])
 
 
+def constant(call: Call) -> np.int32:
+    """Whether the weights may be read before the launch before this one is over."""
+    return np.int32(call.inputs["weights"].constant)
+
+
 def scalars(call: Call, kind: int) -> tuple[np.float32, np.int32, np.int32, np.int32, np.int32]:
     """Scale of the weights, M, N, K, and the kind of output."""
     M, N, K = (np.int32(call.axes[axis]) for axis in "MNK")

@@ -18,7 +18,7 @@ from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.tensor_map import NO_MAP, TensorMap
 from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.formats.row16 import row_bytes
-from tritmark.kernels.ternary_matmul.cuda_arguments import activation_row_bytes, arrays, scalars
+from tritmark.kernels.ternary_matmul.cuda_arguments import activation_row_bytes, arrays, constant, scalars
 
 MAX_K = (1 << 18) - 1
 """Past it 64 * 128 * K no longer fits the int32 accumulators."""
@@ -289,6 +289,8 @@ def _launch(instance: Instance, kind: int, call: Call) -> tuple[Step, ...]:
         first = (Step(kernel=ALIGN, grid=align.grid, block=align.block, args=copied),)
         activations, apart = call.workspace, np.int64(_aligned(K))
     args: tuple[object, ...] = (activations, weights, *others, apart, *scalars(call, kind))
-    if isinstance(instance, GemmWgmma):
+    if isinstance(instance, GemmMma):
+        args = (*args, constant(call))
+    else:
         args = (*instance.maps(activations, int(apart), weights, call.axes), *args, np.int32(mixed), np.int32(whole))
     return (*first, Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared))

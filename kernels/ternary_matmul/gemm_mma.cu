@@ -24,7 +24,8 @@
  * Slower: blocks that stay, with the next tiles on their way and the sums of up to 112 rows kept in registers: 10.4 at
  * 16 x 14336 x 4096, where gemm_wgmma.cu takes 9.6, and 9.0 at 16 x 13824 x 2560, 7.6 there.
  * Launches overlap since (overlap.cuh): 4.17 for 4.70 at 16 x 2560 x 2560, 6.85 for 6.99 at 16 x 2560 x 6912. No faster:
- * weights prefetched; slower by up to 6 %: the next launch let begin when the first weights are asked for.
+ * weights prefetched; slower by up to 6 %: the next launch let begin when the first weights are asked for. Faster: when
+ * the first activations are (3.97), and weights that are constant read before the launch before has ended (3.60).
  *
  * Macros: ROWS8 (8-row groups of a tile), GROUPS (of 8 rows of activations), STEPS (of 256 k of a warp that are in flight
  * together), THREADS (most threads of a block). */
@@ -37,11 +38,11 @@
 #define PAIRS ((ROWS8 + 1) / 2)
 
 /* grid: any number of blocks; block: whole warps, at least 8 * GROUPS threads. Dynamic shared memory: 64 * GROUPS bytes,
- * then 256 * GROUPS * ROWS8 a warp. a: aligned to 16 bytes, lda bytes between its rows. K < 2^18. Indexes the bytes of
- * weights and M * N outputs in 64 bits. */
+ * then 256 * GROUPS * ROWS8 a warp. a: aligned to 16 bytes, lda bytes between its rows. constant: no launch writes the
+ * weights, see overlap.cuh. K < 2^18. Indexes the bytes of weights and M * N outputs in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
     const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M,
-    int N, int K, int kind)
+    int N, int K, int kind, int constant)
 {
     extern __shared__ __align__(16) unsigned char gemm_shared[];
     double *const factors = (double *)gemm_shared; /* [8 * GROUPS] */
@@ -52,7 +53,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
     const long long tiles = (long long)tiles_m * ((N + TILE - 1) / TILE);
     const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
 
-    let_the_next_begin();
+    uint4 now[STEPS][ROWS8];
+    const auto load = [&](int n0, int from) {
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+#pragma unroll
+            for (int r = 0; r < ROWS8; r++) {
+                const int row = n0 + 8 * r + g, chunk = from + 4 * s;
+                now[s][r] =
+                    row < N && chunk < chunks ? weights16(w + (long long)row * chunks + chunk) : make_uint4(0, 0, 0, 0);
+            }
+    };
+    const int first = 4 * STEPS * warp + t;
+    bool loaded = constant;
+    if (loaded)
+        load(blockIdx.x / tiles_m * TILE, first);
     wait_for_the_one_before();
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int m0 = (int)(tile % tiles_m) * 8 * GROUPS, n0 = (int)(tile / tiles_m) * TILE;
@@ -60,21 +75,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_mma(
         const bool divides = kind && threadIdx.x < 8 * GROUPS;
         const float scale = divides && m0 + threadIdx.x < M ? scale_early(act_scale + m0 + threadIdx.x) : 1.0f;
         int acc[GROUPS][PAIRS][4] = {};
-        for (int from = 4 * STEPS * warp + t; from - t < chunks; from += 4 * STEPS * warps) {
-            uint4 now[STEPS][ROWS8];
-#pragma unroll
-            for (int s = 0; s < STEPS; s++)
-#pragma unroll
-                for (int r = 0; r < ROWS8; r++) {
-                    const int row = n0 + 8 * r + g, chunk = from + 4 * s;
-                    now[s][r] = row < N && chunk < chunks ? weights16(w + (long long)row * chunks + chunk)
-                                                          : make_uint4(0, 0, 0, 0);
-                }
+        for (int from = first; from - t < chunks; from += 4 * STEPS * warps) {
+            if (!loaded)
+                load(n0, from);
+            loaded = false;
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
                 int b[GROUPS][16];
                 const int chunk = from + 4 * s;
                 activations64_groups<GROUPS>(b, a, lda, m0 + g, M, chunk < chunks ? chunk : -1, K, fast);
+                let_the_next_begin();
                 multiply_chunks<ROWS8, GROUPS>(acc, now[s], b);
             }
         }

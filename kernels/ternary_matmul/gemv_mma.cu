@@ -42,7 +42,10 @@
  *   2560 x 6912    2.64   4.41   4.72                      5120 x 27648   9.34   16.48  13.25
  *   3200 x 3200    2.10   3.48   3.48                      55296 x 5120   16.94  21.42  20.31
  *   20480 x 3200   5.79   7.72   8.05
- * Since then launches overlap: overlap.cuh has what that took off these times. */
+ * Since then launches overlap, and weights that are constant are read before the launch before has ended: overlap.cuh has
+ * what that took off these times. With that, slower at 8 x 13824 x 2560 (5.8): one pass with the weights of 48, 56 or 112
+ * rows in registers and the sums of one pair of groups at a time (6.6 to 7.3, of which the activations' way from L2 is
+ * 1.0 to 2.6); activations by bulk copies through shared memory (8.1). */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
 #include "mma.cuh"
@@ -76,10 +79,11 @@ __device__ __forceinline__ void activations64(int (&to)[16], const signed char *
 
 /* grid: any number of blocks; block: whole warps, at least TILE * M threads, and K / 2^19 warps; with FLOW 1 or 2,
  * 256 * STEPS * warps >= K. Dynamic shared memory: 2 * warps * M * TILE * 4 bytes.
- * lda: bytes between rows of activations. Indexes N * chunks * 16 bytes of weights and M * N outputs in 64 bits. */
+ * lda: bytes between rows of activations. constant: no launch writes the weights, see overlap.cuh. Indexes N * chunks *
+ * 16 bytes of weights and M * N outputs in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
     const signed char *a, const uint4 *w, const float *act_scale, void *out, long long lda, float weight_scale, int M,
-    int N, int K, int kind)
+    int N, int K, int kind, int constant)
 {
     extern __shared__ __align__(16) unsigned char gemv_shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -109,13 +113,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
             to[s][r] = there ? weights16(at) : make_uint4(0, 0, 0, 0);
         });
     };
-    each_of(blockIdx.x, first, [](int, int, const uint4 *at, bool there) {
-        if (there)
-            prefetch(at);
-    });
-    wait_for_the_one_before();
+    if (!constant) {
+        each_of(blockIdx.x, first, [](int, int, const uint4 *at, bool there) {
+            if (there)
+                prefetch(at);
+        });
+        wait_for_the_one_before();
+    }
     load(now, blockIdx.x, first);
-    let_the_next_begin();
+#if FLOW == 2
+    if (constant)
+        load(next, blockIdx.x + gridDim.x, first);
+#endif
+    if (constant)
+        wait_for_the_one_before();
+    else
+        let_the_next_begin();
 
     /* The thread that will finish output (m, row) of each tile has its factor ready before the weights arrive. */
     const int m_done = threadIdx.x / TILE, row_done = threadIdx.x % TILE;
@@ -131,15 +144,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
             activations64(act[s], a + g * lda, (long long)CHUNK * (first + 4 * s), K, fast);
     }
 #endif
+    if (constant)
+        let_the_next_begin();
     const double factor = output_factor_early(weight_scale, scale);
+#if FLOW == 2
+    if (!constant)
+        load(next, blockIdx.x + gridDim.x, first);
+#endif
 
     int half = 0;
     for (int tile = blockIdx.x; tile < tiles; half ^= 1) {
         int acc[PAIRS][4][4] = {}; /* pair of 8-row groups, field, element of the fragment */
         int act_sum[4] = {};
-#if FLOW == 2
-        load(next, tile + gridDim.x, first);
-#endif
         for ([[maybe_unused]] int from = first;;) {
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
@@ -211,6 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_mma(
 #pragma unroll
             for (int r = 0; r < ROWS8; r++)
                 now[s][r] = next[s][r];
+        load(next, tile + gridDim.x, first);
 #else
         if (tile < tiles)
             load(now, tile, first);

@@ -77,7 +77,11 @@
  *   3200 x 10240   7.83   5.69     5.32                     28672 x 8192   19.67  17.74    18.13
  *                                                           5120 x 27648   17.96  13.14    16.44
  * LOOP with STEPS 4 was slower at 20480 x 3200 (11.1) and 14336 x 4096 (8.9), as fast at 8192 x 8192.
- * Since then launches overlap: overlap.cuh has what that took off these times. */
+ * Since then launches overlap, and weights that are constant are read before the launch before has ended: overlap.cuh has
+ * what that took off these times. With that, no faster: one block a multiprocessor whose weights all come by bulk copies
+ * into 67 KB of shared memory, so that two launches have room (4.0 to 4.2 us for 3.9 at 13824 x 2560); rings of such
+ * slots for each warp (26.0 us for 20.7 at 55296 x 5120, each row copied by itself; on an H100, 16 rows in one copy, 26.2
+ * for 26.6, where reading takes 22.6), and what comes after them asked for into L2 (28.6 there). */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
 #include "mma.cuh"
@@ -111,21 +115,22 @@ __device__ __forceinline__ elements4 early4(const element *from)
 
 /* With INPUT 0 the activations a are int8 and were quantized with act_scale. Otherwise x (K,) is quantized here, by
  * every block for itself, to the codes and the scale that activation_quantize.cu gives, bit for bit. What a thread holds
- * of x (HELD times four elements) is asked for before the weights, because what an SM asks for comes back in that order;
- * the rest is read twice, from the caches. A NaN or infinity makes all of the output NaN, and the first block lowers
- * `bad` to the index of the first.
+ * of x (HELD times four elements) is asked for before weights that are not constant, because what an SM asks for comes
+ * back in that order; the rest is read twice, from the caches. A NaN or infinity makes all of the output NaN, and the
+ * first block lowers `bad` to the index of the first.
  *
  * grid: N / each blocks, rounded up; block: whole warps; with LOOP 0, TILE * warps >= each and 64 * WIDE * STEPS >=
  * K. Dynamic shared memory: 64 bytes for each chunk of K up to a multiple of WIDE * STEPS, then 4 bytes a warp. a:
- * aligned to 16 bytes. N + each and N + TILE * warps < 2^31; indexes the bytes of weights in 64 bits. */
+ * aligned to 16 bytes. constant: no launch writes the weights, see overlap.cuh. N + each and N + TILE * warps < 2^31;
+ * indexes the bytes of weights in 64 bits. */
 #if INPUT
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_linear_rows(
-    const element *x, const uint4 *w, void *out, float weight_scale, int N, int K, int kind, int each,
+    const element *x, const uint4 *w, void *out, float weight_scale, int N, int K, int kind, int each, int constant,
     unsigned long long *bad)
 #else
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
     const signed char *a, const uint4 *w, const float *act_scale, void *out, float weight_scale, int N, int K, int kind,
-    int each)
+    int each, int constant)
 #endif
 {
     extern __shared__ __align__(16) unsigned char gemv_shared[];
@@ -156,24 +161,37 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_rows(
             to[s][p][h] = there ? weights16(at) : make_uint4(0, 0, 0, 0);
         });
     };
-    each_of(row, 0, [](int, int, int, const uint4 *at, bool there) {
-        if (there)
-            prefetch(at);
-    });
-    wait_for_the_one_before();
 #if INPUT
     __shared__ unsigned largest[32];
     elements4 own[HELD];
+    const auto hold = [&] {
 #pragma unroll
-    for (int h = 0; h < HELD; h++) {
-        const int at = 4 * (h * blockDim.x + threadIdx.x);
-        own[h] = {};
-        if (at + 4 <= K)
-            own[h] = early4(x + at);
-    }
+        for (int h = 0; h < HELD; h++) {
+            const int at = 4 * (h * blockDim.x + threadIdx.x);
+            own[h] = {};
+            if (at + 4 <= K)
+                own[h] = early4(x + at);
+        }
+    };
 #endif
+    if (!constant) {
+        each_of(row, 0, [](int, int, int, const uint4 *at, bool there) {
+            if (there)
+                prefetch(at);
+        });
+        wait_for_the_one_before();
+#if INPUT
+        hold();
+#endif
+    }
     uint4 now[STEPS][PAIRS][2];
     load(now, row, 0);
+    if (constant) {
+        wait_for_the_one_before();
+#if INPUT
+        hold();
+#endif
+    }
     let_the_next_begin();
 
     /* Activations as 16 bytes [step][4][WIDE], so that a warp reads them without conflicts. */

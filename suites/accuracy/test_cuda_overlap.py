@@ -1,5 +1,6 @@
 """Launches that begin while the one before them still runs: on a GPU, where that one writes their inputs late; and what
-the compiler made of each kernel that may: nothing of the device's memory is touched before it waits."""
+the compiler made of each kernel that may: nothing of the device's memory is touched before it waits but weights that
+are constant."""
 
 from __future__ import annotations
 
@@ -31,9 +32,15 @@ if TYPE_CHECKING:
 VARIANTS = {each.id: each for each in (*products.VARIANTS, *linear.VARIANTS, *activations.VARIANTS)}
 EVERY = {(each.file, each.name): each for id in VARIANTS for each in KERNELS[id] if each.overlaps}
 """One instance of each function whose launches overlap."""
-BEFORE = re.compile(
-    r"\b(ld|st|atom|red)\.(?!param|shared|const|local)|cp\.async\.(?!bulk\.prefetch)|griddepcontrol\.wait"
+CONSTANT = [each for each in EVERY.values() if "int constant" in each.path.read_text(encoding="utf-8")]
+"""Those that may read weights earlier, where they are constant."""
+TOUCHES = re.compile(
+    r"\bld\.global\.L1::no_allocate|\b(ld|st|atom|red)\.(?!param|shared|const|local)"
+    r"|cp\.async\.(?!bulk\.prefetch)|griddepcontrol\.wait"
 )
+WEIGHTS = "ld.global.L1::no_allocate"
+"""How weights are read, and nothing else is."""
+WAIT = "griddepcontrol.wait"
 LATE = """
 /* Lets the next launch begin, waits, and then copies. */
 extern "C" __global__ void gemm_late(unsigned char *to, const unsigned char *from, unsigned long long bytes)
@@ -60,23 +67,41 @@ def _first(kernel: Kernel, source: Path) -> list[str]:
         [nvcc, "-ptx", *options_of(kernel, "sm_90"), "-o", "-", str(source)], capture_output=True, text=True, check=True
     )
     body = said.stdout.split(f".entry {kernel.name}(")[1].split(".entry ")[0]
-    return [match[0] for match in BEFORE.finditer(body)]
+    return [match[0] for match in TOUCHES.finditer(body)]
+
+
+def _told(folder: Path, kernel: Kernel, constant: bool) -> Path:
+    """The kernel's source, compiled for weights that are constant, or for others."""
+    body = "    extern __shared__"
+    source = _moved(folder, kernel, body, f"    constexpr bool constant = {int(constant)};\n{body}")
+    source.write_text(re.sub(r"\bint constant\b", "int parameter", source.read_text(encoding="utf-8")))
+    return source
 
 
 @pytest.mark.parametrize("kernel", EVERY.values(), ids=lambda each: each.name)
-def test_nothing_is_read_or_written_before_the_launch_before_has_ended(kernel: Kernel) -> None:
-    found = _first(kernel, kernel.path)
-    assert found[0] == "griddepcontrol.wait"
-    assert found.count("griddepcontrol.wait") == 1
+def test_nothing_is_read_or_written_before_the_launch_before_has_ended(kernel: Kernel, tmp_path: Path) -> None:
+    found = _first(kernel, _told(tmp_path, kernel, False) if kernel in CONSTANT else kernel.path)
+    assert found[0] == WAIT
+    assert found.count(WAIT) == 1
     assert len(found) > 3
+
+
+@pytest.mark.parametrize("kernel", CONSTANT, ids=lambda each: each.name)
+def test_constant_weights_alone_are_read_before_the_launch_before_has_ended(kernel: Kernel, tmp_path: Path) -> None:
+    found = _first(kernel, _told(tmp_path, kernel, True))
+    before = found[: found.index(WAIT)]
+    assert before
+    assert set(before) == {WEIGHTS}
+    assert found.count(WAIT) == 1
+    assert len(found) > len(before) + 3
 
 
 def test_a_kernel_that_reads_before_it_waits_is_seen(tmp_path: Path) -> None:
     kernel = EVERY["ternary_matmul/gemv_rows.cu", "gemm_gemv_rows"]
-    source = _moved(tmp_path, kernel, "wait_for_the_one_before();", "")
-    text = source.read_text(encoding="utf-8")
-    source.write_text(text.replace("load(now, row, 0);", "load(now, row, 0);\n    wait_for_the_one_before();"))
-    assert _first(kernel, source)[0] != "griddepcontrol.wait"
+    source = _told(tmp_path, kernel, False)
+    text = source.read_text(encoding="utf-8").replace("if (!constant) {", "if (constant) {")
+    source.write_text(text.replace("if (constant) {\n        wait", "if (!constant) {\n        wait"))
+    assert _first(kernel, source)[0] == WEIGHTS
 
 
 def test_only_kernels_that_wait_may_overlap() -> None:
@@ -131,9 +156,11 @@ def gpu(cuda: CudaContext) -> CudaContext:
     return cuda
 
 
-def _differ(here: CudaContext, tmp_path: Path, variant: Variant, axes: Axes) -> dict[str, bool]:
+def _differ(
+    here: CudaContext, tmp_path: Path, variant: Variant, axes: Axes, *, constant: bool = False
+) -> dict[str, bool]:
     """For each input that is an array whether outputs differ where the launch before writes it while this one could
-    begin, from what they are where all lies there long since."""
+    begin, from what they are where all lies there long since. `constant`: what the launch is told of its inputs."""
     (tmp_path / "late.cu").write_text(LATE)
     late = here.function(Kernel(file=str(tmp_path / "late.cu"), name="gemm_late", threads=256, registers=32))
     op = next(op for op in OPS if op.name == variant.key.op)
@@ -143,6 +170,9 @@ def _differ(here: CudaContext, tmp_path: Path, variant: Variant, axes: Axes) -> 
         name: here.array(shape, named_dtype(dtype))
         for name, (shape, dtype) in op.outputs_like(axes, variant.key).items()
     }
+    for array in there.values():
+        if isinstance(array, DeviceArray) and not constant:
+            array.mark_output()
     launch = variant.bind(there, outputs, axes, 1)
     assert isinstance(launch, CudaLaunch)
     launch.run()
@@ -171,6 +201,23 @@ def test_what_the_launch_before_writes_late_is_read(gpu: CudaContext, tmp_path: 
     found = _differ(gpu, tmp_path, VARIANTS[variant], axes)
     assert found
     assert not any(found.values()), found
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("variant", "axes"), CALLS)
+def test_of_what_the_launch_before_writes_late_constant_weights_alone_may_be_missed(
+    gpu: CudaContext, tmp_path: Path, variant: str, axes: Axes
+) -> None:
+    found = _differ(gpu, tmp_path, VARIANTS[variant], axes, constant=True)
+    assert not any(differs for name, differs in found.items() if name != "weights"), found
+    early = any(each in CONSTANT for each in KERNELS[variant])
+    assert early or not found.get("weights", False)
+
+
+@pytest.mark.cuda
+def test_a_product_reads_constant_weights_early(gpu: CudaContext, tmp_path: Path) -> None:
+    variant, axes = CALLS[0]
+    assert _differ(gpu, tmp_path, VARIANTS[variant], axes, constant=True)["weights"]
 
 
 @pytest.mark.cuda

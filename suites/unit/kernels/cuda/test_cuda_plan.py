@@ -179,9 +179,10 @@ def _narrowed(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     x_dtype=st.sampled_from(sorted(DTYPES)),
     out_dtype=st.sampled_from(["float32", "bfloat16"]),
     seed=st.integers(0, 1 << 32),
+    constant=st.booleans(),
 )
 def test_a_linear_layer_is_that_of_the_reference_wherever_its_arrays_are(
-    M: int, N: int, K: int, x_dtype: str, out_dtype: str, seed: int
+    M: int, N: int, K: int, x_dtype: str, out_dtype: str, seed: int, constant: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITMARK_CUDA", "simulator")
@@ -191,7 +192,8 @@ def test_a_linear_layer_is_that_of_the_reference_wherever_its_arrays_are(
         plans = SimulatedPlans(here)
         rng = np.random.default_rng(seed)
         nbytes = FORMATS[FORMAT].packed_bytes((N, K))
-        launch, room = linear_plan(plans, {"M": M, "N": N, "K": K}, x_dtype, nbytes, FORMAT, out_dtype)
+        axes = {"M": M, "N": N, "K": K}
+        launch, room = linear_plan(plans, axes, x_dtype, nbytes, FORMAT, out_dtype, constant_weights=constant)
         for weight_scale in (np.float32(0.75), np.float32(1e-3)):
             x = _narrowed(rng.normal(size=(M, K)), x_dtype)
             codes = rng.integers(-1, 2, (N, K), dtype=np.int8)
