@@ -21,6 +21,7 @@ _BITS = (8, 16)
 _HALVES = (torch.bfloat16, torch.float16)
 _linear = torch.ops.tritmark.linear.default
 _linear_forward = torch.ops.tritmark.linear_forward.default
+_linear_constant = torch.ops.tritmark.linear_constant.default
 _matmul_a16 = torch.ops.tritmark.ternary_matmul_a16.default
 
 
@@ -150,7 +151,8 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         """x (..., K) to (..., N). Raises InvalidArgumentError, and NoCompatibleKernelError for a device without
         kernels."""
         # nn.Module looks for attributes that are tensors in three dictionaries, which takes time at each call.
-        packed, bias = self._buffers["packed"], self._parameters["bias"]
+        packed, parameters = self._buffers["packed"], self._parameters
+        bias = parameters["bias"] if parameters else self.bias  # DataParallel's replicas have no parameters
         shape = x.shape
         if not shape or shape[-1] != self.in_features:
             raise _refuse("x", f"of shape {tuple(shape)}", f"of shape (..., {self.in_features})")
@@ -160,11 +162,9 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         if self.activation_bits == 16:
             return self._product_a16(x if dtype is None else x.to(dtype), packed, bias)
-        gradient = (x.requires_grad or (bias is not None and bias.requires_grad)) and torch.is_grad_enabled()
-        compute = _linear if gradient else _linear_forward
-        found: torch.Tensor = compute(
-            x, packed, self._scale, self.out_features, self._format, bias, dtype, self._constant
-        )
+        gradient = torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad))
+        compute = _linear if gradient else _linear_constant if self._constant else _linear_forward
+        found: torch.Tensor = compute(x, packed, self._scale, self.out_features, self._format, bias, dtype)
         return found
 
     def _product_a16(self, x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

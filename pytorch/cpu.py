@@ -87,7 +87,6 @@ def linear(
     format: str,
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
-    constant_weights: bool = False,
 ) -> torch.Tensor:
     """See ops."""
     wanted = out_dtype or x.dtype
@@ -100,6 +99,9 @@ def linear(
         if bias is not None:
             out += bias
     return out.to(wanted).view(*x.shape[:-1], N)
+
+
+linear_forward = linear_constant = linear
 
 
 def ternary_matmul_a16(

@@ -33,6 +33,7 @@ from tritmark.torch import contract
 
 _WIDE = 15
 """What an address of 16-byte loads has no bit of."""
+_LEAST, _PAST = contract.LEAST, contract.PAST
 _MOST_PLANS = 16384
 _FAULTS = range(700, 720)
 """CUresults of a kernel that broke."""
@@ -131,65 +132,72 @@ def _whole(x: torch.Tensor) -> torch.Tensor:
     return x.clone() if x.data_ptr() & _WIDE else x
 
 
-def linear(
-    x: torch.Tensor,
-    weights: torch.Tensor,
-    weight_scale: float,
-    N: int,
-    format: str,
-    bias: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    constant_weights: bool = False,
-) -> torch.Tensor:
-    """See ops."""
-    address = x.data_ptr()
-    if address & _WIDE or not x.is_contiguous():
-        x = _whole(x)
+def _linear(constant: bool) -> Callable[..., torch.Tensor]:
+    """linear, of weights that are constant or not, see ops."""
+
+    def linear(
+        x: torch.Tensor,
+        weights: torch.Tensor,
+        weight_scale: float,
+        N: int,
+        format: str,
+        bias: torch.Tensor | None = None,
+        out_dtype: torch.dtype | None = None,
+    ) -> torch.Tensor:
         address = x.data_ptr()
-    where = x.get_device()
-    # torch.Size and torch.dtype, which Python looks up by their own hashes.
-    key = (
-        x.shape,
-        x.dtype,
-        where,
-        weights.shape,
-        weights.dtype,
-        weights.get_device(),
-        weights.is_contiguous(),
-        N,
-        format,
-        out_dtype,
-        bias if bias is None else (bias.shape, bias.dtype, bias.get_device()),
-        constant_weights,
-    )
-    plan = _PLANS.get(key)
-    if plan is None:
-        wanted = out_dtype or x.dtype
-        M, K, dtype = contract.check_linear(x, weights, weight_scale, N, format, bias, wanted)
-        shape = (*x.shape[:-1], N)
-        if not M:
-            return x.new_empty(shape, dtype=wanted)
-        names = contract.FLOATS[x.dtype], weights.numel(), format, contract.FLOATS[dtype]
-        axes = {"M": M, "N": N, "K": K}
-        launch, room = linear_plan(primary_context(where), axes, *names, constant_weights=constant_weights)
-        form = known_format("linear", format)
-        made = launch, room, shape, strides_of(shape, 1), dtype, wanted, form, form.scale_per != "tensor"
-        plan = _kept(key, LinearPlan(*made))
-    elif plan.scaled or not contract.LEAST < weight_scale < contract.PAST:
-        contract.check_weight_scale("linear", weight_scale, plan.form)
-    launch, room, shape, strides, dtype, wanted, _, _ = plan
-    out = _empty(shape, strides, dtype) if where == _current_device() else x.new_empty(shape, dtype=dtype)
-    space = weights.new_empty((room,)) if room else None
-    addresses = address, weights.data_ptr(), out.data_ptr(), 0 if space is None else space.data_ptr()
-    try:
-        code = launch(_stream(where), addresses, weight_scale)
-    except ValueError as why:
-        raise _misaligned(why) from None
-    if code:
-        raise _refused(code)
-    if bias is not None:
-        out += bias
-    return out if dtype is wanted else out.to(wanted)
+        if address & _WIDE or not x.is_contiguous():
+            x = _whole(x)
+            address = x.data_ptr()
+        where = x.get_device()
+        # torch.Size and torch.dtype, which Python looks up by their own hashes.
+        key = (
+            x.shape,
+            x.dtype,
+            where,
+            weights.numel(),
+            weights.dtype,
+            weights.get_device(),
+            weights.is_contiguous(),
+            N,
+            format,
+            out_dtype,
+            bias if bias is None else (bias.shape, bias.dtype, bias.get_device()),
+            constant,
+        )
+        plan = _PLANS.get(key)
+        if plan is None:
+            wanted = out_dtype or x.dtype
+            M, K, dtype = contract.check_linear(x, weights, weight_scale, N, format, bias, wanted)
+            shape = (*x.shape[:-1], N)
+            if not M:
+                return x.new_empty(shape, dtype=wanted)
+            names = contract.FLOATS[x.dtype], weights.numel(), format, contract.FLOATS[dtype]
+            axes = {"M": M, "N": N, "K": K}
+            launch, room = linear_plan(primary_context(where), axes, *names, constant_weights=constant)
+            form = known_format("linear", format)
+            made = launch, room, shape, strides_of(shape, 1), dtype, wanted, form, form.scale_per != "tensor"
+            plan = _kept(key, LinearPlan(*made))
+        elif plan.scaled or not _LEAST < weight_scale < _PAST:
+            contract.check_weight_scale("linear", weight_scale, plan.form)
+        launch, room, shape, strides, dtype, wanted, _, _ = plan
+        out = _empty(shape, strides, dtype) if where == _current_device() else x.new_empty(shape, dtype=dtype)
+        space = weights.new_empty((room,)) if room else None
+        addresses = address, weights.data_ptr(), out.data_ptr(), 0 if space is None else space.data_ptr()
+        try:
+            code = launch(_stream(where), addresses, weight_scale)
+        except ValueError as why:
+            raise _misaligned(why) from None
+        if code:
+            raise _refused(code)
+        if bias is not None:
+            out += bias
+        return out if dtype is wanted else out.to(wanted)
+
+    return linear
+
+
+linear = linear_forward = _linear(False)
+linear_constant = _linear(True)
 
 
 def activation_quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,13 +10,13 @@ InvalidArgumentError for arguments outside of that, and NoCompatibleKernelError 
 - `ternary_matmul(activations, weights, weight_scale, act_scale, N, format, out_dtype=torch.float32)`: int8 (..., K)
   times weights (N, K), exact in int32, times weight_scale / act_scale, rounded to float32, and from there to bfloat16
   or float16; or int32 (the accumulators).
-- `linear(x, weights, weight_scale, N, format, bias=None, out_dtype=None, constant_weights=False)`: the two, one after
-  the other, as in QuantizedLinear; in x's dtype unless `out_dtype` is another. With a bias the product is float32, the
-  bias is added in float32, and the sum rounded. Its gradient with respect to x is that of the product with dequantized
-  weights: the quantization of activations counts as the identity (straight-through). Weights have none. With
-  `constant_weights` the caller says that no launch that may still run on the GPU writes the weights: kernels may read
-  them while launches before theirs end, as BitLinear's do.
+- `linear(x, weights, weight_scale, N, format, bias=None, out_dtype=None)`: the two, one after the other, as in
+  QuantizedLinear; in x's dtype unless `out_dtype` is another. With a bias the product is float32, the bias
+  is added in float32, and the sum rounded. Its gradient with respect to x is that of the product with dequantized
+  weights: the quantization of activations counts as the identity (straight-through). Weights have none.
 - `linear_forward`: the same without a gradient, which costs less of the host.
+- `linear_constant`: the same again, of weights that no launch that may still run on the GPU writes: kernels read them
+  while launches before theirs end. What BitLinear calls where nothing needs a gradient.
 - `ternary_matmul_a16(activations, weights, weight_scale, N, format, out_dtype=None)`: bfloat16 or float16 (..., K),
   not quantized, times weights (N, K) with one scale, times weight_scale (W2A16); sums are float32, the output is of the
   activations' dtype unless told. NaN and infinities go through. Its gradient with respect to the activations is that of
@@ -40,8 +40,8 @@ from tritmark.kernels import FORMATS
 from tritmark.torch import contract, cpu, cuda
 
 _LINEAR = (
-    "(Tensor x, Tensor weights, float weight_scale, int N, str format, Tensor? bias=None, ScalarType? out_dtype=None, "
-    "bool constant_weights=False) -> Tensor"
+    "(Tensor x, Tensor weights, float weight_scale, int N, str format, Tensor? bias=None, ScalarType? out_dtype=None)"
+    " -> Tensor"
 )
 SCHEMAS = {
     "activation_quantize": "(Tensor x) -> (Tensor, Tensor)",
@@ -49,6 +49,7 @@ SCHEMAS = {
     "ScalarType out_dtype=float) -> Tensor",
     "linear": _LINEAR,
     "linear_forward": _LINEAR,
+    "linear_constant": _LINEAR,
     "ternary_matmul_a16": "(Tensor activations, Tensor weights, float weight_scale, int N, str format, "
     "ScalarType? out_dtype=None) -> Tensor",
     "i2s_quantize": "(Tensor x, float scale) -> Tensor",
@@ -83,7 +84,6 @@ def _linear(
     format: str,
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
-    constant_weights: bool = False,
 ) -> torch.Tensor:
     return x.new_empty((*x.shape[:-1], N), dtype=out_dtype or x.dtype)
 
@@ -122,6 +122,7 @@ _SHAPES = {
     "ternary_matmul": _ternary_matmul,
     "linear": _linear,
     "linear_forward": _linear,
+    "linear_constant": _linear,
     "ternary_matmul_a16": _ternary_matmul_a16,
     "i2s_quantize": _i2s_quantize,
     "i2s_dequantize": _i2s_dequantize,
@@ -131,7 +132,7 @@ _SHAPES = {
 
 
 def _kept_for_gradient(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    x, weights, weight_scale, N, format, bias, *_ = inputs
+    x, weights, weight_scale, N, format, bias, _ = inputs
     ctx.save_for_backward(weights)
     ctx.product = weight_scale, N, x.shape[-1], format
     ctx.dtypes = x.dtype, None if bias is None else bias.dtype
@@ -149,7 +150,7 @@ def _gradient(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ..
         of_x = (upstream @ codes.to(upstream.dtype) * weight_scale).to(x_dtype)
     if bias_dtype is not None and ctx.needs_input_grad[5]:
         of_bias = upstream.reshape(-1, N).sum(0).to(bias_dtype)
-    return of_x, None, None, None, None, of_bias, None, None
+    return of_x, None, None, None, None, of_bias, None
 
 
 def _kept_for_a16(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -172,9 +173,8 @@ def _registered() -> torch.library.Library:
     library = torch.library.Library("tritmark", "DEF")
     for name, schema in SCHEMAS.items():
         library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-        computed = "linear" if name == "linear_forward" else name
-        library.impl(name, getattr(cpu, computed), "CPU")
-        library.impl(name, getattr(cuda, computed), "CUDA")
+        library.impl(name, getattr(cpu, name), "CPU")
+        library.impl(name, getattr(cuda, name), "CUDA")
         torch.library.register_fake(f"tritmark::{name}", _SHAPES[name], lib=library)
     torch.library.register_autograd("tritmark::linear", _gradient, setup_context=_kept_for_gradient, lib=library)
     torch.library.register_autograd(

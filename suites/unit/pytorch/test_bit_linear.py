@@ -158,6 +158,45 @@ def test_what_kernels_read_is_made_once(layer: Any, monkeypatch: pytest.MonkeyPa
     assert layer.to("cpu").float().half().packed is packed
 
 
+def replica(layer: Any) -> Any:
+    """As torch.nn.DataParallel makes them for each device."""
+    made = layer._replicate_for_data_parallel()
+    if layer.bias is not None:
+        made.bias = layer.bias.detach().clone()
+    made._buffers["packed"] = layer.packed.clone()
+    return made
+
+
+def test_a_replica_of_dataparallel_computes_the_same(layer: Any) -> None:
+    assert torch.equal(replica(layer)(rows(3)), layer(rows(3)))
+
+
+def test_what_is_copied_at_each_call_is_not_constant(layer: Any) -> None:
+    """And what a module made by itself is."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Called(TorchDispatchMode):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: list[str] = []
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.names.append(function.name())
+            return function(*args, **(kwargs or {}))
+
+    x = rows(2)
+    each_wanted = (
+        (layer, "linear_constant"),
+        (copy.deepcopy(layer), "linear_constant"),
+        (replica(layer), "linear_forward"),
+    )
+    with torch.no_grad(), Called() as called:
+        for each, wanted in each_wanted:
+            called.names.clear()
+            each(x)
+            assert called.names == [f"tritmark::{wanted}"]
+
+
 def test_casts_leave_the_scale_as_it_is(layer: Any) -> None:
     layer = BitLinear.from_packed(hf_packed(codes_of()), 0.3, torch.ones(N))
     y = layer(rows(3))

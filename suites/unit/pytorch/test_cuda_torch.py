@@ -78,7 +78,7 @@ def test_a_linear_layer_has_the_cpus_bits(device: Any, shape: tuple[int, int, in
     x, bias = rows(M, columns, dtype=dtype), rows(rows_, dtype=dtype)
     for more in ((), (bias,), (None, torch.bfloat16), (None, torch.float32)):
         moved = tuple(each.to(device) if isinstance(each, torch.Tensor) else each for each in more)
-        for compute in (OPS.linear, OPS.linear_forward):
+        for compute in (OPS.linear, OPS.linear_forward, OPS.linear_constant):
             y = compute(x.to(device), there, SCALE, rows_, "row16", *moved)
             assert y.device == device
             assert torch.equal(y.cpu(), compute(x, here, SCALE, rows_, "tile64", *more))
@@ -240,6 +240,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "ternary_matmul": (*OPS.activation_quantize(rows(9, K)),),
     "linear": (rows(2, 3, K).requires_grad_(),),
     "linear_forward": (rows(1, K, dtype=torch.float16),),
+    "linear_constant": (rows(1, K, dtype=torch.bfloat16),),
     "i2s_quantize": (rows(5, 7), SCALE),
     "i2s_dequantize": (codes_of(5, 7), SCALE),
     "pack": (codes_of(N, K), SCALE, "row16"),

@@ -64,7 +64,7 @@ def test_a_linear_layer_is_that_of_plain_torch(
     assert torch.equal(scale, expected_scale)
     expected = product(x, codes, SCALE) if x.numel() else torch.empty(*lead, N)
     assert torch.equal(OPS.ternary_matmul(q, weights, SCALE, scale, N, "tile64"), expected)
-    for compute in (OPS.linear, OPS.linear_forward):
+    for compute in (OPS.linear, OPS.linear_forward, OPS.linear_constant):
         y = compute(x, weights, SCALE, N, "tile64")
         assert y.dtype == dtype
         assert torch.equal(y, expected.to(dtype))
@@ -165,6 +165,7 @@ CASES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "linear of float16 with gradients": ("linear", (X.half().requires_grad_(), *LINEAR)),
     "linear to bfloat16": ("linear", (X, *LINEAR, None, torch.bfloat16)),
     "linear without gradients": ("linear_forward", (X.bfloat16(), *LINEAR)),
+    "linear of constant weights": ("linear_constant", (X, *LINEAR)),
     "16 bits": ("ternary_matmul_a16", (X.bfloat16(), *LINEAR)),
     "16 bits with gradients": ("ternary_matmul_a16", (X.half().requires_grad_(), *LINEAR, torch.float32)),
     "i2s_quantize": ("i2s_quantize", (X.transpose(0, 2), SCALE)),
