@@ -14,6 +14,7 @@ cdef extern from "src/prefetch.h":
         int32_t bytes
 
 cdef extern from "src/ternary_matmul/ternary_matmul.h":
+    enum: TM_AMX_ROWS, TM_AMX_WORK
     tm_prefetch tm_weights_prefetch()
 
 cdef extern from "src/ternary_matmul/formats.h":
@@ -80,6 +81,11 @@ def room(str format, size_t M, size_t K) -> int:
     """Bytes that a call needs for sums of the activations and the activations in another order."""
     cdef const tm_matmul_format *known = _known(format)
     return known.room(M, K) if known.group else 0
+
+
+def amx_stack(size_t M) -> int:
+    """Bytes of its stack that each thread of the AMX kernel of tile64 works in; 0 for rows that it leaves to AVX-512."""
+    return TM_AMX_WORK if M >= TM_AMX_ROWS else 0
 
 
 cdef class TernaryMatmul(NativeCall):

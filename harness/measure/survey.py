@@ -54,6 +54,11 @@ class Field:
         # pages that were never written are all the same one, which is always cached
         fill(memory, self._buffer, self._nbytes, 1)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that there are."""
+        return self._nbytes
+
     def pieces(self, nbytes: int, cold: bool) -> Iterator[Any]:
         """Buffers of `nbytes` that do not overlap: one if hot, as many as there are (MOST_SETS at most) if cold."""
         step = alignment(self._memory)
@@ -139,16 +144,20 @@ class Survey:
         Every probe of that name counts, those that leave work behind too, for a kernel may do the same. Others who keep
         the cores busy can hold up a probe of several threads in every sample, but not one thread in all of them. On the
         host no fewer bytes than START_BYTES a thread are looked at: below, the probe's own start is in its rate, and a
-        kernel's start may be shorter.
+        kernel's start may be shorter. On a device with a memory of its own a launch may even begin while the one before
+        it runs: there the rate over many bytes counts too, all of the field's, or half of the cache if they are hot.
         """
-        share = nbytes
+        share = many = nbytes
         if self.unit(name) == BYTES:
             if self.memory is HOST:
-                nbytes = max(nbytes, threads * START_BYTES)
+                many = nbytes = max(nbytes, threads * START_BYTES)
+            else:
+                many = max(nbytes, field.nbytes if cold else (self.memory.cache or 0) // 2)
             share = max(ALIGNMENT, nbytes // threads)
         probes = self.probes(name)
         alone = self._known(name, probes, field, share, 1, cold).fastest
-        return max(threads * alone, self._known(name, probes, field, nbytes, threads, cold).fastest)
+        together = (self._known(name, probes, field, each, threads, cold).fastest for each in (nbytes, many))
+        return max(threads * alone, *together)
 
     def probes(self, name: str) -> list[Ceiling]:
         """The probes of that name. Raises UsageError where there is none."""

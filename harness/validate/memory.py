@@ -6,7 +6,8 @@ another again.
 
 First calls: what the process holds after FIRST launches were bound, run and dropped, and did not before, is held
 against the declared workspace: heap, static data that was written, shared memory, page tables, files without a name. A
-kernel of the device's that does next to nothing runs first with as many threads, so that their stacks are there. What
+kernel of the device's that does next to nothing runs first with as many threads, so that their stacks are there; a
+kernel may go further down these, by the least that the system lets every thread have. What
 was imported meanwhile is code: where the first calls seem to keep too much, those modules are imported beforehand in
 the process that confirms it.
 
@@ -57,6 +58,8 @@ BUDGET_S = 0.06
 """What the calls of the first search may take beyond that."""
 LONGER = 4
 """How many times as long as the last one a further search is."""
+LEAST_STACK = os.sysconf("SC_THREAD_STACK_MIN")
+"""Bytes of stack that the system lets every thread have."""
 SEARCHES = 3
 FIRST = 8
 """Launches that one reading of a peak, or of what first calls keep, is about: a kernel that takes memory in its
@@ -249,7 +252,7 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
         device_peaks=device_peaks,
         device_floor=device_floor,
         persistent=persistent,
-        persistent_floor=max(persistent_floor, host_floor),
+        persistent_floor=max(persistent_floor, host_floor) + threads * LEAST_STACK,
         imported=imported,
         allocated=ask(tasks.traced),
         calls=calls,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from tritmark.harness.spec import Arrays, Axes, Constraint, Launch, MaxSize, MultipleOf, Variant, no_workspace
@@ -65,6 +66,11 @@ def _sums(axes: Axes) -> int:
     return cpu.cores() * 4 * min(axes["M"], _SLAB) * _TILE
 
 
+def _amx(axes: Axes) -> int:
+    """The same of the AMX kernel, with its panel."""
+    return max(_sums(axes), cpu.cores() * int(cpu.native("ternary_matmul").amx_stack(axes["M"])))
+
+
 def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> Iterator[Variant]:
     form, limits = grouped(format), (MaxSize("K", MAX_K), *constraints)
     workspace = no_workspace if form is None else partial(_room, format)
@@ -73,9 +79,10 @@ def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> I
     if isinstance(BUILT_IN[format], TL):
         workspace = partial(table_bytes, format)
     for dtype in dtypes(format):
-        yield from cpu.variants(
+        for variant in cpu.variants(
             "ternary_matmul", format, dtype, partial(_bind, format), limits, table=table, workspace=workspace
-        )
+        ):
+            yield replace(variant, workspace=_amx) if variant.name == "amx" else variant
 
 
 VARIANTS = tuple(variant for format, row in FORMATS.items() for variant in _variants(format, *row))

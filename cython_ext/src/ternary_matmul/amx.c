@@ -19,7 +19,6 @@
 TM_BEGIN(amx)
 
 enum {
-    FEWEST = 16, /* rows of activations */
     SIDE = TM_TILE_ROWS,
     BLOCK = 2 * SIDE, /* rows of activations at once */
     SLAB = 256, /* between two walks over the weights; their sums are on the stack */
@@ -36,6 +35,7 @@ typedef struct work {
     int32_t u[SLAB][TM_TILE]; /* sums under each mask, of 16 rows of weights */
     int32_t sums[SLAB][TM_TILE];
 } work;
+_Static_assert(sizeof(work) == TM_AMX_WORK, "what the workspace of the variant counts");
 
 /* A range of columns of one tile of weights, its masks in `work`. */
 typedef struct range {
@@ -211,7 +211,7 @@ static void body(void *untyped, size_t begin, size_t end)
 int tm_ternary_matmul_amx(void *untyped)
 {
     tm_ternary_matmul_args *args = untyped;
-    if (args->M < FEWEST) {
+    if (args->M < TM_AMX_ROWS) {
         tm_ternary_matmul_avx512(args);
         args->run.ran = TM_RANK(amx);
         return 0;

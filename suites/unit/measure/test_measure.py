@@ -20,7 +20,7 @@ from tritmark.harness.errors import UsageError
 from tritmark.harness.machine import cpu, memory
 from tritmark.harness.measure import buffers
 from tritmark.harness.measure.alternate import SHORTEST_NS, Timed, alternate, calibrate
-from tritmark.harness.measure.buffers import ALIGNMENT, HUGE, MOST_SETS, Arena, Rotation, empty, rotation
+from tritmark.harness.measure.buffers import ALIGNMENT, HUGE, MOST_SETS, Arena, HostMemory, Rotation, empty, rotation
 from tritmark.harness.measure.ceilings import measure_ceilings
 from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.statistics import (
@@ -386,6 +386,26 @@ def test_the_survey_takes_the_fastest_probe_of_a_name_and_keeps_it() -> None:
     assert found.roof("read", field, 1 << 16, threads=2, cold=True).rate == pytest.approx(2 * READ, rel=1e-2)
     with pytest.raises(UsageError, match="no probe for 'flight'; it has: read, write, compute"):
         found.roof("flight", field, 64, threads=1, cold=False)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_where_launches_may_overlap_the_start_of_a_probe_is_no_part_of_the_floor(own: bool, cold: bool) -> None:
+    """A kernel whose launch begins while the one before it runs is quicker than a probe of as few bytes that waits."""
+    nbytes, start_ns = 1 << 16, 2 * (1 << 16) / READ * 1e9
+
+    def starting(buffer: Any, threads: int) -> Launch:
+        return SimulatedLaunch(start_ns + buffer.nbytes / READ * 1e9)
+
+    class Own(HostMemory):
+        cache = 1 << 25
+
+    probes = {"read": Ceiling(name="read", unit=BYTES, summary="", bind=starting, work=int)}
+    found = Survey(replace(device(), ceilings=lambda: probes, memory=Own if own else None))
+    field = Field(0, replace(TURN, nbytes=1 << 24), found.memory)
+    most = found.most("read", field, nbytes, threads=1, cold=cold)
+    assert most == pytest.approx(READ if own else READ / 3, rel=0.02)
+    assert found.roof("read", field, nbytes, threads=1, cold=cold).rate == pytest.approx(READ / 3, rel=0.02)
 
 
 class Cached(SimulatedLaunch):

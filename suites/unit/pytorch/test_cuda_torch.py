@@ -342,14 +342,14 @@ def test_plans_are_kept_up_to_a_number(device: Any, monkeypatch: pytest.MonkeyPa
 @pytest.mark.timing
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_call_costs_the_host_twelve_microseconds_at_most(dtype: Any) -> None:
-    """Where torch's F.linear costs 6, and twice of that on slower hosts: by turns, least of ten rounds of calls, which the
-    device has done sooner than the host has put them there."""
+    """Where torch's F.linear costs 6, and twice of that on slower hosts: by turns, least of ten rounds of calls, which
+    the device has done sooner than the host has put them there."""
     from time import perf_counter
 
     plain = torch.nn.Linear(256, 256, bias=False)
     layer = BitLinear.from_float(plain).cuda()
     x, weights = rows(1, 256).to("cuda", dtype), plain.weight.detach().to("cuda", dtype)
-    calls = {"ours": lambda: layer(x), "torch": lambda: torch.nn.functional.linear(x, weights)}
+    calls: dict[str, Any] = {"ours": lambda: layer(x), "torch": lambda: torch.nn.functional.linear(x, weights)}
     taken: dict[str, list[float]] = {name: [] for name in calls}
     with torch.inference_mode():
         for _ in range(10):
