@@ -1,6 +1,11 @@
 """Boundary of the questions to the native code and the processor: kernels, features, caches, compiler. Loads no
 pool of threads."""
 
+from libc.stdlib cimport getenv
+
+cdef extern from "Python.h":
+    str PyUnicode_DecodeFSDefault(const char *text)
+
 cdef extern from "src/cpu/cpu.h":
     ctypedef struct tm_isa:
         const char *name
@@ -61,3 +66,10 @@ def l2_bytes() -> int:
 def compiler() -> str:
     """Name and version of the compiler that built the native code."""
     return tm_compiler().decode()
+
+
+def variable(const char *name) -> str | None:
+    """What an environment variable is now, as os.environ has it, or None. A choice of a kernel is asked for at each
+    call, and rests on two: os.environ, which raises and catches where one is not set, takes ten times as long."""
+    cdef const char *found = getenv(name)
+    return None if found == NULL else PyUnicode_DecodeFSDefault(found)

@@ -58,14 +58,9 @@ def path() -> Path:
     return cache_folder("tuned") / "choices.json"
 
 
-def told() -> str | None:
-    """What TRITMARK_TUNED is, for those who remember what followed from it."""
-    return os.environ.get(SELECT)
-
-
 def obeyed() -> bool:
     """Whether choices are obeyed. Raises UsageError for a value of TRITMARK_TUNED that does not exist."""
-    wanted = (told() or "").strip().lower() or _LEGAL[0]
+    wanted = os.environ.get(SELECT, "").strip().lower() or _LEGAL[0]
     if wanted not in _LEGAL:
         raise UsageError(f"{SELECT} is {wanted!r}; {nearest(wanted, _LEGAL)}")
     return wanted == _LEGAL[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -32,6 +31,9 @@ from tritmark.kernels import extensions, prefetch
 FORCE = "TRITMARK_FORCE_ISA"
 
 native = extensions.native
+variable: Callable[[bytes], str | None] = native("cpu").variable
+"""What an environment variable is now, quicker than os.environ tells."""
+_FORCE = FORCE.encode()
 
 
 class Isa(NamedTuple):
@@ -130,7 +132,7 @@ def features() -> frozenset[str]:
 
 def forced() -> str | None:
     """The instruction set that TRITMARK_FORCE_ISA names, or None. Raises UsageError for a name that does not exist."""
-    isa = os.environ.get(FORCE, "").strip().lower()
+    isa = (variable(_FORCE) or "").strip().lower()
     if not isa:
         return None
     if isa not in ISAS:

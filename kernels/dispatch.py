@@ -32,7 +32,9 @@ from tritmark.harness.spec import (
     Values,
     Variant,
 )
-from tritmark.kernels import offload
+from tritmark.kernels import cpu, offload
+
+_TUNED = tuned.SELECT.encode()
 
 
 def registry() -> Registry:
@@ -72,7 +74,7 @@ def state(known: Registry, device: str) -> object:
     """What a choice rests on and may change between calls: what is registered or was measured, what the environment
     forces, whether it has measured choices obeyed, whether the device is there."""
     found = known.devices.get(device)
-    return known.version, tuned.told(), (found.forced(), found.missing()) if found else None
+    return known.version, cpu.variable(_TUNED), (found.forced(), found.missing()) if found else None
 
 
 @lru_cache(maxsize=4096)

@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import pytest
 
 from tritmark.harness import caches, tuned
 from tritmark.harness.autotune.keep import keep
-from tritmark.harness.errors import InvalidArgumentError
+from tritmark.harness.errors import InvalidArgumentError, UsageError
 from tritmark.harness.machine import cpu as processor
 from tritmark.harness.machine.cpu import affinity
 from tritmark.harness.spec import Axes, KernelKey, Requirement
@@ -112,6 +113,32 @@ def test_what_the_environment_says_counts_from_the_next_call_on(monkeypatch: pyt
     monkeypatch.delenv(cpu.FORCE)
     assert QuantizedLinear(pack_weights(CODES, 0.5), variant=BEST)(X).shape == (1, N)
     assert product_with(pack_weights(CODES, 0.5), "cpu", "float32", AXES, BEST).name == BEST
+
+
+@pytest.mark.parametrize("variable", [tuned.SELECT, cpu.FORCE])
+def test_a_choice_that_was_made_before_is_not_given_for_an_environment_that_does_not_exist(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose("scalar")
+    for _ in range(2):
+        assert dispatch.select(KEY, AXES, None).name == "scalar"
+        monkeypatch.setenv(variable, "nonsense \udcff")
+        with pytest.raises(UsageError, match=f"{variable} is 'nonsense"):
+            dispatch.select(KEY, AXES, None)
+        monkeypatch.delenv(variable)
+
+
+@pytest.mark.timing
+def test_a_choice_that_was_made_before_costs_less_than_two_microseconds() -> None:
+    """Least of many short rounds: whatever else the machine does only adds."""
+    choose("scalar")
+    taken = []
+    for _ in range(300):
+        begin = perf_counter()
+        for _ in range(50):
+            dispatch.select(KEY, AXES, None)
+        taken.append((perf_counter() - begin) / 50 * 1e6)
+    assert min(taken) < 2, min(taken)
 
 
 @pytest.mark.parametrize(
