@@ -8,7 +8,10 @@
  * (`tritmark run --suite speed`, 2^21 elements).
  * v3, pointers read once: nothing where memory is the limit; hot, up to 17 % (i2s_dequantize.h).
  * Software prefetch of q 1, 4 or 16 KB ahead changed nothing. In L2 v1 is the faster: 1.43 against 0.51 of that
- * loop. */
+ * loop. So it is where the L3 holds an output larger than the L2 from one call to the next: there even scalar.c, which
+ * writes through the caches, takes 0.67 of v3's time with 1 thread and 0.35 to 0.7 with 2, for a core writes 28 GB/s to
+ * memory, and two wrote 55 or, at other times on the same machine, 28. A kernel cannot know that beforehand; `tritmark
+ * select --requirement throughput` finds it, and from memory v3 is the faster with 1 thread (scalar.c: 1.07 to 1.2). */
 #include "i2s_dequantize.h"
 
 #if TM_X86

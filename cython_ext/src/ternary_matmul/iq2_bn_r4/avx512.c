@@ -8,7 +8,10 @@
  * Several rows: four fours meet four rows of activations, 16 sums, in which the codes are shifted down and add up.
  *
  * Story (Zen 4, one thread; M = 1, 2560 x 6912 from memory; M = 128, 2560 x 2560):
- *   v1  as it stands    33 GB/s, where tile64 reads 30 and i2_s_x86 27; 902 GOP/s, where they give 780 and 810 */
+ *   v1                  33 GB/s, where tile64 reads 30 and i2_s_x86 27; 902 GOP/s, where they give 780 and 810
+ *   v2  several rows fetch the next fours: M = 4, 2560 x 2560 from memory, avx2.c takes 2.45 times as long in place of
+ *       1.63; 640 x 512 1.51 in place of 0.92; M = 16, 2560 x 2560 1.99 in place of 1.81; hot, nothing (`tritmark
+ *       select ternary_matmul --shape M=4,N=2560,K=2560 --format iq2_bn_r4 --threads 1 --why`) */
 #include "iq2_bn_r4.h"
 
 #if TM_X86
@@ -76,8 +79,12 @@ static inline __attribute__((always_inline)) void blocks_by(
     for (size_t k = 0; k < K; k += TM_FOUR_BLOCK) {
         __m512i w[TM_FOURS];
 #pragma GCC unroll 4
-        for (int f = 0; f < fours; f++)
-            w[f] = tm_loaded(weights + (size_t)f * tm_four_bytes(K) + k);
+        for (int f = 0; f < fours; f++) {
+            const uint8_t *four = weights + (size_t)f * tm_four_bytes(K) + k;
+            w[f] = tm_loaded(four);
+            /* That of the next fours: the hardware does not follow four streams of short rows. */
+            _mm_prefetch((const char *)four + (size_t)fours * tm_four_bytes(K), _MM_HINT_T0);
+        }
 #pragma GCC unroll 4
         for (int s = 0; s < 4; s++) {
             __m512i c[TM_FOURS];
