@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +19,8 @@ from tritmark.harness.text.visible import sentence, visible
 _WINDOW_S = 60.0
 """Seconds back over which the pace is taken: some Runs take a hundred times as long as others, and they come in
 groups."""
+EVERY_S = 60.0
+"""How often a line is written where none can be redrawn."""
 
 
 def bar(console: Console) -> Progress:
@@ -37,23 +41,41 @@ def bar(console: Console) -> Progress:
 class ProgressLine:
     """One line with what is being done and the time left, while it is entered; what else is told goes above it.
 
-    Where the error stream is no terminal that can redraw a line, the line is written once, at the end.
+    Where the error stream is no terminal that can redraw a line, the line is written once, at the end, and each minute
+    another that says how far it is: else nobody who reads a log could tell a long run from one that hangs.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bar = bar(console)
         self._task = self._bar.add_task("", total=None)
+        self._over = Event()
+        self._log: Thread | None = None
+        if not console.is_terminal or console.is_dumb_terminal:
+            self._log = Thread(target=self._tell, daemon=True)
 
     def __enter__(self) -> Self:
         self._bar.start()
+        if self._log is not None:
+            self._log.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over.set()
+        if self._log is not None:
+            self._log.join()
         self._bar.update(self._task, description="")
         self._bar.stop()
+
+    def _tell(self) -> None:
+        """From a thread of its own, for one Run may take many minutes."""
+        while not self._over.wait(EVERY_S):
+            (task,) = self._bar.tasks
+            done = f"{task.completed:.0f}/{'?' if task.total is None else f'{task.total:.0f}'}"
+            now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            self._console.print(Text(f"{now} {done} {task.description}"), soft_wrap=True)
 
     def planned(self, total: int) -> None:
         """The bar has a length now."""

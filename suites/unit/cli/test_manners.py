@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import typer.main
 from rich.console import Console
 
 from tritmark.harness import cli
-from tritmark.harness.cli import completion, exit_status
+from tritmark.harness.cli import completion, exit_status, progress
 from tritmark.harness.cli.examples import EXAMPLES, epilog
 from tritmark.harness.cli.progress import Terminal
 from tritmark.harness.errors import UsageError
@@ -160,6 +161,41 @@ def test_progress_where_lines_cannot_be_redrawn(gpu_record: Record) -> None:
     assert "2/2" in line
     assert "\x1b" not in stream.getvalue()
     assert "\r" not in stream.getvalue()
+
+
+def test_progress_is_told_each_minute_where_lines_cannot_be_redrawn(
+    gpu_record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait_for(what: str) -> None:
+        end = time.monotonic() + 30
+        while what not in stream.getvalue():
+            assert time.monotonic() < end, stream.getvalue()
+            time.sleep(0.005)
+
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    stream = io.StringIO()
+    with Terminal(Console(file=stream, width=120)) as terminal:
+        terminal.started("machine")
+        wait_for("Z 0/? machine\n")
+        terminal.planned(2)
+        terminal.finished(gpu_record.runs[0])
+        terminal.started("the next\x1b[31m [red]" + " and so on" * 20)
+        wait_for("Z 1/2 the next\\x1b[31m [red]" + " and so on" * 20 + "\n")
+    *told, last = stream.getvalue().splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [01]/[2?] ", line) for line in told), told
+    assert "1/2" in last
+    time.sleep(0.05)
+    assert stream.getvalue().splitlines() == [*told, last]
+
+
+@pytest.mark.parametrize(("terminal", "silent"), [(True, True), (False, False)])
+def test_only_a_terminal_that_redraws_its_line_gets_no_other(
+    terminal: bool, silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert (Terminal(Console(file=io.StringIO(), force_terminal=terminal))._log is None) is silent
+    monkeypatch.setenv("TERM", "dumb")
+    assert Terminal(Console(file=io.StringIO(), force_terminal=terminal))._log is not None
 
 
 # Completion
