@@ -4,10 +4,9 @@
 #ifndef TM_PANELS_AVX512_H
 #define TM_PANELS_AVX512_H
 
-#include "groups.h"
+#include "panels.h"
 
 enum {
-    TM_PANEL = 16,
     TM_PANEL_QUARTERS = 4,
     TM_PANEL_CODES = 16, /* vectors of a quarter */
     TM_PANEL_SUMS = 32 /* rows of activations between two walks over a panel of weights; their sums are on the stack */
@@ -57,15 +56,6 @@ static inline void tm_panel_scales(const uint8_t *const *rows, size_t at, __m512
     scales[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(wide, 1));
 }
 
-/* Have the same groups of the next panel fetched: 16 streams of short rows are more than the hardware follows. Zen 4, two
- * threads, 16 x 2560 x 2560, weights from memory: tq2_0 341 us, tq1_0 521, q2_0 507 (`tritmark run --suite speed --variant
- * avx512 --threads 2`); before, in another process, 626, 706 and 553. */
-static inline __attribute__((always_inline)) void tm_panel_ahead(const uint8_t *const *rows, size_t row)
-{
-    for (size_t r = 0; r < TM_PANEL; r++)
-        _mm_prefetch((const char *)rows[r] + TM_PANEL * row, _MM_HINT_T0);
-}
-
 /* What a format adds to the loops: `prepare` decodes a group of each row, if it must, into `room`; `codes` gives a
  * quarter; the activations that meet vector i of it begin at `where(quarter, i)` of the group's; `shift` is what the codes
  * lie above their place by, and `room` has so many bytes. */
@@ -89,8 +79,7 @@ static inline __attribute__((always_inline)) void tm_panel(
     for (size_t m = 0; m < last - first; m++)
         totals[m][0] = totals[m][1] = _mm512_setzero_pd();
     const uint8_t *at[TM_PANEL];
-    for (size_t r = 0; r < TM_PANEL; r++)
-        at[r] = args->weights + (n + (r < count ? r : 0)) * groups * form.bytes;
+    tm_panel_rows(args, n, count, groups * form.bytes, at);
     for (size_t g = 0; g < groups; g++) {
         tm_panel_ahead(at, groups * form.bytes);
         if (how.prepare)
@@ -130,18 +119,6 @@ static inline __attribute__((always_inline)) void tm_panel(
         _mm512_storeu_pd(of + 8, totals[m][1]);
         for (size_t r = 0; r < count; r++)
             tm_group_store(args, first + m, n + r, of[r]);
-    }
-}
-
-/* Rows [begin, end) of the weights, in units of TM_ROWS. */
-static inline __attribute__((always_inline)) void tm_panels(
-    const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, tm_paneled how, uint8_t *room)
-{
-    const size_t stop = TM_ROWS * end < args->N ? TM_ROWS * end : args->N;
-    for (size_t first = 0; first < args->M; first += TM_PANEL_SUMS) {
-        const size_t last = args->M - first < TM_PANEL_SUMS ? args->M : first + TM_PANEL_SUMS;
-        for (size_t n = TM_ROWS * begin; n < stop; n += TM_PANEL)
-            tm_panel(args, n, stop - n < TM_PANEL ? stop - n : TM_PANEL, first, last, form, how, room);
     }
 }
 

@@ -207,6 +207,12 @@ static inline __attribute__((always_inline)) size_t quarter_where(int quarter, i
 static const tm_paneled PANELS = {panel_digits, quarter_codes, quarter_where, TM_TQ1_0_SCALE, 6};
 static const tm_grouped FORM = {TM_TQ1_0_GROUP, TM_TQ1_0_BYTES, scale};
 
+static void panel(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
+{
+    uint8_t room[TM_PANEL * TM_TQ1_0_GROUP] __attribute__((aligned(64)));
+    tm_panel(args, n, count, first, last, FORM, PANELS, room);
+}
+
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
@@ -215,10 +221,9 @@ static void body(void *given, size_t begin, size_t end)
         const size_t fours = args->K / (TM_FOUR * TM_TQ1_0_GROUP);
         tm_groups_fours(
             args, begin, end, FORM, TM_TQ1_0_SCALE, one, four, arranged, arranged + fours * TM_FOUR * TM_TQ1_0_GROUP);
-    } else if (args->M >= PANELS_FROM) {
-        uint8_t room[TM_PANEL * TM_TQ1_0_GROUP] __attribute__((aligned(64)));
-        tm_panels(args, begin, end, FORM, PANELS, room);
-    } else
+    } else if (args->M >= PANELS_FROM)
+        tm_panels(args, begin, end, TM_ROWS, TM_PANEL_SUMS, panel);
+    else
         tm_groups_rows(args, begin, end, FORM, TM_MATMUL_BLOCK, micro);
 }
 

@@ -82,13 +82,18 @@ static inline __attribute__((always_inline)) size_t quarter_where(int quarter, i
 static const tm_paneled PANELS = {NULL, quarter_codes, quarter_where, TM_TQ2_0_SCALE, 0};
 static const tm_grouped FORM = {TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, scale};
 
+static void panel(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
+{
+    tm_panel(args, n, count, first, last, FORM, PANELS, NULL);
+}
+
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     if (args->M == 1)
         tm_groups_fours(args, begin, end, FORM, TM_TQ2_0_SCALE, one, four, tm_tq2_0_arranged(args), NULL);
     else
-        tm_panels(args, begin, end, FORM, PANELS, NULL);
+        tm_panels(args, begin, end, TM_ROWS, TM_PANEL_SUMS, panel);
 }
 
 int tm_ternary_matmul_tq2_0_avx512(void *given)
