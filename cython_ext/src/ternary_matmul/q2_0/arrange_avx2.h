@@ -6,7 +6,7 @@
 static void tm_q2_0_arrange(const tm_ternary_matmul_args *args)
 {
     const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const size_t padded = tm_q2_0_padded(args->K);
+    const size_t padded = tm_q2_0_padded(args->K), span = tm_q2_0_span(args->M);
     for (size_t m = 0; m < args->M; m++) {
         const int8_t *x = args->a + m * args->lda;
         int8_t *to = tm_q2_0_arranged(args, m);
@@ -15,9 +15,9 @@ static void tm_q2_0_arrange(const tm_ternary_matmul_args *args)
         for (size_t k = 0; k < args->K; k += 16) {
             int32_t fours[4];
             _mm_storeu_si128((__m128i *)fours, _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(x + k)), order));
-            int8_t *at = to + k / TM_Q2_0_BLOCK * TM_Q2_0_BLOCK + k % TM_Q2_0_BLOCK / 4;
-            for (int s = 0; s < 4; s++)
-                memcpy(at + 64 * s, fours + s, sizeof fours[0]);
+            int8_t *at = to + k / span * span + k % span / 4;
+            for (size_t s = 0; s < 4; s++)
+                memcpy(at + span / 4 * s, fours + s, sizeof fours[0]);
         }
     }
 }

@@ -96,7 +96,7 @@ static inline __attribute__((always_inline)) void sixteen(
                    _mm256_add_pd(_mm512_castpd512_pd256(p23), _mm512_extractf64x4_pd(p23, 1))));
 }
 
-/* The sums of a group's products, one to a row of the panel; `x` is where the group begins among the 64 of a shift. */
+/* The sums of a group's products, one to a row of the panel; `x` is where it begins. */
 static inline __attribute__((always_inline)) __m512i panel_sums(const __m512i codes[TM_PANEL_CODES], const int8_t *x)
 {
     __m512i sums[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
@@ -105,14 +105,30 @@ static inline __attribute__((always_inline)) __m512i panel_sums(const __m512i co
 #pragma GCC unroll 4
         for (int s = 0; s < 4; s++) {
             int32_t four;
-            memcpy(&four, x + 64 * s + 4 * d, sizeof four);
+            memcpy(&four, x + 16 * s + 4 * d, sizeof four);
             sums[s % 2] = _mm512_dpbusd_epi32(sums[s % 2], codes[4 * d + s], _mm512_set1_epi32(four));
         }
     return _mm512_add_epi32(sums[0], sums[1]);
 }
 
+/* What a panel adds up to with one row of activations: of the four groups at hand p0 or p0 + p1, and p2; and the sums of
+ * the fours before them. */
+typedef struct sums_of_fours {
+    double first[TM_PANEL], second[TM_PANEL], total[TM_PANEL];
+} sums_of_fours;
+
+/* The sum of row r of the panel; what is left over of the groups makes a four with zeros. */
+static inline double total_of(const sums_of_fours *sums, size_t r, size_t groups)
+{
+    switch (groups % TM_Q2_0_FOUR) {
+    case 0: return sums->total[r];
+    case 3: return sums->total[r] + (sums->first[r] + sums->second[r]);
+    default: return sums->total[r] + sums->first[r];
+    }
+}
+
 /* A group's products come to the sums of a row of activations; `nth` of its four. */
-static inline void add(tm_q2_0_sums *sums, size_t nth, __m512d low, __m512d high)
+static inline void add(sums_of_fours *sums, size_t nth, __m512d low, __m512d high)
 {
     const __m512d p[2] = {low, high};
     for (int h = 0; h < 2; h++) {
@@ -134,23 +150,21 @@ static inline void add(tm_q2_0_sums *sums, size_t nth, __m512d low, __m512d high
 static void panel(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
 {
     const size_t groups = args->K / TM_Q2_0_GROUP, row = groups * TM_Q2_0_BYTES;
-    tm_q2_0_sums sums[TM_Q2_0_SUMS];
+    sums_of_fours sums[TM_PANEL_SUMS];
     for (size_t m = first; m < last; m++)
         memset(sums[m - first].total, 0, sizeof sums[0].total);
     const uint8_t *at[TM_PANEL];
-    for (size_t r = 0; r < TM_PANEL; r++)
-        at[r] = args->weights + (n + (r < count ? r : 0)) * row;
+    tm_panel_rows(args, n, count, row, at);
     for (size_t g = 0; g < groups; g++) {
         __m512i codes[TM_PANEL_CODES];
         __m512d scales[2];
-        const size_t block = g / TM_Q2_0_FOUR * TM_Q2_0_BLOCK + g % TM_Q2_0_FOUR * (TM_Q2_0_GROUP / 4);
         if (g % TM_Q2_0_FOUR == 0) /* 18 bytes a group, 64 a line */
             tm_panel_ahead(at, row);
         tm_panel_codes(at, TM_Q2_0_CODES, codes);
         tm_panel_scales(at, 0, scales);
         for (size_t m = first; m < last; m++) {
             const __m512i part = _mm512_sub_epi32(
-                panel_sums(codes, tm_q2_0_arranged(args, m) + block),
+                panel_sums(codes, tm_q2_0_arranged(args, m) + g * TM_Q2_0_GROUP),
                 _mm512_set1_epi32(args->act_sums[m * groups + g]));
             add(&sums[m - first], g % TM_Q2_0_FOUR,
                 _mm512_mul_pd(scales[0], _mm512_cvtepi32_pd(_mm512_castsi512_si256(part))),
@@ -161,7 +175,7 @@ static void panel(const tm_ternary_matmul_args *args, size_t n, size_t count, si
     }
     for (size_t m = first; m < last; m++)
         for (size_t r = 0; r < count; r++)
-            tm_group_store(args, m, n + r, tm_q2_0_total(&sums[m - first], r, groups));
+            tm_group_store(args, m, n + r, total_of(&sums[m - first], r, groups));
 }
 
 static void body(void *given, size_t begin, size_t end)
@@ -170,7 +184,7 @@ static void body(void *given, size_t begin, size_t end)
     if (args->M == 1)
         tm_q2_0_one(args, 0, tm_q2_0_arranged(args, 0), begin, end, four, sixteen);
     else
-        tm_q2_0_panels(args, begin, end, TM_PANEL, panel);
+        tm_panels(args, begin, end, TM_Q2_0_UNIT, TM_PANEL_SUMS, panel);
 }
 
 int tm_ternary_matmul_q2_0_avx512(void *args)

@@ -4,8 +4,9 @@
  * + 3, from the lowest bits up. Field 3 means +2.
  *
  * What a shift by 2*s brings down to the lowest bits of its bytes are the weights s, 4 + s, 8 + s, ...: so the vector
- * kernels keep a copy of the activations, behind their sums, in which these lie together: a[4*i + s] of each 256 at 64*s
- * + i. Rows are filled up with zeros.
+ * kernels keep a copy of the activations, behind their sums, in which these lie together: of a single row a[4*i + s] of
+ * each 256 at 64*s + i; of several, which meet groups one by one, a[4*i + s] of each 64 at 16*s + i. Rows are filled up
+ * with zeros.
  *
  * The sum of a group's products is exact in int32. Times its scale, exact in float64, it is added up by fours, (p0 + p1)
  * + (p2 + p3), and these in their order: so that four groups can be summed at once, and the bits are the same for every
@@ -19,10 +20,9 @@ enum {
     TM_Q2_0_GROUP = 64,
     TM_Q2_0_BYTES = 18,
     TM_Q2_0_CODES = 2, /* where they begin */
-    TM_Q2_0_BLOCK = 256, /* activations that change places */
+    TM_Q2_0_BLOCK = 256, /* activations that change places, where there is one row of them */
     TM_Q2_0_FOUR = 4, /* groups that are added up before they are added to a row's sum */
     TM_Q2_0_UNIT = 16, /* rows of weights that threads divide the work by */
-    TM_Q2_0_SUMS = 32, /* rows of activations between two walks over a panel of weights; their sums are on the stack */
 };
 
 TM_KERNELS(ternary_matmul_q2_0);
@@ -34,6 +34,9 @@ static inline uint16_t tm_q2_0_stored(const uint8_t *group)
     memcpy(&bits, group, sizeof bits);
     return bits;
 }
+
+/* Activations that change places with each other. */
+static inline size_t tm_q2_0_span(size_t M) { return M == 1 ? TM_Q2_0_BLOCK : TM_Q2_0_GROUP; }
 
 static inline size_t tm_q2_0_padded(size_t K) { return (K + TM_Q2_0_BLOCK - 1) / TM_Q2_0_BLOCK * TM_Q2_0_BLOCK; }
 
@@ -83,37 +86,6 @@ static inline __attribute__((always_inline)) void tm_q2_0_one(
         if (g < groups)
             sum += four(row + g * TM_Q2_0_BYTES, groups - g, x + g * TM_Q2_0_GROUP, act_sums + g);
         tm_group_store(args, m, n, sum);
-    }
-}
-
-/* What a panel, as many rows of weights as a vector has lanes, adds up to with one row of activations: of the four
- * groups at hand p0 or p0 + p1, and p2; and the sums of the fours before them. */
-typedef struct tm_q2_0_sums {
-    double first[TM_Q2_0_UNIT], second[TM_Q2_0_UNIT], total[TM_Q2_0_UNIT];
-} tm_q2_0_sums;
-
-/* The sum of row r of the panel; what is left over of the groups makes a four with zeros. */
-static inline double tm_q2_0_total(const tm_q2_0_sums *sums, size_t r, size_t groups)
-{
-    switch (groups % TM_Q2_0_FOUR) {
-    case 0: return sums->total[r];
-    case 3: return sums->total[r] + (sums->first[r] + sums->second[r]);
-    default: return sums->total[r] + sums->first[r];
-    }
-}
-
-/* Rows [n, n + count) of the weights with rows [first, last) of the activations. */
-typedef void (*tm_q2_0_panel)(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last);
-
-/* Several rows of activations, rows [begin, end) of the weights in units of TM_Q2_0_UNIT, `rows` of them a panel. */
-static inline __attribute__((always_inline)) void tm_q2_0_panels(
-    const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t rows, tm_q2_0_panel panel)
-{
-    const size_t stop = TM_Q2_0_UNIT * end < args->N ? TM_Q2_0_UNIT * end : args->N;
-    for (size_t first = 0; first < args->M; first += TM_Q2_0_SUMS) {
-        const size_t last = args->M - first < TM_Q2_0_SUMS ? args->M : first + TM_Q2_0_SUMS;
-        for (size_t n = TM_Q2_0_UNIT * begin; n < stop; n += rows)
-            panel(args, n, stop - n < rows ? stop - n : rows, first, last);
     }
 }
 
