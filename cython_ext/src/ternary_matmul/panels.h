@@ -29,13 +29,17 @@ static inline __attribute__((always_inline)) void tm_panel_rows(
         at[r] = args->weights + (n + (r < count ? r : 0)) * row;
 }
 
-/* Have the same groups of the next panel fetched: 16 streams of short rows are more than the hardware follows. Zen 4, two
- * threads, 16 x 2560 x 2560, weights from memory: tq2_0 341 us, tq1_0 521, q2_0 507 (`tritmark run --suite speed --variant
- * avx512 --threads 2`); before, in another process, 626, 706 and 553. */
-static inline __attribute__((always_inline)) void tm_panel_ahead(const uint8_t *const *rows, size_t row)
+/* Have weights fetched: those of the next panel that lie as far along its rows, 16 streams of short rows, which are more than
+ * the hardware follows; and of the panel behind it, from farther away, in the order in which they lie. `part` is what is
+ * taken of each row now, and `begin` where the panel's begins. */
+static inline __attribute__((always_inline)) void tm_panel_ahead(
+    const uint8_t *const *rows, const uint8_t *begin, size_t row, size_t done, size_t part)
 {
     for (size_t r = 0; r < TM_PANEL; r++)
         __builtin_prefetch(rows[r] + TM_PANEL * row);
+    const uint8_t *const behind = begin + TM_PANEL * (2 * row + done);
+    for (size_t i = 0; i < TM_PANEL * part; i += 64)
+        __builtin_prefetch(behind + i, 0, 2);
 }
 
 #endif

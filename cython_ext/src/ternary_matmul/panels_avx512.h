@@ -81,7 +81,7 @@ static inline __attribute__((always_inline)) void tm_panel(
     const uint8_t *at[TM_PANEL];
     tm_panel_rows(args, n, count, groups * form.bytes, at);
     for (size_t g = 0; g < groups; g++) {
-        tm_panel_ahead(at, groups * form.bytes);
+        tm_panel_ahead(at, args->weights + n * groups * form.bytes, groups * form.bytes, g * form.bytes, form.bytes);
         if (how.prepare)
             how.prepare(at, room);
 #pragma GCC unroll 4

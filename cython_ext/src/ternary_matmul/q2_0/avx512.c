@@ -159,7 +159,7 @@ static void panel(const tm_ternary_matmul_args *args, size_t n, size_t count, si
         __m512i codes[TM_PANEL_CODES];
         __m512d scales[2];
         if (g % TM_Q2_0_FOUR == 0) /* 18 bytes a group, 64 a line */
-            tm_panel_ahead(at, row);
+            tm_panel_ahead(at, args->weights + n * row, row, g * TM_Q2_0_BYTES, TM_Q2_0_FOUR * TM_Q2_0_BYTES);
         tm_panel_codes(at, TM_Q2_0_CODES, codes);
         tm_panel_scales(at, 0, scales);
         for (size_t m = first; m < last; m++) {

@@ -207,7 +207,8 @@ static inline __attribute__((always_inline)) size_t quarter_where(int quarter, i
 static const tm_paneled PANELS = {panel_digits, quarter_codes, quarter_where, TM_TQ1_0_SCALE, 6};
 static const tm_grouped FORM = {TM_TQ1_0_GROUP, TM_TQ1_0_BYTES, scale};
 
-static void panel(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
+static inline __attribute__((always_inline)) void panel(
+    const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
 {
     uint8_t room[TM_PANEL * TM_TQ1_0_GROUP] __attribute__((aligned(64)));
     tm_panel(args, n, count, first, last, FORM, PANELS, room);
