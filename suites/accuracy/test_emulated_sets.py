@@ -14,7 +14,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matmul_driver import HERE, SOURCES, Builder, Driver, Edit, check_outputs, drawn, exact, fault_seen
+from matmul_driver import (
+    HERE,
+    SOURCES,
+    Builder,
+    Driver,
+    DriverEndedError,
+    Edit,
+    check_outputs,
+    drawn,
+    exact,
+    fault_seen,
+    groups_right,
+)
 
 from tritmark.kernels import cpu
 
@@ -47,7 +59,10 @@ IN_C = (
     # So that the compiler has no such instruction either.
     Edit("isas.h", '"avx2,f16c,avxvnni"', '"avx2,f16c"'),
     Edit("ternary_matmul/avxvnni.c", "_mm256_dpbusd_avx_epi32", "dpbusd"),
+    Edit("ternary_matmul/dots_dpbusd.h", "_mm256_dpbusd_avx_epi32", "dpbusd"),
 )
+PANELED = ("tq2_0", "tq1_0", "q2_0")
+"""Formats whose kernels take panels of rows of weights."""
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +75,7 @@ def avxvnni(avxvnni_builder: Builder) -> Iterator[Driver]:
     """Without a fault, which is looked at on the shapes that have to show one."""
     with Driver([avxvnni_builder.program(*IN_C)]) as driver:
         assert not fault_seen(driver, ["avxvnni"], CASES)
+        assert not panel_fault_seen(driver)
         yield driver
 
 
@@ -103,12 +119,81 @@ def test_a_fault_in_avxvnni_is_seen(avxvnni_builder: Builder, fault: Edit) -> No
 
 
 @needs_avx2
+@pytest.mark.parametrize("format", PANELED)
+@given(
+    shape=st.tuples(st.integers(1, 9) | st.integers(60, 70), st.integers(1, 70), st.integers(1, 9)),
+    seed=st.integers(0, 2**32),
+    gap=st.integers(0, 70),
+    threads=st.integers(1, 4),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
+)
+def test_panels_of_avxvnni_give_the_contracts_bits(
+    avxvnni: Driver, format: str, shape: tuple[int, int, int], seed: int, gap: int, threads: int, dtype: str
+) -> None:
+    assert groups_right(avxvnni, format, "avxvnni", shape, seed, gap=gap, threads=threads, dtype=dtype)
+
+
+PANEL_SETS = ["avx2", "avxvnni"] + ["avx512"] * (cpu.ISAS["avx512"].features <= cpu.features())
+PANEL_SHAPES = [(2, 5, 3), (3, 17, 2), (1, 3, 5), (5, 37, 7), (70, 20, 2)]
+
+
+def panel_fault_seen(driver: Driver) -> bool:
+    """Whether a kernel is wrong, or touches what is not its own, at one of the shapes."""
+    try:
+        return not all(
+            groups_right(driver, format, kernel, shape, 5)
+            for format in PANELED
+            for kernel in PANEL_SETS
+            for shape in PANEL_SHAPES
+        )
+    except DriverEndedError:
+        return True
+
+
+@needs_avx2
+@pytest.mark.parametrize("kernel", PANEL_SETS)
+@pytest.mark.parametrize("extreme", [(-128, 1), (-128, -1), (127, 1), (127, -1)])
+def test_panels_are_exact_where_sums_are_largest(avxvnni: Driver, kernel: str, extreme: tuple[int, int]) -> None:
+    for format in PANELED:
+        assert groups_right(avxvnni, format, kernel, (7, 19, 300), 3, extreme=extreme)
+    assert groups_right(avxvnni, "q2_0", kernel, (7, 19, 300), 3, extreme=(extreme[0], 2))
+
+
+@needs_avx2
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Edit("ternary_matmul/panels.h", "(r < count ? r : 0)", "(r <= count ? r : 0)"),
+        Edit("ternary_matmul/panels.h", "first += most)", "first += most + 1)"),
+        Edit("ternary_matmul/panels_avx2.h", "case 3: tm_panel_block(3,", "case 3: tm_panel_block(2,"),
+        Edit("ternary_matmul/panels_avx2.h", "starts[(size_t)m * groups]", "starts[(size_t)m * (groups - 1)]"),
+        Edit("ternary_matmul/panels_avx2.h", "left < (size_t)how.together ? (int)left", "left < 3 ? (int)left"),
+        Edit("ternary_matmul/panels_avx2.h", "at + 8 * v, how.scale_at", "at, how.scale_at"),
+        Edit("ternary_matmul/dots_dpbusd.h", "-tm_sum(", "tm_sum("),
+        Edit("ternary_matmul/dots_maddubs.h", "_mm_shuffle_epi32(half, 0x4e)", "_mm_shuffle_epi32(half, 0x44)"),
+        Edit("ternary_matmul/tq2_0/tq2_0_avx2.h", "8 * s + i", "8 * i + s"),
+        Edit("ternary_matmul/tq1_0/tq1_0_avx2.h", "85 - 128", "84 - 128"),
+        Edit("ternary_matmul/tq1_0/tq1_0_avx2.h", "TM_TQ1_0_THIRD - 12", "TM_TQ1_0_THIRD - 8"),
+        Edit("ternary_matmul/q2_0/q2_0.h", "M == 1 ? TM_Q2_0_BLOCK", "M < 3 ? TM_Q2_0_BLOCK"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("avxvnni")
+def test_a_fault_in_panels_is_seen(avxvnni_builder: Builder, fault: Edit) -> None:
+    with Driver([avxvnni_builder.program(*IN_C, fault)]) as driver:
+        assert panel_fault_seen(driver)
+
+
+@needs_avx2
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
-def test_the_instruction_of_avxvnni_is_what_is_compiled(folder: Path) -> None:
+@pytest.mark.parametrize("of", [".", *PANELED])
+def test_the_instruction_of_avxvnni_is_what_is_compiled(folder: Path, of: str) -> None:
     """In the encoding without AVX-512, which is what tells it apart."""
-    command = ["cc", "-std=gnu11", "-O3", "-Wno-unknown-pragmas", "-c", str(SOURCES / "ternary_matmul" / "avxvnni.c")]
-    subprocess.run([*command, "-o", str(folder / "avxvnni.o")], check=True)
-    code = subprocess.run(["objdump", "-d", folder / "avxvnni.o"], capture_output=True, text=True, check=True).stdout
+    made = folder / f"avxvnni{of}.o"
+    source = SOURCES / "ternary_matmul" / of / "avxvnni.c"
+    command = ["cc", "-std=gnu11", "-O3", "-Wno-unknown-pragmas", "-c", str(source)]
+    subprocess.run([*command, "-o", str(made)], check=True)
+    code = subprocess.run(["objdump", "-d", made], capture_output=True, text=True, check=True).stdout
     assert re.search(r"\{vex\} vpdpbusd .*%ymm", code)
     assert "%zmm" not in code
 

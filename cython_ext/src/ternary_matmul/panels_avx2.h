@@ -2,8 +2,26 @@
  * vectors of 8, one to a lane, so that no sum crosses lanes. Included behind TM_BEGIN and dots_maddubs.h or its like.
  *
  * 16 registers do not hold codes for all rows of activations, as those of panels_avx512.h do. So the codes of 256 weights
- * of each row are decoded into 4 KiB of the stack, in the order of the activations, and meet four rows of these at a
- * time: for four weights of each row 2 loads, 4 broadcasts and 8 products, 22 instructions where maddubs makes them. */
+ * of each row are decoded into 4 KiB of the stack, in the order of the activations, and meet four rows of these at a time:
+ * for four weights of each row 2 loads, 4 broadcasts and 8 products, which are 22 instructions where maddubs makes them.
+ * Before, four rows of weights met two of activations in vectors across K: 23 instructions for as many products, and for
+ * each group 80 more, for sums across lanes and scales one by one.
+ *
+ * Predicted for tq2_0: 190 instructions for 64 products instead of 265, without a shift or a sum across lanes on the ports
+ * that multiply: half to two thirds of the time. Measured (Zen 4, one thread, 2560 x 2560, hot; `tritmark gate bad9faf
+ * e3003a1 --op ternary_matmul --variant avx2 --suite speed`), 1 being what was before:
+ *
+ *              M = 4    M = 16   M = 128
+ *   tq2_0      0.68     0.50     0.46
+ *   tq1_0      0.63     0.41     0.36
+ *   q2_0       0.65     0.55     0.56    (it had panels of 8 rows, that met one row of activations at a time)
+ *
+ * The loop over a group makes 5.7 maddubs a nanosecond by itself, of 7.3 that the processor can; with all around it 4.8.
+ *
+ * Tried, slower (time of tq2_0 at M = 16 over that of the older way, where this takes 0.49): five rows of activations at
+ * once, 0.50; six, whose 12 sums GCC 12 spills, 0.63; sums flushed after half a group, so that codes need no offset taken
+ * off before, 0.50; all 16 steps of a group of q2_0 unrolled, as slow as the panels of 8 rows. 32 rows of activations
+ * between two walks over a panel instead of 64: 4 % more at M = 128. */
 #ifndef TM_PANELS_AVX2_H
 #define TM_PANELS_AVX2_H
 

@@ -1,12 +1,12 @@
-/* Runs kernels of ternary_matmul from tile64 for whoever writes requests to its standard input: for programs built for
+/* Runs kernels of ternary_matmul, from formats without look-up tables, for whoever writes requests to its standard input: for programs built for
  * another processor, or with instructions that this one lacks in C. Little-endian, as all that it runs on.
  *
  * First it writes a line of the features that it finds, "asimd crc32 ...", and one of the sets in the table with what
  * they need, "scalar: neon:asimd ...". The answer
  * to a request is the rank that the kernel wrote, how many threads took part (both int32), and the output. A request for
- * a set that is not in the table ends it with status 3. Arrays end where a page begins that may not be touched. */
+ * a format or set that is not in the tables ends it with status 3. Arrays end where a page begins that may not be touched. */
 #include "../../../cython_ext/src/cpu/cpu.h"
-#include "../../../cython_ext/src/ternary_matmul/ternary_matmul.h"
+#include "../../../cython_ext/src/ternary_matmul/formats.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 tm_pool tm_shared_pool = tm_pool_run;
 
 typedef struct request {
-    char set[16];
+    char format[16], set[16];
     int64_t M, N, K, lda;
     int32_t kind, threads;
     float weight_scale;
@@ -59,7 +59,12 @@ int main(void)
     request r;
     told();
     while (fread(&r, sizeof r, 1, stdin) == 1) {
-        const tm_entry *entry = tm_ternary_matmul;
+        const tm_matmul_format *format = tm_matmul_formats;
+        while (format->name && strncmp(format->name, r.format, sizeof r.format))
+            format++;
+        if (!format->name || format->tables)
+            return 3;
+        const tm_entry *entry = format->kernels;
         while (entry->fn && strncmp(entry->isa.name, r.set, sizeof r.set))
             entry++;
         if (!entry->fn)
@@ -67,9 +72,10 @@ int main(void)
         const size_t M = (size_t)r.M, N = (size_t)r.N, K = (size_t)r.K, lda = (size_t)r.lda;
         const size_t element = r.kind == TM_OUT_BFLOAT16 ? 2 : 4;
         fenced a = fence((M - 1) * lda + K, 1);
-        fenced weights = fence((N + TM_TILE - 1) / TM_TILE * ((K + 3) / 4) * TM_TILE, 1);
+        fenced weights = fence(format->bytes(N, K), 1);
         fenced scales = fence(r.kind == TM_OUT_INT32 ? 0 : M * sizeof(float), 1);
         fenced out = fence(M * N * element, 0);
+        fenced room = fence(format->room ? (format->room(M, K) + 63) / 64 * 64 : 0, 0);
         tm_ternary_matmul_args args = {
             .run = {.ran = -1, .threads = r.threads, .bad = -1},
             .a = (const int8_t *)a.at,
@@ -80,6 +86,7 @@ int main(void)
             .M = M,
             .N = N,
             .K = K,
+            .act_sums = (int32_t *)room.at,
             .weight_scale = r.weight_scale,
             .kind = r.kind,
         };
@@ -88,7 +95,7 @@ int main(void)
         fwrite(&args.run.used, sizeof args.run.used, 1, stdout);
         fwrite(out.at, element, M * N, stdout);
         fflush(stdout);
-        const fenced all[] = {a, weights, scales, out};
+        const fenced all[] = {a, weights, scales, out, room};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             munmap(all[i].pages, all[i].length);
     }

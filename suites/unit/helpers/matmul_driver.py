@@ -56,19 +56,20 @@ class Edit:
 
 @dataclass
 class Builder:
-    """Compiles the kernels of tile64 for one target; objects are kept in `folder`, so that a fault costs one file."""
+    """Compiles the kernels for one target; objects are kept in `folder`, so that a fault costs one file."""
 
     compiler: str
     folder: Path
     sets: Sequence[str]
-    """Those that the target has kernels for: the files below ternary_matmul/."""
+    """Those that the target has kernels of tile64 for: the files in ternary_matmul/ itself."""
     flags: Sequence[str] = ()
     link: Sequence[str] = ()
 
     def program(self, *edits: Edit) -> Path:
         """The driver with the kernels, in edited files."""
         tree = self._tree(edits) if edits else SOURCES
-        kernels = [tree / "ternary_matmul" / f"{name}.c" for name in self.sets]
+        matmul = tree / "ternary_matmul"
+        kernels = [matmul / f"{name}.c" for name in (*self.sets, "formats")] + sorted(matmul.glob("*/*.c"))
         pool = sorted((tree / "pool").glob("*.c"))
         return self.built("driver", [HERE / "matmul_driver.c", tree / "cpu" / "cpu.c", *pool, *kernels])
 
@@ -99,7 +100,8 @@ class Builder:
         command = [self.compiler, *FLAGS, *self.flags]
         # What the preprocessor makes of it says whether it was compiled before, wherever the tree lies.
         text = self._run([*command, "-E", "-P", str(source)])
-        made = self.folder / f"{source.stem}-{sha256(repr(command).encode() + text).hexdigest()[:16]}.o"
+        digest = sha256(repr(command).encode() + text).hexdigest()[:16]
+        made = self.folder / f"{source.parent.name}-{source.stem}-{digest}.o"
         with FileLock(f"{made}.lock"):  # another process that tests may be at it
             if not made.exists():
                 self._run([*command, "-c", str(source), "-o", str(made)])
@@ -144,13 +146,19 @@ class Driver:
         act_scale: NDArray[np.float32] | None = None,
         dtype: str = "int32",
         threads: int = 1,
+        format: str = "tile64",
+        group_scales: NDArray[np.float32] | None = None,
     ) -> tuple[NDArray[Any], int, int]:
-        """The product of activations (M, K), whose rows may lie apart, and codes (N, K); the rank of the set whose code
-        ran, and how many threads took part."""
+        """The product of activations (M, K), whose rows may lie apart, and codes (N, K), with a scale for each group of
+        them in formats of such; the rank of the set whose code ran, and how many threads took part."""
         (M, K), N, lda = activations.shape, codes.shape[0], activations.strides[0]
         block = np.lib.stride_tricks.as_strided(activations, ((M - 1) * lda + K,), (1,))
-        packed = BUILT_IN["tile64"].pack(codes, np.float32(weight_scale))[:-64]  # behind it is the scale
-        head = struct.pack("<16s4q2ifi", isa.encode(), M, N, K, lda, KINDS[dtype], threads, weight_scale, 0)
+        if group_scales is None:
+            packed = BUILT_IN[format].pack(codes, np.float32(weight_scale))[:-64]  # behind it is the scale
+        else:
+            packed = BUILT_IN[format].pack(codes, group_scales)
+        names, sizes = (format.encode(), isa.encode()), (M, N, K, lda)
+        head = struct.pack("<16s16s4q2ifi", *names, *sizes, KINDS[dtype], threads, weight_scale, 0)
         scales = b"" if act_scale is None else act_scale.tobytes()
         kind = {"int32": np.int32, "float32": np.float32, "bfloat16": np.uint16}[dtype]
         wanted = M * N * np.dtype(kind).itemsize
@@ -159,7 +167,7 @@ class Driver:
         except BrokenPipeError:
             answer = b""
         if len(answer) != 8 + wanted:
-            raise DriverEndedError(f"{isa}: status {self._process.wait(_ANSWER_S)} at M, N, K = {M, N, K}")
+            raise DriverEndedError(f"{format}, {isa}: status {self._process.wait(_ANSWER_S)} at M, N, K = {M, N, K}")
         ran, used = struct.unpack("<2i", answer[:8])
         return np.frombuffer(answer[8:], kind).reshape(M, N), ran, used
 
@@ -201,6 +209,38 @@ def check_outputs(
         expected = (expected.astype(np.float64) * factors).astype(np.float32)
     wanted = expected.astype(ml_dtypes.bfloat16).view(np.uint16) if dtype == "bfloat16" else expected
     assert np.array_equal(found.view(np.uint8), np.ascontiguousarray(wanted.astype(found.dtype)).view(np.uint8))
+
+
+def groups_right(
+    driver: Driver,
+    format: str,
+    kernel: str,
+    shape: tuple[int, int, int],
+    seed: int,
+    *,
+    extreme: tuple[int, int] | None = None,
+    gap: int = 0,
+    threads: int = 1,
+    dtype: str = "float32",
+) -> bool:
+    """Whether outputs are the contract's bits for M, N and a number of groups, in a format of such.
+
+    Scales are powers of two, so that sums are exact in float64, whatever their order. `extreme` is what all activations
+    are, and all codes."""
+    (M, N, groups), form = shape, BUILT_IN[format]
+    assert form.group
+    activations, codes = drawn((M, N, groups * form.group), seed, gap)
+    if extreme is not None:
+        activations, codes = np.full_like(activations, extreme[0]), np.full_like(codes, extreme[1])
+    rng = np.random.default_rng(seed)
+    scales = (2.0 ** rng.integers(-6, 7, (N, groups))).astype(np.float32)
+    act_scale = rng.uniform(1e-2, 1e3, M).astype(np.float32)
+    found, *_ = driver.run(kernel, activations, codes, 1.0, act_scale, dtype, threads, format, scales)
+    sums = activations.astype(np.float64) @ (codes * np.repeat(scales.astype(np.float64), form.group, axis=1)).T
+    expected = (sums * (1 / act_scale.astype(np.float64))[:, np.newaxis]).astype(np.float32)
+    if dtype == "bfloat16":
+        return np.array_equal(found, expected.astype(ml_dtypes.bfloat16).view(np.uint16))
+    return np.array_equal(found, expected)
 
 
 def fault_seen(

@@ -1,0 +1,12 @@
+/* ternary_matmul of tq2_0 with AVX-VNNI: as avx2.c, with one vpdpbusd for a maddubs and an addition. */
+#include "tq2_0.h"
+
+#if TM_X86
+TM_BEGIN(avxvnni)
+#include "../dots_dpbusd.h"
+#include "tq2_0_avx2.h"
+
+int tm_ternary_matmul_tq2_0_avxvnni(void *args) { return tm_tq2_0_run(args, TM_RANK(avxvnni)); }
+
+TM_END
+#endif
