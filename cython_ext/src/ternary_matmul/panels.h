@@ -29,9 +29,15 @@ static inline __attribute__((always_inline)) void tm_panel_rows(
         at[r] = args->weights + (n + (r < count ? r : 0)) * row;
 }
 
-/* Have weights fetched: those of the next panel that lie as far along its rows, 16 streams of short rows, which are more than
- * the hardware follows; and of the panel behind it, from farther away, in the order in which they lie. `part` is what is
- * taken of each row now, and `begin` where the panel's begins. */
+/* Have weights fetched. `done` bytes of each row were taken, `part` are now, and `begin` is where the panel begins.
+ *
+ * Story (Zen 4, 2560 x 2560, weights from memory, AVX-512; `tritmark run --suite speed --variant avx512`, in processes by
+ * turns):
+ *   v1  what lies as far along the rows of the next panel, 16 streams of short rows, which are more than the hardware
+ *       follows. Two threads, M = 16: tq2_0 341 us, tq1_0 521, q2_0 507; before 626, 706 and 553
+ *   v2  and from farther away the panel behind it, in the order in which it lies. One thread, least of three: M = 4: tq2_0
+ *       197 us, before 316, q2_0 271, before 330; M = 16: tq2_0 605, before 666, q2_0 777, before 826, tq1_0 777, before 794
+ * The next panel in that order alone: as good from memory, but in the caches M = 2 took 13 % longer from q2_0. */
 static inline __attribute__((always_inline)) void tm_panel_ahead(
     const uint8_t *const *rows, const uint8_t *begin, size_t row, size_t done, size_t part)
 {
