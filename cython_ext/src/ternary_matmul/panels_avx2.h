@@ -9,7 +9,7 @@
  *
  * Predicted for tq2_0: 190 instructions for 64 products instead of 265, without a shift or a sum across lanes on the ports
  * that multiply: half to two thirds of the time. Measured (Zen 4, one thread, 2560 x 2560, hot; `tritmark gate bad9faf
- * e3003a1 --op ternary_matmul --variant avx2 --suite speed`), 1 being what was before:
+ * 88b0a7d --op ternary_matmul --variant avx2 --suite speed`), 1 being what was before:
  *
  *              M = 4    M = 16   M = 128
  *   tq2_0      0.68     0.50     0.46
