@@ -14,7 +14,7 @@
  *              M = 4    M = 16   M = 128
  *   tq2_0      0.68     0.50     0.46
  *   tq1_0      0.63     0.41     0.36
- *   q2_0       0.65     0.55     0.56    (it had panels of 8 rows, that met one row of activations at a time)
+ *   q2_0       0.65     0.59     0.55    (it had panels of 8 rows, that met one row of activations at a time)
  *
  * The loop over a group makes 5.7 maddubs a nanosecond by itself, of 7.3 that the processor can; with all around it 4.8.
  *
