@@ -66,14 +66,15 @@ PANELED = ("tq2_0", "tq1_0", "q2_0")
 
 
 @pytest.fixture(scope="module")
-def avxvnni_builder(folder: Path) -> Builder:
-    return Builder("cc", folder, SETS, ["-include", str(HERE / "dpbusd.h")])
+def builder(folder: Path) -> Builder:
+    """One for both sets, since all formats are compiled for a driver. -O1 takes two thirds of the time to compile."""
+    return Builder("cc", folder, SETS, ["-O1", "-include", str(HERE / "dpbusd.h"), "-DTM_TILES_EMULATED"])
 
 
 @pytest.fixture(scope="module")
-def avxvnni(avxvnni_builder: Builder) -> Iterator[Driver]:
+def avxvnni(builder: Builder) -> Iterator[Driver]:
     """Without a fault, which is looked at on the shapes that have to show one."""
-    with Driver([avxvnni_builder.program(*IN_C)]) as driver:
+    with Driver([builder.program(*IN_C)]) as driver:
         assert not fault_seen(driver, ["avxvnni"], CASES)
         assert not panel_fault_seen(driver)
         yield driver
@@ -113,8 +114,8 @@ def test_avxvnni_is_exact_at_large_shapes(avxvnni: Driver, shape: tuple[int, int
     ids=str,
 )
 @pytest.mark.usefixtures("avxvnni")
-def test_a_fault_in_avxvnni_is_seen(avxvnni_builder: Builder, fault: Edit) -> None:
-    with Driver([avxvnni_builder.program(*IN_C, fault)]) as driver:
+def test_a_fault_in_avxvnni_is_seen(builder: Builder, fault: Edit) -> None:
+    with Driver([builder.program(*IN_C, fault)]) as driver:
         assert fault_seen(driver, ["avxvnni"], CASES)
 
 
@@ -179,8 +180,8 @@ def test_panels_are_exact_where_sums_are_largest(avxvnni: Driver, kernel: str, e
     ids=str,
 )
 @pytest.mark.usefixtures("avxvnni")
-def test_a_fault_in_panels_is_seen(avxvnni_builder: Builder, fault: Edit) -> None:
-    with Driver([avxvnni_builder.program(*IN_C, fault)]) as driver:
+def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
+    with Driver([builder.program(*IN_C, fault)]) as driver:
         assert panel_fault_seen(driver)
 
 
@@ -205,14 +206,9 @@ TILED = [((16, 70, 131), -128), ((33, 65, 1100), None), ((53, 129, 64), 127), ((
 
 
 @pytest.fixture(scope="module")
-def amx_builder(folder: Path) -> Builder:
-    return Builder("cc", folder, SETS, ["-DTM_TILES_EMULATED"])
-
-
-@pytest.fixture(scope="module")
-def amx(amx_builder: Builder) -> Iterator[Driver]:
+def amx(builder: Builder) -> Iterator[Driver]:
     """Without a fault, which is looked at on the shapes that have to show one."""
-    with Driver([amx_builder.program()]) as driver:
+    with Driver([builder.program(*IN_C)]) as driver:
         assert not fault_seen(driver, ["amx"], TILED)
         yield driver
 
@@ -261,8 +257,8 @@ def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], 
     ids=str,
 )
 @pytest.mark.usefixtures("amx")
-def test_a_fault_in_amx_is_seen(amx_builder: Builder, fault: Edit) -> None:
-    with Driver([amx_builder.program(fault)]) as driver:
+def test_a_fault_in_amx_is_seen(builder: Builder, fault: Edit) -> None:
+    with Driver([builder.program(*IN_C, fault)]) as driver:
         assert fault_seen(driver, ["amx"], TILED)
 
 
