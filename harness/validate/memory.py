@@ -7,7 +7,7 @@ another again.
 First calls: what the process holds after FIRST launches were bound, run and dropped, and did not before, is held
 against the declared workspace: heap, static data that was written, shared memory, page tables, files without a name. A
 kernel of the device's that does next to nothing runs first with as many threads, so that their stacks are there; a
-kernel may go further down these, by the least that the system lets every thread have. What
+kernel may go further down those of further threads, by the least that the system lets every thread have. What
 was imported meanwhile is code: where the first calls seem to keep too much, those modules are imported beforehand in
 the process that confirms it.
 
@@ -252,7 +252,7 @@ def observe(ask: Ask, pid: int, inputs: Arrays, axes: Axes, *, threads: int, mod
         device_peaks=device_peaks,
         device_floor=device_floor,
         persistent=persistent,
-        persistent_floor=max(persistent_floor, host_floor) + threads * LEAST_STACK,
+        persistent_floor=max(persistent_floor, host_floor) + (threads - 1) * LEAST_STACK,
         imported=imported,
         allocated=ask(tasks.traced),
         calls=calls,

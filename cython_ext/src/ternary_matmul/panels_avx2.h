@@ -205,4 +205,13 @@ static inline void tm_panel_starts(const tm_ternary_matmul_args *args, size_t we
             args->act_sums[m * groups + g] = tm_dots_start(args->a + m * args->lda + g * weights, weights);
 }
 
+/* One row of activations by groups, several by panels, rows of weights in units of `unit`. */
+static inline int tm_panel_run(tm_ternary_matmul_args *args, size_t weights, size_t unit, tm_body body, int32_t rank)
+{
+    if (args->M == 1)
+        return tm_groups_run(args, weights, body, rank);
+    tm_panel_starts(args, weights);
+    return tm_matmul_run_by(args, unit, body, rank);
+}
+
 #endif

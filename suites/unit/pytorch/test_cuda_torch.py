@@ -342,8 +342,8 @@ def test_plans_are_kept_up_to_a_number(device: Any, monkeypatch: pytest.MonkeyPa
 @pytest.mark.timing
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_call_costs_the_host_twelve_microseconds_at_most(dtype: Any) -> None:
-    """Where torch's F.linear costs 6, and twice of that on slower hosts: by turns, least of ten rounds of calls, which
-    the device has done sooner than the host has put them there."""
+    """Beside torch's F.linear, by turns: least of ten rounds of calls, which the device has done sooner than the host
+    has put them there."""
     from time import perf_counter
 
     plain = torch.nn.Linear(256, 256, bias=False)
@@ -359,4 +359,4 @@ def test_a_call_costs_the_host_twelve_microseconds_at_most(dtype: Any) -> None:
                 for _ in range(500):
                     call()
                 taken[name].append((perf_counter() - begin) / 500 * 1e6)
-    assert min(taken["ours"]) <= max(12.0, 2 * min(taken["torch"])), taken
+    assert min(taken["ours"]) <= 12, taken

@@ -146,14 +146,14 @@ def test_what_is_kept_from_the_first_call_on_is_no_leak_and_has_to_be_declared()
     assert abs(honest.persistent - LARGE) < honest.persistent_floor
 
 
-def test_each_thread_may_go_further_down_its_stack_by_what_every_thread_has() -> None:
+def test_each_further_thread_may_go_down_its_stack_by_what_every_thread_has() -> None:
     """As a kernel's frames on 15 more threads do, where what came before was no deeper."""
     variant, threads = planted(), 16
     own, inputs = material(OPS[variant.key.op], variant.key.format)
     here = memory_tasks.LocalPlace(OPS[variant.key.op], DEVICE, variant)
     seen = memory.observe(lambda task, *args: task(here, *args), os.getpid(), inputs, own, threads=threads)
     memory_tasks.release(here)
-    least = threads * memory.LEAST_STACK
+    least = (threads - 1) * memory.LEAST_STACK
     assert seen.persistent_floor >= seen.host_floor + least
     assert not memory.faults(replace(seen, persistent=seen.host_floor + least))
     assert set(memory.faults(replace(seen, persistent=seen.persistent_floor + 1))) == {"kept"}

@@ -91,10 +91,7 @@ static void tm_tq1_0_body(void *given, size_t begin, size_t end)
 
 static int tm_tq1_0_run(tm_ternary_matmul_args *args, int32_t rank)
 {
-    if (args->M == 1)
-        return tm_groups_run(args, TM_TQ1_0_GROUP, tm_tq1_0_body, rank);
-    tm_panel_starts(args, TM_TQ1_0_GROUP);
-    return tm_matmul_run_by(args, TM_ROWS, tm_tq1_0_body, rank);
+    return tm_panel_run(args, TM_TQ1_0_GROUP, TM_ROWS, tm_tq1_0_body, rank);
 }
 
 #endif
