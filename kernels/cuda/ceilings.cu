@@ -18,11 +18,15 @@
    mma m16n8k32 on int8 (8192 operations each) on the tensor cores, from compute capability 8.0. wgmma of 9.0 goes
    further: ceilings_wgmma.cu.
 
+   Launches of these overlap (overlap.cuh), as those of kernels do: what is read is constant, and so it is read before the
+   launch before has ended; nothing is written before that.
+
    Every function works on any number of bytes: what is left over 16 goes byte by byte through the first block. Sums
    wrap at 2^32 and are left in sums[block], so what was read can be checked, and no compiler can leave it out. Sizes
    are 64-bit.
 
    Macro: THREADS, of a block. */
+#include "overlap.cuh"
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -44,6 +48,7 @@ __device__ __forceinline__ void leave_sum(u32 sum, u32 *warps, u32 *sums)
         u32 all = 0;
         for (u32 warp = 0; warp < blockDim.x >> 5; ++warp)
             all += warps[warp];
+        wait_for_the_one_before();
         sums[blockIdx.x] = all;
     }
 }
@@ -54,6 +59,7 @@ template <int UNROLL
     const uint4 *vectors = reinterpret_cast<const uint4 *>(data);
     const u64 count = nbytes / 16, tile = (u64)blockDim.x * UNROLL;
     u32 sum = 0;
+    let_the_next_begin();
     for (u64 at = blockIdx.x * tile + threadIdx.x; at < count; at += gridDim.x * tile) {
         uint4 v[UNROLL];
         if (at + (UNROLL - 1) * blockDim.x < count) {
@@ -79,6 +85,8 @@ template <int UNROLL
     uint4 *vectors = reinterpret_cast<uint4 *>(data);
     const u64 count = nbytes / 16, tile = (u64)blockDim.x * UNROLL;
     const uint4 v = make_uint4(word, word, word, word);
+    let_the_next_begin();
+    wait_for_the_one_before();
     for (u64 at = blockIdx.x * tile + threadIdx.x; at < count; at += gridDim.x * tile) {
 #pragma unroll
         for (int k = 0; k < UNROLL; ++k) {
@@ -102,6 +110,8 @@ template <int UNROLL
     const uint4 *source = reinterpret_cast<const uint4 *>(from);
     uint4 *target = reinterpret_cast<uint4 *>(to);
     const u64 count = nbytes / 16, tile = (u64)blockDim.x * UNROLL;
+    let_the_next_begin();
+    wait_for_the_one_before();
     for (u64 at = blockIdx.x * tile + threadIdx.x; at < count; at += gridDim.x * tile) {
         uint4 v[UNROLL];
         if (at + (UNROLL - 1) * blockDim.x < count) {
@@ -187,6 +197,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_dot(u64 rounds, 
     __shared__ u32 warps[32];
     const u64 threads = (u64)gridDim.x * blockDim.x, first = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     int acc[8];
+    let_the_next_begin();
 #pragma unroll
     for (int k = 0; k < 8; ++k)
         acc[k] = k + 1;
@@ -215,6 +226,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_gpu_matrix(u64 round
               first = (u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     const u32 a = 0x01010101u * (threadIdx.x & 3), b = 0x01010101u;
     int acc[8][4];
+    let_the_next_begin();
 #pragma unroll
     for (int k = 0; k < 8; ++k)
 #pragma unroll

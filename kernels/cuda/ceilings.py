@@ -42,18 +42,21 @@ def _kernel(name: str, registers: int, **more: Any) -> Kernel:
     )
 
 
+_overlapping = partial(_kernel, overlaps=True)
+"""Of a probe that begins while the launch before it still runs, as kernels may."""
+
 READ = {
-    1: _kernel("read_1", 32, shared=128),
-    4: _kernel("read_4", 40, shared=128),
-    8: _kernel("read_8", 56, shared=128),
-    -4: _kernel("read_stream_4", 40, shared=128),
+    1: _overlapping("read_1", 32, shared=128),
+    4: _overlapping("read_4", 40, shared=128),
+    8: _overlapping("read_8", 56, shared=128),
+    -4: _overlapping("read_stream_4", 40, shared=128),
 }
-WRITE = {1: _kernel("write_1", 32), 4: _kernel("write_4", 40), -4: _kernel("write_stream_4", 40)}
-COPY = {1: _kernel("copy_1", 24), 4: _kernel("copy_4", 40), -4: _kernel("copy_stream_4", 40)}
+WRITE = {1: _overlapping("write_1", 32), 4: _overlapping("write_4", 40), -4: _overlapping("write_stream_4", 40)}
+COPY = {1: _overlapping("copy_1", 24), 4: _overlapping("copy_4", 40), -4: _overlapping("copy_stream_4", 40)}
 """By accesses of a thread, negative where they stream."""
 
-DOT = _kernel("dot", 40, shared=128)
-MATRIX = _kernel("matrix", 64, shared=128, capability=(8, 0), simulated=False)
+DOT = _overlapping("dot", 40, shared=128)
+MATRIX = _overlapping("matrix", 64, shared=128, capability=(8, 0), simulated=False)
 WGMMA = Kernel(
     file="cuda/ceilings_wgmma.cu",
     name="probe_gpu_wgmma",

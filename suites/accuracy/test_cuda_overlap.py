@@ -19,6 +19,7 @@ from tritmark.harness.spec import Axes, Variant, Workload
 from tritmark.harness.validate.cases import Material
 from tritmark.kernels import OPS
 from tritmark.kernels.activation_quantize import cuda as activations
+from tritmark.kernels.cuda import ceilings
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.compile import find_nvcc, options_of
 from tritmark.kernels.cuda.kernel import OVERLAPPING, ROOM, Kernel
@@ -34,6 +35,9 @@ EVERY = {(each.file, each.name): each for id in VARIANTS for each in KERNELS[id]
 """One instance of each function whose launches overlap."""
 CONSTANT = [each for each in EVERY.values() if "int constant" in each.path.read_text(encoding="utf-8")]
 """Those that may read weights earlier, where they are constant."""
+READS = ceilings.READ.values()
+OTHERS = [each for each in ceilings.PROBES if each.overlaps and each not in READS]
+"""The other probes whose launches overlap."""
 TOUCHES = re.compile(
     r"\bld\.global\.L1::no_allocate|\b(ld|st|atom|red)\.(?!param|shared|const|local)"
     r"|cp\.async\.(?!bulk\.prefetch)|griddepcontrol\.wait"
@@ -78,12 +82,12 @@ def _told(folder: Path, kernel: Kernel, constant: bool) -> Path:
     return source
 
 
-@pytest.mark.parametrize("kernel", EVERY.values(), ids=lambda each: each.name)
+@pytest.mark.parametrize("kernel", [*EVERY.values(), *OTHERS], ids=lambda each: each.name)
 def test_nothing_is_read_or_written_before_the_launch_before_has_ended(kernel: Kernel, tmp_path: Path) -> None:
     found = _first(kernel, _told(tmp_path, kernel, False) if kernel in CONSTANT else kernel.path)
     assert found[0] == WAIT
     assert found.count(WAIT) == 1
-    assert len(found) > 3
+    assert len(found) > (1 if kernel in OTHERS else 3)
 
 
 @pytest.mark.parametrize("kernel", CONSTANT, ids=lambda each: each.name)
@@ -96,6 +100,15 @@ def test_constant_weights_alone_are_read_before_the_launch_before_has_ended(kern
     assert len(found) > len(before) + 3
 
 
+@pytest.mark.parametrize("kernel", READS, ids=lambda each: each.name)
+def test_a_probe_reads_before_the_launch_before_has_ended_and_writes_after(kernel: Kernel) -> None:
+    found = _first(kernel, kernel.path)
+    at = found.index(WAIT)
+    assert at
+    assert set(found[:at]) == {"ld."}
+    assert found[at + 1 :] == ["st."]
+
+
 def test_a_kernel_that_reads_before_it_waits_is_seen(tmp_path: Path) -> None:
     kernel = EVERY["ternary_matmul/gemv_rows.cu", "gemm_gemv_rows"]
     source = _told(tmp_path, kernel, False)
@@ -106,12 +119,12 @@ def test_a_kernel_that_reads_before_it_waits_is_seen(tmp_path: Path) -> None:
 
 def test_only_kernels_that_wait_may_overlap() -> None:
     """And those that wait do: each file is asked, since a kernel of another op might."""
-    told = {file for file, _ in EVERY}
+    told = {file for file, _ in EVERY} | {each.file for each in ceilings.PROBES if each.overlaps}
     waits = {
         str(path.relative_to(ROOM)) for path in ROOM.rglob("*.cu") if "wait_for_the_one_before();" in path.read_text()
     }
     assert told == waits
-    every = {kernel for kernels in KERNELS.values() for kernel in kernels}
+    every = {kernel for kernels in KERNELS.values() for kernel in kernels} | set(ceilings.PROBES)
     assert {each.file for each in every if each.overlaps} == waits
 
 
