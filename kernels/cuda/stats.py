@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from threading import Lock
 from typing import Any
 
 import numpy.typing as npt
@@ -46,20 +47,24 @@ class PerformanceStats:
 
 
 class CountedCopies:
-    """The copies of a backend, counted. They count when they are asked for, not when they are complete."""
+    """The copies of a backend, counted, those of several threads too. They count when they are asked for, not when they
+    are complete."""
 
     def __init__(self, backend: Backend, stats: PerformanceStats) -> None:
         self._backend = backend
         self._stats = stats
+        self._lock = Lock()
 
     def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
         """As Backend.write."""
         self._backend.write(pointer, values, stream)
-        self._stats.uploads += 1
-        self._stats.bytes_uploaded += values.nbytes
+        with self._lock:
+            self._stats.uploads += 1
+            self._stats.bytes_uploaded += values.nbytes
 
     def read(self, pointer: int, into: npt.NDArray[Any], stream: Stream | None = None) -> None:
         """As Backend.read."""
         self._backend.read(pointer, into, stream)
-        self._stats.downloads += 1
-        self._stats.bytes_downloaded += into.nbytes
+        with self._lock:
+            self._stats.downloads += 1
+            self._stats.bytes_downloaded += into.nbytes

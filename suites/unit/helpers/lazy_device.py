@@ -3,7 +3,8 @@ random.
 
 Kernels are Python functions. Every access is checked: it must lie within memory that is allocated. So a buffer that is
 filled again too early, an array that goes back too early and an event that nobody waits for all give a wrong result or
-an AssertionError. No test of a kernel belongs here: the simulator runs those.
+an AssertionError. Several threads may use it: streams run one at a time. No test of a kernel belongs here: the
+simulator runs those.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -53,13 +55,15 @@ class Stream:
         self.done = 0
 
     def put(self, work: Callable[[], None]) -> None:
-        self.queue.append(work)
-        self.backend.progress()
+        with self.backend.lock:
+            self.queue.append(work)
+            self.backend.progress()
 
     def run_to(self, position: int) -> None:
-        while self.done < position:
-            self.done += 1
-            self.queue[self.done - 1]()
+        with self.backend.lock:
+            while self.done < position:
+                self.done += 1
+                self.queue[self.done - 1]()
 
     def synchronize(self) -> None:
         self.run_to(len(self.queue))
@@ -79,8 +83,9 @@ class Event:
         self.at: tuple[Stream, int] | None = None
 
     def record(self, stream: Stream) -> None:
-        stream.put(lambda: None)
-        self.at = stream, len(stream.queue)
+        with stream.backend.lock:
+            stream.put(lambda: None)
+            self.at = stream, len(stream.queue)
 
     def synchronize(self) -> None:
         assert self.at is not None, "an event that was never recorded"
@@ -128,6 +133,7 @@ class Device:
     info = INFO
 
     def __init__(self, memory: int = 1 << 26, seed: int | None = None) -> None:
+        self.lock = RLock()
         self.total = memory
         self.live: dict[int, Allocation] = {}
         self.graveyard: list[np.ndarray] = []

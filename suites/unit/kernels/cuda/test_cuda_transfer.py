@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 
 import lazy_device
 import ml_dtypes
@@ -11,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritmark.harness.errors import InsufficientMemoryError, InvalidArgumentError
+from tritmark.harness.errors import DeviceError, InsufficientMemoryError, InvalidArgumentError
+from tritmark.harness.machine.cpu import usable_cores
 from tritmark.harness.spec import KernelKey, Tier
 from tritmark.kernels.cuda import launch, transfer
 from tritmark.kernels.cuda.context import CudaContext
@@ -105,11 +108,11 @@ def test_counts():
     assert (context.stats.uploads, context.stats.bytes_uploaded) == (1, CHUNK)
     before = context.stats.copy()
     second = context.transfers.upload(large)
-    assert (context.stats.since(before).uploads, context.stats.since(before).bytes_uploaded) == (4, large.nbytes)
+    assert (context.stats.since(before).uploads, context.stats.since(before).bytes_uploaded) == (7, large.nbytes)
     context.transfers.download(first)
     assert (context.stats.downloads, context.stats.bytes_downloaded) == (1, CHUNK)
     context.transfers.download(second)
-    assert (context.stats.downloads, context.stats.bytes_downloaded) == (5, CHUNK + large.nbytes)
+    assert (context.stats.downloads, context.stats.bytes_downloaded) == (8, CHUNK + large.nbytes)
     context.stats.reset()
     assert context.stats == type(context.stats)()
 
@@ -127,6 +130,45 @@ def test_results_into_the_wrong_array(into):
     there = context.transfers.upload(np.ones(6, np.float32))
     with pytest.raises(InvalidArgumentError, match=r"legal: float32 \(6,\)"):
         context.transfers.download(there, into)
+
+
+@pytest.mark.parametrize("direction", ["write", "read"])
+def test_a_lane_that_fails_ends_the_others(monkeypatch, direction):
+    """And nothing is under way any more when the error comes."""
+    context = a_context()
+    whole = np.zeros(64 * CHUNK, np.uint8)
+    there = context.transfers.upload(whole)
+    calls, real = [], getattr(context.backend, direction)
+
+    def fails_at_the_third(*arguments):
+        calls.append(threading.current_thread())
+        if len(calls) == 3:
+            raise DeviceError("planted", next_step="nothing")
+        real(*arguments)
+
+    monkeypatch.setattr(context.backend, direction, fails_at_the_third)
+    with pytest.raises(DeviceError, match="planted"):
+        context.transfers.upload(whole) if direction == "write" else context.transfers.download(there)
+    assert len(calls) < 64
+    assert all(stream.done == len(stream.queue) for stream in context.backend.streams)
+    monkeypatch.setattr(context.backend, direction, real)
+    np.testing.assert_array_equal(context.transfers.download(context.transfers.upload(whole)), whole)
+
+
+def test_lanes_work_in_threads_of_their_own(monkeypatch):
+    """As many as there are cores, two at least where there are two."""
+    context = a_context()
+    threads = set()
+    real = context.backend.write
+
+    def noted(*arguments):
+        threads.add(threading.current_thread().name)
+        time.sleep(0.001)
+        real(*arguments)
+
+    monkeypatch.setattr(context.backend, "write", noted)
+    context.transfers.upload(np.zeros(64 * CHUNK, np.uint8))
+    assert len(threads) == min(transfer.COPIERS, usable_cores())
 
 
 def test_host_copies_by_several_threads(monkeypatch):
