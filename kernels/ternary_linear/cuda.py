@@ -70,8 +70,8 @@ def _both(quantize: str, names: tuple[str, str], dtype: str, call: Call) -> tupl
 
 INPUTS = {"float32": 32, "float16": 16, "bfloat16": 8}
 """The macro INPUT of rows.cuh."""
-FIVES = products.Rows(seg=4, steps=5, pairs=1, threads=256, loop=True)
-"""A loop for K of 4096 to 5120, of which LOOP would take a second pass for the end; two blocks a multiprocessor."""
+FIVES = products.LOOPS[1]
+"""For K of 4096 to 5120, of which LOOP would take a second pass for the end."""
 HELD = {
     products.SHORT: 4,
     **dict.fromkeys(products.LONG, 8),

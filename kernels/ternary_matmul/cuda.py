@@ -300,8 +300,13 @@ class Rows:
 SHORT = Rows(seg=8, steps=2, pairs=1, threads=1024)
 LONG = (Rows(seg=8, steps=4, pairs=1, threads=640), Rows(seg=8, steps=5, pairs=1, threads=512))
 TALL = Rows(seg=2, steps=5, pairs=2, threads=384)
+FOURS = tuple(Rows(seg=4, steps=4, pairs=pairs, threads=threads) for pairs, threads in ((1, 512), (2, 384)))
 LOOP = Rows(seg=8, steps=2, pairs=1, threads=640, loop=True)
-ROWS_SHAPES = (SHORT, *LONG, TALL, LOOP)
+LOOPS = tuple(Rows(seg=4, steps=steps, pairs=1, threads=threads, loop=True) for steps, threads in ((4, 320), (5, 256)))
+"""A loop whose one pass takes K of 4096, and of 5120; two blocks a multiprocessor."""
+FEW_ROWS = 32
+"""Rows a multiprocessor up to which each warp has two, and a block a multiprocessor's."""
+ROWS_SHAPES = (SHORT, *LONG, TALL, *FOURS, LOOP, *LOOPS)
 
 GEMV_ROWS = {shape: instance("gemv_rows", "gemv_rows", shape, INPUT=0) for shape in ROWS_SHAPES}
 
@@ -314,7 +319,7 @@ def one_wave(N: int, K: int, sms: int) -> tuple[Rows, int, int] | None:
     allow it; for K <= 2560 as many rows as fit.
     """
     share = -(-N // sms)
-    for shape in (SHORT, *LONG) if share <= 32 else (TALL,):
+    for shape in (SHORT, *LONG) if share <= FEW_ROWS else (TALL,):
         if shape.takes(K) and share <= shape.threads // WARP * shape.tile:
             blocks = sms if shape is not SHORT or share <= 20 else 2 * sms
             warps = -(-N // (blocks * shape.tile))
@@ -328,6 +333,22 @@ def looping(N: int, sms: int) -> tuple[Rows, int, int]:
     return LOOP, min(LOOP.threads // WARP, -(-share // LOOP.tile)), share
 
 
+def overlapping(N: int, K: int, sms: int) -> tuple[Rows, int, int] | None:
+    """The same where a multiprocessor has more than 32 rows and a warp takes K at once: blocks so small that there is
+    room for those of the next launch; None for other K, and for few rows."""
+    share = -(-N // sms)
+    if share <= FEW_ROWS or K > 5120:
+        return None
+    if K <= 2560:
+        return TALL, 4, 4 * TALL.tile
+    for shape, most in zip(FOURS, (64, 128), strict=True):
+        if K <= 4096 and share <= most:
+            warps = min(8, -(-share // shape.tile))
+            return shape, warps, warps * shape.tile
+    shape, each = LOOPS[K > 4096], -(-N // (2 * sms))
+    return shape, min(shape.threads // WARP, -(-each // shape.tile)), each
+
+
 def rows_shape(N: int, K: int, sms: int) -> tuple[Rows, int, int] | Shape | None:
     """The instance of gemv_rows.cu for M = 1 on a device of so many multiprocessors, its warps and the rows of a block.
 
@@ -337,12 +358,12 @@ def rows_shape(N: int, K: int, sms: int) -> tuple[Rows, int, int] | Shape | None
     beyond, for K under 4096 gemv_mma.cu. dp4a: K of 4096 to 12288 with more than 64 rows a multiprocessor, and K whose
     activations shared memory does not hold.
     """
-    if N > ROWS_N or not LOOP.takes(K) or (4096 <= K <= 12288 and 64 * sms < N):
+    if N > ROWS_N or not LOOP.takes(K):
         return None
-    wave = one_wave(N, K, sms)
-    if wave is None and K < 4096:
-        return gemv_shape(1, N, K, sms)
-    return wave or looping(N, sms)
+    found = overlapping(N, K, sms)
+    if found is None and 4096 <= K <= 12288 and 64 * sms < N:
+        return None
+    return found or one_wave(N, K, sms) or looping(N, sms)
 
 
 def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
@@ -374,9 +395,11 @@ def _gemv_by_name(kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
 
 def _rows_shapes(N: int, K: int, sms: int) -> list[tuple[Rows, int, int]]:
     """Instances of gemv_rows.cu for M = 1 with their warps and the rows of a block, for one to four blocks a
-    multiprocessor."""
+    multiprocessor, and where a block does not go over its rows, for as many as blocks of 4 and 8 warps need."""
     found = []
     for shape in ROWS_SHAPES if LOOP.takes(K) else ():
+        if shape.takes(K) and not shape.loop:
+            found += [(shape, warps, warps * shape.tile) for warps in (4, 8)]
         for blocks in (sms, 2 * sms, 3 * sms, 4 * sms) if shape.takes(K) else ():
             share = -(-N // blocks)
             warps = -(-share // shape.tile)

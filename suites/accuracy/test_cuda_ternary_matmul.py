@@ -33,6 +33,7 @@ TARGETS = (
     (13824, 2560),
     (2560, 6912),
     (3200, 3200),
+    (4800, 3200),
     (20480, 3200),
     (3200, 10240),
     (4096, 4096),
@@ -127,6 +128,7 @@ def test_every_instance_of_the_gemv_is_exact(cuda, monkeypatch, shape, M):
 )
 def test_every_instance_of_the_gemv_for_one_row_is_exact(cuda, monkeypatch, shape, warps, dtype):
     """Rows that do not fill the last block nor a warp's tile; several tiles and passes over K, where it can."""
+    warps = min(warps, shape.threads // kernels.WARP)
     each = warps * shape.tile + (3 if shape.loop else 0)
     monkeypatch.setattr(kernels, "rows_shape", lambda *asked: (shape, warps, each))
     for N, K in (
@@ -218,15 +220,16 @@ def test_a_chosen_configuration_of_dp4a_fits_its_block(N, K, sms):
     [
         ((2560, 2560), (kernels.SHORT, 10, 20)),
         ((3840, 2560), (kernels.SHORT, 8, 16)),
-        ((13824, 2560), (kernels.TALL, 7, 112)),
+        ((13824, 2560), (kernels.TALL, 4, 64)),
         ((2560, 6912), (kernels.LONG[0], 10, 20)),
         ((3200, 3200), (kernels.SHORT, 7, 14)),
-        ((20480, 3200), kernels.MANY_LONG),
+        ((4800, 3200), (kernels.FOURS[0], 8, 32)),
+        ((20480, 3200), (kernels.LOOPS[0], 10, 78)),
         ((3200, 10240), (kernels.LONG[1], 13, 26)),
         ((4096, 4096), (kernels.SHORT, 8, 16)),
-        ((14336, 4096), (True, 128, 4)),
+        ((14336, 4096), (kernels.FOURS[1], 8, 64)),
         ((5120, 27648), (kernels.LOOP, 20, 39)),
-        ((55296, 5120), (True, 128, 1)),
+        ((55296, 5120), (kernels.LOOPS[1], 8, 210)),
     ],
 )
 def test_one_row_takes_what_was_measured_fastest(target, chosen):
