@@ -415,13 +415,13 @@ class _Held:
         self._backend = backend
         self.raw = raw
 
-    def free(self) -> None:
+    def free(self, lost: type[Exception] = DeviceError) -> None:
         """Give it back. Where the context is lost it is kept until the process ends: PyCUDA would complain about
-        each piece."""
+        each piece. `lost` is what tells; at the end of the process this module's names may be gone already."""
         try:
             with self._backend:
                 self.raw = None
-        except DeviceError:
+        except lost:
             self._backend.buried.append(self.raw)
             self.raw = None
 

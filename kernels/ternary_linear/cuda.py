@@ -76,12 +76,16 @@ HELD = {
     products.SHORT: 4,
     **dict.fromkeys(products.LONG, 8),
     products.TALL: 4,
+    **dict.fromkeys(products.FOURS, 4),
     products.LOOP: 4,
+    products.LOOPS[0]: 4,
     FIVES: 5,
 }
 """For each instance of gemv_rows.cu, times four elements of x that a thread keeps between its maximum and its codes.
 What is not kept is asked for behind the weights, and so comes after them; 8 in LOOP cost more than that at K of 3200 to
 8192."""
+SMALL = (products.TALL, *products.FOURS, products.LOOPS[0])
+"""Those that are faster in small blocks."""
 STATIC = 128
 """Bytes of shared memory that a block has beside those that a launch asks for."""
 MAX_K = max(K for K in range(0, products.SHARED + 1, 64) if products.LOOP.shared(32, K) + STATIC <= products.SHARED)
@@ -98,14 +102,18 @@ FUSED = {
 """For each dtype of x the instances of gemv_rows.cu that quantize it."""
 
 
-def fused_shape(N: int, K: int, sms: int) -> tuple[products.Rows, int, int]:
+def fused_shape(N: int, K: int, sms: int, constant: bool = True) -> tuple[products.Rows, int, int]:
     """The instance of gemv_rows.cu, its warps and the rows of a block, for a device of so many multiprocessors.
 
-    Chosen by the times at the head of the source, measured on the H200's 132 multiprocessors. Where there are few rows,
-    a block has warps without any, so that all of x is kept.
+    Chosen by the times at the head of the source: small blocks where they are faster for weights that are `constant`,
+    else as measured on the H200's 132 multiprocessors. Where there are few rows, a block has warps without any, so that
+    all of x is kept.
     """
+    small = products.small_blocks(N, K, sms, constant) if constant else None
     wave = products.one_wave(N, K, sms)
-    if wave is not None:
+    if small is not None and small[0] in SMALL and (wave is not None or small[0] is not products.TALL):
+        shape, warps, each = small
+    elif wave is not None:
         shape, warps, each = wave
     elif 4096 < K <= 5120:
         shape, each = FIVES, -(-N // (2 * sms))
@@ -118,7 +126,7 @@ def fused_shape(N: int, K: int, sms: int) -> tuple[products.Rows, int, int]:
 
 def _fused(dtype: str, kind: int, call: Call) -> tuple[Step, ...]:
     N, K = call.axes["N"], call.axes["K"]
-    shape, warps, each = fused_shape(N, K, call.info.sms)
+    shape, warps, each = fused_shape(N, K, call.info.sms, bool(constant(call)))
     kernel = FUSED[dtype][shape]
     launch = call.params(kernel, -(-N // each), products.WARP * warps, shared=shape.shared(warps, K))
     weight_scale, _, *numbers = scalars(call, kind)

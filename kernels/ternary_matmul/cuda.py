@@ -302,10 +302,14 @@ LONG = (Rows(seg=8, steps=4, pairs=1, threads=640), Rows(seg=8, steps=5, pairs=1
 TALL = Rows(seg=2, steps=5, pairs=2, threads=384)
 FOURS = tuple(Rows(seg=4, steps=4, pairs=pairs, threads=threads) for pairs, threads in ((1, 512), (2, 384)))
 LOOP = Rows(seg=8, steps=2, pairs=1, threads=640, loop=True)
-LOOPS = tuple(Rows(seg=4, steps=steps, pairs=1, threads=threads, loop=True) for steps, threads in ((4, 320), (5, 256)))
-"""A loop whose one pass takes K of 4096, and of 5120; two blocks a multiprocessor."""
+LOOPS = (
+    Rows(seg=4, steps=4, pairs=1, threads=320, loop=True),
+    Rows(seg=4, steps=5, pairs=1, threads=256, loop=True),
+    Rows(seg=8, steps=4, pairs=1, threads=320, loop=True),
+)
+"""Loops whose one pass takes K of 4096, 5120 and 8192; two blocks a multiprocessor."""
 FEW_ROWS = 32
-"""Rows a multiprocessor up to which each warp has two, and a block a multiprocessor's."""
+"""Rows a multiprocessor up to which each warp has two."""
 ROWS_SHAPES = (SHORT, *LONG, TALL, *FOURS, LOOP, *LOOPS)
 
 GEMV_ROWS = {shape: instance("gemv_rows", "gemv_rows", shape, INPUT=0) for shape in ROWS_SHAPES}
@@ -333,42 +337,59 @@ def looping(N: int, sms: int) -> tuple[Rows, int, int]:
     return LOOP, min(LOOP.threads // WARP, -(-share // LOOP.tile)), share
 
 
-def overlapping(N: int, K: int, sms: int) -> tuple[Rows, int, int] | None:
-    """The same where a multiprocessor has more than 32 rows and a warp takes K at once: blocks so small that there is
-    room for those of the next launch; None for other K, and for few rows."""
+def small_blocks(N: int, K: int, sms: int, constant: bool) -> tuple[Rows, int, int] | None:
+    """The same in blocks so small that there is room for those of the next launch, which begins while this one waits;
+    None where no such are faster.
+
+    Chosen by the times at the end of the source's head. Weights that are not `constant` wait too, and then more blocks
+    than there is room for at once take longer.
+    """
     share = -(-N // sms)
-    if share <= FEW_ROWS or K > 5120:
+    if K <= 2560 and share > FEW_ROWS:
+        shape, warps = TALL, min(5, -(-share // TALL.tile))
+    elif K <= 4096 and share > 20:
+        shape = FOURS[0] if share <= 80 else FOURS[1] if share <= 128 else LOOPS[0]
+        warps = 10 if shape is LOOPS[0] else max(8, -(-share // shape.tile)) if share <= 40 else 8
+    elif 4096 < K <= 8192 and share > FEW_ROWS:
+        shape, warps = LOOPS[1 if K <= 5120 else 2], 8
+    elif K > 4096 and LONG[1].takes(K) and share <= FEW_ROWS:
+        shape = LONG[not LONG[0].takes(K)]
+        warps = min(10, -(-share // shape.tile))
+    else:
         return None
-    if K <= 2560:
-        return TALL, 4, 4 * TALL.tile
-    for shape, most in zip(FOURS, (64, 128), strict=True):
-        if K <= 4096 and share <= most:
-            warps = min(8, -(-share // shape.tile))
-            return shape, warps, warps * shape.tile
-    shape, each = LOOPS[K > 4096], -(-N // (2 * sms))
-    return shape, min(shape.threads // WARP, -(-each // shape.tile)), each
+    if not constant and (share <= FEW_ROWS or shape not in (FOURS[0], *LOOPS[:2])):
+        return None
+    if not shape.loop:
+        return shape, warps, warps * shape.tile
+    each = -(-N // (2 * sms))
+    return shape, min(warps, -(-each // shape.tile)), each
 
 
-def rows_shape(N: int, K: int, sms: int) -> tuple[Rows, int, int] | Shape | None:
+def rows_shape(N: int, K: int, sms: int, constant: bool = True) -> tuple[Rows, int, int] | Shape | None:
     """The instance of gemv_rows.cu for M = 1 on a device of so many multiprocessors, its warps and the rows of a block.
 
     Where another kernel is faster: the instance of gemv_mma.cu, or None for dp4a.
 
-    Chosen by the times at the head of the source, measured on the H200's 132 multiprocessors: one wave where it does;
-    beyond, for K under 4096 gemv_mma.cu. dp4a: K of 4096 to 12288 with more than 64 rows a multiprocessor, and K whose
-    activations shared memory does not hold.
+    Chosen by the times at the head of the source: small blocks where they are faster; else, as measured on the H200's
+    132 multiprocessors, one wave where it does; beyond, for K under 4096 gemv_mma.cu. dp4a: K of 4096 to 12288 with
+    more than 64 rows a multiprocessor, and K whose activations shared memory does not hold.
     """
     if N > ROWS_N or not LOOP.takes(K):
         return None
-    found = overlapping(N, K, sms)
-    if found is None and 4096 <= K <= 12288 and 64 * sms < N:
+    found = small_blocks(N, K, sms, constant)
+    if found is not None:
+        return found
+    if 4096 <= K <= 12288 and 64 * sms < N:
         return None
-    return found or one_wave(N, K, sms) or looping(N, sms)
+    wave = one_wave(N, K, sms)
+    if wave is None and K < 4096:
+        return gemv_shape(1, N, K, sms)
+    return wave or looping(N, sms)
 
 
 def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
-    chosen = rows_shape(N, K, call.info.sms)
+    chosen = rows_shape(N, K, call.info.sms, bool(constant(call)))
     if M > 1 or isinstance(chosen, Shape):
         return _gemv_mma(kind, call)
     return _gemv_dp4a(kind, call) if chosen is None else _launch_rows(chosen, kind, call)

@@ -81,7 +81,28 @@
  * what that took off these times. With that, no faster: one block a multiprocessor whose weights all come by bulk copies
  * into 67 KB of shared memory, so that two launches have room (4.0 to 4.2 us for 3.9 at 13824 x 2560); rings of such
  * slots for each warp (26.0 us for 20.7 at 55296 x 5120, each row copied by itself; on an H100, 16 rows in one copy, 26.2
- * for 26.6, where reading takes 22.6), and what comes after them asked for into L2 (28.6 there). */
+ * for 26.6, where reading takes 22.6), and what comes after them asked for into L2 (28.6 there).
+ *
+ *   v6, small blocks. In a chain of such launches it counts how soon the next one's weights are asked for, and a block of
+ *      7 to 20 warps has to wait until that many registers are free. So blocks are as small as leaves a warp its steps of
+ *      K in flight: 4 to 10 warps, more of them than one a multiprocessor, and instances for K of 4096, 5120 and 8192 in
+ *      one pass (SEG 4 STEPS 4 with 1 and 2 PAIRS; with LOOP SEG 4 STEPS 4 and 5, SEG 8 STEPS 4). Weights that are not
+ *      constant are not in flight before the wait: 13824 x 2560 then takes 7.48 us in blocks of 4 warps and 5.43 in those
+ *      of 7, so they have blocks of their own (cuda.py). On an H100 (132 SMs, 3.35 TB/s), constant weights, cold, graphs
+ *      of launches one behind the other, about a hundred instances and sizes of blocks by turns; before: the fastest of
+ *      all kernels as it was chosen for an H200.
+ *
+ *   N x K          before  v6               N x K          before  v6               fused, bfloat16  before  v6
+ *   3840 x 2560     2.15    2.10            4096 x 4096     2.43    2.35            3840 x 2560      2.54    2.47
+ *   13824 x 2560    4.67    3.82            6144 x 4096     4.07    3.11            13824 x 2560     5.05    4.41
+ *   27648 x 2560    9.07    8.85            14336 x 4096    6.63    6.23            4800 x 3200      3.70    2.81
+ *   55296 x 2560   14.98   14.64            28672 x 4096   12.06   11.55            20480 x 3200     8.22    8.05
+ *   3200 x 3200     2.18    2.13            13824 x 5120    9.05    7.75            4096 x 4096      2.82    2.75
+ *   4800 x 3200     3.35    2.47            55296 x 5120   27.48   25.84            14336 x 4096     7.21    6.93
+ *   8640 x 3200     5.10    3.50            6912 x 6912     6.68    5.86
+ *   20480 x 3200    9.62    7.54            8192 x 8192     7.68    6.75
+ *   3200 x 10240    4.77    3.75            28672 x 8192   22.42   21.37
+ * 2560 x 2560, 6912 x 2560, 2560 x 6912 and 5120 x 27648 stay as they were. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
 #include "mma.cuh"

@@ -189,10 +189,13 @@ def test_a_chosen_instance_fits_its_block_and_its_sums(M, N, K, sms):
 
 
 @given(
-    N=st.integers(1, (1 << 31) - 1), K=st.integers(1, 50000) | st.integers(1, kernels.MAX_K), sms=st.integers(1, 200)
+    N=st.integers(1, (1 << 31) - 1) | st.integers(1, 60000),
+    K=st.integers(1, 50000) | st.integers(1, kernels.MAX_K),
+    sms=st.integers(1, 200),
+    constant=st.booleans(),
 )
-def test_a_chosen_instance_for_one_row_fits_its_block_and_its_sums(N, K, sms):
-    chosen = kernels.rows_shape(N, K, sms)
+def test_a_chosen_instance_for_one_row_fits_its_block_and_its_sums(N, K, sms, constant):
+    chosen = kernels.rows_shape(N, K, sms, constant)
     if chosen is None:
         assert N > kernels.ROWS_N or K >= 4096
         return
@@ -219,24 +222,60 @@ def test_a_chosen_configuration_of_dp4a_fits_its_block(N, K, sms):
     ("target", "chosen"),
     [
         ((2560, 2560), (kernels.SHORT, 10, 20)),
-        ((3840, 2560), (kernels.SHORT, 8, 16)),
-        ((13824, 2560), (kernels.TALL, 4, 64)),
+        ((3840, 2560), (kernels.FOURS[0], 8, 32)),
+        ((13824, 2560), (kernels.TALL, 5, 80)),
         ((2560, 6912), (kernels.LONG[0], 10, 20)),
-        ((3200, 3200), (kernels.SHORT, 7, 14)),
-        ((4800, 3200), (kernels.FOURS[0], 8, 32)),
+        ((3200, 3200), (kernels.FOURS[0], 8, 32)),
+        ((4800, 3200), (kernels.FOURS[0], 10, 40)),
         ((20480, 3200), (kernels.LOOPS[0], 10, 78)),
-        ((3200, 10240), (kernels.LONG[1], 13, 26)),
-        ((4096, 4096), (kernels.SHORT, 8, 16)),
+        ((3200, 10240), (kernels.LONG[1], 10, 20)),
+        ((4096, 4096), (kernels.FOURS[0], 8, 32)),
         ((14336, 4096), (kernels.FOURS[1], 8, 64)),
         ((5120, 27648), (kernels.LOOP, 20, 39)),
         ((55296, 5120), (kernels.LOOPS[1], 8, 210)),
     ],
 )
 def test_one_row_takes_what_was_measured_fastest(target, chosen):
-    """On the 132 multiprocessors of the H200: the instance, warps and rows of a block, or staging, threads and split
-    of dp4a."""
-    assert (kernels.rows_shape(*target, 132) or kernels.dp4a_shape(*target, 132)) == chosen  # type: ignore[call-arg]
+    """On 132 multiprocessors: the instance, warps and rows of a block."""
+    N, K = target
+    assert kernels.rows_shape(N, K, 132) == chosen
     assert target in TARGETS
+
+
+@pytest.mark.parametrize(
+    ("target", "chosen"),
+    [
+        ((2560, 2560), (kernels.SHORT, 10, 20)),
+        ((3840, 2560), (kernels.SHORT, 8, 16)),
+        ((13824, 2560), (kernels.TALL, 7, 112)),
+        ((27648, 2560), kernels.MANY),
+        ((4800, 3200), (kernels.FOURS[0], 10, 40)),
+        ((20480, 3200), (kernels.LOOPS[0], 10, 78)),
+        ((3200, 10240), (kernels.LONG[1], 13, 26)),
+        ((14336, 4096), (True, 128, 4)),
+        ((8192, 8192), (kernels.LOOP, 20, 63)),
+        ((55296, 5120), (kernels.LOOPS[1], 8, 210)),
+    ],
+)
+def test_one_row_takes_other_blocks_where_weights_are_not_constant(target, chosen):
+    """Or staging, threads and split of dp4a."""
+    N, K = target
+    assert (kernels.rows_shape(N, K, 132, constant=False) or kernels.dp4a_shape(N, K, 132)) == chosen
+
+
+def test_what_is_told_of_the_weights_decides(cuda, monkeypatch):
+    """Those that a launch may write are not read early, and so have other blocks."""
+    asked, real = [], kernels.rows_shape
+
+    def noted(N, K, sms, constant):
+        asked.append(constant)
+        return real(N, K, sms, constant)
+
+    monkeypatch.setattr(kernels, "rows_shape", noted)
+    data = data_of(1, 4500, 300)
+    for constant in (True, False):
+        same(product(cuda, VARIANTS["gemv", "int32"], data, constant=constant), expected(data, "int32"))
+    assert asked == [True, False]
 
 
 @pytest.mark.parametrize("M", [1, 2, 8, 9])

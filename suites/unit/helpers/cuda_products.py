@@ -44,18 +44,22 @@ def expected(data: Data, dtype: str) -> npt.NDArray[Any]:
         return (acc * factors[:, np.newaxis]).astype(np.float32).astype(DTYPES[dtype])
 
 
-def product(context: CudaContext, variant: Variant, data: Data, there: Any = None) -> npt.NDArray[Any]:
-    """`there`: the activations on the device, where they are no plain copy."""
+def product(
+    context: CudaContext, variant: Variant, data: Data, there: Any = None, *, constant: bool = True
+) -> npt.NDArray[Any]:
+    """`there`: the activations on the device, where they are no plain copy. `constant`: what is told of the weights."""
     activations, codes, weight_scale, act_scale = data
     M, (N, K) = len(act_scale), codes.shape
     # What is left out may not be what lay there before, which a call with the same data may have written.
     out = context.upload(np.full((M, N), 85, DTYPES[variant.key.dtype]))
-    inputs = {
+    inputs: dict[str, Any] = {
         "activations": context.upload(activations) if there is None else there,
         "weights": context.upload(FORMATS[variant.key.format].pack(codes, weight_scale)),
         "weight_scale": np.float32(1) if np.ndim(weight_scale) else weight_scale,
         "act_scale": context.upload(act_scale),
     }
+    if not constant:
+        inputs["weights"].mark_output()
     launch = variant.bind(inputs, {"out": out}, {"M": M, "N": N, "K": K}, 1)
     launch.run()
     assert launch.ran == variant.name
