@@ -202,7 +202,15 @@ def test_the_instruction_of_avxvnni_is_what_is_compiled(folder: Path, of: str) -
 # AMX
 
 needs_avx512 = pytest.mark.skipif(lacking("avx512f", "avx512bw", "avx512vnni"), reason="needs a C compiler and AVX-512")
-TILED = [((16, 70, 131), -128), ((33, 65, 1100), None), ((53, 129, 64), 127), ((300, 1, 4 * 8192 + 70), -128)]
+TILED = [
+    ((16, 70, 131), -128),
+    ((16, 130, 777), None),
+    ((20, 130, 1100), None),
+    ((33, 65, 2000), None),
+    ((53, 129, 64), 127),
+    ((300, 1, 4 * 8192 + 70), -128),
+    ((17, 49, 4 * 40000), -128),
+]
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +238,17 @@ def test_amx_gives_the_contracts_bits(
 @needs_avx512
 @pytest.mark.parametrize(
     "shape",
-    [(600, 65, 131), (255, 64, 1024), (257, 3, 1025), (17, 130, 65536), (16, 63, 32 * 1024 + 63), (31, 1, 131072 + 5)],
+    [
+        (600, 65, 131),
+        (255, 64, 1024),
+        (257, 3, 1025),
+        (17, 130, 65536),
+        (16, 63, 32 * 1024 + 63),
+        (31, 1, 131072 + 5),
+        (40, 65, 32 * 1024 + 64 * 21 + 1),
+        (272, 129, 1280 + 64),
+        (16, 200, 65536 + 64),
+    ],
 )
 @pytest.mark.parametrize("extreme", [None, -128])
 def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], extreme: int | None) -> None:
@@ -245,12 +263,20 @@ def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], 
     "fault",
     [
         Edit("ternary_matmul/amx.c", "_mm512_set1_epi8(63)", "_mm512_set1_epi8(31)"),
-        Edit("ternary_matmul/amx.c", ".first = k == span", ".first = 1"),
-        Edit("ternary_matmul/amx.c", "span += TM_MATMUL_CHUNK", "span += TM_MATMUL_CHUNK + GROUPS"),
+        Edit("ternary_matmul/amx.c", ".first = begin % span == 0", ".first = 1"),
+        Edit("ternary_matmul/amx.c", ".ends = end % span == 0 ||", ".ends ="),
+        Edit("ternary_matmul/amx.c", ".last = end == w->steps && w->rest", ".last = w->rest > 0"),
+        Edit("ternary_matmul/amx.c", ".more = begin >= span", ".more = 0"),
+        Edit("ternary_matmul/amx.c", "SPAN = TM_MATMUL_CHUNK / GROUPS", "SPAN = 16 * TM_MATMUL_CHUNK / GROUPS"),
+        Edit("ternary_matmul/amx.c", "w.places = AHEAD +", "w.places = AHEAD - 1 +"),
+        Edit("ternary_matmul/amx.c", "rows > BLOCK ? w.most : 1", "1"),
+        Edit("ternary_matmul/amx.c", "w->steps * BYTES + w->rest * TM_TILE;", "w->steps * BYTES;"),
+        Edit("ternary_matmul/amx.c", "rows_due(r, 0, rows, w)", "rows_due(r, 1, rows, w)"),
+        Edit("ternary_matmul/amx.c", "block(1, pair, !m,", "block(1, pair, 1,"),
         Edit("ternary_matmul/amx.c", "memset(w.last_a[i], 0, STEP);", "memset(w.last_a[i], 1, STEP);"),
         Edit("ternary_matmul/amx.c", "tm_tile_multiply(3, 5, 7)", "tm_tile_multiply(3, 5, 6)"),
-        Edit("ternary_matmul/amx.c", "rows < SIDE ? 0 : rows - SIDE", "rows < SIDE ? 0 : SIDE"),
-        Edit("ternary_matmul/amx.c", "if (count != configured)", "if (!configured)"),
+        Edit("ternary_matmul/amx.c", "count > SIDE ? count - SIDE : SIDE", "SIDE"),
+        Edit("ternary_matmul/amx.c", "if (wanted == w->configured)", "if (w->configured)"),
         Edit("ternary_matmul/amx.c", "tm_tile_store(2, high, stride)", "tm_tile_store(2, low, stride)"),
         Edit("amx_tiles.h", "(int8_t)tm_tiles.tile[a]", "(uint8_t)tm_tiles.tile[a]"),
     ],
@@ -270,7 +296,9 @@ def test_the_instructions_of_amx_are_what_is_compiled(folder: Path) -> None:
     listing = ["objdump", "-d", "-M", "intel", "--no-show-raw-insn", str(folder / "amx.o")]
     code = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
     assert set(re.findall(r"\btdp\w+ +\S+", code)) == {
-        f"tdpbsud tmm{c},tmm{a},tmm{b}" for c, a, b in ((0, 4, 6), (1, 5, 6), (2, 4, 7), (3, 5, 7))
+        f"tdpbsud tmm{c},tmm{a},tmm{b}"
+        for pairs in (((0, 4, 6), (1, 5, 6), (2, 4, 7), (3, 5, 7)), ((0, 4, 5), (1, 4, 6), (2, 4, 7), (3, 4, 5)))
+        for c, a, b in pairs
     }
     assert all(name in code for name in ("ldtilecfg", "tileloadd", "tilestored", "tilerelease"))
 

@@ -25,7 +25,7 @@ enum {
     TM_MATMUL_BLOCK = 4,   /* most rows of activations that a micro kernel takes at once */
     TM_MATMUL_CHUNK = 8192, /* groups between two additions to the int32 sums, see avx512.c */
     TM_AMX_ROWS = 16,       /* fewest rows of activations that amx.c takes itself */
-    TM_AMX_WORK = 200704    /* bytes of a thread's stack that it then works in */
+    TM_AMX_WORK = 292032    /* bytes of a thread's stack that it then works in */
 };
 
 typedef struct tm_ternary_matmul_args {
