@@ -36,8 +36,8 @@ from tritmark.kernels.cuda.stats import CountedCopies, PerformanceStats
 CHUNK = 16 << 20
 """Bytes of a staging buffer. Of 2 to 64 MiB this one served `through` best on the 16-core host of an H200."""
 PIECES = 2
-"""Of a chunk, each of which fits one of a lane's buffers. Smaller ones mean more calls of the driver, of which threads
-make one at a time."""
+"""Into which a chunk is cut for lanes, each as large as one of their buffers. Smaller ones mean more calls of the
+driver, of which Python's threads make one at a time."""
 COPIERS = 4
 """Threads that copy between ordinary and pinned memory, at most, for each GPU: one alone is slower than the bus."""
 WORTH_SPLITTING = 1 << 20

@@ -17,7 +17,7 @@ from tritmark.kernels.ternary_linear.reference import NAMES, read_as
 from tritmark.kernels.ternary_linear.spec import OUTPUTS
 from tritmark.kernels.ternary_matmul import cuda as products
 from tritmark.kernels.ternary_matmul import cuda_gemm
-from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, constant, scalars
+from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, constant, reads_early, scalars
 
 FORMAT = products.FORMAT
 
@@ -102,14 +102,14 @@ FUSED = {
 """For each dtype of x the instances of gemv_rows.cu that quantize it."""
 
 
-def fused_shape(N: int, K: int, sms: int, constant: bool = True) -> tuple[products.Rows, int, int]:
+def fused_shape(N: int, K: int, sms: int, early: bool = True) -> tuple[products.Rows, int, int]:
     """The instance of gemv_rows.cu, its warps and the rows of a block, for a device of so many multiprocessors.
 
-    Chosen by the times at the head of the source: small blocks where they are faster for weights that are `constant`,
-    else as measured on the H200's 132 multiprocessors. Where there are few rows, a block has warps without any, so that
-    all of x is kept.
+    Chosen by the times at the head of the source: small blocks where they are faster for weights that are read
+    `early`, else as measured on the H200's 132 multiprocessors. Where there are few rows, a block has warps without
+    any, so that all of x is kept.
     """
-    small = products.small_blocks(N, K, sms, constant) if constant else None
+    small = products.small_blocks(N, K, sms, early) if early else None
     wave = products.one_wave(N, K, sms)
     if small is not None and small[0] in SMALL and (wave is not None or small[0] is not products.TALL):
         shape, warps, each = small
@@ -126,7 +126,7 @@ def fused_shape(N: int, K: int, sms: int, constant: bool = True) -> tuple[produc
 
 def _fused(dtype: str, kind: int, call: Call) -> tuple[Step, ...]:
     N, K = call.axes["N"], call.axes["K"]
-    shape, warps, each = fused_shape(N, K, call.info.sms, bool(constant(call)))
+    shape, warps, each = fused_shape(N, K, call.info.sms, reads_early(call))
     kernel = FUSED[dtype][shape]
     launch = call.params(kernel, -(-N // each), products.WARP * warps, shared=shape.shared(warps, K))
     weight_scale, _, *numbers = scalars(call, kind)

@@ -10,13 +10,20 @@ import numpy as np
 
 from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Axes, KernelKey, MaxSize, MinSize, Tier
-from tritmark.kernels.cuda.kernel import Kernel, Step
+from tritmark.kernels.cuda.kernel import OVERLAPPING, Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.cuda.params import tile_search
 from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul import cuda_gemm
-from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, activation_row_bytes, arrays, constant, scalars
+from tritmark.kernels.ternary_matmul.cuda_arguments import (
+    KINDS,
+    activation_row_bytes,
+    arrays,
+    constant,
+    reads_early,
+    scalars,
+)
 from tritmark.kernels.ternary_matmul.spec import OP, dtypes
 
 FORMAT = "row16"
@@ -337,12 +344,12 @@ def looping(N: int, sms: int) -> tuple[Rows, int, int]:
     return LOOP, min(LOOP.threads // WARP, -(-share // LOOP.tile)), share
 
 
-def small_blocks(N: int, K: int, sms: int, constant: bool) -> tuple[Rows, int, int] | None:
+def small_blocks(N: int, K: int, sms: int, early: bool) -> tuple[Rows, int, int] | None:
     """The same in blocks so small that there is room for those of the next launch, which begins while this one waits;
     None where no such are faster.
 
-    Chosen by the times at the end of the source's head. Weights that are not `constant` wait too, and then more blocks
-    than there is room for at once take longer.
+    Chosen by the times at the end of the source's head. Weights that are not read `early` wait too, and then more
+    blocks than there is room for at once take longer.
     """
     share = -(-N // sms)
     if K <= 2560 and share > FEW_ROWS:
@@ -357,7 +364,7 @@ def small_blocks(N: int, K: int, sms: int, constant: bool) -> tuple[Rows, int, i
         warps = min(10, -(-share // shape.tile))
     else:
         return None
-    if not constant and (share <= FEW_ROWS or shape not in (FOURS[0], *LOOPS[:2])):
+    if not early and (share <= FEW_ROWS or shape not in (FOURS[0], *LOOPS[:2])):
         return None
     if not shape.loop:
         return shape, warps, warps * shape.tile
@@ -365,7 +372,7 @@ def small_blocks(N: int, K: int, sms: int, constant: bool) -> tuple[Rows, int, i
     return shape, min(warps, -(-each // shape.tile)), each
 
 
-def rows_shape(N: int, K: int, sms: int, constant: bool = True) -> tuple[Rows, int, int] | Shape | None:
+def rows_shape(N: int, K: int, sms: int, early: bool = True) -> tuple[Rows, int, int] | Shape | None:
     """The instance of gemv_rows.cu for M = 1 on a device of so many multiprocessors, its warps and the rows of a block.
 
     Where another kernel is faster: the instance of gemv_mma.cu, or None for dp4a.
@@ -376,7 +383,7 @@ def rows_shape(N: int, K: int, sms: int, constant: bool = True) -> tuple[Rows, i
     """
     if N > ROWS_N or not LOOP.takes(K):
         return None
-    found = small_blocks(N, K, sms, constant)
+    found = small_blocks(N, K, sms, early)
     if found is not None:
         return found
     if 4096 <= K <= 12288 and 64 * sms < N:
@@ -389,7 +396,7 @@ def rows_shape(N: int, K: int, sms: int, constant: bool = True) -> tuple[Rows, i
 
 def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
-    chosen = rows_shape(N, K, call.info.sms, bool(constant(call)))
+    chosen = rows_shape(N, K, call.info.sms, reads_early(call))
     if M > 1 or isinstance(chosen, Shape):
         return _gemv_mma(kind, call)
     return _gemv_dp4a(kind, call) if chosen is None else _launch_rows(chosen, kind, call)
@@ -399,7 +406,8 @@ def _gemv_by_name(kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
     """Each instance of gemv_mma.cu that takes the product, for M = 1 those of gemv_rows.cu with blocks of several
     sizes and those for dp4a too, the built-in choice first."""
     M, N, K = axes["M"], axes["N"], axes["K"]
-    chosen = rows_shape(N, K, info.sms) if M == 1 else gemv_shape(M, N, K, info.sms)
+    early = info.capability >= OVERLAPPING
+    chosen = rows_shape(N, K, info.sms, early) if M == 1 else gemv_shape(M, N, K, info.sms)
     shapes: list[Shape | tuple[Rows, int, int]] = [shape for shape in SHAPES if shape.takes(M, K)]
     if M == 1 and N <= ROWS_N:
         shapes += _rows_shapes(N, K, info.sms)

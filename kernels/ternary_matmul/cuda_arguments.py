@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tritmark.kernels.cuda.array import DeviceArray
+from tritmark.kernels.cuda.kernel import OVERLAPPING
 from tritmark.kernels.cuda.launch import Call
 
 KINDS = {"int32": 0, "float32": 1, "bfloat16": 2, "float16": 3}
@@ -25,6 +26,12 @@ def activation_row_bytes(call: Call) -> np.int64:
 def constant(call: Call) -> np.int32:
     """Whether the weights may be read before the launch before this one is over."""
     return np.int32(call.inputs["weights"].constant)
+
+
+def reads_early(call: Call) -> bool:
+    """Whether the weights are read before the launch before this one is over: where they are constant and launches
+    overlap."""
+    return bool(constant(call)) and call.info.capability >= OVERLAPPING
 
 
 def scalars(call: Call, kind: int) -> tuple[np.float32, np.int32, np.int32, np.int32, np.int32]:

@@ -111,12 +111,12 @@ def test_a_row_that_is_not_finite_is_nan_and_its_first_is_named(bound: Callable[
     assert there.launch.bad == -1
 
 
-@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("sms", [1, 16, 82, 108, 132])
 @pytest.mark.parametrize("N", [1, 640, 2560, 6912, 13824, 55296, 200_001])
-def test_the_chosen_instance_takes_every_shape(N: int, sms: int, constant: bool) -> None:
+def test_the_chosen_instance_takes_every_shape(N: int, sms: int, early: bool) -> None:
     for K in (1, 2560, 2561, 4096, 5120, 6912, 10241, 27648, kernels.MAX_K):
-        shape, warps, each = kernels.fused_shape(N, K, sms, constant)
+        shape, warps, each = kernels.fused_shape(N, K, sms, early)
         assert shape.takes(K)
         assert 0 < warps <= shape.threads // products.WARP
         assert shape.loop or warps * shape.tile >= each

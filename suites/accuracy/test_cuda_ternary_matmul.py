@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels.cuda.kernel import OVERLAPPING
 from tritmark.kernels.cuda.launch import alone, compute
 from tritmark.kernels.ternary_matmul import cuda as kernels
 
@@ -192,10 +193,10 @@ def test_a_chosen_instance_fits_its_block_and_its_sums(M, N, K, sms):
     N=st.integers(1, (1 << 31) - 1) | st.integers(1, 60000),
     K=st.integers(1, 50000) | st.integers(1, kernels.MAX_K),
     sms=st.integers(1, 200),
-    constant=st.booleans(),
+    early=st.booleans(),
 )
-def test_a_chosen_instance_for_one_row_fits_its_block_and_its_sums(N, K, sms, constant):
-    chosen = kernels.rows_shape(N, K, sms, constant)
+def test_a_chosen_instance_for_one_row_fits_its_block_and_its_sums(N, K, sms, early):
+    chosen = kernels.rows_shape(N, K, sms, early)
     if chosen is None:
         assert N > kernels.ROWS_N or K >= 4096
         return
@@ -257,25 +258,25 @@ def test_one_row_takes_what_was_measured_fastest(target, chosen):
         ((55296, 5120), (kernels.LOOPS[1], 8, 210)),
     ],
 )
-def test_one_row_takes_other_blocks_where_weights_are_not_constant(target, chosen):
+def test_one_row_takes_other_blocks_where_weights_wait(target, chosen):
     """Or staging, threads and split of dp4a."""
     N, K = target
-    assert (kernels.rows_shape(N, K, 132, constant=False) or kernels.dp4a_shape(N, K, 132)) == chosen
+    assert (kernels.rows_shape(N, K, 132, early=False) or kernels.dp4a_shape(N, K, 132)) == chosen
 
 
 def test_what_is_told_of_the_weights_decides(cuda, monkeypatch):
-    """Those that a launch may write are not read early, and so have other blocks."""
+    """Those that a launch may write are not read early, nor are any where launches do not overlap."""
     asked, real = [], kernels.rows_shape
 
-    def noted(N, K, sms, constant):
-        asked.append(constant)
-        return real(N, K, sms, constant)
+    def noted(N, K, sms, early):
+        asked.append(early)
+        return real(N, K, sms, early)
 
     monkeypatch.setattr(kernels, "rows_shape", noted)
     data = data_of(1, 4500, 300)
     for constant in (True, False):
         same(product(cuda, VARIANTS["gemv", "int32"], data, constant=constant), expected(data, "int32"))
-    assert asked == [True, False]
+    assert asked == [cuda.backend.info.capability >= OVERLAPPING, False]
 
 
 @pytest.mark.parametrize("M", [1, 2, 8, 9])
