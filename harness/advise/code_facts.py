@@ -94,7 +94,7 @@ def far(evidence: Evidence) -> bool:
     (rule latency-bound)."""
     from tritmark.harness.advise.rules.latency_bound import FAR  # rules import this module
 
-    return evidence.t > FAR * evidence.shared
+    return evidence.t > FAR * evidence.usual
 
 
 def busy(function: Function) -> Mapping[str, int]:
@@ -125,9 +125,9 @@ def saved(counts: Mapping[str, int], instructions: float) -> float:
 def promised(evidence: Evidence, formula: float) -> Gain | None:
     """From 1 and REACHED of what a formula adds to it, to what bytes and operations allow: who rewrites a loop mends
     more than its one fault. None where the formula gives next to nothing."""
-    distance = evidence.t / evidence.shared
-    reached = min(formula, distance)
-    return interval.gain(1 + REACHED * (reached - 1), distance) if reached >= LEAST else None
+    reached = min(formula, evidence.t / evidence.usual)
+    high = evidence.t / evidence.shared
+    return interval.gain(1 + REACHED * (reached - 1), high) if reached >= LEAST else None
 
 
 def product(evidence: Evidence) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritmark.harness.advise import shared_facts as told
-from tritmark.harness.advise.evidence import Evidence
+from tritmark.harness.advise.evidence import WAITED, Evidence
 from tritmark.harness.advise.interval import gain
 from tritmark.harness.advise.rule import Finding, Rule
 from tritmark.harness.record import Fact
@@ -11,8 +11,11 @@ from tritmark.harness.text import units
 
 FAR = 1.5
 REACHED = (0.4, 1.0)
-MATRIX = 0.05
-"""In place of the lower where a GPU's arithmetic is the limit."""
+MATRIX = 0.02
+"""In place of the lower where a GPU's arithmetic is the limit, or may be."""
+DENSE = 32
+"""Operations for a byte from which on it may be: the ceiling of arithmetic is that of int8 on tensor cores, and a
+kernel that multiplies float32 is at its own limit long before that."""
 
 _EDITS = {
     (
@@ -35,12 +38,12 @@ _EDITS = {
 
 
 def _judge(evidence: Evidence) -> Finding | None:
-    distance = evidence.t / evidence.shared
+    distance = evidence.t / evidence.usual
     if distance <= FAR:
         return None
-    side = "memory" if evidence.memory_side else "compute"
+    side = "compute" if evidence.limit == "compute" or evidence.ops >= DENSE * evidence.b else "memory"
     low = MATRIX if evidence.on_device and side == "compute" else REACHED[0]
-    found = gain(low * distance, REACHED[1] * distance)
+    found = gain(low * distance, REACHED[1] * evidence.t / evidence.shared)
     if found is None:
         return None
     return Finding(
@@ -66,15 +69,16 @@ RULE = Rule(
     needs="the fraction of a ceiling; rates of copies make it sharper",
     explanation=f"""\
 Looks at t over the time that the same bytes take at the rate of a copy in the cache (or memory) that holds them, or R
-where that is longer: over {FAR} neither bytes nor operations set the time. The ceiling is t/R; rules on compiled code
-say what to look at.
-Formula: from {REACHED[0]} to {REACHED[1]} times that distance; from {MATRIX} where a GPU's arithmetic is the limit,
-for its ceiling is what tensor cores do with int8, whatever a kernel multiplies. Calibrated on the committed
-baselines (an H200, a Zen 4): of that time tuned kernels reach 0.91 to 0.98 where they stream from the GPU's memory,
-0.6 and more within its L2, 0.41 to 0.83 for one-row products, 0.58 to 0.70 for quantizers of rows, 0.39 to 1.05 on
-the host. {REACHED[0]} holds all of them, whichever op is left out, but the 16-bit matrix products, which lie at
-0.09: {MATRIX} is for those. The threshold: streaming kernels lie at 1.5 to 25 before tuning and at 1.02 to 1.10
-after it. The rule of thumb t > 1.7 R takes kernels for slow that read and write as much, as R is the longer of the
-two and not both. suites/advise/score.py tells how often the promise is kept.""",
+where that is longer, and on a GPU {WAITED} empty launches for what it waits for the one before: over {FAR} neither
+bytes nor operations set the time. The ceiling is t/R; rules on compiled code say what to look at.
+Formula: from {REACHED[0]} times that distance to {REACHED[1]} times the distance without those; from {MATRIX} where a
+GPU's arithmetic is the limit or may be ({DENSE} operations for a byte and more), for its ceiling is what tensor cores
+do with int8, whatever a kernel multiplies. Calibrated on the committed baselines (an H200, a Zen 4): of that time
+tuned kernels reach 0.89 to 1.22 where they stream, 0.73 to 1.28 for quantizers of rows, 0.44 to 0.90 for one row of
+int8 times row16 (0.38 to 0.42 times formats of others, 0.30 where activations keep 16 bits: these were tuned less),
+0.39 to 1.05 on the host. {REACHED[0]} is for those. Products of many rows lie at 0.18 to 0.82, of 16-bit numbers at
+0.23, of float32 at 0.02. The threshold: streaming kernels lie at 1.5 to 25 before tuning and at 0.93 to 1.12 after
+it. The rule of thumb t > 1.7 R takes kernels for slow that read and write as much, as R is the longer of the two and
+not both. suites/advise/score.py tells how often the promise is kept.""",
     judge=_judge,
 )

@@ -91,7 +91,8 @@ def write(tmp_path: Path, content: str) -> Path:
 
 @pytest.fixture
 def record(gpu_record: Record) -> Record:
-    """One Run on the GPU, far above its ceiling, that launched gemm_a in ten blocks, and one on the host."""
+    """One Run on the GPU, far above its ceiling and many empty launches long, that launched gemm_a in ten blocks, and
+    one on the host."""
     runs = [
         next(run for run in gpu_record.runs if run.device == device and run.performance.hot is not None)
         for device in ("cuda", "cpu")
@@ -109,7 +110,8 @@ def record(gpu_record: Record) -> Record:
     hot = runs[0].performance.hot
     assert hot is not None
     slow = Ratio(median=0.1, low=0.1, high=0.1, pairs=30)
-    hot = hot.model_copy(update={"against": hot.against.model_copy(update={"fraction": slow})})
+    long = hot.timing.model_copy(update=dict.fromkeys(("median_ns", "low_ns", "high_ns"), 100_000.0))
+    hot = hot.model_copy(update={"timing": long, "against": hot.against.model_copy(update={"fraction": slow})})
     performance = runs[0].performance.model_copy(update={"hot": hot, "read": 1000})
     first = runs[0].model_copy(update={"receipt": receipt, "performance": performance})
     return gpu_record.model_copy(update={"runs": (first, runs[1])})
