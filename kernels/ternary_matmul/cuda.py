@@ -396,8 +396,10 @@ def rows_shape(N: int, K: int, sms: int, early: bool = True) -> tuple[Rows, int,
 
 def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
+    if M > 1:
+        return _gemv_mma(kind, call)
     chosen = rows_shape(N, K, call.info.sms, reads_early(call))
-    if M > 1 or isinstance(chosen, Shape):
+    if isinstance(chosen, Shape):
         return _gemv_mma(kind, call)
     return _gemv_dp4a(kind, call) if chosen is None else _launch_rows(chosen, kind, call)
 

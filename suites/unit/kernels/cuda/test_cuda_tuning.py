@@ -71,7 +71,8 @@ def test_the_first_instance_is_what_is_launched(variant: Variant, data: st.DataO
     with pytest.MonkeyPatch.context() as patch:
         for module, maker in LAUNCHERS:
             patch.setattr(module, maker, tell)
-        made.builtin(SimpleNamespace(axes=axes, info=INFO))
+        inputs = {"weights": SimpleNamespace(constant=True)}  # as tuning is for
+        made.builtin(SimpleNamespace(axes=axes, info=INFO, inputs=inputs))
     first = next(iter(names.values()))
     assert isinstance(first, partial)
     assert told == [first.args[0]]
