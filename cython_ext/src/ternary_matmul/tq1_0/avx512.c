@@ -23,8 +23,9 @@
  *       it is no faster
  *   v5  for every number of rows, the bytes of 16 rows change places before their digits are told, which is 13 dwords a
  *       group and row in place of 64: predicted 510 instructions for a group of 16 rows instead of 970, so with 64 for
- *       each row of activations 0.7 of the time at M = 4 and 0.77 at M = 16. Measured with one thread (2560 x 2560, calls
- *       of two builds in turns): M = 2 265 to 184 us, 4 355 to 250, 8 510 to 385, 16 770 to 670, 128 -2 to -6 % */
+ *       each row of activations 0.7 of the time at M = 4 and 0.77 at M = 16. Measured (`tritmark gate
+ *       251a8de c37da71 --op ternary_matmul --variant avx512 --suite FILE.toml`, 2560 x 2560, hot, one thread): -30 % at M =
+ *       2, -28 % at 4, -25 % at 8, -17 % at 16, -9 % at 128 */
 #include "tq1_0.h"
 
 #if TM_X86
