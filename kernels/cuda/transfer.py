@@ -6,7 +6,7 @@ through the driver's own buffers, while the caller waits. Arrays of one chunk or
 nothing to overlap. One thread of the host copies more slowly than the bus, so larger ones go over lanes: a thread, two
 buffers and a stream each, of which each takes the next piece when it is done with one. Threads that share each piece
 instead, which meet at its end, brought 17 GB/s up on an H100's host of 32 cores, where four threads copy 30 and the bus
-takes 53, and several GPUs hindered each other.
+takes 53 (measured outside of this project), and several GPUs hindered each other: suites/large/several_gpus.py.
 """
 
 from __future__ import annotations

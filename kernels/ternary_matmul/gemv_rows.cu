@@ -89,8 +89,9 @@
  *      one pass (SEG 4 STEPS 4 with 1 and 2 PAIRS; with LOOP SEG 4 STEPS 4 and 5, SEG 8 STEPS 4). Weights that are not
  *      constant are not in flight before the wait: 13824 x 2560 then takes 7.48 us in blocks of 4 warps and 5.43 in those
  *      of 7, so they have blocks of their own (cuda.py). On an H100 (132 SMs, 3.35 TB/s), constant weights, cold, graphs
- *      of launches one behind the other, about a hundred instances and sizes of blocks by turns; before: the fastest of
- *      all kernels as it was chosen for an H200.
+ *      of launches one behind the other, about a hundred instances and sizes of blocks by turns, outside of this project;
+ *      before: the fastest of all kernels as it was chosen for an H200. `tritmark autotune --op ternary_matmul --shape
+ *      1,N,K` races the instances that there are.
  *
  *   N x K          before  v6               N x K          before  v6               fused, bfloat16  before  v6
  *   3840 x 2560     2.15    2.10            4096 x 4096     2.43    2.35            3840 x 2560      2.54    2.47

@@ -55,6 +55,7 @@ def lacking(*features: str) -> bool:
 # AVX-VNNI
 
 needs_avx2 = pytest.mark.skipif(lacking("avx2", "f16c"), reason="needs a C compiler and AVX2")
+needs_avx512 = pytest.mark.skipif(lacking("avx512f", "avx512bw", "avx512vnni"), reason="needs a C compiler and AVX-512")
 IN_C = (
     # So that the compiler has no such instruction either.
     Edit("isas.h", '"avx2,f16c,avxvnni"', '"avx2,f16c"'),
@@ -185,6 +186,25 @@ def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
         assert panel_fault_seen(driver)
 
 
+@needs_avx512
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Edit("ternary_matmul/panels_avx512.h", "rows[8 + j] + at", "rows[4 + j] + at"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "TM_TQ1_0_THIRD - 12", "TM_TQ1_0_THIRD - 8"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "160 + 16 * n + 4", "160 + 15 * n + 4"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "64 * (12 + quarter)", "64 * 12"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "n < 4; n++, w[3] = thrice(w[3])", "n < 4; n++"),
+        Edit("ternary_matmul/tq1_0/avx512.c", "TM_TQ1_0_SCALE, 6}", "TM_TQ1_0_SCALE, 5}"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("avxvnni")
+def test_a_fault_in_panels_of_avx512_is_seen(builder: Builder, fault: Edit) -> None:
+    with Driver([builder.program(*IN_C, fault)]) as driver:
+        assert panel_fault_seen(driver)
+
+
 @needs_avx2
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
 @pytest.mark.parametrize("of", [".", *PANELED])
@@ -201,7 +221,6 @@ def test_the_instruction_of_avxvnni_is_what_is_compiled(folder: Path, of: str) -
 
 # AMX
 
-needs_avx512 = pytest.mark.skipif(lacking("avx512f", "avx512bw", "avx512vnni"), reason="needs a C compiler and AVX-512")
 TILED = [
     ((16, 70, 131), -128),
     ((16, 130, 777), None),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 
 import lazy_device
 import ml_dtypes
@@ -156,19 +155,21 @@ def test_a_lane_that_fails_ends_the_others(monkeypatch, direction):
 
 
 def test_lanes_work_in_threads_of_their_own(monkeypatch):
-    """As many as there are cores, two at least where there are two."""
+    """All of them copy at the same time: each waits for the others before its first piece."""
     context = a_context()
-    threads = set()
-    real = context.backend.write
+    count = min(transfer.COPIERS, usable_cores())
+    threads, together, real = set(), threading.Barrier(count), context.backend.write
 
     def noted(*arguments):
-        threads.add(threading.current_thread().name)
-        time.sleep(0.001)
+        mine = threading.current_thread()
+        if mine not in threads:
+            threads.add(mine)
+            together.wait(timeout=60)
         real(*arguments)
 
     monkeypatch.setattr(context.backend, "write", noted)
     context.transfers.upload(np.zeros(64 * CHUNK, np.uint8))
-    assert len(threads) == min(transfer.COPIERS, usable_cores())
+    assert len(threads) == count
 
 
 def test_host_copies_by_several_threads(monkeypatch):
