@@ -1,0 +1,67 @@
+"""What tests of the command line share: a suite, how a command ended, and providers in place of what is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tritmark.harness import providers
+from tritmark.harness.judge import runner
+from tritmark.harness.judge.judges import Limits
+from tritmark.harness.providers import Installed
+from tritmark.harness.record import Record
+from tritmark.harness.spec import Provider, Variant
+from tritmark.harness.worker import Workers
+from tritmark.kernels import PROVIDER
+from tritmark.kernels.cpu import KERNELS
+from tritmark.kernels.ternary_matmul.cpu import FORMATS
+
+SUITE = """
+title = "for tests"
+[[workloads]]
+op = "i2s_quantize"
+shapes = [{ n = 65 }, { n = 3 }]
+[[workloads]]
+op = "ternary_matmul"
+axes = { M = 2, N = 32, K = 256 }
+dtypes = ["float32"]
+"""
+
+
+@dataclass
+class Outcome:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+RUN = ("run", "--suite", "suite.toml")
+PRODUCTS = sum(len(KERNELS[table]) for table, _ in FORMATS.values())
+COUNT = 2 * len(KERNELS["i2s_quantize"]) + PRODUCTS
+"""Its Runs."""
+SETS = ", ".join(isa.name for isa in KERNELS["i2s_quantize"])
+
+
+def only_record(folder: Path = Path("results")) -> Record:
+    (path,) = (folder / "runs").iterdir()
+    return Record.model_validate_json(path.read_text())
+
+
+def with_variants(monkeypatch: pytest.MonkeyPatch, change: Callable[[Variant], Variant]) -> None:
+    """Put something in the place of the variants that are installed."""
+    provider: Provider = replace(PROVIDER, variants=tuple(change(variant) for variant in PROVIDER.variants))
+    only_here(monkeypatch, provider)
+
+
+def only_here(monkeypatch: pytest.MonkeyPatch, provider: Provider) -> None:
+    """Have that provider in place of what is installed. No other process knows it, so kernels run in this one."""
+    monkeypatch.setattr(providers, "load", lambda candidates=(): Installed({"builtin": provider}))
+    monkeypatch.setattr(
+        runner, "Workers", lambda *arguments, **options: Workers(*arguments, **{**options, "isolated": False})
+    )
+    monkeypatch.setattr(runner, "Limits", lambda candidates, isolated, *rest: Limits(candidates, False, *rest))
