@@ -13,9 +13,11 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.absmean_quantize.api import absmean_quantize
 from tritmark.kernels.formats.hf_pack import HF_PACK
 from tritmark.kernels.packed import preferred_format
-from tritmark.torch import ops  # noqa: F401, for what it registers
+from tritmark.torch import cpu, cuda, ops  # noqa: F401, for what it registers
+from tritmark.torch.direct import unseen
 
-_DEVICES = ("cpu", "cuda")
+_DEVICES = {"cpu": cpu, "cuda": cuda}
+"""What computes the ops on each kind of device."""
 _RULES = ("multiply", "divide")
 _BITS = (8, 16)
 _HALVES = (torch.bfloat16, torch.float16)
@@ -23,6 +25,7 @@ _linear = torch.ops.tritmark.linear.default
 _linear_forward = torch.ops.tritmark.linear_forward.default
 _linear_constant = torch.ops.tritmark.linear_constant.default
 _matmul_a16 = torch.ops.tritmark.ternary_matmul_a16.default
+_matmul_a16_constant = torch.ops.tritmark.ternary_matmul_a16_constant.default
 
 
 class BitLinear(torch.nn.Module):  # type: ignore[misc]
@@ -162,8 +165,14 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         if self.activation_bits == 16:
             return self._product_a16(x if dtype is None else x.to(dtype), packed, bias)
-        gradient = torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad))
-        compute = _linear if gradient else _linear_constant if self._constant else _linear_forward
+        if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
+            compute = _linear
+        elif not self._constant:
+            compute = _linear_forward
+        elif torch.compiler.is_compiling() or not unseen(kind, x, packed, bias):
+            compute = _linear_constant
+        else:
+            compute = _DEVICES[kind].linear_constant
         found: torch.Tensor = compute(x, packed, self._scale, self.out_features, self._format, bias, dtype)
         return found
 
@@ -172,7 +181,13 @@ class BitLinear(torch.nn.Module):  # type: ignore[misc]
         if x.dtype not in _HALVES:
             raise _refuse("x", f"of dtype {x.dtype}", " or ".join(map(str, _HALVES)))
         wanted = x.dtype if bias is None else torch.float32
-        found: torch.Tensor = _matmul_a16(x, packed, self._scale, self.out_features, self._format, wanted)
+        if not self._constant or (torch.is_grad_enabled() and x.requires_grad):
+            compute = _matmul_a16
+        elif torch.compiler.is_compiling() or not unseen(self._kind, x, packed, None):
+            compute = _matmul_a16_constant
+        else:
+            compute = _DEVICES[self._kind].ternary_matmul_a16_constant
+        found: torch.Tensor = compute(x, packed, self._scale, self.out_features, self._format, wanted)
         return found if bias is None else (found + bias).to(x.dtype)
 
     def extra_repr(self) -> str:

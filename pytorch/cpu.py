@@ -117,8 +117,12 @@ def ternary_matmul_a16(
     wanted = out_dtype or activations.dtype
     M, K = contract.check_a16(activations, weights, weight_scale, N, format, wanted)
     codes = unpack(weights, N, K, format).float()
-    out = activations.float().reshape(M, K) @ codes.t() * np.float32(weight_scale).item()
+    with torch.autocast("cpu", enabled=False):
+        out = activations.float().reshape(M, K) @ codes.t() * np.float32(weight_scale).item()
     return out.to(wanted).view(*activations.shape[:-1], N)
+
+
+ternary_matmul_a16_constant = ternary_matmul_a16
 
 
 def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:

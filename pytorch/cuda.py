@@ -269,40 +269,48 @@ def ternary_matmul(
     return out
 
 
-def ternary_matmul_a16(
-    activations: torch.Tensor,
-    weights: torch.Tensor,
-    weight_scale: float,
-    N: int,
-    format: str,
-    out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """See ops."""
-    activations = _whole(activations)
-    shape, where = activations.shape, activations.get_device()
-    wanted = out_dtype or activations.dtype
-    key = "ternary_matmul_a16", where, activations.dtype, shape, *_weights_key(weights), N, format, wanted
-    plan = _PLANS.get(key)
-    if plan is None:
-        M, K = contract.check_a16(activations, weights, weight_scale, N, format, wanted)
-        if not M:
-            return activations.new_empty((*shape[:-1], N), dtype=wanted)
-        planner, given = Planner(primary_context(where)), contract.HALVES[activations.dtype]
-        inputs = {
-            "activations": planner.given((M, K), named_dtype(given)),
-            "weights": planner.given((weights.numel(),), "uint8"),
-            "weight_scale": SCALAR,
-        }
-        out_name = contract.FLOATS[wanted]
-        output = {"out": planner.given((M, N), named_dtype(out_name))}
-        op = TERNARY_MATMUL_A16[given]
-        planner.add(op, KernelKey(DEVICE, op.name, format, out_name), inputs, output, {"M": M, "N": N, "K": K})
-        plan = _kept(key, TorchPlan(*planner.made()))
-    else:
-        contract.check_scale("ternary_matmul_a16", "weight_scale", weight_scale)
-    out = activations.new_empty((*shape[:-1], N), dtype=wanted)
-    _put(plan, weights, (activations.data_ptr(), weights.data_ptr(), out.data_ptr()), weight_scale)
-    return out
+def _matmul_a16(constant: bool) -> Callable[..., torch.Tensor]:
+    """ternary_matmul_a16, of weights that are constant or not, see ops."""
+
+    def ternary_matmul_a16(
+        activations: torch.Tensor,
+        weights: torch.Tensor,
+        weight_scale: float,
+        N: int,
+        format: str,
+        out_dtype: torch.dtype | None = None,
+    ) -> torch.Tensor:
+        activations = _whole(activations)
+        shape, where = activations.shape, activations.get_device()
+        wanted = out_dtype or activations.dtype
+        key = "ternary_matmul_a16", where, activations.dtype, shape, *_weights_key(weights), N, format, wanted, constant
+        plan = _PLANS.get(key)
+        if plan is None:
+            M, K = contract.check_a16(activations, weights, weight_scale, N, format, wanted)
+            if not M:
+                return activations.new_empty((*shape[:-1], N), dtype=wanted)
+            planner, given = Planner(primary_context(where)), contract.HALVES[activations.dtype]
+            inputs = {
+                "activations": planner.given((M, K), named_dtype(given)),
+                "weights": planner.given((weights.numel(),), "uint8", constant=constant),
+                "weight_scale": SCALAR,
+            }
+            out_name = contract.FLOATS[wanted]
+            output = {"out": planner.given((M, N), named_dtype(out_name))}
+            op = TERNARY_MATMUL_A16[given]
+            planner.add(op, KernelKey(DEVICE, op.name, format, out_name), inputs, output, {"M": M, "N": N, "K": K})
+            plan = _kept(key, TorchPlan(*planner.made()))
+        else:
+            contract.check_scale("ternary_matmul_a16", "weight_scale", weight_scale)
+        out = activations.new_empty((*shape[:-1], N), dtype=wanted)
+        _put(plan, weights, (activations.data_ptr(), weights.data_ptr(), out.data_ptr()), weight_scale)
+        return out
+
+    return ternary_matmul_a16
+
+
+ternary_matmul_a16 = _matmul_a16(False)
+ternary_matmul_a16_constant = _matmul_a16(True)
 
 
 def i2s_quantize(x: torch.Tensor, scale: float) -> torch.Tensor:

@@ -21,6 +21,7 @@ InvalidArgumentError for arguments outside of that, and NoCompatibleKernelError 
   not quantized, times weights (N, K) with one scale, times weight_scale (W2A16); sums are float32, the output is of the
   activations' dtype unless told. NaN and infinities go through. Its gradient with respect to the activations is that of
   the product with dequantized weights. On the CPU PyTorch computes it, from weights that are unpacked at each call.
+- `ternary_matmul_a16_constant`: the same without a gradient, of weights as for `linear_constant`.
 - `i2s_quantize(x, scale)`, `i2s_dequantize(q, scale)`: see the functions of that name in tritmark.kernels.
 - `pack(codes, scale, format)`, `unpack(packed, N, K, format)`: ternary codes int8 (N, K) in a format with one scale,
   and back.
@@ -43,6 +44,9 @@ _LINEAR = (
     "(Tensor x, Tensor weights, float weight_scale, int N, str format, Tensor? bias=None, ScalarType? out_dtype=None)"
     " -> Tensor"
 )
+_A16 = (
+    "(Tensor activations, Tensor weights, float weight_scale, int N, str format, ScalarType? out_dtype=None) -> Tensor"
+)
 SCHEMAS = {
     "activation_quantize": "(Tensor x) -> (Tensor, Tensor)",
     "ternary_matmul": "(Tensor activations, Tensor weights, float weight_scale, Tensor act_scale, int N, str format, "
@@ -50,8 +54,8 @@ SCHEMAS = {
     "linear": _LINEAR,
     "linear_forward": _LINEAR,
     "linear_constant": _LINEAR,
-    "ternary_matmul_a16": "(Tensor activations, Tensor weights, float weight_scale, int N, str format, "
-    "ScalarType? out_dtype=None) -> Tensor",
+    "ternary_matmul_a16": _A16,
+    "ternary_matmul_a16_constant": _A16,
     "i2s_quantize": "(Tensor x, float scale) -> Tensor",
     "i2s_dequantize": "(Tensor q, float scale) -> Tensor",
     "pack": "(Tensor codes, float scale, str format) -> Tensor",
@@ -124,6 +128,7 @@ _SHAPES = {
     "linear_forward": _linear,
     "linear_constant": _linear,
     "ternary_matmul_a16": _ternary_matmul_a16,
+    "ternary_matmul_a16_constant": _ternary_matmul_a16,
     "i2s_quantize": _i2s_quantize,
     "i2s_dequantize": _i2s_dequantize,
     "pack": _pack,

@@ -167,6 +167,7 @@ CASES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "linear without gradients": ("linear_forward", (X.bfloat16(), *LINEAR)),
     "linear of constant weights": ("linear_constant", (X, *LINEAR)),
     "16 bits": ("ternary_matmul_a16", (X.bfloat16(), *LINEAR)),
+    "16 bits of constant weights": ("ternary_matmul_a16_constant", (X.bfloat16(), *LINEAR)),
     "16 bits with gradients": ("ternary_matmul_a16", (X.half().requires_grad_(), *LINEAR, torch.float32)),
     "i2s_quantize": ("i2s_quantize", (X.transpose(0, 2), SCALE)),
     "i2s_dequantize": ("i2s_dequantize", (Q, SCALE)),
