@@ -34,6 +34,13 @@ def call(function: str, *arguments: Any) -> None:
         raise DriverError(function, code)
 
 
+def addresses(*functions: str) -> tuple[int, ...]:
+    """Where functions of the driver lie, for native code that calls them; 0 for one that it does not have. Raises
+    OSError where there is no driver."""
+    each = (getattr(library(), name, None) for name in functions)
+    return tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 if function else 0 for function in each)
+
+
 TOO_OLD = 36
 """CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER."""
 

@@ -70,6 +70,17 @@ class Allocation(Protocol):
     def free(self) -> None: ...
 
 
+class ArrayCopier(Protocol):
+    """Copies contiguous arrays over lanes of its own, without Python in between; complete on return. One caller at a
+    time. Raises DeviceError where the device refuses a copy."""
+
+    def send(self, pointer: int, values: npt.NDArray[Any]) -> None:
+        """To the device."""
+
+    def fetch(self, pointer: int, into: npt.NDArray[Any]) -> None:
+        """From the device."""
+
+
 class Backend(Protocol):
     """A device that is ready. Made by kernels.cuda.context, one in a process."""
 
@@ -107,6 +118,9 @@ class Backend(Protocol):
 
     def pinned(self, nbytes: int) -> npt.NDArray[Any]:
         """Host memory (uint8) that copies can go to and come from without a detour."""
+
+    def array_copier(self, lanes: int, piece: int) -> ArrayCopier | None:
+        """What copies whole arrays, so many bytes at a time over each lane; None where only `write` and `read` can."""
 
     def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
         """Copy to the device; complete on return unless a stream is given (then `values` must be pinned and stay)."""

@@ -28,6 +28,8 @@ from tritmark.harness.errors import (
     LaunchError,
 )
 from tritmark.harness.machine import gpu, libcuda
+from tritmark.harness.machine.cpu import affinity
+from tritmark.kernels.cpu import native
 from tritmark.kernels.cuda import compile as compiler
 from tritmark.kernels.cuda import overlap
 from tritmark.kernels.cuda.kernel import Dim, Kernel
@@ -45,6 +47,9 @@ _ENABLED_BEFORE = 704
 """CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED."""
 _CAPTURE = range(900, 920)
 """CUresults about the recording of a stream: a call that is not allowed now, and no fault."""
+
+_COPYING = ("cuCtxSetCurrent", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize")
+"""What CopyLanes calls."""
 
 
 class _Entered(threading.local):
@@ -252,6 +257,9 @@ class DriverBackend:
                     next_step="pin less at a time, or raise ulimit -l",
                 ) from None
             return made
+
+    def array_copier(self, lanes: int, piece: int) -> DriverArrayCopier:
+        return DriverArrayCopier(self, lanes, piece)
 
     def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
         if not values.nbytes:
@@ -556,6 +564,33 @@ class DriverAllocation(_Held):
         super().__init__(backend, raw)
         self.pointer = int(raw)
         self.nbytes = nbytes
+
+
+class DriverArrayCopier:
+    """Lanes over which native code copies."""
+
+    def __init__(self, backend: DriverBackend, lanes: int, piece: int) -> None:
+        self._backend = backend
+        self._streams = [(backend.new_stream(), backend.new_stream()) for _ in range(lanes)]
+        self._buffers = backend.pinned(2 * lanes * piece).reshape(lanes, 2, piece)
+        each = [
+            (tuple(stream.handle for stream in streams), tuple(buffer.ctypes.data for buffer in buffers))
+            for streams, buffers in zip(self._streams, self._buffers, strict=True)
+        ]
+        driver = libcuda.addresses(*_COPYING)
+        self._lanes = native("cuda_copies").CopyLanes(driver, backend.handle(), each, piece, sorted(affinity()))
+
+    def send(self, pointer: int, values: npt.NDArray[Any]) -> None:
+        with self._backend:
+            self._took(self._lanes.send(values.ctypes.data, values.nbytes, pointer), "copying to the device")
+
+    def fetch(self, pointer: int, into: npt.NDArray[Any]) -> None:
+        with self._backend:
+            self._took(self._lanes.fetch(into.ctypes.data, into.nbytes, pointer), "copying from the device")
+
+    def _took(self, code: int, doing: str) -> None:
+        if code:
+            self._backend._fail(libcuda.DriverError(doing, code), doing)
 
 
 def _packages(index: int) -> tuple[Any, Any]:

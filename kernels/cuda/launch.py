@@ -256,11 +256,6 @@ class CudaLaunch(CountedLaunch):
         return int(found[0])
 
     @property
-    def bad_at(self) -> DeviceArray:
-        """Where the kernels leave that index on the device: uint64 (1,), NONE_BAD for none."""
-        return self._call.bad
-
-    @property
     def pointer(self) -> int | None:
         """Handle of the first function: the device's clock can launch it."""
         return self._functions[0].handle

@@ -58,10 +58,8 @@ class PrimaryContext:
     @property
     def driver(self) -> tuple[int, ...]:
         """Addresses of the driver's functions that a CudaPlan calls."""
-        library = libcuda.library()
         # Drivers before CUDA 12 have no maps, and no kernel here that takes one runs on what they know.
-        each = (getattr(library, name, None) for name in (*_LAUNCHING, ENCODE))
-        return tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 if function else 0 for function in each)
+        return libcuda.addresses(*_LAUNCHING, ENCODE)
 
     @contextmanager
     def current(self) -> Iterator[None]:

@@ -58,13 +58,21 @@ class CountedCopies:
     def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
         """As Backend.write."""
         self._backend.write(pointer, values, stream)
+        self.sent(1, values.nbytes)
+
+    def sent(self, copies: int, nbytes: int) -> None:
+        """Count copies to the device."""
         with self._lock:
-            self._stats.uploads += 1
-            self._stats.bytes_uploaded += values.nbytes
+            self._stats.uploads += copies
+            self._stats.bytes_uploaded += nbytes
 
     def read(self, pointer: int, into: npt.NDArray[Any], stream: Stream | None = None) -> None:
         """As Backend.read."""
         self._backend.read(pointer, into, stream)
+        self.fetched(1, into.nbytes)
+
+    def fetched(self, copies: int, nbytes: int) -> None:
+        """Count copies from the device."""
         with self._lock:
-            self._stats.downloads += 1
-            self._stats.bytes_downloaded += into.nbytes
+            self._stats.downloads += copies
+            self._stats.bytes_downloaded += nbytes

@@ -442,6 +442,9 @@ class SimulatorBackend:
         """Host memory is host memory here."""
         return np.empty(nbytes, np.uint8)
 
+    def array_copier(self, lanes: int, piece: int) -> None:
+        """None: Python copies."""
+
     def write(self, pointer: int, values: npt.NDArray[Any], stream: backend.Stream | None = None) -> None:
         """Copy to the device."""
         self._alive()

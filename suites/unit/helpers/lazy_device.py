@@ -205,6 +205,9 @@ class Device:
                 return each.raw[begin : begin + nbytes]
         raise AssertionError(f"{nbytes} bytes at {pointer:#x} are not allocated")
 
+    def array_copier(self, lanes: int, piece: int) -> None:
+        """None: Python copies."""
+
     def write(self, pointer: int, values: np.ndarray, stream: Stream | None = None) -> None:
         def work() -> None:
             self.at(int(pointer), values.nbytes)[:] = values.reshape(-1).view(np.uint8)

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from tritmark.harness.errors import DeviceError, InsufficientMemoryError, InvalidArgumentError
 from tritmark.harness.machine.cpu import usable_cores
 from tritmark.harness.spec import KernelKey, Tier
-from tritmark.kernels.cuda import launch, transfer
+from tritmark.kernels.cuda import lanes, launch, transfer
 from tritmark.kernels.cuda.context import CudaContext
 from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.transfer import Split, Transfers, pieces
+from tritmark.kernels.cuda.lanes import pieces
+from tritmark.kernels.cuda.transfer import Split, Transfers
 from tritmark.kernels.i2s_quantize import cuda as i2s_quantize
 from tritmark.kernels.ternary_quantize import cuda as ternary_quantize_variants
 from tritmark.kernels.ternary_quantize.api import ternary_quantize
@@ -157,7 +158,7 @@ def test_a_lane_that_fails_ends_the_others(monkeypatch, direction):
 def test_lanes_work_in_threads_of_their_own(monkeypatch):
     """All of them copy at the same time: each waits for the others before its first piece."""
     context = a_context()
-    count = min(transfer.COPIERS, usable_cores())
+    count = min(lanes.COPIERS, usable_cores())
     threads, together, real = set(), threading.Barrier(count), context.backend.write
 
     def noted(*arguments):
@@ -170,14 +171,6 @@ def test_lanes_work_in_threads_of_their_own(monkeypatch):
     monkeypatch.setattr(context.backend, "write", noted)
     context.transfers.upload(np.zeros(64 * CHUNK, np.uint8))
     assert len(threads) == count
-
-
-def test_host_copies_by_several_threads(monkeypatch):
-    monkeypatch.setattr(transfer, "WORTH_SPLITTING", 1)
-    for count in (1, 2, 3, 5, 1001):
-        values, into = np.arange(count), np.zeros(count, np.int64)
-        transfer.copy(into, values, 0)
-        np.testing.assert_array_equal(into, values)
 
 
 def made_up(device):
@@ -265,22 +258,33 @@ def test_through(in_context, n, seed):
     assert not context.pool.leaks()
 
 
-def test_through_overlaps(in_context):
-    """With everything as late as possible, three chunks are under way at a time, and no more."""
+def test_through_overlaps(in_context, monkeypatch):
+    """What one chunk gave is fetched while the next two are sent and computed, and no more."""
     context = a_context()
     variant = in_context(context)
-    most = [0]
-    enqueue = context.backend.enqueue
+    changed, launched, fetched, count = threading.Condition(), [], [], 20
+    enqueue, fetch = context.backend.enqueue, context.transfers._down.fetch
 
-    def watched(function, grid, block, arguments, shared, stream):
-        enqueue(function, grid, block, arguments, shared, stream)
-        most.append(
-            len(context.backend.launched) - sum(1 for work in stream.queue[: stream.done] if hasattr(work, "func"))
-        )
+    def counted(*arguments):
+        enqueue(*arguments)
+        with changed:
+            launched.append(len(launched) - len(fetched) // 2)  # codes and sums
+            changed.notify()
 
-    context.backend.enqueue = watched
-    run(context, variant, np.ones(256 * 20, np.float32))
-    assert max(most) == transfer.SLOTS
+    def late(pointer, into):
+        with changed:
+            wanted = min(count, len(fetched) // 2 + transfer.SLOTS)
+            assert changed.wait_for(lambda: len(launched) >= wanted, timeout=60)
+        fetch(pointer, into)
+        fetched.append(pointer)
+
+    monkeypatch.setattr(context.backend, "enqueue", counted)
+    monkeypatch.setattr(context.transfers._down, "fetch", late)
+    x = np.ones(256 * count, np.float32)
+    _, outputs = run(context, variant, x)
+    np.testing.assert_array_equal(outputs["codes"], np.sign(x))
+    assert len(launched) == count
+    assert max(launched) == transfer.SLOTS - 1
 
 
 def test_through_arrays_of_any_strides(in_context):
@@ -385,9 +389,9 @@ def test_packed_ternary_quantize_through(cuda, n):
 
 
 def test_on_the_device(cuda):
-    """Large enough for several chunks: on a GPU, or in the simulator."""
+    """Large enough for several pieces: on a GPU, or in the simulator."""
     rng = np.random.default_rng(3)
-    values = rng.integers(0, 255, 3 * transfer.CHUNK + 12345, np.uint8)
+    values = rng.integers(0, 255, 3 * lanes.LONG_PIECE + 12345, np.uint8)
     before = cuda.stats.copy()
     there = cuda.transfers.upload(values)
     np.testing.assert_array_equal(cuda.transfers.download(there), values)

@@ -1,0 +1,38 @@
+/* Copies of an array between the host's memory and a GPU's over lanes: a thread, two pinned buffers, and a stream for
+ * each of these. */
+#ifndef TM_CUDA_COPIES_H
+#define TM_CUDA_COPIES_H
+#include <sched.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of the driver; each returns a CUresult, 0 where all is well. */
+typedef struct {
+    int (*enter)(void *context); /* cuCtxSetCurrent */
+    int (*up)(uint64_t to, const void *from, size_t bytes, void *stream); /* cuMemcpyHtoDAsync */
+    int (*down)(void *to, uint64_t from, size_t bytes, void *stream); /* cuMemcpyDtoHAsync */
+    int (*wait)(void *stream); /* cuStreamSynchronize */
+} tm_copy_driver;
+
+typedef struct {
+    void *streams[2];
+    char *buffers[2];
+} tm_copy_lane;
+
+typedef struct {
+    tm_copy_driver driver;
+    void *context; /* that of the streams */
+    cpu_set_t cores; /* where the threads may run */
+    const tm_copy_lane *lanes;
+    size_t lane_count;
+    int up; /* to the device, or from it */
+    char *host;
+    uint64_t device;
+    size_t bytes;
+    size_t piece; /* bytes that a lane takes at a time, at most; a buffer holds them */
+} tm_copy;
+
+/* Copy all of it; nothing is under way when it returns. The first CUresult that is none, or 0. Runs in threads of its
+ * own, as many as there are lanes and pieces but for the caller's, or in fewer where the system gives no more. */
+int tm_copy_run(const tm_copy *copy);
+#endif

@@ -1,0 +1,191 @@
+"""Copies of whole arrays between host and device over lanes: a thread of the host, two pinned buffers and a stream for
+each, of which each thread takes the next piece when it is done with one.
+
+The device copies from and to pinned memory by itself, at the full rate of the bus; ordinary memory it reaches only
+through the driver's own buffers, while the caller waits. One thread of the host copies more slowly than the bus: 7 GB/s
+beside 55 on an H100's host. What came before: threads that share each piece, which meet at its end (17 GB/s up); then
+lanes in Python (10.8 GB/s of float32 through ternary_quantize on one of two H100s, 17.7 on both), whose threads wait
+for each other between pieces, so that smaller pieces, which the host's caches hold, made it slower. Arrays that lie in
+one piece of memory are now copied without Python in between (cython_ext/cuda_copies.pyx), others still by it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import cache, partial
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritmark.harness.machine.cpu import affinity, usable_cores
+from tritmark.kernels.cuda.backend import Backend, Stream
+from tritmark.kernels.cuda.stats import CountedCopies
+
+COPIERS = 8
+"""Threads that copy between ordinary and pinned memory, at most, for each GPU."""
+PIECE = 2 << 20
+"""Bytes that a lane copies at a time without Python: its buffers stay in the host's caches until the bus has read
+them."""
+LONG_PIECE = 8 << 20
+"""With Python: smaller ones mean more calls of the driver, of which its threads make one at a time."""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """Of one thread of the host: two pinned buffers, and for each the stream that copies from or to it."""
+
+    streams: tuple[Stream, Stream]
+    buffers: tuple[Array, Array]
+
+
+class _Parts:
+    """An array's pieces with the bytes where they begin, for several threads: each takes the next one."""
+
+    def __init__(self, parts: Iterator[tuple[int, Array]]) -> None:
+        self._left = parts
+        self._lock = Lock()
+
+    def __iter__(self) -> _Parts:
+        return self
+
+    def __next__(self) -> tuple[int, Array]:
+        with self._lock:
+            return next(self._left)
+
+    def stop(self) -> None:
+        """Nobody takes one any more."""
+        with self._lock:
+            self._left = iter(())
+
+
+class Lanes:
+    """Those of a context in one direction, whose callers take turns."""
+
+    def __init__(self, backend: Backend, copies: CountedCopies, piece: int | None = None) -> None:
+        """`piece`: bytes of one, in place of PIECE and LONG_PIECE."""
+        self._backend = backend
+        self._copies = copies
+        self._piece, self._long_piece = piece or PIECE, piece or LONG_PIECE
+        self._native = cache(lambda: backend.array_copier(_threads(), self._piece))
+        self._lanes: list[_Lane] = []
+        self._lock = Lock()
+
+    def send(self, pointer: int, values: Array) -> None:
+        """Copy an array of any strides to contiguous memory of the device; complete on return."""
+        with self._lock:
+            if values.flags.c_contiguous and (copier := self._native()) is not None:
+                copier.send(pointer, values)
+                self._copies.sent(-(-values.nbytes // self._piece), values.nbytes)
+            else:
+                self._over(values, partial(self._send, pointer))
+
+    def fetch(self, pointer: int, into: Array) -> None:
+        """The other way."""
+        with self._lock:
+            if into.flags.c_contiguous and (copier := self._native()) is not None:
+                copier.fetch(pointer, into)
+                self._copies.fetched(-(-into.nbytes // self._piece), into.nbytes)
+            else:
+                self._over(into, partial(self._fetch, pointer))
+
+    def _send(self, pointer: int, lane: _Lane, parts: _Parts) -> None:
+        for number, (offset, piece) in enumerate(parts):
+            slot = number % 2
+            if number >= 2:
+                lane.streams[slot].synchronize()
+            np.copyto(_like(lane.buffers[slot], piece), piece)
+            self._copies.write(pointer + offset, lane.buffers[slot][: piece.nbytes], lane.streams[slot])
+
+    def _fetch(self, pointer: int, lane: _Lane, parts: _Parts) -> None:
+        earlier: tuple[int, Array] | None = None
+        for number, (offset, piece) in enumerate(parts):
+            slot = number % 2
+            self._copies.read(pointer + offset, lane.buffers[slot][: piece.nbytes], lane.streams[slot])
+            if earlier:
+                _take(lane, *earlier)
+            earlier = slot, piece
+        if earlier:
+            _take(lane, *earlier)
+
+    def _over(self, values: Array, work: Callable[[_Lane, _Parts], None]) -> None:
+        """`work` for every lane that has something to do, each in a thread of its own; complete on return."""
+        others_of, nbytes = _copiers(self._backend.info.index), self._long_piece
+        count = min(_threads(), -(-values.nbytes // nbytes))
+        while len(self._lanes) < count:
+            self._lanes.append(self._lane(nbytes))
+        parts = _Parts(pieces(values, nbytes))
+
+        def one(lane: _Lane) -> None:
+            try:
+                work(lane, parts)
+            except BaseException:
+                parts.stop()
+                raise
+            finally:
+                for stream in lane.streams:
+                    stream.synchronize()
+
+        others = [others_of.submit(one, lane) for lane in self._lanes[1:count]] if others_of is not None else []
+        try:
+            one(self._lanes[0])
+        finally:
+            wait(others)
+        for each in others:
+            each.result()
+
+    def _lane(self, nbytes: int) -> _Lane:
+        backend = self._backend
+        return _Lane((backend.new_stream(), backend.new_stream()), (backend.pinned(nbytes), backend.pinned(nbytes)))
+
+
+def _take(lane: _Lane, slot: int, piece: Array) -> None:
+    lane.streams[slot].synchronize()
+    np.copyto(piece, _like(lane.buffers[slot], piece))
+
+
+def _like(buffer: Array, values: Array) -> Array:
+    """The first bytes of a buffer as an array of the same shape and dtype."""
+    return buffer[: values.nbytes].view(values.dtype).reshape(values.shape)
+
+
+def pieces(values: Array, nbytes: int) -> Iterator[tuple[int, Array]]:
+    """Parts of an array that follow each other in C order, each of at most so many bytes, with the byte where it
+    begins."""
+    if values.nbytes <= nbytes:
+        yield 0, values
+        return
+    if values.flags.c_contiguous:
+        values = values.reshape(-1)
+    row = values[0].nbytes
+    if row > nbytes:
+        for index in range(len(values)):
+            for offset, piece in pieces(values[index], nbytes):
+                yield index * row + offset, piece
+        return
+    step = nbytes // row
+    for index in range(0, len(values), step):
+        yield index * row, values[index : index + step]
+
+
+@cache
+def _copiers(gpu: int) -> ThreadPoolExecutor | None:
+    """The threads that copy for the GPU of that number; None where the process has one core."""
+    return ThreadPoolExecutor(_threads(), "tritmark-copy", initializer=_unbind) if _threads() > 1 else None
+
+
+@cache
+def _threads() -> int:
+    """Asked once: a copy of some megabytes takes as long as to read what the control group grants."""
+    return min(COPIERS, usable_cores())
+
+
+def _unbind() -> None:
+    """OpenMP may have bound the thread that made this one to a core, and this one with it."""
+    os.sched_setaffinity(0, affinity())

@@ -1,0 +1,164 @@
+"""Copies over lanes without Python: with a driver that copies as late as it may, when somebody waits for the stream."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritmark.kernels.cpu import native
+from tritmark.kernels.cuda import lanes as lanes_module
+from tritmark.kernels.cuda.lanes import Lanes
+from tritmark.kernels.cuda.stats import CountedCopies, PerformanceStats
+
+copies = native("cuda_copies")
+CODE, SIZE, POINTER, HANDLE = ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p
+ENTER = ctypes.CFUNCTYPE(CODE, HANDLE)
+UP = ctypes.CFUNCTYPE(CODE, POINTER, HANDLE, SIZE, HANDLE)
+DOWN = ctypes.CFUNCTYPE(CODE, HANDLE, POINTER, SIZE, HANDLE)
+CONTEXT, REFUSED = 77, 700
+WAYS = ("send", "fetch")
+
+
+class LateDriver:
+    """The device's memory is the host's. `refuses`: of all calls the one, counted from 1, that ends with REFUSED."""
+
+    def __init__(self, refuses: int = 0) -> None:
+        self.waiting: dict[int, list[tuple[int, int, int]]] = {}
+        self.asked, self._refuses, self._lock = 0, refuses, Lock()
+        self.entered: list[tuple[int, frozenset[int]]] = []
+        self.used: set[tuple[int, int]] = set()
+        """Threads with the streams that they used."""
+        self._kept = ENTER(self._enter), UP(self._copy), DOWN(self._copy), ENTER(self._wait)
+        self.addresses = tuple(ctypes.cast(each, HANDLE).value for each in self._kept)
+
+    def _refused(self) -> bool:
+        with self._lock:
+            self.asked += 1
+            return self.asked == self._refuses
+
+    def _enter(self, context: int) -> int:
+        self.entered.append((context, frozenset(os.sched_getaffinity(0))))
+        return REFUSED * self._refused()
+
+    def _copy(self, to: int, start: int, nbytes: int, stream: int) -> int:
+        self.used.add((threading.get_ident(), stream))
+        if self._refused():
+            return REFUSED
+        self.waiting.setdefault(stream, []).append((to, start, nbytes))
+        return 0
+
+    def _wait(self, stream: int) -> int:
+        if self._refused():
+            return REFUSED
+        for each in self.waiting.pop(stream, []):
+            ctypes.memmove(*each)
+        return 0
+
+
+def some_lanes(driver: LateDriver, count: int, piece: int) -> tuple[Any, Any]:
+    """And what they need."""
+    buffers = np.zeros((count, 2, piece), np.uint8)
+    each = [
+        ((2 * number + 1, 2 * number + 2), tuple(buffer.ctypes.data for buffer in mine))
+        for number, mine in enumerate(buffers)
+    ]
+    return copies.CopyLanes(driver.addresses, CONTEXT, each, piece, sorted(os.sched_getaffinity(0))), buffers
+
+
+@given(st.integers(0, 5000), st.integers(1, 700), st.integers(1, 5), st.sampled_from(WAYS))
+def test_every_byte_is_copied_once(nbytes: int, piece: int, count: int, way: str) -> None:
+    values = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+    ends = (np.full(nbytes + 2, 99, np.uint8), np.full(nbytes + 2, 98, np.uint8))
+    host, there = ends
+    (host if way == "send" else there)[1:-1] = values
+    driver = LateDriver()
+    lanes, _kept = some_lanes(driver, count, piece)
+    assert getattr(lanes, way)(host.ctypes.data + 1, nbytes, there.ctypes.data + 1) == 0
+    assert not driver.waiting
+    for each, mark in zip(ends, (99, 98), strict=True):
+        np.testing.assert_array_equal(each[1:-1], values)
+        assert (each[0], each[-1]) == (mark, mark)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_lane_is_of_one_thread_in_the_context(way: str) -> None:
+    host, there = np.zeros(1 << 18, np.uint8), np.zeros(1 << 18, np.uint8)
+    driver = LateDriver()
+    lanes, _kept = some_lanes(driver, 4, 64)
+    bound = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(bound)})  # as OpenMP binds threads
+    try:
+        assert getattr(lanes, way)(host.ctypes.data, host.nbytes, there.ctypes.data) == 0
+    finally:
+        os.sched_setaffinity(0, bound)
+    assert driver.entered == [(CONTEXT, frozenset(bound))] * 3  # the caller is in it
+    threads = dict.fromkeys(thread for thread, _ in driver.used)
+    assert 1 <= len(threads) <= 4
+    assert len({stream for _, stream in driver.used}) == len(driver.used)
+
+
+@pytest.mark.parametrize("refuses", [1, 2, 3, 5, 8, 20, 41])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_the_driver_refuses_ends_all_lanes_and_is_told(way: str, count: int, refuses: int) -> None:
+    """And nothing is under way any more."""
+    host, there = np.zeros(10_000_000, np.uint8), np.zeros(10_000_000, np.uint8)
+    driver = LateDriver(refuses)
+    lanes, _kept = some_lanes(driver, count, 100)
+    assert getattr(lanes, way)(host.ctypes.data, host.nbytes, there.ctypes.data) == REFUSED
+    assert refuses <= driver.asked < 50_000
+    assert sum(map(len, driver.waiting.values())) <= 1  # but for the stream of which waiting was refused
+
+
+def test_no_lanes_and_no_bytes_are_refused() -> None:
+    for lanes, piece in (([], 100), ([((1, 2), (3, 4))], 0)):
+        with pytest.raises(ValueError, match="legal: at least 1 of each"):
+            copies.CopyLanes((1, 1, 1, 1), CONTEXT, lanes, piece, [0])
+
+
+class _Copier:
+    """As the driver's."""
+
+    def __init__(self, driver: LateDriver, count: int, piece: int) -> None:
+        self._lanes, self._kept = some_lanes(driver, count, piece)
+
+    def send(self, pointer: int, values: Any) -> None:
+        assert self._lanes.send(values.ctypes.data, values.nbytes, pointer) == 0
+
+    def fetch(self, pointer: int, into: Any) -> None:
+        assert self._lanes.fetch(into.ctypes.data, into.nbytes, pointer) == 0
+
+
+class _Backend:
+    """What lanes ask of a device."""
+
+    def __init__(self) -> None:
+        self.driver, self.made = LateDriver(), list[tuple[int, int]]()
+
+    def array_copier(self, lanes: int, piece: int) -> _Copier:
+        self.made.append((lanes, piece))
+        return _Copier(self.driver, lanes, piece)
+
+
+def test_arrays_in_one_piece_go_without_python() -> None:
+    backend, stats = _Backend(), PerformanceStats()
+    lanes = Lanes(backend, CountedCopies(backend, stats), 4096)  # type: ignore[arg-type]
+    assert not backend.made
+    values = np.random.default_rng(0).standard_normal((100, 321), np.float32)
+    there, back = np.zeros_like(values), np.zeros_like(values)
+    lanes.send(there.ctypes.data, values)
+    lanes.fetch(there.ctypes.data, back)
+    np.testing.assert_array_equal(there, values)
+    np.testing.assert_array_equal(back, values)
+    expected = -(-values.nbytes // 4096)
+    assert (stats.uploads, stats.downloads) == (expected, expected)
+    assert (stats.bytes_uploaded, stats.bytes_downloaded) == (values.nbytes, values.nbytes)
+    assert backend.made == [(lanes_module._threads(), 4096)]
