@@ -2,50 +2,36 @@
 
 The dispatcher finds what computes an op for the device of its tensors, unless something else wants to see the call: a
 mode (`FakeTensorMode`, `torch.device(...)`), a transformation (`vmap`), a tracer, a profiler, or a tensor that is more
-than its memory (of a subclass, a batch, a negation that is not done yet). Each of these shows in the dispatch keys of a
-tensor or of the thread, or is asked for here. Where PyTorch has no such question, for these names are its own, every
-call goes through the dispatcher.
+than its memory (of a subclass, a negation that is not done yet). Each of these is asked for here, by what costs least:
+the dispatcher's own keys would tell of all at once, and their objects cost more than is won. Where PyTorch has no such
+question, for these names are its own, every call goes through the dispatcher.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from typing import Any, cast
 
 import torch
 
-_C = torch._C
-_ASKED = (
-    (_C, "_dispatch_keys"),
-    (_C, "_dispatch_tls_local_include_set"),
-    (_C, "_len_torch_function_stack"),
-    (torch.autograd, "_profiler_enabled"),
-)
 _BIASES = (type(None), torch.Tensor, torch.nn.Parameter)
+_STRIDED = torch.strided
+_MISSING: list[str] = []
 
 
-def _in_new_threads(asked: Callable[[], int]) -> frozenset[int]:
-    """What a thread in which nothing sees calls says, in inference mode and not."""
-
-    def answer(inference: bool) -> int:
-        with torch.inference_mode(inference):
-            return asked()
-
-    with ThreadPoolExecutor(1) as new:
-        return frozenset(new.map(answer, (False, True)))
+def _question(place: object, path: str) -> Callable[[], Any]:
+    for name in path.split("."):
+        place = getattr(place, name, None)
+    if place is None:
+        _MISSING.append(path)
+    return cast(Callable[[], Any], place)
 
 
-@cache
-def _idle() -> frozenset[int]:
-    """The keys of a thread in which nothing else sees calls."""
-    return _in_new_threads(lambda: int(_C._dispatch_tls_local_include_set().raw_repr()))
-
-
-@cache
-def _plain(kind: str) -> frozenset[int]:
-    """The keys of tensors on that kind of device that are their memory and no more."""
-    return _in_new_threads(lambda: int(_C._dispatch_keys(torch.empty(0, device=kind)).raw_repr()))
+_modes_of_functions = _question(torch._C, "_len_torch_function_stack")
+_modes_of_dispatch = _question(torch._C, "_len_torch_dispatch_stack")
+_transformed = _question(torch._C, "_functorch.maybe_current_level")
+_traced = _question(torch._C, "_is_tracing")
+_profiled = _question(torch.autograd, "_profiler_enabled")
 
 
 def _unseen(kind: str, x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None) -> bool:
@@ -55,10 +41,15 @@ def _unseen(kind: str, x: torch.Tensor, weights: torch.Tensor, bias: torch.Tenso
         type(x) is torch.Tensor
         and type(weights) is torch.Tensor
         and type(bias) in _BIASES
-        and not _C._len_torch_function_stack()
-        and not torch.autograd._profiler_enabled()
-        and _C._dispatch_tls_local_include_set().raw_repr() in _idle()
-        and _C._dispatch_keys(x).raw_repr() in _plain(kind)
+        and (x.is_cuda if kind == "cuda" else x.is_cpu)
+        and not x.is_neg()
+        and x.layout is _STRIDED
+        and not _modes_of_functions()
+        and not _modes_of_dispatch()
+        and _transformed() is None
+        and not _traced()
+        and not _profiled()
+        and x.data_ptr() != 0  # a functional tensor, or an empty one
     )
 
 
@@ -66,6 +57,4 @@ def _never(kind: str, x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor
     return False
 
 
-unseen: Callable[[str, torch.Tensor, torch.Tensor, torch.Tensor | None], bool] = (
-    _unseen if all(hasattr(place, name) for place, name in _ASKED) else _never
-)
+unseen: Callable[[str, torch.Tensor, torch.Tensor, torch.Tensor | None], bool] = _never if _MISSING else _unseen
