@@ -20,6 +20,8 @@
  *   gemv_mma       8 x 13824 x 2560             6.88            6.01                    6.13
  *   gemv_dp4a      1 x 14336 x 4096             6.43            5.97                    5.82
  *   gemm_mma       16 x 2560 x 2560             4.70            4.19                    (4.17 at once, not prefetched)
+ *   gemm_a16_wgmma 64 x 13824 x 2560            13.86                                   13.17 (when the ring is full)
+ *                  128 x 2560 x 2560            10.34                                   9.77
  * At once, the next launch's prefetches come before this one's loads. Without prefetching: 3.00 at 1 x 2560 x 2560, 5.25
  * at 1 x 13824 x 2560 (2.76 and 5.64 before in that process). gemm_wgmma.cu has figures of its own.
  *
@@ -35,6 +37,9 @@
  *                  8 x 2560 x 6912              4.88     3.95
  *   gemm_mma       16 x 2560 x 2560             3.97     3.60
  *                  16 x 2560 x 6912             6.76     5.71
+ *   gemv_a16       1 x 2560 x 2560, bfloat16    3.03     2.79    (3.79 where launches do not overlap)
+ *                  1 x 13824 x 2560             7.75     6.84    (8.95)
+ *                  8 x 13824 x 2560             8.29     7.74    (9.65)
  * Not so in gemm_wgmma, all stages' weights asked for before the wait: 7.00 for 6.27 at 16 x 13824 x 2560, 8.57 for 8.13 at
  * 64, 10.08 for 10.37 at 128, where it fills a multiprocessor and the next launch waits for its end. */
 #ifndef TRITMARK_CUDA_OVERLAP

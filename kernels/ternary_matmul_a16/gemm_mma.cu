@@ -13,17 +13,18 @@
  * Macros: INPUT (see a16.cuh), ROWS8 (8-row groups of a tile), GROUPS (of 8 rows of activations), STEPS (of 256 k of a
  * warp that are in flight together), HELD (words of 16 activations that a lane loads at a time: 1, 2, 4), THREADS (most
  * threads of a block). */
+#include "../cuda/overlap.cuh"
 #include "a16.cuh"
 
 #define TILE (8 * ROWS8)
 #define PAIRS ((ROWS8 + 1) / 2)
 
 /* grid: any number of blocks; block: whole warps. Dynamic shared memory: 256 * GROUPS * ROWS8 bytes a warp. a: aligned
- * to its element, lda bytes between its rows. kind: 1 float32, 2 bfloat16, 3 float16. Indexes the bytes of weights and
- * M * N outputs in 64 bits. */
+ * to its element, lda bytes between its rows. kind: 1 float32, 2 bfloat16, 3 float16. constant: no launch writes the
+ * weights, see overlap.cuh. Indexes the bytes of weights and M * N outputs in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_mma(
     const unsigned short *a, const uint4 *w, void *out, long long lda, float weight_scale, int M, int N, int K,
-    int kind)
+    int kind, int constant)
 {
     extern __shared__ __align__(16) unsigned char gemm_shared[];
     float *const sums = (float *)gemm_shared; /* [warps][8 * GROUPS][TILE] */
@@ -33,19 +34,29 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_mma(
     const long long tiles = (long long)tiles_m * ((N + TILE - 1) / TILE);
     const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
 
+    uint4 now[STEPS][ROWS8];
+    const auto load = [&](int n0, int from) {
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+#pragma unroll
+            for (int r = 0; r < ROWS8; r++) {
+                const int row = n0 + 8 * r + g, chunk = from + 4 * s;
+                now[s][r] =
+                    row < N && chunk < chunks ? weights16(w + (long long)row * chunks + chunk) : make_uint4(0, 0, 0, 0);
+            }
+    };
+    const int first = 4 * STEPS * warp + t;
+    bool loaded = constant;
+    if (loaded)
+        load(blockIdx.x / tiles_m * TILE, first);
+    wait_for_the_one_before();
     for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int m0 = (int)(tile % tiles_m) * 8 * GROUPS, n0 = (int)(tile / tiles_m) * TILE;
         float acc[GROUPS][PAIRS][4] = {};
-        for (int from = 4 * STEPS * warp + t; from - t < chunks; from += 4 * STEPS * warps) {
-            uint4 now[STEPS][ROWS8];
-#pragma unroll
-            for (int s = 0; s < STEPS; s++)
-#pragma unroll
-                for (int r = 0; r < ROWS8; r++) {
-                    const int row = n0 + 8 * r + g, chunk = from + 4 * s;
-                    now[s][r] = row < N && chunk < chunks ? weights16(w + (long long)row * chunks + chunk)
-                                                          : make_uint4(0, 0, 0, 0);
-                }
+        for (int from = first; from - t < chunks; from += 4 * STEPS * warps) {
+            if (!loaded)
+                load(n0, from);
+            loaded = false;
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
                 const int chunk = from + 4 * s;
@@ -65,6 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_mma(
                                 to[0] = eight.x, to[1] = eight.y, to[2] = eight.z, to[3] = eight.w;
                             }
                         }
+                    let_the_next_begin();
 #pragma unroll
                     for (int h = 0; h < HELD; h++)
 #pragma unroll

@@ -31,6 +31,7 @@
  * Macros: INPUT (see a16.cuh), COLUMNS (multiple of 16), BLOCKS (1, 2), PANELS (64 k of a stage: 1, 2), SLICES (of 16 k
  * that are decoded at a time: 2, 4 where PANELS is 2), STAGES, SPLIT (blocks that share the K of a tile: 1 to 8),
  * THREADS (384). */
+#include "../cuda/overlap.cuh"
 #include "a16.cuh"
 #include "wgmma.cuh"
 
@@ -116,6 +117,18 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
     }
     __syncthreads();
 #endif
+    if (warpgroup == 0) {
+        /* Two stages of weights. */
+        const long long n0 = blockIdx.x / SPLIT / tiles_m * (long long)ROWS;
+        const int from = PANELS * begin_step;
+        for (int i = p; i < 2 * ROWS; i += WARPGROUP) {
+            const long long row = n0 + i / 2;
+            const int chunk = from + PANELS * (i % 2);
+            if (row < N && chunk < chunks)
+                prefetch(w + 16 * (row * chunks + chunk));
+        }
+    }
+    wait_for_the_one_before();
 
     if (warpgroup == 0) {
 #ifndef TRITMARK_SIMULATOR
@@ -164,6 +177,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
                 for (int i = 0; i < ROWS; i += WARPGROUP / PANELS)
                     copy16(to_w + 16 * i, from_w + i * row_bytes, i < there ? 16 : 0);
                 from_w += 16 * PANELS;
+                if (step == min(begin_step + STAGES, end_step) - 1)
+                    let_the_next_begin();
 #ifdef TRITMARK_SIMULATOR
                 exchange_stage();
                 exchange_stage();

@@ -19,10 +19,20 @@
  *   1, 2560 x 6912    6.9     6.7     6.0     14.2        8, 2560 x 6912    9.0     7.4     6.8     14.5
  *   1, 14336 x 4096   13.1    12.7    10.6    31.2        8, 14336 x 4096   22.3    14.0    11.8    30.7
  *   1, 55296 x 5120   50.3    48.0    38.6    138
+ *   v4, here: launches overlap (overlap.cuh has what that takes off), and more sizes of blocks, measured again with it, on
+ *      another H200, constant weights, by turns with v3 (launches that do not overlap), where that was in the same process:
+ *   M, N x K           v3      v4     ROWS8 THREADS         M, N x K           v4     ROWS8 THREADS
+ *   1, 640 x 2560              2.10   2     320             8, 640 x 2560      2.58   2     320
+ *   1, 2560 x 2560     3.79    2.74   3     448             8, 2560 x 2560     3.24   3     448
+ *   1, 13824 x 2560    8.95    5.93   4     192             8, 13824 x 2560    7.69   4     576
+ *   1, 2560 x 6912             4.91   3     640             8, 2560 x 6912     5.86   3     640
+ *   1, 14336 x 4096            8.54   4     256             8, 14336 x 4096    10.10  4     256
+ *   1, 55296 x 5120            35.0   4     576             16, 2560 x 2560    4.25   3     320 (GROUPS 2)
  * Slower for large N: a block a tile, without loading ahead (45.8 to 67.1 for 24 rows at 1 x 55296 x 5120).
  *
  * Macros: INPUT (see a16.cuh), ROWS8 (8-row groups of a tile), GROUPS (of 8 rows of activations), THREADS (most threads
  * of a block). */
+#include "../cuda/overlap.cuh"
 #include "a16.cuh"
 
 #define TILE (8 * ROWS8)
@@ -56,10 +66,11 @@ __device__ __forceinline__ void copy_async(unsigned char *to, const void *from, 
 
 /* grid: any number of blocks; block: whole warps. Dynamic shared memory: for each warp, and each time that the warps go
  * over K, 512 bytes a row of activations, then 8 * TILE * M bytes a warp. a: aligned to its element, lda bytes between
- * its rows. kind: 1 float32, 2 bfloat16, 3 float16. Indexes the bytes of weights and M * N outputs in 64 bits. */
+ * its rows. kind: 1 float32, 2 bfloat16, 3 float16. constant: no launch writes the weights, see overlap.cuh. Indexes the
+ * bytes of weights and M * N outputs in 64 bits. */
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_gemv(
     const unsigned short *a, const uint4 *w, void *out, long long lda, float weight_scale, int M, int N, int K,
-    int kind)
+    int kind, int constant)
 {
     extern __shared__ __align__(16) unsigned char gemv_shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -70,14 +81,31 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_gemv(
     float *const sums = (float *)(gemv_shared + warps * passes * M * 512); /* [2][warps][M][TILE] */
 
     uint4 now[ROWS8], next[ROWS8];
-    const auto load = [&](uint4(&to)[ROWS8], int tile, int pass) {
+    /* Each 16 bytes of weights of a pass that are there. */
+    const auto each_of = [&](int tile, int pass, const auto &take) {
 #pragma unroll
         for (int r = 0; r < ROWS8; r++) {
             const int row = tile * TILE + 8 * r + g, chunk = 4 * (warp + warps * pass) + t;
-            to[r] = row < N && chunk < chunks ? weights16(w + (long long)row * chunks + chunk) : make_uint4(0, 0, 0, 0);
+            take(r, w + (long long)row * chunks + chunk, row < N && chunk < chunks);
         }
     };
+    const auto load = [&](uint4(&to)[ROWS8], int tile, int pass) {
+        each_of(tile, pass, [&](int r, const uint4 *at, bool there) {
+            to[r] = there ? weights16(at) : make_uint4(0, 0, 0, 0);
+        });
+    };
+    if (!constant) {
+        each_of(blockIdx.x, 0, [](int, const uint4 *at, bool there) {
+            if (there)
+                prefetch(at);
+        });
+        wait_for_the_one_before();
+    }
     load(now, blockIdx.x, 0);
+    if (constant)
+        wait_for_the_one_before();
+    else
+        let_the_next_begin();
 
     const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
     for (int pass = 0; pass < passes; pass++) {
@@ -91,6 +119,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_a16_gemv(
                 *(uint4 *)to = activations8(row, k, K, false);
         }
     }
+    if (constant)
+        let_the_next_begin();
 #ifndef TRITMARK_SIMULATOR
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif

@@ -26,11 +26,12 @@ from tritmark.kernels.cuda.kernel import OVERLAPPING, ROOM, Kernel
 from tritmark.kernels.cuda.launch import KERNELS, CudaLaunch
 from tritmark.kernels.ternary_linear import cuda as linear
 from tritmark.kernels.ternary_matmul import cuda as products
+from tritmark.kernels.ternary_matmul_a16 import cuda as products_a16
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
-VARIANTS = {each.id: each for each in (*products.VARIANTS, *linear.VARIANTS, *activations.VARIANTS)}
+VARIANTS = {each.id: each for room in (products, products_a16, linear, activations) for each in room.VARIANTS}
 EVERY = {(each.file, each.name): each for id in VARIANTS for each in KERNELS[id] if each.overlaps}
 """One instance of each function whose launches overlap."""
 CONSTANT = [each for each in EVERY.values() if "int constant" in each.path.read_text(encoding="utf-8")]
@@ -146,10 +147,17 @@ CALLS: tuple[tuple[str, Axes], ...] = (
     ("cuda/ternary_matmul/row16/float32/gemv", {"M": 1, "N": 13824, "K": 2560}),
     ("cuda/ternary_matmul/row16/float32/gemv_dp4a", {"M": 1, "N": 14336, "K": 4096}),
     ("cuda/ternary_matmul/row16/bfloat16/gemv", {"M": 8, "N": 13824, "K": 2560}),
+    ("cuda/ternary_matmul/row16/bfloat16/gemv", {"M": 8, "N": 2560, "K": 2560}),
+    ("cuda/ternary_matmul/row16/int32/gemv", {"M": 3, "N": 14336, "K": 4081}),
     ("cuda/ternary_matmul/row16/bfloat16/gemm", {"M": 16, "N": 2560, "K": 2560}),
     ("cuda/ternary_matmul/row16/bfloat16/gemm", {"M": 16, "N": 13824, "K": 2560}),
     ("cuda/ternary_matmul/row16/bfloat16/gemm", {"M": 128, "N": 13824, "K": 2559}),
     ("cuda/ternary_matmul/row16/int32/gemm", {"M": 512, "N": 13824, "K": 2560}),
+    ("cuda/ternary_matmul_bf16/row16/bfloat16/mma", {"M": 1, "N": 2560, "K": 2560}),
+    ("cuda/ternary_matmul_fp16/row16/float16/mma", {"M": 1, "N": 13824, "K": 2559}),
+    ("cuda/ternary_matmul_bf16/row16/bfloat16/mma", {"M": 32, "N": 2560, "K": 2560}),
+    ("cuda/ternary_matmul_bf16/row16/bfloat16/gemm", {"M": 64, "N": 2560, "K": 6912}),
+    ("cuda/ternary_matmul_bf16/row16/float32/gemm", {"M": 128, "N": 13824, "K": 2559}),
     ("cuda/ternary_linear_bf16/row16/bfloat16/fused", {"M": 1, "N": 2560, "K": 2560}),
     ("cuda/activation_quantize/none/int8/vector", {"M": 7, "K": 2560}),
     ("cuda/activation_quantize/none/int8/vector", {"M": 7, "K": 30000}),
@@ -223,7 +231,8 @@ def test_of_what_the_launch_before_writes_late_constant_weights_alone_may_be_mis
 ) -> None:
     found = _differ(gpu, tmp_path, VARIANTS[variant], axes, constant=True)
     assert not any(differs for name, differs in found.items() if name != "weights"), found
-    early = any(each in CONSTANT for each in KERNELS[variant])
+    names = {each.name for each in CONSTANT}
+    early = any(each.name in names for each in KERNELS[variant])
     assert early or not found.get("weights", False)
 
 

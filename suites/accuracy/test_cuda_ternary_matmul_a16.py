@@ -214,7 +214,7 @@ FAULTS = [
     ("gemm_wgmma.cu", "", ""),
     ("a16.cuh", "0x4140), high", "0x4041), high"),
     ("a16.cuh", "0xc300u - (unsigned)(i) * 0x100u", "0xc300u - (unsigned)(i) * 0x200u"),
-    ("gemv.cu", "row < N && chunk < chunks ?", "chunk < chunks ?"),
+    ("gemv.cu", "row < N && chunk < chunks);", "chunk < chunks);"),
     ("gemv.cu", "min(16, max(0, 2 * (K - k)))", "16"),
     ("gemv.cu", "last ? 0 : pass + 1", "0"),
     ("gemv.cu", "placed(8 * c + g, t, 2 * j + 1)", "placed(8 * c + g, t, 2 * j)"),
@@ -239,7 +239,7 @@ def test_a_fault_in_the_source_is_seen(
     """By the bound of the product, or by the simulator, which sees what is read past an array."""
     monkeypatch.setenv(SELECT, "simulator")
     context, rooms = cuda_context(), Path(cuda.__file__).parent.parent
-    for name in ("ternary_matmul/common.cuh", "ternary_matmul/wgmma.cuh", *_SOURCES):
+    for name in ("cuda/overlap.cuh", "ternary_matmul/common.cuh", "ternary_matmul/wgmma.cuh", *_SOURCES):
         text = (rooms / name).read_text(encoding="utf-8")
         if Path(name).name == file and name in _SOURCES:
             assert right in text

@@ -70,13 +70,13 @@ class Mine(torch.Tensor):  # type: ignore[misc]
     """A subclass."""
 
 
-QUIET = {
+QUIET: dict[str, Callable[[], Any]] = {
     "nothing": nullcontext,
     "no_grad": torch.no_grad,
     "inference mode": torch.inference_mode,
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
 }
-WATCHING = {
+WATCHING: dict[str, Callable[[], Any]] = {
     "a mode of functions": Functions,
     "a default device": lambda: torch.device("cpu"),
     "a mode of dispatch": Dispatched,

@@ -262,7 +262,9 @@ def test_through_overlaps(in_context, monkeypatch):
     """What one chunk gave is fetched while the next two are sent and computed, and no more."""
     context = a_context()
     variant = in_context(context)
-    changed, launched, fetched, count = threading.Condition(), [], [], 20
+    changed, count = threading.Condition(), 20
+    launched: list[int] = []
+    fetched: list[int] = []
     enqueue, fetch = context.backend.enqueue, context.transfers._down.fetch
 
     def counted(*arguments):
