@@ -17,7 +17,7 @@ from tritmark.kernels.ternary_linear.reference import NAMES, read_as
 from tritmark.kernels.ternary_linear.spec import OUTPUTS
 from tritmark.kernels.ternary_matmul import cuda as products
 from tritmark.kernels.ternary_matmul import cuda_gemm
-from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, constant, reads_early, scalars
+from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS, SHARED, WARP, constant, reads_early, scalars
 
 FORMAT = products.FORMAT
 
@@ -88,7 +88,7 @@ SMALL = (products.TALL, *products.FOURS, products.LOOPS[0])
 """Those that are faster in small blocks."""
 STATIC = 128
 """Bytes of shared memory that a block has beside those that a launch asks for."""
-MAX_K = max(K for K in range(0, products.SHARED + 1, 64) if products.LOOP.shared(32, K) + STATIC <= products.SHARED)
+MAX_K = max(K for K in range(0, SHARED + 1, 64) if products.LOOP.shared(32, K) + STATIC <= SHARED)
 """Elements of x whose codes a block has room for."""
 
 
@@ -120,15 +120,15 @@ def fused_shape(N: int, K: int, sms: int, early: bool = True) -> tuple[products.
         warps = -(-each // shape.tile)
     else:
         shape, warps, each = products.looping(N, sms)
-    keeping = -(-K // (4 * HELD[shape] * products.WARP))
-    return shape, min(shape.threads // products.WARP, max(warps, keeping)), each
+    keeping = -(-K // (4 * HELD[shape] * WARP))
+    return shape, min(shape.threads // WARP, max(warps, keeping)), each
 
 
 def _fused(dtype: str, kind: int, call: Call) -> tuple[Step, ...]:
     N, K = call.axes["N"], call.axes["K"]
     shape, warps, each = fused_shape(N, K, call.info.sms, reads_early(call))
     kernel = FUSED[dtype][shape]
-    launch = call.params(kernel, -(-N // each), products.WARP * warps, shared=shape.shared(warps, K))
+    launch = call.params(kernel, -(-N // each), WARP * warps, shared=shape.shared(warps, K))
     weight_scale, _, *numbers = scalars(call, kind)
     args = (
         *(call.inputs["x"], call.inputs["weights"], call.outputs["out"], weight_scale),

@@ -15,24 +15,23 @@ from tritmark.kernels.cuda.launch import DEVICE, Call, variant
 from tritmark.kernels.cuda.params import tile_search
 from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.formats.row16 import row_bytes
-from tritmark.kernels.ternary_matmul import cuda_gemm
+from tritmark.kernels.ternary_matmul import cuda_gemm, cuda_gemv_shared
 from tritmark.kernels.ternary_matmul.cuda_arguments import (
     KINDS,
+    SHARED,
+    WARP,
     activation_row_bytes,
     arrays,
     constant,
     reads_early,
     scalars,
 )
+from tritmark.kernels.ternary_matmul.cuda_gemv_shared import Shared
 from tritmark.kernels.ternary_matmul.spec import OP, dtypes
 
 FORMAT = "row16"
 MAX_K = (1 << 23) - 1
 """As on the CPU: past it, 2 * 128 * K no longer fits the int32 accumulators."""
-
-WARP = 32
-SHARED = 48 << 10
-"""Bytes of shared memory that every device gives a block without being asked."""
 
 # --- tiled, v1
 # ----------------------------------------------------------------------------------------------------------------------
@@ -397,7 +396,8 @@ def rows_shape(N: int, K: int, sms: int, early: bool = True) -> tuple[Rows, int,
 def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
     if M > 1:
-        return _gemv_mma(kind, call)
+        shared = cuda_gemv_shared.shared_shape(M, N, K, call.info.sms, reads_early(call))
+        return cuda_gemv_shared.launch(shared, kind, call) if shared else _gemv_mma(kind, call)
     chosen = rows_shape(N, K, call.info.sms, reads_early(call))
     if isinstance(chosen, Shape):
         return _gemv_mma(kind, call)
@@ -406,17 +406,24 @@ def _gemv(kind: int, call: Call) -> tuple[Step, ...]:
 
 def _gemv_by_name(kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
     """Each instance of gemv_mma.cu that takes the product, for M = 1 those of gemv_rows.cu with blocks of several
-    sizes and those for dp4a too, the built-in choice first."""
+    sizes and those for dp4a too, for others those of gemv_shared.cu, the built-in choice first."""
     M, N, K = axes["M"], axes["N"], axes["K"]
     early = info.capability >= OVERLAPPING
-    chosen = rows_shape(N, K, info.sms, early) if M == 1 else gemv_shape(M, N, K, info.sms)
-    shapes: list[Shape | tuple[Rows, int, int]] = [shape for shape in SHAPES if shape.takes(M, K)]
-    if M == 1 and N <= ROWS_N:
-        shapes += _rows_shapes(N, K, info.sms)
+    shapes: list[Shape | Shared | tuple[Rows, int, int]] = [shape for shape in SHAPES if shape.takes(M, K)]
+    chosen: Shape | Shared | tuple[Rows, int, int] | None
+    if M == 1:
+        chosen = rows_shape(N, K, info.sms, early)
+        shapes += _rows_shapes(N, K, info.sms) if N <= ROWS_N else []
+    else:
+        chosen = cuda_gemv_shared.shared_shape(M, N, K, info.sms, early) or gemv_shape(M, N, K, info.sms)
+        shapes += [shape for shape in cuda_gemv_shared.SHAPES if shape.takes(M, K)]
     made: dict[str, Steps] = {}
     for shape in shapes if chosen is None else (chosen, *shapes):
         if isinstance(shape, Shape):
             made.setdefault(instance_name(GEMV[shape]), partial(_launch_mma, shape, kind))
+        elif isinstance(shape, Shared):
+            name = instance_name(cuda_gemv_shared.KERNELS[shape])
+            made.setdefault(name, partial(cuda_gemv_shared.launch, shape, kind))
         else:
             name = instance_name(GEMV_ROWS[shape[0]], warps=shape[1], rows=shape[2])
             made.setdefault(name, partial(_launch_rows, shape, kind))
@@ -494,7 +501,7 @@ MAKERS: tuple[
         "gemv",
         Tier.EXTREMELY_OPTIMIZED,
         "each weight read once, int8 tensor cores or dp4a, whichever is faster for the shape",
-        (*GEMV_ROWS.values(), *GEMV.values(), *GEMV_DP4A.values()),
+        (*GEMV_ROWS.values(), *GEMV.values(), *cuda_gemv_shared.KERNELS.values(), *GEMV_DP4A.values()),
         _gemv,
         (MaxSize("M", GEMV_M),),
         16,

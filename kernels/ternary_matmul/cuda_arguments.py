@@ -8,6 +8,9 @@ from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.kernel import OVERLAPPING
 from tritmark.kernels.cuda.launch import Call
 
+WARP = 32
+SHARED = 48 << 10
+"""Bytes of shared memory that every device gives a block without being asked."""
 KINDS = {"int32": 0, "float32": 1, "bfloat16": 2, "float16": 3}
 """What common.cuh's `store` makes."""
 

@@ -18,7 +18,7 @@ from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.tensor_map import NO_MAP, TensorMap
 from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.formats.row16 import row_bytes
-from tritmark.kernels.ternary_matmul.cuda_arguments import activation_row_bytes, arrays, constant, scalars
+from tritmark.kernels.ternary_matmul.cuda_arguments import WARP, activation_row_bytes, arrays, constant, scalars
 
 MAX_K = (1 << 18) - 1
 """Past it 64 * 128 * K no longer fits the int32 accumulators."""
@@ -26,7 +26,6 @@ MMA_SHARED = 99 << 10
 """Bytes of shared memory that a block may have on each device of 8.0 and newer (8.6 has the least)."""
 WGMMA_SHARED = 227 << 10
 """Bytes that it may have on 9.0."""
-WARP = 32
 ALIGNED = 16
 """Bytes that rows of activations are copied by."""
 DEPTH = 128

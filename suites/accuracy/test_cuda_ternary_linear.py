@@ -19,6 +19,7 @@ from tritmark.kernels.input_dtypes import FORMATS as X_FORMATS
 from tritmark.kernels.ternary_linear import cuda as kernels
 from tritmark.kernels.ternary_linear.reference import NAMES
 from tritmark.kernels.ternary_matmul import cuda as products
+from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED, WARP
 
 OF = {op.name: op for op in OPS}
 # (M, N, K): tails of every axis, single elements, passes and warps.
@@ -118,9 +119,9 @@ def test_the_chosen_instance_takes_every_shape(N: int, sms: int, early: bool) ->
     for K in (1, 2560, 2561, 4096, 5120, 6912, 10241, 27648, kernels.MAX_K):
         shape, warps, each = kernels.fused_shape(N, K, sms, early)
         assert shape.takes(K)
-        assert 0 < warps <= shape.threads // products.WARP
+        assert 0 < warps <= shape.threads // WARP
         assert shape.loop or warps * shape.tile >= each
-        assert shape.shared(warps, K) + kernels.STATIC <= products.SHARED
+        assert shape.shared(warps, K) + kernels.STATIC <= SHARED
 
 
 def packed(N: int, K: int, format: str = "tile64") -> PackedWeights:

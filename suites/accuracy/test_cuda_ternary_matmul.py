@@ -13,6 +13,7 @@ from tritmark.harness.errors import InvalidArgumentError
 from tritmark.kernels.cuda.kernel import OVERLAPPING
 from tritmark.kernels.cuda.launch import alone, compute
 from tritmark.kernels.ternary_matmul import cuda as kernels
+from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED, WARP
 
 VARIANTS = {(variant.name, variant.key.dtype): variant for variant in kernels.VARIANTS}
 NAMES = tuple(dict.fromkeys(name for name, _ in VARIANTS))
@@ -129,7 +130,7 @@ def test_every_instance_of_the_gemv_is_exact(cuda, monkeypatch, shape, M):
 )
 def test_every_instance_of_the_gemv_for_one_row_is_exact(cuda, monkeypatch, shape, warps, dtype):
     """Rows that do not fill the last block nor a warp's tile; several tiles and passes over K, where it can."""
-    warps = min(warps, shape.threads // kernels.WARP)
+    warps = min(warps, shape.threads // WARP)
     each = warps * shape.tile + (3 if shape.loop else 0)
     monkeypatch.setattr(kernels, "rows_shape", lambda *asked: (shape, warps, each))
     for N, K in (
@@ -165,7 +166,7 @@ def _at_most(blocks, params):
 
 def test_passes_over_k(cuda, monkeypatch):
     monkeypatch.setattr(kernels, "gemv_shape", lambda *asked: kernels.ANY)
-    K = kernels.STEP * kernels.ANY.steps * kernels.ANY.threads // kernels.WARP + 300
+    K = kernels.STEP * kernels.ANY.steps * kernels.ANY.threads // WARP + 300
     assert kernels.ANY.warps(2, K) * kernels.ANY.steps * kernels.STEP < K / 2
     data = data_of(2, 9, K)
     same(product(cuda, VARIANTS["gemv", "int32"], data), expected(data, "int32"))
@@ -183,7 +184,7 @@ def test_a_chosen_instance_fits_its_block_and_its_sums(M, N, K, sms):
     shape = kernels.gemv_shape(M, N, K, sms)
     warps = shape.warps(M, K)
     assert shape.takes(M, K)
-    assert warps * kernels.WARP >= shape.rows * M
+    assert warps * WARP >= shape.rows * M
     assert warps * kernels.WARP_K >= K
     if shape.one_pass:
         assert warps * shape.steps * kernels.STEP >= K
@@ -205,8 +206,8 @@ def test_a_chosen_instance_for_one_row_fits_its_block_and_its_sums(N, K, sms, ea
         assert chosen.takes(1, K)
         return
     shape, warps, each = chosen
-    assert 1 <= warps * kernels.WARP <= shape.threads
-    assert shape.shared(warps, K) <= kernels.SHARED
+    assert 1 <= warps * WARP <= shape.threads
+    assert shape.shared(warps, K) <= SHARED
     assert shape.loop or (warps * shape.tile >= each and shape.chunks(K) == 4 * shape.seg * shape.steps)
     assert N + each + warps * shape.tile < 1 << 31
     assert kernels.WARP_K * shape.seg > K

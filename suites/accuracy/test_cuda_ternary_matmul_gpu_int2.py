@@ -22,6 +22,7 @@ from tritmark.kernels.cuda.context import cuda_context
 from tritmark.kernels.cuda.launch import Call, compute
 from tritmark.kernels.ternary_matmul import cuda, cuda_gpu_int2
 from tritmark.kernels.ternary_matmul.api import with_receipt
+from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED
 from tritmark.kernels.ternary_matmul.cuda_gpu_int2 import KERNELS, MMA, MMA_K, ONE, mma_for, warps_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def test_every_instance_is_exact_however_k_is_shared(
     context: CudaContext, monkeypatch: pytest.MonkeyPatch, instance: cuda_gpu_int2.Instance, warps: int
 ) -> None:
     """Several passes of each warp, warps without a column of their own; a block that has several shares."""
-    warps = min(warps, (cuda.SHARED - cuda_gpu_int2.FACTORS) // instance.sums)
+    warps = min(warps, (SHARED - cuda_gpu_int2.FACTORS) // instance.sums)
     monkeypatch.setattr(cuda_gpu_int2, "warps_of", lambda *asked: warps)
     params = Call.params
     monkeypatch.setattr(
@@ -152,7 +153,7 @@ def test_a_block_fits_and_its_sums_do(instance: cuda_gpu_int2.Instance, M: int, 
     K = 32 * min(K, MMA_K // 32) if instance in MMA else 32 * K
     warps = warps_of(instance, M, 16 * strips, K, sms)
     assert instance.least_threads <= 32 * warps <= cuda_gpu_int2.THREADS
-    assert warps * instance.sums + 8 * 8 * getattr(instance, "groups", 0) <= cuda.SHARED
+    assert warps * instance.sums + 8 * 8 * getattr(instance, "groups", 0) <= SHARED
     passes = -(-K // (cuda_gpu_int2.LOAD * instance.steps * warps))
     columns = passes * cuda_gpu_int2.LOAD * instance.steps
     # What a lane adds up: 64 * 128 a column of its warp; 192 * 128 for the columns of field 3, 1 of 32.

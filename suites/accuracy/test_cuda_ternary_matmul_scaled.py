@@ -22,6 +22,7 @@ from tritmark.kernels.cuda.context import cuda_context
 from tritmark.kernels.cuda.launch import Call, compute
 from tritmark.kernels.ternary_matmul import cuda, cuda_scaled
 from tritmark.kernels.ternary_matmul.api import with_receipt
+from tritmark.kernels.ternary_matmul.cuda_arguments import SHARED
 from tritmark.kernels.ternary_matmul.cuda_scaled import KERNELS, ScaledDp4a, ScaledMma, instances, mma_for
 
 if TYPE_CHECKING:
@@ -247,11 +248,11 @@ def test_a_block_fits(instance: cuda_scaled.Instance, N: int, groups: int, sms: 
         chunk = instance.chunk(groups, sets)
         warps = instance.warps(N, sets, chunk, sms)
         assert min(sets, chunk) >= 1
-        assert instance.four * sets * (chunk | 1) <= cuda.SHARED
+        assert instance.four * sets * (chunk | 1) <= SHARED
         assert 4 * instance.rows * sets <= 32 * warps
     else:
         warps = instance.warps(-(-N // instance.tile[1]), groups, sms)
-        assert warps * instance.sums + instance.fixed <= cuda.SHARED
+        assert warps * instance.sums + instance.fixed <= SHARED
     assert 1 <= warps <= min(instance.threads, cuda_scaled.THREADS) // 32
 
 

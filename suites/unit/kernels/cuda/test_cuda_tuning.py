@@ -22,7 +22,7 @@ from tritmark.harness.tuned import Choice
 from tritmark.kernels.cuda.launch import STEPS
 from tritmark.kernels.cuda.tuning import Tuning
 from tritmark.kernels.ternary_matmul import cuda as row16
-from tritmark.kernels.ternary_matmul import cuda_gemm, cuda_gpu_int2
+from tritmark.kernels.ternary_matmul import cuda_gemm, cuda_gemv_shared, cuda_gpu_int2
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
@@ -38,6 +38,7 @@ LAUNCHERS = (
     (row16, "_launch_mma"),
     (row16, "_launch_rows"),
     (row16, "_launch_dp4a"),
+    (cuda_gemv_shared, "launch"),
     (cuda_gpu_int2, "_launched"),
 )
 """What launches an instance."""
