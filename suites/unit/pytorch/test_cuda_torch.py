@@ -241,6 +241,8 @@ CASES: dict[str, tuple[Any, ...]] = {
     "linear": (rows(2, 3, K).requires_grad_(),),
     "linear_forward": (rows(1, K, dtype=torch.float16),),
     "linear_constant": (rows(1, K, dtype=torch.bfloat16),),
+    "ternary_matmul_a16": (rows(2, K, dtype=torch.bfloat16).requires_grad_(),),
+    "ternary_matmul_a16_constant": (rows(1, K, dtype=torch.float16),),
     "i2s_quantize": (rows(5, 7), SCALE),
     "i2s_dequantize": (codes_of(5, 7), SCALE),
     "pack": (codes_of(N, K), SCALE, "row16"),
@@ -258,9 +260,44 @@ def test_pytorchs_own_checks_pass(device: Any, name: str) -> None:
     if name == "ternary_matmul":
         q, scale = given
         given = [q, *product, scale, N, "row16"]
-    elif name.startswith("linear"):
+    elif name.startswith(("linear", "ternary_matmul_a16")):
         given = [*given, *product, N, "row16"]
     torch.library.opcheck(getattr(OPS, name).default, tuple(given))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("M", [1, 3, 12, 70])
+def test_products_of_16_bits_are_the_cpus_within_the_bound(device: Any, M: int, dtype: Any) -> None:
+    """Each sum of K products is rounded K times at most, here and there."""
+    codes, x = codes_of(N, K), rows(M, K, dtype=dtype)
+    here, there = both(codes, device)
+    expected = OPS.ternary_matmul_a16(x, here, SCALE, N, "tile64", torch.float32).double()
+    bound = 2 * K * 2.0**-24 * SCALE * (x.double().abs() @ codes.double().abs().t()) + 1e-30
+    for compute in (OPS.ternary_matmul_a16, OPS.ternary_matmul_a16_constant):
+        found = compute(x.to(device), there, SCALE, N, "row16", torch.float32).cpu().double()
+        assert ((found - expected).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_layer_of_16_bits_is_the_op(device: Any, bias: bool) -> None:
+    """In a CUDA graph too, and with inputs that change between its replays."""
+    layer = BitLinear.from_float(torch.nn.Linear(K, N, bias=bias), activation_bits=16).to(device).requires_grad_(False)
+    x = rows(2, K, dtype=torch.bfloat16).to(device)
+    product = OPS.ternary_matmul_a16(x, layer.packed, layer._scale, N, "row16", torch.float32)
+    expected = (product if layer.bias is None else product + layer.bias).bfloat16()
+    assert torch.equal(layer(x), expected)
+    graph, given = torch.cuda.CUDAGraph(), torch.zeros_like(x)
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            layer(given)
+        stream.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            y = layer(given)
+        given.copy_(x)
+        graph.replay()
+        torch.cuda.synchronize()
+    assert torch.equal(y, expected)
 
 
 def test_a_layer_goes_from_device_to_device_and_file(device: Any) -> None:
