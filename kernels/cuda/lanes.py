@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.machine.cpu import affinity, usable_cores
-from tritmark.kernels.cuda.backend import Backend, Stream
+from tritmark.kernels.cuda.backend import ArrayCopier, Backend, Stream
 from tritmark.kernels.cuda.stats import CountedCopies
 
 COPIERS = 8
@@ -73,14 +73,16 @@ class Lanes:
         self._backend = backend
         self._copies = copies
         self._piece, self._long_piece = piece or PIECE, piece or LONG_PIECE
-        self._native = cache(lambda: backend.array_copier(_threads(), self._piece))
+        self._made = False
+        self._copier: ArrayCopier | None = None
         self._lanes: list[_Lane] = []
         self._lock = Lock()
 
     def send(self, pointer: int, values: Array) -> None:
         """Copy an array of any strides to contiguous memory of the device; complete on return."""
         with self._lock:
-            if values.flags.c_contiguous and (copier := self._native()) is not None:
+            copier = self._native() if values.flags.c_contiguous else None
+            if copier is not None:
                 copier.send(pointer, values)
                 self._copies.sent(-(-values.nbytes // self._piece), values.nbytes)
             else:
@@ -89,11 +91,18 @@ class Lanes:
     def fetch(self, pointer: int, into: Array) -> None:
         """The other way."""
         with self._lock:
-            if into.flags.c_contiguous and (copier := self._native()) is not None:
+            copier = self._native() if into.flags.c_contiguous else None
+            if copier is not None:
                 copier.fetch(pointer, into)
                 self._copies.fetched(-(-into.nbytes // self._piece), into.nbytes)
             else:
                 self._over(into, partial(self._fetch, pointer))
+
+    def _native(self) -> ArrayCopier | None:
+        """What copies without Python, made when it is first needed."""
+        if not self._made:
+            self._made, self._copier = True, self._backend.array_copier(_threads(), self._piece)
+        return self._copier
 
     def _send(self, pointer: int, lane: _Lane, parts: _Parts) -> None:
         for number, (offset, piece) in enumerate(parts):

@@ -66,6 +66,10 @@ class Dispatched(TorchDispatchMode):  # type: ignore[misc]
         return function(*args, **(kwargs or {}))
 
 
+def a_profiler() -> Any:
+    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True)
+
+
 class Mine(torch.Tensor):  # type: ignore[misc]
     """A subclass."""
 
@@ -80,7 +84,7 @@ WATCHING: dict[str, Callable[[], Any]] = {
     "a mode of functions": Functions,
     "a default device": lambda: torch.device("cpu"),
     "a mode of dispatch": Dispatched,
-    "a profiler": lambda: torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
+    "a profiler": a_profiler,
 }
 
 
@@ -118,7 +122,7 @@ def test_what_watches_sees_it(layer: Any, direct: list[Any], watching: str) -> N
 
 
 def test_a_profiler_shows_the_op(layer: Any, bits: int) -> None:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with a_profiler() as profile:
         layer(rows(3, K))
     assert f"tritmark::{BITS[bits]}" in {event.key for event in profile.key_averages()}
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import threading
+import weakref
 from threading import Lock
 from typing import Any
 
@@ -162,3 +164,19 @@ def test_arrays_in_one_piece_go_without_python() -> None:
     assert (stats.uploads, stats.downloads) == (expected, expected)
     assert (stats.bytes_uploaded, stats.bytes_downloaded) == (values.nbytes, values.nbytes)
     assert backend.made == [(lanes_module._threads(), 4096)]
+
+
+def test_lanes_go_with_who_drops_them() -> None:
+    """Not with the garbage collector, which may run in a thread that is not in the context of their memory."""
+    backend = _Backend()
+    lanes = Lanes(backend, CountedCopies(backend, PerformanceStats()), 4096)  # type: ignore[arg-type]
+    values, there = np.ones(10000, np.uint8), np.zeros(10000, np.uint8)
+    lanes.send(there.ctypes.data, values)
+    lanes.fetch(there.ctypes.data, values)
+    gone = weakref.ref(lanes)
+    gc.disable()
+    try:
+        del lanes
+        assert gone() is None
+    finally:
+        gc.enable()
