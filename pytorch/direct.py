@@ -1,4 +1,4 @@
-"""Which calls may go past PyTorch's dispatcher, which takes a quarter of what a small product costs the host.
+"""Which calls may go past PyTorch's dispatcher, which takes a fifth of what a small product costs the host.
 
 The dispatcher finds what computes an op for the device of its tensors, unless something else wants to see the call: a
 mode (`FakeTensorMode`, `torch.device(...)`), a transformation (`vmap`), a tracer, a profiler, or a tensor that is more

@@ -59,7 +59,8 @@ static void fetch(shared *with, const tm_copy_lane *lane)
     size_t at = 0, before_at = 0, bytes, before = 0;
     for (size_t number = 0; (bytes = taken(with, &at)) || before; number++) {
         const size_t slot = number % 2;
-        if (bytes && failed(with, copy->driver.down(lane->buffers[slot], copy->device + at, bytes, lane->streams[slot])))
+        if (bytes &&
+            failed(with, copy->driver.down(lane->buffers[slot], copy->device + at, bytes, lane->streams[slot])))
             return;
         if (before) {
             if (failed(with, copy->driver.wait(lane->streams[1 - slot])))
