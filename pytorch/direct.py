@@ -1,4 +1,5 @@
-"""Which calls may go past PyTorch's dispatcher, which takes a fifth of what a small product costs the host.
+"""Which calls may go past PyTorch's dispatcher, which takes part of what a small product costs the host (12.8 us
+through it and 10.1 past it on an H200's host, outside of this project).
 
 The dispatcher finds what computes an op for the device of its tensors, unless something else wants to see the call: a
 mode (`FakeTensorMode`, `torch.device(...)`), a transformation (`vmap`), a tracer, a profiler, or a tensor that is more

@@ -6,9 +6,11 @@ through the driver's own buffers, while the caller waits. One thread of the host
 beside 55 on an H100's host. What came before: threads that share each piece, which meet at its end (17 GB/s up); then
 lanes in Python (10.8 GB/s of float32 through ternary_quantize on one of two H100s, 17.7 on both), whose threads wait
 for each other between pieces, so that smaller pieces, which the host's caches hold, made it slower. Arrays that lie in
-one piece of memory are now copied without Python in between (cython_ext/cuda_copies.pyx), others still by it: 29 and 50
-GB/s through ternary_quantize, by turns in one process with pieces of 1 MiB (23, 41), with four threads (23, 37), and
-with the driver alone for arrays up to 4 MiB (26, 47). Copies alone, in C, outside of this project: 46 and 69 GB/s with
+one piece of memory are now copied without Python in between (cython_ext/cuda_copies.pyx), others still by it.
+
+What it gives today suites/large/several_gpus.py tells. On two H100s and a host of 32 cores, outside of this project: 29
+GB/s on one and 50 on both through ternary_quantize, by turns in one process with pieces of 1 MiB (23, 41), with four
+threads (23, 37), and with the driver alone for arrays up to 4 MiB (26, 47). Copies alone, in C: 46 and 69 GB/s with
 eight threads and 2 MiB, 40 and 73 with 1 MiB, 27 and 44 with four threads; stores past the caches are slower (31, 38),
 and so is the driver's own way from ordinary memory, with any number of threads (8, 14).
 """

@@ -23,6 +23,20 @@ __device__ __forceinline__ uint4 weights16(const uint4 *from)
 #endif
 }
 
+/* 16 bytes into shared memory by way of L1, of which the first `bytes` come from there and the rest are 0. There after
+ * cp.async.wait_all. */
+__device__ __forceinline__ void copy_async(void *to, const void *from, int bytes)
+{
+#ifdef TRITMARK_SIMULATOR
+    for (int i = 0; i < 16; i++)
+        ((unsigned char *)to)[i] = i < bytes ? ((const unsigned char *)from)[i] : 0;
+#else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(bytes)
+                 : "memory");
+#endif
+}
+
 /* Four weights of a row16 word, times 64, as signed bytes. Multiplying by `up`, 4^(3 - i), moves field i to the top of
  * each byte. Adding 3 there makes codes 0, 1, 2 the two's complement of -1, 0, 1 in two bits; what carries into the next
  * byte ends in its six lower bits, for there is no code 3, so they are never all set. */

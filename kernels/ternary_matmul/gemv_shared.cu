@@ -45,19 +45,6 @@ __device__ __forceinline__ int placed(int m, int pitch, int chunk, int part)
 {
     return m * pitch + chunk * 64 + ((part ^ (chunk >> 1 & 1) ^ 2 * (m & 1)) << 4);
 }
-
-/* 16 bytes into shared memory, of which the first `bytes` come from there and the rest are 0. */
-__device__ __forceinline__ void copy_async(signed char *to, const signed char *from, int bytes)
-{
-#ifdef TRITMARK_SIMULATOR
-    for (int i = 0; i < 16; i++)
-        to[i] = i < bytes ? from[i] : 0;
-#else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
-                 "l"(from), "r"(bytes)
-                 : "memory");
-#endif
-}
 #endif
 
 /* grid: a block for each TILE rows of weights; block: TILES * split warps, 256 * STEPS * split >= K. Dynamic shared

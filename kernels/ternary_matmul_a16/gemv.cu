@@ -19,15 +19,16 @@
  *   1, 2560 x 6912    6.9     6.7     6.0     14.2        8, 2560 x 6912    9.0     7.4     6.8     14.5
  *   1, 14336 x 4096   13.1    12.7    10.6    31.2        8, 14336 x 4096   22.3    14.0    11.8    30.7
  *   1, 55296 x 5120   50.3    48.0    38.6    138
- *   v4, here: launches overlap (overlap.cuh has what that takes off), and more sizes of blocks, measured again with it, on
- *      another H200, constant weights, by turns with v3 (launches that do not overlap), where that was in the same process:
- *   M, N x K           v3      v4     ROWS8 THREADS         M, N x K           v4     ROWS8 THREADS
- *   1, 640 x 2560              2.10   2     320             8, 640 x 2560      2.58   2     320
- *   1, 2560 x 2560     3.79    2.74   3     448             8, 2560 x 2560     3.24   3     448
- *   1, 13824 x 2560    8.95    5.93   4     192             8, 13824 x 2560    7.69   4     576
- *   1, 2560 x 6912             4.91   3     640             8, 2560 x 6912     5.86   3     640
- *   1, 14336 x 4096            8.54   4     256             8, 14336 x 4096    10.10  4     256
- *   1, 55296 x 5120            35.0   4     576             16, 2560 x 2560    4.25   3     320 (GROUPS 2)
+ *   v4, here: launches overlap (overlap.cuh has what that takes off), and other sizes of blocks. On another H200, as they
+ *      are launched, constant weights, again outside of this project:
+ *   M, N x K           v4      PyTorch     M, N x K           v4      PyTorch     M, N x K           v4      PyTorch
+ *   1, 2560 x 2560     2.72    6.95        8, 2560 x 2560     3.25    6.94        16, 2560 x 2560    4.26    6.97
+ *   1, 13824 x 2560    5.98    20.6        8, 13824 x 2560    8.25    19.2
+ *   1, 2560 x 6912     4.94    13.8        8, 2560 x 6912     5.90    13.9
+ *   1, 14336 x 4096    8.59    30.1        8, 14336 x 4096    10.1    29.8
+ *      By turns with launches that do not overlap: 2.79 for 3.79 at 1 x 2560 x 2560, 5.93 for 8.95 at 1 x 13824 x 2560. A
+ *      block of ROWS8 4, THREADS 576 takes 7.69 at 8 x 13824 x 2560; with it among the instances the predicted times choose
+ *      worse elsewhere.
  * Slower for large N: a block a tile, without loading ahead (45.8 to 67.1 for 24 rows at 1 x 55296 x 5120).
  *
  * Macros: INPUT (see a16.cuh), ROWS8 (8-row groups of a tile), GROUPS (of 8 rows of activations), THREADS (most threads
@@ -46,21 +47,6 @@
 __device__ __forceinline__ int placed(int m, int t, int part)
 {
     return m * 512 + t * 128 + ((part ^ (t + 4 * (m & 1))) << 4);
-}
-
-/* 16 bytes into shared memory, of which the first `bytes` come from there and the rest are 0. */
-__device__ __forceinline__ void copy_async(unsigned char *to, const void *from, int bytes)
-{
-#ifdef TRITMARK_SIMULATOR
-    uint4 eight = make_uint4(0, 0, 0, 0);
-    for (int i = 0; i < bytes; i += 2)
-        ((unsigned short *)&eight)[i / 2] = ((const unsigned short *)from)[i / 2];
-    *(uint4 *)to = eight;
-#else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
-                 "l"(from), "r"(bytes)
-                 : "memory");
-#endif
 }
 #endif
 

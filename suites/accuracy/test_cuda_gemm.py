@@ -14,6 +14,7 @@ import pytest
 from cuda_products import DTYPES, data_of, expected, product, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planted_sources import plant
 
 from tritmark.harness.errors import DeviceFaultError
 from tritmark.kernels.cuda.context import cuda_context
@@ -263,26 +264,21 @@ FAULTS = [
 """Source, what is there, and a fault in its place; none in the first two."""
 
 
-def _planted(folder: Path, file: str, right: str, wrong: str) -> None:
-    """The sources in that folder, with that fault."""
-    room = Path(cuda_gemm.__file__).parent
-    for each in (folder, folder.parent / "cuda"):
-        each.mkdir()
-    for name in (
-        "../cuda/overlap.cuh",
-        "common.cuh",
-        "mma.cuh",
-        "mma_chunks.cuh",
-        "wgmma.cuh",
-        "gemm_align.cu",
-        "gemm_mma.cu",
-        "gemm_wgmma.cu",
-    ):
-        text = (room / name).read_text(encoding="utf-8")
-        if name == file:
-            assert right in text
-            text = text.replace(right, wrong) if right else text
-        (folder / name).write_text(text, encoding="utf-8")
+SOURCES = (
+    "cuda/overlap.cuh",
+    *(
+        f"ternary_matmul/{name}"
+        for name in (
+            "common.cuh",
+            "mma.cuh",
+            "mma_chunks.cuh",
+            "wgmma.cuh",
+            "gemm_align.cu",
+            "gemm_mma.cu",
+            "gemm_wgmma.cu",
+        )
+    ),
+)
 
 
 def _from(folder: Path, patch: pytest.MonkeyPatch, instance: Instance) -> None:
@@ -314,7 +310,7 @@ def test_what_float32_rounds_wrong_is_rounded_in_float64(
     cuda: CudaContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, instance: Instance, planted: bool
 ) -> None:
     doubts = "(least & 0xfff0u) == 0 || least >> 20 == 0"
-    _planted(tmp_path / "ternary_matmul", "gemm_wgmma.cu" if planted else "", doubts, "false")
+    plant(tmp_path, SOURCES, "ternary_matmul/gemm_wgmma.cu" if planted else "", doubts, "false")
     _from(tmp_path / "ternary_matmul", monkeypatch, instance)
     rows = instance.tile[0]
     sums, scales = _doubtful(rows)
@@ -343,7 +339,7 @@ def test_a_fault_in_smaller_tiles_is_seen(
 ) -> None:
     if "turn.stage" in right and cuda.backend.simulated:
         pytest.skip("the simulator copies rows by itself")
-    _planted(tmp_path / "ternary_matmul", "gemm_wgmma.cu", right, wrong)
+    plant(tmp_path, SOURCES, "ternary_matmul/gemm_wgmma.cu", right, wrong)
     _from(tmp_path / "ternary_matmul", monkeypatch, MIXED)
     monkeypatch.setattr(cuda_gemm.GemmWgmma, "strips", lambda *asked: (1, 1))
     data = data_of(290, 2 * MIXED.tile[1], 64)
@@ -361,7 +357,7 @@ def test_a_fault_in_the_source_is_seen(
 
     monkeypatch.setenv(SELECT, "simulator")
     context = cuda_context()
-    _planted(tmp_path / "ternary_matmul", file, right, wrong)
+    plant(tmp_path, SOURCES, f"ternary_matmul/{file}", right, wrong)
     instances: list[Instance] = [
         each
         for each in (MMA[0], WGMMA[0])

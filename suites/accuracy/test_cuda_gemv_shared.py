@@ -11,10 +11,10 @@ import pytest
 from cuda_products import DTYPES, data_of, expected, product, same
 from hypothesis import given
 from hypothesis import strategies as st
+from planted_sources import plant
 
 from tritmark.harness.errors import DeviceFaultError
 from tritmark.kernels.cuda.context import SELECT, CudaContext, cuda_context
-from tritmark.kernels.cuda.kernel import ROOM
 from tritmark.kernels.ternary_matmul import cuda_gemv_shared as kernels
 from tritmark.kernels.ternary_matmul.cuda import VARIANTS
 from tritmark.kernels.ternary_matmul.cuda_gemv_shared import HALVES, QUARTERS, SHAPES, WHOLE, Shared, shared_shape
@@ -102,13 +102,7 @@ def test_a_fault_in_the_source_is_seen(
 ) -> None:
     """By the bits of the product, or by the simulator, which sees what is read past an array."""
     monkeypatch.setenv(SELECT, "simulator")
-    for name in SOURCES:
-        text = (ROOM / name).read_text(encoding="utf-8")
-        if Path(name).name == file:
-            assert right in text
-            text = text.replace(right, wrong) if right else text
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    plant(tmp_path, SOURCES, f"ternary_matmul/{file}", right, wrong)
     moved = replace(kernels.KERNELS[HALVES], file=str(tmp_path / SOURCES[0]))
     monkeypatch.setitem(kernels.KERNELS, HALVES, moved)
     monkeypatch.setattr(kernels, "shared_shape", lambda *asked: HALVES)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from planted_sources import plant
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import DeviceFaultError, InvalidArgumentError
@@ -238,14 +239,9 @@ def test_a_fault_in_the_source_is_seen(
 ) -> None:
     """By the bound of the product, or by the simulator, which sees what is read past an array."""
     monkeypatch.setenv(SELECT, "simulator")
-    context, rooms = cuda_context(), Path(cuda.__file__).parent.parent
-    for name in ("cuda/overlap.cuh", "ternary_matmul/common.cuh", "ternary_matmul/wgmma.cuh", *_SOURCES):
-        text = (rooms / name).read_text(encoding="utf-8")
-        if Path(name).name == file and name in _SOURCES:
-            assert right in text
-            text = text.replace(right, wrong) if right else text
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    context = cuda_context()
+    shared = ("cuda/overlap.cuh", "ternary_matmul/common.cuh", "ternary_matmul/wgmma.cuh")
+    plant(tmp_path, (*shared, *_SOURCES), f"ternary_matmul_a16/{file}", right, wrong)
     every = (_small(GEMV[0]), _small(MMA[0]), WGMMA[0])
     seen = set()
     for instance in (each for each in every if _file(each) == file or (file == "a16.cuh" and each is every[0])):
