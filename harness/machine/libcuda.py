@@ -7,6 +7,10 @@ from functools import cache
 from typing import Any
 
 LIBRARY = "libcuda.so.1"
+_MEMORY_TYPE_AND_RANGE = 2, 11, 12
+"""CU_POINTER_ATTRIBUTE_MEMORY_TYPE, _RANGE_START_ADDR and _RANGE_SIZE."""
+_HOST = 1
+"""CU_MEMORYTYPE_HOST."""
 
 
 class DriverError(Exception):
@@ -53,6 +57,16 @@ def words(code: int) -> str:
     except (OSError, AttributeError):
         return "no words"
     return (text.value or b"no words").decode("utf-8", "replace")
+
+
+def pinned_around(address: int) -> range:
+    """The addresses of the pinned memory of the host that this one lies in; empty where it lies in none. Raises as
+    `call` does."""
+    kind, begin, nbytes = ctypes.c_uint(), ctypes.c_uint64(), ctypes.c_size_t()
+    wanted = (ctypes.c_int * 3)(*_MEMORY_TYPE_AND_RANGE)
+    into = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (kind, begin, nbytes)))
+    call("cuPointerGetAttributes", 3, wanted, into, ctypes.c_uint64(address))
+    return range(begin.value, begin.value + nbytes.value) if kind.value == _HOST else range(0)
 
 
 def integer(function: str, *arguments: Any) -> int:

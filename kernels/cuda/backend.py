@@ -119,6 +119,9 @@ class Backend(Protocol):
     def pinned(self, nbytes: int) -> npt.NDArray[Any]:
         """Host memory (uint8) that copies can go to and come from without a detour."""
 
+    def is_pinned(self, values: npt.NDArray[Any]) -> bool:
+        """Whether a contiguous array lies in such memory, whoever pinned it, and its copies gain by that."""
+
     def array_copier(self, lanes: int, piece: int) -> ArrayCopier | None:
         """What copies whole arrays, so many bytes at a time over each lane; None where only `write` and `read` can."""
 

@@ -258,6 +258,15 @@ class DriverBackend:
                 ) from None
             return made
 
+    def is_pinned(self, values: npt.NDArray[Any]) -> bool:
+        begin = values.ctypes.data
+        with self:
+            try:
+                pinned = libcuda.pinned_around(begin)
+            except libcuda.DriverError as why:
+                self._fail(why, "asking for the kind of an array's memory")
+        return begin in pinned and begin + values.nbytes <= pinned.stop
+
     def array_copier(self, lanes: int, piece: int) -> DriverArrayCopier:
         return DriverArrayCopier(self, lanes, piece)
 

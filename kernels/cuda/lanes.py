@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from threading import Lock
@@ -72,7 +73,8 @@ class _Parts:
 
 
 class Lanes:
-    """Those of a context in one direction, whose callers take turns."""
+    """Those of a context in one direction, whose callers take turns. An array that is pinned needs none, and waits
+    for nobody."""
 
     def __init__(self, backend: Backend, copies: CountedCopies, piece: int | None = None) -> None:
         """`piece`: bytes of one, in place of PIECE and LONG_PIECE."""
@@ -82,10 +84,15 @@ class Lanes:
         self._made = False
         self._copier: ArrayCopier | None = None
         self._lanes: list[_Lane] = []
+        self._idle: list[Stream] = []
         self._lock = Lock()
 
     def send(self, pointer: int, values: Array) -> None:
         """Copy an array of any strides to contiguous memory of the device; complete on return."""
+        if self._is_pinned(values):
+            with self._alone() as stream:
+                self._copies.write(pointer, values, stream)
+            return
         with self._lock:
             copier = self._native() if values.flags.c_contiguous else None
             if copier is not None:
@@ -96,6 +103,10 @@ class Lanes:
 
     def fetch(self, pointer: int, into: Array) -> None:
         """The other way."""
+        if self._is_pinned(into):
+            with self._alone() as stream:
+                self._copies.read(pointer, into, stream)
+            return
         with self._lock:
             copier = self._native() if into.flags.c_contiguous else None
             if copier is not None:
@@ -103,6 +114,20 @@ class Lanes:
                 self._copies.fetched(-(-into.nbytes // self._piece), into.nbytes)
             else:
                 self._over(into, partial(self._fetch, pointer))
+
+    def _is_pinned(self, values: Array) -> bool:
+        return values.flags.c_contiguous and self._backend.is_pinned(values)
+
+    @contextmanager
+    def _alone(self) -> Iterator[Stream]:
+        """A stream that nobody else has; what was put in is complete on leaving."""
+        try:
+            stream = self._idle.pop()
+        except IndexError:
+            stream = self._backend.new_stream()
+        with stream:
+            yield stream
+        self._idle.append(stream)
 
     def _native(self) -> ArrayCopier | None:
         """What copies without Python, made when it is first needed."""

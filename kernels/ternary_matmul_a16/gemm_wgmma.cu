@@ -223,6 +223,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
             const int m0 = (int)(tile % tiles_m) * COLUMNS, n0 = (int)(tile / tiles_m) * ROWS;
 #ifndef TRITMARK_SIMULATOR
             int before = -1;
+            /* All lanes have read that stage. */
+            const auto release = [&](int of) {
+                __syncwarp();
+                if (lane == 0)
+                    barrier_arrive(empty + of);
+            };
 #endif
             const auto fetch = [&](int panel) {
                 const uint4 *const weights =
@@ -284,8 +290,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
                         multiply_wait<1>();
                     }
 #ifndef TRITMARK_SIMULATOR
-                    if (part == 0 && before >= 0 && lane == 0)
-                        barrier_arrive(empty + before);
+                    if (part == 0 && before >= 0)
+                        release(before);
 #endif
                 }
                 /* The next stage's weights are on their way while this one's are multiplied. */
@@ -302,8 +308,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
             }
             multiply_wait<0>();
 #ifndef TRITMARK_SIMULATOR
-            if (lane == 0 && before >= 0)
-                barrier_arrive(empty + before);
+            if (before >= 0)
+                release(before);
 #endif
             __syncwarp();
 #if SPLIT > 1 && !defined(TRITMARK_SIMULATOR)

@@ -1,19 +1,21 @@
 """The weights of a made-up model of 8B, quantized and packed on one GPU and on several, by turns: what several gain.
 
-    python suites/large/several_gpus.py [--gpus N] [--layers 32] [--turns 5]
+    python suites/large/several_gpus.py [--gpus N] [--layers 32] [--turns 5] [--pinned]
 
 The linear layers of llama3-8B-1.58 (suites/workloads/models.toml), float32 in the host's memory: 28 GB go to the GPUs.
 One block's matrices stand for those of all 32, so that 0.9 GB of them are made, more than any cache holds. What is
-timed is `spread(ternary_quantize, ...)` from NumPy arrays to NumPy arrays. Ends with status 1 where the results are not
+timed is `spread(ternary_quantize, ...)` from NumPy arrays to NumPy arrays, the weights in ordinary memory or in such as
+a loader has pinned for the GPUs to read it by themselves. Ends with status 1 where the results are not
 those of one GPU, a GPU was taken out, or N of them are less than 0.95 N times as fast as one.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -23,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.kernels import Spread, spread, ternary_quantize
-from tritmark.kernels.cuda.context import gpu_count
+from tritmark.kernels.cuda.context import cuda_context, gpu_count
 
 MODEL = "llama3-8B-1.58-100B-tokens"
 BLOCK = 128
@@ -33,15 +35,21 @@ SHARE = 0.95
 Weights = Mapping[str, npt.NDArray[np.float32]]
 
 
-def weights(shapes: Sequence[tuple[int, int, int]], layers: int) -> Weights:
-    """Made-up matrices (N, K), as many as the model has in so many blocks."""
+def weights(shapes: Sequence[tuple[int, int, int]], layers: int, empty: Callable[..., Any] = np.empty) -> Weights:
+    """Made-up matrices (N, K), as many as the model has in so many blocks, in what `empty` gives."""
     rng = np.random.default_rng(8)
     block = {
-        f"{N}x{K}.{number}": rng.standard_normal((N, K), np.float32)
+        f"{N}x{K}.{number}": rng.standard_normal((N, K), np.float32, empty((N, K), np.float32))
         for N, K, count in shapes
         for number in range(count)
     }
     return {f"{layer}.{name}": matrix for layer in range(layers) for name, matrix in block.items()}
+
+
+def pinned(shape: tuple[int, int], dtype: type[np.float32]) -> npt.NDArray[np.float32]:
+    """An empty array in memory that is pinned for every GPU."""
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    return cuda_context().backend.pinned(nbytes).view(dtype).reshape(shape)
 
 
 def published() -> list[tuple[int, int, int]]:
@@ -97,8 +105,11 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=gpu_count())
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--pinned", action="store_true", help="the weights in pinned memory")
     asked = parser.parse_args()
-    sys.exit(not compared(weights(published(), asked.layers), asked.gpus, asked.turns))
+    sys.exit(
+        not compared(weights(published(), asked.layers, pinned if asked.pinned else np.empty), asked.gpus, asked.turns)
+    )
 
 
 if __name__ == "__main__":

@@ -442,6 +442,10 @@ class SimulatorBackend:
         """Host memory is host memory here."""
         return np.empty(nbytes, np.uint8)
 
+    def is_pinned(self, values: npt.NDArray[Any]) -> bool:
+        """No copy gains by that."""
+        return False
+
     def array_copier(self, lanes: int, piece: int) -> None:
         """None: Python copies."""
 

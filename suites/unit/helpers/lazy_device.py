@@ -138,6 +138,7 @@ class Device:
         self.live: dict[int, Allocation] = {}
         self.graveyard: list[np.ndarray] = []
         self.streams: list[Stream] = []
+        self.pinned_memory: list[np.ndarray] = []
         self.random = None if seed is None else random.Random(seed)
         self.kernels: dict[str, Callable[..., None]] = {}
         self.refused: set[str] = set()
@@ -195,7 +196,16 @@ class Device:
     def pinned(self, nbytes: int) -> np.ndarray:
         raw = np.full(nbytes + ALIGNMENT, 0xEE, np.uint8)
         at = -raw.ctypes.data % ALIGNMENT
-        return raw[at : at + nbytes]
+        made = raw[at : at + nbytes]
+        self.pinned_memory.append(made)
+        return made
+
+    def is_pinned(self, values: np.ndarray) -> bool:
+        begin = values.ctypes.data
+        return any(
+            each.ctypes.data <= begin and begin + values.nbytes <= each.ctypes.data + each.nbytes
+            for each in self.pinned_memory
+        )
 
     def at(self, pointer: int, nbytes: int) -> np.ndarray:
         """The bytes at an address. Raises AssertionError unless all of them are in one live allocation."""

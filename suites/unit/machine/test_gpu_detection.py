@@ -4,6 +4,7 @@ to."""
 # ruff: noqa: N802 (the driver's names)
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec
@@ -54,6 +55,17 @@ class Library:
     def cuDeviceGetName(self, name: Any, length: int, device: int) -> int:
         name.value = b"NVIDIA H200"
         return 0
+
+    def cuPointerGetAttributes(self, count: int, wanted: Any, into: Any, pointer: Any) -> int:
+        """Memory of the host is pinned from 4096 to 5000, and of the device there is some from 8192 to 9000. Of other
+        addresses nothing is known, which is no error."""
+        assert (count, list(wanted)) == (3, [2, 11, 12])
+        for kind, begin, end in ((1, 4096, 5000), (2, 8192, 9000)):
+            if begin <= pointer.value < end:
+                ctypes.c_uint.from_address(into[0]).value = kind
+                ctypes.c_uint64.from_address(into[1]).value = begin
+                ctypes.c_size_t.from_address(into[2]).value = end - begin
+        return self.init
 
     def cuDeviceTotalMem_v2(self, memory: Any, device: int) -> int:
         memory._obj.value = 150_000_000_000
@@ -409,3 +421,24 @@ def test_this_machine_gives_a_reason_or_a_device() -> None:
     answer, sound = done.stdout.split()
     assert answer == "why" or answer.startswith("GPU-")
     assert sound == "True"
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        (4095, range(0)),
+        (4096, range(4096, 5000)),
+        (4999, range(4096, 5000)),
+        (5000, range(0)),
+        (8200, range(0)),
+        (0, range(0)),
+    ],
+)
+def test_the_driver_tells_what_memory_of_the_host_is_pinned(address: int, found: range) -> None:
+    assert libcuda.pinned_around(address) == found
+
+
+def test_a_driver_that_does_not_tell_what_is_pinned_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver(monkeypatch, Library(init=700))
+    with pytest.raises(libcuda.DriverError, match="CUDA error 700"):
+        libcuda.pinned_around(4096)

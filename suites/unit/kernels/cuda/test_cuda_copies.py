@@ -145,6 +145,9 @@ class _Backend:
     def __init__(self) -> None:
         self.driver, self.made = LateDriver(), list[tuple[int, int]]()
 
+    def is_pinned(self, values: Any) -> bool:
+        return False
+
     def array_copier(self, lanes: int, piece: int) -> _Copier:
         self.made.append((lanes, piece))
         return _Copier(self.driver, lanes, piece)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import mmap
 import subprocess
 import sys
 import threading
@@ -17,7 +19,7 @@ from tritmark.harness.errors import (
     InsufficientMemoryError,
     LaunchError,
 )
-from tritmark.harness.machine import gpu
+from tritmark.harness.machine import gpu, libcuda
 from tritmark.kernels.cuda.driver import DriverBackend
 
 SOURCE = r"""
@@ -105,6 +107,28 @@ def test_events_streams_and_pinned_memory(backend: DriverBackend) -> None:
     assert end.since(begin) > 0
     assert (host[: 1 << 10] == 7).all()
     assert (host[1 << 10 :] == 5).all()
+
+
+@needs_gpu
+def test_who_pinned_an_array_does_not_matter(backend: DriverBackend) -> None:
+    ordinary, pinned = np.zeros(1 << 20, np.uint8), backend.pinned(1 << 20)
+    assert not backend.is_pinned(ordinary)
+    assert not backend.is_pinned(np.zeros(0, np.uint8))
+    for part in (pinned, pinned[5:99], pinned[-1:]):
+        assert backend.is_pinned(part)
+    beyond = np.lib.stride_tricks.as_strided(pinned, (pinned.size + 1,))
+    assert not backend.is_pinned(beyond)
+    pages = np.frombuffer(mmap.mmap(-1, 1 << 20), np.uint8)
+    with backend:
+        libcuda.call("cuMemHostRegister_v2", ctypes.c_void_p(pages.ctypes.data), ctypes.c_size_t(1 << 19), 0)
+    try:
+        assert backend.is_pinned(pages[: 1 << 19])
+        assert not backend.is_pinned(pages[: (1 << 19) + 1])
+        assert not backend.is_pinned(pages[1 << 19 :])
+    finally:
+        with backend:
+            libcuda.call("cuMemHostUnregister", ctypes.c_void_p(pages.ctypes.data))
+    assert not backend.is_pinned(pages[: 1 << 19])
 
 
 @needs_gpu

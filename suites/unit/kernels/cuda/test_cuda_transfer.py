@@ -124,6 +124,44 @@ def test_small_arrays_pin_nothing(monkeypatch):
     np.testing.assert_array_equal(context.transfers.download(context.transfers.upload(values)), values)
 
 
+@given(st.integers(1, 4 * CHUNK), st.integers(0, 9), SEEDS)
+def test_pinned_arrays_are_copied_in_one_piece(nbytes, begin, seed):
+    """Whatever else the device still has to do; complete on return."""
+    context = a_context(seed)
+    whole = context.backend.pinned(4 * CHUNK + 9)
+    values = whole[begin : begin + nbytes]
+    values[:] = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+    there, before = context.transfers.upload(values), len(context.backend.pinned_memory)
+    wanted = values.copy()
+    values[:] = 1
+    np.testing.assert_array_equal(there.numpy(), wanted)
+    assert context.transfers.download(there, values) is values
+    np.testing.assert_array_equal(values, wanted)
+    assert (context.stats.uploads, context.stats.downloads) == (1, 2)
+    assert len(context.backend.pinned_memory) == before  # no lanes were made
+
+
+def test_arrays_that_are_pinned_in_part_go_over_lanes():
+    context = a_context()
+    whole = context.backend.pinned(4 * CHUNK)
+    context.backend.pinned_memory[-1] = whole[: 3 * CHUNK]
+    whole[:] = np.arange(whole.size) % 251
+    there = context.transfers.upload(whole)
+    assert context.stats.uploads == 8
+    np.testing.assert_array_equal(context.transfers.download(there), whole)
+
+
+def test_a_stream_serves_pinned_arrays_again():
+    context = a_context()
+    pinned = context.backend.pinned(2 * CHUNK)
+    pinned[:] = 3
+    context.transfers.upload(pinned)
+    streams = len(context.backend.streams)
+    for _ in range(5):
+        context.transfers.upload(pinned)
+    assert len(context.backend.streams) == streams
+
+
 @pytest.mark.parametrize("into", [np.empty(5, np.float32), np.empty(6, np.float64), np.empty((2, 3), np.float32)])
 def test_results_into_the_wrong_array(into):
     context = a_context()
