@@ -107,7 +107,10 @@ class Backend(Protocol):
         """Put one launch into a stream. Raises LaunchError where the device refuses it; the simulator runs it at
         once."""
 
-    def new_stream(self) -> Stream: ...
+    def new_stream(self, *, apart: bool = False) -> Stream:
+        """`apart`: copies and launches outside of any stream do not wait for it, nor it for them, as they do unless
+        told."""
+
     def new_event(self) -> Event: ...
 
     def allocate(self, nbytes: int) -> Allocation:

@@ -48,6 +48,8 @@ _ENABLED_BEFORE = 704
 _CAPTURE = range(900, 920)
 """CUresults about the recording of a stream: a call that is not allowed now, and no fault."""
 
+_NON_BLOCKING = 1
+"""CU_STREAM_NON_BLOCKING; PyCUDA has no name for it."""
 _COPYING = ("cuCtxSetCurrent", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize")
 """What CopyLanes calls."""
 
@@ -224,11 +226,9 @@ class DriverBackend:
                 self._refused(why, function, grid, block, shared)
         self.last_kernel = function.name
 
-    def new_stream(self) -> DriverStream:
-        """A stream that, as the driver's default, waits for copies and launches outside of any stream and they for
-        it."""
+    def new_stream(self, *, apart: bool = False) -> DriverStream:
         with self:
-            return DriverStream(self, self._cuda.Stream())
+            return DriverStream(self, self._cuda.Stream(_NON_BLOCKING if apart else 0))
 
     def new_event(self) -> DriverEvent:
         with self:
@@ -580,7 +580,7 @@ class DriverArrayCopier:
 
     def __init__(self, backend: DriverBackend, lanes: int, piece: int) -> None:
         self._backend = backend
-        self._streams = [(backend.new_stream(), backend.new_stream()) for _ in range(lanes)]
+        self._streams = [(backend.new_stream(apart=True), backend.new_stream(apart=True)) for _ in range(lanes)]
         self._buffers = backend.pinned(2 * lanes * piece).reshape(lanes, 2, piece)
         each = [
             (tuple(stream.handle for stream in streams), tuple(buffer.ctypes.data for buffer in buffers))

@@ -74,7 +74,7 @@ class _Parts:
 
 class Lanes:
     """Those of a context in one direction, whose callers take turns. An array that is pinned needs none, and waits
-    for nobody."""
+    for nobody. Their streams are apart from others: a small copy of another thread need not wait for them."""
 
     def __init__(self, backend: Backend, copies: CountedCopies, piece: int | None = None) -> None:
         """`piece`: bytes of one, in place of PIECE and LONG_PIECE."""
@@ -124,7 +124,7 @@ class Lanes:
         try:
             stream = self._idle.pop()
         except IndexError:
-            stream = self._backend.new_stream()
+            stream = self._backend.new_stream(apart=True)
         with stream:
             yield stream
         self._idle.append(stream)
@@ -182,7 +182,8 @@ class Lanes:
 
     def _lane(self, nbytes: int) -> _Lane:
         backend = self._backend
-        return _Lane((backend.new_stream(), backend.new_stream()), (backend.pinned(nbytes), backend.pinned(nbytes)))
+        streams = backend.new_stream(apart=True), backend.new_stream(apart=True)
+        return _Lane(streams, (backend.pinned(nbytes), backend.pinned(nbytes)))
 
 
 def _take(lane: _Lane, slot: int, piece: Array) -> None:

@@ -111,95 +111,55 @@ template <int KIND> __device__ __forceinline__ unsigned narrowed_pair(float firs
 #endif
 }
 
-/* Where this lane stores what store_transposed takes of a unit of a tile that begins there. */
-template <int WIDTH> __device__ __forceinline__ unsigned char *unit_row(unsigned char *to, int unit)
+/* Whether one of two float32, each within 4 steps of what it stands for, may become another bfloat16 than that: it is
+ * within 4 steps of the middle between two. `least`: of the lower halves of such pairs, each plus MIDDLE. */
+#define MIDDLE 0x80048004u
+__device__ __forceinline__ bool doubtful(unsigned least)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32;
-    return to + (unit / BLOCKS * 16 + lane / 16 * 8 + lane % 8) * OUT_ROW +
-           (unit % BLOCKS * 64 + 16 * warp + lane / 8 % 2 * 8) * 2;
+    return (least & 0xfff0u) == 0 || least >> 20 == 0; /* 16 and not 9, for the lower half may carry 1 */
 }
-
-/* What a unit of outputs is: of 16 rows of activations and 16 of weights, 8 by each lane. Unit u has the sums from
- * 8 * (u / BLOCKS) on of block u % BLOCKS: pairs of rows 2t, 2t + 1 of activations and row g of weights, then g + 8, then
- * both 8 rows of activations further. */
-#define UNITS (WIDTH / 16 * BLOCKS)
 
 /* The outputs of a tile in 16 bits, by one warp, into shared memory: OUT_ROW bytes apart for each row of activations,
- * those of the warpgroup's rows of weights beside each other. */
+ * those of the warpgroup's rows of weights beside each other. `quick`: the factors as float32, NaN where they do not
+ * do. */
 template <int KIND, int WIDTH>
-__device__ __forceinline__ void stage_exact(int (&acc)[BLOCKS][WIDTH / 2], const double *factor, unsigned char *to)
+__device__ __forceinline__ void stage_narrow(
+    int (&acc)[BLOCKS][WIDTH / 2], const double *factor, const float *quick, unsigned char *to)
 {
-    const int t = threadIdx.x % 4;
-#pragma unroll
-    for (int unit = 0; unit < UNITS; unit++) {
-        const int *const sums = acc[unit % BLOCKS] + unit / BLOCKS * 8;
-        unsigned pair[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const double *const by = factor + unit / BLOCKS * 16 + i / 2 * 8 + 2 * t;
-            pair[i] = narrowed_pair<KIND>(scaled(sums[2 * i], by[0]), scaled(sums[2 * i + 1], by[1]));
-        }
-        store_transposed(unit_row<WIDTH>(to, unit), pair);
-    }
-}
-
-/* The same for bfloat16 out of float32 products, as far as that is the bfloat16 of the exact ones. False where it has to
- * be made again by stage_exact.
- *
- * Such a product is at most `near` steps of a float32 from the exact one: less than one by the factor's rounding, one by
- * the sum's where that is no float32, half a one by its own and by the exact one's. So both give the same bfloat16
- * unless it is that near to the middle between two. Of a lane's units with such products one is made again here, behind
- * all others. More of them are rare, and so are factors that do not do (`quick`: the factors as float32, NaN for those):
- * then it is false. */
-template <int WIDTH>
-__device__ __forceinline__ bool stage_quick(
-    int (&acc)[BLOCKS][WIDTH / 2], const double *factor, const float *quick, unsigned near, unsigned char *to)
-{
-    const int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32, g = lane / 4, t = lane % 4;
-    int again[8], unit_again = -1, count = 0; /* sums of the unit that is made again */
+    const int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32, t = lane % 4;
+    bool slow = KIND != 2; /* float16 has its own middles, and few users */
 #pragma unroll
     for (int i = 0; i < WIDTH; i += 32)
-        count += lane + i < WIDTH && isnan(quick[lane + i]) ? 2 : 0;
+        slow |= lane + i < WIDTH && isnan(quick[lane + i]);
+    slow = __any_sync(0xffffffffu, slow);
+    to += (lane / 16 * 8 + lane % 8) * OUT_ROW + (16 * warp + lane / 8 % 2 * 8) * 2;
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        again[i] = 0;
-    const unsigned middle = (0x8000u + near) * 0x10001u;
+    for (int from = 0; from < WIDTH / 2; from += 8)
 #pragma unroll
-    for (int unit = 0; unit < UNITS; unit++) {
-        const int *const sums = acc[unit % BLOCKS] + unit / BLOCKS * 8;
-        unsigned pair[4], least = 0xffffffffu; /* of the lower halves, each plus `middle` */
+        for (int block = 0; block < BLOCKS; block++) {
+            unsigned pair[4],
+                least = 0xffffffffu; /* rows 8 j.. of activations: rows g and g + 8 of weights, then of j + 1 */
+            if (KIND == 2)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float2 by = *(const float2 *)(quick + unit / BLOCKS * 16 + i / 2 * 8 + 2 * t);
-            const float first = __fmul_rn(__int2float_rn(sums[2 * i]), by.x),
-                        second = __fmul_rn(__int2float_rn(sums[2 * i + 1]), by.y);
-            pair[i] = narrowed_pair<2>(first, second);
-            least =
-                __viaddmin_u16x2(__byte_perm(__float_as_uint(first), __float_as_uint(second), 0x5410), middle, least);
+                for (int i = 0; i < 4; i++) {
+                    /* Three roundings here, one in the exact product: within 4 steps of it. */
+                    const float2 by = *(const float2 *)(quick + from / 4 * 8 + i / 2 * 8 + 2 * t);
+                    const float first = __fmul_rn(__int2float_rn(acc[block][from + 2 * i]), by.x),
+                                second = __fmul_rn(__int2float_rn(acc[block][from + 2 * i + 1]), by.y);
+                    pair[i] = narrowed_pair<2>(first, second);
+                    least =
+                        __vminu2(least, __byte_perm(__float_as_uint(first), __float_as_uint(second), 0x5410) + MIDDLE);
+                }
+            if (KIND != 2 || __any_sync(0xffffffffu, slow || doubtful(least)))
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const double *const by = factor + from / 4 * 8 + i / 2 * 8 + 2 * t;
+                    pair[i] = narrowed_pair<KIND>(
+                        scaled(acc[block][from + 2 * i], by[0]), scaled(acc[block][from + 2 * i + 1], by[1]));
+                }
+            store_transposed(to + from / 4 * 8 * OUT_ROW + 128 * block, pair);
         }
-        const bool doubtful = min(least & 0xffffu, least >> 16) <= 2 * near;
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            again[i] = doubtful ? sums[i] : again[i];
-        unit_again = doubtful ? unit : unit_again;
-        count += doubtful;
-        store_transposed(unit_row<WIDTH>(to, unit), pair);
-    }
-    if (!__any_sync(0xffffffffu, count))
-        return true;
-    if (__any_sync(0xffffffffu, count > 1))
-        return false;
-    __syncwarp(); /* others store what this lane has made */
-    if (count) {
-        const int m = unit_again / BLOCKS * 16 + 2 * t;
-        unsigned char *const at = to + m * OUT_ROW + 2 * (16 * warp + g + unit_again % BLOCKS * 64);
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const int row = i / 4 * 8 + i % 2; /* of activations, behind m */
-            *(unsigned short *)(at + row * OUT_ROW + i / 2 % 2 * 16) = narrowed(scaled(again[i], factor[m + row]), 2);
-        }
-    }
-    return true;
+    copies_out_see();
 }
 
 /* Where the 16 bytes of 64 weights of a row of a tile lie: as copied with PANELS * 32 bytes of each row beside each other,
@@ -289,14 +249,6 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
             quick[m] = factor[m] > 0x1p-100 && factor[m] < 0x1p90 ? (float)factor[m] : nanf("");
         }
     int before = -1;
-#ifndef TRITMARK_SIMULATOR
-    /* All lanes have read that stage. */
-    const auto release = [&](int of) {
-        __syncwarp();
-        if (lane == 0)
-            barrier_arrive(empty + of);
-    };
-#endif
     uint4 words[PANELS][BLOCKS][2]; /* 64 k, rows of this lane */
     const auto fetch = [&](int half) {
         const unsigned char *const weights = stages + turn.stage * STAGE_BYTES + COLUMNS * STAGE_K;
@@ -356,8 +308,8 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
         fetch(1);
         multiply_wait<1>();
 #ifndef TRITMARK_SIMULATOR
-        if (before >= 0)
-            release(before);
+        if (before >= 0 && lane == 0)
+            barrier_arrive(empty + before);
 #endif
         decode(fragment[1]);
         product(fragment[1], acts, 1, 1);
@@ -374,7 +326,8 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
     }
     multiply_wait<0>();
 #ifndef TRITMARK_SIMULATOR
-    release(before);
+    if (lane == 0)
+        barrier_arrive(empty + before);
 #endif
     copies_out_read(); /* of the tile before, so that their place is free */
     warpgroup_sync(warpgroup); /* and all factors are there */
@@ -395,11 +348,10 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
                     to[i % 2 * (long long)N + 64 * block + i / 2 % 2 * 8] = acc[block][i];
         }
     } else if (narrow) {
-        if (kind == 3)
-            stage_exact<3, WIDTH>(acc, factor, outs);
-        else if (!stage_quick<WIDTH>(acc, factor, quick, steps * STAGE_K <= 1 << 17 ? 2 : 3, outs))
-            stage_exact<2, WIDTH>(acc, factor, outs);
-        copies_out_see();
+        if (kind == 2)
+            stage_narrow<2, WIDTH>(acc, factor, quick, outs);
+        else
+            stage_narrow<3, WIDTH>(acc, factor, quick, outs);
         const int n = n0 + (warpgroup - 1) * 64 * BLOCKS, bytes = 2 * min(64 * BLOCKS, N - n);
         warpgroup_sync(warpgroup);
         if (bytes > 0)

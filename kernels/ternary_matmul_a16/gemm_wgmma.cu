@@ -112,7 +112,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
 #ifndef TRITMARK_SIMULATOR
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++)
-            barrier_init(full + i, WARPGROUP), barrier_init(empty + i, 2 * 4);
+            barrier_init(full + i, WARPGROUP), barrier_init(empty + i, 2 * WARPGROUP);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
@@ -223,12 +223,6 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
             const int m0 = (int)(tile % tiles_m) * COLUMNS, n0 = (int)(tile / tiles_m) * ROWS;
 #ifndef TRITMARK_SIMULATOR
             int before = -1;
-            /* All lanes have read that stage. */
-            const auto release = [&](int of) {
-                __syncwarp();
-                if (lane == 0)
-                    barrier_arrive(empty + of);
-            };
 #endif
             const auto fetch = [&](int panel) {
                 const uint4 *const weights =
@@ -291,7 +285,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
                     }
 #ifndef TRITMARK_SIMULATOR
                     if (part == 0 && before >= 0)
-                        release(before);
+                        barrier_arrive(empty + before);
 #endif
                 }
                 /* The next stage's weights are on their way while this one's are multiplied. */
@@ -309,7 +303,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
             multiply_wait<0>();
 #ifndef TRITMARK_SIMULATOR
             if (before >= 0)
-                release(before);
+                barrier_arrive(empty + before);
 #endif
             __syncwarp();
 #if SPLIT > 1 && !defined(TRITMARK_SIMULATOR)

@@ -419,7 +419,7 @@ class SimulatorBackend:
         finally:
             self._trace = None
 
-    def new_stream(self) -> backend.Stream:
+    def new_stream(self, *, apart: bool = False) -> backend.Stream:
         """Another stream that runs at once."""
         return SimulatorStream()
 

@@ -157,7 +157,7 @@ class FakeCuda:
             raise self.refusals["cuDevicePrimaryCtxRetain"]
         return self
 
-    def Stream(self) -> Raw:
+    def Stream(self, flags: int = 0) -> Raw:
         return Raw(self, "stream")
 
     def Event(self) -> Raw:

@@ -172,7 +172,7 @@ class Device:
         self.launched.append((function.name, self.streams.index(stream)))
         stream.put(partial(self.kernels[function.name], *arguments))
 
-    def new_stream(self) -> Stream:
+    def new_stream(self, *, apart: bool = False) -> Stream:
         self.streams.append(Stream(self))
         return self.streams[-1]
 

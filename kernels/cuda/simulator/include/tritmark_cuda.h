@@ -347,9 +347,8 @@ TRITMARK_TO_INTEGER(double, int, int)
 TRITMARK_TO_INTEGER(double, uint, unsigned)
 TRITMARK_TO_INTEGER(double, ll, long long)
 TRITMARK_TO_INTEGER(double, ull, unsigned long long)
-TRITMARK_INLINE unsigned __viaddmin_u16x2(unsigned a, unsigned b, unsigned c) {
-    const unsigned low = std::min(a + b & 0xffffu, c & 0xffffu),
-                   high = std::min((a >> 16) + (b >> 16) & 0xffffu, c >> 16);
+TRITMARK_INLINE unsigned __vminu2(unsigned a, unsigned b) {
+    const unsigned low = std::min(a & 0xffffu, b & 0xffffu), high = std::min(a >> 16, b >> 16);
     return high << 16 | low;
 }
 TRITMARK_INLINE float __int2float_rn(int x) { return static_cast<float>(x); }

@@ -398,3 +398,11 @@ def test_forked_process_is_refused(fake: DriverBackend) -> None:
     fake._forked()
     with pytest.raises(DeviceUnavailableError, match=r"forked.*spawn"):
         fake.allocate(1)
+
+
+def test_a_stream_apart_is_asked_for(cuda: FakeCuda, fake: DriverBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags: list[int] = []
+    monkeypatch.setattr(cuda, "Stream", lambda flag: flags.append(flag) or Raw(cuda, "stream"))
+    fake.new_stream()
+    fake.new_stream(apart=True)
+    assert flags == [0, 1]  # CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING
