@@ -51,6 +51,9 @@
  * copies 6, and 137 are products, at the peak of the clock of then (1.72 GHz by ncu, which has the tensor cores busy for
  * 77 %). Predicted for weights through the engine: 7 at 16 x 14336 x 4096; found 9.6. What it waits for since is not
  * known: ncu has not seen it.
+ * Found in v5 in the same way, of 33.1 at 512 x 13824 x 2560 and 161.5 at 2048 x 14336 x 4096: copies of outputs take 4.2 and
+ * 14.1 (14 and 59 MB, which memory takes in 3.1 and 12.8), looking for bfloat16 that float32 may have rounded wrong and
+ * making it again 3.4 and 6.6.
  * Of the last tiles of a wave: 512 x 13824 x 2560 is 216 tiles of 128 x 256 for 132 multiprocessors, so 18 % of them
  * rest; with 117 of those and 132 of 96 x 256 it is 6 %.
  * Slower:
@@ -63,6 +66,11 @@
  *     does not fill the tensor cores); four warpgroups, two for each half of a stage's k (11.9 for 10.8 at 16 x 14336
  *     x 4096); weights fetched into L2 by bulk copies when a block begins (13.2 for 12.0); 512 k a stage (11.8 for 12.0);
  *     tiles of 256 rows whose k two blocks of a cluster share (15.2 for 13.4 at 128 x 13824 x 2560);
+ *   - bfloat16 that float32 may have rounded wrong, made again behind the outputs of the tile, one of a lane's units of
+ *     eight, kept by selections in place of votes: 32.6 for 32.8 at 512 x 13824 x 2560, 160.9 for 161.7 at 2048 x 14336 x
+ *     4096, but 50.1 for 47.6 at 2048 x 2560 x 6912;
+ *   - one warpgroup 1 to 5 stages ahead, so that one multiplies while the other ends a tile: 32.7 to 33.1 for 33.1 at 512
+ *     x 13824 x 2560, 161.5 to 162.4 for 161.5 at 2048 x 14336 x 4096;
  *   - tiles of 144 x 256, 112, 160 and 192 x 128: none is the fastest of a shape that was measured.
  *
  * Decoding (weights4 in common.cuh): the word times 4^(3 - t) plus 0xc0c0c0c0, and its top two bits of each byte: 64

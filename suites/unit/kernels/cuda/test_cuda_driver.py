@@ -402,7 +402,12 @@ def test_forked_process_is_refused(fake: DriverBackend) -> None:
 
 def test_a_stream_apart_is_asked_for(cuda: FakeCuda, fake: DriverBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     flags: list[int] = []
-    monkeypatch.setattr(cuda, "Stream", lambda flag: flags.append(flag) or Raw(cuda, "stream"))
+
+    def stream(flag: int) -> Raw:
+        flags.append(flag)
+        return Raw(cuda, "stream")
+
+    monkeypatch.setattr(cuda, "Stream", stream)
     fake.new_stream()
     fake.new_stream(apart=True)
     assert flags == [0, 1]  # CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING
