@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.machine.cpu import affinity, usable_cores
-from tritmark.kernels.cuda.backend import ArrayCopier, Backend, Stream
+from tritmark.kernels.cuda.backend import Allocation, ArrayCopier, Backend, Stream
 from tritmark.kernels.cuda.stats import CountedCopies
 
 COPIERS = 8
@@ -91,10 +91,13 @@ class Lanes:
         self._copier: ArrayCopier | None = None
         self._lanes: list[_Lane] = []
         self._idle: list[Stream] = []
+        self._mark: Allocation | None = None
+        """A byte of the device."""
         self._lock = Lock()
 
     def send(self, pointer: int, values: Array) -> None:
         """Copy an array of any strides to contiguous memory of the device; complete on return."""
+        self._after_what_has_no_stream()
         if self._is_pinned(values):
             with self._alone() as stream:
                 self._copies.write(pointer, values, stream)
@@ -109,6 +112,7 @@ class Lanes:
 
     def fetch(self, pointer: int, into: Array) -> None:
         """The other way."""
+        self._after_what_has_no_stream()
         if self._is_pinned(into):
             with self._alone() as stream:
                 self._copies.read(pointer, into, stream)
@@ -120,6 +124,15 @@ class Lanes:
                 self._copies.fetched(-(-into.nbytes // self._piece), into.nbytes)
             else:
                 self._over(into, partial(self._fetch, pointer))
+
+    def _after_what_has_no_stream(self) -> None:
+        """Wait for copies to the device that were given without a stream: they may return when what they copy has been
+        read, and the lanes' streams do not wait for them. A copy from the device returns behind them."""
+        with self._lock:
+            if self._mark is None:
+                self._mark = self._backend.allocate(1)
+                self._backend.write(self._mark.pointer, np.zeros(1, np.uint8))
+        self._backend.read(self._mark.pointer, np.empty(1, np.uint8))
 
     def _is_pinned(self, values: Array) -> bool:
         return values.flags.c_contiguous and self._backend.is_pinned(values)

@@ -151,6 +151,34 @@ def test_arrays_that_are_pinned_in_part_go_over_lanes():
     np.testing.assert_array_equal(context.transfers.download(there), whole)
 
 
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("way", ["write", "download"])
+def test_large_copies_come_behind_copies_without_a_stream(monkeypatch, way, pinned):
+    """Which may return before they are complete: until somebody copies from the device."""
+    context = a_context()
+    backend, host = context.backend, context.backend.pinned(3 * CHUNK) if pinned else np.zeros(3 * CHUNK, np.uint8)
+    host[:] = 1
+    there = context.transfers.upload(host)
+    late, write, read = [], backend.write, backend.read
+
+    def writes(pointer, values, stream=None):
+        late.append((pointer, values.copy())) if stream is None else write(pointer, values, stream)
+
+    def reads(pointer, into, stream=None):
+        while stream is None and late:
+            write(*late.pop(0))
+        read(pointer, into, stream)
+
+    monkeypatch.setattr(backend, "write", writes)
+    monkeypatch.setattr(backend, "read", reads)
+    there.write(np.full(3 * CHUNK, 2, np.uint8))
+    if way == "write":
+        context.transfers.write(there, host)
+        assert (there.numpy() == 1).all()
+    else:
+        assert (context.transfers.download(there, host) == 2).all()
+
+
 def test_a_stream_serves_pinned_arrays_again():
     context = a_context()
     pinned = context.backend.pinned(2 * CHUNK)
@@ -196,6 +224,7 @@ def test_a_lane_that_fails_ends_the_others(monkeypatch, direction):
 def test_lanes_work_in_threads_of_their_own(monkeypatch):
     """All of them copy at the same time: each waits for the others before its first piece."""
     context = a_context()
+    context.transfers.upload(np.zeros(2 * CHUNK, np.uint8))  # what is made once
     count = min(lanes.COPIERS, usable_cores())
     threads, together, real = set(), threading.Barrier(count), context.backend.write
 
