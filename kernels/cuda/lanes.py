@@ -15,10 +15,10 @@ eight threads and 2 MiB, 40 and 73 with 1 MiB, 27 and 44 with four threads; stor
 and so is the driver's own way from ordinary memory, with any number of threads (8, 14).
 
 An array that whoever made it has pinned is copied by the device alone: 54 GB/s on an H200, 51 on an H100, for 41 and 40
-over lanes. Through ternary_quantize 33 and 36 GB/s on one of two H100s and 59 and 56 on both, in two runs
-(several_gpus.py --pinned). Before the lanes' streams were apart from others, each small copy of one thread, such as
-that of a scale, waited for what another thread was copying: 26 GB/s on an H200. With three tensors at a time (PLACES in
-spread.py) it is 43 and 70, with two 38 and 66 to 68, in one process: what two GPUs take together ends there.
+over lanes, outside of this project. Through ternary_quantize 33 and 36 GB/s on one of two H100s and 59 and 56 on both,
+in two runs (several_gpus.py --pinned). Before the lanes' streams were apart from others, each small copy of one thread,
+such as that of a scale, waited for what another thread was copying: 26 GB/s on an H200 (--gpus 1). With three tensors
+at a time in place of two (PLACES in spread.py) it was 43 and 70 for 38 and 66 to 68, outside of this project.
 """
 
 from __future__ import annotations
@@ -91,8 +91,7 @@ class Lanes:
         self._copier: ArrayCopier | None = None
         self._lanes: list[_Lane] = []
         self._idle: list[Stream] = []
-        self._mark: Allocation | None = None
-        """A byte of the device."""
+        self._mark = cache(partial(_written_byte, backend))
         self._lock = Lock()
 
     def send(self, pointer: int, values: Array) -> None:
@@ -128,11 +127,7 @@ class Lanes:
     def _after_what_has_no_stream(self) -> None:
         """Wait for copies to the device that were given without a stream: they may return when what they copy has been
         read, and the lanes' streams do not wait for them. A copy from the device returns behind them."""
-        with self._lock:
-            if self._mark is None:
-                self._mark = self._backend.allocate(1)
-                self._backend.write(self._mark.pointer, np.zeros(1, np.uint8))
-        self._backend.read(self._mark.pointer, np.empty(1, np.uint8))
+        self._backend.read(self._mark().pointer, np.empty(1, np.uint8))
 
     def _is_pinned(self, values: Array) -> bool:
         return values.flags.c_contiguous and self._backend.is_pinned(values)
@@ -203,6 +198,13 @@ class Lanes:
         backend = self._backend
         streams = backend.new_stream(apart=True), backend.new_stream(apart=True)
         return _Lane(streams, (backend.pinned(nbytes), backend.pinned(nbytes)))
+
+
+def _written_byte(backend: Backend) -> Allocation:
+    """Memory of the device that may be read."""
+    made = backend.allocate(1)
+    backend.write(made.pointer, np.zeros(1, np.uint8))
+    return made
 
 
 def _take(lane: _Lane, slot: int, piece: Array) -> None:

@@ -51,7 +51,7 @@
  * copies 6, and 137 are products, at the peak of the clock of then (1.72 GHz by ncu, which has the tensor cores busy for
  * 77 %). Predicted for weights through the engine: 7 at 16 x 14336 x 4096; found 9.6. What it waits for since is not
  * known: ncu has not seen it.
- * Found in v5 in the same way, of 33.1 at 512 x 13824 x 2560 and 161.5 at 2048 x 14336 x 4096: copies of outputs take 4.2 and
+ * Found in v5 in the same way, outside of this project too, of 33.1 at 512 x 13824 x 2560 and 161.5 at 2048 x 14336 x 4096: copies of outputs take 4.2 and
  * 14.1 (14 and 59 MB, which memory takes in 3.1 and 12.8), looking for bfloat16 that float32 may have rounded wrong and
  * making it again 3.4 and 6.6.
  * Of the last tiles of a wave: 512 x 13824 x 2560 is 216 tiles of 128 x 256 for 132 multiprocessors, so 18 % of them

@@ -24,7 +24,7 @@
  *   64, 2560 x 6912     12.7    15.4        2048, 2560 x 6912    92.8    86.4
  *   64, 14336 x 4096    20.8    33.9        2048, 14336 x 4096   304     284
  * Each lane that has read a stage says so itself, not one for its warp: racecheck of compute-sanitizer takes the other for
- * a hazard, and the times are the same (10.4 and 15.4 for 10.4 and 15.3 at 16 x 13824 x 2560 and 14336 x 4096; 9.4 for 9.9
+ * a hazard, and the times are the same (outside of this project: 10.4 and 15.4 for 10.4 and 15.3 at 16 x 13824 x 2560 and 14336 x 4096; 9.4 for 9.9
  * at 16 x 2560 x 6912).
  * SPLIT at 64 x 2560 x 6912: 12.7 by four blocks, 31.9 by one.
  * What 2048 x 14336 x 4096 waits for is neither decoding nor the end of a tile: without the one it took 313, without

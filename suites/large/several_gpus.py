@@ -5,8 +5,8 @@
 The linear layers of llama3-8B-1.58 (suites/workloads/models.toml), float32 in the host's memory: 28 GB go to the GPUs.
 One block's matrices stand for those of all 32, so that 0.9 GB of them are made, more than any cache holds. What is
 timed is `spread(ternary_quantize, ...)` from NumPy arrays to NumPy arrays, the weights in ordinary memory or in such as
-a loader has pinned for the GPUs to read it by themselves. Ends with status 1 where the results are not
-those of one GPU, a GPU was taken out, or N of them are less than 0.95 N times as fast as one.
+a loader has pinned, so that the GPUs read it by themselves. Ends with status 1 where the results are not those of one
+GPU, a GPU was taken out, or N of them are less than 0.95 N times as fast as one.
 """
 
 from __future__ import annotations
@@ -107,9 +107,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--pinned", action="store_true", help="the weights in pinned memory")
     asked = parser.parse_args()
-    sys.exit(
-        not compared(weights(published(), asked.layers, pinned if asked.pinned else np.empty), asked.gpus, asked.turns)
-    )
+    tensors = weights(published(), asked.layers, pinned if asked.pinned else np.empty)
+    sys.exit(not compared(tensors, asked.gpus, asked.turns))
 
 
 if __name__ == "__main__":
