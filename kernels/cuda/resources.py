@@ -15,6 +15,14 @@ CHECKED = ("sm_70", "sm_75", "sm_80", "sm_90")
 
 REGISTERS_PER_BLOCK = 65536
 """On every architecture from 7.0 to 12.0."""
+_CLUSTERS = {1: 132, 2: 64, 3: 39, 4: 30, 6: 16}
+"""For each size of a cluster how many of them an H200 takes at a time, where each multiprocessor has one block, as
+cuOccupancyMaxActiveClusters says or less: those of a cluster lie in one part of the device."""
+
+
+def resident_clusters(size: int, sms: int) -> int:
+    """How many clusters of so many blocks, one on a multiprocessor, a device like the H200 has at a time."""
+    return max(1, _CLUSTERS[size] * sms // _CLUSTERS[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from tritmark.harness.spec import Axes
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import Call
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK, resident_clusters
 from tritmark.kernels.cuda.tensor_map import NO_MAP, TensorMap
 from tritmark.kernels.cuda.tuning import Steps, instance_name
 from tritmark.kernels.formats.row16 import row_bytes
@@ -85,6 +85,8 @@ class GemmWgmma:
     last: GemmWgmma | None = None
     """The instance of which the last tiles have the columns, where whole ones would leave multiprocessors idle at the
     end."""
+    split: int = 1
+    """Blocks that share the K of a tile."""
 
     @property
     def tail(self) -> int:
@@ -103,10 +105,10 @@ class GemmWgmma:
 
     @property
     def shared(self) -> int:
-        """Bytes of dynamic shared memory: stages, outputs of a tile in 16 bits, factors."""
+        """Bytes of dynamic shared memory: stages, outputs of a tile in 16 bits unless blocks share it, factors."""
         rows, high = self.tile
         stage = (rows + high // 4) * DEPTH * self.panels
-        return self.stages * (stage + 16) + 2 * rows * (high + 16) + 24 * rows
+        return self.stages * (stage + 16) + (2 * rows * (high + 16) if self.split == 1 else 0) + 24 * rows
 
     def maps(self, activations: DeviceArray, apart: int, weights: DeviceArray, axes: Axes) -> tuple[object, object]:
         """What it copies boxes of: activations, `apart` bytes between their rows, and weights. Of activations that are
@@ -140,24 +142,25 @@ class GemmWgmma:
 
     def counts(self, M: int, N: int, K: int, sms: int) -> tuple[float, float, float, float]:
         """How often each of the costs is paid on a device of so many multiprocessors."""
-        tiles = _tiles(self.tile, M, N)
-        waves, panels = -(-tiles // sms), -(-K // DEPTH)
-        return 1, waves, waves * panels, waves * panels * min(1.0, tiles / sms)
+        tiles, stages = _tiles(self.tile, M, N), -(-K // (DEPTH * self.panels))
+        waves, panels = -(-tiles // resident_clusters(self.split, sms)), -(-stages // self.split) * self.panels
+        return 1, waves, waves * panels, waves * panels * min(1.0, tiles * self.split / sms)
 
 
 def _tiles(tile: tuple[int, int], M: int, N: int) -> int:
     return -(-M // tile[0]) * -(-N // tile[1])
 
 
-# The costs were fitted to times of 91 shapes on an H200 (`python suites/performance/gemm_costs.py --fit` measures and
-# fits them all); since launches overlap, what that took off each instance's times was taken off the cost of its launch.
-# Those of gemm_mma.cu were then moved, within a fifth of its times, to where the choice is best. They only choose:
+# The costs of SAME were fitted to times of 91 shapes on an H200 (`python suites/performance/gemm_costs.py --fit`
+# measures and fits them all); since launches overlap, what that took off each instance's times was taken off the cost
+# of its launch. Those of MMA and SPLIT were fitted to 192 shapes on another one, and then moved, within a quarter of
+# each, to where the choice is best: there within 0.1 % of the fastest in the mean, at most 7 %. They only choose:
 # whatever is launched is exact.
 MMA = (
-    GemmMma(2, 2, 640, 70, (1.641, 0.074, 1.227, 1.052)),
-    GemmMma(3, 2, 640, 90, (1.599, 1.594, 0.773, 0.734)),
-    GemmMma(4, 2, 512, 92, (1.888, 1.417, 1.234, 0.542)),
-    GemmMma(4, 4, 384, 158, (0.237, 3.453, 1.550, 0.330)),
+    GemmMma(2, 2, 640, 70, (0.261, 0.000, 2.234, 0.950)),
+    GemmMma(3, 2, 640, 90, (0.189, 2.037, 0.680, 0.813)),
+    GemmMma(4, 2, 512, 92, (0.252, 1.873, 0.866, 0.983)),
+    GemmMma(4, 4, 384, 158, (0.000, 2.805, 1.954, 0.000)),
 )
 SAME = (
     GemmWgmma(16, 1, 2, 16, (1.659, 1.214, 0.159, 0.017)),
@@ -175,7 +178,26 @@ SAME = (
     GemmWgmma(160, 2, 1, 4, (2.605, 4.885, 0.683, 0.116)),
 )
 # Of tiles that are not all alike those in front take 2 % longer than where they are.
-WGMMA = (*SAME, replace(SAME[11], costs=(2.417, 3.403, 0.556, 0.086), last=SAME[9]))
+MIXED = replace(SAME[11], costs=(2.417, 3.403, 0.556, 0.086), last=SAME[9])
+# Of these one wave was measured: to a second the costs come again.
+SPLIT = (
+    GemmWgmma(16, 1, 2, 16, (1.659, 1.280, 0.095, 0.148), split=4),
+    GemmWgmma(32, 1, 2, 12, (1.611, 1.843, 0.113, 0.100), split=2),
+    GemmWgmma(32, 1, 2, 12, (1.750, 1.782, 0.136, 0.081), split=3),
+    GemmWgmma(32, 1, 2, 12, (1.593, 1.474, 0.097, 0.143), split=4),
+    GemmWgmma(48, 1, 2, 10, (1.655, 2.167, 0.144, 0.100), split=2),
+    GemmWgmma(48, 1, 2, 10, (1.655, 1.819, 0.150, 0.111), split=3),
+    GemmWgmma(48, 1, 2, 10, (1.655, 1.896, 0.107, 0.197), split=4),
+    GemmWgmma(64, 1, 2, 8, (1.963, 2.576, 0.159, 0.112), split=2),
+    GemmWgmma(64, 1, 2, 8, (1.873, 2.058, 0.182, 0.103), split=3),
+    GemmWgmma(64, 1, 1, 16, (1.873, 2.042, 0.129, 0.208), split=4),
+    GemmWgmma(96, 1, 2, 6, (2.265, 3.014, 0.194, 0.115), split=2),
+    GemmWgmma(96, 1, 2, 6, (2.265, 2.255, 0.229, 0.090), split=3),
+    GemmWgmma(96, 1, 2, 6, (2.265, 2.378, 0.130, 0.229), split=4),
+    GemmWgmma(128, 1, 1, 10, (2.243, 3.955, 0.251, 0.118), split=2),
+    GemmWgmma(128, 1, 1, 10, (2.196, 2.940, 0.161, 0.257), split=4),
+)
+WGMMA = (*SAME, MIXED, *SPLIT)
 Instance = GemmMma | GemmWgmma
 
 
@@ -212,6 +234,7 @@ def _kernel(instance: Instance) -> Kernel:
             ("PANELS", str(instance.panels)),
             ("STAGES", str(instance.stages)),
             ("TAIL", str(instance.tail)),
+            ("SPLIT", str(instance.split)),
             ("THREADS", str(instance.threads)),
         ),
         overlaps=True,
@@ -279,7 +302,9 @@ def _launch(instance: Instance, kind: int, call: Call) -> tuple[Step, ...]:
             mixed, whole = instance.strips(M, N, K, call.info.sms)
             tiles += mixed * (_tiles(instance.last.tile, M - whole * instance.columns, 1) - _tiles(instance.tile, M, 1))
             tiles += mixed * whole
-        launch = call.params(kernel, min(tiles, call.info.sms), shared=instance.shared)
+        # Blocks go over tiles, or some share one each.
+        blocks = min(tiles, call.info.sms) if instance.split == 1 else tiles * instance.split
+        launch = call.params(kernel, blocks, shared=instance.shared)
     (activations, weights, *others), apart = arrays(call), activation_row_bytes(call)
     first: tuple[Step, ...] = ()
     if call.workspace is not None and apart % ALIGNED:

@@ -32,7 +32,7 @@
  *   weights copied by the engine too, bfloat16 out of float32
  *                                                        9.6                  49.5                167
  *
- *   v5, here: the last tiles may have fewer columns (TAIL), and a launch begins while the one before it ends (overlap.cuh):
+ *   v5: the last tiles may have fewer columns (TAIL), and a launch begins while the one before it ends (overlap.cuh):
  *       it has its barriers, its maps and two stages of weights in L2 when that one is over. Beside v4 by turns in one
  *       process, on another H200, again outside of this project:
  *                                        16 x 13824 x 2560   64 x 13824   128 x 13824   512 x 13824   512 x 14336 x 4096
@@ -45,6 +45,19 @@
  *       (512: three lines of one process, two of another, in which the third was 32.8 and 45.0.) Predicted for 96 columns by
  *       the costs in cuda_gemm.py: 31.8 and 45.1. All stages prefetched: 6.99 and 9.67 (for
  *       8.74) at 16 x 13824 x 2560 and 16 x 14336 x 4096, for they come before the copies of the launch that still runs.
+ *
+ *   v6, here: where there are few tiles, SPLIT blocks of a cluster share the K of each and add their sums through
+ *       distributed shared memory (add_shares). Predicted for 64 x 2560 x 6912, where 20 tiles of 64 x 128 take 54 steps
+ *       of 0.2 us each: a quarter of the steps, and 1 us for the sums, 7. Beside v5 by turns in one process, on one
+ *       more H200, again outside of this project (suites/performance/gemm_costs.py has all instances, not by turns):
+ *       M       N x K             v5      v6, SPLIT          M       N x K             v5      v6, SPLIT
+ *       32      2560 x 6912      9.7      5.8, 4            64      2560 x 2560      5.8      5.2, 2
+ *       64      2560 x 6912     11.8      7.4, 4           128      2560 x 2560      6.6      6.1, 2
+ *      128      2560 x 6912     13.0      9.4, 4            64      4096 x 14336    22.2     12.8, 3
+ *      192      2560 x 6912     13.1     10.7, 2           128      4096 x 14336    23.9     17.0, 2
+ *      256      2560 x 6912     13.9     12.7, 2           256      4096 x 14336    27.0     23.3, 2
+ *       Not offered: SPLIT 5, which is up to 5 % faster at N = 2560 alone; 6 and 8, of which a device takes 17 and 15
+ *       clusters at a time; tiles of 256 rows of weights, faster by 9 % at one of 180 shapes.
  *
  * What v4 began with, found by leaving it out: at 16 x 14336 x 4096 copies of weights alone took 10.3 of 13.0 (3.3 is a
  * block that does nothing but its barriers), products alone 7.2; of 169 at 2048 x 14336 x 4096 the ends of tiles took 22,
@@ -82,7 +95,7 @@
  * the first warpgroup, and who multiplies fences; where K leaves them so, gemm_align.cu copies them first.
  *
  * Macros: COLUMNS (multiple of 16), TAIL (of the last tiles, 0 where all are alike), BLOCKS (1, 2), PANELS (128 k of a
- * stage: 1, 2), STAGES, THREADS (384). */
+ * stage: 1, 2), STAGES, SPLIT (blocks that share the K of a tile), THREADS (384). */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"
 #include "wgmma.cuh"
@@ -93,8 +106,19 @@
 #define STAGE_BYTES (COLUMNS * STAGE_K + ROWS * STAGE_K / 4)
 #define OUT_ROW \
     (2 * 64 * BLOCKS + 16) /* bytes of a warpgroup's outputs of a row of activations, and a shift of banks */
-#define OUT_BYTES (COLUMNS * OUT_ROW)
+#define OUT_BYTES (SPLIT > 1 ? 0 : COLUMNS * OUT_ROW)
 #define BOX (TAIL ? 32 : COLUMNS) /* rows of activations of a box */
+#if SPLIT > 1
+static_assert(TAIL == 0, "tiles that blocks share are all alike");
+static_assert(4 * COLUMNS * ROWS <= STAGES * STAGE_BYTES, "sums take the place of stages");
+#endif
+#if SPLIT > 1 && !defined(TRITMARK_SIMULATOR)
+#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
+#define SHARES SPLIT
+#else
+#define CLUSTER
+#define SHARES 1 /* blocks that do something for a tile: the simulator has no clusters, there the first does all */
+#endif
 static_assert(COLUMNS % BOX == 0 && TAIL % BOX == 0 && TAIL < COLUMNS, "tiles are made of boxes");
 
 /* The float32 next to sum * factor. The sum becomes a double by its place in one, for conversions are slow. */
@@ -234,7 +258,7 @@ struct Multiplier {
     const float *act_scale;
     void *out;
     float weight_scale;
-    int M, N, kind, steps, warpgroup;
+    int M, N, kind, steps, warpgroup, rank; /* steps, rank: of its block; see SPLIT */
     bool fast;
     unsigned up;
     Turn turn;
@@ -308,7 +332,8 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
         }
         multiply_end();
     };
-    begin();
+    if (SPLIT == 1 || steps > 0)
+        begin();
     for (int step = 0; step < steps; step++) {
         const unsigned char *const acts = stages + turn.stage * STAGE_BYTES;
         decode(fragment[0]);
@@ -334,9 +359,16 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
     }
     multiply_wait<0>();
 #ifndef TRITMARK_SIMULATOR
-    if (lane == 0)
+    if (lane == 0 && (SPLIT == 1 || steps > 0))
         barrier_arrive(empty + before);
 #endif
+    if (SPLIT > 1) {
+        add_shares<SHARES>((int4 *)stages, acc, steps > 0, rank, [&](int m, int n, int sum) {
+            if (m0 + m < M && n0 + n < N)
+                store(out, (m0 + m) * (long long)N + n0 + n, kind ? sum : sum >> 6, kind ? factor[m] : 0.0, kind);
+        });
+        return;
+    }
     copies_out_read(); /* of the tile before, so that their place is free */
     warpgroup_sync(warpgroup); /* and all factors are there */
     const bool narrow = copied_narrow(out, N, kind), whole = m0 + WIDTH <= M && n0 + ROWS <= N;
@@ -384,13 +416,13 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
     warpgroup_sync(warpgroup); /* before the next tile's factors */
 }
 
-/* grid: any number of blocks; block: THREADS threads. Dynamic shared memory: STAGES * (STAGE_BYTES + 16), 24 * COLUMNS, 2 *
- * OUT_BYTES.
+/* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory: STAGES *
+ * (STAGE_BYTES + 16), 24 * COLUMNS, 2 * OUT_BYTES.
  *
  * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not looked at where
  * a or lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 32 * PANELS bytes in ROWS rows, swizzled in as
  * many bytes. a: lda bytes between its rows. mixed, mixed_wide: see Tiles; 0 without TAIL. K < 2^18. */
-extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
     const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w, const signed char *a,
     const unsigned char *w, const float *act_scale, void *out, long long lda, float weight_scale, int M, int N, int K,
     int kind, int mixed, int mixed_wide)
@@ -401,14 +433,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
     double *const factors = (double *)(empty + STAGES); /* [2 warpgroups][COLUMNS] */
     float *const quicks = (float *)(factors + 2 * COLUMNS); /* the same */
     const int warpgroup = threadIdx.x / WARPGROUP, p = threadIdx.x % WARPGROUP;
-    const int steps = (K + STAGE_K - 1) / STAGE_K;
+#ifdef TRITMARK_SIMULATOR
+    if (blockIdx.x % SPLIT)
+        return;
+#endif
+    /* Of the stages of a tile those of this block. */
+    const int all_steps = (K + STAGE_K - 1) / STAGE_K, rank = SPLIT > 1 ? blockIdx.x % SPLIT : 0;
+    const int first = SPLIT > 1 ? all_steps * rank / SHARES : 0;
+    const int steps = (SPLIT > 1 ? all_steps * (rank + 1) / SHARES : all_steps) - first;
     const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
 #ifndef TRITMARK_SIMULATOR
     if (threadIdx.x == 0) {
         fetch_map(&map_a), fetch_map(&map_w);
         /* Two stages of weights; more, and another launch's copies come behind them. */
-        for (int step = 0, n0 = Tiles(M, N, mixed, mixed_wide).at(blockIdx.x).y; step < min(2, steps); step++)
-            prefetch_box(&map_w, step * STAGE_K / 4, n0);
+        for (int step = 0, n0 = Tiles(M, N, mixed, mixed_wide).at(blockIdx.x / SPLIT).y; step < min(2, steps); step++)
+            prefetch_box(&map_w, (first + step) * STAGE_K / 4, n0);
         for (int i = 0; i < STAGES; i++)
             barrier_init(full + i, fast ? 1 : 1 + WARPGROUP), barrier_init(empty + i, 2 * 4);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -425,7 +464,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
 #endif
         const Tiles tiles(M, N, mixed, mixed_wide);
         Turn turn = {0, 1};
-        for (int tile = blockIdx.x; tile < tiles.all; tile += gridDim.x) {
+        for (int tile = blockIdx.x / SPLIT; tile < tiles.all; tile += gridDim.x / SPLIT) {
             const int2 at = tiles.at(tile);
             const int m0 = at.x, n0 = at.y, width = tile < tiles.wide ? COLUMNS : TAIL;
             for (int step = 0; step < steps; step++) {
@@ -434,7 +473,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
                 const bool copies = true;
                 const int chunks = (K + CHUNK - 1) / CHUNK;
                 for (int i = p; i < ROWS * 2 * PANELS; i += WARPGROUP) {
-                    const int row = i / (2 * PANELS), chunk = i % (2 * PANELS), from = 2 * PANELS * step + chunk;
+                    const int row = i / (2 * PANELS), chunk = i % (2 * PANELS),
+                              from = 2 * PANELS * (first + step) + chunk;
                     *(uint4 *)(to_w + weights_at(row, chunk)) =
                         n0 + row < N && from < chunks ? ((const uint4 *)w)[(n0 + row) * (long long)chunks + from]
                                                       : make_uint4(0, 0, 0, 0);
@@ -445,7 +485,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
                 if (p == 0) {
                     const int of_a = fast ? width * STAGE_K : 0;
                     barrier_arrive_expecting(full + turn.stage, of_a + ROWS * STAGE_K / 4);
-                    copy_box(to_w, &map_w, step * STAGE_K / 4, n0, full + turn.stage);
+                    copy_box(to_w, &map_w, (first + step) * STAGE_K / 4, n0, full + turn.stage);
                     if (fast)
 #pragma unroll
                         for (int panel = 0; panel < PANELS; panel++)
@@ -453,8 +493,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
                             for (int row = 0; row < COLUMNS; row += BOX)
                                 if (row < width)
                                     copy_box(
-                                        to_a + (COLUMNS * panel + row) * DEPTH, &map_a, step * STAGE_K + DEPTH * panel,
-                                        m0 + row, full + turn.stage);
+                                        to_a + (COLUMNS * panel + row) * DEPTH, &map_a,
+                                        (first + step) * STAGE_K + DEPTH * panel, m0 + row, full + turn.stage);
                     if (step == min(STAGES, steps) - 1)
                         let_the_next_begin();
                 }
@@ -462,7 +502,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
                 if (copies) {
                     for (int i = p; i < width * 8 * PANELS; i += WARPGROUP) {
                         const int part = i % 8, row = i / 8 % width, panel = i / 8 / width;
-                        const int k = step * STAGE_K + DEPTH * panel + 16 * part;
+                        const int k = (first + step) * STAGE_K + DEPTH * panel + 16 * part;
                         *(int4 *)(to_a + COLUMNS * panel * DEPTH + swizzled(row, part)) =
                             m0 + row < M ? activations16(a + (m0 + row) * lda, k, K, fast) : make_int4(0, 0, 0, 0);
                     }
@@ -477,8 +517,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
 #endif
             }
 #ifdef TRITMARK_SIMULATOR
+#if SPLIT > 1
+            multipliers_sync();
+            cluster_sync();
+            cluster_sync();
+#else
             for (int i = 0; i < 2 + copied_narrow(out, N, kind); i++)
                 warpgroup_sync(0);
+#endif
 #endif
         }
     } else {
@@ -500,6 +546,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
             kind,
             steps,
             warpgroup,
+            rank,
             fast,
             1u << (6 - 2 * (p % 4)),
             {0, 0}};
@@ -507,8 +554,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_wgmma(
         asm volatile("" : "+r"(here.up)); /* a factor: shifts have a pipe less */
 #endif
         const Tiles tiles(M, N, mixed, mixed_wide);
-        int tile = blockIdx.x;
-        for (; tile < tiles.wide; tile += gridDim.x)
+        int tile = blockIdx.x / SPLIT;
+        for (; tile < tiles.wide; tile += gridDim.x / SPLIT)
             here.tile<COLUMNS>(tiles.at(tile).x, tiles.at(tile).y);
 #if TAIL
         for (; tile < tiles.all; tile += gridDim.x)

@@ -37,6 +37,10 @@ template <int LEFT> __device__ __forceinline__ void multiply_wait() {}
 
 /* The simulator has barriers of whole blocks alone: the warpgroup that copies waits with those that multiply. */
 __device__ inline void warpgroup_sync(int) { __syncthreads(); }
+__device__ inline void multipliers_sync() { __syncthreads(); }
+/* It has no clusters: of the blocks that share a tile the first does all. */
+__device__ inline void cluster_sync() { __syncthreads(); }
+template <class Four> __device__ __forceinline__ Four of_block(const Four *mine, unsigned) { return *mine; }
 __device__ inline void copy_out(void *to, const void *from, int bytes)
 {
     for (int i = 0; i < bytes / 16; i++)
@@ -160,6 +164,34 @@ __device__ __forceinline__ void copies_out_see() { asm volatile("fence.proxy.asy
 __device__ __forceinline__ void warpgroup_sync(int warpgroup)
 {
     asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");
+}
+/* A barrier of the warpgroups 1 and 2. */
+__device__ __forceinline__ void multipliers_sync() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+/* All threads of the cluster's blocks that have not ended. */
+__device__ __forceinline__ void cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/* What the cluster's block of that rank has in its shared memory where this one has `mine`. */
+__device__ __forceinline__ int4 of_block(const int4 *mine, unsigned rank)
+{
+    int4 found;
+    asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.s32 {%0, %1, %2, %3}, [there];\n}"
+                 : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w)
+                 : "r"(shared_address(mine)), "r"(rank)
+                 : "memory");
+    return found;
+}
+__device__ __forceinline__ float4 of_block(const float4 *mine, unsigned rank)
+{
+    float4 found;
+    asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
+                 : "=f"(found.x), "=f"(found.y), "=f"(found.z), "=f"(found.w)
+                 : "r"(shared_address(mine)), "r"(rank)
+                 : "memory");
+    return found;
 }
 /* Four 8 x 8 matrices of 16-bit elements, of which a lane has two beside each other in a row, as their columns: lane i
  * says where 16 bytes go, column i % 8 of matrix i / 8. */
@@ -334,4 +366,39 @@ __device__ __forceinline__ void multiply(
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(described(tile, k)), "r"(add));
 }
 #endif
+
+/* The sums of a tile whose K the COUNT blocks of a cluster share, added in the order of their ranks: store(row of
+ * activations, row of weights, sum) for each, by one thread of one of the blocks. acc: a thread's of this block, as
+ * multiply leaves them; the two warpgroups that multiply, which all call this, have 64 * HIGH rows of weights each.
+ * sums: in shared memory, a Four (int4, float4) for each four of them, where stages were. */
+template <int COUNT, class Four, int HIGH, int HALF, class Number, class Store>
+__device__ __forceinline__ void add_shares(
+    Four *sums, const Number (&acc)[HIGH][HALF], bool any, int rank, const Store &store)
+{
+    const int both = 256, thread = threadIdx.x - 128, fours = HALF / 4 * HIGH * both;
+    multipliers_sync(); /* who have read all stages */
+#pragma unroll
+    for (int j = 0; j < HALF / 4; j++)
+#pragma unroll
+        for (int block = 0; block < HIGH; block++) {
+            const Number *const of = acc[block] + 4 * j;
+            Four four = {0, 0, 0, 0}; /* more blocks than stages: none for this one */
+            if (any)
+                four.x = of[0], four.y = of[1], four.z = of[2], four.w = of[3];
+            sums[(j * HIGH + block) * both + thread] = four;
+        }
+    cluster_sync();
+    for (int i = fours * rank / COUNT + thread; i < fours * (rank + 1) / COUNT; i += both) {
+        Four sum = {0, 0, 0, 0};
+#pragma unroll
+        for (unsigned each = 0; each < COUNT; each++) {
+            const Four share = of_block(sums + i, each);
+            sum.x += share.x, sum.y += share.y, sum.z += share.z, sum.w += share.w;
+        }
+        const int owner = i % both, lane = owner % 32, m = i / both / HIGH * 8 + lane % 4 * 2;
+        const int n = (owner / 128 * HIGH + i / both % HIGH) * 64 + owner % 128 / 32 * 16 + lane / 4;
+        store(m, n, sum.x), store(m + 1, n, sum.y), store(m, n + 8, sum.z), store(m + 1, n + 8, sum.w);
+    }
+    cluster_sync(); /* nobody ends while its sums are read */
+}
 #endif

@@ -13,7 +13,7 @@ import numpy as np
 from tritmark.harness.spec import KernelKey, MaxSize, MinSize, Tier
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK, resident_clusters
 from tritmark.kernels.ternary_matmul.cuda_arguments import constant
 from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, MAX_K, NAMES
 
@@ -29,9 +29,6 @@ WGMMA_SHARED = 227 << 10
 WARP = 32
 MAX_THREADS = 2048
 """Of a multiprocessor."""
-CLUSTERS = {1: 132, 2: 64, 4: 30, 6: 16}
-"""For each SPLIT how many tiles the H200's 132 multiprocessors were seen to take at a time: the blocks of a cluster lie
-in one part of the device."""
 CHUNK = 64
 """k of 16 bytes of weights, and of a panel of a stage of gemm_wgmma.cu."""
 
@@ -175,13 +172,13 @@ class A16Wgmma:
         launch, tile, panel = self.costs
         if self.split > 1 and _tiles(self.tile, M, N) * self.split > 2 * sms:
             return inf  # each tile has blocks of its own
-        room = CLUSTERS[self.split] * sms // CLUSTERS[1]
-        waves, panels = -(-_tiles(self.tile, M, N) // max(1, room)), -(-K // (CHUNK * self.split))
+        waves, panels = -(-_tiles(self.tile, M, N) // resident_clusters(self.split, sms)), -(-K // (CHUNK * self.split))
         return launch + waves * (tile + panels * panel)
 
 
 # The costs were fitted to 64 shapes (M 1 to 512, eight N x K) measured on an H200 with a benchmark outside of this
-# project, launches that overlap and constant weights. They only choose: whatever is launched is within the bound.
+# project, launches that overlap and constant weights; those with SPLIT > 1 to 80 others (M 16 to 512). They only
+# choose: whatever is launched is within the bound.
 GEMV = (
     A16Gemv(4, 1, 192, 96, (1.3862, 0.7143, 0.1866)),  # measured at 13824 x 2560 alone, so the costs of the next
     A16Gemv(4, 1, 256, 101, (1.3862, 0.7143, 0.1866)),
@@ -198,19 +195,24 @@ MMA = (
 )
 WGMMA = (
     A16Wgmma(16, 1, 2, 4, 16, 1, (1.369, 0.3247, 0.1974)),
-    A16Wgmma(16, 1, 2, 4, 8, 4, (0.0, 2.7076, 0.243)),
-    A16Wgmma(16, 1, 2, 4, 8, 6, (0.0, 2.9265, 0.2246)),
+    A16Wgmma(16, 1, 2, 4, 8, 4, (2.6171, 0.0, 0.2608)),
+    A16Wgmma(16, 1, 2, 4, 8, 6, (0.4744, 2.495, 0.2422)),
     A16Wgmma(32, 1, 2, 4, 16, 1, (1.2879, 0.3592, 0.236)),
-    A16Wgmma(32, 1, 2, 4, 8, 2, (0.0, 3.4855, 0.2385)),
-    A16Wgmma(32, 1, 2, 4, 8, 4, (0.0, 3.0154, 0.2641)),
-    A16Wgmma(32, 1, 2, 4, 8, 6, (0.0, 3.3532, 0.2341)),
+    A16Wgmma(32, 1, 2, 4, 8, 2, (0.0, 3.1062, 0.2424)),
+    A16Wgmma(32, 1, 2, 4, 16, 3, (0.0, 3.1551, 0.2464)),
+    A16Wgmma(32, 1, 2, 4, 8, 4, (1.6901, 1.1582, 0.2739)),
+    A16Wgmma(32, 1, 2, 4, 8, 6, (0.0, 3.343, 0.2464)),
     A16Wgmma(64, 1, 2, 4, 11, 1, (1.486, 0.3818, 0.2773)),
-    A16Wgmma(64, 1, 2, 4, 8, 2, (0.0, 4.7954, 0.2731)),
-    A16Wgmma(64, 1, 2, 4, 8, 4, (0.0, 3.808, 0.2848)),
+    A16Wgmma(64, 1, 2, 4, 8, 2, (0.0, 3.6018, 0.2853)),
+    A16Wgmma(64, 1, 2, 4, 11, 3, (0.0, 3.5764, 0.288)),
+    A16Wgmma(64, 1, 2, 4, 8, 4, (0.0, 3.5038, 0.2871)),
     A16Wgmma(96, 1, 2, 4, 8, 1, (1.7106, 0.9266, 0.3376)),
+    A16Wgmma(96, 1, 2, 4, 7, 2, (0.0, 4.4888, 0.3508)),
+    A16Wgmma(96, 1, 2, 4, 7, 3, (0.0, 3.9733, 0.3596)),
+    A16Wgmma(96, 1, 2, 4, 7, 4, (0.0, 3.8041, 0.3774)),
     A16Wgmma(128, 1, 2, 4, 6, 1, (1.9259, 0.7865, 0.4)),
-    A16Wgmma(128, 1, 2, 4, 6, 2, (0.0, 7.9733, 0.4025)),
-    A16Wgmma(128, 1, 2, 4, 6, 4, (0.0, 5.2117, 0.4261)),
+    A16Wgmma(128, 1, 2, 4, 6, 2, (0.0, 5.2051, 0.4208)),
+    A16Wgmma(128, 1, 2, 4, 6, 4, (0.0, 4.392, 0.4383)),
     A16Wgmma(128, 2, 2, 2, 5, 1, (0.6099, 3.5201, 0.6256)),
     A16Wgmma(160, 2, 1, 2, 9, 1, (0.7748, 6.451, 0.7607)),
 )

@@ -8,30 +8,33 @@
  *      a word and two fields of it, by 5 instructions. Activations are the operand B, as they lie in memory.
  *   SPLIT > 1, for few tiles: a cluster of blocks shares the K of a tile, and adds its sums through distributed shared
  *      memory, in the order of the blocks.
+ *   v2: they are written and read by 16 bytes in the order of the threads (add_shares), not one by one.
  *
  * Operations: 2 M N K at 4096 a cycle and multiprocessor, 989 TFLOPS at the clock of the data sheet. Bytes: a stage of
  * 64 k takes 128 * COLUMNS + 16 * ROWS bytes from L2 for 128 * COLUMNS * ROWS operations; for 128 x 256 that is 20 KB
  * in 1,024 cycles. So a tile is wide in weights, which are small.
  *
  * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 activations and outputs, in a CUDA graph, by
- * turns with PyTorch 2.11's bfloat16 product of dense weights. Measured with a benchmark outside of this project.
- *   M, N x K            here    PyTorch     M, N x K             here    PyTorch
- *   16, 2560 x 2560     6.3     7.4         128, 2560 x 2560     10.7    8.2
- *   16, 13824 x 2560    11.5    20.1        128, 13824 x 2560    20.3    23.1
- *   16, 14336 x 4096    16.3    30.9        256, 2560 x 6912     31.1    18.9
- *   64, 2560 x 2560     7.8     7.9         512, 13824 x 2560    58.7    48.2
- *   64, 13824 x 2560    14.4    22.0        512, 14336 x 4096    88.6    84.3
- *   64, 2560 x 6912     12.7    15.4        2048, 2560 x 6912    92.8    86.4
- *   64, 14336 x 4096    20.8    33.9        2048, 14336 x 4096   304     284
+ * turns with PyTorch 2.11's bfloat16 product of dense weights. Measured with a benchmark outside of this project, those
+ * with * of v2, where v1 is behind the bar.
+ *   M, N x K            here         PyTorch     M, N x K             here         PyTorch
+ *   16, 2560 x 2560      6.3         7.4          128, 2560 x 2560      8.8 | 10.7  7.7 *
+ *   16, 13824 x 2560    11.5        20.1          128, 13824 x 2560    20.3        23.1
+ *   16, 14336 x 4096    16.3        30.9          128, 2560 x 6912     16.4        16.6 *
+ *   64, 2560 x 2560      6.5 |  7.8  7.3 *        256, 2560 x 6912     23.8 | 31.1 17.7 *
+ *   64, 13824 x 2560    14.4        22.0          512, 13824 x 2560    58.7        48.2
+ *   64, 2560 x 6912     11.5 | 12.7 14.1 *        512, 14336 x 4096    88.6        84.3
+ *   64, 14336 x 4096    20.8        33.9          2048, 2560 x 6912    92.8        86.4
+ *   64, 4096 x 14336    25.2        35.2 *        2048, 14336 x 4096   304         284
  * Each lane that has read a stage says so itself, not one for its warp: racecheck of compute-sanitizer takes the other for
- * a hazard, and the times are the same (outside of this project: 10.4 and 15.4 for 10.4 and 15.3 at 16 x 13824 x 2560 and 14336 x 4096; 9.4 for 9.9
- * at 16 x 2560 x 6912).
- * SPLIT at 64 x 2560 x 6912: 12.7 by four blocks, 31.9 by one.
+ * a hazard, and the times are the same (outside of this project: 10.4 and 15.4 for 10.4 and 15.3 at 16 x 13824 x 2560
+ * and 14336 x 4096; 9.4 for 9.9 at 16 x 2560 x 6912).
+ * SPLIT at 64 x 2560 x 6912: 11.5 by four blocks, 13.9 by three, 18.9 by two, 31.3 by one.
  * What 2048 x 14336 x 4096 waits for is neither decoding nor the end of a tile: without the one it took 313, without
  * the other 322, for 309 with both. Slower: one warpgroup 4 or 7 stages ahead, so that their ends do not fall together
  * (334). From M = 128 on, with few tiles, and past M = 256 PyTorch's kernels are faster.
  *
- * Macros: INPUT (see a16.cuh), COLUMNS (multiple of 16), BLOCKS (1, 2), PANELS (64 k of a stage: 1, 2), SLICES (of 16 k
+ * Macros: INPUT (see a16.cuh), COLUMNS (see wgmma.cuh), BLOCKS (1, 2), PANELS (64 k of a stage: 1, 2), SLICES (of 16 k
  * that are decoded at a time: 2, 4 where PANELS is 2), STAGES, SPLIT (blocks that share the K of a tile: 1 to 8),
  * THREADS (384). */
 #include "../cuda/overlap.cuh"
@@ -43,7 +46,6 @@
 #define PANEL_BYTES (COLUMNS * DEPTH + 16 * ROWS)
 #define STAGE_BYTES (PANELS * PANEL_BYTES)
 #define PARTS (4 * PANELS / SLICES) /* of a stage, each decoded and multiplied while the one before is multiplied */
-#define PITCH (ROWS + 4) /* of sums in shared memory: lanes write to different banks */
 
 /* The transpose of an 8 x 8 matrix of 16-bit elements: lane 4 r + c has elements 2 c and 2 c + 1 of row r. */
 __device__ __forceinline__ unsigned transposed(unsigned pair)
@@ -62,28 +64,17 @@ __device__ __forceinline__ unsigned transposed(unsigned pair)
 
 #if SPLIT > 1 && !defined(TRITMARK_SIMULATOR)
 #define CLUSTER __cluster_dims__(SPLIT, 1, 1)
-/* All threads of the blocks that share a tile. */
-__device__ __forceinline__ void cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-/* A float in the shared memory of the block of that rank, where this one has `mine`. */
-__device__ __forceinline__ float of_block(const float *mine, unsigned rank)
-{
-    float found;
-    asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];\n}"
-                 : "=f"(found)
-                 : "r"(shared_address(mine)), "r"(rank)
-                 : "memory");
-    return found;
-}
+#define SHARES SPLIT
 #else
 #define CLUSTER
+#define SHARES 1 /* blocks that do something for a tile: the simulator has no clusters, there the first does all */
+#endif
+#if SPLIT > 1
+static_assert(4 * COLUMNS * ROWS <= STAGES * STAGE_BYTES, "sums take the place of stages");
 #endif
 
 /* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory: STAGES *
- * (STAGE_BYTES + 16), with SPLIT > 1 at least 4 * PITCH * COLUMNS of it stages. a: aligned to its element, lda bytes
- * between its rows; w: row16. kind: 1 float32, 2 bfloat16, 3 float16. */
+ * (STAGE_BYTES + 16). a: aligned to its element, lda bytes between its rows; w: row16. kind: 1 float32, 2 bfloat16, 3 float16. */
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
     const unsigned short *a, const unsigned char *w, void *out, long long lda, float weight_scale, int M, int N, int K,
     int kind)
@@ -96,20 +87,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
 #endif
     const int warpgroup = threadIdx.x / WARPGROUP, p = threadIdx.x % WARPGROUP;
     const int chunks = (K + CHUNK - 1) / CHUNK, steps = (chunks + PANELS - 1) / PANELS;
-    /* Blocks of a tile share its stages; the simulator has no clusters, there the first takes all. */
-#if SPLIT > 1
 #ifdef TRITMARK_SIMULATOR
     if (blockIdx.x % SPLIT)
         return;
-    const int begin_step = 0, end_step = steps;
-#else
-    const int rank = blockIdx.x % SPLIT;
-    const int begin_step = (int)((long long)steps * rank / SPLIT),
-              end_step = (int)((long long)steps * (rank + 1) / SPLIT);
 #endif
-#else
-    const int begin_step = 0, end_step = steps;
-#endif
+    /* Of the stages of a tile those of this block. */
+    const int rank = SPLIT > 1 ? blockIdx.x % SPLIT : 0;
+    const int begin_step = SPLIT > 1 ? (int)((long long)steps * rank / SHARES) : 0,
+              end_step = SPLIT > 1 ? (int)((long long)steps * (rank + 1) / SHARES) : steps;
     const int tiles_m = (M + COLUMNS - 1) / COLUMNS;
     const long long tiles = (long long)tiles_m * ((N + ROWS - 1) / ROWS);
 #ifndef TRITMARK_SIMULATOR
@@ -199,10 +184,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
         }
 #ifndef TRITMARK_SIMULATOR
         asm volatile("cp.async.wait_all;" ::: "memory");
-#if SPLIT > 1
+#elif SPLIT > 1
+        multipliers_sync();
         cluster_sync();
         cluster_sync();
-#endif
 #endif
     } else {
 #ifndef TRITMARK_SIMULATOR
@@ -309,28 +294,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
                 barrier_arrive(empty + before);
 #endif
             __syncwarp();
-#if SPLIT > 1 && !defined(TRITMARK_SIMULATOR)
-            /* Sums into shared memory where stages were, added up and stored by the blocks, some columns each. */
-            float *const sums = (float *)gemm_shared; /* [COLUMNS][PITCH] */
-            asm volatile("bar.sync 1, 256;" ::: "memory"); /* both warpgroups are done with the stages */
-#pragma unroll
-            for (int block = 0; block < BLOCKS; block++)
-#pragma unroll
-                for (int i = 0; i < COLUMNS / 2; i++)
-                    sums[(i / 4 * 8 + 2 * t + i % 2) * PITCH + row + 64 * block + i / 2 % 2 * 8] =
-                        begin_step < end_step ? acc[block][i] : 0.0f; /* more blocks than stages: none for this one */
-            cluster_sync();
-            const int from = COLUMNS * rank / SPLIT, to = COLUMNS * (rank + 1) / SPLIT;
-            for (int i = from * ROWS + (warpgroup - 1) * WARPGROUP + p; i < to * ROWS; i += 2 * WARPGROUP) {
-                const int m = i / ROWS, n = i % ROWS;
-                float sum = 0.0f;
-#pragma unroll
-                for (unsigned each = 0; each < SPLIT; each++)
-                    sum += of_block(sums + m * PITCH + n, each);
+#if SPLIT > 1
+            add_shares<SHARES>((float4 *)gemm_shared, acc, begin_step < end_step, rank, [&](int m, int n, float sum) {
                 if (m0 + m < M && n0 + n < N)
                     store_float(out, (m0 + m) * (long long)N + n0 + n, sum * weight_scale, kind);
-            }
-            cluster_sync(); /* nobody ends while its sums are read */
+            });
 #else
             const bool whole = m0 + COLUMNS <= M && n0 + ROWS <= N;
             if (whole && kind != 1 && N % 4 == 0) {

@@ -79,26 +79,22 @@ __device__ __forceinline__ void multiply(
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #if COLUMNS == 16
     MULTIPLY(16, NAMES_16, 8, 9, 10, 11, 12, 13, C8(0));
-#endif
-#if COLUMNS == 32
+#elif COLUMNS == 32
     MULTIPLY(32, NAMES_32, 16, 17, 18, 19, 20, 21, C8(0), C8(8));
-#endif
-#if COLUMNS == 64
+#elif COLUMNS == 64
     MULTIPLY(64, NAMES_64, 32, 33, 34, 35, 36, 37, C8(0), C8(8), C8(16), C8(24));
-#endif
-#if COLUMNS == 80
+#elif COLUMNS == 80
     MULTIPLY(80, NAMES_80, 40, 41, 42, 43, 44, 45, C8(0), C8(8), C8(16), C8(24), C8(32));
-#endif
-#if COLUMNS == 96
+#elif COLUMNS == 96
     MULTIPLY(96, NAMES_96, 48, 49, 50, 51, 52, 53, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40));
-#endif
-#if COLUMNS == 128
+#elif COLUMNS == 128
     MULTIPLY(128, NAMES_128, 64, 65, 66, 67, 68, 69, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40), C8(48), C8(56));
-#endif
-#if COLUMNS == 160
+#elif COLUMNS == 160
     MULTIPLY(
         160, NAMES_160, 80, 81, 82, 83, 84, 85, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40), C8(48), C8(56), C8(64),
         C8(72));
+#else
+#error "no product of so many columns"
 #endif
 #undef C8
 #undef MULTIPLY

@@ -3,6 +3,7 @@ simulator: the integer product's bits."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ from tritmark.harness.errors import DeviceFaultError
 from tritmark.kernels.cuda.context import cuda_context
 from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.ternary_matmul import cuda, cuda_gemm
-from tritmark.kernels.ternary_matmul.cuda_gemm import KERNELS, MAX_K, MMA, WGMMA, GemmMma, Instance
+from tritmark.kernels.ternary_matmul.cuda_gemm import KERNELS, MAX_K, MIXED, MMA, SPLIT, WGMMA, GemmMma, Instance
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
@@ -32,7 +33,8 @@ INSTANCES: tuple[Instance, ...] = (*MMA, *WGMMA)
 def _name(instance: Instance) -> str:
     if isinstance(instance, GemmMma):
         return "-".join(map(str, (*instance.tile, "mma")))
-    return "-".join(map(str, (*instance.tile, *([instance.tail] if instance.last else []), "wgmma")))
+    told = [instance.tail] if instance.last else [f"by{instance.split}"] if instance.split > 1 else []
+    return "-".join(map(str, (*instance.tile, *told, "wgmma")))
 
 
 every_instance = pytest.mark.parametrize("instance", INSTANCES, ids=_name)
@@ -62,7 +64,7 @@ def test_every_instance_is_exact(cuda: CudaContext, only: Any, instance: Instanc
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("instance", [MMA[0], WGMMA[0], WGMMA[11], WGMMA[-1]], ids=_name)
+@pytest.mark.parametrize("instance", [MMA[0], WGMMA[0], WGMMA[11], MIXED], ids=_name)
 def test_rings_and_blocks_go_round(cuda: CudaContext, only: Any, instance: Instance) -> None:
     """More stages than a ring has, more tiles than blocks, more passes than warps."""
     only(instance)
@@ -70,9 +72,6 @@ def test_rings_and_blocks_go_round(cuda: CudaContext, only: Any, instance: Insta
     K = 6000 if isinstance(instance, GemmMma) else 300 * instance.stages * instance.panels
     data = data_of(rows + 1, 5 * high, K)
     same(product(cuda, VARIANTS["gemm", "int32"], data), expected(data, "int32"))
-
-
-MIXED = WGMMA[-1]
 
 
 @pytest.mark.cuda
@@ -112,7 +111,7 @@ def test_smaller_tiles_at_the_end_are_never_predicted_to_take_longer(M: int, N: 
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("instance", [MMA[0], WGMMA[0], WGMMA[-2]], ids=_name)
+@pytest.mark.parametrize("instance", [MMA[0], WGMMA[0], SPLIT[-1], WGMMA[12]], ids=_name)
 @pytest.mark.parametrize(("activation", "code"), [(-128, 1), (127, 1), (-128, -1), (127, -1), (-128, 0)])
 def test_the_largest_sums_are_exact(
     cuda: CudaContext, only: Any, instance: Instance, activation: int, code: int
@@ -136,7 +135,7 @@ def test_the_bound_of_k_is_that_of_the_accumulators() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(("weight_scale", "act_scale"), [(1, 1), (3, 64), (1e-38, 500), (3e38, 1e-4), (1e-45, 3e38)])
-@pytest.mark.parametrize("instance", [WGMMA[0], WGMMA[7]], ids=_name)
+@pytest.mark.parametrize("instance", [WGMMA[0], WGMMA[7], SPLIT[0]], ids=_name)
 def test_bfloat16_is_rounded_from_the_float32(
     cuda: CudaContext, only: Any, instance: Instance, weight_scale: float, act_scale: float
 ) -> None:
@@ -153,7 +152,7 @@ def test_bfloat16_is_rounded_from_the_float32(
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("gap", [1, 16, 61])
-@pytest.mark.parametrize("instance", [MMA[1], WGMMA[1], WGMMA[-2], WGMMA[-1]], ids=_name)
+@pytest.mark.parametrize("instance", [MMA[1], WGMMA[1], WGMMA[12], MIXED, SPLIT[1]], ids=_name)
 def test_rows_of_activations_may_lie_apart(cuda: CudaContext, only: Any, instance: Instance, gap: int) -> None:
     only(instance)
     data = data_of(19, 140, 320)
@@ -211,9 +210,13 @@ def test_the_chosen_instance_fits_a_multiprocessor(M: int, N: int, K: int, sms: 
 @pytest.mark.parametrize(
     ("shape", "chosen"),
     [
-        ((16, 2560, 2560), MMA[0]),
-        ((32, 2560, 2560), MMA[1]),
+        ((16, 2560, 2560), MMA[1]),
         ((16, 2560, 6912), MMA[1]),
+        ((32, 2560, 6912), SPLIT[3]),
+        ((64, 2560, 6912), SPLIT[9]),
+        ((64, 4096, 14336), SPLIT[8]),
+        ((128, 2560, 6912), SPLIT[14]),
+        ((192, 2560, 6912), SPLIT[7]),
         ((16, 13824, 2560), WGMMA[0]),
         ((64, 14336, 4096), WGMMA[3]),
         ((128, 13824, 2560), WGMMA[6]),
@@ -345,6 +348,55 @@ def test_a_fault_in_smaller_tiles_is_seen(
     data = data_of(290, 2 * MIXED.tile[1], 64)
     found, wanted = product(cuda, VARIANTS["gemm", "int32"], data), expected(data, "int32")
     assert np.array_equal(found, wanted) == (not right)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"),
+    [
+        ("gemm_wgmma.cu", "", ""),
+        ("gemm_wgmma.cu", "kind ? sum : sum >> 6, kind ? factor[m]", "sum, kind ? factor[m]"),
+        ("gemm_wgmma.cu", "m0 + m < M && n0 + n < N", "m0 + m < M"),
+        ("wgmma.cuh", "m = i / both / HIGH * 8", "m = i / both / HIGH * 4"),
+        ("wgmma.cuh", "owner / 128 * HIGH", "owner / 128 * 0"),
+        ("wgmma.cuh", "each < COUNT", "each + 1 < COUNT"),
+        ("wgmma.cuh", "of_block(sums + i, each)", "of_block(sums + i, 0)"),
+        ("wgmma.cuh", "i < fours * (rank + 1) / COUNT", "i < fours * (rank + 1) / COUNT - 1"),
+        ("gemm_wgmma.cu", "all_steps * (rank + 1) / SHARES", "all_steps / SHARES * (rank + 1)"),
+        ("gemm_wgmma.cu", "&map_w, (first + step) * STAGE_K / 4, n0, full", "&map_w, step * STAGE_K / 4, n0, full"),
+        (
+            "gemm_wgmma.cu",
+            "(first + step) * STAGE_K + DEPTH * panel, m0 + row",
+            "step * STAGE_K + DEPTH * panel, m0 + row",
+        ),
+        ("gemm_wgmma.cu", "const int k = (first + step) * STAGE_K", "const int k = step * STAGE_K"),
+        ("wgmma.cuh", "if (any)", "if (true)"),
+    ],
+)
+def test_a_fault_in_tiles_that_blocks_share_is_seen(
+    cuda: CudaContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, right: str, wrong: str
+) -> None:
+    """With fewer stages than blocks, with stages that blocks cannot share evenly, with rows that no engine copies."""
+    if cuda.backend.simulated and re.search("SHARES|i, 0|step|true", wrong):
+        pytest.skip("the simulator has no clusters")
+    instance = SPLIT[3]
+    plant(tmp_path, SOURCES, f"ternary_matmul/{file}", right, wrong)
+    _from(tmp_path / "ternary_matmul", monkeypatch, instance)
+    seen = set()
+    for K, gap in ((300, 4), (2600, 8), (2592, 1)):
+        # A launch of large sums before leaves them in registers and shared memory.
+        large = np.full((37, K), 127, np.int8), np.ones((200, K), np.int8), np.float32(1), np.ones(37, np.float32)
+        data = data_of(37, 200, K)
+        apart = np.zeros((37, K + gap), np.int8)
+        apart[:, :K] = data[0]
+        there = cuda.upload(apart).view((37, K), strides=(K + gap, 1))
+        try:
+            product(cuda, VARIANTS["gemm", "int32"], large)
+            found = product(cuda, VARIANTS["gemm", "int32"], data, there)
+            seen.add(np.array_equal(found, expected(data, "int32")))
+        except DeviceFaultError:
+            seen.add(False)
+    assert (seen == {True}) == (not right)
 
 
 @pytest.mark.cuda

@@ -228,6 +228,8 @@ FAULTS = [
     ("gemm_wgmma.cu", "twice(BACK(t / 2 + 2))", "twice(BACK(t / 2))"),
     ("gemm_wgmma.cu", "m < M - m0 && row + n < N - n0", "m < M - m0"),
     ("gemm_wgmma.cu", "acts + part * SLICES / 4 * COLUMNS * DEPTH", "acts"),
+    ("gemm_wgmma.cu", "m0 + m < M && n0 + n < N", "m0 + m < M"),
+    ("gemm_wgmma.cu", "(m0 + m) * (long long)N + n0 + n, sum * weight_scale", "(m0 + m) * (long long)N + n, sum"),
 ]
 """Source, what is there, and a fault in its place; none in the first three."""
 
@@ -242,7 +244,7 @@ def test_a_fault_in_the_source_is_seen(
     context = cuda_context()
     shared = ("cuda/overlap.cuh", "ternary_matmul/common.cuh", "ternary_matmul/wgmma.cuh")
     plant(tmp_path, (*shared, *_SOURCES), f"ternary_matmul_a16/{file}", right, wrong)
-    every = (_small(GEMV[0]), _small(MMA[0]), WGMMA[0])
+    every = (_small(GEMV[0]), _small(MMA[0]), WGMMA[0], WGMMA[1])
     seen = set()
     for instance in (each for each in every if _file(each) == file or (file == "a16.cuh" and each is every[0])):
         kernel = replace(

@@ -25,7 +25,7 @@ from tritmark.kernels.cuda.launch import Call, CudaLaunch
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul import cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS
-from tritmark.kernels.ternary_matmul.cuda_gemm import MMA, SAME, WGMMA, GemmMma, Instance
+from tritmark.kernels.ternary_matmul.cuda_gemm import MMA, SAME, SPLIT, WGMMA, GemmMma, Instance
 
 INSTANCES: tuple[Instance, ...] = (*MMA, *WGMMA)
 SHAPES = ("2560x2560", "13824x2560", "2560x6912", "14336x4096", "640x2560", "3840x2560")
@@ -42,7 +42,8 @@ def name(instance: Instance) -> str:
     """Its kind and its tile."""
     if isinstance(instance, GemmMma):
         return "mma-{}x{}".format(*instance.tile)
-    return "wgmma-{}x{}".format(*instance.tile) + (f"-{instance.tail}" if instance.last else "")
+    shared = f"/{instance.split}" if instance.split > 1 else ""
+    return "wgmma-{}x{}".format(*instance.tile) + (f"-{instance.tail}" if instance.last else shared)
 
 
 def weights(context: CudaContext, N: int, K: int) -> list[DeviceArray]:
@@ -136,7 +137,7 @@ def main() -> int:
         ]
     print("cliffs:", *cliffs or ["none"], sep="\n  ")
     if options.fit:
-        for instance in (*MMA, *SAME):  # WGMMA's last is predicted by two of these
+        for instance in (*MMA, *SAME, *SPLIT):  # MIXED is predicted by two of these
             if sum(instance in by for by in times.values()) < len(instance.costs):
                 print(f"{name(instance)}: measured at too few shapes")
                 continue
