@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import sys
@@ -42,9 +43,22 @@ _PRELOADED = (
 _RAISED = frozenset({Failure.MEMORY, Failure.DEVICE, Failure.LEAK, Failure.ERROR})
 """What an exception of a candidate can be; the others are seen from here."""
 
+_STACK, _HEAP = 8 << 20, 64 << 20
+"""Bytes of a thread's stack where the system sets no limit, at most, and of its heap (HEAP_MAX_SIZE of the GNU C
+library)."""
+
 _GRACE_S = 1.0
 _LOOK_S = 0.2
 _LOG_TAIL = 2000
+
+
+def _of_threads() -> int:
+    """Addresses that a library's threads on every core and as many of Python's reserve: a stack, and twice what the C
+    library takes for the heap of each, until that lies where it wants it."""
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    if stack == resource.RLIM_INFINITY:
+        stack = _STACK
+    return 2 * len(affinity()) * (stack + 2 * _HEAP)
 
 
 def prepare() -> None:
@@ -57,8 +71,8 @@ def prepare() -> None:
 class WorkerProcess:
     """One process for one variant. Not for several threads at once.
 
-    `memory_bytes`: address space that it may take beyond what it has when it starts (0: unlimited), and resident
-    memory. `environment`: variables beyond those of this process.
+    `memory_bytes`: address space that it may take beyond what it has when it starts and what its threads reserve (0:
+    unlimited), and resident memory. `environment`: variables beyond those of this process.
     """
 
     def __init__(
@@ -77,7 +91,7 @@ class WorkerProcess:
         mine, its = CONTEXT.Pipe(duplex=True)
         self._channel = Channel(mine, trusted=False)
         self._log = os.memfd_create("tritmark-log", os.MFD_CLOEXEC)
-        limit = memory_bytes if limit_address_space else 0
+        limit = memory_bytes + _of_threads() if limit_address_space and memory_bytes else 0
         arguments = (its, tuple(candidates), variant_id, {**os.environ, **environment}, affinity(), limit)
         self._process = CONTEXT.Process(target=serve, args=arguments, name=f"tritmark {variant_id}", daemon=True)
         with importing():

@@ -370,7 +370,7 @@ def test_a_fault_in_smaller_tiles_is_seen(
             "step * STAGE_K + DEPTH * panel, m0 + row",
         ),
         ("gemm_wgmma.cu", "const int k = (first + step) * STAGE_K", "const int k = step * STAGE_K"),
-        ("wgmma.cuh", "Four four = {0, 0, 0, 0}", "Four four = {1, 0, 0, 0}"),
+        ("wgmma.cuh", "Four four = {0, 0, 0, 0}", "Four four = {64, 0, 0, 0}"),
     ],
 )
 def test_a_fault_in_tiles_that_blocks_share_is_seen(

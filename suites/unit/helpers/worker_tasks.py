@@ -28,6 +28,21 @@ def address_space(site: Site) -> int:
     return resource.getrlimit(resource.RLIMIT_AS)[0]
 
 
+def threads_at_once(site: Site, count: int) -> None:
+    """Threads that all live at the same time and take some memory."""
+    there = threading.Barrier(count)
+
+    def work() -> None:
+        assert len(bytes(1 << 16)) == 1 << 16
+        there.wait(10)
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def its_cores(site: Site) -> frozenset[int]:
     return frozenset(os.sched_getaffinity(0))
 

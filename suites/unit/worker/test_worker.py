@@ -25,6 +25,7 @@ from worker_tasks import (
     open_descriptors,
     raise_as,
     summed,
+    threads_at_once,
     threads_of_a_product,
 )
 
@@ -36,7 +37,7 @@ from tritmark.harness.record import Accuracy, Status
 from tritmark.harness.spec import Tier, Variant, Workload
 from tritmark.harness.validate.accuracy import judge
 from tritmark.harness.validate.cases import Material
-from tritmark.harness.worker import Workers
+from tritmark.harness.worker import Workers, process
 from tritmark.harness.worker.channel import LARGE
 from tritmark.harness.worker.process import CONTEXT, prepare
 from tritmark.harness.worker.serve import serve
@@ -335,3 +336,11 @@ def test_addresses_of_a_peer_are_not_counted(installed: Installed) -> None:
         assert own.of(variant).call("limit", address_space) != resource.RLIM_INFINITY
     with Workers(installed, (FILE,), timeout_s=60, memory_bytes=MEMORY) as own:
         assert own.of(replace(variant, tier=Tier.PEER)).call("limit", address_space) == resource.RLIM_INFINITY
+
+
+def test_addresses_that_threads_reserve_are_not_counted(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stack and a heap for each, of which little is touched: on 32 cores honest kernels could not be timed."""
+    there = affinity()
+    monkeypatch.setattr(process, "affinity", lambda: there | frozenset(range(64)))
+    with Workers(installed, (FILE,), timeout_s=60, memory_bytes=128 << 20) as own:
+        own.of(named(installed, "honest")).call("threads", threads_at_once, 2 * 64)
