@@ -103,7 +103,7 @@ def test_any_layout_that_the_kernels_read_gives_the_same_sums(format: str, varia
         whole = draw(st.integers(0, 3))
         paired = [width for width in range(0, min(layout.BK, 257), 32) if whole or width]
         K = layout.BK * whole + draw(st.sampled_from(paired)) if paired else layout.BK
-    M, N = draw(st.integers(1, 5)), layout.BM * draw(st.integers(1, 2))
+    M, N = draw(st.integers(1, 9)), layout.BM * draw(st.integers(1, 2))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     activations = rng.integers(-128, 128, (M, K), dtype=np.int8)
     codes = rng.integers(-1, 2, (N, K), dtype=np.int8)

@@ -11,6 +11,13 @@
 #define TM_LUT_TRIPLE_1 _mm256_setr_epi16(0, 0, 1, 1, 1, -1, -1, -1, 0, 0, 0, 1, 1, 1, 0, 0)
 #define TM_LUT_TRIPLE_2 _mm256_setr_epi16(0, 1, -1, 0, 1, -1, 0, 1, -1, 0, 1, -1, 0, 1, 0, 0)
 
+/* The codes w + 1 of the same. */
+#define TM_LUT_PAIR_CODES_0 _mm_setr_epi8(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0)
+#define TM_LUT_PAIR_CODES_1 _mm_setr_epi8(0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0)
+#define TM_LUT_TRIPLE_CODES_0 _mm_setr_epi8(1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 0)
+#define TM_LUT_TRIPLE_CODES_1 _mm_setr_epi8(1, 1, 2, 2, 2, 0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0)
+#define TM_LUT_TRIPLE_CODES_2 _mm_setr_epi8(1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 0)
+
 static inline __m256i tm_lut_times(__m256i w_i16x16, int8_t a)
 {
     return _mm256_sign_epi16(_mm256_set1_epi16(a), w_i16x16);

@@ -25,8 +25,13 @@
 enum {
     TM_SLAB = 96,       /* most rows of a slab */
     TM_SLAB_LEAST = 24, /* fewest, where there are as many and more slabs than these would only share out work */
-    TM_PAIRS = 8        /* pairs of a slab and a tile that a thread should have, so that all end together */
+    TM_PAIRS = 8,       /* pairs of a slab and a tile that a thread should have, so that all end together */
+    TM_ARRANGED = 256   /* most groups of a tile that are arranged at a time */
 };
+
+/* Weights of another format as tile64: `groups` groups of tile t, from group k on, which is a multiple of the format's
+ * unit. */
+typedef void (*tm_arrange)(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to);
 
 /* What the caches hold: bytes of a slab (half of L2), groups of a tile (a third of L1). */
 typedef struct tm_blocking {
@@ -105,9 +110,11 @@ static inline __attribute__((always_inline)) void tm_slab_pass(
     }
 }
 
-/* Pairs [begin, end), in blocks of up to `block` rows of activations. */
-static inline __attribute__((always_inline)) void tm_matmul_tiles(
-    const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro)
+/* Pairs [begin, end), in blocks of up to `block` rows of activations. Where `arrange` is not NULL the weights are of
+ * another format, K is a multiple of 4, and `unit` at most TM_ARRANGED. */
+static inline __attribute__((always_inline)) void tm_matmul_arranged(
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro, tm_arrange arrange,
+    size_t unit)
 {
     const size_t across = tm_tiles_across(args), slabs = tm_slabs(args), whole = args->K / 4;
     tm_slab slab;
@@ -118,19 +125,32 @@ static inline __attribute__((always_inline)) void tm_matmul_tiles(
         const size_t t = pair % across;
         const uint8_t *tile = args->weights + t * ((args->K + 3) / 4) * TM_TILE;
         const int8_t *a = args->a + slab.first * args->lda;
-        const size_t step = slab.rows > block ? tm_blocking_here().groups : TM_MATMUL_CHUNK;
+        size_t step = slab.rows > block ? tm_blocking_here().groups : TM_MATMUL_CHUNK;
+        uint8_t arranged[TM_ARRANGED + TM_ARRANGED / 2][TM_TILE] __attribute__((aligned(64)));
+        if (arrange)
+            step = ((step < TM_ARRANGED ? step : TM_ARRANGED) + unit / 2) / unit * unit;
         int32_t acc[TM_SLAB][TM_TILE] __attribute__((aligned(64)));
         memset(acc, 0, (size_t)slab.rows * sizeof *acc);
-        for (size_t k = 0; k < whole; k += step)
+        for (size_t k = 0; k < whole; k += step) {
+            const size_t groups = whole - k < step ? whole - k : step;
+            if (arrange)
+                arrange(args, t, k, groups, arranged[0]);
             tm_slab_pass(
-                &slab, block, micro, tile + k * TM_TILE, whole - k < step ? whole - k : step, a + 4 * k, args->lda,
-                acc);
+                &slab, block, micro, arrange ? arranged[0] : tile + k * TM_TILE, groups, a + 4 * k, args->lda, acc);
+        }
         if (args->K % 4)
             tm_slab_pass(&slab, block, micro, tile + whole * TM_TILE, 1, slab.last[0], sizeof slab.last[0], acc);
         const size_t n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
         for (int r = 0; r < slab.rows; r++)
             tm_matmul_store_by(args, slab.first + (size_t)r, n, count, acc[r], slab.act_sum[r], slab.factor[r]);
     }
+}
+
+/* The same of weights that are tile64. */
+static inline __attribute__((always_inline)) void tm_matmul_tiles(
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro)
+{
+    tm_matmul_arranged(args, begin, end, block, micro, NULL, 1);
 }
 
 /* `body` over all pairs of a slab and a tile. */

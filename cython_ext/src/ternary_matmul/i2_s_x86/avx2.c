@@ -7,9 +7,16 @@
 
 #if TM_X86
 TM_BEGIN(avx2)
+#include "../dots_maddubs.h"
+#include "../panels_avx2.h"
 #include "../rows_avx2.h"
+#include "../tiles_avx2.h"
 
-enum { FLUSH = 16, MOST = 2 };
+enum {
+    FLUSH = 16,
+    MOST = 2,
+    ARRANGED = 6, /* fewest rows of activations for which weights are arranged as tile64 */
+};
 
 static inline __attribute__((always_inline)) void blocks_by(
     const int count, const uint8_t *const *rows, const int8_t *a, size_t lda, size_t K, int32_t (*acc)[TM_ROWS])
@@ -101,7 +108,54 @@ static void body(void *given, size_t begin, size_t end)
         tm_matmul_rows(args, begin, end, args->K / 4, MOST, micro);
 }
 
-int tm_ternary_matmul_i2_s_x86_avx2(void *args) { return tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(avx2)); }
+/* Bits of `one` where the mask has them, of `other` elsewhere. */
+static inline __m256i merged(int mask, __m256i one, __m256i other)
+{
+    const __m256i m = _mm256_set1_epi8((char)mask);
+    return _mm256_or_si256(_mm256_and_si256(m, one), _mm256_andnot_si256(m, other));
+}
+
+/* Groups of a tile, from whole blocks; as avx512.c's, 8 rows of each quarter at a time. */
+static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
+{
+    const uint8_t *rows[TM_TILE];
+    tm_i2_s_tile(args, t, k, groups, rows);
+    for (size_t at = 0; at < groups; at += 16)
+        for (int half = 0; half < 2; half++) {
+            __m256i w[4][4]; /* quarter of the tile, 4 bytes */
+#pragma GCC unroll 4
+            for (int q = 0; q < 4; q++)
+                tm_panel_dwords(rows + 16 * q + 8 * half, at, w[q]);
+            uint8_t *const block = to + tm_i2_s_group(at) * TM_TILE + 32 * half;
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                const __m256i low01 = merged(0x33, w[0][i], _mm256_slli_epi16(w[1][i], 2));
+                const __m256i high01 = merged(0x33, _mm256_srli_epi16(w[0][i], 2), w[1][i]);
+                const __m256i low23 = merged(0x33, w[2][i], _mm256_slli_epi16(w[3][i], 2));
+                const __m256i high23 = merged(0x33, _mm256_srli_epi16(w[2][i], 2), w[3][i]);
+                const __m256i of[4] = {
+                    merged(0x0f, _mm256_srli_epi16(high01, 4), high23),
+                    merged(0x0f, _mm256_srli_epi16(low01, 4), low23),
+                    merged(0x0f, high01, _mm256_slli_epi16(high23, 4)),
+                    merged(0x0f, low01, _mm256_slli_epi16(low23, 4))};
+#pragma GCC unroll 4
+                for (int f = 0; f < 4; f++)
+                    _mm256_store_si256((__m256i *)(block + (8 * f + i) * TM_TILE), of[f]);
+            }
+        }
+}
+
+static void arranged(void *args, size_t begin, size_t end)
+{
+    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_I2_S_BYTES);
+}
+
+int tm_ternary_matmul_i2_s_x86_avx2(void *given)
+{
+    tm_ternary_matmul_args *args = given;
+    return args->M < ARRANGED ? tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(avx2))
+                              : tm_matmul_run(args, arranged, TM_RANK(avx2));
+}
 
 TM_END
 #endif

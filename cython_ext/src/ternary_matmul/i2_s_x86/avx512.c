@@ -21,9 +21,14 @@
 
 #if TM_X86
 TM_BEGIN(avx512)
+#include "../panels_avx512.h"
 #include "../rows_avx512.h"
+#include "../tiles_avx512.h"
 
-enum { CHUNK = 1 << 20 }; /* weights of a row between two times that the sums come down */
+enum {
+    CHUNK = 1 << 20, /* weights of a row between two times that the sums come down */
+    ARRANGED = 48, /* fewest rows of activations for which weights are arranged as tile64 */
+};
 
 static inline __m512i half(const void *low) { return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)low)); }
 
@@ -118,6 +123,46 @@ static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int c
     }
 }
 
+/* Bits of `one` where the mask has them, of `other` elsewhere. */
+static inline __m512i merged(int mask, __m512i one, __m512i other)
+{
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), one, other, 0xca);
+}
+
+/* Groups of a tile, from whole blocks. 16 bytes of 16 rows are turned so that a vector has 4 bytes of each row, which are
+ * four groups' codes; of four such vectors, of the tile's quarters, each byte's four codes change places. */
+static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
+{
+    const uint8_t *rows[TM_TILE];
+    tm_i2_s_tile(args, t, k, groups, rows);
+    for (size_t at = 0; at < groups; at += 16) {
+        __m512i w[4][4]; /* quarter of the tile, 4 bytes */
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; q++)
+            tm_panel_dwords(rows + 16 * q, at, w[q]);
+        uint8_t *const block = to + tm_i2_s_group(at) * TM_TILE;
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const __m512i low01 = merged(0x33, w[0][i], _mm512_slli_epi16(w[1][i], 2));
+            const __m512i high01 = merged(0x33, _mm512_srli_epi16(w[0][i], 2), w[1][i]);
+            const __m512i low23 = merged(0x33, w[2][i], _mm512_slli_epi16(w[3][i], 2));
+            const __m512i high23 = merged(0x33, _mm512_srli_epi16(w[2][i], 2), w[3][i]);
+            /* The codes of the lowest bits are of the columns 96 and more of the block. */
+            const __m512i of[4] = {
+                merged(0x0f, _mm512_srli_epi16(high01, 4), high23), merged(0x0f, _mm512_srli_epi16(low01, 4), low23),
+                merged(0x0f, high01, _mm512_slli_epi16(high23, 4)), merged(0x0f, low01, _mm512_slli_epi16(low23, 4))};
+#pragma GCC unroll 4
+            for (int f = 0; f < 4; f++)
+                _mm512_store_si512(block + (8 * f + i) * TM_TILE, of[f]);
+        }
+    }
+}
+
+static void arranged(void *args, size_t begin, size_t end)
+{
+    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_I2_S_BYTES);
+}
+
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
@@ -127,7 +172,12 @@ static void body(void *given, size_t begin, size_t end)
         tm_matmul_rows(args, begin, end, args->K / 4, TM_MATMUL_BLOCK, micro);
 }
 
-int tm_ternary_matmul_i2_s_x86_avx512(void *args) { return tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(avx512)); }
+int tm_ternary_matmul_i2_s_x86_avx512(void *given)
+{
+    tm_ternary_matmul_args *args = given;
+    return args->M < ARRANGED ? tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(avx512))
+                              : tm_matmul_run(args, arranged, TM_RANK(avx512));
+}
 
 TM_END
 #endif

@@ -7,9 +7,28 @@
 #define TM_I2_S_X86_H
 
 #include "../rows.h"
+#include "../tiles.h"
 
 enum { TM_I2_S_BLOCK = 128, TM_I2_S_BYTES = 32 };
 
 TM_KERNELS(ternary_matmul_i2_s_x86);
+
+/* For many rows of activations weights are arranged as tile64 (../tiles.h), by whole blocks. */
+
+/* Where the rows of tile t begin, from group k on, which is a byte of each; past the last row the first again, whose sums
+ * nobody stores. What `groups` groups of the next tile take is fetched. */
+static inline void tm_i2_s_tile(
+    const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, const uint8_t *rows[TM_TILE])
+{
+    const size_t row = args->K / 4, n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
+    for (size_t r = 0; r < TM_TILE; r++) {
+        rows[r] = args->weights + (n + (r < count ? r : 0)) * row + k;
+        __builtin_prefetch(rows[r] + TM_TILE * row, 0, 2);
+        __builtin_prefetch(rows[r] + TM_TILE * row + groups - 1, 0, 2);
+    }
+}
+
+/* The first group of what 16 bytes from byte `at` on have: 4 of 32, of each quarter of a block. */
+static inline size_t tm_i2_s_group(size_t at) { return at / TM_I2_S_BYTES * TM_I2_S_BYTES + at % TM_I2_S_BYTES / 4; }
 
 #endif

@@ -11,6 +11,8 @@
 TM_BEGIN(avx2)
 #include "tl1_avx2.h"
 
+#include "../lut_tiles_avx2.h"
+
 /* Blocks of 64 bytes between two additions to the int16 sums, those between two to the int32 ones: 7 * 8 look-ups,
  * twice as many once the halves of bm = 32 are added, times 256. */
 enum { BLOCKS = TM_LUT_FLUSH / 2, CHUNK = 7 * BLOCKS, MOST = 2 };
@@ -105,7 +107,41 @@ static void sums(const tm_ternary_matmul_args *args, size_t n, size_t rows, int3
 
 static void body(void *args, size_t begin, size_t end) { tm_lut_body(args, begin, end, sums); }
 
-int tm_ternary_matmul_tl1_avx2(void *args) { return tm_lut_run(args, fill, body, TM_RANK(avx2)); }
+/* 32 bytes. */
+static inline __m256i at_once(const uint8_t *bytes) { return _mm256_loadu_si256((const __m256i *)bytes); }
+
+static inline void two(size_t bm, const uint8_t *bytes, const uint8_t *others, uint8_t *to)
+{
+    const __m256i first = at_once(bytes), second = at_once(bytes + 32);
+    if (bm == TM_TILE) {
+        tm_lut_pairs(first, second, to);
+        tm_lut_pairs(at_once(bytes + 64), at_once(bytes + 96), to + TM_TILE);
+    } else { /* 16 rows of both groups, and 16 more */
+        const __m256i third = at_once(others), fourth = at_once(others + 32);
+        tm_lut_pairs(
+            _mm256_permute2x128_si256(first, second, 0x20), _mm256_permute2x128_si256(third, fourth, 0x20), to);
+        tm_lut_pairs(
+            _mm256_permute2x128_si256(first, second, 0x31), _mm256_permute2x128_si256(third, fourth, 0x31),
+            to + TM_TILE);
+    }
+}
+
+static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t group, size_t groups, uint8_t *to)
+{
+    tm_tl1_arrange(args, t, group, groups, to, two);
+}
+
+static void arranged(void *args, size_t begin, size_t end)
+{
+    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_TL1_COLUMNS / 4);
+}
+
+int tm_ternary_matmul_tl1_avx2(void *given)
+{
+    tm_ternary_matmul_args *args = given;
+    return args->M < TM_TL1_ARRANGED ? tm_lut_run(args, fill, body, TM_RANK(avx2))
+                                     : tm_matmul_run(args, arranged, TM_RANK(avx2));
+}
 
 TM_END
 #endif

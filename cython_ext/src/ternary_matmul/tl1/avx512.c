@@ -8,6 +8,7 @@
 #if TM_X86
 TM_BEGIN(avx512)
 #include "../lut_avx512.h"
+#include "../lut_tiles_avx512.h"
 #include "tl1_avx2.h"
 
 /* Blocks of 64 bytes between two additions to the int16 sums, those between two to the int32 ones: 7 * 8 look-ups,
@@ -101,7 +102,35 @@ static void sums(const tm_ternary_matmul_args *args, size_t n, size_t rows, int3
 
 static void body(void *args, size_t begin, size_t end) { tm_lut_body(args, begin, end, sums); }
 
-int tm_ternary_matmul_tl1_avx512(void *args) { return tm_lut_run(args, fill, body, TM_RANK(avx512)); }
+static inline void two(size_t bm, const uint8_t *bytes, const uint8_t *others, uint8_t *to)
+{
+    const __m512i low = _mm512_loadu_si512(bytes);
+    if (bm == TM_TILE) {
+        tm_lut_pairs(low, to);
+        tm_lut_pairs(_mm512_loadu_si512(bytes + 64), to + TM_TILE);
+    } else { /* 16 rows of both groups, and 16 more */
+        const __m512i high = _mm512_loadu_si512(others);
+        tm_lut_pairs(_mm512_shuffle_i64x2(low, high, 0x88), to);
+        tm_lut_pairs(_mm512_shuffle_i64x2(low, high, 0xdd), to + TM_TILE);
+    }
+}
+
+static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t group, size_t groups, uint8_t *to)
+{
+    tm_tl1_arrange(args, t, group, groups, to, two);
+}
+
+static void arranged(void *args, size_t begin, size_t end)
+{
+    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_TL1_COLUMNS / 4);
+}
+
+int tm_ternary_matmul_tl1_avx512(void *given)
+{
+    tm_ternary_matmul_args *args = given;
+    return args->M < TM_TL1_ARRANGED ? tm_lut_run(args, fill, body, TM_RANK(avx512))
+                                     : tm_matmul_run(args, arranged, TM_RANK(avx512));
+}
 
 TM_END
 #endif

@@ -10,7 +10,11 @@
 
 #include "../lut.h"
 
-enum { TM_TL1_COLUMNS = 8, TM_TL1_TABLES = 128 }; /* tables of 8 columns are 128 bytes */
+enum {
+    TM_TL1_COLUMNS = 8,
+    TM_TL1_TABLES = 128, /* bytes of tables of 8 columns */
+    TM_TL1_ARRANGED = 5, /* fewest rows of activations for which weights become tile64 */
+};
 
 TM_KERNELS(ternary_matmul_tl1);
 
@@ -30,6 +34,25 @@ static inline const uint8_t *tm_tl1_at(const tm_ternary_matmul_args *args, size_
 {
     const size_t row = n / args->BM * args->BM;
     return args->weights + row * args->K / 4 + k * args->BM * args->BK / 4 + (n - row) * args->BK / 4;
+}
+
+/* What an instruction set adds to weights that become tile64 for several rows of activations: two groups, of 128 bytes
+ * side by side where bm is 64, else of 64 bytes of the first and of the other 32 rows. */
+typedef void (*tm_tl1_two)(size_t bm, const uint8_t *bytes, const uint8_t *others, uint8_t *to);
+
+/* Groups of tile t, from an even one on; those of the next are fetched. Where the tile has no more than 32 rows these are taken twice, and nobody stores
+ * the others' sums. */
+static inline __attribute__((always_inline)) void tm_tl1_arrange(
+    const tm_ternary_matmul_args *args, size_t t, size_t group, size_t groups, uint8_t *to, tm_tl1_two two)
+{
+    const size_t n = t * TM_TILE, other = n + 32 < args->N ? n + 32 : n;
+    for (size_t k = 4 * group, end = k + 4 * groups; k < end; k += TM_TL1_COLUMNS, to += 2 * TM_TILE) {
+        const size_t tile = k / args->BK, at = (k - tile * args->BK) * args->bm / 4;
+        const uint8_t *const next = tm_tl1_at(args, n + TM_TILE, tile) + at;
+        __builtin_prefetch(next, 0, 2);
+        __builtin_prefetch(args->bm == TM_TILE ? next + 64 : tm_tl1_at(args, n + TM_TILE + 32, tile) + at, 0, 2);
+        two(args->bm, tm_tl1_at(args, n, tile) + at, tm_tl1_at(args, other, tile) + at, to);
+    }
 }
 
 #endif

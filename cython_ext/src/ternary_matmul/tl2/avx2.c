@@ -10,6 +10,8 @@
 TM_BEGIN(avx2)
 #include "tl2_avx2.h"
 
+#include "../lut_tiles_avx2.h"
+
 /* Times 24 columns, 8 look-ups, between two additions to the int32 sums; 80 * 384 fits int16. */
 enum { CHUNK = 10, MOST = 2 };
 
@@ -99,7 +101,59 @@ static void sums(const tm_ternary_matmul_args *args, size_t n, size_t rows, int3
 
 static void body(void *args, size_t begin, size_t end) { tm_lut_body(args, begin, end, sums); }
 
-int tm_ternary_matmul_tl2_avx2(void *args) { return tm_lut_run(args, fill, body, TM_RANK(avx2)); }
+/* 32 bytes of 32 rows, as two quarters of a tile: 8 rows after 8 lie in the order 0, 2, 1, 3. */
+static inline __m256i quarters(__m256i eights) { return _mm256_permute4x64_epi64(eights, 0xd8); }
+
+static inline __m256i at_once(const uint8_t *bytes) { return _mm256_loadu_si256((const __m256i *)bytes); }
+
+/* Six groups of 24 columns that are triples, by vectors of 32 rows. */
+static inline void triples(const uint8_t *const nibbles[2], const uint8_t *const signs[2], uint8_t *to)
+{
+    const __m256i m15 = _mm256_set1_epi8(15);
+    __m256i column[TM_TL2_SIGNED][2];
+#pragma GCC unroll 2
+    for (int nth = 0; nth < 2; nth++) {
+        const __m256i twos = tm_lut_codes(_mm_set1_epi8(2), nth), words = at_once(signs[nth]);
+        const __m256i codes[3] = {
+            tm_lut_codes(TM_LUT_TRIPLE_CODES_0, nth), tm_lut_codes(TM_LUT_TRIPLE_CODES_1, nth),
+            tm_lut_codes(TM_LUT_TRIPLE_CODES_2, nth)};
+#pragma GCC unroll 8
+        for (int t = 0; t < TM_TL2_SIGNED / 3; t++) {
+            const __m256i w = quarters(at_once(nibbles[nth] + t / 2 * 32)), sign = quarters(signs_of(words, t));
+            const __m256i index = _mm256_and_si256(t % 2 ? w : _mm256_srli_epi16(w, 4), m15);
+#pragma GCC unroll 3
+            for (int i = 0; i < 3; i++) {
+                const __m256i code = _mm256_shuffle_epi8(codes[i], index);
+                column[3 * t + i][nth] = _mm256_blendv_epi8(code, _mm256_sub_epi8(twos, code), sign);
+            }
+        }
+    }
+#pragma GCC unroll 6
+    for (int g = 0; g < TM_TL2_SIGNED / 4; g++)
+        tm_lut_group((const __m256i(*)[2])(column + 4 * g), to + g * TM_TILE);
+}
+
+static inline void pairs(const uint8_t *low, const uint8_t *high, uint8_t *to)
+{
+    tm_lut_pairs(quarters(at_once(low)), quarters(at_once(high)), to);
+}
+
+static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t group, size_t groups, uint8_t *to)
+{
+    tm_tl2_arrange(args, t, group, groups, to, triples, pairs);
+}
+
+static void arranged(void *args, size_t begin, size_t end)
+{
+    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_TL2_SIGNED / 4);
+}
+
+int tm_ternary_matmul_tl2_avx2(void *given)
+{
+    tm_ternary_matmul_args *args = given;
+    return args->M < TM_TL2_ARRANGED ? tm_lut_run(args, fill, body, TM_RANK(avx2))
+                                     : tm_matmul_run(args, arranged, TM_RANK(avx2));
+}
 
 TM_END
 #endif

@@ -13,6 +13,8 @@
 #if TM_X86
 TM_BEGIN(avx512)
 #include "../lut_avx512.h"
+#include "../rows_avx512.h"
+#include "../lut_tiles_avx512.h"
 #include "tl2_avx2.h"
 
 /* Times 24 columns, 4 look-ups a half, between two additions to the int32 sums, for which the halves are added: 20 * 4
@@ -119,7 +121,64 @@ static void sums(const tm_ternary_matmul_args *args, size_t n, size_t rows, int3
 
 static void body(void *args, size_t begin, size_t end) { tm_lut_body(args, begin, end, sums); }
 
-int tm_ternary_matmul_tl2_avx512(void *args) { return tm_lut_run(args, fill, body, TM_RANK(avx512)); }
+/* 32 bytes of 32 rows each, as the quarters of a tile: 8 rows after 8 lie in the order 0, 2, 1, 3. */
+static inline __m512i quarters(__m512i eights)
+{
+    return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 1, 3, 4, 6, 5, 7), eights);
+}
+
+static inline __m512i both(const uint8_t *low, const uint8_t *high)
+{
+    return tm_halves((const int8_t *)low, (const int8_t *)high);
+}
+
+/* Six groups of 24 columns that are triples. */
+static inline __attribute__((always_inline)) void triples(
+    const uint8_t *const nibbles[2], const uint8_t *const signs[2], uint8_t *to)
+{
+    const __m512i m15 = _mm512_set1_epi8(15), twos = tm_lut_codes(_mm_set1_epi8(2)), words = both(signs[0], signs[1]);
+    const __m512i codes[3] = {
+        tm_lut_codes(TM_LUT_TRIPLE_CODES_0), tm_lut_codes(TM_LUT_TRIPLE_CODES_1), tm_lut_codes(TM_LUT_TRIPLE_CODES_2)};
+    __m512i column[TM_TL2_SIGNED];
+#pragma GCC unroll 8
+    for (int t = 0; t < TM_TL2_SIGNED / 3; t++) {
+        const __m512i w = quarters(both(nibbles[0] + t / 2 * 32, nibbles[1] + t / 2 * 32));
+        const __m512i index = _mm512_and_si512(t % 2 ? w : _mm512_srli_epi16(w, 4), m15);
+        const __m512i of = _mm512_slli_epi16(words, (unsigned)(2 * t)), next = _mm512_slli_epi16(of, 1);
+        const __mmask64 sign = _mm512_movepi8_mask(quarters(_mm512_packs_epi16(of, next)));
+#pragma GCC unroll 3
+        for (int i = 0; i < 3; i++) {
+            const __m512i code = _mm512_shuffle_epi8(codes[i], index);
+            column[3 * t + i] = _mm512_mask_sub_epi8(code, sign, twos, code);
+        }
+        /* Groups that have all of their columns, so that few columns wait. */
+#pragma GCC unroll 2
+        for (int g = 3 * t / 4; g < 3 * (t + 1) / 4; g++)
+            tm_lut_group(column + 4 * g, to + g * TM_TILE);
+    }
+}
+
+static inline void pairs(const uint8_t *low, const uint8_t *high, uint8_t *to)
+{
+    tm_lut_pairs(quarters(both(low, high)), to);
+}
+
+static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t group, size_t groups, uint8_t *to)
+{
+    tm_tl2_arrange(args, t, group, groups, to, triples, pairs);
+}
+
+static void arranged(void *args, size_t begin, size_t end)
+{
+    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_TL2_SIGNED / 4);
+}
+
+int tm_ternary_matmul_tl2_avx512(void *given)
+{
+    tm_ternary_matmul_args *args = given;
+    return args->M < TM_TL2_ARRANGED ? tm_lut_run(args, fill, body, TM_RANK(avx512))
+                                     : tm_matmul_run(args, arranged, TM_RANK(avx512));
+}
 
 TM_END
 #endif

@@ -17,6 +17,7 @@ enum {
     TM_TL2_PAIRS = 8,    /* columns of pairs of as many */
     TM_TL2_TABLES = 256,
     TM_TL2_PAIRED = 32, /* columns of a tile of pairs */
+    TM_TL2_ARRANGED = 5, /* fewest rows of activations for which weights become tile64 */
 };
 
 TM_KERNELS(ternary_matmul_tl2);
@@ -64,6 +65,39 @@ static inline const uint8_t *tm_tl2_pairs(const tm_ternary_matmul_args *args, si
     const size_t tripled = tm_tl2_tripled(args);
     return args->weights + args->N * tripled / 6 + args->N * tripled / 24 +
            tm_tl2_within(args, n, k, TM_TL2_PAIRED, args->K - tripled) / 4;
+}
+
+/* What an instruction set adds to weights that become tile64 for several rows of activations: six groups of triples, and
+ * one of pairs, of two times 32 rows. */
+typedef void (*tm_tl2_triples)(const uint8_t *const nibbles[2], const uint8_t *const signs[2], uint8_t *to);
+typedef void (*tm_tl2_pairs_by)(const uint8_t *low, const uint8_t *high, uint8_t *to);
+
+/* Groups of tile t, from a multiple of six on; those of the next are fetched. Where the tile has no more than 32 rows these are taken twice, and nobody
+ * stores the others' sums. */
+static inline __attribute__((always_inline)) void tm_tl2_arrange(
+    const tm_ternary_matmul_args *args, size_t t, size_t group, size_t groups, uint8_t *to, tm_tl2_triples triples,
+    tm_tl2_pairs_by pairs)
+{
+    const size_t n = t * TM_TILE, other = n + TM_TL2_ROWS < args->N ? n + TM_TL2_ROWS : n;
+    const size_t tripled = tm_tl2_tripled(args), end = 4 * (group + groups);
+    size_t k = 4 * group;
+    for (; k < end && k < tripled; k += TM_TL2_SIGNED, to += TM_TL2_SIGNED / 4 * TM_TILE) {
+        const size_t tile = k / args->BK * args->BK, at = (k - tile) / TM_TL2_SIGNED * 32;
+        const uint8_t *const nibbles[2] = {
+            tm_tl2_nibbles(args, n, tile) + 4 * at, tm_tl2_nibbles(args, other, tile) + 4 * at};
+        const uint8_t *const signs[2] = {tm_tl2_signs(args, n, tile) + at, tm_tl2_signs(args, other, tile) + at};
+        for (size_t next = n + TM_TILE; next < n + 2 * TM_TILE; next += TM_TL2_ROWS) {
+            const uint8_t *const at_next = tm_tl2_nibbles(args, next, tile) + 4 * at;
+            __builtin_prefetch(at_next, 0, 2);
+            __builtin_prefetch(at_next + 64, 0, 2);
+            __builtin_prefetch(tm_tl2_signs(args, next, tile) + at, 0, 2);
+        }
+        triples(nibbles, signs, to);
+    }
+    for (; k < end; k += 4, to += TM_TILE) {
+        const size_t from = k - tripled, tile = from / TM_TL2_PAIRED * TM_TL2_PAIRED, at = 8 * (from - tile);
+        pairs(tm_tl2_pairs(args, n, tile) + at, tm_tl2_pairs(args, other, tile) + at, to);
+    }
 }
 
 #endif

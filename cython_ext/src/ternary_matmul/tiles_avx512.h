@@ -1,0 +1,141 @@
+/* The micro kernels over tile64 with AVX-512 VNNI; avx512.c has their story. Included behind TM_BEGIN(avx512). */
+#ifndef TM_TILES_AVX512_H
+#define TM_TILES_AVX512_H
+
+#include "tiles.h"
+
+enum { TM_TILES_ROWS = 6 }; /* of activations at once: with four sums each, 24 of the 32 registers */
+
+static inline __m512i tm_tiles_four(const int8_t *a)
+{
+    int32_t word;
+    memcpy(&word, a, sizeof word);
+    return _mm512_set1_epi32(word);
+}
+
+static inline void tm_tiles_settle(int32_t *acc, __m512i u0, __m512i u1, __m512i u2, __m512i u3)
+{
+    __m512i a_i32x16[4] = {
+        u0,
+        _mm512_srai_epi32(_mm512_sub_epi32(u1, u0), 2),
+        _mm512_srai_epi32(_mm512_sub_epi32(u2, u1), 4),
+        _mm512_srai_epi32(_mm512_sub_epi32(u3, u2), 6),
+    };
+    for (int g = 0; g < 4; g++)
+        _mm512_store_si512(acc + 16 * g, _mm512_add_epi32(_mm512_load_si512(acc + 16 * g), a_i32x16[g]));
+}
+
+/* Compilers fold a load into each of its uses, or keep it twice; this makes it one, in a register. */
+static inline __m512i tm_tiles_kept(__m512i v)
+{
+    __asm__("" : "+v"(v));
+    return v;
+}
+
+/* The intrinsic makes GCC 12 keep the sums twice, as lanes of int64 and of int32, and spill six rows of them. */
+static inline __m512i tm_tiles_dot(__m512i sum_i32x16, __m512i w_u8x64, __m512i a_i8x64)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum_i32x16) : "v"(w_u8x64), "v"(a_i8x64));
+    return sum_i32x16;
+}
+
+/* The bits of w under a mask that stays in memory, for the sums leave no registers for masks. */
+static inline __m512i tm_tiles_masked(__m512i w, const int32_t *mask)
+{
+    __m512i v;
+    __asm__("vpandd %2%{1to16%}, %1, %0" : "=v"(v) : "v"(w), "m"(*mask));
+    return v;
+}
+
+/* `rows` is a constant at each call, so that the sums stay in registers. */
+static inline __attribute__((always_inline)) void tm_tiles_groups_by(
+    const int rows, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups,
+    const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
+{
+    static const int32_t masks[3] = {0x03030303, 0x0f0f0f0f, 0x3f3f3f3f};
+    __m512i u[TM_TILES_ROWS][4];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++)
+            u[r][g] = _mm512_setzero_si512();
+    for (size_t k = 0; k < groups; k++) {
+        const __m512i w = tm_tiles_kept(_mm512_loadu_si512(tile + k * TM_TILE));
+        const __m512i w0 = tm_tiles_masked(w, masks), w1 = tm_tiles_masked(w, masks + 1),
+                      w2 = tm_tiles_masked(w, masks + 2);
+        tm_prefetch_line(tile + k * TM_TILE, level, ahead);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            const __m512i a_i8x64 = tm_tiles_kept(tm_tiles_four(a + (size_t)r * lda + 4 * k));
+            u[r][0] = tm_tiles_dot(u[r][0], w0, a_i8x64);
+            u[r][1] = tm_tiles_dot(u[r][1], w1, a_i8x64);
+            u[r][2] = tm_tiles_dot(u[r][2], w2, a_i8x64);
+            u[r][3] = tm_tiles_dot(u[r][3], w, a_i8x64);
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+        tm_tiles_settle(acc[r], u[r][0], u[r][1], u[r][2], u[r][3]);
+}
+
+/* One group of one row, added to the sums under its masks. */
+static inline __attribute__((always_inline)) void tm_tiles_one_group(
+    const __m512i *masks, const uint8_t *bytes, const int8_t *a, __m512i *u)
+{
+    const __m512i w = _mm512_loadu_si512(bytes), a_i8x64 = tm_tiles_four(a);
+#pragma GCC unroll 3
+    for (int g = 0; g < 3; g++)
+        u[g] = tm_tiles_dot(u[g], _mm512_and_si512(w, masks[g]), a_i8x64);
+    u[3] = tm_tiles_dot(u[3], w, a_i8x64);
+}
+
+static inline __attribute__((always_inline)) void tm_tiles_one_row(
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
+{
+    const __m512i masks[3] = {_mm512_set1_epi8(3), _mm512_set1_epi8(15), _mm512_set1_epi8(63)};
+    __m512i u[2][4];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        u[i / 4][i % 4] = _mm512_setzero_si512();
+    size_t k = 0;
+    for (; k + 2 <= groups; k += 2) {
+#pragma GCC unroll 2
+        for (size_t s = 0; s < 2; s++) {
+            tm_prefetch_line(tile + (k + s) * TM_TILE, level, ahead);
+            tm_tiles_one_group(masks, tile + (k + s) * TM_TILE, a + 4 * (k + s), u[s]);
+        }
+    }
+    if (k < groups)
+        tm_tiles_one_group(masks, tile + k * TM_TILE, a + 4 * k, u[0]);
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++)
+        u[0][g] = _mm512_add_epi32(u[0][g], u[1][g]);
+    tm_tiles_settle(acc, u[0][0], u[0][1], u[0][2], u[0][3]);
+}
+
+static inline __attribute__((always_inline)) void tm_tiles_micro_by(
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, size_t lda,
+    int rows, int32_t (*acc)[TM_TILE])
+{
+    switch (rows) {
+    case 1: tm_tiles_one_row(level, ahead, tile, groups, a, acc[0]); break;
+    case 2: tm_tiles_groups_by(2, level, ahead, tile, groups, a, lda, acc); break;
+    case 3: tm_tiles_groups_by(3, level, ahead, tile, groups, a, lda, acc); break;
+    case 4: tm_tiles_groups_by(4, level, ahead, tile, groups, a, lda, acc); break;
+    case 5: tm_tiles_groups_by(5, level, ahead, tile, groups, a, lda, acc); break;
+    default: tm_tiles_groups_by(6, level, ahead, tile, groups, a, lda, acc); break;
+    }
+}
+
+static void tm_tiles_micro(
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+{
+    const tm_prefetch fetch = tm_weights_prefetch();
+    switch (fetch.level) {
+    case TM_PREFETCH_NONE: tm_tiles_micro_by(TM_PREFETCH_NONE, 0, tile, groups, a, lda, rows, acc); break;
+    case TM_PREFETCH_L1: tm_tiles_micro_by(TM_PREFETCH_L1, fetch.bytes, tile, groups, a, lda, rows, acc); break;
+    case TM_PREFETCH_L2: tm_tiles_micro_by(TM_PREFETCH_L2, fetch.bytes, tile, groups, a, lda, rows, acc); break;
+    }
+}
+
+#endif
