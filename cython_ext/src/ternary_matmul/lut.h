@@ -14,6 +14,13 @@
  * the int16 sums: those are exact modulo 2^16, and of up to 85 look-ups (85 * 384 = 32640) in int16. int32 sums stay
  * within 128 * K.
  *
+ * With AVX2 and what is above it five rows of activations and more do without tables: weights become tile64, a stretch of a
+ * tile at a time, and go there (tiles.h), so that weights are looked up once, and not for each row of activations. Time
+ * against tables for four rows after the other (`tritmark gate 58d6a8b d80a47b --suite league --op ternary_matmul --variant
+ * 'cpu/ternary_matmul/tl?/float32/avx*'`, Zen 4, two threads, 2560 x 2560), M = 16 / 128: tl1 -46 / -55 % with AVX-512, -30
+ * / -40 % with AVX2, tl2 -31 / -44 % and -20 / -33 %. At M = 64 they take 1.05 times tile64's time, at 128 1.2 times; of
+ * that the second time that a tile becomes tile64, for a second slab, explains a third, and the rest was not found.
+ *
  * Tables are made once for a call and up to TM_LUT_ROWS rows of activations, in `args->tables`; then all weights go
  * past them, the rows' tables of one tile's columns (4 KiB a row at most in published layouts) staying in L1. */
 #ifndef TM_LUT_H

@@ -2,7 +2,7 @@
  * ../avx2.c.
  *
  * A maddubs adds at most 512 in magnitude, so 64 of them, 16 blocks, fit int16; then pmaddwd by 1 moves them to
- * int32. */
+ * int32. Many rows: see avx512.c. */
 #include "i2_s_x86.h"
 
 #if TM_X86
