@@ -112,13 +112,6 @@
 static_assert(TAIL == 0, "tiles that blocks share are all alike");
 static_assert(4 * COLUMNS * ROWS <= STAGES * STAGE_BYTES, "sums take the place of stages");
 #endif
-#if SPLIT > 1 && !defined(TRITMARK_SIMULATOR)
-#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
-#define SHARES SPLIT
-#else
-#define CLUSTER
-#define SHARES 1 /* blocks that do something for a tile: the simulator has no clusters, there the first does all */
-#endif
 static_assert(COLUMNS % BOX == 0 && TAIL % BOX == 0 && TAIL < COLUMNS, "tiles are made of boxes");
 
 /* The float32 next to sum * factor. The sum becomes a double by its place in one, for conversions are slow. */

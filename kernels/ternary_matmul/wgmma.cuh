@@ -5,6 +5,16 @@
 
 #define DEPTH 128 /* k of a stage, and bytes of a row of activations in it */
 
+#ifdef SPLIT /* blocks that share the K of a tile, and are a cluster */
+#if SPLIT > 1 && !defined(TRITMARK_SIMULATOR)
+#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
+#define SHARES SPLIT
+#else
+#define CLUSTER
+#define SHARES 1 /* blocks that do something for a tile: the simulator has no clusters, there the first does all */
+#endif
+#endif
+
 /* Where 16 bytes, number `part` of 8, of a row of a tile of activations lie: swizzled as wgmma reads them (128 bytes a
  * row; the number is exchanged with the row's lowest three bits). */
 __device__ __forceinline__ unsigned swizzled(unsigned row, unsigned part)

@@ -62,13 +62,6 @@ __device__ __forceinline__ unsigned transposed(unsigned pair)
 #endif
 }
 
-#if SPLIT > 1 && !defined(TRITMARK_SIMULATOR)
-#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
-#define SHARES SPLIT
-#else
-#define CLUSTER
-#define SHARES 1 /* blocks that do something for a tile: the simulator has no clusters, there the first does all */
-#endif
 #if SPLIT > 1
 static_assert(4 * COLUMNS * ROWS <= STAGES * STAGE_BYTES, "sums take the place of stages");
 #endif

@@ -20,23 +20,21 @@
  *
  * Many rows: before, every four rows of weights met all rows of activations, which no L1 holds: 61 % of what VNNI
  * computes at M = 128, where tile64 reaches 94 %. So weights become tile64, a stretch of a tile at a time, and go there
- * (tiles.h). Predicted: 160 instructions for 4096 weights, 5 % of the product of 64 rows. Time against before (`tritmark gate
- * 58d6a8b d80a47b --suite league --op ternary_matmul --variant 'cpu/ternary_matmul/i2*/float32/avx*'`, Zen 4, two threads,
- * 2560 x 2560): -8 % at M = 128;
-with AVX2 - 25 % at 16 and -
-    31 % at 128. Below ARRANGED it is slower here.* /
+ * (tiles.h). Predicted: 160 instructions for 4096 weights, 5 % of the product of 64 rows. Time against before (`tritmark
+ * gate 58d6a8b d80a47b --suite league --op ternary_matmul --variant 'cpu/ternary_matmul/i2_s_x86/float32/avx?*'`, Zen 4, two
+ * threads, 2560 x 2560): -8 % at M = 128; with AVX2 -25 % at 16 and -31 % at 128. Below ARRANGED it is slower here. */
 #include "i2_s_x86.h"
 
 #if TM_X86
-        TM_BEGIN(avx512)
+TM_BEGIN(avx512)
 #include "../panels_avx512.h"
 #include "../rows_avx512.h"
 #include "../tiles_avx512.h"
 
-            enum {
-                CHUNK = 1 << 20, /* weights of a row between two times that the sums come down */
-                ARRANGED = 48, /* fewest rows of activations for which weights are arranged as tile64 */
-            };
+enum {
+    CHUNK = 1 << 20, /* weights of a row between two times that the sums come down */
+    ARRANGED = 48, /* fewest rows of activations for which weights are arranged as tile64 */
+};
 
 static inline __m512i half(const void *low) { return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)low)); }
 
