@@ -53,12 +53,11 @@ _LOG_TAIL = 2000
 
 
 def _of_threads() -> int:
-    """Addresses that a library's threads on every core and as many of Python's reserve: a stack, and twice what the C
-    library takes for the heap of each, until that lies where it wants it."""
+    """Addresses that a library's threads on every core and as many of Python's reserve, a stack and a heap each."""
     stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
     if stack == resource.RLIM_INFINITY:
         stack = _STACK
-    return 2 * len(affinity()) * (stack + 2 * _HEAP)
+    return 2 * len(affinity()) * (stack + _HEAP)
 
 
 def prepare() -> None:
