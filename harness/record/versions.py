@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritmark.harness import caches
+
 if TYPE_CHECKING:
     from tritmark.harness.record import Environment
 
@@ -74,7 +76,12 @@ def environment(command: Sequence[str], seed: int, *, compiler: str = "") -> Env
         python=platform.python_version(),
         packages=packages,
         compiler=compiler,
-        variables={name: value for name, value in sorted(os.environ.items()) if name.startswith(PREFIXES)},
+        # Where caches lie changes nothing, and is a path that no other machine has.
+        variables={
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(PREFIXES) and name != caches.CACHE
+        },
         commit=commit(Path.cwd()),
         command=tuple(command),
         seed=seed,

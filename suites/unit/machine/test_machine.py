@@ -454,3 +454,12 @@ def test_the_clock_refuses_what_it_cannot_time() -> None:
     ):
         with pytest.raises(ValueError, match=why):
             native_clock.sample(launches, 0, calls)
+
+
+def test_where_caches_lie_is_not_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path of this machine, which changes nothing; what does is there."""
+    monkeypatch.setenv("TRITMARK_CACHE", "/somewhere")
+    monkeypatch.setenv("TRITMARK_FORCE_ISA", "avx2")
+    found = environment((), 0).variables
+    assert "TRITMARK_CACHE" not in found
+    assert found["TRITMARK_FORCE_ISA"] == "avx2"
