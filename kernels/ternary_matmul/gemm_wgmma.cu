@@ -46,7 +46,7 @@
  *       the costs in cuda_gemm.py: 31.8 and 45.1. All stages prefetched: 6.99 and 9.67 (for
  *       8.74) at 16 x 13824 x 2560 and 16 x 14336 x 4096, for they come before the copies of the launch that still runs.
  *
- *   v6, here: where there are few tiles, SPLIT blocks of a cluster share the K of each and add their sums through
+ *   v6: where there are few tiles, SPLIT blocks of a cluster share the K of each and add their sums through
  *       distributed shared memory (add_shares). Predicted for 64 x 2560 x 6912, where 20 tiles of 64 x 128 take 54 steps
  *       of 0.2 us each: a quarter of the steps, and 1 us for the sums, 7. Beside v5 by turns in one process, on one
  *       more H200, again outside of this project (suites/performance/gemm_costs.py has all instances, not by turns):
@@ -58,6 +58,18 @@
  *      256      2560 x 6912     13.9     12.7, 2           256      4096 x 14336    27.0     23.3, 2
  *       Not offered: SPLIT 5, which is up to 5 % faster at N = 2560 alone; 6 and 8, of which a device takes 17 and 15
  *       clusters at a time; tiles of 256 rows of weights, faster by 9 % at one of 180 shapes.
+ *   v7, here: outputs of 16 bits leave shared memory as boxes, swizzled, by one instruction for 64 rows of weights; it was
+ *       one for each row of activations, 256 a tile, in the queue in which the next stages wait too. And a bfloat16 that
+ *       float32 may have rounded wrong is made again behind all others, by code that is there once (it was among the
+ *       others, for each eight rows, and was fetched where nobody ran it; ncu: no instruction to issue, 3.3 of the warps
+ *       at a time), where the float32 is within 2 steps of a middle, not 4, which is found by two instructions a pair, not three.
+ *       Beside v6 by turns in one process, on one more H200, again outside of this project:
+ *                                   64 x 13824 x 2560  512 x 13824  2048 x 13824  512 x 2560 x 6912  2048 x 2560 x 2560
+ *       v6                                 7.93            32.7        113.0           17.0               22.6
+ *       made again behind the others       7.83            30.5        108.5           17.0               22.0
+ *       and boxes of outputs               7.03            28.8        100.1           16.0               20.5
+ *       512 x 14336 x 4096: 44.9, 42.6, 40.9; 2048: 161.1, 158.2, 149.4; 4096: 337, 332, 312. Leaving the search for
+ *       doubtful ones out saved 0.8 more at 512 x 13824 x 2560, 2.7 at 2048.
  *
  * What v4 began with, found by leaving it out: at 16 x 14336 x 4096 copies of weights alone took 10.3 of 13.0 (3.3 is a
  * block that does nothing but its barriers), products alone 7.2; of 169 at 2048 x 14336 x 4096 the ends of tiles took 22,
@@ -73,15 +85,13 @@
  *   - activations copied to two blocks of a cluster at once: the same times (12.4 for 12.3 at 128 x 13824 x 2560); not
  *     tried since the engine copies weights too;
  *   - mma.m16n8k32 in place of wgmma for 16 columns: 0.93 of v3 at 16 x 13824 x 2560, before 0.91 in another process;
- *   - factors of the outputs made while the first stage is multiplied, and all doubtful bfloat16 made again behind the
- *     others: 0.979 of v3 at 512 x 13824 x 2560, before 0.963 in another process;
+ *   - factors of the outputs made behind the last product, while it runs, without a call: 0 to 2 % slower than v7's in 5
+ *     of 6 shapes;
+ *   - the end of a tile run once without stores before the first, so that its code is there: 7 us slower;
  *   - of v3: one warpgroup ahead by 3 or 5 stages, so that their ends do not fall together (187 and 192 for 175: one alone
  *     does not fill the tensor cores); four warpgroups, two for each half of a stage's k (11.9 for 10.8 at 16 x 14336
  *     x 4096); weights fetched into L2 by bulk copies when a block begins (13.2 for 12.0); 512 k a stage (11.8 for 12.0);
  *     tiles of 256 rows whose k two blocks of a cluster share (15.2 for 13.4 at 128 x 13824 x 2560);
- *   - bfloat16 that float32 may have rounded wrong, made again behind the outputs of the tile, one of a lane's units of
- *     eight, kept by selections in place of votes: 32.6 for 32.8 at 512 x 13824 x 2560, 160.9 for 161.7 at 2048 x 14336 x
- *     4096, but 50.1 for 47.6 at 2048 x 2560 x 6912;
  *   - one warpgroup 1 to 5 stages ahead, so that one multiplies while the other ends a tile: 32.7 to 33.1 for 33.1 at 512
  *     x 13824 x 2560, 161.5 to 162.4 for 161.5 at 2048 x 14336 x 4096;
  *   - tiles of 144 x 256, 112, 160 and 192 x 128: none is the fastest of a shape that was measured.
@@ -104,9 +114,7 @@
 #define ROWS (128 * BLOCKS)        /* of weights of a tile, of two warpgroups each half */
 #define STAGE_K (PANELS * DEPTH)   /* k of a stage */
 #define STAGE_BYTES (COLUMNS * STAGE_K + ROWS * STAGE_K / 4)
-#define OUT_ROW \
-    (2 * 64 * BLOCKS + 16) /* bytes of a warpgroup's outputs of a row of activations, and a shift of banks */
-#define OUT_BYTES (SPLIT > 1 ? 0 : COLUMNS * OUT_ROW)
+#define OUT_BYTES (SPLIT > 1 ? 0 : COLUMNS * BLOCKS * DEPTH) /* a warpgroup's outputs of a tile in 16 bits */
 #define BOX (TAIL ? 32 : COLUMNS) /* rows of activations of a box */
 #if SPLIT > 1
 static_assert(TAIL == 0, "tiles that blocks share are all alike");
@@ -136,55 +144,100 @@ template <int KIND> __device__ __forceinline__ unsigned narrowed_pair(float firs
 #endif
 }
 
-/* Whether one of two float32, each within 4 steps of what it stands for, may become another bfloat16 than that: it is
- * within 4 steps of the middle between two. `least`: of the lower halves of such pairs, each plus MIDDLE. */
-#define MIDDLE 0x80048004u
-__device__ __forceinline__ bool doubtful(unsigned least)
+/* What is added to the lower half of a float32 that is within 2 steps of a sum times a factor: then it is below DOUBTFUL
+ * just where it is within 2 steps of the middle between two bfloat16, so that the product may become the other one. */
+#define MIDDLE 0x8002
+#define DOUBTFUL 5
+#define MOST_QUICK_K (1 << 17) /* so that 64 * sum is a float32 */
+
+/* Where 16 bytes of outputs lie in a warpgroup's place for them: eight of 64 rows of weights, number `part`, of row m of
+ * activations and block `block` of 64 rows of weights. */
+template <int WIDTH> __device__ __forceinline__ unsigned output_at(int block, unsigned m, unsigned part)
 {
-    return (least & 0xfff0u) == 0 || least >> 20 == 0; /* 16 and not 9, for the lower half may carry 1 */
+    return block * WIDTH * DEPTH + swizzled(m, part);
 }
 
-/* The outputs of a tile in 16 bits, by one warp, into shared memory: OUT_ROW bytes apart for each row of activations,
- * those of the warpgroup's rows of weights beside each other. `quick`: the factors as float32, NaN where they do not
- * do. */
+/* The outputs of a tile in 16 bits, by one warp, into shared memory, as output_at says. `quick`: the factors as float32,
+ * NaN where they do not do. */
 template <int KIND, int WIDTH>
 __device__ __forceinline__ void stage_narrow(
-    int (&acc)[BLOCKS][WIDTH / 2], const double *factor, const float *quick, unsigned char *to)
+    int (&acc)[BLOCKS][WIDTH / 2], const double *factor, const float *quick, bool slow, unsigned char *outs)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32, t = lane % 4;
-    bool slow = KIND != 2; /* float16 has its own middles, and few users */
+    unsigned char *const to = outs + output_at<WIDTH>(0, lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2);
+    /* Rows 8 j.. of activations: rows g and g + 8 of weights, then of j + 1. */
+    const auto put = [&](int sixteen, int block, const unsigned (&pair)[4]) {
+        store_transposed(to + output_at<WIDTH>(block, 16 * sixteen, 0), pair);
+    };
+    const auto put_exact = [&](int sixteen, int block, const int (&sums)[8]) {
+        const double *const by = factor + 16 * sixteen + 2 * t;
+        unsigned pair[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            pair[i] =
+                narrowed_pair<KIND>(scaled(sums[2 * i], by[i / 2 * 8]), scaled(sums[2 * i + 1], by[i / 2 * 8 + 1]));
+        put(sixteen, block, pair);
+    };
+    const auto sums_of = [&](int sixteen, int block, int (&sums)[8]) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            sums[i] = acc[block][8 * sixteen + i];
+    };
+    if (KIND != 2) { /* float16 has its own middles, and few users */
+#pragma unroll
+        for (int sixteen = 0; sixteen < WIDTH / 16; sixteen++)
+#pragma unroll
+            for (int block = 0; block < BLOCKS; block++) {
+                int sums[8];
+                sums_of(sixteen, block, sums);
+                put_exact(sixteen, block, sums);
+            }
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < WIDTH; i += 32)
         slow |= lane + i < WIDTH && isnan(quick[lane + i]);
-    slow = __any_sync(0xffffffffu, slow);
-    to += (lane / 16 * 8 + lane % 8) * OUT_ROW + (16 * warp + lane / 8 % 2 * 8) * 2;
+    unsigned doubts = 0; /* a bit for each 16 rows of activations, the same in all lanes */
 #pragma unroll
-    for (int from = 0; from < WIDTH / 2; from += 8)
+    for (int sixteen = 0; sixteen < WIDTH / 16; sixteen++) {
+        unsigned least = 0xffffffffu; /* of the lower halves plus MIDDLE */
 #pragma unroll
         for (int block = 0; block < BLOCKS; block++) {
-            unsigned pair[4],
-                least = 0xffffffffu; /* rows 8 j.. of activations: rows g and g + 8 of weights, then of j + 1 */
-            if (KIND == 2)
+            int sums[8];
+            sums_of(sixteen, block, sums);
+            unsigned pair[4];
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    /* Three roundings here, one in the exact product: within 4 steps of it. */
-                    const float2 by = *(const float2 *)(quick + from / 4 * 8 + i / 2 * 8 + 2 * t);
-                    const float first = __fmul_rn(__int2float_rn(acc[block][from + 2 * i]), by.x),
-                                second = __fmul_rn(__int2float_rn(acc[block][from + 2 * i + 1]), by.y);
-                    pair[i] = narrowed_pair<2>(first, second);
-                    least =
-                        __vminu2(least, __byte_perm(__float_as_uint(first), __float_as_uint(second), 0x5410) + MIDDLE);
-                }
-            if (KIND != 2 || __any_sync(0xffffffffu, slow || doubtful(least)))
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const double *const by = factor + from / 4 * 8 + i / 2 * 8 + 2 * t;
-                    pair[i] = narrowed_pair<KIND>(
-                        scaled(acc[block][from + 2 * i], by[0]), scaled(acc[block][from + 2 * i + 1], by[1]));
-                }
-            store_transposed(to + from / 4 * 8 * OUT_ROW + 128 * block, pair);
+            for (int i = 0; i < 4; i++) {
+                /* Two roundings, of the factor and here: within 1.5 steps of the exact product, and that within 0.5 of
+                 * the float32 next to it. */
+                const float2 by = *(const float2 *)(quick + 16 * sixteen + i / 2 * 8 + 2 * t);
+                const float first = __fmul_rn(__int2float_rn(sums[2 * i]), by.x),
+                            second = __fmul_rn(__int2float_rn(sums[2 * i + 1]), by.y);
+                pair[i] = narrowed_pair<2>(first, second);
+                least = __viaddmin_u16x2(
+                    __byte_perm(__float_as_uint(first), __float_as_uint(second), 0x5410), MIDDLE << 16 | MIDDLE, least);
+            }
+            put(sixteen, block, pair);
         }
-    copies_out_see();
+        const bool doubtful = slow || (least & 0xffffu) < DOUBTFUL || least >> 16 < DOUBTFUL;
+        doubts |= (unsigned)__any_sync(0xffffffffu, doubtful) << sixteen;
+    }
+    /* Once for all, so that it is fetched where it is needed alone: a tile of 128 x 256 has a doubt in every third warp. */
+#pragma unroll 1
+    while (doubts) {
+        const int which = __ffs((int)doubts) - 1;
+        doubts &= doubts - 1;
+#pragma unroll
+        for (int block = 0; block < BLOCKS; block++) {
+            int sums[8];
+            sums_of(0, block, sums);
+#pragma unroll
+            for (int sixteen = 1; sixteen < WIDTH / 16; sixteen++)
+                if (which == sixteen)
+                    sums_of(sixteen, block, sums);
+            put_exact(which, block, sums);
+        }
+    }
 }
 
 /* Where the 16 bytes of 64 weights of a row of a tile lie: as copied with PANELS * 32 bytes of each row beside each other,
@@ -224,7 +277,7 @@ struct Tiles {
     }
 };
 
-/* Whether outputs are of 16 bits and copied by 16 bytes. */
+/* Whether outputs are of 16 bits and copied by the engine. */
 __device__ __forceinline__ bool copied_narrow(const void *out, int N, int kind)
 {
     return kind > 1 && N % 8 == 0 && ((unsigned long long)out & 15) == 0;
@@ -249,6 +302,7 @@ struct Multiplier {
     double *factor;
     float *quick;
     const float *act_scale;
+    const TensorMap *map_out;
     void *out;
     float weight_scale;
     int M, N, kind, steps, warpgroup, rank; /* steps, rank: of its block; see SPLIT */
@@ -382,14 +436,29 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
         }
     } else if (narrow) {
         if (kind == 2)
-            stage_narrow<2, WIDTH>(acc, factor, quick, outs);
+            stage_narrow<2, WIDTH>(acc, factor, quick, steps > MOST_QUICK_K / STAGE_K, outs);
         else
-            stage_narrow<3, WIDTH>(acc, factor, quick, outs);
-        const int n = n0 + (warpgroup - 1) * 64 * BLOCKS, bytes = 2 * min(64 * BLOCKS, N - n);
+            stage_narrow<3, WIDTH>(acc, factor, quick, true, outs);
+        copies_out_see();
         warpgroup_sync(warpgroup);
-        if (bytes > 0)
-            for (int m = p; m < min(WIDTH, M - m0); m += WARPGROUP)
-                copy_out((unsigned short *)out + (m0 + m) * (long long)N + n, outs + m * OUT_ROW, bytes);
+        const int n = n0 + (warpgroup - 1) * 64 * BLOCKS;
+#ifdef TRITMARK_SIMULATOR
+        for (int i = p; i < WIDTH * 8 * BLOCKS; i += WARPGROUP) {
+            const int part = i % 8, m = i / 8 % WIDTH, block = i / 8 / WIDTH, at = n + 64 * block + 8 * part;
+            if (m0 + m < M && at < N)
+                *(uint4 *)((unsigned short *)out + (m0 + m) * (long long)N + at) =
+                    *(const uint4 *)(outs + output_at<WIDTH>(block, m, part));
+        }
+#else
+        if (p == 0) {
+#pragma unroll
+            for (int block = 0; block < BLOCKS; block++)
+#pragma unroll
+                for (int m = 0; m < WIDTH; m += BOX)
+                    copy_box_out(map_out, 2 * (n + 64 * block), m0 + m, outs + output_at<WIDTH>(block, m, 0));
+            copies_out_end();
+        }
+#endif
     } else {
         char *const to = (char *)out + ((m0 + 2 * t) * (long long)N + n0 + row) * (kind > 1 ? 2 : 4);
 #pragma unroll
@@ -414,11 +483,12 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
  *
  * map_a: activations, K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not looked at where
  * a or lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 32 * PANELS bytes in ROWS rows, swizzled in as
- * many bytes. a: lda bytes between its rows. mixed, mixed_wide: see Tiles; 0 without TAIL. K < 2^18. */
+ * many bytes. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes; not looked at where
+ * copied_narrow is false. a: lda bytes between its rows. mixed, mixed_wide: see Tiles; 0 without TAIL. K < 2^18. */
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
-    const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w, const signed char *a,
-    const unsigned char *w, const float *act_scale, void *out, long long lda, float weight_scale, int M, int N, int K,
-    int kind, int mixed, int mixed_wide)
+    const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w,
+    const __grid_constant__ TensorMap map_out, const signed char *a, const unsigned char *w, const float *act_scale,
+    void *out, long long lda, float weight_scale, int M, int N, int K, int kind, int mixed, int mixed_wide)
 {
     extern __shared__ __align__(1024) unsigned char gemm_shared[];
     unsigned char *const stages = gemm_shared, *const outs = stages + STAGES * STAGE_BYTES;
@@ -437,7 +507,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
     const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
 #ifndef TRITMARK_SIMULATOR
     if (threadIdx.x == 0) {
-        fetch_map(&map_a), fetch_map(&map_w);
+        fetch_map(&map_a), fetch_map(&map_w), fetch_map(&map_out);
         /* Two stages of weights; more, and another launch's copies come behind them. */
         for (int step = 0, n0 = Tiles(M, N, mixed, mixed_wide).at(blockIdx.x / SPLIT).y; step < min(2, steps); step++)
             prefetch_box(&map_w, (first + step) * STAGE_K / 4, n0);
@@ -532,6 +602,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
             factors + (warpgroup - 1) * COLUMNS,
             quicks + (warpgroup - 1) * COLUMNS,
             act_scale,
+            &map_out,
             out,
             weight_scale,
             M,

@@ -51,11 +51,6 @@ __device__ inline void multipliers_sync() { __syncthreads(); }
 /* It has no clusters: of the blocks that share a tile the first does all. */
 __device__ inline void cluster_sync() { __syncthreads(); }
 template <class Four> __device__ __forceinline__ Four of_block(const Four *mine, unsigned) { return *mine; }
-__device__ inline void copy_out(void *to, const void *from, int bytes)
-{
-    for (int i = 0; i < bytes / 16; i++)
-        ((uint4 *)to)[i] = ((const uint4 *)from)[i];
-}
 __device__ __forceinline__ void copies_out_read() {}
 __device__ __forceinline__ void copies_out_see() {}
 __device__ inline void store_transposed(void *to, const unsigned (&pair)[4])
@@ -158,17 +153,18 @@ __device__ __forceinline__ void barrier_arrive_copied(unsigned long long *barrie
 /* What this thread knows to be in shared memory, wgmma sees too. */
 __device__ __forceinline__ void multiply_sees() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/* Copies from shared memory to device memory: bytes a multiple of 16, as both addresses. */
-__device__ __forceinline__ void copy_out(void *to, const void *from, int bytes)
+/* A box of shared memory to the map's matrix, from byte k of row m on; nothing outside of it. */
+__device__ __forceinline__ void copy_box_out(const TensorMap *map, int k, int m, const void *from)
 {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
-                 "r"(bytes)
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(k),
+                 "r"(m), "r"(shared_address(from))
                  : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
+/* The last of them for now. */
+__device__ __forceinline__ void copies_out_end() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /* Until this thread's copies have read what they copy. */
 __device__ __forceinline__ void copies_out_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-/* What this thread wrote to shared memory, copy_out sees behind the next barrier. */
+/* What this thread wrote to shared memory, copy_box_out sees behind the next barrier. */
 __device__ __forceinline__ void copies_out_see() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /* A barrier of the 128 threads of a warpgroup. */
 __device__ __forceinline__ void warpgroup_sync(int warpgroup)

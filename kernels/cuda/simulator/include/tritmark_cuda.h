@@ -351,6 +351,10 @@ TRITMARK_INLINE unsigned __vminu2(unsigned a, unsigned b) {
     const unsigned low = std::min(a & 0xffffu, b & 0xffffu), high = std::min(a >> 16, b >> 16);
     return high << 16 | low;
 }
+TRITMARK_INLINE unsigned __vadd2(unsigned a, unsigned b) {
+    return ((a & 0xffff0000u) + (b & 0xffff0000u)) | ((a + b) & 0xffffu);
+}
+TRITMARK_INLINE unsigned __viaddmin_u16x2(unsigned a, unsigned b, unsigned c) { return __vminu2(__vadd2(a, b), c); }
 TRITMARK_INLINE float __int2float_rn(int x) { return static_cast<float>(x); }
 TRITMARK_INLINE float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
 TRITMARK_INLINE float __ll2float_rn(long long x) { return static_cast<float>(x); }

@@ -47,18 +47,29 @@ def test_what_the_driver_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.cuda
 def test_the_products_maps_hold_their_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A box of weights is the bytes of a stage, one of activations its columns; unaligned rows have none."""
+    """A box of weights is the bytes of a stage, one of activations its columns, one of outputs 64 of as many rows;
+    unaligned rows have none, and outputs of 32 bits."""
     monkeypatch.setenv("TRITMARK_CUDA", "simulator")
-    here, axes = cuda_context(), {"M": 20, "N": 300, "K": 400}
-    activations, weights = here.array((20, 400), np.int8), here.array((300 * 112,), np.uint8)
+    here, axes = cuda_context(), {"M": 20, "N": 304, "K": 400}
+    activations, weights = here.array((20, 400), np.int8), here.array((304 * 112,), np.uint8)
+    out, wide = here.array((20, 304), np.float16), here.array((20, 304), np.float32)
     for instance in WGMMA:
         rows, high = instance.tile
-        of_a, of_w = instance.maps(activations, 400, weights, axes)
+        of_a, of_w, of_out = instance.maps(activations, 400, weights, out, axes)
         assert isinstance(of_a, TensorMap)
         assert isinstance(of_w, TensorMap)
         assert (of_a.width, of_a.height, of_a.apart, of_a.box) == (400, 20, 400, (128, 32 if instance.last else rows))
-        assert (of_w.width, of_w.height, of_w.apart, of_w.box) == (112, 300, 112, (32 * instance.panels, high))
+        assert (of_w.width, of_w.height, of_w.apart, of_w.box) == (112, 304, 112, (32 * instance.panels, high))
         assert of_a.numbers[-1] == 3
         assert of_w.numbers[-1] == instance.panels
         assert high <= 256
-        assert instance.maps(activations, 401, weights, axes)[0] is NO_MAP
+        if instance.split > 1:
+            assert of_out is NO_MAP
+        else:
+            assert isinstance(of_out, TensorMap)
+            found = of_out.width, of_out.height, of_out.apart, of_out.box
+            assert found == (608, 20, 608, (128, 32 if instance.last else rows))
+        assert instance.maps(activations, 401, weights, out, axes)[0] is NO_MAP
+        assert instance.maps(activations, 400, weights, wide, axes)[2] is NO_MAP
+        assert instance.maps(activations, 400, weights, out.view((1, 304), offset=2), axes)[2] is NO_MAP
+        assert instance.maps(activations, 400, weights, out, axes | {"N": 300})[2] is NO_MAP
