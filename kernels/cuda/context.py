@@ -46,7 +46,7 @@ class CudaContext:
         self.backend = backend
         self.stats = PerformanceStats()
         self.pool = MemoryPool(backend, self.stats)
-        self.transfers = Transfers(backend, self.pool, self.stats)
+        self.transfers = Transfers(backend, self.pool)
         self._functions: dict[Kernel, DeviceFunction] = {}
         self._loading = Lock()
         """Of two threads that need a kernel, one loads it: another's module would go while its functions are in use."""

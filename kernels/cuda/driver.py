@@ -465,6 +465,7 @@ class DriverFunction:
         self.cached = cubin.cached
         """Whether the cubin cache had it."""
         self.handle = int(handle)
+        self._parameters: dict[int, tuple[tuple[int, int], ...] | None] = {}
         self.dynamic = STATIC_LIMIT - self.shared
         """Bytes of dynamic shared memory that a launch may ask for so far."""
 
@@ -491,8 +492,13 @@ class DriverFunction:
 
         Before 13.1 it does not tell how many there are: then no more than `given` are looked for, since asking past the
         last is an error that compute-sanitizer reports, and what is missing at the end goes unseen here (the simulator
-        sees it).
+        sees it). It is asked once.
         """
+        if given not in self._parameters:
+            self._parameters[given] = self._told(given)
+        return self._parameters[given]
+
+    def _told(self, given: int) -> tuple[tuple[int, int], ...] | None:
         bindings = self._backend._bindings
         try:
             try:

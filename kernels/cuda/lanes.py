@@ -17,8 +17,15 @@ and so is the driver's own way from ordinary memory, with any number of threads 
 An array that whoever made it has pinned is copied by the device alone: 54 GB/s on an H200, 51 on an H100, for 41 and 40
 over lanes, outside of this project. Through ternary_quantize 33 and 36 GB/s on one of two H100s and 59 and 56 on both,
 in two runs (several_gpus.py --pinned). Before the lanes' streams were apart from others, each small copy of one thread,
-such as that of a scale, waited for what another thread was copying: 26 GB/s on an H200 (--gpus 1). With three tensors
-at a time in place of two (PLACES in spread.py) it was 43 and 70 for 38 and 66 to 68, outside of this project.
+such as that of a scale, waited for what another thread was copying: 26 GB/s on an H200 (--gpus 1).
+
+What several GPUs lose, found on two H100s by leaving parts out, outside of this project: copies from pinned memory
+alone, in two to four threads for each GPU, reach 54 GB/s on one and 108 on both; ternary_quantize 35 to 39 and 41 to
+58, with two threads or five; without fetching, small copies and kernels still 46 and 61. So most of what was lost was
+neither the bus nor the GPU. Of what was left, each call asked the driver for its free memory, with Python's lock held
+(MemoryPool.ensure_ready). Without that, with results fetched beside each other (SMALL) and fewer waits for small
+copies, one H200 takes 41.6 for 37.1 GB/s (several_gpus.py --gpus 1 --layers 16 --pinned, one after the other); two GPUs
+have not been measured since.
 """
 
 from __future__ import annotations
@@ -44,6 +51,10 @@ COPIERS = 8
 PIECE = 2 << 20
 """Bytes that a lane copies at a time without Python: its buffers stay in the host's caches until the bus has read
 them."""
+SMALL = 16 << 20
+"""Bytes up to which arrays are fetched beside each other, over NARROW lanes each and in pieces of NARROW_PIECE bytes:
+new memory of the host, which the system fills with zeros first, takes longer than the bus."""
+NARROW, NARROW_PIECE = 2, 1 << 20
 LONG_PIECE = 8 << 20
 """With Python: smaller ones mean more calls of the driver, of which its threads make one at a time."""
 
@@ -89,9 +100,11 @@ class Lanes:
         self._piece, self._long_piece = piece or PIECE, piece or LONG_PIECE
         self._made = False
         self._copier: ArrayCopier | None = None
+        self._narrow: list[ArrayCopier] = []
         self._lanes: list[_Lane] = []
         self._idle: list[Stream] = []
         self._mark = cache(partial(_written_byte, backend))
+        self._waited_for = 0
         self._lock = Lock()
 
     def send(self, pointer: int, values: Array) -> None:
@@ -116,6 +129,8 @@ class Lanes:
             with self._alone() as stream:
                 self._copies.read(pointer, into, stream)
             return
+        if into.nbytes <= SMALL and into.flags.c_contiguous and self._fetch_beside_others(pointer, into):
+            return
         with self._lock:
             copier = self._native() if into.flags.c_contiguous else None
             if copier is not None:
@@ -127,7 +142,10 @@ class Lanes:
     def _after_what_has_no_stream(self) -> None:
         """Wait for copies to the device that were given without a stream: they may return when what they copy has been
         read, and the lanes' streams do not wait for them. A copy from the device returns behind them."""
-        self._backend.read(self._mark().pointer, np.empty(1, np.uint8))
+        latest = self._copies.unordered
+        if latest != self._waited_for:
+            self._backend.read(self._mark().pointer, np.empty(1, np.uint8))
+            self._waited_for = latest
 
     def _is_pinned(self, values: Array) -> bool:
         return values.flags.c_contiguous and self._backend.is_pinned(values)
@@ -142,6 +160,20 @@ class Lanes:
         with stream:
             yield stream
         self._idle.append(stream)
+
+    def _fetch_beside_others(self, pointer: int, into: Array) -> bool:
+        """Over lanes that nobody else has; False where there are none."""
+        try:
+            copier = self._narrow.pop()
+        except IndexError:
+            made = self._backend.array_copier(min(NARROW, _threads()), min(self._piece, NARROW_PIECE))
+            if made is None:
+                return False
+            copier = made
+        copier.fetch(pointer, into)
+        self._narrow.append(copier)
+        self._copies.fetched(-(-into.nbytes // min(self._piece, NARROW_PIECE)), into.nbytes)
+        return True
 
     def _native(self) -> ArrayCopier | None:
         """What copies without Python, made when it is first needed."""

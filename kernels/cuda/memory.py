@@ -215,7 +215,8 @@ class MemoryPool:
     def __init__(self, backend: Backend, stats: PerformanceStats, blocks: BlockSource | None = None) -> None:
         self._backend = backend
         self._stats = stats
-        self._copies = CountedCopies(backend, stats)
+        self.copies = CountedCopies(backend, stats)
+        """Those of all its arrays."""
         self._blocks = blocks or _blocks(backend)
         self._live: dict[int, Allocated] = {}
         self._left: deque[tuple[Allocated, Block]] = deque()
@@ -230,7 +231,7 @@ class MemoryPool:
         """
         kind = np.dtype(dtype)
         owner = self._allocate(max(1, math.prod(shape) * kind.itemsize), shape, kind, label)
-        return DeviceArray(self._copies, owner, owner.pointer, shape, kind)
+        return DeviceArray(self.copies, owner, owner.pointer, shape, kind)
 
     def preallocate(self, sizes: Iterable[int]) -> None:
         """Take blocks for requests of so many bytes each from the device now, so that the pool has them when they come.
@@ -259,8 +260,15 @@ class MemoryPool:
             return self._backend.memory()[0] + self._blocks.idle
 
     def ensure_ready(self, what: str, required: int) -> None:
-        """Before work: the device answers and has so many bytes. Raises DeviceError, InsufficientMemoryError;
-        allocates nothing."""
+        """Before work: there are so many bytes. Raises DeviceError, InsufficientMemoryError; allocates nothing.
+
+        The driver is asked only where what is idle here does not do: PyCUDA keeps Python's lock until it answers, so
+        the threads of other devices wait too.
+        """
+        with self._lock:
+            self._collect()
+            if required <= self._blocks.idle:
+                return
         available = self.available()
         if required > available:
             raise InsufficientMemoryError(what=what, required=required, available=available, next_step=_NEXT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from itertools import count
 from threading import Lock
 from typing import Any
 
@@ -54,10 +55,15 @@ class CountedCopies:
         self._backend = backend
         self._stats = stats
         self._lock = Lock()
+        self._numbers = count(1)
+        self.unordered = 0
+        """Another number after each copy to the device that was given no stream."""
 
     def write(self, pointer: int, values: npt.NDArray[Any], stream: Stream | None = None) -> None:
         """As Backend.write."""
         self._backend.write(pointer, values, stream)
+        if stream is None:
+            self.unordered = next(self._numbers)
         self.sent(1, values.nbytes)
 
     def sent(self, copies: int, nbytes: int) -> None:

@@ -22,7 +22,6 @@ from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Backend, Event, Stream
 from tritmark.kernels.cuda.lanes import Lanes
 from tritmark.kernels.cuda.memory import MemoryPool
-from tritmark.kernels.cuda.stats import CountedCopies, PerformanceStats
 
 CHUNK = 64 << 20
 """Bytes of a chunk, of the largest of its arrays."""
@@ -75,13 +74,12 @@ class Streamed:
 class Transfers:
     """The copies of a context."""
 
-    def __init__(self, backend: Backend, pool: MemoryPool, stats: PerformanceStats, chunk: int = CHUNK) -> None:
+    def __init__(self, backend: Backend, pool: MemoryPool, chunk: int = CHUNK) -> None:
         self._backend = backend
         self._pool = pool
-        copies = CountedCopies(backend, stats)
         self._chunk, self._alone = chunk, min(chunk, ALONE)
         piece = None if chunk == CHUNK else max(1, chunk // 2)
-        self._up, self._down = (Lanes(backend, copies, piece) for _ in range(2))
+        self._up, self._down = (Lanes(backend, pool.copies, piece) for _ in range(2))
         self._stream = cache(backend.new_stream)
 
     def ensure(self, what: str, sizes: Sequence[int]) -> None:

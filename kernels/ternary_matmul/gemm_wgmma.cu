@@ -58,27 +58,28 @@
  *      256      2560 x 6912     13.9     12.7, 2           256      4096 x 14336    27.0     23.3, 2
  *       Not offered: SPLIT 5, which is up to 5 % faster at N = 2560 alone; 6 and 8, of which a device takes 17 and 15
  *       clusters at a time; tiles of 256 rows of weights, faster by 9 % at one of 180 shapes.
- *   v7, here: outputs of 16 bits leave shared memory as boxes, swizzled, by one instruction for 64 rows of weights; it was
- *       one for each row of activations, 256 a tile, in the queue in which the next stages wait too. And a bfloat16 that
- *       float32 may have rounded wrong is made again behind all others, by code that is there once (it was among the
- *       others, for each eight rows, and was fetched where nobody ran it; ncu: no instruction to issue, 3.3 of the warps
- *       at a time), where the float32 is within 2 steps of a middle, not 4, which is found by two instructions a pair, not three.
+ *   v7, here: outputs of 16 bits leave shared memory as boxes, swizzled, by one instruction for 64 rows of weights; it
+ *       was one for each row of activations, 256 a tile, in the queue in which the next stages wait too. And a bfloat16
+ *       that float32 may have rounded wrong is made again behind all others, by code that is there once; it was among
+ *       them, for each eight rows, and was fetched where nobody ran it (ncu: 3.3 warps at a time had no instruction).
+ *       That is where the float32 is within 2 steps of a middle, not 4, found by two instructions a pair, not three.
  *       Beside v6 by turns in one process, on one more H200, again outside of this project:
- *                                   64 x 13824 x 2560  512 x 13824  2048 x 13824  512 x 2560 x 6912  2048 x 2560 x 2560
- *       v6                                 7.93            32.7        113.0           17.0               22.6
- *       made again behind the others       7.83            30.5        108.5           17.0               22.0
- *       and boxes of outputs               7.03            28.8        100.1           16.0               20.5
+ *                                      64 x 13824 x 2560   512 x   2048 x   512 x 2560 x 6912   2048 x 2560 x 2560
+ *       v6                                    7.93         32.7    113.0          17.0                 22.6
+ *       made again behind the others          7.83         30.5    108.5          17.0                 22.0
+ *       and boxes of outputs                  7.03         28.8    100.1          16.0                 20.5
  *       512 x 14336 x 4096: 44.9, 42.6, 40.9; 2048: 161.1, 158.2, 149.4; 4096: 337, 332, 312. Leaving the search for
- *       doubtful ones out saved 0.8 more at 512 x 13824 x 2560, 2.7 at 2048.
+ *       doubtful ones out saved 0.8 more at 512 x 13824 x 2560, 2.7 at 2048. Beside float8 of PyTorch:
+ *       results/baselines/nvidia-h200.peers.txt.
  *
  * What v4 began with, found by leaving it out: at 16 x 14336 x 4096 copies of weights alone took 10.3 of 13.0 (3.3 is a
  * block that does nothing but its barriers), products alone 7.2; of 169 at 2048 x 14336 x 4096 the ends of tiles took 22,
  * copies 6, and 137 are products, at the peak of the clock of then (1.72 GHz by ncu, which has the tensor cores busy for
  * 77 %). Predicted for weights through the engine: 7 at 16 x 14336 x 4096; found 9.6. What it waits for since is not
  * known: ncu has not seen it.
- * Found in v5 in the same way, outside of this project too, of 33.1 at 512 x 13824 x 2560 and 161.5 at 2048 x 14336 x 4096: copies of outputs take 4.2 and
- * 14.1 (14 and 59 MB, which memory takes in 3.1 and 12.8), looking for bfloat16 that float32 may have rounded wrong and
- * making it again 3.4 and 6.6.
+ * Found in v5 in the same way, outside of this project too, of 33.1 at 512 x 13824 x 2560 and 161.5 at 2048 x 14336 x
+ * 4096: copies of outputs take 4.2 and 14.1 (14 and 59 MB, which memory takes in 3.1 and 12.8), looking for bfloat16
+ * that float32 may have rounded wrong and making it again 3.4 and 6.6.
  * Of the last tiles of a wave: 512 x 13824 x 2560 is 216 tiles of 128 x 256 for 132 multiprocessors, so 18 % of them
  * rest; with 117 of those and 132 of 96 x 256 it is 6 %.
  * Slower:
@@ -183,7 +184,7 @@ __device__ __forceinline__ void stage_narrow(
         for (int i = 0; i < 8; i++)
             sums[i] = acc[block][8 * sixteen + i];
     };
-    if (KIND != 2) { /* float16 has its own middles, and few users */
+    if constexpr (KIND != 2) { /* float16 has its own middles, and few users */
 #pragma unroll
         for (int sixteen = 0; sixteen < WIDTH / 16; sixteen++)
 #pragma unroll
@@ -192,50 +193,51 @@ __device__ __forceinline__ void stage_narrow(
                 sums_of(sixteen, block, sums);
                 put_exact(sixteen, block, sums);
             }
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int i = 0; i < WIDTH; i += 32)
-        slow |= lane + i < WIDTH && isnan(quick[lane + i]);
-    unsigned doubts = 0; /* a bit for each 16 rows of activations, the same in all lanes */
+        for (int i = 0; i < WIDTH; i += 32)
+            slow |= lane + i < WIDTH && isnan(quick[lane + i]);
+        unsigned doubts = 0; /* a bit for each 16 rows of activations, the same in all lanes */
 #pragma unroll
-    for (int sixteen = 0; sixteen < WIDTH / 16; sixteen++) {
-        unsigned least = 0xffffffffu; /* of the lower halves plus MIDDLE */
+        for (int sixteen = 0; sixteen < WIDTH / 16; sixteen++) {
+            unsigned least = 0xffffffffu; /* of the lower halves plus MIDDLE */
 #pragma unroll
-        for (int block = 0; block < BLOCKS; block++) {
-            int sums[8];
-            sums_of(sixteen, block, sums);
-            unsigned pair[4];
+            for (int block = 0; block < BLOCKS; block++) {
+                int sums[8];
+                sums_of(sixteen, block, sums);
+                unsigned pair[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                /* Two roundings, of the factor and here: within 1.5 steps of the exact product, and that within 0.5 of
-                 * the float32 next to it. */
-                const float2 by = *(const float2 *)(quick + 16 * sixteen + i / 2 * 8 + 2 * t);
-                const float first = __fmul_rn(__int2float_rn(sums[2 * i]), by.x),
-                            second = __fmul_rn(__int2float_rn(sums[2 * i + 1]), by.y);
-                pair[i] = narrowed_pair<2>(first, second);
-                least = __viaddmin_u16x2(
-                    __byte_perm(__float_as_uint(first), __float_as_uint(second), 0x5410), MIDDLE << 16 | MIDDLE, least);
+                for (int i = 0; i < 4; i++) {
+                    /* Two roundings, of the factor and here: within 1.5 steps of the exact product, and that within 0.5
+                     * of the float32 next to it. */
+                    const float2 by = *(const float2 *)(quick + 16 * sixteen + i / 2 * 8 + 2 * t);
+                    const float first = __fmul_rn(__int2float_rn(sums[2 * i]), by.x),
+                                second = __fmul_rn(__int2float_rn(sums[2 * i + 1]), by.y);
+                    pair[i] = narrowed_pair<2>(first, second);
+                    least = __viaddmin_u16x2(
+                        __byte_perm(__float_as_uint(first), __float_as_uint(second), 0x5410), MIDDLE << 16 | MIDDLE,
+                        least);
+                }
+                put(sixteen, block, pair);
             }
-            put(sixteen, block, pair);
+            const bool doubtful = slow || (least & 0xffffu) < DOUBTFUL || least >> 16 < DOUBTFUL;
+            doubts |= (unsigned)__any_sync(0xffffffffu, doubtful) << sixteen;
         }
-        const bool doubtful = slow || (least & 0xffffu) < DOUBTFUL || least >> 16 < DOUBTFUL;
-        doubts |= (unsigned)__any_sync(0xffffffffu, doubtful) << sixteen;
-    }
-    /* Once for all, so that it is fetched where it is needed alone: a tile of 128 x 256 has a doubt in every third warp. */
+        /* There once for all, so that it is fetched only where it is run: of a tile of 128 x 256 by every third warp. */
 #pragma unroll 1
-    while (doubts) {
-        const int which = __ffs((int)doubts) - 1;
-        doubts &= doubts - 1;
+        while (doubts) {
+            const int which = __ffs((int)doubts) - 1;
+            doubts &= doubts - 1;
 #pragma unroll
-        for (int block = 0; block < BLOCKS; block++) {
-            int sums[8];
-            sums_of(0, block, sums);
+            for (int block = 0; block < BLOCKS; block++) {
+                int sums[8];
+                sums_of(0, block, sums);
 #pragma unroll
-            for (int sixteen = 1; sixteen < WIDTH / 16; sixteen++)
-                if (which == sixteen)
-                    sums_of(sixteen, block, sums);
-            put_exact(which, block, sums);
+                for (int sixteen = 1; sixteen < WIDTH / 16; sixteen++)
+                    if (which == sixteen)
+                        sums_of(sixteen, block, sums);
+                put_exact(which, block, sums);
+            }
         }
     }
 }

@@ -129,7 +129,7 @@ def test_what_is_not_finite_is_named_and_nothing_is_written(value: float) -> Non
 
 def test_large_arrays_go_through_in_chunks(cuda: CudaContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritmark.kernels.cuda.transfer.PIPELINED", 4096)
-    monkeypatch.setattr(cuda, "transfers", Transfers(cuda.backend, cuda.pool, cuda.stats, chunk=4096))
+    monkeypatch.setattr(cuda, "transfers", Transfers(cuda.backend, cuda.pool, chunk=4096))
     asked = cuda.stats.launches
     q = i2s_quantize(X, 0.7, device="cuda")
     assert cuda.stats.launches - asked > 5

@@ -7,7 +7,8 @@ import gc
 import os
 import threading
 import weakref
-from threading import Lock
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -152,7 +153,7 @@ class _Backend:
     def allocate(self, nbytes: int) -> Any:
         return SimpleNamespace(pointer=0)
 
-    def write(self, pointer: int, values: Any) -> None: ...
+    def write(self, pointer: int, values: Any, stream: Any = None) -> None: ...
     def read(self, pointer: int, into: Any) -> None: ...
 
     def array_copier(self, lanes: int, piece: int) -> _Copier:
@@ -173,7 +174,46 @@ def test_arrays_in_one_piece_go_without_python() -> None:
     expected = -(-values.nbytes // 4096)
     assert (stats.uploads, stats.downloads) == (expected, expected)
     assert (stats.bytes_uploaded, stats.bytes_downloaded) == (values.nbytes, values.nbytes)
-    assert backend.made == [(lanes_module._threads(), 4096)]
+    threads = lanes_module._threads()
+    assert backend.made == [(threads, 4096), (min(threads, lanes_module.NARROW), 4096)]
+
+
+def test_small_arrays_are_fetched_beside_each_other() -> None:
+    """Each over lanes of its own, which serve again; large ones over all lanes, one after the other."""
+    backend, barrier = _Backend(), Barrier(3)
+    lanes = Lanes(backend, CountedCopies(backend, PerformanceStats()), 4096)  # type: ignore[arg-type]
+    there = np.random.default_rng(1).integers(0, 256, 40_000, np.uint8)
+    fetch = _Copier.fetch
+
+    def meets(self: _Copier, pointer: int, into: Any) -> None:
+        barrier.wait(60)
+        fetch(self, pointer, into)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(3) as pool:
+        patch.setattr(_Copier, "fetch", meets)
+        found = [np.zeros_like(there) for _ in range(6)]
+        for done in [pool.submit(lanes.fetch, there.ctypes.data, into) for into in found]:
+            done.result()
+    assert all(np.array_equal(each, there) for each in found)
+    assert len(backend.made) == 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes_module, "SMALL", there.nbytes - 1)
+        lanes.fetch(there.ctypes.data, found[0])
+    assert backend.made[3:] == [(lanes_module._threads(), 4096)]
+
+
+def test_lanes_wait_for_copies_without_a_stream_once() -> None:
+    backend = _Backend()
+    counted = CountedCopies(backend, PerformanceStats())  # type: ignore[arg-type]
+    lanes = Lanes(backend, counted, 4096)  # type: ignore[arg-type]
+    values, there = np.ones(10000, np.uint8), np.zeros(10000, np.uint8)
+    waits: list[int] = []
+    backend.read = lambda pointer, into: waits.append(pointer)  # type: ignore[method-assign]
+    for writes, waited in ((0, 0), (1, 1), (0, 1), (2, 2), (0, 2)):
+        for _ in range(writes):
+            counted.write(0, values)
+        lanes.send(there.ctypes.data, values)
+        assert len(waits) == waited
 
 
 def test_lanes_go_with_who_drops_them() -> None:

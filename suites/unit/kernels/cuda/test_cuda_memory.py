@@ -355,6 +355,25 @@ def test_readiness_tells_both_figures_and_allocates_nothing(blocks):
     assert held.nbytes == 1 << 19
 
 
+def test_the_device_is_asked_only_where_what_is_idle_does_not_do():
+    pool, device, _ = pool_of(kept_blocks)
+    asked, memory = [], device.memory
+
+    def counted():
+        asked.append(1)
+        return memory()
+
+    device.memory = counted
+    pool.array((1 << 18,), np.uint8)
+    for required, times in ((1 << 18, 0), ((1 << 18) + 1, 1), (1, 1)):
+        pool.ensure_ready("an op", required)
+        assert len(asked) == times
+    held = pool.array((1 << 18,), np.uint8)
+    pool.ensure_ready("an op", 1)
+    assert len(asked) == 2
+    assert held.nbytes == 1 << 18
+
+
 def test_fragmentation():
     pool, _, _ = pool_of(kept_blocks)
     assert pool.figures().fragmentation == 0

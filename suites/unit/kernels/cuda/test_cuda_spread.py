@@ -27,6 +27,7 @@ from tritmark.kernels.cuda import context as contexts
 from tritmark.kernels.cuda import peer
 from tritmark.kernels.cuda.context import cuda_context, gpu_count, on_gpu
 from tritmark.kernels.cuda.simulator import SimulatorBackend
+from tritmark.kernels.cuda.spread import PLACES
 
 sys.path.append(str(Path(__file__).parents[3] / "large"))
 several_gpus = import_module("several_gpus")
@@ -166,7 +167,7 @@ def test_where_all_fail_the_error_says_what_of(begin: Begin) -> None:
 
 def test_a_gpu_that_is_short_of_memory_leaves_the_work_to_the_other(begin: Begin) -> None:
     begin(2, MEMORY="100000000,4000")
-    found = spread(after(2, "cuda:0"), TENSORS, block=64)
+    found = spread(after(PLACES, "cuda:0"), TENSORS, block=64)
     for key, value in TENSORS.items():
         same(found.results[key], ternary_quantize(value, 64))
     (failed,) = found.failed

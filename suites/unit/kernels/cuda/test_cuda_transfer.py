@@ -34,7 +34,7 @@ KEY = KernelKey("cuda", "made_up", "none", "int8")
 
 def a_context(seed=None, memory=1 << 26):
     context = CudaContext(lazy_device.Device(memory, seed))  # type: ignore[arg-type]
-    context.transfers = Transfers(context.backend, context.pool, context.stats, CHUNK)
+    context.transfers = Transfers(context.backend, context.pool, CHUNK)
     return context
 
 
@@ -431,7 +431,7 @@ def test_a_packed_format_ends_with_a_whole_group():
 def test_i2s_quantize_through(cuda, variant, n):
     x = np.linspace(-3, 3, n, dtype=np.float32)
     q = np.full(n, 99, np.int8)
-    transfers = Transfers(cuda.backend, cuda.pool, cuda.stats, 4096)
+    transfers = Transfers(cuda.backend, cuda.pool, 4096)
     scale = np.float32(0.7)
     split = {"x": Split(), "q": Split()}
     done = transfers.through(variant, {"x": x, "scale": scale}, {"q": q}, {"n": n}, "n", split)
@@ -450,7 +450,7 @@ def test_packed_ternary_quantize_through(cuda, n):
     variant = next(each for each in ternary_quantize_variants.VARIANTS if each.key.format == "i2_s_x86")
     got = {"codes": np.full_like(right.packed, 99), "scales": np.full_like(right.scales, 99)}
     split = {"x": Split(), "codes": Split(128, 32), "scales": Split(64)}
-    transfers = Transfers(cuda.backend, cuda.pool, cuda.stats, 4096)
+    transfers = Transfers(cuda.backend, cuda.pool, 4096)
     done = transfers.through(variant, {"x": x}, got, {"n": n, "block": 64}, "n", split, multiple=128)
     assert done.chunks == math.ceil(n / 1024)
     np.testing.assert_array_equal(got["codes"], right.packed)
