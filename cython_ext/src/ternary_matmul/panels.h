@@ -1,31 +1,33 @@
-/* ternary_matmul by panels of 16 rows of weights: what the instruction sets share. */
+/* ternary_matmul by panels of 16 or 32 rows of weights: what the instruction sets share. */
 #ifndef TM_PANELS_H
 #define TM_PANELS_H
 
 #include "groups.h"
 
-enum { TM_PANEL = 16 };
+enum { TM_PANEL = 16, TM_PANEL_MOST = 32 };
 
 /* Rows [n, n + count) of the weights with rows [first, last) of the activations. */
 typedef void (*tm_panel_by)(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last);
 
-/* Rows [begin, end) of the weights, in units of `unit`; `most` rows of activations between two walks over a panel. */
+/* Rows [begin, end) of the weights, in units of `unit`, by panels of `rows`; `most` rows of activations between two walks
+ * over a panel. */
 static inline __attribute__((always_inline)) void tm_panels(
-    const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t unit, size_t most, tm_panel_by panel)
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t unit, size_t rows, size_t most,
+    tm_panel_by panel)
 {
     const size_t stop = unit * end < args->N ? unit * end : args->N;
     for (size_t first = 0; first < args->M; first += most) {
         const size_t last = args->M - first < most ? args->M : first + most;
-        for (size_t n = unit * begin; n < stop; n += TM_PANEL)
-            panel(args, n, stop - n < TM_PANEL ? stop - n : TM_PANEL, first, last);
+        for (size_t n = unit * begin; n < stop; n += rows)
+            panel(args, n, stop - n < rows ? stop - n : rows, first, last);
     }
 }
 
-/* Where the rows of a panel begin; past the last row the first again, which nobody stores. */
+/* Where the `rows` of a panel begin; past the last row the first again, which nobody stores. */
 static inline __attribute__((always_inline)) void tm_panel_rows(
-    const tm_ternary_matmul_args *args, size_t n, size_t count, size_t row, const uint8_t *at[TM_PANEL])
+    const tm_ternary_matmul_args *args, size_t n, size_t count, size_t row, size_t rows, const uint8_t **at)
 {
-    for (size_t r = 0; r < TM_PANEL; r++)
+    for (size_t r = 0; r < rows; r++)
         at[r] = args->weights + (n + (r < count ? r : 0)) * row;
 }
 
@@ -39,12 +41,12 @@ static inline __attribute__((always_inline)) void tm_panel_rows(
  *       197 us, before 316, q2_0 271, before 330; M = 16: tq2_0 605, before 666, q2_0 777, before 826, tq1_0 777, before 794
  * The next panel in that order alone: as good from memory, but in the caches M = 2 took 13 % longer from q2_0. */
 static inline __attribute__((always_inline)) void tm_panel_ahead(
-    const uint8_t *const *rows, const uint8_t *begin, size_t row, size_t done, size_t part)
+    const uint8_t *const *at, size_t rows, const uint8_t *begin, size_t row, size_t done, size_t part)
 {
-    for (size_t r = 0; r < TM_PANEL; r++)
-        __builtin_prefetch(rows[r] + TM_PANEL * row);
-    const uint8_t *const behind = begin + TM_PANEL * (2 * row + done);
-    for (size_t i = 0; i < TM_PANEL * part; i += 64)
+    for (size_t r = 0; r < rows; r++)
+        __builtin_prefetch(at[r] + rows * row);
+    const uint8_t *const behind = begin + rows * (2 * row + done);
+    for (size_t i = 0; i < rows * part; i += 64)
         __builtin_prefetch(behind + i, 0, 2);
 }
 

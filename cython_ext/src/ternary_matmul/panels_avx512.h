@@ -1,18 +1,33 @@
-/* Several rows of activations times formats with a scale for each group of weights, by panels of 16 rows of weights, one
- * to a lane, so that no sum crosses lanes. A quarter of a group at a time, 16 vectors of codes that meet four activations
- * each from memory, stays in registers for all rows of activations. Included behind TM_BEGIN. */
+/* Several rows of activations times formats with a scale for each group of weights, by panels of 16 or 32 rows of
+ * weights, one to a lane of one vector or two, so that no sum crosses lanes. 16 vectors of codes, two parts of a group or
+ * one of both vectors, stay in registers for all rows of activations. Included behind TM_BEGIN.
+ *
+ * Story (Zen 4, 2560 x 2560, hot, one thread; percent of what VNNI computes):
+ *   v1  16 rows, 16 codes of a quarter of a group, two sums, which are added and stored for each row of activations: each
+ *       vpdpbusd has a load of four activations of its own. M = 64: tq2_0 79 %, tq1_0 75, q2_0 61
+ *   v2  from TM_PANEL_WIDE rows of activations on 32 rows of weights, so that two vpdpbusd share a load, and four sums, so
+ *       that none waits for the one before; products with scales by multiply-add; 64 rows of activations between two
+ *       walks over a panel in place of 32. M = 64: 86, 83 and 71 %. Predicted were 90 and more; what q2_0 does behind
+ *       each 32 vpdpbusd, 22 instructions, does not all run beside them
+ * With fewer rows of activations panels of 32 rows take up to a third more time from memory (M = 2, tq2_0).
+ *
+ * Tried: codes decoded into the stack, and 8 rows of activations at once, 16 sums: no faster than v1 (79, 77 and 64 %),
+ * for the ends of groups then come in a row, and M = 2 took 1.6 times as long; one sum for a row and a vector: 74 % where
+ * v1 has 79; sums of four groups of q2_0 kept as integers until the last: 69 %; the dwords of a quarter in registers in
+ * place of the stack: q2_0 5 % slower; 16 or 24 rows of activations between two walks: 2 to 8 % slower. */
 #ifndef TM_PANELS_AVX512_H
 #define TM_PANELS_AVX512_H
 
 #include "panels.h"
 
 enum {
-    TM_PANEL_QUARTERS = 4,
-    TM_PANEL_CODES = 16, /* vectors of a quarter */
-    TM_PANEL_SUMS = 32 /* rows of activations between two walks over a panel of weights; their sums are on the stack */
+    TM_PANEL_VECTORS = 2, /* of rows of weights, at most */
+    TM_PANEL_STEPS = 8, /* of a part of a group, of four weights of each row each */
+    TM_PANEL_SUMS = 64, /* rows of activations between two walks over a panel of weights; their sums are on the stack */
+    TM_PANEL_WIDE = 16 /* rows of activations from which on panels have 32 rows of weights */
 };
 
-/* Dword i of the 16 bytes from byte `at` on of each row, in w[i]. */
+/* Dword i of the 16 bytes from byte `at` on of each of 16 rows, in w[i]. */
 static inline __attribute__((always_inline)) void tm_panel_dwords(const uint8_t *const *rows, size_t at, __m512i w[4])
 {
     __m512i of[4];
@@ -31,95 +46,198 @@ static inline __attribute__((always_inline)) void tm_panel_dwords(const uint8_t 
     w[3] = _mm512_unpackhi_epi64(c, d);
 }
 
-/* The same of 2-bit codes: codes[4 * i + s] has what a shift by 2 * s brings down to the lowest bits of w[i]'s bytes. */
-static inline __attribute__((always_inline)) void tm_panel_codes(
-    const uint8_t *const *rows, size_t at, __m512i codes[TM_PANEL_CODES])
+/* Code `field` of each byte of 2-bit codes. */
+static inline __attribute__((always_inline)) __m512i tm_panel_code(__m512i w, int field)
 {
-    const __m512i m3 = _mm512_set1_epi8(3);
-    __m512i w[4];
-    tm_panel_dwords(rows, at, w);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-#pragma GCC unroll 4
-        for (int s = 0; s < 4; s++)
-            codes[4 * i + s] = _mm512_and_si512(_mm512_srli_epi16(w[i], (unsigned)(2 * s)), m3);
+    return _mm512_and_si512(_mm512_srli_epi16(w, (unsigned)(2 * field)), _mm512_set1_epi8(3));
 }
 
-/* The scales of a group of each row, float16 at byte `at`. */
+/* The scales of a group of each of 16 rows, float16 at byte `at`. */
 static inline void tm_panel_scales(const uint8_t *const *rows, size_t at, __m512d scales[2])
 {
-    uint16_t halves[TM_PANEL];
-    for (int r = 0; r < TM_PANEL; r++)
+    uint16_t halves[16];
+    for (int r = 0; r < 16; r++)
         memcpy(halves + r, rows[r] + at, sizeof halves[0]);
     const __m512 wide = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)halves));
     scales[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(wide));
     scales[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(wide, 1));
 }
 
-/* What a format adds to the loops: `prepare` decodes a group of each row, if it must, into `room`; `codes` gives a
- * quarter; the activations that meet vector i of it begin at `where(quarter, i)` of the group's; `shift` is what the codes
- * lie above their place by, and `room` has so many bytes. */
+/* What a format adds to the loops. `prepare` puts the dwords of a group of 16 rows, transposed, into `room`. A group has
+ * `parts`, an even number. `codes` makes those of a part, whose step i meets four activations from `where` on of the
+ * group's; they lie `shift` bits above their place. chains: sums of a part of panels of 16 rows, 2, or 1 where that was
+ * measured to be faster. What `together` groups add up to, 1 or 4, (p0 + p1) + (p2 + p3) where
+ * they are four, is added to a row's sum. */
 typedef struct tm_paneled {
-    void (*prepare)(const uint8_t *const *groups, uint8_t *room);
-    void (*codes)(const uint8_t *const *groups, const uint8_t *room, int quarter, __m512i codes[TM_PANEL_CODES]);
-    size_t (*where)(int quarter, int i);
-    size_t scale_at;
+    void (*prepare)(const uint8_t *const *groups, __m512i *room);
+    void (*codes)(const __m512i *room, int part, __m512i codes[TM_PANEL_STEPS]);
+    size_t (*where)(int part, int i);
+    size_t weights, bytes, scale_at; /* of a group */
+    int parts, together, chains;
     unsigned shift;
 } tm_paneled;
 
-/* Rows [n, n + count) of the weights with rows [first, last) of the activations. As tm_groups_rows: the same products,
- * added in the same order. */
-static inline __attribute__((always_inline)) void tm_panel(
-    const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last, tm_grouped form,
-    tm_paneled how, uint8_t *room)
+/* What rows of activations add up to with a panel: sums of the group at hand; of the groups at hand p0 or p0 + p1, and
+ * p2; and all before them. */
+typedef struct tm_panel_sums {
+    __m512i group[TM_PANEL_SUMS][TM_PANEL_VECTORS];
+    __m512d total[TM_PANEL_SUMS][TM_PANEL_VECTORS][2];
+    __m512d first[TM_PANEL_SUMS][TM_PANEL_VECTORS][2], second[TM_PANEL_SUMS][TM_PANEL_VECTORS][2];
+} tm_panel_sums;
+
+/* A group's sums come to those of row m; `nth` of the `together`. A product of a scale and a sum is exact, so a sum with
+ * one is rounded as if it were made first. */
+static inline __attribute__((always_inline)) void tm_panel_add(
+    const int vectors, tm_panel_sums *to, size_t m, const __m512i *sums, __m512d (*scales)[2], int together, int nth,
+    unsigned shift)
 {
-    const size_t groups = args->K / form.weights;
-    __m512i sums[TM_PANEL_SUMS];
-    __m512d totals[TM_PANEL_SUMS][2];
-    for (size_t m = 0; m < last - first; m++)
-        totals[m][0] = totals[m][1] = _mm512_setzero_pd();
-    const uint8_t *at[TM_PANEL];
-    tm_panel_rows(args, n, count, groups * form.bytes, at);
-    for (size_t g = 0; g < groups; g++) {
-        tm_panel_ahead(at, args->weights + n * groups * form.bytes, groups * form.bytes, g * form.bytes, form.bytes);
-        if (how.prepare)
-            how.prepare(at, room);
-#pragma GCC unroll 4
-        for (int quarter = 0; quarter < TM_PANEL_QUARTERS; quarter++) {
-            __m512i codes[TM_PANEL_CODES];
-            how.codes(at, room, quarter, codes);
-            for (size_t m = 0; m < last - first; m++) {
-                const int8_t *x = args->a + (first + m) * args->lda + g * form.weights;
-                __m512i s_i32x16[2] = {quarter ? sums[m] : _mm512_setzero_si512(), _mm512_setzero_si512()};
-#pragma GCC unroll 16
-                for (int i = 0; i < TM_PANEL_CODES; i++) {
-                    int32_t four;
-                    memcpy(&four, x + how.where(quarter, i), sizeof four);
-                    s_i32x16[i % 2] = _mm512_dpbusd_epi32(s_i32x16[i % 2], codes[i], _mm512_set1_epi32(four));
-                }
-                sums[m] = _mm512_add_epi32(s_i32x16[0], s_i32x16[1]);
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; v++)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            const __m512i sum = shift ? _mm512_srai_epi32(sums[v], shift) : sums[v];
+            const __m512d part =
+                _mm512_cvtepi32_pd(h ? _mm512_extracti64x4_epi64(sum, 1) : _mm512_castsi512_si256(sum));
+            __m512d *const total = &to->total[m][v][h], *const first = &to->first[m][v][h],
+                           *const second = &to->second[m][v][h];
+            if (together == 1)
+                *total = _mm512_fmadd_pd(scales[v][h], part, *total);
+            else if (nth == 0)
+                *first = _mm512_mul_pd(scales[v][h], part);
+            else if (nth == 1)
+                *first = _mm512_fmadd_pd(scales[v][h], part, *first);
+            else if (nth == 2)
+                *second = _mm512_mul_pd(scales[v][h], part);
+            else
+                *total = _mm512_add_pd(*total, _mm512_add_pd(*first, _mm512_fmadd_pd(scales[v][h], part, *second)));
+        }
+}
+
+/* Two units, a part with both vectors or with one vector two parts, with `some` rows of activations, `x` being the
+ * first's part of the group. `begin` and `last`: they are the group's first, and its last, which tm_panel_add follows. */
+static inline __attribute__((always_inline)) void tm_panel_part(
+    const int vectors, tm_paneled how, const int part, const int begin, const int last, const int nth,
+    const __m512i (*room)[16], const int8_t *x, size_t lda, const int32_t *starts, size_t groups, size_t some,
+    tm_panel_sums *sums, __m512d (*scales)[2])
+{
+    const int one = vectors == 1, chains = one ? how.chains : 2;
+    __m512i codes[2][TM_PANEL_STEPS];
+#pragma GCC unroll 2
+    for (int u = 0; u < 2; u++)
+        how.codes(room[one ? 0 : u], one ? part + u : part, codes[u]);
+    for (size_t m = 0; m < some; m++, x += lda, starts += groups) {
+        /* Two sums a unit, or a product waits for the one before. */
+        const __m512i zero = _mm512_setzero_si512();
+        __m512i s_i32x16[2][2] = {{zero, zero}, {zero, zero}};
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            s_i32x16[v][0] = begin ? _mm512_set1_epi32(*starts) : sums->group[m][v];
+#pragma GCC unroll 8
+        for (int i = 0; i < TM_PANEL_STEPS; i++)
+#pragma GCC unroll 2
+            for (int u = 0; u < 2; u++) {
+                int32_t four;
+                memcpy(&four, x + how.where(one ? part + u : part, i), sizeof four);
+                s_i32x16[u][i % chains] =
+                    _mm512_dpbusd_epi32(s_i32x16[u][i % chains], codes[u][i], _mm512_set1_epi32(four));
             }
-        }
-        __m512d scales[2];
-        tm_panel_scales(at, how.scale_at, scales);
-        for (size_t m = 0; m < last - first; m++) {
-            const __m512i part = _mm512_sub_epi32(
-                _mm512_srai_epi32(sums[m], how.shift), _mm512_set1_epi32(args->act_sums[(first + m) * groups + g]));
-            const __m512d low = _mm512_cvtepi32_pd(_mm512_castsi512_si256(part));
-            const __m512d high = _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(part, 1));
-            totals[m][0] = _mm512_add_pd(totals[m][0], _mm512_mul_pd(scales[0], low));
-            totals[m][1] = _mm512_add_pd(totals[m][1], _mm512_mul_pd(scales[1], high));
-        }
-        for (size_t r = 0; r < TM_PANEL; r++)
-            at[r] += form.bytes;
+        __m512i of[2];
+#pragma GCC unroll 2
+        for (int u = 0; u < 2; u++)
+            of[u] = chains > 1 ? _mm512_add_epi32(s_i32x16[u][0], s_i32x16[u][1]) : s_i32x16[u][0];
+        if (one)
+            of[0] = _mm512_add_epi32(of[0], of[1]);
+        if (last)
+            tm_panel_add(vectors, sums, m, of, scales, how.together, nth, how.shift);
+        else
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                sums->group[m][v] = of[v];
     }
-    for (size_t m = 0; m < last - first; m++) {
-        double of[TM_PANEL];
-        _mm512_storeu_pd(of, totals[m][0]);
-        _mm512_storeu_pd(of + 8, totals[m][1]);
+}
+
+/* Rows [n, n + count) of the weights with rows [first, last) of the activations; `act_sums` has what their sums begin
+ * with. As tm_groups_rows: the same products, added in the same order. */
+static inline __attribute__((always_inline)) void tm_panel(
+    const int vectors, const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last,
+    tm_paneled how)
+{
+    const size_t groups = args->K / how.weights, row = groups * how.bytes, some = last - first, lda = args->lda;
+    const size_t rows = 16 * (size_t)vectors;
+    const int taken = vectors > 1 ? 1 : 2; /* parts at a time */
+    tm_panel_sums sums;
+    __m512i room[TM_PANEL_VECTORS][16];
+    const uint8_t *at[TM_PANEL_MOST];
+    memset(sums.total, 0, sizeof sums.total[0] * some);
+    tm_panel_rows(args, n, count, row, rows, at);
+    for (size_t g = 0; g < groups; g++) {
+        const int8_t *x = args->a + first * lda + g * how.weights;
+        const int32_t *starts = args->act_sums + first * groups + g;
+        __m512d scales[TM_PANEL_VECTORS][2];
+        if (g % (size_t)how.together == 0)
+            tm_panel_ahead(at, rows, args->weights + n * row, row, g * how.bytes, (size_t)how.together * how.bytes);
+        for (int v = 0; v < vectors; v++) {
+            how.prepare(at + 16 * v, room[v]);
+            tm_panel_scales(at + 16 * v, how.scale_at, scales[v]);
+        }
+        for (size_t r = 0; r < rows; r++)
+            at[r] += how.bytes;
+#pragma GCC unroll 8
+        for (int part = 0; part + taken < how.parts; part += taken)
+            tm_panel_part(vectors, how, part, part == 0, 0, 0, room, x, lda, starts, groups, some, &sums, scales);
+#define LAST(nth) \
+    tm_panel_part( \
+        vectors, how, how.parts - taken, how.parts == taken, 1, nth, room, x, lda, starts, groups, some, &sums, \
+        scales)
+        switch (g % (size_t)how.together) {
+        case 0: LAST(0); break;
+        case 1: LAST(1); break;
+        case 2: LAST(2); break;
+        default: LAST(3);
+        }
+#undef LAST
+    }
+    const size_t left = groups % (size_t)how.together;
+    for (size_t m = 0; m < some; m++) {
+        double of[TM_PANEL_MOST];
+        for (int i = 0; i < 2 * vectors; i++) {
+            __m512d total = sums.total[m][i / 2][i % 2];
+            if (left == 3)
+                total = _mm512_add_pd(total, _mm512_add_pd(sums.first[m][i / 2][i % 2], sums.second[m][i / 2][i % 2]));
+            else if (left)
+                total = _mm512_add_pd(total, sums.first[m][i / 2][i % 2]);
+            _mm512_storeu_pd(of + 8 * i, total);
+        }
         for (size_t r = 0; r < count; r++)
             tm_group_store(args, first + m, n + r, of[r]);
     }
+}
+
+/* Rows [begin, end) of the weights in units of `unit`; narrow and wide: tm_panel of 16 and 32 rows. */
+static inline __attribute__((always_inline)) void tm_panels_run(
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t unit, tm_panel_by narrow, tm_panel_by wide)
+{
+    if (args->M < TM_PANEL_WIDE)
+        tm_panels(args, begin, end, unit, 16, TM_PANEL_SUMS, narrow);
+    else
+        tm_panels(args, begin, end, unit, 32, TM_PANEL_SUMS, wide);
+}
+
+/* What the sums of each group begin with, in place of its activations' sum in `act_sums`, codes being w + 1. */
+static inline void tm_panel_starts(const tm_ternary_matmul_args *args, size_t weights, unsigned shift)
+{
+    tm_group_sums(args, weights);
+    for (size_t i = 0; i < args->M * (args->K / weights); i++)
+        args->act_sums[i] *= -(1 << shift);
+}
+
+/* One row of activations by groups, several by panels. */
+static inline int tm_panel_run(tm_ternary_matmul_args *args, size_t weights, unsigned shift, tm_body body, int32_t rank)
+{
+    if (args->M == 1)
+        return tm_groups_run(args, weights, body, rank);
+    tm_panel_starts(args, weights, shift);
+    return tm_matmul_run_by(args, TM_ROWS, body, rank);
 }
 
 #endif

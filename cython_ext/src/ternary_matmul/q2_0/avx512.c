@@ -5,9 +5,8 @@
  * groups' scales, which another permutation collects, in float64. Of a row's sixteen groups four such vectors are added
  * up together.
  *
- * Several rows: a panel of 16 rows of weights, one to a lane, so that no sum crosses lanes. Of a group's 16 bytes each
- * dword, transposed, is in its row's lane, and its four shifts meet four activations each from memory. The codes of a
- * group, 16 vectors, stay in registers for all rows of activations.
+ * Several rows: panels_avx512.h. Of a group's 16 bytes each dword, transposed, is in its row's lane, and its four shifts
+ * meet four activations each from memory.
  *
  * Story (Zen 4, one thread, 2560 x 2560, in the caches; tq2_0 takes 72 and 650 us):
  *   v1  activations in their own order, one row: a group's bytes widened to the lanes of a vector, w | w << 6 | w << 12
@@ -96,101 +95,54 @@ static inline __attribute__((always_inline)) void sixteen(
                    _mm256_add_pd(_mm512_castpd512_pd256(p23), _mm512_extractf64x4_pd(p23, 1))));
 }
 
-/* The sums of a group's products, one to a row of the panel; `x` is where it begins. */
-static inline __attribute__((always_inline)) __m512i panel_sums(const __m512i codes[TM_PANEL_CODES], const int8_t *x)
+static inline __attribute__((always_inline)) void prepare(const uint8_t *const *groups, __m512i *room)
 {
-    __m512i sums[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-#pragma GCC unroll 4
-    for (int d = 0; d < 4; d++)
-#pragma GCC unroll 4
-        for (int s = 0; s < 4; s++) {
-            int32_t four;
-            memcpy(&four, x + 16 * s + 4 * d, sizeof four);
-            sums[s % 2] = _mm512_dpbusd_epi32(sums[s % 2], codes[4 * d + s], _mm512_set1_epi32(four));
-        }
-    return _mm512_add_epi32(sums[0], sums[1]);
+    tm_panel_dwords(groups, TM_Q2_0_CODES, room);
 }
 
-/* What a panel adds up to with one row of activations: of the four groups at hand p0 or p0 + p1, and p2; and the sums of
- * the fours before them. */
-typedef struct sums_of_fours {
-    double first[TM_PANEL], second[TM_PANEL], total[TM_PANEL];
-} sums_of_fours;
-
-/* The sum of row r of the panel; what is left over of the groups makes a four with zeros. */
-static inline double total_of(const sums_of_fours *sums, size_t r, size_t groups)
+static inline __attribute__((always_inline)) void part_codes(
+    const __m512i *room, int part, __m512i codes[TM_PANEL_STEPS])
 {
-    switch (groups % TM_Q2_0_FOUR) {
-    case 0: return sums->total[r];
-    case 3: return sums->total[r] + (sums->first[r] + sums->second[r]);
-    default: return sums->total[r] + sums->first[r];
-    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        codes[i] = tm_panel_code(room[2 * part + i / 4], i % 4);
 }
 
-/* A group's products come to the sums of a row of activations; `nth` of its four. */
-static inline void add(sums_of_fours *sums, size_t nth, __m512d low, __m512d high)
+/* What a shift by 2 * s brings down of dword d meets four activations from 16 * s + 4 * d on, as they are arranged. */
+static inline __attribute__((always_inline)) size_t where(int part, int i)
 {
-    const __m512d p[2] = {low, high};
-    for (int h = 0; h < 2; h++) {
-        double *first = sums->first + 8 * h, *second = sums->second + 8 * h, *total = sums->total + 8 * h;
-        switch (nth) {
-        case 0: _mm512_storeu_pd(first, p[h]); break;
-        case 1: _mm512_storeu_pd(first, _mm512_add_pd(_mm512_loadu_pd(first), p[h])); break;
-        case 2: _mm512_storeu_pd(second, p[h]); break;
-        default:
-            _mm512_storeu_pd(
-                total, _mm512_add_pd(
-                           _mm512_loadu_pd(total),
-                           _mm512_add_pd(_mm512_loadu_pd(first), _mm512_add_pd(_mm512_loadu_pd(second), p[h]))));
-        }
-    }
+    return (size_t)(16 * (i % 4) + 4 * (2 * part + i / 4));
 }
 
-/* Rows [n, n + count) of the weights with rows [first, last) of the activations. */
-static void panel(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
+static const tm_paneled PANELS = {prepare, part_codes, where, TM_Q2_0_GROUP, TM_Q2_0_BYTES, 0, 2, TM_Q2_0_FOUR, 2, 0};
+
+static void narrow(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
 {
-    const size_t groups = args->K / TM_Q2_0_GROUP, row = groups * TM_Q2_0_BYTES;
-    sums_of_fours sums[TM_PANEL_SUMS];
-    for (size_t m = first; m < last; m++)
-        memset(sums[m - first].total, 0, sizeof sums[0].total);
-    const uint8_t *at[TM_PANEL];
-    tm_panel_rows(args, n, count, row, at);
-    for (size_t g = 0; g < groups; g++) {
-        __m512i codes[TM_PANEL_CODES];
-        __m512d scales[2];
-        if (g % TM_Q2_0_FOUR == 0) /* 18 bytes a group, 64 a line */
-            tm_panel_ahead(at, args->weights + n * row, row, g * TM_Q2_0_BYTES, TM_Q2_0_FOUR * TM_Q2_0_BYTES);
-        tm_panel_codes(at, TM_Q2_0_CODES, codes);
-        tm_panel_scales(at, 0, scales);
-        for (size_t m = first; m < last; m++) {
-            const __m512i part = _mm512_sub_epi32(
-                panel_sums(codes, tm_q2_0_arranged(args, m) + g * TM_Q2_0_GROUP),
-                _mm512_set1_epi32(args->act_sums[m * groups + g]));
-            add(&sums[m - first], g % TM_Q2_0_FOUR,
-                _mm512_mul_pd(scales[0], _mm512_cvtepi32_pd(_mm512_castsi512_si256(part))),
-                _mm512_mul_pd(scales[1], _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(part, 1))));
-        }
-        for (size_t r = 0; r < TM_PANEL; r++)
-            at[r] += TM_Q2_0_BYTES;
-    }
-    for (size_t m = first; m < last; m++)
-        for (size_t r = 0; r < count; r++)
-            tm_group_store(args, m, n + r, total_of(&sums[m - first], r, groups));
+    tm_panel(1, args, n, count, first, last, PANELS);
+}
+
+static void wide(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
+{
+    tm_panel(2, args, n, count, first, last, PANELS);
 }
 
 static void body(void *given, size_t begin, size_t end)
 {
-    const tm_ternary_matmul_args *args = given;
-    if (args->M == 1)
-        tm_q2_0_one(args, 0, tm_q2_0_arranged(args, 0), begin, end, four, sixteen);
+    const tm_ternary_matmul_args moved = tm_q2_0_moved(given);
+    if (moved.M == 1)
+        tm_q2_0_one(&moved, 0, moved.a, begin, end, four, sixteen);
     else
-        tm_panels(args, begin, end, TM_Q2_0_UNIT, TM_PANEL_SUMS, panel);
+        tm_panels_run(&moved, begin, end, TM_Q2_0_UNIT, narrow, wide);
 }
 
 int tm_ternary_matmul_q2_0_avx512(void *args)
 {
     tm_q2_0_arrange(args);
-    return tm_q2_0_run(args, body, TM_RANK(avx512));
+    if (((const tm_ternary_matmul_args *)args)->M == 1)
+        return tm_q2_0_run(args, body, TM_RANK(avx512));
+    const tm_ternary_matmul_args moved = tm_q2_0_moved(args);
+    tm_panel_starts(&moved, TM_Q2_0_GROUP, 0);
+    return tm_matmul_run_by(args, TM_Q2_0_UNIT, body, TM_RANK(avx512));
 }
 
 TM_END

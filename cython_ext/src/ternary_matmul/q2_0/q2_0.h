@@ -48,6 +48,15 @@ static inline int8_t *tm_q2_0_arranged(const tm_ternary_matmul_args *args, size_
     return (int8_t *)(args->M == 1 ? (behind + 63) & ~(uintptr_t)63 : behind) + m * tm_q2_0_padded(args->K);
 }
 
+/* The same with the arranged activations in place of the given. */
+static inline tm_ternary_matmul_args tm_q2_0_moved(const tm_ternary_matmul_args *args)
+{
+    tm_ternary_matmul_args moved = *args;
+    moved.a = tm_q2_0_arranged(args, 0);
+    moved.lda = tm_q2_0_padded(args->K);
+    return moved;
+}
+
 /* Bytes of the room that sums and activations in the other order take. */
 static inline size_t tm_q2_0_room(size_t M, size_t K)
 {

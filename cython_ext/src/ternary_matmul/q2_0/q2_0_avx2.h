@@ -65,22 +65,13 @@ static void tm_q2_0_panel(const tm_ternary_matmul_args *args, size_t n, size_t c
     tm_panel(args, n, count, first, last, how);
 }
 
-/* The same with the arranged activations in place of the given. */
-static inline tm_ternary_matmul_args tm_q2_0_moved(const tm_ternary_matmul_args *args)
-{
-    tm_ternary_matmul_args moved = *args;
-    moved.a = tm_q2_0_arranged(args, 0);
-    moved.lda = tm_q2_0_padded(args->K);
-    return moved;
-}
-
 static void tm_q2_0_body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args moved = tm_q2_0_moved(given);
     if (moved.M == 1)
         tm_q2_0_one(&moved, 0, moved.a, begin, end, tm_q2_0_by_four, NULL);
     else
-        tm_panels(&moved, begin, end, TM_Q2_0_UNIT, TM_PANEL_SUMS, tm_q2_0_panel);
+        tm_panels(&moved, begin, end, TM_Q2_0_UNIT, TM_PANEL, TM_PANEL_SUMS, tm_q2_0_panel);
 }
 
 static int tm_q2_0_arranged_run(tm_ternary_matmul_args *args, int32_t rank)

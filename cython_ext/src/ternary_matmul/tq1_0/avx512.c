@@ -145,51 +145,57 @@ static inline __m512i digit(__m512i q)
 }
 
 /* The bytes of a group of each row, one row to a lane: 12 dwords of five digits, and the last one times 1, 3, 9 and 27. */
-static inline void panel_bytes(const uint8_t *const *groups, uint8_t *room)
+static inline __attribute__((always_inline)) void prepare(const uint8_t *const *groups, __m512i *room)
 {
     __m512i w[4];
-#pragma GCC unroll 3
-    for (int part = 0; part < 3; part++) {
-        tm_panel_dwords(groups, 16 * (size_t)part, w);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            _mm512_store_si512(room + 64 * (4 * part + i), w[i]);
-    }
+#pragma GCC unroll 1
+    for (int part = 0; part < 3; part++)
+        tm_panel_dwords(groups, 16 * (size_t)part, room + 4 * part);
     tm_panel_dwords(groups, TM_TQ1_0_THIRD - 12, w); /* what lies behind the last group may not be read */
 #pragma GCC unroll 4
     for (int n = 0; n < 4; n++, w[3] = thrice(w[3]))
-        _mm512_store_si512(room + 64 * (12 + n), w[3]);
+        room[12 + n] = w[3];
 }
 
-/* A quarter has five digits of each of three dwords, and one of the last. */
-static inline __attribute__((always_inline)) void quarter_codes(
-    const uint8_t *const *groups, const uint8_t *room, int quarter, __m512i codes[TM_PANEL_CODES])
+/* Two parts have five digits of each of three dwords, and one of the last: of those 16 the first has half. */
+static inline __attribute__((always_inline)) void part_codes(
+    const __m512i *room, int part, __m512i codes[TM_PANEL_STEPS])
 {
-    (void)groups;
-#pragma GCC unroll 3
-    for (int i = 0; i < 3; i++) {
-        __m512i q = _mm512_load_si512(room + 64 * (3 * quarter + i));
-#pragma GCC unroll 5
-        for (int n = 0; n < 5; n++, q = thrice(q))
-            codes[5 * i + n] = digit(q);
+    const int half = part % 2;
+    __m512i q[2] = {room[3 * (part / 2) + half], room[3 * (part / 2) + 1 + half]};
+    if (half)
+        q[0] = thrice(thrice(thrice(q[0])));
+#pragma GCC unroll 8
+    for (int i = 0; i < 8 - half; i++) {
+        const int second = i >= (half ? 2 : 5);
+        codes[i] = digit(q[second]);
+        q[second] = thrice(q[second]);
     }
-    codes[15] = digit(_mm512_load_si512(room + 64 * (12 + quarter)));
+    if (half)
+        codes[7] = digit(room[12 + part / 2]);
 }
 
-static inline __attribute__((always_inline)) size_t quarter_where(int quarter, int i)
+static inline __attribute__((always_inline)) size_t where(int part, int i)
 {
-    const int dword = 3 * quarter + i / 5, n = i % 5;
-    return (size_t)(i == 15 ? 240 + 4 * quarter : dword < 8 ? 32 * n + 4 * dword : 160 + 16 * n + 4 * (dword - 8));
+    const int nth = 8 * (part % 2) + i, dword = 3 * (part / 2) + nth / 5, n = nth % 5;
+    return (size_t)(nth == 15 ? 240 + 4 * (part / 2) : dword < 8 ? 32 * n + 4 * dword : 160 + 16 * n + 4 * (dword - 8));
 }
 
-static const tm_paneled PANELS = {panel_bytes, quarter_codes, quarter_where, TM_TQ1_0_SCALE, 6};
+enum { DIGIT_SHIFT = 6 };
+
 static const tm_grouped FORM = {TM_TQ1_0_GROUP, TM_TQ1_0_BYTES, scale};
 
-static inline __attribute__((always_inline)) void panel(
-    const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
+static const tm_paneled PANELS = {prepare, part_codes, where, TM_TQ1_0_GROUP, TM_TQ1_0_BYTES, TM_TQ1_0_SCALE,
+                                  8,       1,          1,     DIGIT_SHIFT};
+
+static void narrow(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
 {
-    uint8_t room[64 * TM_PANEL_CODES] __attribute__((aligned(64)));
-    tm_panel(args, n, count, first, last, FORM, PANELS, room);
+    tm_panel(1, args, n, count, first, last, PANELS);
+}
+
+static void wide(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
+{
+    tm_panel(2, args, n, count, first, last, PANELS);
 }
 
 static void body(void *given, size_t begin, size_t end)
@@ -201,7 +207,7 @@ static void body(void *given, size_t begin, size_t end)
         tm_groups_fours(
             args, begin, end, FORM, TM_TQ1_0_SCALE, one, four, arranged, arranged + fours * TM_FOUR * TM_TQ1_0_GROUP);
     } else {
-        tm_panels(args, begin, end, TM_ROWS, TM_PANEL_SUMS, panel);
+        tm_panels_run(args, begin, end, TM_ROWS, narrow, wide);
     }
 }
 
@@ -215,7 +221,7 @@ int tm_ternary_matmul_tq1_0_avx512(void *given)
             arrange(to, args->a + k);
         arrange(to, args->a + args->K - together);
     }
-    return tm_groups_run(args, TM_TQ1_0_GROUP, body, TM_RANK(avx512));
+    return tm_panel_run(args, TM_TQ1_0_GROUP, DIGIT_SHIFT, body, TM_RANK(avx512));
 }
 
 TM_END

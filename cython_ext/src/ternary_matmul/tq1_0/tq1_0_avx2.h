@@ -86,7 +86,7 @@ static void tm_tq1_0_body(void *given, size_t begin, size_t end)
     if (args->M == 1)
         tm_groups_one(args, begin, end, form, tm_tq1_0_one);
     else
-        tm_panels(args, begin, end, TM_ROWS, TM_PANEL_SUMS, tm_tq1_0_panel);
+        tm_panels(args, begin, end, TM_ROWS, TM_PANEL, TM_PANEL_SUMS, tm_tq1_0_panel);
 }
 
 static int tm_tq1_0_run(tm_ternary_matmul_args *args, int32_t rank)

@@ -66,26 +66,42 @@ static inline __attribute__((always_inline)) __m128i four(const uint8_t *groups,
     return tm_wide_sums_of(s_i32x16);
 }
 
-/* Quarter q has bytes 16 * q.. of a group's 64. */
-static inline __attribute__((always_inline)) void quarter_codes(
-    const uint8_t *const *groups, const uint8_t *room, int quarter, __m512i codes[TM_PANEL_CODES])
+static inline __attribute__((always_inline)) void prepare(const uint8_t *const *groups, __m512i *room)
 {
-    (void)room;
-    tm_panel_codes(groups, 16 * (size_t)quarter, codes);
+#pragma GCC unroll 1
+    for (int q = 0; q < 4; q++)
+        tm_panel_dwords(groups, 16 * (size_t)q, room + 4 * q);
 }
 
-static inline __attribute__((always_inline)) size_t quarter_where(int quarter, int i)
+/* A part has the codes of two dwords of each row. */
+static inline __attribute__((always_inline)) void part_codes(
+    const __m512i *room, int part, __m512i codes[TM_PANEL_STEPS])
 {
-    return (size_t)(TM_TQ2_0_HALF * (quarter / 2) + 32 * (i % 4) + 16 * (quarter % 2) + 4 * (i / 4));
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        codes[i] = tm_panel_code(room[2 * part + i / 4], i % 4);
 }
 
-static const tm_paneled PANELS = {NULL, quarter_codes, quarter_where, TM_TQ2_0_SCALE, 0};
+/* Bytes 16 * q.. of a group's 64 have the weights from 128 * (q / 2) + 16 * (q % 2) on, and those 32, 64 and 96 behind. */
+static inline __attribute__((always_inline)) size_t where(int part, int i)
+{
+    const int dword = 2 * part + i / 4, q = dword / 4;
+    return (size_t)(TM_TQ2_0_HALF * (q / 2) + 16 * (q % 2) + 32 * (i % 4) + 4 * (dword % 4));
+}
+
 static const tm_grouped FORM = {TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, scale};
 
-static inline __attribute__((always_inline)) void panel(
-    const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
+static const tm_paneled PANELS = {prepare, part_codes, where, TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, TM_TQ2_0_SCALE, 8,
+                                  1,       2,          0};
+
+static void narrow(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
 {
-    tm_panel(args, n, count, first, last, FORM, PANELS, NULL);
+    tm_panel(1, args, n, count, first, last, PANELS);
+}
+
+static void wide(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
+{
+    tm_panel(2, args, n, count, first, last, PANELS);
 }
 
 static void body(void *given, size_t begin, size_t end)
@@ -94,7 +110,7 @@ static void body(void *given, size_t begin, size_t end)
     if (args->M == 1)
         tm_groups_fours(args, begin, end, FORM, TM_TQ2_0_SCALE, one, four, tm_tq2_0_arranged(args), NULL);
     else
-        tm_panels(args, begin, end, TM_ROWS, TM_PANEL_SUMS, panel);
+        tm_panels_run(args, begin, end, TM_ROWS, narrow, wide);
 }
 
 int tm_ternary_matmul_tq2_0_avx512(void *given)
@@ -108,7 +124,7 @@ int tm_ternary_matmul_tq2_0_avx512(void *given)
                 memcpy(to + 32, args->a + k + 32 * g + TM_TQ2_0_HALF, 32);
             }
     }
-    return tm_groups_run(args, TM_TQ2_0_GROUP, body, TM_RANK(avx512));
+    return tm_panel_run(args, TM_TQ2_0_GROUP, 0, body, TM_RANK(avx512));
 }
 
 TM_END
