@@ -8,7 +8,9 @@
  *   v2  from TM_PANEL_WIDE rows of activations on 32 rows of weights, so that two vpdpbusd share a load, and four sums, so
  *       that none waits for the one before; products with scales by multiply-add; 64 rows of activations between two
  *       walks over a panel in place of 32. M = 64: 86, 83 and 71 %. Predicted were 90 and more; what q2_0 does behind
- *       each 32 vpdpbusd, 22 instructions, does not all run beside them
+ *       each 32 vpdpbusd, 22 instructions, does not all run beside them. Beside v1 (`tritmark gate 555d18e 137f721
+ *       --suite speed --op ternary_matmul --variant avx512`, two threads) at M = 4, 16 and 128: q2_0 -13, -14 and -13 %,
+ *       tq2_0 -4, -6 and -9 %, tq1_0 +1, -2 and -10 %
  * With fewer rows of activations panels of 32 rows take up to a third more time from memory (M = 2, tq2_0).
  *
  * Tried: codes decoded into the stack, and 8 rows of activations at once, 16 sums: no faster than v1 (79, 77 and 64 %),
@@ -66,8 +68,8 @@ static inline void tm_panel_scales(const uint8_t *const *rows, size_t at, __m512
 /* What a format adds to the loops. `prepare` puts the dwords of a group of 16 rows, transposed, into `room`. A group has
  * `parts`, an even number. `codes` makes those of a part, whose step i meets four activations from `where` on of the
  * group's; they lie `shift` bits above their place. chains: sums of a part of panels of 16 rows, 2, or 1 where that was
- * measured to be faster. What `together` groups add up to, 1 or 4, (p0 + p1) + (p2 + p3) where
- * they are four, is added to a row's sum. */
+ * measured to be faster. What `together` groups add up to, 1 or 4, (p0 + p1) + (p2 + p3) where they are four, is added to
+ * a row's sum. */
 typedef struct tm_paneled {
     void (*prepare)(const uint8_t *const *groups, __m512i *room);
     void (*codes)(const __m512i *room, int part, __m512i codes[TM_PANEL_STEPS]);

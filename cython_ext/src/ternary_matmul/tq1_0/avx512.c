@@ -9,7 +9,7 @@
  * A row of fewer than four groups: a group is 4 vectors of 64 bytes whose digit 0 is that of 64 weights side by side: of
  * its first 32 bytes q and 3q, 9q and 27q, 81q and what the last 20 bytes begin with, and the rest of these.
  *
- * Several rows: panels_avx512.h, whose digits are told after the bytes have changed places. With r = max(q - 1, 0), digit
+ * Several rows: panels_avx512.h, which goes on with the story, and whose digits are told after the bytes have changed places. With r = max(q - 1, 0), digit
  * 0 of q is in the top two bits of avg(r, avg(r, 0)), where avg rounds up; there they stay, and the sums come down by 6.
  *
  * Story (Zen 4, in the caches):

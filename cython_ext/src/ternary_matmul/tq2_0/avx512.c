@@ -12,7 +12,7 @@
  *   v5  the last four groups made together instead of the three that are left: 1.01 of v4, and 1.12 at 6912 x 2560, where
  *       two are left; so they are made one after the other
  *
- * Several rows: by panels of 16 rows of weights (panels_avx512.h); what shifts bring down of four bytes of each row meets
+ * Several rows: by panels of rows of weights (panels_avx512.h, which goes on with the story); what shifts bring down of four bytes of each row meets
  * four activations side by side. Before, 4 rows of weights shared what was loaded of the activations, and each group of
  * each was added up across lanes: 42 % of what VNNI computes. Predicted for panels: 64 vpdpbusd of 76 instructions. Beside
  * that (`tritmark gate 6504dec a85763a --op ternary_matmul --variant avx512 --suite speed`, two threads, 2560 x 2560, hot):
