@@ -198,7 +198,7 @@ def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
         Edit("ternary_matmul/tq1_0/avx512.c", "n < 4; n++, w[3] = thrice(w[3])", "n < 4; n++"),
         Edit("ternary_matmul/tq1_0/avx512.c", "DIGIT_SHIFT = 6", "DIGIT_SHIFT = 5"),
         Edit("ternary_matmul/tq2_0/avx512.c", "32 * (i % 4)", "32 * (i % 3)"),
-        Edit("ternary_matmul/q2_0/avx512.c", "room[2 * part + i / 4]", "room[0 * part + i / 4]"),
+        Edit("ternary_matmul/panels_avx512.h", "room[2 * part + i / 4]", "room[0 * part + i / 4]"),
         Edit("ternary_matmul/panels_avx512.h", "room[one ? 0 : u], one ? part + u : part", "room[one ? 0 : u], part"),
         Edit("ternary_matmul/panels_avx512.h", "room[one ? 0 : u]", "room[0]"),
         Edit("ternary_matmul/panels_avx512.h", "if (one)\n", "if (0)\n"),

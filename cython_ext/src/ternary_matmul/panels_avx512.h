@@ -48,10 +48,14 @@ static inline __attribute__((always_inline)) void tm_panel_dwords(const uint8_t 
     w[3] = _mm512_unpackhi_epi64(c, d);
 }
 
-/* Code `field` of each byte of 2-bit codes. */
-static inline __attribute__((always_inline)) __m512i tm_panel_code(__m512i w, int field)
+/* The codes of a part of 2-bit codes, two dwords of each row: what their four shifts bring down. */
+static inline __attribute__((always_inline)) void tm_panel_two_bits(
+    const __m512i *room, int part, __m512i codes[TM_PANEL_STEPS])
 {
-    return _mm512_and_si512(_mm512_srli_epi16(w, (unsigned)(2 * field)), _mm512_set1_epi8(3));
+#pragma GCC unroll 8
+    for (int i = 0; i < TM_PANEL_STEPS; i++)
+        codes[i] =
+            _mm512_and_si512(_mm512_srli_epi16(room[2 * part + i / 4], (unsigned)(2 * (i % 4))), _mm512_set1_epi8(3));
 }
 
 /* The scales of a group of each of 16 rows, float16 at byte `at`. */

@@ -100,21 +100,14 @@ static inline __attribute__((always_inline)) void prepare(const uint8_t *const *
     tm_panel_dwords(groups, TM_Q2_0_CODES, room);
 }
 
-static inline __attribute__((always_inline)) void part_codes(
-    const __m512i *room, int part, __m512i codes[TM_PANEL_STEPS])
-{
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        codes[i] = tm_panel_code(room[2 * part + i / 4], i % 4);
-}
-
 /* What a shift by 2 * s brings down of dword d meets four activations from 16 * s + 4 * d on, as they are arranged. */
 static inline __attribute__((always_inline)) size_t where(int part, int i)
 {
     return (size_t)(16 * (i % 4) + 4 * (2 * part + i / 4));
 }
 
-static const tm_paneled PANELS = {prepare, part_codes, where, TM_Q2_0_GROUP, TM_Q2_0_BYTES, 0, 2, TM_Q2_0_FOUR, 2, 0};
+static const tm_paneled PANELS = {
+    prepare, tm_panel_two_bits, where, TM_Q2_0_GROUP, TM_Q2_0_BYTES, 0, 2, TM_Q2_0_FOUR, 2, 0};
 
 static void narrow(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
 {

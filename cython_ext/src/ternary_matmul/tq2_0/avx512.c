@@ -73,15 +73,6 @@ static inline __attribute__((always_inline)) void prepare(const uint8_t *const *
         tm_panel_dwords(groups, 16 * (size_t)q, room + 4 * q);
 }
 
-/* A part has the codes of two dwords of each row. */
-static inline __attribute__((always_inline)) void part_codes(
-    const __m512i *room, int part, __m512i codes[TM_PANEL_STEPS])
-{
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        codes[i] = tm_panel_code(room[2 * part + i / 4], i % 4);
-}
-
 /* Bytes 16 * q.. of a group's 64 have the weights from 128 * (q / 2) + 16 * (q % 2) on, and those 32, 64 and 96 behind. */
 static inline __attribute__((always_inline)) size_t where(int part, int i)
 {
@@ -91,8 +82,8 @@ static inline __attribute__((always_inline)) size_t where(int part, int i)
 
 static const tm_grouped FORM = {TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, scale};
 
-static const tm_paneled PANELS = {prepare, part_codes, where, TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, TM_TQ2_0_SCALE, 8,
-                                  1,       2,          0};
+static const tm_paneled PANELS = {
+    prepare, tm_panel_two_bits, where, TM_TQ2_0_GROUP, TM_TQ2_0_BYTES, TM_TQ2_0_SCALE, 8, 1, 2, 0};
 
 static void narrow(const tm_ternary_matmul_args *args, size_t n, size_t count, size_t first, size_t last)
 {
