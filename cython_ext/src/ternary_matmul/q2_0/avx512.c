@@ -125,7 +125,7 @@ static void body(void *given, size_t begin, size_t end)
     if (moved.M == 1)
         tm_q2_0_one(&moved, 0, moved.a, begin, end, four, sixteen);
     else
-        tm_panels_run(&moved, begin, end, TM_Q2_0_UNIT, narrow, wide);
+        tm_panels_by_rows(&moved, begin, end, TM_Q2_0_UNIT, narrow, wide);
 }
 
 int tm_ternary_matmul_q2_0_avx512(void *args)

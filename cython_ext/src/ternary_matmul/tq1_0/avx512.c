@@ -207,7 +207,7 @@ static void body(void *given, size_t begin, size_t end)
         tm_groups_fours(
             args, begin, end, FORM, TM_TQ1_0_SCALE, one, four, arranged, arranged + fours * TM_FOUR * TM_TQ1_0_GROUP);
     } else {
-        tm_panels_run(args, begin, end, TM_ROWS, narrow, wide);
+        tm_panels_by_rows(args, begin, end, TM_ROWS, narrow, wide);
     }
 }
 

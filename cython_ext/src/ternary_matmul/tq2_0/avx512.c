@@ -101,7 +101,7 @@ static void body(void *given, size_t begin, size_t end)
     if (args->M == 1)
         tm_groups_fours(args, begin, end, FORM, TM_TQ2_0_SCALE, one, four, tm_tq2_0_arranged(args), NULL);
     else
-        tm_panels_run(args, begin, end, TM_ROWS, narrow, wide);
+        tm_panels_by_rows(args, begin, end, TM_ROWS, narrow, wide);
 }
 
 int tm_ternary_matmul_tq2_0_avx512(void *given)
