@@ -8,16 +8,17 @@
  *       vpdpbusd has a load of four activations of its own. M = 64: tq2_0 79 %, tq1_0 75, q2_0 61
  *   v2  from TM_PANEL_WIDE rows of activations on 32 rows of weights, so that two vpdpbusd share a load, and four sums, so
  *       that none waits for the one before; products with scales by multiply-add; 64 rows of activations between two
- *       walks over a panel in place of 32. M = 64: 86, 83 and 71 %. Predicted were 90 and more; why q2_0 stays
- *       at 71 is not known: behind each 32 vpdpbusd it has 22 instructions that should run beside them. Beside v1 (`tritmark gate 555d18e 137f721
- *       --suite speed --op ternary_matmul --variant avx512`, two threads) at M = 4, 16 and 128: q2_0 -13, -14 and -13 %,
- *       tq2_0 -4, -6 and -9 %, tq1_0 +1, -2 and -10 %
+ *       walks over a panel in place of 32. M = 64: 86, 83 and 71 %. Predicted were 90 and more; why q2_0 stays at 71 is
+ *       not known: behind each 32 vpdpbusd it has 22 instructions that should run beside them. Beside v1 (`tritmark
+ *       gate 555d18e 137f721 --suite speed --op ternary_matmul --variant avx512`, two threads) at M = 4, 16 and 128:
+ *       q2_0 -13, -14 and -13 %, tq2_0 -4, -6 and -9 %, tq1_0 +1, -2 and -10 %
  * With fewer rows of activations panels of 32 rows take up to 1.37 times as long from memory (M = 2, tq2_0).
  *
  * Tried: codes decoded into the stack, and 8 rows of activations at once, 16 sums: no faster than v1 (79, 77 and 64 %),
- * which may be the ends of groups that then come in a row, and M = 2 took 1.7 times as long; one sum for a row and a vector: 74 % where
- * v1 has 79; sums of four groups of q2_0 kept as integers until the last: 69 %; the dwords of a quarter in registers in
- * place of the stack: q2_0 5 to 13 % slower; 16 or 24 rows of activations between two walks: 2 to 12 % slower. */
+ * which may be the ends of groups that then come in a row, and M = 2 took 1.7 times as long; one sum for a row and a
+ * vector: 74 % where v1 has 79; sums of four groups of q2_0 kept as integers until the last: 69 %; the dwords of a
+ * quarter in registers in place of the stack: q2_0 5 to 13 % slower; 16 or 24 rows of activations between two walks: 2 to
+ * 12 % slower. */
 #ifndef TM_PANELS_AVX512_H
 #define TM_PANELS_AVX512_H
 
