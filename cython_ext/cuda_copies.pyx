@@ -1,5 +1,5 @@
-"""Copies of arrays between the host's memory and a GPU's over several lanes at once: src/cuda_copies. Threads of Python
-would wait for each other between the pieces.
+"""Copies of arrays between the host's memory and a GPU's over several lanes at once, and round trips with launches
+between: src/cuda_copies. Threads of Python would wait for each other between the pieces.
 
 The driver is called by the addresses of its functions, so that nothing of CUDA is needed to build or import this.
 """
@@ -37,23 +37,57 @@ cdef extern from "src/cuda_copies/cuda_copies.h":
         size_t piece
     int tm_copy_run(const tm_copy *copy) nogil
 
+cdef extern from "src/cuda_copies/round_trip.h":
+    ctypedef struct tm_trip_array:
+        char *host
+        uint64_t device
+        size_t bytes
+    ctypedef struct tm_trip_launch:
+        void *function
+        unsigned int grid[3]
+        unsigned int block[3]
+        unsigned int shared
+        const void *arguments
+        size_t argument_bytes
+    ctypedef struct tm_trip:
+        int (*launch)(void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
+                      unsigned int, void *, void **, void **) noexcept nogil
+        int (*attributes)(unsigned int count, int *wanted, void **into, uint64_t address) noexcept nogil
+        const tm_copy *lanes
+        const tm_trip_array *inputs
+        const tm_trip_array *outputs
+        size_t input_count
+        size_t output_count
+        const tm_trip_launch *launches
+        size_t launch_count
+        uint64_t bad
+    ctypedef struct tm_trip_done:
+        uint64_t bad
+        size_t up
+        size_t down
+    int tm_trip_run(const tm_trip *trip, tm_trip_done *done) nogil
+
+cdef enum:
+    MOST = 16
+
 
 cdef class CopyLanes:
     """Lanes of two pinned buffers of `piece` bytes each, with a stream for each buffer.
 
-    `driver` has the addresses of cuCtxSetCurrent, cuMemcpyHtoDAsync, cuMemcpyDtoHAsync and cuStreamSynchronize;
-    `context` is the handle of the streams' one, which has to be current where this is called. `lanes` are pairs of the
+    `driver` has the addresses of cuCtxSetCurrent, cuMemcpyHtoDAsync, cuMemcpyDtoHAsync, cuStreamSynchronize,
+    cuLaunchKernel and cuPointerGetAttributes; `context` is the handle of the streams' one, which has to be current where this is called. `lanes` are pairs of the
     handles of two streams and the addresses of two buffers; `cores` those on which threads may run.
     """
 
     cdef tm_copy copy
     cdef tm_copy_lane *lanes
+    cdef uintptr_t launch, attributes
 
     def __cinit__(self, driver, uintptr_t context, lanes, size_t piece, cores):
         cdef uintptr_t enter, up, down, wait, value
         if not piece or not lanes:
             raise ValueError(f"{len(lanes)} lanes of {piece} bytes; legal: at least 1 of each")
-        enter, up, down, wait = driver
+        enter, up, down, wait, self.launch, self.attributes = driver
         self.copy.driver.enter = <int (*)(void *) noexcept nogil>enter
         self.copy.driver.up = <int (*)(uint64_t, const void *, size_t, void *) noexcept nogil>up
         self.copy.driver.down = <int (*)(void *, uint64_t, size_t, void *) noexcept nogil>down
@@ -93,3 +127,50 @@ cdef class CopyLanes:
         with nogil:
             code = tm_copy_run(&copy)
         return code
+
+    def round_trip(self, inputs, launches, uint64_t bad, outputs) -> tuple[int, int, int, int]:
+        """Copy inputs to the device, launch, and copy outputs back unless the eight bytes at `bad` are other than all
+        ones then; without the GIL, complete on return, and one at a time for these lanes.
+
+        `inputs` and `outputs` are (address, bytes, the device's pointer): those in pinned memory are copied by the
+        device itself, others over the lanes. `launches` are (handle of the function, grid, block, bytes of dynamic
+        shared memory, arguments as bytes). Returns the driver's CUresult, 0 where all went well, what lies at `bad`,
+        and the copies there and back. Raises ValueError for more than 16 of either.
+        """
+        cdef tm_trip_array ups[MOST]
+        cdef tm_trip_array downs[MOST]
+        cdef tm_trip_launch steps[MOST]
+        cdef tm_trip trip
+        cdef tm_trip_done done
+        cdef uintptr_t address
+        cdef const unsigned char *arguments
+        cdef int code
+        if max(len(inputs), len(launches), len(outputs)) > MOST:
+            raise ValueError(f"{len(inputs)} inputs, {len(launches)} launches, {len(outputs)} outputs; "
+                             f"legal: at most {MOST} of each")
+        for number, (place, nbytes, pointer) in enumerate(inputs):
+            address = place
+            ups[<size_t>number] = tm_trip_array(<char *>address, pointer, nbytes)
+        for number, (place, nbytes, pointer) in enumerate(outputs):
+            address = place
+            downs[<size_t>number] = tm_trip_array(<char *>address, pointer, nbytes)
+        for number, (function, grid, block, shared, given) in enumerate(launches):
+            address, arguments = function, given
+            steps[<size_t>number].function = <void *>address
+            for axis in range(3):
+                steps[<size_t>number].grid[<size_t>axis] = grid[axis]
+                steps[<size_t>number].block[<size_t>axis] = block[axis]
+            steps[<size_t>number].shared = shared
+            steps[<size_t>number].arguments = arguments
+            steps[<size_t>number].argument_bytes = len(given)
+        trip.launch = <int (*)(void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
+                               unsigned int, unsigned int, void *, void **, void **) noexcept nogil>self.launch
+        trip.attributes = <int (*)(unsigned int, int *, void **, uint64_t) noexcept nogil>self.attributes
+        trip.lanes = &self.copy
+        trip.inputs, trip.input_count = ups, len(inputs)
+        trip.outputs, trip.output_count = downs, len(outputs)
+        trip.launches, trip.launch_count = steps, len(launches)
+        trip.bad = bad
+        with nogil:
+            code = tm_trip_run(&trip, &done)
+        return code, done.bad, done.up, done.down

@@ -153,7 +153,9 @@ def _resident(
 def _offloaded(
     device: Device, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes, flat: bool
 ) -> Receipt:
-    done = offload.transfers(device).pipelined(op, variant, inputs, outputs, axes)
+    done = offload.again(device, variant, inputs, outputs, axes) or offload.transfers(device).pipelined(
+        op, variant, inputs, outputs, axes
+    )
     if done is not None:
         raise_for_bad(op, inputs, done, flat, axes)
         return offload.joined([offload.receipt(device, variant, launch) for launch in done.launches])

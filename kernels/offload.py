@@ -4,8 +4,10 @@ device it is."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,14 @@ from tritmark.harness.spec import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What was run in one go: see Pipelined."""
+
+    launches: tuple[Launch, ...]
+    bad: int
+
+
 class MemoryTransfers:
     """DeviceTransfers of a device that brings none of its own: one copy an array, through its Memory."""
 
@@ -45,6 +55,21 @@ class MemoryTransfers:
         made = new(self._memory, values.shape, values.dtype)
         self._memory.write(made, np.ascontiguousarray(values))
         return made
+
+    def run(
+        self,
+        launch: Launch,
+        inputs: Sequence[tuple[Any, npt.NDArray[Any]]],
+        outputs: Sequence[tuple[Any, npt.NDArray[Any]]],
+    ) -> Pipelined:
+        """See DeviceTransfers: one after the other."""
+        for array, values in inputs:
+            self._memory.write(array, np.ascontiguousarray(values))
+        launch.run()
+        done = Ran((launch,), launch.bad)
+        for array, into in outputs if done.bad < 0 else ():
+            self.download(array, into)
+        return done
 
     def download(self, array: Any, into: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """See DeviceTransfers."""
@@ -73,25 +98,74 @@ def new(memory: Memory, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
     return memory.view(memory.allocate(max(1, math.prod(shape) * kind.itemsize)), 0, shape, kind)
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A variant that is bound to arrays on the device."""
+
+    launch: Launch
+    inputs: Arrays
+    outputs: dict[str, Any]
+    asked: tuple[Any, ...]
+    """What else it would do for, see _asked."""
+
+
+class _Kept:
+    """What a thread bound last."""
+
+    bound: Bound | None = None
+
+
+_KEPT: ContextVar[_Kept | None] = ContextVar("tritmark_kept", default=None)
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Within it, a call of this thread that differs from the one before in its arrays' contents alone takes over that
+    one's memory on the device, and its launch (see `again`). They are given back at the end, or when another call needs
+    others. Receipts count all calls of a launch."""
+    before = _KEPT.set(_Kept())
+    try:
+        yield
+    finally:
+        _KEPT.reset(before)
+
+
+def again(
+    device: Device, variant: Variant, inputs: Arrays, outputs: Mapping[str, npt.NDArray[Any]], axes: Axes
+) -> Pipelined | None:
+    """Run what the call before bound, where it did and that will do; None, and nothing was done, where not."""
+    keeping = _KEPT.get()
+    found = None if keeping is None else keeping.bound
+    if found is None or found.asked != _asked(variant, inputs, axes):
+        return None
+    up = [(found.inputs[name], value) for name, value in inputs.items() if _array(value)]
+    return transfers(device).run(found.launch, up, [(found.outputs[name], into) for name, into in outputs.items()])
+
+
 def launch(device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes) -> tuple[Launch, dict[str, Any]]:
     """Bind a variant to inputs that are on the device or are copied there, and to new outputs there; nothing runs yet.
 
     Raises InsufficientMemoryError, before anything is allocated, where all of it does not fit.
     """
+    keeping = _KEPT.get()
+    if keeping is not None:
+        keeping.bound = None  # its memory may be needed
     there, memory = transfers(device), _memory(device)
     like = {name: (shape, named_dtype(dtype)) for name, (shape, dtype) in op.outputs_like(axes, variant.key).items()}
     sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in like.values()]
     sizes += [value.nbytes for value in inputs.values() if _array(value)]
     there.ensure(variant.id, [*sizes, variant.workspace(axes)])
     outputs = {name: new(memory, shape, dtype) for name, (shape, dtype) in like.items()}
-    return bound(device, variant, inputs, outputs, axes), outputs
+    uploaded = _uploaded(there, inputs)
+    made = variant.bind(uploaded, outputs, axes, 1)
+    if keeping is not None:
+        keeping.bound = Bound(made, uploaded, outputs, _asked(variant, inputs, axes))
+    return made, outputs
 
 
 def bound(device: Device, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes) -> Launch:
     """Bind a variant to outputs on the device, and to inputs that are there or are copied there."""
-    there = transfers(device)
-    uploaded = {name: there.upload(value) if _array(value) else value for name, value in inputs.items()}
-    return variant.bind(uploaded, outputs, axes, 1)
+    return variant.bind(_uploaded(transfers(device), inputs), outputs, axes, 1)
 
 
 def fetch(device: Device, arrays: Arrays, outputs: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -126,6 +200,22 @@ def joined(receipts: Sequence[Receipt]) -> Receipt:
         launches=sum(each.launches for each in receipts),
         device_ns=sum(each.device_ns for each in receipts),
     )
+
+
+def _uploaded(there: DeviceTransfers, inputs: Arrays) -> Arrays:
+    return {name: there.upload(value) if _array(value) else value for name, value in inputs.items()}
+
+
+def _asked(variant: Variant, inputs: Arrays, axes: Axes) -> tuple[Any, ...]:
+    """What a launch hangs on, but for what is copied to the device: the same for another call that may take it over."""
+    return variant, dict(axes), {name: _kind(value) for name, value in inputs.items()}
+
+
+def _kind(value: Any) -> Any:
+    """Of what is copied, shape and dtype; what is on the device already is itself alone."""
+    if isinstance(value, np.ndarray | np.generic):
+        return (value.shape, value.dtype, None if _array(value) else value.tobytes())
+    return value if isinstance(value, int | float) else id(value)
 
 
 def _array(value: Any) -> bool:

@@ -45,7 +45,7 @@ class Memory(Protocol):
 
 
 class Pipelined(Protocol):
-    """What DeviceTransfers.pipelined did."""
+    """What DeviceTransfers.pipelined or run did."""
 
     @property
     def launches(self) -> Sequence[Launch]:
@@ -65,6 +65,11 @@ class DeviceTransfers(Protocol):
 
     def upload(self, values: Any) -> Any:
         """A C-contiguous copy of a NumPy array, of any strides, on the device; complete on return."""
+
+    def run(self, launch: Launch, inputs: Sequence[tuple[Any, Any]], outputs: Sequence[tuple[Any, Any]]) -> Pipelined:
+        """Copy NumPy arrays, of any strides, into arrays of their shapes and dtypes on the device, run a launch that
+        is bound to these, and copy arrays of the device back, unless there is an element that the contract forbids.
+        `inputs` and `outputs` are pairs of the device's array and NumPy's."""
 
     def download(self, array: Any, into: Any) -> Any:
         """Copy an array of the device into a NumPy array of its shape and dtype, and of any strides, which is

@@ -10,6 +10,11 @@ import numpy.typing as npt
 from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.kernels.cuda.kernel import Dim, Kernel
 
+HostCopy = tuple[npt.NDArray[Any], int]
+"""A contiguous array of the host's memory, and the address on the device that it is copied to or from."""
+RawLaunch = tuple[int, Dim, Dim, int, bytes]
+"""Handle of a function, grid, block, bytes of dynamic shared memory, and what Backend.arguments gave."""
+
 
 class DeviceFunction(Protocol):
     """A kernel, compiled for the device and loaded."""
@@ -80,14 +85,24 @@ class ArrayCopier(Protocol):
     def fetch(self, pointer: int, into: npt.NDArray[Any]) -> None:
         """From the device."""
 
+    def round_trip(
+        self, inputs: Sequence[HostCopy], launches: Sequence[RawLaunch], bad: int, outputs: Sequence[HostCopy]
+    ) -> tuple[int, int, int]:
+        """Copy inputs there, launch, read the eight bytes at `bad`, and where these are NONE_BAD copy outputs back.
+        Arrays in pinned memory need no lane. Returns what is at `bad`, and the copies there and back."""
+
 
 class Backend(Protocol):
-    """A device that is ready. Made by kernels.cuda.context, one in a process."""
+    """A device that is ready. Made by kernels.cuda.context, one in a process. As a context manager it is the one that
+    this thread is for: its methods are quicker within it."""
 
     simulated: bool
     info: DeviceInfo
     stream: Stream
     """The stream that is used where none is named."""
+
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *problem: object) -> None: ...
 
     def function(self, kernel: Kernel) -> DeviceFunction:
         """Compile (or take from the cache) and load. Raises CompileError, DeviceUnavailableError for too low a

@@ -7,9 +7,8 @@ Which GPU a call is for is a variable of its thread: `on_gpu(1)` makes it the se
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
+from contextvars import ContextVar, Token
 from functools import cache
 from threading import Lock, RLock
 from typing import Any
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from tritmark.harness.errors import UsageError
 from tritmark.harness.machine import gpu
 from tritmark.harness.nearest import nearest
+from tritmark.kernels.cpu import variable
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.backend import Backend, DeviceFunction
 from tritmark.kernels.cuda.kernel import Kernel
@@ -28,10 +28,12 @@ from tritmark.kernels.cuda.transfer import Transfers
 
 SELECT = "TRITMARK_CUDA"
 """Environment variable: "driver" (default) or "simulator"."""
+_SELECT = SELECT.encode()
 _BACKENDS = ("driver", "simulator")
 
 ALONE = "TRITMARK_CUDA_ALONE"
 """Environment variable of processes that see one GPU alone: its number where all are seen."""
+_ALONE = ALONE.encode()
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable of CUDA: the GPUs that a process sees, by number or uuid."""
 
@@ -75,20 +77,30 @@ class CudaContext:
 
 def simulated() -> bool:
     """Whether TRITMARK_CUDA asks for the simulator. Raises UsageError for a value that does not exist."""
-    chosen = os.environ.get(SELECT, "").strip().lower() or "driver"
+    chosen = (variable(_SELECT) or "").strip().lower() or "driver"
     if chosen not in _BACKENDS:
         raise UsageError(f"{SELECT} is {chosen!r}; {nearest(chosen, _BACKENDS)}")
     return chosen == "simulator"
 
 
-@contextmanager
-def on_gpu(index: int) -> Iterator[None]:
+class _OnGpu:
+    """See on_gpu. Each call of a public function enters several: one made by contextlib takes three times as long."""
+
+    __slots__ = ("_before", "_index")
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def __enter__(self) -> None:
+        self._before: Token[int] = _CURRENT.set(self._index)
+
+    def __exit__(self, *problem: object) -> None:
+        _CURRENT.reset(self._before)
+
+
+def on_gpu(index: int) -> AbstractContextManager[None]:
     """Within it, this thread's calls are for the GPU of that number."""
-    before = _CURRENT.set(index)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(before)
+    return _OnGpu(index)
 
 
 def current_gpu() -> int:
@@ -110,7 +122,8 @@ def gpu_count() -> int:
 
 def driver_index(index: int) -> int:
     """What the driver calls the GPU of that number in this process, which may see that one alone."""
-    return 0 if os.environ.get(ALONE, "").strip() == str(index) else index
+    told = variable(_ALONE)
+    return 0 if told is not None and told.strip() == str(index) else index
 
 
 def alone(index: int) -> dict[str, str]:

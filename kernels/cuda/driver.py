@@ -36,7 +36,7 @@ from tritmark.kernels.cuda.kernel import Dim, Kernel
 from tritmark.kernels.cuda.tensor_map import encoded
 
 if TYPE_CHECKING:
-    from tritmark.kernels.cuda.backend import DeviceFunction, Event, Stream
+    from tritmark.kernels.cuda.backend import DeviceFunction, Event, HostCopy, RawLaunch, Stream
 
 STATIC_LIMIT = 48 * 1024
 """Bytes of shared memory that a block has without asking for more."""
@@ -50,7 +50,14 @@ _CAPTURE = range(900, 920)
 
 _NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING; PyCUDA has no name for it."""
-_COPYING = ("cuCtxSetCurrent", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize")
+_COPYING = (
+    "cuCtxSetCurrent",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuStreamSynchronize",
+    "cuLaunchKernel",
+    "cuPointerGetAttributes",
+)
 """What CopyLanes calls."""
 
 
@@ -603,6 +610,15 @@ class DriverArrayCopier:
         with self._backend:
             self._took(self._lanes.fetch(into.ctypes.data, into.nbytes, pointer), "copying from the device")
 
+    def round_trip(
+        self, inputs: Sequence[HostCopy], launches: Sequence[RawLaunch], bad: int, outputs: Sequence[HostCopy]
+    ) -> tuple[int, int, int]:
+        with self._backend:
+            there, back = ([_addressed(each) for each in copies] for copies in (inputs, outputs))
+            code, found, up, down = self._lanes.round_trip(there, launches, bad, back)
+            self._took(code, "copying there, launching and copying back")
+        return found, up, down
+
     def _took(self, code: int, doing: str) -> None:
         if code:
             self._backend._fail(libcuda.DriverError(doing, code), doing)
@@ -625,6 +641,12 @@ def _packages(index: int) -> tuple[Any, Any]:
 def _raw(held: object) -> Any:
     assert isinstance(held, _Held)
     return held.raw
+
+
+def _addressed(copy: HostCopy) -> tuple[int, int, int]:
+    """As CopyLanes takes it: address, bytes, the device's pointer."""
+    values, pointer = copy
+    return values.ctypes.data, values.nbytes, pointer
 
 
 def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

@@ -31,7 +31,7 @@ have not been measured since.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,7 +43,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.machine.cpu import affinity, usable_cores
-from tritmark.kernels.cuda.backend import Allocation, ArrayCopier, Backend, Stream
+from tritmark.kernels.cuda.backend import Allocation, ArrayCopier, Backend, HostCopy, RawLaunch, Stream
+from tritmark.kernels.cuda.kernel import NONE_BAD
 from tritmark.kernels.cuda.stats import CountedCopies
 
 COPIERS = 8
@@ -54,7 +55,7 @@ them."""
 SMALL = 16 << 20
 """Bytes up to which arrays are fetched beside each other, over NARROW lanes each and in pieces of NARROW_PIECE bytes:
 one after the other those of 8 MB came at 4 GB/s, far below the bus."""
-NARROW, NARROW_PIECE = 2, 1 << 20
+NARROW, NARROW_PIECE = 3, 1 << 20
 LONG_PIECE = 8 << 20
 """With Python: smaller ones mean more calls of the driver, of which its threads make one at a time."""
 
@@ -140,6 +141,21 @@ class Lanes:
             else:
                 self._over(into, partial(self._fetch, pointer))
 
+    def round_trip(
+        self, inputs: Sequence[HostCopy], launches: Sequence[RawLaunch], bad: int, outputs: Sequence[HostCopy]
+    ) -> int | None:
+        """See ArrayCopier, over lanes that nobody else has; what is at `bad`, or None, and nothing was done, where
+        there are none."""
+        self._after_what_has_no_stream()
+        with self._narrow_copier() as copier:
+            if copier is None:
+                return None
+            found, up, down = copier.round_trip(inputs, launches, bad, outputs)
+        self._copies.sent(up, sum(values.nbytes for values, _ in inputs))
+        back = outputs if found == NONE_BAD else ()
+        self._copies.fetched(down, NONE_BAD.nbytes + sum(values.nbytes for values, _ in back))
+        return found
+
     def _after_what_has_no_stream(self) -> None:
         """Wait for copies to the device that were given without a stream: they may return when what they copy has been
         read, and the lanes' streams do not wait for them. A copy from the device returns behind them."""
@@ -164,19 +180,26 @@ class Lanes:
 
     def _fetch_beside_others(self, pointer: int, into: Array) -> bool:
         """Over lanes that nobody else has; False where there are none."""
+        with self._narrow_copier() as copier:
+            if copier is None:
+                return False
+            copier.fetch(pointer, into)
+        self._copies.fetched(-(-into.nbytes // self._narrow_piece), into.nbytes)
+        return True
+
+    @contextmanager
+    def _narrow_copier(self) -> Iterator[ArrayCopier | None]:
+        """Of NARROW lanes, that nobody else has."""
+        copier: ArrayCopier | None
         try:
             copier = self._narrow.pop()
         except IndexError:
-            made = self._backend.array_copier(min(NARROW, _threads()), self._narrow_piece)
-            if made is None:
-                return False
-            copier = made
+            copier = self._backend.array_copier(min(NARROW, _threads()), self._narrow_piece)
         try:
-            copier.fetch(pointer, into)
+            yield copier
         finally:
-            self._narrow.append(copier)
-        self._copies.fetched(-(-into.nbytes // self._narrow_piece), into.nbytes)
-        return True
+            if copier is not None:
+                self._narrow.append(copier)
 
     def _native(self) -> ArrayCopier | None:
         """What copies without Python, made when it is first needed."""

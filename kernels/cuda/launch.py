@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 
@@ -27,7 +27,7 @@ from tritmark.harness.spec import (
     Variant,
 )
 from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.backend import DeviceFunction, Stream
+from tritmark.kernels.cuda.backend import DeviceFunction, RawLaunch, Stream
 from tritmark.kernels.cuda.context import cuda_context, current_gpu, driver_index, simulated
 from tritmark.kernels.cuda.counted import CountedLaunch
 from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel, Step
@@ -247,6 +247,19 @@ class CudaLaunch(CountedLaunch):
             enqueue(function, grid, block, arguments, shared, stream)
 
     @property
+    def raw_launches(self) -> tuple[RawLaunch, ...]:
+        """As ArrayCopier.round_trip takes them."""
+        return tuple(
+            (function.handle, grid, block, shared, arguments)
+            for function, grid, block, arguments, shared in self._prepared
+        )
+
+    @property
+    def bad_pointer(self) -> int:
+        """Where the kernels write what `bad` tells."""
+        return self._call.bad.pointer
+
+    @property
     def bad(self) -> int:
         """Index of the first element found that the contract forbids, or -1; forgotten once it was asked for."""
         found = self._call.bad.numpy()
@@ -263,13 +276,18 @@ class CudaLaunch(CountedLaunch):
     @property
     def proof(self) -> Proof:
         """What is known about the runs so far."""
+        return replace(self._identity, launches=self._launches, device_ns=self._device_ns, timed_runs=self._timed)
+
+    @cached_property
+    def _identity(self) -> Proof:
+        """What runs do not change of it."""
         functions = dict.fromkeys((function.name, function.code_hash) for function in self._functions)
         return Proof(
             uuid=self._context.backend.info.uuid,
             functions=tuple(name for name, _ in functions),
-            launches=self._launches,
-            device_ns=self._device_ns,
-            timed_runs=self._timed,
+            launches=0,
+            device_ns=0.0,
+            timed_runs=0,
             code_hash=sha256("".join(code for _, code in functions).encode()).hexdigest(),
             simulated=self._context.backend.simulated,
             tuned=self._tuned,

@@ -8,6 +8,7 @@ another. A function gives the same bits on every GPU, so the results do not depe
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from inspect import signature
 from threading import Condition, Thread
@@ -21,6 +22,7 @@ from tritmark.kernels.cuda.balance import Balance, GpuPlace
 from tritmark.kernels.cuda.context import cuda_context, gpu_count
 from tritmark.kernels.cuda.launch import DEVICE
 from tritmark.kernels.cuda.peer import Moved
+from tritmark.kernels.offload import kept
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
@@ -163,6 +165,19 @@ class _Run(Generic[K, R]):
 
     def _work(self, place: GpuPlace) -> None:
         """What the thread of a place does."""
+        _, index = numbered(place.device) or ("", 0)
+        with ExitStack() as there:
+            try:
+                there.enter_context(cuda_context(index).backend)
+            except DeviceError as error:
+                with self._changed:
+                    self._lose(place.device, error)
+                    self._changed.notify_all()
+                return
+            there.enter_context(kept())
+            self._work_there(place)
+
+    def _work_there(self, place: GpuPlace) -> None:
         while (name := self._next(place)) is not None:
             try:
                 made = self._moved.call(self._function, self._tensors[name], place.device, self._options)
@@ -198,5 +213,8 @@ class _Run(Generic[K, R]):
         self._balance.close(place)
         if isinstance(error, InsufficientMemoryError) and self._balance.open(place.device):
             return
-        self._balance.close_device(place.device)
-        self._failed.setdefault(place.device, error)
+        self._lose(place.device, error)
+
+    def _lose(self, device: str, error: DeviceError) -> None:
+        self._balance.close_device(device)
+        self._failed.setdefault(device, error)

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from tritmark.harness.errors import InvalidArgumentError
 from tritmark.harness.spec import Arrays, Axes, Launch, Op, Variant
 from tritmark.kernels.cuda.array import DeviceArray
-from tritmark.kernels.cuda.backend import Backend, Event, Stream
+from tritmark.kernels.cuda.backend import Backend, Event, RawLaunch, Stream
+from tritmark.kernels.cuda.kernel import NONE_BAD
 from tritmark.kernels.cuda.lanes import Lanes
 from tritmark.kernels.cuda.memory import MemoryPool
 
@@ -57,6 +58,21 @@ class Enqueued(Launch, Protocol):
 
     def timed(self, runs: int, device_ns: float) -> None:
         """The device measured so many runs."""
+
+
+class CudaLaunched(Protocol):
+    """What a round trip needs of the launches that a variant binds: CudaLaunch has it."""
+
+    @property
+    def bad_pointer(self) -> int:
+        """Where the kernels write what `bad` tells."""
+
+    @property
+    def bad(self) -> int:
+        """See Launch."""
+
+    def count(self, runs: int) -> None:
+        """So many runs were given to the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +144,35 @@ class Transfers:
             return into
         self._down.fetch(array.pointer, into)
         return into
+
+    def run(
+        self, launch: Launch, inputs: Sequence[tuple[Any, Array]], outputs: Sequence[tuple[Any, Array]]
+    ) -> Streamed:
+        """See DeviceTransfers."""
+        bad = self._round_trip(launch, inputs, outputs)
+        if bad is None:
+            for array, values in inputs:
+                self.write(array, values)
+            launch.run()
+            bad = launch.bad
+            for array, into in outputs if bad < 0 else ():
+                self.download(array, into)
+        return Streamed((cast(Enqueued, launch),), 1, bad)
+
+    def _round_trip(
+        self, launch: Launch, inputs: Sequence[tuple[Any, Array]], outputs: Sequence[tuple[Any, Array]]
+    ) -> int | None:
+        """The same without Python in between; None, and nothing was done, where that cannot be."""
+        raw: tuple[RawLaunch, ...] | None = getattr(launch, "raw_launches", None)
+        if raw is None or not all(each.flags.c_contiguous for _, each in (*inputs, *outputs)):
+            return None
+        made = cast(CudaLaunched, launch)
+        there, back = ([(each, array.pointer) for array, each in arrays] for arrays in (inputs, outputs))
+        found = self._down.round_trip(there, raw, made.bad_pointer, back)
+        if found is None:
+            return None
+        made.count(1)
+        return -1 if found == NONE_BAD else made.bad  # which forgets it
 
     def through(
         self,

@@ -146,12 +146,15 @@ PUBLIC = """
 import numpy as np
 from tritmark.harness.errors import InsufficientMemoryError
 from tritmark.kernels import QuantizedLinear, dispatch, i2s_dequantize, pack_weights, ternary_matmul
-from tritmark.kernels.offload import transfers
+from tritmark.kernels.offload import kept, transfers
 from tritmark.kernels.ternary_matmul.api import with_receipt
 
 rng = np.random.default_rng(1)
 q = rng.integers(-128, 128, 1000, dtype=np.int8)
 assert np.array_equal(i2s_dequantize(q, 0.7, device="made_up"), i2s_dequantize(q, 0.7))
+with kept():
+    for values in (q, q[::-1].copy(), q[:500]):
+        assert np.array_equal(i2s_dequantize(values, 0.7, device="made_up"), i2s_dequantize(values, 0.7))
 weights = pack_weights(rng.integers(-1, 2, (65, 321), dtype=np.int8), 0.3)
 activations = rng.integers(-128, 128, (3, 321), dtype=np.int8)
 out, receipt = with_receipt(activations, weights, act_scale=3.0, device="made_up")

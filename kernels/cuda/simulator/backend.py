@@ -283,6 +283,12 @@ class SimulatorBackend:
         self._trace: Trace | None = None
         self.stream: backend.Stream = SimulatorStream()
 
+    def __enter__(self) -> SimulatorBackend:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        pass
+
     def function(self, kernel: Kernel) -> SimulatorFunction:
         """Compile, or take from the cache, and load."""
         if not kernel.simulated:

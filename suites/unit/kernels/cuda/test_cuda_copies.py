@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import struct
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier, Lock
 from types import SimpleNamespace
 from typing import Any
@@ -27,20 +30,29 @@ CODE, SIZE, POINTER, HANDLE = ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64, ct
 ENTER = ctypes.CFUNCTYPE(CODE, HANDLE)
 UP = ctypes.CFUNCTYPE(CODE, POINTER, HANDLE, SIZE, HANDLE)
 DOWN = ctypes.CFUNCTYPE(CODE, HANDLE, POINTER, SIZE, HANDLE)
+LAUNCH = ctypes.CFUNCTYPE(CODE, HANDLE, *[ctypes.c_uint] * 7, HANDLE, HANDLE, ctypes.POINTER(HANDLE))
+ATTRIBUTES = ctypes.CFUNCTYPE(CODE, ctypes.c_uint, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(HANDLE), POINTER)
 CONTEXT, REFUSED = 77, 700
+NONE_BAD = (1 << 64) - 1
 WAYS = ("send", "fetch")
 
 
 class LateDriver:
-    """The device's memory is the host's. `refuses`: of all calls the one, counted from 1, that ends with REFUSED."""
+    """The device's memory is the host's. `refuses`: of all calls the one, counted from 1, that ends with REFUSED. Its
+    one kernel adds 1 to bytes."""
 
     def __init__(self, refuses: int = 0) -> None:
-        self.waiting: dict[int, list[tuple[int, int, int]]] = {}
+        self.waiting: dict[int, list[Callable[[], object]]] = {}
+        self.not_waited: set[int] = set()
+        """Streams of which waiting was refused."""
+        self.pinned: list[range] = []
+        self.launched: list[tuple[int, ...]] = []
         self.asked, self._refuses, self._lock = 0, refuses, Lock()
         self.entered: list[tuple[int, frozenset[int]]] = []
         self.used: set[tuple[int, int]] = set()
         """Threads with the streams that they used."""
-        self._kept = ENTER(self._enter), UP(self._copy), DOWN(self._copy), ENTER(self._wait)
+        self._kept: tuple[Any, ...] = ENTER(self._enter), UP(self._copy), DOWN(self._copy), ENTER(self._wait)
+        self._kept = *self._kept, LAUNCH(self._launch), ATTRIBUTES(self._attributes)
         self.addresses = tuple(ctypes.cast(each, HANDLE).value for each in self._kept)
 
     def _refused(self) -> bool:
@@ -56,14 +68,44 @@ class LateDriver:
         self.used.add((threading.get_ident(), stream))
         if self._refused():
             return REFUSED
-        self.waiting.setdefault(stream, []).append((to, start, nbytes))
+        self.waiting.setdefault(stream, []).append(partial(ctypes.memmove, to, start, nbytes))
+        return 0
+
+    def _launch(self, function: int, *given: Any) -> int:
+        *sizes, stream, parameters, extra = given
+        self.launched.append((function, *sizes))
+        if self._refused():
+            return REFUSED
+        assert parameters is None
+        assert (extra[0], extra[2], extra[4]) == (1, 2, None)
+        nbytes = ctypes.cast(extra[3], ctypes.POINTER(SIZE))[0]
+        start, to, count = struct.unpack("QQQ", ctypes.string_at(extra[1], nbytes))
+
+        def add() -> None:
+            ctypes.memmove(to, bytes((byte + 1) % 256 for byte in ctypes.string_at(start, count)), count)
+
+        self.waiting.setdefault(stream, []).append(add)
+        return 0
+
+    def _attributes(self, count: int, wanted: Any, into: Any, address: int) -> int:
+        """As of pinned memory, which alone the driver knows."""
+        if self._refused():
+            return REFUSED
+        assert [wanted[i] for i in range(count)] == [2, 11, 12]
+        found = next((each for each in self.pinned if address in each), None)
+        if found is None:
+            return 1
+        ctypes.cast(into[0], ctypes.POINTER(ctypes.c_uint))[0] = 1
+        ctypes.cast(into[1], ctypes.POINTER(POINTER))[0] = found.start
+        ctypes.cast(into[2], ctypes.POINTER(SIZE))[0] = len(found)
         return 0
 
     def _wait(self, stream: int) -> int:
         if self._refused():
+            self.not_waited.add(stream)
             return REFUSED
         for each in self.waiting.pop(stream, []):
-            ctypes.memmove(*each)
+            each()
         return 0
 
 
@@ -125,7 +167,79 @@ def test_what_the_driver_refuses_ends_all_lanes_and_is_told(way: str, count: int
 def test_no_lanes_and_no_bytes_are_refused() -> None:
     for lanes, piece in (([], 100), ([((1, 2), (3, 4))], 0)):
         with pytest.raises(ValueError, match="legal: at least 1 of each"):
-            copies.CopyLanes((1, 1, 1, 1), CONTEXT, lanes, piece, [0])
+            copies.CopyLanes((1, 1, 1, 1, 1, 1), CONTEXT, lanes, piece, [0])
+
+
+class Trip:
+    """Bytes to a device, whose kernel adds 1, and back."""
+
+    def __init__(self, nbytes: int, pinned: tuple[bool, bool], refuses: int = 0, bad: int = NONE_BAD) -> None:
+        self.driver = LateDriver(refuses)
+        self.host = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+        self.back = np.full(nbytes, 99, np.uint8)
+        self._there = np.zeros((2, nbytes), np.uint8)
+        self._bad = np.array([bad], np.uint64)
+        for array, is_pinned in zip((self.host, self.back), pinned, strict=True):
+            if is_pinned:
+                begin = array.ctypes.data
+                self.driver.pinned.append(range(begin, begin + nbytes))
+
+    def run(self, count: int, piece: int) -> Any:
+        lanes, _kept = some_lanes(self.driver, count, piece)
+        start, to = (each.ctypes.data for each in self._there)
+        arguments = struct.pack("QQQ", start, to, self.host.nbytes)
+        return lanes.round_trip(
+            [(self.host.ctypes.data, self.host.nbytes, start)],
+            [(5, (6, 7, 8), (9, 10, 11), 12, arguments)],
+            self._bad.ctypes.data,
+            [(self.back.ctypes.data, self.back.nbytes, to)],
+        )
+
+
+@given(st.integers(0, 3000), st.integers(8, 700), st.integers(1, 4), st.tuples(st.booleans(), st.booleans()))
+def test_a_round_trip_computes_what_it_copies(nbytes: int, piece: int, count: int, pinned: tuple[bool, bool]) -> None:
+    trip = Trip(nbytes, pinned)
+    pieces = [(min(1, nbytes) if each else -(-nbytes // piece)) for each in pinned]
+    assert trip.run(count, piece) == (0, NONE_BAD, pieces[0], 1 + pieces[1])
+    np.testing.assert_array_equal(trip.back, trip.host + np.uint8(1))
+    assert trip.driver.launched == [(5, 6, 7, 8, 9, 10, 11, 12)]
+    assert not trip.driver.waiting
+
+
+@pytest.mark.parametrize("pinned", [(False, False), (True, True)])
+def test_results_stay_where_the_kernel_refused_an_element(pinned: tuple[bool, bool]) -> None:
+    trip = Trip(1000, pinned, bad=7)
+    assert trip.run(2, 100) == (0, 7, 1 if pinned[0] else 10, 1)
+    assert (trip.back == 99).all()
+
+
+def test_memory_that_is_pinned_in_part_goes_over_lanes() -> None:
+    trip = Trip(1000, (False, False))
+    begin = trip.host.ctypes.data
+    trip.driver.pinned.append(range(begin, begin + 999))
+    assert trip.run(1, 100)[2] == 10
+    np.testing.assert_array_equal(trip.back, trip.host + np.uint8(1))
+
+
+@pytest.mark.parametrize("pinned", [(False, False), (True, True), (True, False)])
+def test_a_round_trip_that_the_driver_refuses_ends_and_is_told(pinned: tuple[bool, bool]) -> None:
+    trip = Trip(1000, pinned)
+    trip.run(1, 300)
+    told = 0
+    for refuses in range(1, trip.driver.asked + 1):
+        refused = Trip(1000, pinned, refuses)
+        code = refused.run(1, 300)[0]
+        told += code == REFUSED
+        if not code:  # it was asked whether memory is pinned, and takes it for ordinary memory
+            np.testing.assert_array_equal(refused.back, refused.host + np.uint8(1))
+        assert refused.driver.waiting.keys() <= refused.driver.not_waited
+    assert told == trip.driver.asked - 2
+
+
+def test_a_round_trip_takes_so_many_arrays() -> None:
+    lanes, _kept = some_lanes(LateDriver(), 1, 8)
+    with pytest.raises(ValueError, match="legal: at most 16 of each"):
+        lanes.round_trip([(0, 0, 0)] * 17, [], 0, [])
 
 
 class _Copier:

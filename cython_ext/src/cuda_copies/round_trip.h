@@ -1,0 +1,45 @@
+/* Arrays to a GPU, launches there, and results back, in one call: between these a thread of Python would wait for its
+ * lock each time, behind the threads of the other tensors and devices. */
+#ifndef TM_CUDA_ROUND_TRIP_H
+#define TM_CUDA_ROUND_TRIP_H
+#include "cuda_copies.h"
+
+typedef struct {
+    char *host;
+    uint64_t device;
+    size_t bytes;
+} tm_trip_array;
+
+typedef struct {
+    void *function; /* CUfunction */
+    unsigned grid[3], block[3], shared;
+    const void *arguments; /* as the function takes them */
+    size_t argument_bytes;
+} tm_trip_launch;
+
+typedef struct {
+    /* cuLaunchKernel */
+    int (*launch)(
+        void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+        unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra);
+    /* cuPointerGetAttributes */
+    int (*attributes)(unsigned count, int *wanted, void **into, uint64_t address);
+    const tm_copy *lanes; /* for arrays in ordinary memory; the first one's stream has the launches */
+    const tm_trip_array *inputs, *outputs;
+    size_t input_count, output_count;
+    const tm_trip_launch *launches;
+    size_t launch_count;
+    uint64_t bad; /* where the launches write the index of an element that they refuse */
+} tm_trip;
+
+#define TM_TRIP_NONE_BAD UINT64_MAX
+
+typedef struct {
+    uint64_t bad; /* what is there; unless TM_TRIP_NONE_BAD, nothing was copied back */
+    size_t up, down; /* copies */
+} tm_trip_done;
+
+/* Do all of it; nothing is under way when it returns. The first CUresult that is none, or 0. The context has to be
+ * current. */
+int tm_trip_run(const tm_trip *trip, tm_trip_done *done);
+#endif

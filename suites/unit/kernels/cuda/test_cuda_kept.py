@@ -1,0 +1,127 @@
+"""Calls that take over what the one before bound: results and errors as of others, with nothing new on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritmark.harness.errors import InvalidArgumentError
+from tritmark.kernels import i2s_quantize, pack_codes, ternary_quantize
+from tritmark.kernels.cuda.context import CudaContext, cuda_context, simulated
+from tritmark.kernels.cuda.kernel import NONE_BAD
+from tritmark.kernels.cuda.lanes import Lanes
+from tritmark.kernels.offload import kept
+
+WAYS = ("pieces", "at once")
+"""Copies and launches one after the other, and what goes without Python between them: on a GPU that is the way, and the
+simulator, which has none, is given one."""
+RNG = np.random.default_rng(5)
+
+
+@pytest.fixture(params=WAYS)
+def trips(request: pytest.FixtureRequest, cuda: CudaContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One of both ways, and how many round trips there were, as many times a 1."""
+    made: list[int] = []
+    own = Lanes.round_trip
+
+    def trip(self: Lanes, inputs: Any, launches: Any, bad: int, outputs: Any) -> int | None:
+        made.append(1)
+        here = cuda_context()
+        if not simulated():
+            return own(self, inputs, launches, bad, outputs)
+        functions = {each.handle: each for each in here._functions.values()}
+        for values, pointer in inputs:
+            here.backend.write(pointer, values)
+        for handle, grid, block, shared, arguments in launches:
+            here.backend.enqueue(functions[handle], grid, block, arguments, shared, here.backend.stream)
+        found = np.empty(1, np.uint64)
+        here.backend.read(bad, found)
+        for into, pointer in outputs if found[0] == NONE_BAD else ():
+            here.backend.read(pointer, into)
+        return int(found[0])
+
+    monkeypatch.setattr(Lanes, "round_trip", trip if request.param == "at once" else lambda *_: None)
+    return made
+
+
+def floats(n: int) -> np.ndarray[Any, Any]:
+    return RNG.standard_normal(n, np.float32)
+
+
+def test_the_second_call_allocates_nothing(trips: list[int]) -> None:
+    pool = cuda_context().pool
+    arrays = [floats(5000) for _ in range(4)]
+    expected = [ternary_quantize(each, packed=True, device="cuda") for each in arrays]
+    before = pool.leaks().nbytes
+    with kept():
+        first = ternary_quantize(arrays[0], packed=True, device="cuda")
+        made = pool.figures().allocations
+        found = [first, *(ternary_quantize(each, packed=True, device="cuda") for each in arrays[1:])]
+        assert pool.figures().allocations == made
+        assert pool.leaks().nbytes > before
+    assert pool.leaks().nbytes == before
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(mine.packed, theirs.packed)
+        np.testing.assert_array_equal(mine.scales, theirs.scales)
+    assert len(trips) in {0, 3}
+
+
+def test_pinned_arrays_are_taken_as_others(trips: list[int]) -> None:
+    pinned = cuda_context().backend.pinned(4 * 300_000).view(np.float32)
+    with kept():
+        for _ in range(3):
+            pinned[:] = floats(pinned.size)
+            codes, scales = ternary_quantize(pinned, block=64, device="cuda")
+            expected = ternary_quantize(pinned.copy(), block=64)
+            np.testing.assert_array_equal(codes, expected.codes)
+            np.testing.assert_array_equal(scales, expected.scales)
+
+
+def test_another_shape_option_or_scalar_is_bound_anew(trips: list[int]) -> None:
+    pool = cuda_context().pool
+    x = floats(1024)
+    with kept():
+        for call in (
+            lambda device: ternary_quantize(x, block=64, device=device),
+            lambda device: ternary_quantize(x, block=32, device=device),
+            lambda device: ternary_quantize(x[:512], block=32, device=device),
+            lambda device: ternary_quantize(x.astype(np.float16)[:512], block=32, device=device),
+            lambda device: (i2s_quantize(x, 0.5, device=device),),
+            lambda device: (i2s_quantize(x, 0.25, device=device),),
+            lambda device: ternary_quantize(x, block=64, device=device),
+        ):
+            made = pool.figures().allocations
+            for mine, theirs in zip(call("cuda"), call("cpu"), strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+            assert pool.figures().allocations > made
+    assert not trips
+
+
+def test_an_element_that_is_refused_is_told_and_forgotten(trips: list[int]) -> None:
+    x, wrong = floats(3000), floats(3000)
+    wrong[2345] = np.nan
+    expected = ternary_quantize(x, device="cuda")
+    out = ternary_quantize(floats(3000), device="cuda")
+    before = [each.copy() for each in out]
+    with kept():
+        ternary_quantize(x, device="cuda")
+        for _ in range(2):
+            with pytest.raises(InvalidArgumentError, match="nan at index 2345"):
+                ternary_quantize(wrong, device="cuda")
+            with pytest.raises(InvalidArgumentError, match="nan at index 2345"):
+                ternary_quantize(wrong, device="cuda", out=out)
+            for mine, theirs in zip(ternary_quantize(x, device="cuda"), expected, strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+    for mine, theirs in zip(out, before, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_codes_of_every_size_follow_each_other(trips: list[int]) -> None:
+    each = [RNG.integers(-1, 2, (N, 130), dtype=np.int8) for N in (3, 3, 8, 8, 3)]
+    expected = [pack_codes(codes, 0.5, device="cuda") for codes in each]
+    with kept():
+        found = [pack_codes(codes, 0.5, device="cuda") for codes in each]
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(mine.data, theirs.data)
