@@ -6,34 +6,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from typing import ClassVar
 
 import numpy as np
 
 from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.harness.spec import Axes
-from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import Call
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK, resident_clusters
-from tritmark.kernels.cuda.tensor_map import NO_MAP, TensorMap
+from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.cuda.tuning import Steps, instance_name
-from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul.cuda_arguments import WARP, activation_row_bytes, arrays, constant, scalars
+from tritmark.kernels.ternary_matmul.wgmma_tiles import ALIGNED, WGMMA_SHARED, WgmmaTiles, tiles_of
 
 MAX_K = (1 << 18) - 1
 """Past it 64 * 128 * K no longer fits the int32 accumulators."""
 MMA_SHARED = 99 << 10
 """Bytes of shared memory that a block may have on each device of 8.0 and newer (8.6 has the least)."""
-WGMMA_SHARED = 227 << 10
-"""Bytes that it may have on 9.0."""
-ALIGNED = 16
-"""Bytes that rows of activations are copied by."""
-DEPTH = 128
-"""k of a panel of a stage of gemm_wgmma.cu."""
-TAIL_BOX = 32
-"""Rows of activations that gemm_wgmma.cu copies at a time where its tiles are not all alike."""
-MOST_REPLACED = 4
-"""Whole tiles of a strip that may be made of smaller ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +53,7 @@ class GemmMma:
 
     def counts(self, M: int, N: int, K: int, sms: int) -> tuple[float, float, float, float]:
         """How often each of the costs is paid on a device of so many multiprocessors."""
-        blocks, warps = _tiles(self.tile, M, N), self.warps(K)
+        blocks, warps = tiles_of(self.tile, M, N), self.warps(K)
         resident = max(1, REGISTERS_PER_BLOCK // (WARP * warps * (-(-self.registers // 8) * 8)))
         waves = -(-blocks // (resident * sms))
         passes = -(-K // (256 * warps))
@@ -72,91 +61,11 @@ class GemmMma:
 
 
 @dataclass(frozen=True, slots=True)
-class GemmWgmma:
+class GemmWgmma(WgmmaTiles):
     """An instance of gemm_wgmma.cu, which explains its macros, and its time on an H200 in us."""
 
-    columns: int
-    blocks: int
-    panels: int
-    stages: int
-    costs: tuple[float, float, float, float]
-    """Of a launch; of each tile of a multiprocessor; of each 128 k of it; more of those where all multiprocessors are
-    busy."""
-    last: GemmWgmma | None = None
-    """The instance of which the last tiles have the columns, where whole ones would leave multiprocessors idle at the
-    end."""
-    split: int = 1
-    """Blocks that share the K of a tile."""
-
-    @property
-    def tail(self) -> int:
-        """The macro TAIL."""
-        return self.last.columns if self.last else 0
-
-    @property
-    def threads(self) -> int:
-        """Of a block: one warpgroup copies, two multiply."""
-        return 384
-
-    @property
-    def tile(self) -> tuple[int, int]:
-        """Rows of activations and of weights of a block."""
-        return self.columns, 128 * self.blocks
-
-    @property
-    def shared(self) -> int:
-        """Bytes of dynamic shared memory: stages, outputs of a tile in 16 bits unless blocks share it, factors."""
-        rows, high = self.tile
-        stage = (rows + high // 4) * DEPTH * self.panels
-        return self.stages * (stage + 16) + (2 * rows * high if self.split == 1 else 0) + 24 * rows
-
-    def maps(
-        self, activations: DeviceArray, apart: int, weights: DeviceArray, out: DeviceArray, axes: Axes
-    ) -> tuple[object, object, object]:
-        """What it copies boxes of: activations, `apart` bytes between their rows, weights and outputs. Of activations
-        that are not aligned there is no map, nor of outputs that are not, or not of 16 bits."""
-        (rows, high), bytes_w = self.tile, row_bytes(axes["K"])
-        box_rows = TAIL_BOX if self.last else rows
-        of_a: object = NO_MAP
-        if apart % ALIGNED == 0:
-            of_a = TensorMap(activations, axes["K"], axes["M"], apart, (DEPTH, box_rows))
-        of_w = TensorMap(weights, bytes_w, axes["N"], bytes_w, (DEPTH // 4 * self.panels, high))
-        of_out: object = NO_MAP
-        bytes_out = axes["N"] * out.dtype.itemsize
-        if self.split == 1 and out.dtype.itemsize == 2 and bytes_out % ALIGNED == 0 and out.pointer % ALIGNED == 0:
-            of_out = TensorMap(out, bytes_out, axes["M"], bytes_out, (DEPTH, box_rows))
-        return of_a, of_w, of_out
-
-    def strips(self, M: int, N: int, K: int, sms: int) -> tuple[int, int]:
-        """How many strips of rows of weights end in tiles of `last`, and the whole tiles of each of those: what is
-        predicted to take the least time."""
-        return self.timed_strips(M, N, K, sms)[1:]
-
-    def timed_strips(self, M: int, N: int, K: int, sms: int) -> tuple[float, int, int]:
-        """The same behind the time of all tiles."""
-        assert self.last is not None
-        rows, high = self.tile
-        each, panels = -(-M // rows), -(-K // DEPTH)
-        us, us_last = (one.costs[1] + panels * (one.costs[2] + one.costs[3]) for one in (self, self.last))
-        found = []
-        for whole in range(max(0, each - MOST_REPLACED), each):
-            lasts = -(-(M - whole * rows) // self.last.columns)
-            for mixed in range(-(-N // high) + 1):
-                # Whole tiles come first, and blocks take tiles by turns: the first block has the most of them.
-                before = (-(-N // high) - mixed) * each + mixed * whole
-                waves, waves_all = -(-before // sms), -(-(before + mixed * lasts) // sms)
-                found.append((waves * us + (waves_all - waves) * us_last, mixed, whole))
-        return min(found)
-
-    def counts(self, M: int, N: int, K: int, sms: int) -> tuple[float, float, float, float]:
-        """How often each of the costs is paid on a device of so many multiprocessors."""
-        tiles, stages = _tiles(self.tile, M, N), -(-K // (DEPTH * self.panels))
-        waves, panels = -(-tiles // resident_clusters(self.split, sms)), -(-stages // self.split) * self.panels
-        return 1, waves, waves * panels, waves * panels * min(1.0, tiles * self.split / sms)
-
-
-def _tiles(tile: tuple[int, int], M: int, N: int) -> int:
-    return -(-M // tile[0]) * -(-N // tile[1])
+    panel_k: ClassVar[int] = 128
+    factor_bytes: ClassVar[int] = 24
 
 
 # The costs were fitted to times of 144 shapes on an H200 (`python suites/performance/gemm_costs.py --fit` measures and
@@ -234,15 +143,7 @@ def _kernel(instance: Instance) -> Kernel:
         local=32 if instance.columns * instance.blocks == 256 else 0,
         capability=(9, 0),
         specific=True,
-        defines=(
-            ("COLUMNS", str(instance.columns)),
-            ("BLOCKS", str(instance.blocks)),
-            ("PANELS", str(instance.panels)),
-            ("STAGES", str(instance.stages)),
-            ("TAIL", str(instance.tail)),
-            ("SPLIT", str(instance.split)),
-            ("THREADS", str(instance.threads)),
-        ),
+        defines=instance.defines,
         overlaps=True,
     )
 
@@ -270,8 +171,8 @@ def _aligned(K: int) -> int:
 
 def predicted_us(instance: Instance, M: int, N: int, K: int, sms: int) -> float:
     """Time of its launch on a device of so many multiprocessors."""
-    if isinstance(instance, GemmWgmma) and instance.last:
-        return instance.costs[0] + instance.timed_strips(M, N, K, sms)[0]
+    if isinstance(instance, GemmWgmma):
+        return instance.tiles_us(M, N, K, sms)
     return sum(cost * count for cost, count in zip(instance.costs, instance.counts(M, N, K, sms), strict=True))
 
 
@@ -299,18 +200,14 @@ def _launch(instance: Instance, kind: int, call: Call) -> tuple[Step, ...]:
     """Behind a copy of the activations where K leaves their rows unaligned. Rows that only their stride leaves so are
     read as they are."""
     M, N, K = call.axes["M"], call.axes["N"], call.axes["K"]
-    kernel, tiles, mixed, whole = KERNELS[instance], _tiles(instance.tile, M, N), 0, 0
+    kernel, mixed, whole = KERNELS[instance], 0, 0
     if isinstance(instance, GemmMma):
         # The device's own scheduler hands out tiles.
-        launch = call.params(kernel, tiles, WARP * instance.warps(K), shared=instance.shared(K))
+        shared = instance.shared(K)
+        launch = call.params(kernel, tiles_of(instance.tile, M, N), WARP * instance.warps(K), shared=shared)
     else:
-        if instance.last:
-            mixed, whole = instance.strips(M, N, K, call.info.sms)
-            tiles += mixed * (_tiles(instance.last.tile, M - whole * instance.columns, 1) - _tiles(instance.tile, M, 1))
-            tiles += mixed * whole
-        # Blocks go over tiles, or some share one each.
-        blocks = min(tiles, call.info.sms) if instance.split == 1 else tiles * instance.split
-        launch = call.params(kernel, blocks, shared=instance.shared)
+        blocks, mixed, whole = instance.launched(M, N, K, call.info.sms)
+        launch = call.params(kernel, blocks, shared=instance.shared_bytes)
     (activations, weights, *others), apart = arrays(call), activation_row_bytes(call)
     first: tuple[Step, ...] = ()
     if call.workspace is not None and apart % ALIGNED:

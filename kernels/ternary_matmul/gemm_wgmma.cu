@@ -105,23 +105,10 @@
  * is enough. Rows of activations that are not aligned to 16 bytes are read byte by byte and stored by the threads of
  * the first warpgroup, and who multiplies fences; where K leaves them so, gemm_align.cu copies them first.
  *
- * Macros: COLUMNS (multiple of 16), TAIL (of the last tiles, 0 where all are alike), BLOCKS (1, 2), PANELS (128 k of a
- * stage: 1, 2), STAGES, SPLIT (blocks that share the K of a tile), THREADS (384). */
-#include "../cuda/overlap.cuh"
-#include "common.cuh"
-#include "wgmma.cuh"
-
-#define WARPGROUP 128
-#define ROWS (128 * BLOCKS)        /* of weights of a tile, of two warpgroups each half */
-#define STAGE_K (PANELS * DEPTH)   /* k of a stage */
-#define STAGE_BYTES (COLUMNS * STAGE_K + ROWS * STAGE_K / 4)
-#define OUT_BYTES (SPLIT > 1 ? 0 : COLUMNS * BLOCKS * DEPTH) /* a warpgroup's outputs of a tile in 16 bits */
-#define BOX (TAIL ? 32 : COLUMNS) /* rows of activations of a box */
-#if SPLIT > 1
-static_assert(TAIL == 0, "tiles that blocks share are all alike");
-static_assert(4 * COLUMNS * ROWS <= STAGES * STAGE_BYTES, "sums take the place of stages");
-#endif
-static_assert(COLUMNS % BOX == 0 && TAIL % BOX == 0 && TAIL < COLUMNS, "tiles are made of boxes");
+ * Macros: those of wgmma_tiles.cuh, which has what ternary_matmul_a16 shares of this; a panel is 128 k. */
+#define PANEL_CHUNKS 2
+#define READERS (2 * 4) /* one for each warp that multiplies */
+#include "wgmma_tiles.cuh"
 
 /* The float32 next to sum * factor. The sum becomes a double by its place in one, for conversions are slow. */
 __device__ __forceinline__ float scaled(int sum, double factor)
@@ -130,33 +117,11 @@ __device__ __forceinline__ float scaled(int sum, double factor)
     return __double2float_rn(__dmul_rn(__dsub_rn(wide, 4503601774854144.0), factor));
 }
 
-/* Both as that kind, see narrowed, the first in the lower half. */
-template <int KIND> __device__ __forceinline__ unsigned narrowed_pair(float first, float second)
-{
-#ifdef TRITMARK_SIMULATOR
-    return narrowed(first, KIND) | (unsigned)narrowed(second, KIND) << 16;
-#else
-    unsigned both;
-    if (KIND == 3)
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
-    else
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
-    return both;
-#endif
-}
-
 /* What is added to the lower half of a float32 that is within 2 steps of a sum times a factor: then it is below DOUBTFUL
  * just where it is within 2 steps of the middle between two bfloat16, so that the product may become the other one. */
 #define MIDDLE 0x8002
 #define DOUBTFUL 5
 #define MOST_QUICK_K (1 << 17) /* so that 64 * sum is a float32 */
-
-/* Where 16 bytes of outputs lie in a warpgroup's place for them: eight of 64 rows of weights, number `part`, of row m of
- * activations and block `block` of 64 rows of weights. */
-template <int WIDTH> __device__ __forceinline__ unsigned output_at(int block, unsigned m, unsigned part)
-{
-    return block * WIDTH * DEPTH + swizzled(m, part);
-}
 
 /* The outputs of a tile in 16 bits, by one warp, into shared memory, as output_at says. `quick`: the factors as float32,
  * NaN where they do not do. */
@@ -164,9 +129,8 @@ template <int KIND, int WIDTH>
 __device__ __forceinline__ void stage_narrow(
     int (&acc)[BLOCKS][WIDTH / 2], const double *factor, const float *quick, bool slow, unsigned char *outs)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x % WARPGROUP / 32, t = lane % 4;
-    unsigned char *const to = outs + output_at<WIDTH>(0, lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2);
-    /* Rows 8 j.. of activations: rows g and g + 8 of weights, then of j + 1. */
+    const int lane = threadIdx.x % 32, t = lane % 4;
+    unsigned char *const to = staged_at<WIDTH>(outs);
     const auto put = [&](int sixteen, int block, const unsigned (&pair)[4]) {
         store_transposed(to + output_at<WIDTH>(block, 16 * sixteen, 0), pair);
     };
@@ -242,73 +206,15 @@ __device__ __forceinline__ void stage_narrow(
     }
 }
 
-/* Where the 16 bytes of 64 weights of a row of a tile lie: as copied with PANELS * 32 bytes of each row beside each other,
- * swizzled, so that eight rows are eight banks. */
-__device__ __forceinline__ unsigned weights_at(unsigned row, unsigned chunk)
-{
-    return row * 32 * PANELS + ((chunk ^ row * PANELS / 4 % (2 * PANELS)) << 4);
-}
-
-/* What tiles are there: the first `wide` of all of COLUMNS rows of activations, the others of TAIL. The last `mixed` strips
- * of ROWS rows of weights have `mixed_wide` wide ones each and end in others, the strips before them are wide. */
-struct Tiles {
-    int per_strip, plain, mixed_wide, mixed_tail, wide, all; /* fewer than 2^31: no memory holds so many outputs */
-
-    __device__ __forceinline__ Tiles(int M, int N, int mixed, int mixed_wide) : mixed_wide(mixed_wide)
-    {
-        const int strips = (N + ROWS - 1) / ROWS;
-        per_strip = (M + COLUMNS - 1) / COLUMNS;
-        mixed = TAIL ? mixed : 0;
-        mixed_tail = TAIL ? (M - mixed_wide * COLUMNS + TAIL - 1) / (TAIL ? TAIL : 1) : 0;
-        plain = strips - mixed;
-        wide = plain * per_strip + mixed * mixed_wide;
-        all = wide + mixed * mixed_tail;
-    }
-
-    /* The first row of activations, and of weights, of that tile. */
-    __device__ __forceinline__ int2 at(int tile) const
-    {
-        if (!TAIL || tile < plain * per_strip)
-            return make_int2(tile % per_strip * COLUMNS, tile / per_strip * ROWS);
-        if (tile < wide) {
-            tile -= plain * per_strip;
-            return make_int2(tile % mixed_wide * COLUMNS, (plain + tile / mixed_wide) * ROWS);
-        }
-        tile -= wide;
-        return make_int2(mixed_wide * COLUMNS + tile % mixed_tail * TAIL, (plain + tile / mixed_tail) * ROWS);
-    }
-};
-
-/* Whether outputs are of 16 bits and copied by the engine. */
-__device__ __forceinline__ bool copied_narrow(const void *out, int N, int kind)
-{
-    return kind > 1 && N % 8 == 0 && ((unsigned long long)out & 15) == 0;
-}
-
-/* A stage of the ring, and the parity of its phase. */
-struct Turn {
-    int stage;
-    unsigned parity;
-
-    __device__ __forceinline__ void next()
-    {
-        if (++stage == STAGES)
-            stage = 0, parity ^= 1;
-    }
-};
-
 /* What a thread that multiplies knows. */
 struct Multiplier {
-    unsigned char *stages, *outs; /* outs: of its warpgroup, as factor and quick */
-    unsigned long long *full, *empty;
+    const Job &job;
+    unsigned char *outs; /* of its warpgroup, as factor and quick */
     double *factor;
     float *quick;
     const float *act_scale;
-    const TensorMap *map_out;
-    void *out;
     float weight_scale;
-    int M, N, kind, steps, warpgroup, rank; /* steps, rank: of its block; see SPLIT */
-    bool fast;
+    int warpgroup;
     unsigned up;
     Turn turn;
 
@@ -322,9 +228,9 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
     const int row = (warpgroup - 1) * 64 * BLOCKS + 16 * warp + g; /* of the tile, of this lane's first weights */
     int acc[BLOCKS][WIDTH / 2];
     unsigned fragment[2][PANELS][BLOCKS][2][4]; /* half of a stage, 64 k of it, block of 64 rows, 32 k */
-    if (kind)
+    if (job.kind)
         for (int m = p; m < WIDTH; m += WARPGROUP) {
-            const float scale = m0 + m < M ? scale_early(act_scale + m0 + m) : 1.0f;
+            const float scale = m0 + m < job.M ? scale_early(act_scale + m0 + m) : 1.0f;
             factor[m] = output_factor(weight_scale, scale) * 0.015625;
             /* So that a product with a sum is a normal float32. */
             quick[m] = factor[m] > 0x1p-100 && factor[m] < 0x1p90 ? (float)factor[m] : nanf("");
@@ -332,7 +238,7 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
     int before = -1;
     uint4 words[PANELS][BLOCKS][2]; /* 64 k, rows of this lane */
     const auto fetch = [&](int half) {
-        const unsigned char *const weights = stages + turn.stage * STAGE_BYTES + COLUMNS * STAGE_K;
+        const unsigned char *const weights = job.stages + turn.stage * STAGE_BYTES + WEIGHTS_AT;
 #pragma unroll
         for (int unit = 0; unit < PANELS; unit++)
 #pragma unroll
@@ -347,8 +253,8 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
 #ifdef TRITMARK_SIMULATOR
         exchange_stage();
 #else
-        barrier_wait(full + turn.stage, turn.parity);
-        if (!fast)
+        barrier_wait(job.full + turn.stage, turn.parity);
+        if (!job.fast)
             multiply_sees();
 #endif
         fetch(0);
@@ -381,17 +287,17 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
         }
         multiply_end();
     };
-    if (SPLIT == 1 || steps > 0)
+    if (SPLIT == 1 || job.steps > 0)
         begin();
-    for (int step = 0; step < steps; step++) {
-        const unsigned char *const acts = stages + turn.stage * STAGE_BYTES;
+    for (int step = 0; step < job.steps; step++) {
+        const unsigned char *const acts = job.stages + turn.stage * STAGE_BYTES;
         decode(fragment[0]);
         product(fragment[0], acts, 0, step);
         fetch(1);
         multiply_wait<1>();
 #ifndef TRITMARK_SIMULATOR
         if (before >= 0 && lane == 0)
-            barrier_arrive(empty + before);
+            barrier_arrive(job.empty + before);
 #endif
         decode(fragment[1]);
         product(fragment[1], acts, 1, 1);
@@ -402,29 +308,31 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
         before = turn.stage;
         turn.next();
 #endif
-        if (step + 1 < steps)
+        if (step + 1 < job.steps)
             begin();
         multiply_wait<1>();
     }
     multiply_wait<0>();
 #ifndef TRITMARK_SIMULATOR
-    if (lane == 0 && (SPLIT == 1 || steps > 0))
-        barrier_arrive(empty + before);
+    if (lane == 0 && (SPLIT == 1 || job.steps > 0))
+        barrier_arrive(job.empty + before);
 #endif
     if (SPLIT > 1) {
-        add_shares<SHARES>((int4 *)stages, acc, steps > 0, rank, [&](int m, int n, int sum) {
-            if (m0 + m < M && n0 + n < N)
-                store(out, (m0 + m) * (long long)N + n0 + n, kind ? sum : sum >> 6, kind ? factor[m] : 0.0, kind);
+        add_shares<SHARES>((int4 *)job.stages, acc, job.steps > 0, job.rank, [&](int m, int n, int sum) {
+            if (m0 + m < job.M && n0 + n < job.N)
+                store(
+                    job.out, (m0 + m) * (long long)job.N + n0 + n, job.kind ? sum : sum >> 6,
+                    job.kind ? factor[m] : 0.0, job.kind);
         });
         return;
     }
     copies_out_read(); /* of the tile before, so that their place is free */
     warpgroup_sync(warpgroup); /* and all factors are there */
-    const bool narrow = copied_narrow(out, N, kind), whole = m0 + WIDTH <= M && n0 + ROWS <= N;
-    if (whole && kind == 1) {
-        int *to = (int *)out + (m0 + 2 * t) * (long long)N + n0 + row;
+    const bool narrow = copied_narrow(job.out, job.N, job.kind), whole = m0 + WIDTH <= job.M && n0 + ROWS <= job.N;
+    if (whole && job.kind == 1) {
+        int *to = (int *)job.out + (m0 + 2 * t) * (long long)job.N + n0 + row;
 #pragma unroll
-        for (int from = 0; from < WIDTH / 2; from += 4, to += 8 * (long long)N) {
+        for (int from = 0; from < WIDTH / 2; from += 4, to += 8 * (long long)job.N) {
 #pragma unroll
             for (int i = from; i < from + 4; i++)
 #pragma unroll
@@ -434,35 +342,16 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
             for (int i = from; i < from + 4; i++)
 #pragma unroll
                 for (int block = 0; block < BLOCKS; block++)
-                    to[i % 2 * (long long)N + 64 * block + i / 2 % 2 * 8] = acc[block][i];
+                    to[i % 2 * (long long)job.N + 64 * block + i / 2 % 2 * 8] = acc[block][i];
         }
     } else if (narrow) {
-        if (kind == 2)
-            stage_narrow<2, WIDTH>(acc, factor, quick, steps > MOST_QUICK_K / STAGE_K, outs);
+        if (job.kind == 2)
+            stage_narrow<2, WIDTH>(acc, factor, quick, job.steps > MOST_QUICK_K / STAGE_K, outs);
         else
             stage_narrow<3, WIDTH>(acc, factor, quick, true, outs);
-        copies_out_see();
-        warpgroup_sync(warpgroup);
-        const int n = n0 + (warpgroup - 1) * 64 * BLOCKS;
-#ifdef TRITMARK_SIMULATOR
-        for (int i = p; i < WIDTH * 8 * BLOCKS; i += WARPGROUP) {
-            const int part = i % 8, m = i / 8 % WIDTH, block = i / 8 / WIDTH, at = n + 64 * block + 8 * part;
-            if (m0 + m < M && at < N)
-                *(uint4 *)((unsigned short *)out + (m0 + m) * (long long)N + at) =
-                    *(const uint4 *)(outs + output_at<WIDTH>(block, m, part));
-        }
-#else
-        if (p == 0) {
-#pragma unroll
-            for (int block = 0; block < BLOCKS; block++)
-#pragma unroll
-                for (int m = 0; m < WIDTH; m += BOX)
-                    copy_box_out(map_out, 2 * (n + 64 * block), m0 + m, outs + output_at<WIDTH>(block, m, 0));
-            copies_out_end();
-        }
-#endif
+        job.copy_outputs<WIDTH>(outs, m0, n0);
     } else {
-        char *const to = (char *)out + ((m0 + 2 * t) * (long long)N + n0 + row) * (kind > 1 ? 2 : 4);
+        char *const to = (char *)job.out + ((m0 + 2 * t) * (long long)job.N + n0 + row) * (job.kind > 1 ? 2 : 4);
 #pragma unroll
         for (int j = 0; j < WIDTH / 8; j++)
 #pragma unroll
@@ -471,10 +360,10 @@ template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, in
                 for (int block = 0; block < BLOCKS; block++) {
                     const int m = 8 * j + 2 * t + e % 2, n = 64 * block + e / 2 * 8;
                     const int sum = acc[block][4 * j + e];
-                    if (m < M - m0 && row + n < N - n0)
+                    if (m < job.M - m0 && row + n < job.N - n0)
                         store(
-                            to, (8 * j + e % 2) * (long long)N + n, kind ? sum : sum >> 6, kind ? factor[m] : 0.0,
-                            kind);
+                            to, (8 * j + e % 2) * (long long)job.N + n, job.kind ? sum : sum >> 6,
+                            job.kind ? factor[m] : 0.0, job.kind);
                 }
     }
     warpgroup_sync(warpgroup); /* before the next tile's factors */
@@ -493,133 +382,43 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_wgmma(
     void *out, long long lda, float weight_scale, int M, int N, int K, int kind, int mixed, int mixed_wide)
 {
     extern __shared__ __align__(1024) unsigned char gemm_shared[];
-    unsigned char *const stages = gemm_shared, *const outs = stages + STAGES * STAGE_BYTES;
-    unsigned long long *const full = (unsigned long long *)(outs + 2 * OUT_BYTES), *const empty = full + STAGES;
-    double *const factors = (double *)(empty + STAGES); /* [2 warpgroups][COLUMNS] */
+    const Job job(gemm_shared, &map_a, &map_w, &map_out, a, lda, w, out, M, N, K, kind, mixed, mixed_wide);
+    double *const factors = (double *)job.behind; /* [2 warpgroups][COLUMNS] */
     float *const quicks = (float *)(factors + 2 * COLUMNS); /* the same */
-    const int warpgroup = threadIdx.x / WARPGROUP, p = threadIdx.x % WARPGROUP;
 #ifdef TRITMARK_SIMULATOR
     if (blockIdx.x % SPLIT)
         return;
 #endif
-    /* Of the stages of a tile those of this block. */
-    const int all_steps = (K + STAGE_K - 1) / STAGE_K, rank = SPLIT > 1 ? blockIdx.x % SPLIT : 0;
-    const int first = SPLIT > 1 ? all_steps * rank / SHARES : 0;
-    const int steps = (SPLIT > 1 ? all_steps * (rank + 1) / SHARES : all_steps) - first;
-    const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
-#ifndef TRITMARK_SIMULATOR
-    if (threadIdx.x == 0) {
-        fetch_map(&map_a), fetch_map(&map_w), fetch_map(&map_out);
-        /* Two stages of weights; more, and another launch's copies come behind them. */
-        for (int step = 0, n0 = Tiles(M, N, mixed, mixed_wide).at(blockIdx.x / SPLIT).y; step < min(2, steps); step++)
-            prefetch_box(&map_w, (first + step) * STAGE_K / 4, n0);
-        for (int i = 0; i < STAGES; i++)
-            barrier_init(full + i, fast ? 1 : 1 + WARPGROUP), barrier_init(empty + i, 2 * 4);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-    __syncthreads();
-#endif
+    job.begin();
     wait_for_the_one_before();
-
-    if (warpgroup == 0) {
+    if (job.warpgroup == 0) {
 #ifndef TRITMARK_SIMULATOR
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (fast && p > 0)
+        if (job.fast && job.p > 0)
             return;
 #endif
-        const Tiles tiles(M, N, mixed, mixed_wide);
         Turn turn = {0, 1};
-        for (int tile = blockIdx.x / SPLIT; tile < tiles.all; tile += gridDim.x / SPLIT) {
-            const int2 at = tiles.at(tile);
-            const int m0 = at.x, n0 = at.y, width = tile < tiles.wide ? COLUMNS : TAIL;
-            for (int step = 0; step < steps; step++) {
-                unsigned char *const to_a = stages + turn.stage * STAGE_BYTES, *const to_w = to_a + COLUMNS * STAGE_K;
-#ifdef TRITMARK_SIMULATOR
-                const bool copies = true;
-                const int chunks = (K + CHUNK - 1) / CHUNK;
-                for (int i = p; i < ROWS * 2 * PANELS; i += WARPGROUP) {
-                    const int row = i / (2 * PANELS), chunk = i % (2 * PANELS),
-                              from = 2 * PANELS * (first + step) + chunk;
-                    *(uint4 *)(to_w + weights_at(row, chunk)) =
-                        n0 + row < N && from < chunks ? ((const uint4 *)w)[(n0 + row) * (long long)chunks + from]
-                                                      : make_uint4(0, 0, 0, 0);
-                }
-#else
-                const bool copies = !fast;
-                barrier_wait(empty + turn.stage, turn.parity);
-                if (p == 0) {
-                    const int of_a = fast ? width * STAGE_K : 0;
-                    barrier_arrive_expecting(full + turn.stage, of_a + ROWS * STAGE_K / 4);
-                    copy_box(to_w, &map_w, (first + step) * STAGE_K / 4, n0, full + turn.stage);
-                    if (fast)
-#pragma unroll
-                        for (int panel = 0; panel < PANELS; panel++)
-#pragma unroll
-                            for (int row = 0; row < COLUMNS; row += BOX)
-                                if (row < width)
-                                    copy_box(
-                                        to_a + (COLUMNS * panel + row) * DEPTH, &map_a,
-                                        (first + step) * STAGE_K + DEPTH * panel, m0 + row, full + turn.stage);
-                    if (step == min(STAGES, steps) - 1)
-                        let_the_next_begin();
-                }
-#endif
-                if (copies) {
-                    for (int i = p; i < width * 8 * PANELS; i += WARPGROUP) {
-                        const int part = i % 8, row = i / 8 % width, panel = i / 8 / width;
-                        const int k = (first + step) * STAGE_K + DEPTH * panel + 16 * part;
-                        *(int4 *)(to_a + COLUMNS * panel * DEPTH + swizzled(row, part)) =
-                            m0 + row < M ? activations16(a + (m0 + row) * lda, k, K, fast) : make_int4(0, 0, 0, 0);
-                    }
-                }
-#ifdef TRITMARK_SIMULATOR
-                exchange_stage();
-                exchange_stage();
-#else
-                if (!fast)
-                    barrier_arrive(full + turn.stage);
-                turn.next();
-#endif
-            }
-#ifdef TRITMARK_SIMULATOR
-#if SPLIT > 1
-            multipliers_sync();
-            cluster_sync();
-            cluster_sync();
-#else
-            for (int i = 0; i < 2 + copied_narrow(out, N, kind); i++)
-                warpgroup_sync(0);
-#endif
-#endif
-        }
+        job.copy_stages(
+            turn, [&](int row, int byte) { return activations16(a + row * lda, byte, K, job.fast); },
+            2 + copied_narrow(out, N, kind));
     } else {
 #ifndef TRITMARK_SIMULATOR
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
 #endif
         Multiplier here = {
-            stages,
-            outs + (warpgroup - 1) * OUT_BYTES,
-            full,
-            empty,
-            factors + (warpgroup - 1) * COLUMNS,
-            quicks + (warpgroup - 1) * COLUMNS,
+            job,
+            job.outs + (job.warpgroup - 1) * OUT_BYTES,
+            factors + (job.warpgroup - 1) * COLUMNS,
+            quicks + (job.warpgroup - 1) * COLUMNS,
             act_scale,
-            &map_out,
-            out,
             weight_scale,
-            M,
-            N,
-            kind,
-            steps,
-            warpgroup,
-            rank,
-            fast,
-            1u << (6 - 2 * (p % 4)),
+            job.warpgroup,
+            1u << (6 - 2 * (job.p % 4)),
             {0, 0}};
 #ifndef TRITMARK_SIMULATOR
         asm volatile("" : "+r"(here.up)); /* a factor: shifts have a pipe less */
 #endif
-        const Tiles tiles(M, N, mixed, mixed_wide);
+        const Tiles tiles = job.tiles();
         int tile = blockIdx.x / SPLIT;
         for (; tile < tiles.wide; tile += gridDim.x / SPLIT)
             here.tile<COLUMNS>(tiles.at(tile).x, tiles.at(tile).y);

@@ -21,6 +21,7 @@ from tritmark.kernels.cuda.context import cuda_context
 from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.ternary_matmul import cuda, cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda_gemm import KERNELS, MAX_K, MIXED, MMA, SPLIT, WGMMA, GemmMma, Instance
+from tritmark.kernels.ternary_matmul.wgmma_tiles import tiles_of
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
@@ -104,7 +105,7 @@ def test_smaller_tiles_at_the_end_are_never_predicted_to_take_longer(M: int, N: 
     assert 0 <= mixed <= -(-N // MIXED.tile[1])
     assert 0 <= whole < -(-M // MIXED.columns)
     alike = WGMMA[11]
-    waves = -(-cuda_gemm._tiles(alike.tile, M, N) // sms)
+    waves = -(-tiles_of(alike.tile, M, N) // sms)
     busy = sum(cost * waves * each for cost, each in zip(MIXED.costs[1:], (1, *2 * (-(-K // 128),)), strict=True))
     assert cuda_gemm.predicted_us(MIXED, M, N, K, sms) <= alike.costs[0] + busy + 1e-6
 
@@ -203,7 +204,7 @@ def test_the_chosen_instance_fits_a_multiprocessor(M: int, N: int, K: int, sms: 
             assert chosen.shared(K) <= kernel.shared
             assert chosen.registers <= kernel.registers
         else:
-            assert chosen.shared <= kernel.shared
+            assert chosen.shared_bytes <= kernel.shared
         assert kernel.threads * kernel.registers <= REGISTERS_PER_BLOCK
 
 
@@ -250,16 +251,16 @@ FAULTS = [
     ("mma_chunks.cuh", "const unsigned up = 1u << (6 - 2 * i)", "const unsigned up = 1u << (4 - 2 * i)"),
     ("gemm_mma.cu", "row < N && chunk < chunks", "chunk < chunks"),
     ("gemm_mma.cu", "from += 4 * STEPS * warps", "from += 4 * STEPS * warps + 1"),
-    ("gemm_wgmma.cu", "m0 + row < M ? activations16", "true ? activations16"),
-    ("gemm_wgmma.cu", "n0 + row < N && from < chunks", "from < chunks"),
-    ("gemm_wgmma.cu", "m0 + m < M && at < N", "at < N"),
-    ("gemm_wgmma.cu", "m0 + m < M && at < N", "m0 + m < M"),
-    ("gemm_wgmma.cu", "lane / 16 * 8 + lane % 8", "lane % 8"),
-    ("gemm_wgmma.cu", "2 * warp + lane / 8 % 2", "2 * warp"),
-    ("gemm_wgmma.cu", "N % 8 == 0 && ", ""),
-    ("gemm_wgmma.cu", "1u << (6 - 2 * (p % 4))", "1u << (2 * (p % 4))"),
-    ("gemm_wgmma.cu", "m < M - m0 && row + n < N - n0", "m < M - m0"),
-    ("gemm_wgmma.cu", "kind ? sum : sum >> 6", "sum"),
+    ("wgmma_tiles.cuh", "m0 + row < M ? activations(", "true ? activations("),
+    ("wgmma_tiles.cuh", "n0 + row < N && from < chunks", "from < chunks"),
+    ("wgmma_tiles.cuh", "m0 + m < M && at < N", "at < N"),
+    ("wgmma_tiles.cuh", "m0 + m < M && at < N", "m0 + m < M"),
+    ("wgmma_tiles.cuh", "lane / 16 * 8 + lane % 8", "lane % 8"),
+    ("wgmma_tiles.cuh", "2 * warp + lane / 8 % 2", "2 * warp"),
+    ("wgmma_tiles.cuh", "N % 8 == 0 && ", ""),
+    ("gemm_wgmma.cu", "1u << (6 - 2 * (job.p % 4))", "1u << (2 * (job.p % 4))"),
+    ("gemm_wgmma.cu", "m < job.M - m0 && row + n < job.N - n0", "m < job.M - m0"),
+    ("gemm_wgmma.cu", "job.kind ? sum : sum >> 6", "sum"),
     ("gemm_wgmma.cu", "k64 % 2 * 64 + 32 * i", "32 * i"),
     ("gemm_align.cu", "a + m * lda", "a + m * K"),
     ("gemm_align.cu", "K - 16 * i", "K"),
@@ -277,6 +278,7 @@ SOURCES = (
             "mma.cuh",
             "mma_chunks.cuh",
             "wgmma.cuh",
+            "wgmma_tiles.cuh",
             "gemm_align.cu",
             "gemm_mma.cu",
             "gemm_wgmma.cu",
@@ -365,7 +367,7 @@ def test_a_fault_in_smaller_tiles_is_seen(
 ) -> None:
     if "turn.stage" in right and cuda.backend.simulated:
         pytest.skip("needs a GPU of NVIDIA's: the simulator has no copy engine (pytest -m cuda there)")
-    plant(tmp_path, SOURCES, "ternary_matmul/gemm_wgmma.cu", right, wrong)
+    plant(tmp_path, SOURCES, "ternary_matmul/wgmma_tiles.cuh", right, wrong)
     _from(tmp_path / "ternary_matmul", monkeypatch, MIXED)
     monkeypatch.setattr(cuda_gemm.GemmWgmma, "strips", lambda *asked: (1, 1))
     data = data_of(290, 2 * MIXED.tile[1], 64)
@@ -375,8 +377,8 @@ def test_a_fault_in_smaller_tiles_is_seen(
 
 SHARED_TILES = [
     ("gemm_wgmma.cu", "", ""),
-    ("gemm_wgmma.cu", "kind ? sum : sum >> 6, kind ? factor[m]", "sum, kind ? factor[m]"),
-    ("gemm_wgmma.cu", "m0 + m < M && n0 + n < N", "m0 + m < M"),
+    ("gemm_wgmma.cu", "job.kind ? sum : sum >> 6", "sum"),
+    ("gemm_wgmma.cu", "m0 + m < job.M && n0 + n < job.N", "m0 + m < job.M"),
     ("wgmma.cuh", "m = i / both / HIGH * 8", "m = i / both / HIGH * 4"),
     ("wgmma.cuh", "owner / 128 * HIGH", "owner / 128 * 0"),
     ("wgmma.cuh", "each < COUNT", "each + 1 < COUNT"),
@@ -384,10 +386,14 @@ SHARED_TILES = [
 ]
 OF_CLUSTERS = [
     ("wgmma.cuh", "of_block(sums + i, each)", "of_block(sums + i, 0)"),
-    ("gemm_wgmma.cu", "all_steps * (rank + 1) / SHARES", "all_steps / SHARES * (rank + 1)"),
-    ("gemm_wgmma.cu", "&map_w, (first + step) * STAGE_K / 4, n0, full", "&map_w, step * STAGE_K / 4, n0, full"),
-    ("gemm_wgmma.cu", "(first + step) * STAGE_K + DEPTH * panel, m0 + row", "step * STAGE_K + DEPTH * panel, m0 + row"),
-    ("gemm_wgmma.cu", "const int k = (first + step) * STAGE_K", "const int k = step * STAGE_K"),
+    ("wgmma_tiles.cuh", "all_steps * (rank + 1) / SHARES", "all_steps / SHARES * (rank + 1)"),
+    ("wgmma_tiles.cuh", "map_w, (first + step) * 16 * CHUNKS, n0, full", "map_w, step * 16 * CHUNKS, n0, full"),
+    (
+        "wgmma_tiles.cuh",
+        "(first + step) * STAGE_DEPTH + DEPTH * panel, m0 + row",
+        "step * STAGE_DEPTH + DEPTH * panel, m0 + row",
+    ),
+    ("wgmma_tiles.cuh", "const int byte = (first + step) * STAGE_DEPTH", "const int byte = step * STAGE_DEPTH"),
 ]
 """In what the simulator does not have: there the first block of a cluster does all."""
 
@@ -422,10 +428,10 @@ def test_a_fault_in_tiles_that_blocks_share_is_seen(
 
 OF_COPIES = [
     ("", ""),
-    ("2 * (n + 64 * block), m0 + m, outs", "2 * n, m0 + m, outs"),
-    ("2 * (n + 64 * block), m0 + m, outs", "2 * (n + 64 * block), m0, outs"),
-    ("m0 + m, outs + output_at<WIDTH>(block, m, 0)", "m0 + m, outs + output_at<WIDTH>(block, 0, 0)"),
-    ("m0 + m, outs + output_at<WIDTH>(block, m, 0)", "m0 + m, outs + output_at<WIDTH>(0, m, 0)"),
+    ("2 * (n + 64 * block), m0 + m, from", "2 * n, m0 + m, from"),
+    ("2 * (n + 64 * block), m0 + m, from", "2 * (n + 64 * block), m0, from"),
+    ("m0 + m, from + output_at<WIDTH>(block, m, 0)", "m0 + m, from + output_at<WIDTH>(block, 0, 0)"),
+    ("m0 + m, from + output_at<WIDTH>(block, m, 0)", "m0 + m, from + output_at<WIDTH>(0, m, 0)"),
 ]
 """In what the copy engine does with outputs of 16 bits."""
 
@@ -437,7 +443,7 @@ def test_a_fault_in_how_the_engine_copies_outputs_is_seen(
 ) -> None:
     if cuda.backend.simulated and right:
         pytest.skip("needs a GPU of NVIDIA's: the simulator has no copy engine (pytest -m cuda there)")
-    plant(tmp_path, SOURCES, "ternary_matmul/gemm_wgmma.cu", right, wrong)
+    plant(tmp_path, SOURCES, "ternary_matmul/wgmma_tiles.cuh", right, wrong)
     _from(tmp_path / "ternary_matmul", monkeypatch, MIXED)
     data = data_of(290, 2 * MIXED.tile[1] + 72, 64)
     found, wanted = product(cuda, VARIANTS["gemm", "bfloat16"], data), expected(data, "bfloat16")
@@ -460,6 +466,7 @@ def test_a_fault_in_the_source_is_seen(
         for each in (MMA[0], WGMMA[0])
         if file in ("common.cuh", "gemm_align.cu", Path(KERNELS[each].file).name)
         or (file == "mma_chunks.cuh" and each == MMA[0])
+        or (file == "wgmma_tiles.cuh" and each == WGMMA[0])
     ]
     seen = set()
     for instance in instances:
