@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 ENCODE = "cuTensorMapEncodeTiled"
 NBYTES = 128
-SWIZZLES = {32: 1, 64: 2, 128: 3}
-"""CUtensorMapSwizzle by the bytes in which it exchanges 16."""
+SWIZZLES = {16: 0, 32: 1, 64: 2, 128: 3}
+"""CUtensorMapSwizzle by the bytes in which it exchanges 16; in 16 there is nothing to exchange."""
 _UINT8, _INTERLEAVE_NONE, _PROMOTE_128B, _FILL_ZERO = 0, 0, 2, 0
 NO_MAP = np.void(bytes(NBYTES))
 """For a kernel that does not look at it."""
@@ -37,7 +37,7 @@ class TensorMap:
     apart: int
     """Bytes between rows, a multiple of 16."""
     box: tuple[int, int]
-    """Bytes in a row of a box, 32, 64 or 128, in which it is swizzled, and its rows, 256 at most."""
+    """Bytes in a row of a box, 16, 32, 64 or 128, in which it is swizzled, and its rows, 256 at most."""
 
     @property
     def numbers(self) -> tuple[int, ...]:

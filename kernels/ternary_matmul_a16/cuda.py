@@ -4,17 +4,19 @@ shape."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 
 from tritmark.harness.spec import KernelKey, MaxSize, MinSize, Tier
 from tritmark.kernels.cuda.kernel import Kernel, Step
 from tritmark.kernels.cuda.launch import DEVICE, Call, variant
-from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK, resident_clusters
+from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
 from tritmark.kernels.ternary_matmul.cuda_arguments import constant
+from tritmark.kernels.ternary_matmul.wgmma_tiles import WGMMA_SHARED, WgmmaTiles, tiles_of
 from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, MAX_K, NAMES
 
 FORMAT = "row16"
@@ -24,17 +26,9 @@ INPUTS = {"bfloat16": "8", "float16": "16"}
 """Activations as the kernels' macro INPUT has them."""
 MMA_SHARED = 99 << 10
 """Bytes of shared memory that a block may have on each device of 8.0 and newer (8.6 has the least)."""
-WGMMA_SHARED = 227 << 10
-"""Bytes that it may have on 9.0, which has the most."""
 WARP = 32
 MAX_THREADS = 2048
 """Of a multiprocessor."""
-CHUNK = 64
-"""k of 16 bytes of weights, and of a panel of a stage of gemm_wgmma.cu."""
-
-
-def _tiles(tile: tuple[int, int], M: int, N: int) -> int:
-    return -(-M // tile[0]) * -(-N // tile[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +72,14 @@ class A16Gemv:
 
     def grid(self, M: int, N: int, K: int, sms: int) -> int:
         """Blocks: what multiprocessors hold at a time; each loads a tile while it multiplies the one before."""
-        return min(_tiles(self.tile, M, N), sms * max(1, self.resident(M, K)))
+        return min(tiles_of(self.tile, M, N), sms * max(1, self.resident(M, K)))
 
     def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
         """Time of a launch on a device of so many multiprocessors."""
         if not self.resident(M, K):
             return inf
         launch, turn, work = self.costs
-        tiles = _tiles(self.tile, M, N)
+        tiles = tiles_of(self.tile, M, N)
         turns = -(-tiles // (sms * self.resident(M, K))) * self.passes(K)
         return launch + turns * turn + -(-tiles // sms) * self.rows8 * K / 2560 * work
 
@@ -124,56 +118,46 @@ class A16Mma:
 
     def grid(self, M: int, N: int, K: int, sms: int) -> int:
         """Blocks: one a tile, which the device's own scheduler hands out."""
-        return _tiles(self.tile, M, N)
+        return tiles_of(self.tile, M, N)
 
     def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
         """Time of a launch on a device of so many multiprocessors."""
         launch, wave, whole_pass, reads = self.costs
-        blocks = _tiles(self.tile, M, N)
+        blocks = tiles_of(self.tile, M, N)
         resident = max(1, REGISTERS_PER_BLOCK // (self.block(K) * (-(-self.registers // 8) * 8)))
         waves = -(-blocks // (resident * sms))
         return launch + waves * (wave + self.passes(K) * whole_pass) + blocks / sms * K / 2560 * reads
 
 
 @dataclass(frozen=True, slots=True)
-class A16Wgmma:
+class A16Wgmma(WgmmaTiles):
     """An instance of gemm_wgmma.cu, which explains its macros, and its time on an H200 in us."""
 
-    columns: int
-    blocks: int
-    panels: int
-    slices: int
-    stages: int
-    split: int
-    costs: tuple[float, float, float]
-    """Of a launch; of each tile of a multiprocessor; of each 64 k of it."""
+    panel_k: ClassVar[int] = 64
+    factor_bytes: ClassVar[int] = 0
 
     @property
-    def tile(self) -> tuple[int, int]:
-        """Rows of activations and of weights of a block."""
-        return self.columns, 128 * self.blocks
+    def slices(self) -> int:
+        """The macro SLICES: as many as registers hold beside the sums, at most half of a stage."""
+        return min(4 // self.blocks, 2 * self.panels)
 
     def block(self, K: int) -> int:
-        """Threads of a block: one warpgroup copies, two multiply."""
-        return 384
+        """Threads of a block."""
+        return self.threads
 
     def shared(self, M: int, K: int) -> int:
         """Bytes of dynamic shared memory."""
-        rows, high = self.tile
-        return self.stages * ((rows * 128 + high * 16) * self.panels + 16)
+        return self.shared_bytes
 
     def grid(self, M: int, N: int, K: int, sms: int) -> int:
-        """Blocks: one a multiprocessor goes over tiles, or some share a tile each."""
-        tiles = _tiles(self.tile, M, N)
-        return min(tiles, sms) if self.split == 1 else tiles * self.split
+        """Blocks of a launch."""
+        return self.launched(M, N, K, sms)[0]
 
     def predicted_us(self, M: int, N: int, K: int, sms: int) -> float:
         """Time of a launch on a device of so many multiprocessors."""
-        launch, tile, panel = self.costs
-        if self.split > 1 and _tiles(self.tile, M, N) * self.split > 2 * sms:
+        if self.split > 1 and tiles_of(self.tile, M, N) * self.split > 2 * sms:
             return inf  # each tile has blocks of its own
-        waves, panels = -(-_tiles(self.tile, M, N) // resident_clusters(self.split, sms)), -(-K // (CHUNK * self.split))
-        return launch + waves * (tile + panels * panel)
+        return self.tiles_us(M, N, K, sms)
 
 
 # The costs were fitted to 64 shapes (M 1 to 512, eight N x K) measured on an H200 with a benchmark outside of this
@@ -193,39 +177,45 @@ MMA = (
     A16Mma(4, 2, 2, 2, 384, 123, (1.8536, 2.5077, 0.759, 3.375)),
     A16Mma(4, 4, 1, 1, 384, 126, (1.1883, 2.4556, 2.2444, 2.6852)),
 )
-WGMMA = (
-    A16Wgmma(16, 1, 2, 4, 16, 1, (1.369, 0.3247, 0.1974)),
-    A16Wgmma(16, 1, 2, 4, 8, 4, (2.6171, 0.0, 0.2608)),
-    A16Wgmma(16, 1, 2, 4, 8, 6, (0.4744, 2.495, 0.2422)),
-    A16Wgmma(32, 1, 2, 4, 16, 1, (1.2879, 0.3592, 0.236)),
-    A16Wgmma(32, 1, 2, 4, 8, 2, (0.0, 3.1062, 0.2424)),
-    A16Wgmma(32, 1, 2, 4, 16, 3, (0.0, 3.1551, 0.2464)),
-    A16Wgmma(32, 1, 2, 4, 8, 4, (1.6901, 1.1582, 0.2739)),
-    A16Wgmma(32, 1, 2, 4, 8, 6, (0.0, 3.343, 0.2464)),
-    A16Wgmma(64, 1, 2, 4, 11, 1, (1.486, 0.3818, 0.2773)),
-    A16Wgmma(64, 1, 2, 4, 8, 2, (0.0, 3.6018, 0.2853)),
-    A16Wgmma(64, 1, 2, 4, 11, 3, (0.0, 3.5764, 0.288)),
-    A16Wgmma(64, 1, 2, 4, 8, 4, (0.0, 3.5038, 0.2871)),
-    A16Wgmma(96, 1, 2, 4, 8, 1, (1.7106, 0.9266, 0.3376)),
-    A16Wgmma(96, 1, 2, 4, 7, 2, (0.0, 4.4888, 0.3508)),
-    A16Wgmma(96, 1, 2, 4, 7, 3, (0.0, 3.9733, 0.3596)),
-    A16Wgmma(96, 1, 2, 4, 7, 4, (0.0, 3.8041, 0.3774)),
-    A16Wgmma(128, 1, 2, 4, 6, 1, (1.9259, 0.7865, 0.4)),
-    A16Wgmma(128, 1, 2, 4, 6, 2, (0.0, 5.2051, 0.4208)),
-    A16Wgmma(128, 1, 2, 4, 6, 4, (0.0, 4.392, 0.4383)),
-    A16Wgmma(128, 2, 2, 2, 5, 1, (0.6099, 3.5201, 0.6256)),
-    A16Wgmma(160, 2, 1, 2, 9, 1, (0.7748, 6.451, 0.7607)),
+SAME = (
+    A16Wgmma(16, 1, 2, 16, (1.369, 0.3247, 0.1974, 0.0)),
+    A16Wgmma(32, 1, 2, 16, (1.2879, 0.3592, 0.236, 0.0)),
+    A16Wgmma(64, 1, 2, 10, (1.486, 0.3818, 0.2773, 0.0)),
+    A16Wgmma(96, 1, 2, 7, (1.7106, 0.9266, 0.3376, 0.0)),
+    A16Wgmma(128, 1, 2, 5, (1.9259, 0.7865, 0.4, 0.0)),
+    A16Wgmma(96, 2, 2, 5, (0.6099, 2.6401, 0.4692, 0.0)),  # not measured: three quarters of the next
+    A16Wgmma(128, 2, 2, 4, (0.6099, 3.5201, 0.6256, 0.0)),
+    A16Wgmma(160, 2, 1, 6, (0.7748, 6.451, 0.7607, 0.0)),
 )
+MIXED = replace(SAME[6], last=SAME[5])
+SPLIT = (
+    A16Wgmma(16, 1, 2, 8, (2.6171, 0.0, 0.2608, 0.0), split=4),
+    A16Wgmma(16, 1, 2, 8, (0.4744, 2.495, 0.2422, 0.0), split=6),
+    A16Wgmma(32, 1, 2, 8, (0.0, 3.1062, 0.2424, 0.0), split=2),
+    A16Wgmma(32, 1, 2, 16, (0.0, 3.1551, 0.2464, 0.0), split=3),
+    A16Wgmma(32, 1, 2, 8, (1.6901, 1.1582, 0.2739, 0.0), split=4),
+    A16Wgmma(32, 1, 2, 8, (0.0, 3.343, 0.2464, 0.0), split=6),
+    A16Wgmma(64, 1, 2, 8, (0.0, 3.6018, 0.2853, 0.0), split=2),
+    A16Wgmma(64, 1, 2, 11, (0.0, 3.5764, 0.288, 0.0), split=3),
+    A16Wgmma(64, 1, 2, 8, (0.0, 3.5038, 0.2871, 0.0), split=4),
+    A16Wgmma(96, 1, 2, 7, (0.0, 4.4888, 0.3508, 0.0), split=2),
+    A16Wgmma(96, 1, 2, 7, (0.0, 3.9733, 0.3596, 0.0), split=3),
+    A16Wgmma(96, 1, 2, 7, (0.0, 3.8041, 0.3774, 0.0), split=4),
+    A16Wgmma(128, 1, 2, 6, (0.0, 5.2051, 0.4208, 0.0), split=2),
+    A16Wgmma(128, 1, 2, 6, (0.0, 4.392, 0.4383, 0.0), split=4),
+)
+WGMMA = (*SAME, MIXED, *SPLIT)
 Instance = A16Gemv | A16Mma | A16Wgmma
 
 
 def _defines(instance: Instance) -> tuple[tuple[str, str], ...]:
     """Its macros, which are called as its fields."""
+    if isinstance(instance, A16Wgmma):
+        return (*instance.defines, ("SLICES", str(instance.slices)))
     skipped = {"registers", "costs"}
-    own = tuple(
+    return tuple(
         (each.name.upper(), str(getattr(instance, each.name))) for each in fields(instance) if each.name not in skipped
     )
-    return own if any(name == "THREADS" for name, _ in own) else (*own, ("THREADS", str(instance.block(1))))
 
 
 def _kernel(instance: Instance, dtype: str) -> Kernel:
@@ -261,19 +251,22 @@ def _steps(instances: Sequence[Instance], dtype: str, kind: int, call: Call) -> 
     fit = tuple(each for each in instances if each.shared(M, K) <= call.info.shared_per_block_optin)
     instance = fastest(fit, M, N, K, call.info.sms)
     kernel = KERNELS[instance, dtype]
-    grid = instance.grid(M, N, K, call.info.sms)
-    launch = call.params(kernel, grid, instance.block(K), shared=instance.shared(M, K))
-    activations = call.inputs["activations"]
-    args = (
+    activations, weights, out = call.inputs["activations"], call.inputs["weights"], call.outputs["out"]
+    apart = activations.strides[0]
+    args: tuple[object, ...] = (
         activations,
-        call.inputs["weights"],
-        call.outputs["out"],
-        np.int64(activations.strides[0]),
+        weights,
+        out,
+        np.int64(apart),
         np.float32(call.inputs["weight_scale"]),
         *(np.int32(each) for each in (M, N, K, kind)),
     )
-    if not isinstance(instance, A16Wgmma):
-        args = (*args, constant(call))
+    if isinstance(instance, A16Wgmma):
+        grid, mixed, whole = instance.launched(M, N, K, call.info.sms)
+        args = (*instance.maps(activations, apart, weights, out, call.axes), *args, np.int32(mixed), np.int32(whole))
+    else:
+        grid, args = instance.grid(M, N, K, call.info.sms), (*args, constant(call))
+    launch = call.params(kernel, grid, instance.block(K), shared=instance.shared(M, K))
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 

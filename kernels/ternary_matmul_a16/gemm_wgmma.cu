@@ -2,22 +2,28 @@
  * in row16, decoded in registers.
  *
  * The story, which begins with ternary_matmul's gemm_wgmma.cu:
- *   v1, here: a block makes COLUMNS rows of activations times ROWS rows of weights at a time. One warpgroup copies 64
- *      or 128 k of both (a stage) into a ring in shared memory; two multiply 64 * BLOCKS rows of weights each. Weights
- *      are the operand A of m64nNk16, which may come from registers: of 16 weights a lane needs four, one byte pair of
- *      a word and two fields of it, by 5 instructions. Activations are the operand B, as they lie in memory.
+ *   v1: a block makes COLUMNS rows of activations times ROWS rows of weights at a time. One warpgroup copies 64 or 128 k
+ *      of both (a stage) into a ring in shared memory; two multiply 64 * BLOCKS rows of weights each. Weights are the
+ *      operand A of m64nNk16, which may come from registers: of 16 weights a lane needs four, one byte pair of a word
+ *      and two fields of it, by 5 instructions. Activations are the operand B, as they lie in memory.
  *   SPLIT > 1, for few tiles: a cluster of blocks shares the K of a tile, and adds its sums through distributed shared
  *      memory, in the order of the blocks.
  *   v2: they are written and read by 16 bytes in the order of the threads (add_shares), not one by one.
+ *   v3, here: what that kernel's v4 to v7 found, and shares with this one since (wgmma_tiles.cuh). One thread has the bulk
+ *      tensor copy engine copy activations and weights, in boxes that it swizzles; 128 threads did, by 16 bytes each.
+ *      Outputs of 16 bits are transposed on their way into shared memory, and leave it as boxes while the next tile is
+ *      multiplied; they were transposed in registers, and stored by 8 bytes. What was copied is there when the barrier
+ *      says so, and needs no fence of those who multiply. The last tiles of a wave may have fewer columns (TAIL). Two
+ *      stages of weights come into L2 as boxes before the launch before this one is over, and the maps are fetched.
  *
  * Operations: 2 M N K at 4096 a cycle and multiprocessor, 989 TFLOPS at the clock of the data sheet. Bytes: a stage of
  * 64 k takes 128 * COLUMNS + 16 * ROWS bytes from L2 for 128 * COLUMNS * ROWS operations; for 128 x 256 that is 20 KB
  * in 1,024 cycles. So a tile is wide in weights, which are small.
  *
  * Times on an NVIDIA H200 (132 SMs), in us: weights cold in L2, bfloat16 activations and outputs, in a CUDA graph, by
- * turns with PyTorch 2.11's bfloat16 product of dense weights. Measured with a benchmark outside of this project, those
- * with * of v2, where v1 is behind the bar.
- *   M, N x K            here         PyTorch     M, N x K             here         PyTorch
+ * turns with PyTorch 2.11's bfloat16 product of dense weights. Measured with a benchmark outside of this project: v1, and
+ * v2 in the lines with *, where v1 is behind the bar.
+ *   M, N x K          v1, v2 *       PyTorch     M, N x K           v1, v2 *       PyTorch
  *   16, 2560 x 2560      6.3         7.4          128, 2560 x 2560      8.8 | 10.7  7.7 *
  *   16, 13824 x 2560    11.5        20.1          128, 13824 x 2560    20.3        23.1
  *   16, 14336 x 4096    16.3        30.9          128, 2560 x 6912     16.4        16.6 *
@@ -29,304 +35,233 @@
  * Each lane that has read a stage says so itself, not one for its warp: racecheck of compute-sanitizer takes the other for
  * a hazard, and the times are the same (outside of this project: 10.4 and 15.4 for 10.4 and 15.3 at 16 x 13824 x 2560
  * and 14336 x 4096; 9.4 for 9.9 at 16 x 2560 x 6912).
- * SPLIT at 64 x 2560 x 6912: 11.5 by four blocks, 13.9 by three, 18.9 by two, 31.3 by one.
- * What 2048 x 14336 x 4096 waits for is neither decoding nor the end of a tile: without the one it took 313, without
- * the other 322, for 309 with both. Slower: one warpgroup 4 or 7 stages ahead, so that their ends do not fall together
- * (334). From M = 128 on, with few tiles, and past M = 256 PyTorch's kernels are faster.
+ * SPLIT of v2 at 64 x 2560 x 6912: 11.5 by four blocks, 13.9 by three, 18.9 by two, 31.3 by one.
+ * What v1 waited for at 2048 x 14336 x 4096 was neither decoding nor the end of a tile: without the one it took 313,
+ * without the other 322, for 309 with both. Slower: one warpgroup 4 or 7 stages ahead, so that their ends do not fall
+ * together (334). From M = 128 on, with few tiles, and past M = 256 PyTorch's kernels are faster than v2.
  *
- * Macros: INPUT (see a16.cuh), COLUMNS (see wgmma.cuh), BLOCKS (1, 2), PANELS (64 k of a stage: 1, 2), SLICES (of 16 k
- * that are decoded at a time: 2, 4 where PANELS is 2), STAGES, SPLIT (blocks that share the K of a tile: 1 to 8),
- * THREADS (384). */
-#include "../cuda/overlap.cuh"
+ * Macros: those of wgmma_tiles.cuh; INPUT (see a16.cuh), SLICES (of 16 k that are decoded at a time: 2, 4 where PANELS is
+ * 2). */
 #include "a16.cuh"
+#define PANEL_CHUNKS 1
+#define READERS (2 * 128) /* all that multiply */
+#include "../ternary_matmul/wgmma_tiles.cuh"
 #include "wgmma.cuh"
 
-#define WARPGROUP 128
-#define ROWS (128 * BLOCKS) /* of weights of a tile, of two warpgroups each half */
-#define PANEL_BYTES (COLUMNS * DEPTH + 16 * ROWS)
-#define STAGE_BYTES (PANELS * PANEL_BYTES)
 #define PARTS (4 * PANELS / SLICES) /* of a stage, each decoded and multiplied while the one before is multiplied */
+static_assert(PARTS > 1, "a stage is used when the first part of the next is on its way");
 
-/* The transpose of an 8 x 8 matrix of 16-bit elements: lane 4 r + c has elements 2 c and 2 c + 1 of row r. */
-__device__ __forceinline__ unsigned transposed(unsigned pair)
+/* The outputs of a tile as that kind, by one warp, into shared memory, as output_at says. */
+template <int KIND, int WIDTH>
+__device__ __forceinline__ void stage_narrow(const float (&acc)[BLOCKS][WIDTH / 2], float scale, unsigned char *outs)
 {
-#ifdef TRITMARK_SIMULATOR
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const unsigned first = __shfl_sync(0xffffffffu, pair, 8 * t + g / 2),
-                   second = __shfl_sync(0xffffffffu, pair, 8 * t + 4 + g / 2);
-    return (first >> 16 * (g % 2) & 0xffffu) | (second >> 16 * (g % 2)) << 16;
-#else
-    unsigned to;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(pair));
-    return to;
-#endif
+    unsigned char *const to = staged_at<WIDTH>(outs);
+#pragma unroll
+    for (int sixteen = 0; sixteen < WIDTH / 16; sixteen++)
+#pragma unroll
+        for (int block = 0; block < BLOCKS; block++) {
+            const float *const sums = acc[block] + 8 * sixteen;
+            unsigned pair[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                pair[i] = narrowed_pair<KIND>(sums[2 * i] * scale, sums[2 * i + 1] * scale);
+            store_transposed(to + output_at<WIDTH>(block, 16 * sixteen, 0), pair);
+        }
 }
 
-#if SPLIT > 1
-static_assert(4 * COLUMNS * ROWS <= STAGES * STAGE_BYTES, "sums take the place of stages");
+/* What a thread that multiplies knows. */
+struct Multiplier {
+    const Job &job;
+    float weight_scale;
+    unsigned char *outs; /* of its warpgroup */
+    unsigned bytes, mask[2], step_of[2], back_of[2];
+    Turn turn;
+
+    /* Of 16 weights a lane has 2t, 2t + 1 and 8 more: two bytes of a word, fields t / 2 and t / 2 + 2 of them. */
+    __device__ __forceinline__ Multiplier(const Job &job, float weight_scale)
+        : job(job), weight_scale(weight_scale), outs(job.outs + (job.warpgroup - 1) * OUT_BYTES), turn{0, 0}
+    {
+        const int t = job.p % 4;
+        bytes = t % 2 ? 0x4342u : 0x4140u;
+        mask[0] = 0x00030003u << t / 2 * 2, mask[1] = 0x00300030u << t / 2 * 2;
+        step_of[0] = twice(STEP(t / 2)), step_of[1] = twice(STEP(t / 2 + 2));
+        back_of[0] = twice(BACK(t / 2)), back_of[1] = twice(BACK(t / 2 + 2));
+    }
+
+    /* The outputs of a tile of WIDTH rows of activations, from row m0, and ROWS of weights, from n0. */
+    template <int WIDTH> __device__ __forceinline__ void tile(int m0, int n0);
+};
+
+template <int WIDTH> __device__ __forceinline__ void Multiplier::tile(int m0, int n0)
+{
+    const int lane = job.p % 32, warp = job.p / 32, g = lane / 4, t = lane % 4;
+    const int row = (job.warpgroup - 1) * 64 * BLOCKS + 16 * warp + g; /* of the tile, of this lane's first weights */
+    float acc[BLOCKS][WIDTH / 2];
+    unsigned fragment[2][BLOCKS][SLICES][4]; /* part, block of 64 rows, 16 k */
+    uint4 words[2][BLOCKS][2]; /* panel, 64 k, rows of this lane */
+#ifndef TRITMARK_SIMULATOR
+    int before = -1;
 #endif
+    const auto fetch = [&](int panel) {
+        const unsigned char *const weights = job.stages + turn.stage * STAGE_BYTES + WEIGHTS_AT;
+#pragma unroll
+        for (int block = 0; block < BLOCKS; block++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                words[panel % 2][block][i] = *(const uint4 *)(weights + weights_at(row + 64 * block + 8 * i, panel));
+    };
+    const auto begin = [&]() {
+#ifdef TRITMARK_SIMULATOR
+        exchange_stage();
+#else
+        barrier_wait(job.full + turn.stage, turn.parity);
+        if (!job.fast)
+            multiply_sees();
+#endif
+        fetch(0);
+    };
+    const auto decode = [&](unsigned (&to)[BLOCKS][SLICES][4], int part) {
+#pragma unroll
+        for (int block = 0; block < BLOCKS; block++)
+#pragma unroll
+            for (int high = 0; high < 2; high++) {
+                const uint4 of = words[part * SLICES / 4 % 2][block][high];
+#pragma unroll
+                for (int i = 0; i < SLICES; i++) {
+                    const int slice = (part * SLICES + i) % 4;
+                    const unsigned word = slice == 0 ? of.x : slice == 1 ? of.y : slice == 2 ? of.z : of.w;
+                    const unsigned fields = __byte_perm(word, 0, bytes);
+                    to[block][i][high] = weights2(fields, mask[0], step_of[0], back_of[0]);
+                    to[block][i][2 + high] = weights2(fields, mask[1], step_of[1], back_of[1]);
+                }
+            }
+    };
+    const auto product = [&](const unsigned (&of)[BLOCKS][SLICES][4], const unsigned char *acts, int part, int add) {
+        multiply_begin();
+#pragma unroll
+        for (int block = 0; block < BLOCKS; block++)
+#pragma unroll
+            for (int i = 0; i < SLICES; i++)
+                multiply(
+                    acc[block], of[block][i], acts + part * SLICES / 4 * COLUMNS * DEPTH, (part * SLICES + i) % 4 * 32,
+                    add || i);
+        multiply_end();
+    };
+    if (SPLIT == 1 || job.steps > 0)
+        begin();
+    for (int step = 0; step < job.steps; step++) {
+        const unsigned char *const acts = job.stages + turn.stage * STAGE_BYTES;
+#pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+            decode(fragment[part % 2], part);
+            product(fragment[part % 2], acts, part, step || part);
+            if (part + 1 < PARTS) {
+                if ((part + 1) * SLICES % 4 == 0)
+                    fetch((part + 1) * SLICES / 4);
+                multiply_wait<1>();
+            }
+#ifndef TRITMARK_SIMULATOR
+            if (part == 0 && before >= 0)
+                barrier_arrive(job.empty + before);
+#endif
+        }
+        /* The next stage's weights are on their way while this one's are multiplied. */
+#ifdef TRITMARK_SIMULATOR
+        exchange_stage();
+#else
+        before = turn.stage;
+        turn.next();
+#endif
+        if (step + 1 < job.steps)
+            begin();
+        multiply_wait<1>();
+    }
+    multiply_wait<0>();
+#ifndef TRITMARK_SIMULATOR
+    if (SPLIT == 1 || before >= 0)
+        barrier_arrive(job.empty + before);
+#endif
+    __syncwarp();
+    if (SPLIT > 1) {
+        add_shares<SHARES>((float4 *)job.stages, acc, job.steps > 0, job.rank, [&](int m, int n, float sum) {
+            if (m0 + m < job.M && n0 + n < job.N)
+                store_float(job.out, (m0 + m) * (long long)job.N + n0 + n, sum * weight_scale, job.kind);
+        });
+        return;
+    }
+    if (copied_narrow(job.out, job.N, job.kind)) {
+        copies_out_read(); /* of the tile before, so that their place is free */
+        warpgroup_sync(job.warpgroup);
+        if (job.kind == 2)
+            stage_narrow<2, WIDTH>(acc, weight_scale, outs);
+        else
+            stage_narrow<3, WIDTH>(acc, weight_scale, outs);
+        job.copy_outputs<WIDTH>(outs, m0, n0);
+    } else {
+        const bool whole = m0 + WIDTH <= job.M && n0 + ROWS <= job.N;
+        char *const to = (char *)job.out + ((m0 + 2 * t) * (long long)job.N + n0 + row) * (job.kind == 1 ? 4 : 2);
+#pragma unroll
+        for (int j = 0; j < WIDTH / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+#pragma unroll
+                for (int block = 0; block < BLOCKS; block++) {
+                    const int m = 8 * j + 2 * t + e % 2, n = 64 * block + e / 2 * 8;
+                    if (whole || (m < job.M - m0 && row + n < job.N - n0))
+                        store_float(
+                            to, (8 * j + e % 2) * (long long)job.N + n, acc[block][4 * j + e] * weight_scale, job.kind);
+                }
+    }
+    __syncwarp();
+}
 
 /* grid: any number of blocks, with SPLIT > 1 just SPLIT a tile; block: THREADS threads. Dynamic shared memory: STAGES *
- * (STAGE_BYTES + 16). a: aligned to its element, lda bytes between its rows; w: row16. kind: 1 float32, 2 bfloat16, 3 float16. */
+ * (STAGE_BYTES + 16), 2 * OUT_BYTES.
+ *
+ * map_a: activations, 2 * K bytes in M rows, boxes of DEPTH bytes in BOX rows, swizzled in 128 bytes; not looked at where
+ * a or lda is no multiple of 16. map_w: weights (N, K) in row16, boxes of 16 * PANELS bytes in ROWS rows, swizzled in as
+ * many bytes where those are more than 16. map_out: outputs of 16 bits, boxes of 64 in BOX rows, swizzled in 128 bytes;
+ * not looked at where copied_narrow is false. a: aligned to its element, lda bytes between its rows. kind: 1 float32, 2
+ * bfloat16, 3 float16. mixed, mixed_wide: see Tiles; 0 without TAIL. */
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1) gemm_a16_wgmma(
-    const unsigned short *a, const unsigned char *w, void *out, long long lda, float weight_scale, int M, int N, int K,
-    int kind)
+    const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_w,
+    const __grid_constant__ TensorMap map_out, const unsigned short *a, const unsigned char *w, void *out,
+    long long lda, float weight_scale, int M, int N, int K, int kind, int mixed, int mixed_wide)
 {
     extern __shared__ __align__(1024) unsigned char gemm_shared[];
-    unsigned char *const stages = gemm_shared;
-#ifndef TRITMARK_SIMULATOR
-    unsigned long long *const full = (unsigned long long *)(stages + STAGES * STAGE_BYTES), *const empty =
-                                                                                                full + STAGES;
-#endif
-    const int warpgroup = threadIdx.x / WARPGROUP, p = threadIdx.x % WARPGROUP;
-    const int chunks = (K + CHUNK - 1) / CHUNK, steps = (chunks + PANELS - 1) / PANELS;
+    const Job job(gemm_shared, &map_a, &map_w, &map_out, a, lda, w, out, M, N, K, kind, mixed, mixed_wide);
 #ifdef TRITMARK_SIMULATOR
     if (blockIdx.x % SPLIT)
         return;
 #endif
-    /* Of the stages of a tile those of this block. */
-    const int rank = SPLIT > 1 ? blockIdx.x % SPLIT : 0;
-    const int begin_step = SPLIT > 1 ? (int)((long long)steps * rank / SHARES) : 0,
-              end_step = SPLIT > 1 ? (int)((long long)steps * (rank + 1) / SHARES) : steps;
-    const int tiles_m = (M + COLUMNS - 1) / COLUMNS;
-    const long long tiles = (long long)tiles_m * ((N + ROWS - 1) / ROWS);
-#ifndef TRITMARK_SIMULATOR
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++)
-            barrier_init(full + i, WARPGROUP), barrier_init(empty + i, 2 * WARPGROUP);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-    __syncthreads();
-#endif
-    if (warpgroup == 0) {
-        /* Two stages of weights. */
-        const long long n0 = blockIdx.x / SPLIT / tiles_m * (long long)ROWS;
-        const int from = PANELS * begin_step;
-        for (int i = p; i < 2 * ROWS; i += WARPGROUP) {
-            const long long row = n0 + i / 2;
-            const int chunk = from + PANELS * (i % 2);
-            if (row < N && chunk < chunks)
-                prefetch(w + 16 * (row * chunks + chunk));
-        }
-    }
+    job.begin();
     wait_for_the_one_before();
-
-    if (warpgroup == 0) {
+    if (job.warpgroup == 0) {
 #ifndef TRITMARK_SIMULATOR
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (job.fast && job.p > 0)
+            return;
 #endif
-        const bool fast = (((unsigned long long)a | (unsigned long long)lda) & 15) == 0;
-        const int part = p % 8, row_a = p / 8, part_w = p % PANELS, row_w = p / PANELS;
-        const long long row_bytes = 16ll * chunks;
-        int stage = 0;
-#ifndef TRITMARK_SIMULATOR
-        unsigned parity = 1;
-#endif
-        for (long long tile = blockIdx.x / SPLIT; tile < tiles; tile += gridDim.x / SPLIT) {
-            const int m0 = (int)(tile % tiles_m) * COLUMNS, n0 = (int)(tile / tiles_m) * ROWS;
-            const int rows_a = M - m0 - row_a, rows_w = N - n0 - row_w; /* that there are from this thread's first on */
-            const char *const from_a = (const char *)a + (m0 + row_a) * lda;
-            const unsigned char *from_w = w + (n0 + row_w) * row_bytes + 16 * (PANELS * begin_step + part_w);
-            for (int step = begin_step; step < end_step; step++) {
-                unsigned char *const to_a = stages + stage * STAGE_BYTES + swizzled(row_a, part);
-                unsigned char *const to_w =
-                    stages + stage * STAGE_BYTES + PANELS * COLUMNS * DEPTH + (part_w * ROWS + row_w) * 16;
-#ifndef TRITMARK_SIMULATOR
-                barrier_wait(empty + stage, parity);
-#endif
-#pragma unroll
-                for (int panel = 0; panel < PANELS; panel++) {
-                    const int k = (step * PANELS + panel) * CHUNK + 8 * part;
-                    if (fast) {
-                        const int bytes = min(16, max(0, 2 * (K - k)));
-#pragma unroll
-                        for (int i = 0; i < COLUMNS / 16; i++)
-                            copy16(
-                                to_a + (COLUMNS * panel + 16 * i) * DEPTH, from_a + 16 * i * lda + 2ll * k,
-                                16 * i < rows_a ? bytes : 0);
-                    } else {
-#pragma unroll 1
-                        for (int i = 0; i < COLUMNS / 16; i++)
-                            *(uint4 *)(to_a + (COLUMNS * panel + 16 * i) * DEPTH) =
-                                16 * i < rows_a
-                                    ? activations8((const unsigned short *)(from_a + 16 * i * lda), k, K, false)
-                                    : make_uint4(0, 0, 0, 0);
-                    }
-                }
-                const int there = PANELS * step + part_w < chunks ? rows_w : 0;
-#pragma unroll
-                for (int i = 0; i < ROWS; i += WARPGROUP / PANELS)
-                    copy16(to_w + 16 * i, from_w + i * row_bytes, i < there ? 16 : 0);
-                from_w += 16 * PANELS;
-                if (step == min(begin_step + STAGES, end_step) - 1)
-                    let_the_next_begin();
-#ifdef TRITMARK_SIMULATOR
-                exchange_stage();
-                exchange_stage();
-#else
-                if (!fast) {
-                    asm volatile("cp.async.wait_all;" ::: "memory");
-                    barrier_arrive(full + stage);
-                } else {
-                    barrier_arrive_copied(full + stage);
-                }
-                if (++stage == STAGES)
-                    stage = 0, parity ^= 1;
-#endif
-            }
-        }
-#ifndef TRITMARK_SIMULATOR
-        asm volatile("cp.async.wait_all;" ::: "memory");
-#elif SPLIT > 1
-        multipliers_sync();
-        cluster_sync();
-        cluster_sync();
-#endif
+        Turn turn = {0, 1};
+        job.copy_stages(
+            turn,
+            [&](int row, int byte) {
+                return activations8((const unsigned short *)((const char *)a + row * lda), byte / 2, K, job.fast);
+            },
+            copied_narrow(out, N, kind) ? 2 : 0);
     } else {
 #ifndef TRITMARK_SIMULATOR
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
 #endif
-        const int lane = p % 32, warp = p / 32, g = lane / 4, t = lane % 4;
-        const int row = (warpgroup - 1) * 64 * BLOCKS + 16 * warp + g; /* of the tile, of this lane's first weights */
-        /* Of 16 weights a lane has 2t, 2t + 1 and 8 more: two bytes of a word, fields t / 2 and t / 2 + 2 of them. */
-        const unsigned bytes = t % 2 ? 0x4342u : 0x4140u,
-                       mask[2] = {0x00030003u << t / 2 * 2, 0x00300030u << t / 2 * 2};
-        const unsigned step_of[2] = {twice(STEP(t / 2)), twice(STEP(t / 2 + 2))};
-        const unsigned back_of[2] = {twice(BACK(t / 2)), twice(BACK(t / 2 + 2))};
-        int stage = 0;
-#ifndef TRITMARK_SIMULATOR
-        unsigned parity = 0;
+        Multiplier here(job, weight_scale);
+        const Tiles tiles = job.tiles();
+        int tile = blockIdx.x / SPLIT;
+        for (; tile < tiles.wide; tile += gridDim.x / SPLIT)
+            here.tile<COLUMNS>(tiles.at(tile).x, tiles.at(tile).y);
+#if TAIL
+        for (; tile < tiles.all; tile += gridDim.x)
+            here.tile<TAIL>(tiles.at(tile).x, tiles.at(tile).y);
 #endif
-        float acc[BLOCKS][COLUMNS / 2];
-        unsigned fragment[2][BLOCKS][SLICES][4]; /* part, block of 64 rows, 16 k */
-        uint4 words[2][BLOCKS][2]; /* panel, 64 k, rows of this lane */
-        for (long long tile = blockIdx.x / SPLIT; tile < tiles; tile += gridDim.x / SPLIT) {
-            const int m0 = (int)(tile % tiles_m) * COLUMNS, n0 = (int)(tile / tiles_m) * ROWS;
-#ifndef TRITMARK_SIMULATOR
-            int before = -1;
-#endif
-            const auto fetch = [&](int panel) {
-                const uint4 *const weights =
-                    (const uint4 *)(stages + stage * STAGE_BYTES + PANELS * COLUMNS * DEPTH) + panel * ROWS + row;
-#pragma unroll
-                for (int block = 0; block < BLOCKS; block++) {
-                    words[panel % 2][block][0] = weights[64 * block];
-                    words[panel % 2][block][1] = weights[64 * block + 8];
-                }
-            };
-            const auto begin = [&]() {
-#ifdef TRITMARK_SIMULATOR
-                exchange_stage();
-#else
-                barrier_wait(full + stage, parity);
-                multiply_sees();
-#endif
-                fetch(0);
-            };
-            const auto decode = [&](unsigned (&to)[BLOCKS][SLICES][4], int part) {
-#pragma unroll
-                for (int block = 0; block < BLOCKS; block++)
-#pragma unroll
-                    for (int high = 0; high < 2; high++) {
-                        const uint4 of = words[part * SLICES / 4 % 2][block][high];
-#pragma unroll
-                        for (int i = 0; i < SLICES; i++) {
-                            const int slice = (part * SLICES + i) % 4;
-                            const unsigned word = slice == 0 ? of.x : slice == 1 ? of.y : slice == 2 ? of.z : of.w;
-                            const unsigned fields = __byte_perm(word, 0, bytes);
-                            to[block][i][high] = weights2(fields, mask[0], step_of[0], back_of[0]);
-                            to[block][i][2 + high] = weights2(fields, mask[1], step_of[1], back_of[1]);
-                        }
-                    }
-            };
-            const auto product = [&](const unsigned (&of)[BLOCKS][SLICES][4], const unsigned char *acts, int part,
-                                     int add) {
-                multiply_begin();
-#pragma unroll
-                for (int block = 0; block < BLOCKS; block++)
-#pragma unroll
-                    for (int i = 0; i < SLICES; i++)
-                        multiply(
-                            acc[block], of[block][i], acts + part * SLICES / 4 * COLUMNS * DEPTH,
-                            (part * SLICES + i) % 4 * 32, add || i);
-                multiply_end();
-            };
-            if (SPLIT == 1 || begin_step < end_step)
-                begin();
-            for (int step = begin_step; step < end_step; step++) {
-                const unsigned char *const acts = stages + stage * STAGE_BYTES;
-#pragma unroll
-                for (int part = 0; part < PARTS; part++) {
-                    decode(fragment[part % 2], part);
-                    product(fragment[part % 2], acts, part, step > begin_step || part);
-                    if (part + 1 < PARTS) {
-                        if ((part + 1) * SLICES % 4 == 0)
-                            fetch((part + 1) * SLICES / 4);
-                        multiply_wait<1>();
-                    }
-#ifndef TRITMARK_SIMULATOR
-                    if (part == 0 && before >= 0)
-                        barrier_arrive(empty + before);
-#endif
-                }
-                /* The next stage's weights are on their way while this one's are multiplied. */
-#ifdef TRITMARK_SIMULATOR
-                exchange_stage();
-#else
-                before = stage;
-                if (++stage == STAGES)
-                    stage = 0, parity ^= 1;
-#endif
-                if (step + 1 < end_step)
-                    begin();
-                multiply_wait<1>();
-            }
-            multiply_wait<0>();
-#ifndef TRITMARK_SIMULATOR
-            if (before >= 0)
-                barrier_arrive(empty + before);
-#endif
-            __syncwarp();
-#if SPLIT > 1
-            add_shares<SHARES>((float4 *)gemm_shared, acc, begin_step < end_step, rank, [&](int m, int n, float sum) {
-                if (m0 + m < M && n0 + n < N)
-                    store_float(out, (m0 + m) * (long long)N + n0 + n, sum * weight_scale, kind);
-            });
-#else
-            const bool whole = m0 + COLUMNS <= M && n0 + ROWS <= N;
-            if (whole && kind != 1 && N % 4 == 0) {
-                /* 32 bytes of a row of outputs by four lanes, 8 by each. */
-                unsigned short *const to =
-                    (unsigned short *)out + (m0 + g) * (long long)N + n0 + row - g + (t & 1 ? 6 + 2 * t : 2 * t);
-#pragma unroll
-                for (int from = 0; from < COLUMNS / 2; from += 4)
-#pragma unroll
-                    for (int block = 0; block < BLOCKS; block++) {
-                        const float *const sum = acc[block] + from;
-                        const unsigned low =
-                            transposed(narrow_pair(sum[0] * weight_scale, sum[1] * weight_scale, kind));
-                        const unsigned high =
-                            transposed(narrow_pair(sum[2] * weight_scale, sum[3] * weight_scale, kind));
-                        const unsigned swapped = __shfl_xor_sync(0xffffffffu, t & 1 ? low : high, 1);
-                        *(uint2 *)(to + from / 4 * 8 * (long long)N + 64 * block) =
-                            t & 1 ? make_uint2(swapped, high) : make_uint2(low, swapped);
-                    }
-            } else {
-                char *const to = (char *)out + ((m0 + 2 * t) * (long long)N + n0 + row) * (kind == 1 ? 4 : 2);
-#pragma unroll
-                for (int j = 0; j < COLUMNS / 8; j++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-#pragma unroll
-                        for (int block = 0; block < BLOCKS; block++) {
-                            const int m = 8 * j + 2 * t + e % 2, n = 64 * block + e / 2 * 8;
-                            if (whole || (m < M - m0 && row + n < N - n0))
-                                store_float(
-                                    to, (8 * j + e % 2) * (long long)N + n, acc[block][4 * j + e] * weight_scale, kind);
-                        }
-            }
-            __syncwarp();
-#endif
-        }
+        copies_out_read();
     }
 }

@@ -2,17 +2,18 @@
  * wgmma.cuh has: copies into shared memory, barriers, and the layout of a tile of activations, whose rows are 128 bytes
  * here too, 64 k.
  *
- * Macros: INPUT (see a16.cuh), COLUMNS, rows of activations of a tile, which are the columns of the product. */
+ * Macro: INPUT (see a16.cuh). */
 #ifndef TRITMARK_TERNARY_MATMUL_A16_WGMMA
 #define TRITMARK_TERNARY_MATMUL_A16_WGMMA
 #include "../ternary_matmul/wgmma.cuh"
 #include "a16.cuh"
 
 #ifdef TRITMARK_SIMULATOR
-/* acc (64 x COLUMNS) = or += A (64 x 16) B (16 x COLUMNS), as a16.cuh's fragments: a warp has 16 rows of A and acc. B:
+/* acc (64 x 2 HALF) = or += A (64 x 16) B (16 x 2 HALF), as a16.cuh's fragments: a warp has 16 rows of A and acc. B:
  * columns in `tile`, k of them from byte `k` on. */
+template <int HALF>
 __device__ __forceinline__ void multiply(
-    float (&acc)[COLUMNS / 2], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
+    float (&acc)[HALF], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
 {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     unsigned rows[2][8]; /* 16 k of rows g and g + 8 */
@@ -21,7 +22,7 @@ __device__ __forceinline__ void multiply(
         rows[0][4 + i] = __shfl_sync(0xffffffffu, a[2], 4 * g + i);
         rows[1][4 + i] = __shfl_sync(0xffffffffu, a[3], 4 * g + i);
     }
-    for (int j = 0; j < COLUMNS / 8; j++)
+    for (int j = 0; j < HALF / 4; j++)
         for (int e = 0; e < 2; e++) {
             const unsigned column = 8 * j + 2 * t + e;
             unsigned of[8];
@@ -36,23 +37,21 @@ __device__ __forceinline__ void multiply(
         }
 }
 #else
-/* As the simulator's branch says; done when multiply_wait says so. */
-__device__ __forceinline__ void multiply(
-    float (&c)[COLUMNS / 2], const unsigned (&a)[4], const unsigned char *tile, int k, int add)
-{
-    /* The descriptor of B: address / 16, 1024 bytes between groups of 8 columns, swizzled in 128 bytes. */
-    const unsigned long long b =
-        (unsigned long long)((shared_address(tile) + k) >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 #define C8(i) \
     "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), \
         "+f"(c[i + 7])
-/* n columns, of which `names` are the accumulators' operands and `sums` they; the others' numbers. */
+/* As the simulator's branch says, for n columns, of which `names` are the accumulators' operands and the last ones they;
+ * the others' numbers. Done when multiply_wait says so. */
 #define MULTIPLY(n, names, a0, a1, a2, a3, descriptor, adds, ...) \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #adds ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
-                 "k16.f32." TYPE "." TYPE " {" names "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #descriptor \
-                 ", p, 1, 1, 0;\n}\n" \
-                 : __VA_ARGS__ \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+    __device__ __forceinline__ void multiply( \
+        float (&c)[n / 2], const unsigned (&a)[4], const unsigned char *tile, int k, int add) \
+    { \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #adds ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
+                     "k16.f32." TYPE "." TYPE " {" names "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #descriptor \
+                     ", p, 1, 1, 0;\n}\n" \
+                     : __VA_ARGS__ \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(described(tile, k)), "r"(add)); \
+    }
 #define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define NAMES_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_64 \
@@ -77,27 +76,16 @@ __device__ __forceinline__ void multiply(
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#if COLUMNS == 16
-    MULTIPLY(16, NAMES_16, 8, 9, 10, 11, 12, 13, C8(0));
-#elif COLUMNS == 32
-    MULTIPLY(32, NAMES_32, 16, 17, 18, 19, 20, 21, C8(0), C8(8));
-#elif COLUMNS == 64
-    MULTIPLY(64, NAMES_64, 32, 33, 34, 35, 36, 37, C8(0), C8(8), C8(16), C8(24));
-#elif COLUMNS == 80
-    MULTIPLY(80, NAMES_80, 40, 41, 42, 43, 44, 45, C8(0), C8(8), C8(16), C8(24), C8(32));
-#elif COLUMNS == 96
-    MULTIPLY(96, NAMES_96, 48, 49, 50, 51, 52, 53, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40));
-#elif COLUMNS == 128
-    MULTIPLY(128, NAMES_128, 64, 65, 66, 67, 68, 69, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40), C8(48), C8(56));
-#elif COLUMNS == 160
-    MULTIPLY(
-        160, NAMES_160, 80, 81, 82, 83, 84, 85, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40), C8(48), C8(56), C8(64),
-        C8(72));
-#else
-#error "no product of so many columns"
-#endif
+MULTIPLY(16, NAMES_16, 8, 9, 10, 11, 12, 13, C8(0))
+MULTIPLY(32, NAMES_32, 16, 17, 18, 19, 20, 21, C8(0), C8(8))
+MULTIPLY(64, NAMES_64, 32, 33, 34, 35, 36, 37, C8(0), C8(8), C8(16), C8(24))
+MULTIPLY(80, NAMES_80, 40, 41, 42, 43, 44, 45, C8(0), C8(8), C8(16), C8(24), C8(32))
+MULTIPLY(96, NAMES_96, 48, 49, 50, 51, 52, 53, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40))
+MULTIPLY(128, NAMES_128, 64, 65, 66, 67, 68, 69, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40), C8(48), C8(56))
+MULTIPLY(
+    160, NAMES_160, 80, 81, 82, 83, 84, 85, C8(0), C8(8), C8(16), C8(24), C8(32), C8(40), C8(48), C8(56), C8(64),
+    C8(72))
 #undef C8
 #undef MULTIPLY
-}
 #endif
 #endif

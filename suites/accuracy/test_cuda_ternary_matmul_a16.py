@@ -21,23 +21,48 @@ from tritmark.harness.validate.compare import compare, expectations
 from tritmark.kernels import pack_weights, ternary_matmul_a16
 from tritmark.kernels.cuda.context import SELECT, cuda_context
 from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.ternary_matmul.wgmma_tiles import WGMMA_SHARED, tiles_of
 from tritmark.kernels.ternary_matmul_a16 import cuda
 from tritmark.kernels.ternary_matmul_a16.api import with_receipt
-from tritmark.kernels.ternary_matmul_a16.cuda import GEMV, KERNELS, MMA, VARIANTS, WGMMA, A16Gemv, A16Wgmma, Instance
+from tritmark.kernels.ternary_matmul_a16.cuda import (
+    GEMV,
+    KERNELS,
+    MIXED,
+    MMA,
+    SAME,
+    SPLIT,
+    VARIANTS,
+    WGMMA,
+    A16Gemv,
+    A16Wgmma,
+    Instance,
+)
 from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, FAMILIES, NAMES, OPS
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.context import CudaContext
 
+
+def _kind(instance: Instance) -> tuple[int, bool]:
+    """Columns of the last tiles, and whether blocks share a tile."""
+    return (instance.tail, instance.split > 1) if isinstance(instance, A16Wgmma) else (0, False)
+
+
 EVERY: tuple[Instance, ...] = (*GEMV, *MMA, *WGMMA)
-# The simulator has no clusters: there instances that differ in `split` are one.
-INSTANCES = EVERY if why_not() is None else tuple({(type(each), each.tile): each for each in EVERY}.values())
+# The simulator has no clusters: there instances that differ in `split` alone are two, one block a tile and several.
+INSTANCES = (
+    EVERY if why_not() is None else tuple({(type(each), each.tile, *_kind(each)): each for each in EVERY}.values())
+)
 BY_NAME = {(variant.key.op, variant.name, variant.key.dtype): variant for variant in VARIANTS}
 
 
 def _name(instance: Instance) -> str:
+    tail, _ = _kind(instance)
     split = f"-{instance.split}" if isinstance(instance, A16Wgmma) else ""
-    return "-".join(map(str, instance.tile)) + f"-{type(instance).__name__[3:].lower()}{split}"
+    return (
+        "-".join(map(str, (*instance.tile, *([tail] if tail else []))))
+        + f"-{type(instance).__name__[3:].lower()}{split}"
+    )
 
 
 @pytest.fixture
@@ -89,13 +114,15 @@ def _compared(
     ids=lambda each: each if isinstance(each, str) else _name(each),
 )
 def test_every_instance_is_within_the_bound(cuda: CudaContext, only: Any, instance: Instance, given: str) -> None:
-    """A whole tile, and one that is cut off in M, N and K beside three that are not; each output dtype."""
+    """A whole tile, and one that is cut off in M, N and K beside three that are not; each output dtype; 16-bit outputs
+    whose rows are aligned, and not."""
     only(instance)
     rows, high = instance.tile
     more = 0 if isinstance(instance, A16Gemv) else 3
     for M, N, K, dtype in (
         (rows, high, 128, "bfloat16"),
         (max(1, rows - 5) + more, high + 4, 395, "float16"),
+        (max(1, rows - 5) + more, high + 8, 328, "float16"),
         (1, 1, 17, "float32"),
     ):
         found = _compared(cuda, given, dtype, {"M": M, "N": N, "K": K}, "normal")
@@ -113,20 +140,51 @@ def test_every_family_is_within_the_bound(cuda: CudaContext, given: str, family:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("instance", [_small(GEMV[0]), _small(MMA[0]), WGMMA[0]], ids=_name)
+@pytest.mark.parametrize("instance", [_small(GEMV[0]), _small(MMA[0]), WGMMA[0], SPLIT[0], MIXED], ids=_name)
 def test_rings_and_blocks_go_round(cuda: CudaContext, only: Any, instance: Instance) -> None:
     """More stages than a ring has, more tiles than blocks, more passes than warps."""
     only(instance)
     rows, high = instance.tile
     M = rows if isinstance(instance, A16Gemv) else rows + 1
     K = 130 * instance.stages * instance.panels if isinstance(instance, A16Wgmma) else 1300
-    found = _compared(cuda, "bfloat16", "float32", {"M": M, "N": 3 * high, "K": K}, "uniform")
+    for dtype in ("float32", "bfloat16"):
+        found = _compared(cuda, "bfloat16", dtype, {"M": M, "N": 3 * high, "K": K}, "uniform")
+        assert found.first is None, found.first
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("M", "strips"),
+    [(200, (3, 0)), (200, (3, 1)), (200, (1, 1)), (90, (2, 0)), (330, (1, 2)), (330, (2, 0)), (5, (1, 0))],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_strips_that_end_in_smaller_tiles_are_within_the_bound(
+    cuda: CudaContext, only: Any, monkeypatch: pytest.MonkeyPatch, M: int, strips: tuple[int, int], dtype: str
+) -> None:
+    """Whatever number of strips is told, with whatever number of whole tiles: three strips, the last cut off."""
+    only(MIXED)
+    monkeypatch.setattr(A16Wgmma, "strips", lambda *asked: strips)
+    found = _compared(cuda, "bfloat16", dtype, {"M": M, "N": 2 * MIXED.tile[1] + 8, "K": 152}, "normal")
     assert found.first is None, found.first
+
+
+@given(M=st.integers(1, 3000), N=st.integers(1, 30000), K=st.integers(1, 20000), sms=st.integers(1, 200))
+def test_smaller_tiles_at_the_end_are_never_predicted_to_take_longer(M: int, N: int, K: int, sms: int) -> None:
+    alike = replace(MIXED, last=None)
+    waves, panels = -(-tiles_of(alike.tile, M, N) // sms), -(-K // 64)
+    launch, tile, panel, busy = alike.costs
+    most = launch + waves * (tile + panels * (panel + busy))
+    assert MIXED.predicted_us(M, N, K, sms) <= most + 1e-6
+    blocks, mixed, whole = MIXED.launched(M, N, K, sms)
+    rows, high = MIXED.tile
+    assert (mixed, whole) == MIXED.strips(M, N, K, sms)
+    tiles = (-(-N // high) - mixed) * -(-M // rows) + mixed * (whole + tiles_of((MIXED.tail, 1), M - whole * rows, 1))
+    assert blocks == min(tiles, sms)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("gap", [1, 8])
-@pytest.mark.parametrize("instance", [GEMV[0], MMA[0], WGMMA[0]], ids=_name)
+@pytest.mark.parametrize("instance", [GEMV[0], MMA[0], WGMMA[0], MIXED, SPLIT[0]], ids=_name)
 def test_rows_of_activations_may_lie_apart(cuda: CudaContext, only: Any, instance: Instance, gap: int) -> None:
     only(instance)
     found = _compared(cuda, "float16", "bfloat16", {"M": 7, "N": 40, "K": 200}, "normal", gap)
@@ -209,6 +267,14 @@ def test_the_chosen_instance_fits_a_multiprocessor(M: int, N: int, K: int, sms: 
         assert kernel.threads * kernel.registers <= REGISTERS_PER_BLOCK
 
 
+def test_rings_of_tiles_of_their_own_have_as_many_stages_as_fit() -> None:
+    """Beside their outputs; those of few rows are long enough."""
+    for instance in WGMMA:
+        assert instance.shared_bytes <= WGMMA_SHARED
+        one_more = replace(instance, stages=instance.stages + 1).shared_bytes
+        assert instance.split > 1 or instance.stages >= 16 or one_more > WGMMA_SHARED or instance.last
+
+
 FAULTS = [
     ("gemv.cu", "", ""),
     ("gemm_mma.cu", "", ""),
@@ -223,13 +289,27 @@ FAULTS = [
     ("gemm_mma.cu", "m0 + 8 * c + g < M", "8 * c + g < M"),
     ("gemm_mma.cu", "row < N && chunk < chunks", "chunk < chunks"),
     ("gemm_mma.cu", "from += 4 * STEPS * warps", "from += 4 * STEPS * warps + 1"),
-    ("gemm_wgmma.cu", "min(16, max(0, 2 * (K - k)))", "16"),
-    ("gemm_wgmma.cu", "16 * i < rows_a ? bytes : 0", "bytes"),
     ("gemm_wgmma.cu", "twice(BACK(t / 2 + 2))", "twice(BACK(t / 2))"),
-    ("gemm_wgmma.cu", "m < M - m0 && row + n < N - n0", "m < M - m0"),
+    ("gemm_wgmma.cu", "m < job.M - m0 && row + n < job.N - n0", "m < job.M - m0"),
     ("gemm_wgmma.cu", "acts + part * SLICES / 4 * COLUMNS * DEPTH", "acts"),
-    ("gemm_wgmma.cu", "m0 + m < M && n0 + n < N", "m0 + m < M"),
-    ("gemm_wgmma.cu", "(m0 + m) * (long long)N + n0 + n, sum * weight_scale", "(m0 + m) * (long long)N + n, sum"),
+    ("gemm_wgmma.cu", "m0 + m < job.M && n0 + n < job.N", "m0 + m < job.M"),
+    (
+        "gemm_wgmma.cu",
+        "(m0 + m) * (long long)job.N + n0 + n, sum * weight_scale",
+        "(m0 + m) * (long long)job.N + n, sum",
+    ),
+    ("gemm_wgmma.cu", "weights_at(row + 64 * block + 8 * i, panel)", "weights_at(row + 64 * block + 8 * i, 0)"),
+    ("gemm_wgmma.cu", "sums[2 * i + 1] * scale", "sums[2 * i + 1]"),
+    ("gemm_wgmma.cu", "byte / 2, K", "byte, K"),
+    ("gemm_wgmma.cu", "row * lda", "row * 2 * K"),
+    ("wgmma_tiles.cuh", "m0 + row < M ? activations(", "true ? activations("),
+    ("wgmma_tiles.cuh", "n0 + row < N && from < chunks", "from < chunks"),
+    ("wgmma_tiles.cuh", "row * (16 * CHUNKS)", "row * (8 * CHUNKS)"),
+    ("wgmma_tiles.cuh", "m0 + m < M && at < N", "at < N"),
+    ("wgmma_tiles.cuh", "m0 + m < M && at < N", "m0 + m < M"),
+    ("wgmma_tiles.cuh", "lane / 16 * 8 + lane % 8", "lane % 8"),
+    ("wgmma_tiles.cuh", "2 * warp + lane / 8 % 2", "2 * warp"),
+    ("wgmma_tiles.cuh", "N % 8 == 0 && ", ""),
 ]
 """Source, what is there, and a fault in its place; none in the first three."""
 
@@ -242,28 +322,114 @@ def test_a_fault_in_the_source_is_seen(
     """By the bound of the product, or by the simulator, which sees what is read past an array."""
     monkeypatch.setenv(SELECT, "simulator")
     context = cuda_context()
-    shared = ("cuda/overlap.cuh", "ternary_matmul/common.cuh", "ternary_matmul/wgmma.cuh")
-    plant(tmp_path, (*shared, *_SOURCES), f"ternary_matmul_a16/{file}", right, wrong)
-    every = (_small(GEMV[0]), _small(MMA[0]), WGMMA[0], WGMMA[1])
+    plant(tmp_path, _SOURCES, _folder(file) + file, right, wrong)
+    every = (_small(GEMV[0]), _small(MMA[0]), SAME[0], SPLIT[0])
     seen = set()
-    for instance in (each for each in every if _file(each) == file or (file == "a16.cuh" and each is every[0])):
-        kernel = replace(
-            cuda._kernel(instance, "bfloat16"), file=str(tmp_path / "ternary_matmul_a16" / _file(instance))
-        )
-        monkeypatch.setattr(cuda, "KERNELS", {(instance, "bfloat16"): kernel})
-        monkeypatch.setattr(cuda, "fastest", lambda *asked, instance=instance: instance)
-        # Rows that are aligned and rows that are not.
-        for K in (403, 416) if isinstance(instance, A16Wgmma) else (1203, 1208):
-            axes = {"M": 5 if isinstance(instance, A16Gemv) else 21, "N": instance.tile[1] + 9, "K": K}
+    for instance in every:
+        reads = [_file(instance), *(["wgmma_tiles.cuh"] if isinstance(instance, A16Wgmma) else [])]
+        if file not in reads and (file != "a16.cuh" or instance != every[0]):
+            continue
+        _from(tmp_path, monkeypatch, instance)
+        # Rows that are aligned and rows that are not; of outputs too.
+        for K, more, dtype in (
+            ((403, 9, "float32"), (416, 9, "bfloat16"), (416, 8, "bfloat16"))
+            if isinstance(instance, A16Wgmma)
+            else ((1203, 9, "float32"), (1208, 9, "float32"))
+        ):
+            axes = {"M": 5 if isinstance(instance, A16Gemv) else 21, "N": instance.tile[1] + more, "K": K}
             try:
-                seen.add("" if _compared(context, "bfloat16", "float32", axes, "normal").first is None else "wrong")
+                # Rows lie apart where the fault is in how far.
+                gap = 3 if "lda" in right else 0
+                first = _compared(context, "bfloat16", dtype, axes, "normal", gap).first
+                seen.add("" if first is None else "wrong")
             except DeviceFaultError:
                 seen.add("past an array")
     assert (seen == {""}) is not bool(right), seen
 
 
-_SOURCES = tuple(
-    f"ternary_matmul_a16/{name}" for name in ("a16.cuh", "wgmma.cuh", "gemv.cu", "gemm_mma.cu", "gemm_wgmma.cu")
+def _from(folder: Path, patch: pytest.MonkeyPatch, instance: Instance) -> None:
+    """That instance alone, of the sources there, is launched for bfloat16 activations."""
+    kernel = replace(cuda._kernel(instance, "bfloat16"), file=str(folder / "ternary_matmul_a16" / _file(instance)))
+    patch.setattr(cuda, "KERNELS", {(instance, "bfloat16"): kernel})
+    patch.setattr(cuda, "fastest", lambda *asked: instance)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"),
+    [
+        ("wgmma_tiles.cuh", "", ""),
+        ("wgmma_tiles.cuh", "mixed_wide * COLUMNS + tile % mixed_tail * TAIL", "tile % mixed_tail * TAIL"),
+        ("wgmma_tiles.cuh", "(plain + tile / mixed_tail) * ROWS", "tile / mixed_tail * ROWS"),
+        ("wgmma_tiles.cuh", "(M - mixed_wide * COLUMNS + TAIL - 1)", "(M - mixed_wide * COLUMNS)"),
+        ("wgmma_tiles.cuh", "return block * WIDTH * DEPTH", "return block * DEPTH"),
+        ("gemm_wgmma.cu", "here.tile<TAIL>(tiles.at(tile).x,", "here.tile<TAIL>(0,"),
+        ("gemm_wgmma.cu", "sixteen < WIDTH / 16", "sixteen < 6"),
+        ("gemm_wgmma.cu", "const float *const sums = acc[block] + 8 * sixteen", "const float *const sums = acc[block]"),
+        ("gemm_wgmma.cu", "to + output_at<WIDTH>(block, 16 * sixteen, 0)", "to"),
+    ],
+)
+def test_a_fault_in_smaller_tiles_is_seen(
+    cuda: CudaContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str, right: str, wrong: str
+) -> None:
+    plant(tmp_path, _SOURCES, _folder(file) + file, right, wrong)
+    _from(tmp_path, monkeypatch, MIXED)
+    monkeypatch.setattr(A16Wgmma, "strips", lambda *asked: (1, 1))
+    try:
+        axes = {"M": 290, "N": 2 * MIXED.tile[1], "K": 64}
+        seen = _compared(cuda, "bfloat16", "bfloat16", axes, "normal").first is not None
+    except DeviceFaultError:  # the simulator sees what nobody has written
+        seen = True
+    assert seen == bool(right)
+
+
+OF_THE_ENGINE = [
+    (SAME[0], "", ""),
+    (SAME[0], "row * (CHUNKS / 2) / 4 % CHUNKS", "0"),
+    (SAME[0], "(first + step) * 16 * CHUNKS, n0, full", "(first + step) * 16, n0, full"),
+    (SAME[0], "(first + step) * STAGE_DEPTH + DEPTH * panel, m0 + row", "(first + step) * STAGE_DEPTH, m0 + row"),
+    (SAME[0], "to_a + (COLUMNS * panel + row) * DEPTH, map_a", "to_a + row * DEPTH, map_a"),
+    (MIXED, "m0 + row, full + turn.stage", "m0, full + turn.stage"),
+    (MIXED, "2 * (n + 64 * block), m0 + m, from", "2 * n, m0 + m, from"),
+    (MIXED, "2 * (n + 64 * block), m0 + m, from", "2 * (n + 64 * block), m0, from"),
+    (MIXED, "m0 + m, from + output_at<WIDTH>(block, m, 0)", "m0 + m, from + output_at<WIDTH>(block, 0, 0)"),
+    (MIXED, "m0 + m, from + output_at<WIDTH>(block, m, 0)", "m0 + m, from + output_at<WIDTH>(0, m, 0)"),
+    (SPLIT[0], "all_steps * (rank + 1) / SHARES", "all_steps / SHARES * (rank + 1)"),
+    (SPLIT[0], "map_w, (first + step) * 16 * CHUNKS, n0, full", "map_w, step * 16 * CHUNKS, n0, full"),
+    (SPLIT[0], "const int byte = (first + step) * STAGE_DEPTH", "const int byte = step * STAGE_DEPTH"),
+]
+"""In what the copy engine does, and clusters, which the simulator does not have."""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("instance", "right", "wrong"), OF_THE_ENGINE, ids=lambda each: each if isinstance(each, str) else _name(each)
+)
+def test_a_fault_in_what_the_engine_copies_is_seen(
+    cuda: CudaContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, instance: A16Wgmma, right: str, wrong: str
+) -> None:
+    """With rows that it copies, and rows that it does not."""
+    if cuda.backend.simulated and right:
+        pytest.skip("needs a GPU of NVIDIA's: the simulator has no copy engine and no clusters (pytest -m cuda there)")
+    plant(tmp_path, _SOURCES, "ternary_matmul/wgmma_tiles.cuh", right, wrong)
+    _from(tmp_path, monkeypatch, instance)
+    monkeypatch.setattr(A16Wgmma, "strips", lambda *asked: (1, 1))
+    rows, high = instance.tile
+    seen = set()
+    for K in (1224, 1229):
+        axes = {"M": 2 * rows + 34, "N": 2 * high + 72, "K": K}
+        seen.add(_compared(cuda, "bfloat16", "bfloat16", axes, "normal").first is None)
+    assert (seen == {True}) == (not right)
+
+
+def _folder(file: str) -> str:
+    return "ternary_matmul/" if file == "wgmma_tiles.cuh" else "ternary_matmul_a16/"
+
+
+_SOURCES = (
+    "cuda/overlap.cuh",
+    *(f"ternary_matmul/{name}" for name in ("common.cuh", "wgmma.cuh", "wgmma_tiles.cuh")),
+    *(f"ternary_matmul_a16/{name}" for name in ("a16.cuh", "wgmma.cuh", "gemv.cu", "gemm_mma.cu", "gemm_wgmma.cu")),
 )
 
 

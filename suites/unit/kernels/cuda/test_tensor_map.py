@@ -12,7 +12,8 @@ from tritmark.harness.errors import DeviceUnavailableError
 from tritmark.harness.machine import libcuda
 from tritmark.kernels.cuda.context import cuda_context
 from tritmark.kernels.cuda.tensor_map import ENCODE, NBYTES, NO_MAP, TensorMap, encoded
-from tritmark.kernels.ternary_matmul.cuda_gemm import WGMMA
+from tritmark.kernels.ternary_matmul import cuda_gemm
+from tritmark.kernels.ternary_matmul_a16 import cuda as cuda_a16
 
 
 class Library:
@@ -51,25 +52,30 @@ def test_the_products_maps_hold_their_arrays(monkeypatch: pytest.MonkeyPatch) ->
     unaligned rows have none, and outputs of 32 bits."""
     monkeypatch.setenv("TRITMARK_CUDA", "simulator")
     here, axes = cuda_context(), {"M": 20, "N": 304, "K": 400}
-    activations, weights = here.array((20, 400), np.int8), here.array((304 * 112,), np.uint8)
+    weights = here.array((304 * 112,), np.uint8)
     out, wide = here.array((20, 304), np.float16), here.array((20, 304), np.float32)
-    for instance in WGMMA:
+    for instance in (*cuda_gemm.WGMMA, *cuda_a16.WGMMA):
+        dtype = np.dtype(np.int8 if instance in cuda_gemm.WGMMA else np.float16)
+        activations, apart = here.array((20, 400), dtype), 400 * dtype.itemsize
         rows, high = instance.tile
-        of_a, of_w, of_out = instance.maps(activations, 400, weights, out, axes)
+        of_a, of_w, of_out = instance.maps(activations, apart, weights, out, axes)
         assert isinstance(of_a, TensorMap)
         assert isinstance(of_w, TensorMap)
-        assert (of_a.width, of_a.height, of_a.apart, of_a.box) == (400, 20, 400, (128, 32 if instance.last else rows))
-        assert (of_w.width, of_w.height, of_w.apart, of_w.box) == (112, 304, 112, (32 * instance.panels, high))
+        box_rows = 32 if instance.last else rows
+        assert (of_a.width, of_a.height, of_a.apart, of_a.box) == (apart, 20, apart, (128, box_rows))
+        # A panel is 128 bytes of activations, and a quarter of a byte of weights for each of them.
+        width = 32 // dtype.itemsize * instance.panels
+        assert (of_w.width, of_w.height, of_w.apart, of_w.box) == (112, 304, 112, (width, high))
         assert of_a.numbers[-1] == 3
-        assert of_w.numbers[-1] == instance.panels
+        assert of_w.numbers[-1] == {16: 0, 32: 1, 64: 2}[width]
         assert high <= 256
         if instance.split > 1:
             assert of_out is NO_MAP
         else:
             assert isinstance(of_out, TensorMap)
             found = of_out.width, of_out.height, of_out.apart, of_out.box
-            assert found == (608, 20, 608, (128, 32 if instance.last else rows))
-        assert instance.maps(activations, 401, weights, out, axes)[0] is NO_MAP
-        assert instance.maps(activations, 400, weights, wide, axes)[2] is NO_MAP
-        assert instance.maps(activations, 400, weights, out.view((1, 304), offset=2), axes)[2] is NO_MAP
-        assert instance.maps(activations, 400, weights, out, axes | {"N": 300})[2] is NO_MAP
+            assert found == (608, 20, 608, (128, box_rows))
+        assert instance.maps(activations, apart + 1, weights, out, axes)[0] is NO_MAP
+        assert instance.maps(activations, apart, weights, wide, axes)[2] is NO_MAP
+        assert instance.maps(activations, apart, weights, out.view((1, 304), offset=2), axes)[2] is NO_MAP
+        assert instance.maps(activations, apart, weights, out, axes | {"N": 300})[2] is NO_MAP
