@@ -245,8 +245,9 @@ def fastest(instances: Sequence[Instance], M: int, N: int, K: int, sms: int) -> 
     return min(instances, key=lambda instance: instance.predicted_us(M, N, K, sms))
 
 
-def _steps(instances: Sequence[Instance], dtype: str, kind: int, call: Call) -> tuple[Step, ...]:
-    """The fastest of those instances whose blocks the device has shared memory for."""
+def launched(instances: Sequence[Instance], dtype: str, kind: int, call: Call) -> tuple[Step, ...]:
+    """The launch of the fastest of those instances whose blocks the device has shared memory for, from activations of
+    that dtype to outputs of that kind."""
     M, N, K = (call.axes[axis] for axis in "MNK")
     fit = tuple(each for each in instances if each.shared(M, K) <= call.info.shared_per_block_optin)
     instance = fastest(fit, M, N, K, call.info.sms)
@@ -294,7 +295,7 @@ VARIANTS = tuple(
         tier,
         summary,
         tuple(KERNELS[instance, given] for instance in instances),
-        partial(_steps, instances, given, KINDS[dtype]),
+        partial(launched, instances, given, KINDS[dtype]),
         constraints=(*constraints, MaxSize("K", MAX_K)),
         alignment=16,
     )

@@ -1,33 +1,45 @@
-"""What the instances of gemm_mma.cu and gemm_wgmma.cu take on this GPU, the costs that cuda_gemm.py predicts it with,
-and how good its choice is.
+"""What the instances of ternary_matmul's gemm_mma.cu and gemm_wgmma.cu take on this GPU, or those of
+ternary_matmul_a16 from bfloat16 activations, the costs that these are predicted with, and how good the choice is.
 
     python suites/performance/gemm_costs.py [--shapes 2560x2560 13824x2560] [--rows 16 64 512] [--fit]
+                                            [--activations bfloat16]
 
 For each N x K and each M a line with the times of all instances in us, the fastest marked with *, the one that is
 launched with >. Weights are cold in L2, outputs are bfloat16, launches are replayed from a CUDA graph; a time is the
 median of seven. Then every M where the launched instance takes more than 1.1 times what it takes for the next larger M
-of the same N x K, and, with --fit, for each instance the four costs that fit its times best (least squares of the
-relative errors, none below 0), with the largest relative error.
+of the same N x K, and, with --fit, for each instance that counts its costs those that fit its times best (least
+squares of the relative errors, none below 0), with the largest relative error.
 """
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 import numpy as np
 
+from tritmark.harness.dtypes import named_dtype
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.clock import GraphClock, timeable
 from tritmark.kernels.cuda.context import CudaContext
+from tritmark.kernels.cuda.kernel import Step
 from tritmark.kernels.cuda.launch import Call, CudaLaunch
 from tritmark.kernels.formats.row16 import row_bytes
 from tritmark.kernels.ternary_matmul import cuda_gemm
 from tritmark.kernels.ternary_matmul.cuda_arguments import KINDS
-from tritmark.kernels.ternary_matmul.cuda_gemm import MMA, SAME, SPLIT, WGMMA, GemmMma, Instance
+from tritmark.kernels.ternary_matmul.wgmma_tiles import WgmmaTiles
+from tritmark.kernels.ternary_matmul_a16 import cuda as cuda_a16
 
-INSTANCES: tuple[Instance, ...] = (*MMA, *WGMMA)
+INT8, BFLOAT16 = "int8", "bfloat16"
+"""Activations."""
+Instance = Any
+INSTANCES: dict[str, tuple[Instance, ...]] = {
+    INT8: (*cuda_gemm.MMA, *cuda_gemm.WGMMA),
+    BFLOAT16: (*cuda_a16.GEMV, *cuda_a16.MMA, *cuda_a16.WGMMA),
+}
 SHAPES = ("2560x2560", "13824x2560", "2560x6912", "14336x4096", "640x2560", "3840x2560")
 ROWS = (9, 16, 17, 24, 32, 33, 48, 64, 65, 80, 96, 112, 128, 129, 160, 192, 256, 257, 320, 384, 512, 768, 1024, 2048)
 COLD = 150 << 20
@@ -40,10 +52,38 @@ Times = dict[tuple[int, int, int], dict[Instance, float]]
 
 def name(instance: Instance) -> str:
     """Its kind and its tile."""
-    if isinstance(instance, GemmMma):
-        return "mma-{}x{}".format(*instance.tile)
+    tile = "{}x{}".format(*instance.tile)
+    if not isinstance(instance, WgmmaTiles):
+        return f"{type(instance).__name__.removeprefix('A16').removeprefix('Gemm').lower()}-{tile}"
     shared = f"/{instance.split}" if instance.split > 1 else ""
-    return "wgmma-{}x{}".format(*instance.tile) + (f"-{instance.tail}" if instance.last else shared)
+    return f"wgmma-{tile}" + (f"-{instance.tail}" if instance.last else shared)
+
+
+def predicted_us(instance: Instance, M: int, N: int, K: int, sms: int) -> float:
+    """Time of its launch on a device of so many multiprocessors."""
+    if instance in INSTANCES[INT8]:
+        return cuda_gemm.predicted_us(instance, M, N, K, sms)
+    found: float = instance.predicted_us(M, N, K, sms)
+    return found
+
+
+def steps(instance: Instance, call: Call) -> tuple[Step, ...]:
+    """Its launch."""
+    if instance in INSTANCES[INT8]:
+        return cuda_gemm.launched((instance,), KINDS[BFLOAT16], call)
+    return cuda_a16.launched((instance,), BFLOAT16, cuda_a16.KINDS[BFLOAT16], call)
+
+
+def rows_of(context: CudaContext, activations: str, M: int, K: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Inputs beside the weights."""
+    if activations == BFLOAT16:
+        drawn = rng.standard_normal((M, K), np.float32).astype(named_dtype(BFLOAT16))
+        return {"activations": context.upload(drawn), "weight_scale": np.float32(0.5)}
+    return {
+        "activations": context.upload(rng.integers(-128, 128, (M, K), dtype=np.int8)),
+        "weight_scale": np.float32(0.5),
+        "act_scale": context.upload(rng.uniform(1, 100, M).astype(np.float32)),
+    }
 
 
 def weights(context: CudaContext, N: int, K: int) -> list[DeviceArray]:
@@ -54,23 +94,20 @@ def weights(context: CudaContext, N: int, K: int) -> list[DeviceArray]:
     return [context.upload(drawn) for _ in range(max(2, -(-COLD // high.size)))]
 
 
-def measured(context: CudaContext, N: int, K: int, rows: list[int], every: bool) -> Times:
+def measured(context: CudaContext, activations: str, N: int, K: int, rows: list[int], every: bool) -> Times:
     """The times in us for each M; of the launched instance alone unless `every`."""
     info, copies, rng, found = context.backend.info, weights(context, N, K), np.random.default_rng(1), {}
-    bad = context.array((1,), np.uint64)
+    bad, instances = context.array((1,), np.uint64), INSTANCES[activations]
     for M in rows:
         axes = {"M": M, "N": N, "K": K}
-        shared = {
-            "activations": context.upload(rng.integers(-128, 128, (M, K), dtype=np.int8)),
-            "weight_scale": np.float32(0.5),
-            "act_scale": context.upload(rng.uniform(1, 100, M).astype(np.float32)),
-        }
-        out, space = context.array((M, N), np.dtype(np.uint16)), cuda_gemm.workspace(axes)
+        shared = rows_of(context, activations, M, K, rng)
+        out = context.array((M, N), named_dtype(BFLOAT16))
+        space = cuda_gemm.workspace(axes) if activations == INT8 else 0
         workspace = context.array((space,), np.uint8) if space else None
-        predicted = {instance: cuda_gemm.predicted_us(instance, M, N, K, info.sms) for instance in INSTANCES}
+        predicted = {each: predicted_us(each, M, N, K, info.sms) for each in instances}
         near = {each for each, us in predicted.items() if us <= SLOW * min(predicted.values())}
         times = {}
-        for instance in INSTANCES if every else (cuda_gemm.fastest(INSTANCES, M, N, K, info.sms),):
+        for instance in instances if every else (min(predicted, key=predicted.__getitem__),):
             if instance in near:
                 calls = [
                     Call(
@@ -84,9 +121,7 @@ def measured(context: CudaContext, N: int, K: int, rows: list[int], every: bool)
                     )
                     for copy in copies
                 ]
-                launches = [
-                    CudaLaunch("gemm", call, cuda_gemm.launched((instance,), KINDS["bfloat16"], call)) for call in calls
-                ]
+                launches = [CudaLaunch("gemm", call, steps(instance, call)) for call in calls]
                 clock, number = GraphClock(), max(CALLS, len(copies))
                 samples = [clock.sample(launches, 0, number) / number / 1e3 for _ in range(SAMPLES + 2)]
                 times[instance] = median(samples[2:])
@@ -112,18 +147,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="NxK")
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS, metavar="M")
+    parser.add_argument("--activations", choices=tuple(INSTANCES), default=INT8)
     parser.add_argument("--launched", action="store_true", help="time the launched instance alone")
     parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
     context = timeable(0)
     sms, times, cliffs = context.backend.info.sms, Times(), []
+    instances = INSTANCES[options.activations]
     for shape in options.shapes:
         N, K = map(int, shape.split("x"))
-        here = measured(context, N, K, sorted(options.rows), not options.launched)
+        here = measured(context, options.activations, N, K, sorted(options.rows), not options.launched)
         times |= here
         taken = {}
         for (M, _, _), by in here.items():
-            chosen, best = cuda_gemm.fastest(INSTANCES, M, N, K, sms), min(by, key=by.__getitem__)
+            chosen = min(instances, key=partial(predicted_us, M=M, N=N, K=K, sms=sms))
+            best = min(by, key=by.__getitem__)
             taken[M] = by[chosen]
             marks = (
                 f"{'>' if each == chosen else ''}{'*' if each == best else ''}{name(each)} {us:.2f}"
@@ -137,7 +175,9 @@ def main() -> int:
         ]
     print("cliffs:", *cliffs or ["none"], sep="\n  ")
     if options.fit:
-        for instance in (*MMA, *SAME, *SPLIT):  # MIXED is predicted by two of these
+        for instance in instances:
+            if not hasattr(instance, "counts") or (isinstance(instance, WgmmaTiles) and instance.last):
+                continue  # what is mixed is predicted by two others
             if sum(instance in by for by in times.values()) < len(instance.costs):
                 print(f"{name(instance)}: measured at too few shapes")
                 continue

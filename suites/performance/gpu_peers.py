@@ -1,20 +1,21 @@
 """Products on a GPU beside the peers there, by turns in one process.
 
     python suites/performance/gpu_peers.py [--shapes 2560x2560 14336x4096] [--rows 1 16 512] [--rounds 15] [--out FILE]
+                                           [--activations bfloat16]
 
 For each N x K and M the time of a product in us, from int8 activations and weights that no cache has any more to
 bfloat16 outputs: ours (what is launched for that shape), humming-kernels W2A8 where it is installed, and PyTorch with
 dense weights of bfloat16, int8 (torch._int_mm) and float8 (torch._scaled_mm, which alone is another product: it rounds
-the activations). Each has a CUDA graph of 24 calls or more over as many copies of its weights as exceed the L2; the
-graphs are replayed by turns, in another order each round, and a time is the median of the rounds. A line ends with how
-many times as long as ours the quickest peer takes.
+the activations). From bfloat16 activations it is ternary_matmul_a16 beside humming-kernels W2A16 and PyTorch with
+dense bfloat16 weights. Each has a CUDA graph of 24 calls or more over as many copies of its weights as exceed the L2;
+the graphs are replayed by turns, in another order each round, and a time is the median of the rounds. A line ends with
+how many times as long as ours the quickest peer takes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -27,16 +28,21 @@ from tritmark.harness.spec import Axes, Launch
 from tritmark.kernels import pack_weights
 from tritmark.kernels.cuda.clock import GraphClock, timeable
 from tritmark.kernels.cuda.context import CudaContext
-from tritmark.kernels.peers import products_cuda, torch_cuda
+from tritmark.kernels.peers import products_a16_cuda, products_cuda, torch_cuda
 from tritmark.kernels.peers.launch_cuda import CudaPeerLaunch, on_host
 from tritmark.kernels.ternary_matmul import cuda
+from tritmark.kernels.ternary_matmul.spec import OP
+from tritmark.kernels.ternary_matmul_a16 import cuda as cuda_a16
+from tritmark.kernels.ternary_matmul_a16.spec import NAMES
 
 SHAPES = ("2560x2560", "13824x2560", "2560x6912", "14336x4096")
 ROWS = (1, 8, 16, 64, 128, 512, 2048)
 COLD, CALLS = 120 << 20, 24
 """Bytes of weights that a graph goes through, and its calls at least."""
 OURS, FLOAT8 = "tritmark", "torch-float8"
-PEERS = ("humming-w2a8", "torch-int8", "torch-bfloat16")
+INT8, BFLOAT16 = "int8", "bfloat16"
+"""Activations."""
+PEERS = {INT8: ("humming-w2a8", "torch-int8", "torch-bfloat16"), BFLOAT16: ("humming-w2a16", "torch-bfloat16")}
 BYTES = {OURS: 0.25, FLOAT8: 1.0, "torch-int8": 1.0, "torch-bfloat16": 2.0}
 """Of a weight; a quarter unless told."""
 
@@ -57,43 +63,47 @@ def float8(inputs: Any, outputs: Any, axes: Axes, threads: int) -> Launch:
     return CudaPeerLaunch(FLOAT8, call, outputs, torch_cuda.holders)
 
 
-def contenders(axes: Axes) -> dict[str, Any]:
+def contenders(axes: Axes, activations: str) -> dict[str, Any]:
     """What binds each of those that take the product."""
-    name = "gemv" if axes["M"] <= cuda.GEMV_M else "gemm"
-    ours = next(each for each in cuda.VARIANTS if each.name == name and each.key.dtype == "bfloat16")
+    variants, peers, few, op = cuda.VARIANTS, products_cuda.VARIANTS, "gemv", OP.name
+    if activations == BFLOAT16:
+        variants, peers, few, op = cuda_a16.VARIANTS, products_a16_cuda.VARIANTS, "mma", NAMES[BFLOAT16]
+    name = few if axes["M"] <= cuda.GEMV_M else "gemm"
+    ours = next(each for each in variants if (each.name, each.key.op, each.key.dtype) == (name, op, BFLOAT16))
     found = {OURS: ours.bind}
-    for variant in products_cuda.VARIANTS:
+    for variant in peers:
         refused = any(constraint.refusal(axes) for constraint in variant.constraints)
-        taken = variant.name in PEERS and variant.key.dtype == "bfloat16" and not refused
+        taken = variant.name in PEERS[activations] and variant.key.dtype == BFLOAT16 and not refused
         if taken and variant.missing() is None:
             variant.load()
             found[variant.name] = variant.bind
-    if torch_cuda.missing() is None:
+    if activations == INT8 and torch_cuda.missing() is None:
         torch_cuda.load()
         found[FLOAT8] = float8
     return found
 
 
-def bound(here: CudaContext, bind: Any, name: str, axes: Axes, rng: np.random.Generator) -> Sequence[Launch]:
+def bound(here: CudaContext, bind: Any, name: str, axes: Axes, activations: str, rng: np.random.Generator) -> Any:
     """Its launches, each with a copy of the weights."""
     M, N, K = (axes[axis] for axis in "MNK")
     weights = pack_weights(rng.integers(-1, 2, (N, K), dtype=np.int8), 0.5, format=cuda.FORMAT)
-    inputs = {
-        "activations": here.upload(rng.integers(-128, 128, (M, K), dtype=np.int8)),
-        "weight_scale": np.float32(0.5),
-        "act_scale": here.upload(rng.uniform(1, 100, M).astype(np.float32)),
-    }
-    outputs = {"out": here.array((M, N), named_dtype("bfloat16"))}
+    inputs: dict[str, Any] = {"weight_scale": np.float32(0.5)}
+    if activations == BFLOAT16:
+        inputs["activations"] = here.upload(rng.standard_normal((M, K), np.float32).astype(named_dtype(BFLOAT16)))
+    else:
+        inputs["activations"] = here.upload(rng.integers(-128, 128, (M, K), dtype=np.int8))
+        inputs["act_scale"] = here.upload(rng.uniform(1, 100, M).astype(np.float32))
+    outputs = {"out": here.array((M, N), named_dtype(BFLOAT16))}
     copies = max(2, -(-COLD // int(N * K * BYTES.get(name, 0.25))))
     return [bind({**inputs, "weights": here.upload(weights.data)}, outputs, axes, 1) for _ in range(copies)]
 
 
-def timed(here: CudaContext, axes: Axes, rounds: int) -> dict[str, float]:
+def timed(here: CudaContext, axes: Axes, activations: str, rounds: int) -> dict[str, float]:
     """Each contender's time in us."""
     rng, samples = np.random.default_rng(0), {}
-    for name, bind in contenders(axes).items():
+    for name, bind in contenders(axes, activations).items():
         try:
-            launches = bound(here, bind, name, axes, rng)
+            launches = bound(here, bind, name, axes, activations, rng)
         except Exception as why:  # somebody else's code: what it raises is told, and the others go on
             print(f"{name} at {axes}: {type(why).__name__}: {why}")
             continue
@@ -116,13 +126,14 @@ def main() -> int:
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="NxK")
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS, metavar="M")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--activations", choices=tuple(PEERS), default=INT8)
     parser.add_argument("--out", type=Path, metavar="FILE", help="the figures as JSON")
     options = parser.parse_args()
     here, found = timeable(0), []
     for shape in options.shapes:
         N, K = map(int, shape.split("x"))
         for M in options.rows:
-            us = timed(here, {"M": M, "N": N, "K": K}, options.rounds)
+            us = timed(here, {"M": M, "N": N, "K": K}, options.activations, options.rounds)
             peers = {name: each for name, each in us.items() if name != OURS}
             best = min(peers, key=peers.__getitem__, default=None)
             told = "  ".join(f"{name} {each:.2f}" for name, each in sorted(us.items(), key=lambda item: item[1]))
@@ -131,7 +142,13 @@ def main() -> int:
             found.append({"M": M, "N": N, "K": K, "us": us})
     if options.out:
         info = here.backend.info
-        record = {"gpu": info.name, "driver": info.driver, "rounds": options.rounds, "products": found}
+        record = {
+            "gpu": info.name,
+            "driver": info.driver,
+            "activations": options.activations,
+            "rounds": options.rounds,
+            "products": found,
+        }
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return 0
 
