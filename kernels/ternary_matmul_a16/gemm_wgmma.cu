@@ -32,13 +32,21 @@
  *   64, 2560 x 6912     11.5 | 12.7 14.1 *        512, 14336 x 4096    88.6        84.3
  *   64, 14336 x 4096    20.8        33.9          2048, 2560 x 6912    92.8        86.4
  *   64, 4096 x 14336    25.2        35.2 *        2048, 14336 x 4096   304         284
+ * v2 and v3 beside PyTorch on an H100, each by turns with PyTorch in a process of its own, these one after the other, twice
+ * with times within 2 % (`python suites/performance/gpu_peers.py --activations bfloat16 --rounds 7`, of either commit):
+ *   M, N x K             v2      v3     PyTorch      M, N x K             v2      v3     PyTorch
+ *   64, 2560 x 6912     11.9    10.7     16.2        64, 13824 x 2560    13.1    11.4     28.6
+ *   256, 2560 x 6912    23.8    20.0     20.1        256, 13824 x 2560   30.1    28.6     32.5
+ *   512, 2560 x 6912    39.2    30.2     30.9        512, 13824 x 2560   57.3    46.5     49.4
+ *   2048, 2560 x 6912   91.7    85.4     87.2        2048, 13824 x 2560  198     172      179
+ * That of v3 is with the costs of v2 in cuda.py, which chose among its instances.
  * Each lane that has read a stage says so itself, not one for its warp: racecheck of compute-sanitizer takes the other for
  * a hazard, and the times are the same (outside of this project: 10.4 and 15.4 for 10.4 and 15.3 at 16 x 13824 x 2560
  * and 14336 x 4096; 9.4 for 9.9 at 16 x 2560 x 6912).
  * SPLIT of v2 at 64 x 2560 x 6912: 11.5 by four blocks, 13.9 by three, 18.9 by two, 31.3 by one.
  * What v1 waited for at 2048 x 14336 x 4096 was neither decoding nor the end of a tile: without the one it took 313,
  * without the other 322, for 309 with both. Slower: one warpgroup 4 or 7 stages ahead, so that their ends do not fall
- * together (334). From M = 128 on, with few tiles, and past M = 256 PyTorch's kernels are faster than v2.
+ * together (334).
  *
  * Macros: those of wgmma_tiles.cuh; INPUT (see a16.cuh), SLICES (of 16 k that are decoded at a time: 2, 4 where PANELS is
  * 2). */
