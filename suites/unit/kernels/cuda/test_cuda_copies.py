@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import os
 import struct
 import threading
@@ -42,6 +43,8 @@ class LateDriver:
     one kernel adds 1 to bytes."""
 
     def __init__(self, refuses: int = 0) -> None:
+        self.streams = itertools.count(1)
+        """Numbers of streams: no two lanes share one."""
         self.waiting: dict[int, list[Callable[[], object]]] = {}
         self.not_waited: set[int] = set()
         """Streams of which waiting was refused."""
@@ -113,8 +116,7 @@ def some_lanes(driver: LateDriver, count: int, piece: int) -> tuple[Any, Any]:
     """And what they need."""
     buffers = np.zeros((count, 2, piece), np.uint8)
     each = [
-        ((2 * number + 1, 2 * number + 2), tuple(buffer.ctypes.data for buffer in mine))
-        for number, mine in enumerate(buffers)
+        ((next(driver.streams), next(driver.streams)), tuple(buffer.ctypes.data for buffer in mine)) for mine in buffers
     ]
     return copies.CopyLanes(driver.addresses, CONTEXT, each, piece, sorted(os.sched_getaffinity(0))), buffers
 
