@@ -19,13 +19,16 @@ over lanes, outside of this project. Through ternary_quantize 33 and 36 GB/s on 
 in two runs (several_gpus.py --pinned). Before the lanes' streams were apart from others, each small copy of one thread,
 such as that of a scale, waited for what another thread was copying: 26 GB/s on an H200 (--gpus 1).
 
-What several GPUs lose, found on two H100s by leaving parts out, outside of this project: copies from pinned memory
-alone, in two to four threads for each GPU, reach 54 GB/s on one and 108 on both; ternary_quantize 35 to 39 and 41 to
-58, with two threads or five; without fetching, small copies and kernels still 46 and 61. So most of what was lost was
-neither the bus nor the GPU. Of what was left, each call asked the driver for its free memory, with Python's lock held
-(MemoryPool.ensure_ready). Without that, with results fetched beside each other (SMALL) and fewer waits for small
-copies, one H200 takes 41.6 for 37.1 GB/s (several_gpus.py --gpus 1 --layers 16 --pinned, one after the other); two GPUs
-have not been measured since.
+What several GPUs lost, found on two H100s by leaving parts out, outside of this project: with ternary_quantize from
+pinned memory 38 GB/s on one and 57 on both, copies alone in threads of Python 50 and 90 to 103. A call took 500 us of
+Python (with a driver that does nothing, on a Zen 4), and gave Python's lock back some twenty times, behind which the
+threads of the other GPU waited; fewer questions to the driver changed little. Now a thread of `spread` keeps what it
+bound (offload.py), and copies there, launches and copies back are one call of native code (round_trip): 165 us of
+Python, and one wait. By turns in one process 44 and 79 GB/s from pinned memory, copies alone 51 and 93 to 103; from
+ordinary memory 28 and 50, where it was 20 and 28 on another machine of this kind; with PLACES of three 44 and 81, 31
+and 55. By several_gpus.py --gpus 2 --turns 7 --pinned 45.7 and 75.6, with PLACES of three 44.1 and 71.4. Changed
+nothing: one, two or three uploads at a time for each GPU; results into memory that was touched before; one lane for
+results.
 """
 
 from __future__ import annotations

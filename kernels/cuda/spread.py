@@ -1,7 +1,8 @@
 """A function over many tensors on several GPUs at once, such as the weights of a model that are to be quantized.
 
 Each GPU works on PLACES tensors at a time, so that one is copied there while another is computed or copied back, and
-takes as much as its measured speed earns (see balance). One that fails is taken out, and what it had begun is done by
+takes as much as its measured speed earns (see balance). A place keeps what it bound for one tensor until one of another
+size comes (see offload.kept). One that fails is taken out, and what it had begun is done by
 another. A function gives the same bits on every GPU, so the results do not depend on who made them.
 """
 
@@ -28,9 +29,9 @@ K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 
 _OP = "spread"
-PLACES = 4
-"""Tensors that a GPU works on at a time: some go there while others come back. Two to five took the same time on two
-H100s, when results were fetched one after the other; what lanes.py says of one H200 since is with four."""
+PLACES = 3
+"""Tensors that a GPU works on at a time: some go there while others come back. From ordinary memory three took 8 to 10
+percent less time than four on two H100s, from pinned memory the same, two more (lanes.py has the runs)."""
 
 
 @dataclass(frozen=True, slots=True)
