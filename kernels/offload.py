@@ -30,7 +30,7 @@ from tritmark.harness.spec import (
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RanOnce:
     """What was run in one go: see Pipelined."""
 
     launches: tuple[Launch, ...]
@@ -66,7 +66,7 @@ class MemoryTransfers:
         for array, values in inputs:
             self._memory.write(array, np.ascontiguousarray(values))
         launch.run()
-        done = Ran((launch,), launch.bad)
+        done = RanOnce((launch,), launch.bad)
         for array, into in outputs if done.bad < 0 else ():
             self.download(array, into)
         return done
@@ -99,8 +99,8 @@ def new(memory: Memory, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """A variant that is bound to arrays on the device."""
+class KeptLaunch:
+    """A variant that is bound to arrays on the device, for another call of the thread."""
 
     launch: Launch
     inputs: Arrays
@@ -112,7 +112,7 @@ class Bound:
 class _Kept:
     """What a thread bound last."""
 
-    bound: Bound | None = None
+    bound: KeptLaunch | None = None
 
 
 _KEPT: ContextVar[_Kept | None] = ContextVar("tritmark_kept", default=None)
@@ -159,7 +159,7 @@ def launch(device: Device, op: Op, variant: Variant, inputs: Arrays, axes: Axes)
     uploaded = _uploaded(there, inputs)
     made = variant.bind(uploaded, outputs, axes, 1)
     if keeping is not None:
-        keeping.bound = Bound(made, uploaded, outputs, _asked(variant, inputs, axes))
+        keeping.bound = KeptLaunch(made, uploaded, outputs, _asked(variant, inputs, axes))
     return made, outputs
 
 

@@ -11,10 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from tritmark.harness.spec import KernelKey, MaxSize, MinSize, Tier
+from tritmark.harness.machine.gpu import DeviceInfo
+from tritmark.harness.spec import Axes, KernelKey, MaxSize, MinSize, Tier
 from tritmark.kernels.cuda.kernel import Kernel, Step
-from tritmark.kernels.cuda.launch import DEVICE, Call, variant
+from tritmark.kernels.cuda.launch import DEVICE, Call, Steps, variant
 from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.tuning import instance_name
 from tritmark.kernels.ternary_matmul.cuda_arguments import constant
 from tritmark.kernels.ternary_matmul.wgmma_tiles import WGMMA_SHARED, WgmmaTiles, tiles_of
 from tritmark.kernels.ternary_matmul_a16.spec import DTYPES, MAX_K, NAMES
@@ -275,6 +277,15 @@ def launched(instances: Sequence[Instance], dtype: str, kind: int, call: Call) -
     return (Step(kernel=kernel, grid=launch.grid, block=launch.block, args=args, shared=launch.shared),)
 
 
+def by_name(instances: Sequence[Instance], dtype: str, kind: int, axes: Axes, info: DeviceInfo) -> dict[str, Steps]:
+    """Each of those instances that takes the product, the fastest first, as they are predicted."""
+    M, N, K = (axes[axis] for axis in "MNK")
+    fit = [each for each in instances if each.shared(M, K) <= info.shared_per_block_optin]
+    predicted = {each: each.predicted_us(M, N, K, info.sms) for each in fit}
+    ordered = sorted((each for each in fit if predicted[each] < inf), key=predicted.__getitem__)
+    return {instance_name(KERNELS[each, dtype]): partial(launched, (each,), dtype, kind) for each in ordered}
+
+
 MAKERS: tuple[tuple[str, Tier, str, tuple[Instance, ...], tuple[MinSize, ...]], ...] = (
     (
         "mma",
@@ -302,6 +313,7 @@ VARIANTS = tuple(
         partial(launched, instances, given, KINDS[dtype]),
         constraints=(*constraints, MaxSize("K", MAX_K)),
         alignment=16,
+        instances=partial(by_name, instances, given, KINDS[dtype]),
     )
     for given, name in NAMES.items()
     for dtype in DTYPES

@@ -4,7 +4,9 @@ beforehand."""
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +18,12 @@ from planted_sources import plant
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.errors import DeviceFaultError, InvalidArgumentError
 from tritmark.harness.machine.gpu import why_not
-from tritmark.harness.spec import Axes, KernelKey
+from tritmark.harness.spec import Axes, KernelKey, Variant
 from tritmark.harness.validate.compare import compare, expectations
 from tritmark.kernels import pack_weights, ternary_matmul_a16
 from tritmark.kernels.cuda.context import SELECT, cuda_context
 from tritmark.kernels.cuda.resources import REGISTERS_PER_BLOCK
+from tritmark.kernels.cuda.tuning import instance_name
 from tritmark.kernels.ternary_matmul.wgmma_tiles import WGMMA_SHARED, tiles_of
 from tritmark.kernels.ternary_matmul_a16 import cuda
 from tritmark.kernels.ternary_matmul_a16.api import with_receipt
@@ -82,9 +85,16 @@ def _small(instance: Instance) -> Instance:
 
 
 def _compared(
-    context: CudaContext, given: str, dtype: str, axes: Axes, family: str, apart: int = 0, variant: str = "gemm"
+    context: CudaContext,
+    given: str,
+    dtype: str,
+    axes: Axes,
+    family: str,
+    apart: int = 0,
+    variant: str | Variant = "gemm",
 ) -> Any:
-    op, chosen = OPS[given], BY_NAME[NAMES[given], variant, dtype]
+    op = OPS[given]
+    chosen = BY_NAME[NAMES[given], variant, dtype] if isinstance(variant, str) else variant
     inputs = op.generate(axes, family, np.random.default_rng(axes["K"]))
     (expected,) = expectations(op, axes, chosen.key, op.reference(inputs, axes, chosen.key))
     activations = inputs["activations"]
@@ -266,6 +276,38 @@ def test_the_chosen_instance_fits_a_multiprocessor(M: int, N: int, K: int, sms: 
         assert chosen.shared(M, K) <= kernel.shared
         assert chosen.block(K) <= kernel.threads
         assert kernel.threads * kernel.registers <= REGISTERS_PER_BLOCK
+
+
+@given(
+    M=st.integers(1, 3000),
+    N=st.integers(1, 30000),
+    K=st.integers(1, 40000),
+    sms=st.integers(1, 200),
+    optin=st.sampled_from([99 << 10, 227 << 10]),
+)
+def test_the_first_of_the_instances_is_what_is_launched(M: int, N: int, K: int, sms: int, optin: int) -> None:
+    info, axes = SimpleNamespace(sms=sms, shared_per_block_optin=optin), {"M": M, "N": N, "K": K}
+    for _, _, _, instances, constraints in cuda.MAKERS:
+        if any(constraint.refusal(axes) for constraint in constraints):
+            continue
+        found = cuda.by_name(instances, "bfloat16", 2, axes, info)  # type: ignore[arg-type]
+        fit = tuple(each for each in instances if each.shared(M, K) <= optin)
+        first = instance_name(cuda.KERNELS[cuda.fastest(fit, M, N, K, sms), "bfloat16"])
+        assert next(iter(found)) == first
+        assert len(found) == sum(each.predicted_us(M, N, K, sms) < inf for each in fit)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("M", [3, 40])
+def test_autotune_may_choose_every_instance_that_takes_the_product(cuda: CudaContext, M: int) -> None:
+    axes = {"M": M, "N": 40, "K": 136}
+    made = BY_NAME[NAMES["bfloat16"], "gemm" if M > 8 else "mma", "bfloat16"]
+    assert made.instances is not None
+    each = made.instances(axes).each
+    assert len(each) > 3
+    for name, instance in each.items():
+        found = _compared(cuda, "bfloat16", "bfloat16", axes, "normal", variant=instance)
+        assert found.first is None, (name, found.first)
 
 
 def test_rings_of_tiles_of_their_own_have_as_many_stages_as_fit() -> None:

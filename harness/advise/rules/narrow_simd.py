@@ -20,6 +20,8 @@ DOT, WITHOUT = (
     ("pmaddubsw", "vpmaddubsw", "pmaddwd", "vpmaddwd", "pmullw", "vpmullw", "pmulld", "vpmulld", "imul"),
 )
 DOTS = {"avx512_vnni", "avx_vnni"}
+TILES = ("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud", "tdpbf16ps", "tdpfp16ps")
+"""AMX: products of tiles; one of full tiles does as much as 256 vpdpbusd of 512 bits."""
 
 
 def _judge(evidence: Evidence) -> Finding | None:
@@ -28,6 +30,8 @@ def _judge(evidence: Evidence) -> Finding | None:
     function, features = evidence.code.functions[0], set(evidence.machine.features)
     widest = next((width for width, needed in WIDTHS if features.issuperset(needed)), 0)
     counts = function.loop or function.instructions
+    if code_facts.number(counts, TILES):
+        return None
     packed = sum(count for width, count in function.vectors.items() if width)
     used = max((width for width, count in function.vectors.items() if width), default=LANE)
     work = sum(count for name, count in counts.items() if name not in CONTROL and not name.startswith("j"))
@@ -77,6 +81,7 @@ RULE = Rule(
     explanation=f"""\
 Looks at the hottest loop: under {PACKED} of its instructions (but for counting, comparing and jumping) work on vectors,
 or on narrower ones than the processor has, or integer products are added up without {DOT} where the processor has it.
+Loops of AMX's products of tiles are left alone.
 Formula: the ratio of lanes (of {LANE} bits for scalar code), twice that without {DOT}; promised from
 {code_facts.REACHED} of what it adds to 1 to what bytes and operations allow. It speaks only where the time lies far
 above that of bytes and operations: memory does not become faster by wider vectors. The ladder of this package's own

@@ -232,6 +232,13 @@ SCALAR = Function(
 PACKED = Function(
     name="f", target="x86-64", instructions={"vmulps": 6, "add": 2}, loop={"vmulps": 6, "add": 2}, vectors={512: 6}
 )
+TILES = Function(
+    name="f",
+    target="x86-64",
+    instructions={"tdpbssd": 4, "tileloadd": 4, "add": 2},
+    loop={"tdpbssd": 4, "tileloadd": 4, "add": 2},
+    vectors={},
+)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +257,8 @@ PACKED = Function(
             False,
         ),
         (SCALAR, (), "i2s_quantize", False),
+        (TILES, (*AVX512, "amx_int8"), "ternary_matmul", False),
+        (TILES.model_copy(update={"loop": {"mov": 8, "add": 2}}), (*AVX512, "amx_int8"), "ternary_matmul", True),
     ],
 )
 def test_narrow_simd(gpu_record: Record, function: Function, features: tuple[str, ...], op: str, fires: bool) -> None:

@@ -47,7 +47,8 @@ def test_a_run_that_passes(tritmark: Callable[..., Outcome]) -> None:
         assert run.performance.status is Status.NOT_RUN
         assert run.memory.reason == run.cross.reason == "the suite asks for accuracy only here"
     paths = (f"Record: results/runs/{record.id}.json (", f"Report: results/html/{record.id}.html (")
-    for word in ("PASS: ", "i2s_quantize", "4/4", *paths, "Time: "):
+    right = len({run.variant for run in record.runs if run.op == "i2s_quantize" and run.receipt is not None})
+    for word in ("PASS: ", "i2s_quantize", f"{right}/{right}", *paths, "Time: "):
         assert word in outcome.out
     assert Path(f"results/html/{record.id}.html").is_file()
     assert ("cpu", True) in [(lane.device, lane.ran) for lane in record.lanes]
