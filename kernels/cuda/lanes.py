@@ -21,7 +21,7 @@ such as that of a scale, waited for what another thread was copying: 26 GB/s on 
 
 What several GPUs lost, found on two H100s by leaving parts out, outside of this project: with ternary_quantize from
 pinned memory 38 GB/s on one and 57 on both, copies alone in threads of Python 50 and 90 to 103. A call took 500 us of
-Python (with a driver that does nothing, on a Zen 4), and gave Python's lock back some twenty times, behind which the
+Python (with a driver that does nothing, on a Zen 3), and gave Python's lock back some twenty times, behind which the
 threads of the other GPU waited; fewer questions to the driver changed little. Now a thread of `spread` keeps what it
 bound (offload.py), and copies there, launches and copies back are one call of native code (round_trip): 165 us of
 Python, and one wait. By turns in one process 44 and 79 GB/s from pinned memory, copies alone 51 and 93 to 103; from
