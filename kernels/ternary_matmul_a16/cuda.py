@@ -166,8 +166,8 @@ class A16Wgmma(WgmmaTiles):
 # outside of this project, launches that overlap and constant weights. Those of the others were fitted to 102 shapes on
 # an H100 (`python suites/performance/gemm_costs.py --activations bfloat16 --fit` measures and fits them; M 16 to 2048,
 # six N x K), where they were measured at four and more, and then moved, within a third of each, to where the choice is
-# best: there within 0.1 % of the fastest in the mean, 2 % at most. They only choose: whatever is launched is within
-# the bound.
+# best: there within 0.1 % of the fastest in the mean, 2 % at most (by another search than that of `--fit`, which
+# finds 0.2 and 3 % from the same times). They only choose: whatever is launched is within the bound.
 GEMV = (
     A16Gemv(4, 1, 192, 96, (1.3862, 0.7143, 0.1866)),  # measured at 13824 x 2560 alone, so the costs of the next
     A16Gemv(4, 1, 256, 101, (1.3862, 0.7143, 0.1866)),

@@ -8,12 +8,15 @@ For each N x K and each M a line with the times of all instances in us, the fast
 launched with >. Weights are cold in L2, outputs are bfloat16, launches are replayed from a CUDA graph; a time is the
 median of seven. Then every M where the launched instance takes more than 1.1 times what it takes for the next larger M
 of the same N x K, and, with --fit, for each instance that counts its costs those that fit its times best (least
-squares of the relative errors, none below 0), with the largest relative error.
+squares of the relative errors, none below 0), with the largest relative error, and these moved, within a third of each,
+to where the choice is best.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -47,7 +50,11 @@ COLD = 150 << 20
 CALLS, SAMPLES = 24, 7
 SLOW = 1.6
 """Instances that are predicted to take so many times what the fastest takes are not timed."""
+MOVED, MOVES, WEIGHT = 1 / 3, 4000, 0.3
+"""By which share of itself a cost is moved at most, how often, and what the worst choice counts beside their mean."""
+Costs = tuple[float, ...]
 Times = dict[tuple[int, int, int], dict[Instance, float]]
+Predicted = Mapping[Instance, Mapping[tuple[int, int, int], float]]
 
 
 def name(instance: Instance) -> str:
@@ -61,7 +68,7 @@ def name(instance: Instance) -> str:
 
 def predicted_us(instance: Instance, M: int, N: int, K: int, sms: int) -> float:
     """Time of its launch on a device of so many multiprocessors."""
-    if instance in INSTANCES[INT8]:
+    if isinstance(instance, cuda_gemm.GemmMma | cuda_gemm.GemmWgmma):
         return cuda_gemm.predicted_us(instance, M, N, K, sms)
     found: float = instance.predicted_us(M, N, K, sms)
     return found
@@ -129,7 +136,7 @@ def measured(context: CudaContext, activations: str, N: int, K: int, rows: list[
     return found
 
 
-def fitted(instance: Instance, times: Times, sms: int) -> tuple[tuple[float, ...], float]:
+def fitted(instance: Instance, times: Times, sms: int) -> tuple[Costs, float]:
     """Its costs, and their largest relative error."""
     told = [(shape, by[instance]) for shape, by in times.items() if instance in by]
     terms = np.array([[count / us for count in instance.counts(*shape, sms)] for shape, us in told])
@@ -140,6 +147,49 @@ def fitted(instance: Instance, times: Times, sms: int) -> tuple[tuple[float, ...
         if costs.min() >= 0:
             return tuple(float(cost) for cost in costs), float(np.abs(terms @ costs - 1).max())
         used.remove(int(costs.argmin()))
+
+
+def chosen_over_fastest(predicted: Predicted, times: Times) -> tuple[float, float]:
+    """Of all shapes the mean, and the largest, time of what is predicted to be the fastest, over the fastest."""
+    over = []
+    for shape, by in times.items():
+        chosen = min(predicted, key=lambda instance: predicted[instance][shape])
+        fastest = min(by.values())
+        over.append(by.get(chosen, SLOW * fastest) / fastest)
+    return sum(over) / len(over), max(over)
+
+
+def moved(fit: Mapping[Instance, Costs], times: Times, sms: int) -> tuple[dict[Instance, Costs], float, float]:
+    """Costs near those that were fitted, with which the choice is best, and how good it is (see chosen_over_fastest).
+    One cost of an instance is moved at a time; where that makes the choice better it stays."""
+    rng, costs = np.random.default_rng(0), dict(fit)
+
+    def predict(instance: Instance) -> dict[tuple[int, int, int], float]:
+        made = replace(instance, costs=costs[instance]) if instance in costs else instance
+        if isinstance(instance, WgmmaTiles) and instance.last is not None:
+            last: Any = instance.last
+            made = replace(made, last=replace(last, costs=costs[last]))
+        return {shape: predicted_us(made, *shape, sms) for shape in times}
+
+    def value(predicted: Predicted) -> float:
+        mean, largest = chosen_over_fastest(predicted, times)
+        return mean + WEIGHT * largest
+
+    instances = INSTANCES[INT8 if any(each in INSTANCES[INT8] for each in fit) else BFLOAT16]
+    predicted = {each: predict(each) for each in instances}
+    best, movable = value(predicted), list(fit)
+    for _ in range(MOVES):
+        instance = movable[rng.integers(len(movable))]
+        place, before = int(rng.integers(len(costs[instance]))), costs[instance]
+        to = fit[instance][place] * rng.uniform(1 - MOVED, 1 + MOVED)
+        costs[instance] = (*before[:place], to, *before[place + 1 :])
+        hang = [instance, *(each for each in instances if getattr(each, "last", None) == instance)]
+        tried = {**predicted, **{each: predict(each) for each in hang}}
+        if (found := value(tried)) < best:
+            best, predicted = found, tried
+        else:
+            costs[instance] = before
+    return costs, *chosen_over_fastest(predicted, times)
 
 
 def main() -> int:
@@ -175,15 +225,36 @@ def main() -> int:
         ]
     print("cliffs:", *cliffs or ["none"], sep="\n  ")
     if options.fit:
-        for instance in instances:
-            if not hasattr(instance, "counts") or (isinstance(instance, WgmmaTiles) and instance.last):
-                continue  # what is mixed is predicted by two others
-            if sum(instance in by for by in times.values()) < len(instance.costs):
-                print(f"{name(instance)}: measured at too few shapes")
-                continue
-            costs, error = fitted(instance, times, sms)
-            print(f"{name(instance)}: ({', '.join(f'{cost:.3f}' for cost in costs)}), within {100 * error:.0f} %")
+        print_fit(instances, times, sms)
     return bool(cliffs)
+
+
+def print_fit(instances: Sequence[Instance], times: Times, sms: int) -> None:
+    """The costs that fit, and those that choose best."""
+    fit: dict[Instance, Costs] = {}
+    for instance in instances:
+        if not hasattr(instance, "counts"):
+            continue
+        if isinstance(instance, WgmmaTiles) and instance.last is not None:
+            # What is mixed is predicted by two others: its own tiles are those of the first without a tail.
+            alike = next(each for each in fit if each.tile == instance.tile and each.split == 1)
+            fit[instance] = fit[alike]
+            continue
+        if sum(instance in by for by in times.values()) < len(instance.costs):
+            print(f"{name(instance)}: measured at too few shapes, its costs stay")
+            fit[instance] = instance.costs
+            continue
+        fit[instance], error = fitted(instance, times, sms)
+        print(f"{name(instance)}: {told(fit[instance])}, within {100 * error:.0f} %")
+    costs, mean, largest = moved(fit, times, sms)
+    print(f"moved, the choice takes {mean:.4f} times what the fastest does in the mean, {largest:.3f} at most:")
+    for instance, each in costs.items():
+        print(f"{name(instance)}: {told(each)}")
+
+
+def told(costs: Costs) -> str:
+    """As cuda_gemm.py has them."""
+    return f"({', '.join(f'{cost:.3f}' for cost in costs)})"
 
 
 if __name__ == "__main__":
