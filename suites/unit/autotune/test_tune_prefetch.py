@@ -4,7 +4,7 @@ has won twice; noise is not."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import exp
 from pathlib import Path
@@ -29,6 +29,7 @@ from tritmark.harness.record.facts import prefetch_facts
 from tritmark.harness.spec import Device, Prefetching
 from tritmark.harness.validate.performance import LAYOUT_NOISE
 from tritmark.kernels import cpu
+from tritmark.kernels.prefetch import PREFETCHING
 
 NAMES = ("built in", "quick", "quicker", "none")
 Costs = Mapping[str, tuple[float, float]]
@@ -47,6 +48,13 @@ class Clock:
 
     def sample(self, launches: object, first: int, calls: int) -> int:
         return round(calls * 1e5 * self._costs[self._told()][self._hot] * exp(self._rng.normal(0, self._noise)))
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    """What was found goes with the file, behind whatever a test changed: other tests' calls follow it too."""
+    yield
+    PREFETCHING.use("")
 
 
 @pytest.fixture
