@@ -4,7 +4,7 @@ device it is."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
@@ -53,7 +53,7 @@ class MemoryTransfers:
     def upload(self, values: npt.NDArray[Any]) -> Any:
         """See DeviceTransfers."""
         made = new(self._memory, values.shape, values.dtype)
-        self._memory.write(made, np.ascontiguousarray(values))
+        self._write(made, values)
         return made
 
     def run(
@@ -62,14 +62,11 @@ class MemoryTransfers:
         inputs: Sequence[tuple[Any, npt.NDArray[Any]]],
         outputs: Sequence[tuple[Any, npt.NDArray[Any]]],
     ) -> Pipelined:
-        """See DeviceTransfers: one after the other."""
-        for array, values in inputs:
-            self._memory.write(array, np.ascontiguousarray(values))
-        launch.run()
-        done = RanOnce((launch,), launch.bad)
-        for array, into in outputs if done.bad < 0 else ():
-            self.download(array, into)
-        return done
+        """See DeviceTransfers."""
+        return in_turn(self._write, launch, self.download, inputs, outputs)
+
+    def _write(self, array: Any, values: npt.NDArray[Any]) -> None:
+        self._memory.write(array, np.ascontiguousarray(values))
 
     def download(self, array: Any, into: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """See DeviceTransfers."""
@@ -82,6 +79,23 @@ class MemoryTransfers:
     def pipelined(self, op: Op, variant: Variant, inputs: Arrays, outputs: Arrays, axes: Axes) -> Pipelined | None:
         """See DeviceTransfers: nothing overlaps here."""
         return None
+
+
+def in_turn(
+    write: Callable[[Any, npt.NDArray[Any]], object],
+    launch: Launch,
+    download: Callable[[Any, npt.NDArray[Any]], object],
+    inputs: Sequence[tuple[Any, npt.NDArray[Any]]],
+    outputs: Sequence[tuple[Any, npt.NDArray[Any]]],
+) -> RanOnce:
+    """DeviceTransfers.run, one after the other."""
+    for array, values in inputs:
+        write(array, values)
+    launch.run()
+    done = RanOnce((launch,), launch.bad)
+    for array, into in outputs if done.bad < 0 else ():
+        download(array, into)
+    return done
 
 
 def transfers(device: Device) -> DeviceTransfers:

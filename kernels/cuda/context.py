@@ -84,7 +84,7 @@ def simulated() -> bool:
 
 
 class _OnGpu:
-    """See on_gpu. Each call of a public function enters several: one made by contextlib takes three times as long."""
+    """See on_gpu. A class, because each call of a public function enters several."""
 
     __slots__ = ("_before", "_index")
 

@@ -108,7 +108,8 @@ class Lanes:
         self._narrow_piece = min(self._piece, NARROW_PIECE)
         self._lanes: list[_Lane] = []
         self._idle: list[Stream] = []
-        self._mark = cache(partial(_written_byte, backend))
+        self._mark: Allocation | None = None
+        self._marking = Lock()
         self._waited_for = 0
         self._lock = Lock()
 
@@ -164,8 +165,16 @@ class Lanes:
         read, and the lanes' streams do not wait for them. A copy from the device returns behind them."""
         latest = self._copies.unordered
         if latest != self._waited_for:
-            self._backend.read(self._mark().pointer, np.empty(1, np.uint8))
+            self._backend.read(self._written().pointer, np.empty(1, np.uint8))
             self._waited_for = latest
+
+    def _written(self) -> Allocation:
+        """Memory of the device that may be read: one, or a second thread would read what goes with its own."""
+        with self._marking:
+            if self._mark is None:
+                self._mark = self._backend.allocate(1)
+                self._backend.write(self._mark.pointer, np.zeros(1, np.uint8))
+            return self._mark
 
     def _is_pinned(self, values: Array) -> bool:
         return values.flags.c_contiguous and self._backend.is_pinned(values)
@@ -259,13 +268,6 @@ class Lanes:
         backend = self._backend
         streams = backend.new_stream(apart=True), backend.new_stream(apart=True)
         return _Lane(streams, (backend.pinned(nbytes), backend.pinned(nbytes)))
-
-
-def _written_byte(backend: Backend) -> Allocation:
-    """Memory of the device that may be read."""
-    made = backend.allocate(1)
-    backend.write(made.pointer, np.zeros(1, np.uint8))
-    return made
 
 
 def _take(lane: _Lane, slot: int, piece: Array) -> None:

@@ -23,6 +23,7 @@ from tritmark.kernels.cuda.backend import Backend, Event, RawLaunch, Stream
 from tritmark.kernels.cuda.kernel import NONE_BAD
 from tritmark.kernels.cuda.lanes import Lanes
 from tritmark.kernels.cuda.memory import MemoryPool
+from tritmark.kernels.offload import RanOnce, in_turn
 
 CHUNK = 64 << 20
 """Bytes of a chunk, of the largest of its arrays."""
@@ -145,19 +146,12 @@ class Transfers:
         self._down.fetch(array.pointer, into)
         return into
 
-    def run(
-        self, launch: Launch, inputs: Sequence[tuple[Any, Array]], outputs: Sequence[tuple[Any, Array]]
-    ) -> Streamed:
+    def run(self, launch: Launch, inputs: Sequence[tuple[Any, Array]], outputs: Sequence[tuple[Any, Array]]) -> RanOnce:
         """See DeviceTransfers."""
         bad = self._round_trip(launch, inputs, outputs)
         if bad is None:
-            for array, values in inputs:
-                self.write(array, values)
-            launch.run()
-            bad = launch.bad
-            for array, into in outputs if bad < 0 else ():
-                self.download(array, into)
-        return Streamed((cast(Enqueued, launch),), 1, bad)
+            return in_turn(self.write, launch, self.download, inputs, outputs)
+        return RanOnce((launch,), bad)
 
     def _round_trip(
         self, launch: Launch, inputs: Sequence[tuple[Any, Array]], outputs: Sequence[tuple[Any, Array]]

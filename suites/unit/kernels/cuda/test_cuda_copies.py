@@ -11,8 +11,9 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from threading import Barrier, Lock
+from threading import Barrier, BrokenBarrierError, Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -330,6 +331,27 @@ def test_lanes_wait_for_copies_without_a_stream_once() -> None:
             counted.write(0, values)
         lanes.send(there.ctypes.data, values)
         assert len(waits) == waited
+
+
+def test_threads_that_wait_for_copies_at_once_read_one_place() -> None:
+    """What a thread made for itself would be gone before it is read."""
+    backend, both, made = _Backend(), Barrier(2), list[int]()
+    counted = CountedCopies(backend, PerformanceStats())  # type: ignore[arg-type]
+    lanes = Lanes(backend, counted, 4096)  # type: ignore[arg-type]
+
+    def allocate(nbytes: int) -> Any:
+        made.append(nbytes)
+        with suppress(BrokenBarrierError):
+            both.wait(0.5)  # for another thread, where it gets as far
+        return SimpleNamespace(pointer=0)
+
+    backend.allocate = allocate  # type: ignore[method-assign]
+    counted.write(0, np.ones(8, np.uint8))
+    values, there = np.ones(10000, np.uint8), np.zeros((2, 10000), np.uint8)
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(lanes.send, each.ctypes.data, values) for each in there]:
+            done.result()
+    assert made == [1]
 
 
 def test_lanes_go_with_who_drops_them() -> None:
