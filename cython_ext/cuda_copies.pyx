@@ -53,7 +53,8 @@ cdef extern from "src/cuda_copies/round_trip.h":
         int (*launch)(void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
                       unsigned int, void *, void **, void **) noexcept nogil
         int (*attributes)(unsigned int count, int *wanted, void **into, uint64_t address) noexcept nogil
-        const tm_copy *lanes
+        const tm_copy *there
+        const tm_copy *back
         const tm_trip_array *inputs
         const tm_trip_array *outputs
         size_t input_count
@@ -128,9 +129,10 @@ cdef class CopyLanes:
             code = tm_copy_run(&copy)
         return code
 
-    def round_trip(self, inputs, launches, uint64_t bad, outputs) -> tuple[int, int, int, int]:
+    def round_trip(self, inputs, launches, uint64_t bad, outputs, CopyLanes back not None) -> tuple[int, int, int, int]:
         """Copy inputs to the device, launch, and copy outputs back unless the eight bytes at `bad` are other than all
-        ones then; without the GIL, complete on return, and one at a time for these lanes.
+        ones then; without the GIL, complete on return, and one at a time for these lanes and those of `back`. Over the
+        latter outputs come where all inputs are in pinned memory.
 
         `inputs` and `outputs` are (address, bytes, the device's pointer): those in pinned memory are copied by the
         device itself, others over the lanes. `launches` are (handle of the function, grid, block, bytes of dynamic
@@ -166,7 +168,7 @@ cdef class CopyLanes:
         trip.launch = <int (*)(void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
                                unsigned int, unsigned int, void *, void **, void **) noexcept nogil>self.launch
         trip.attributes = <int (*)(unsigned int, int *, void **, uint64_t) noexcept nogil>self.attributes
-        trip.lanes = &self.copy
+        trip.there, trip.back = &self.copy, &back.copy
         trip.inputs, trip.input_count = ups, len(inputs)
         trip.outputs, trip.output_count = downs, len(outputs)
         trip.launches, trip.launch_count = steps, len(launches)

@@ -86,10 +86,16 @@ class ArrayCopier(Protocol):
         """From the device."""
 
     def round_trip(
-        self, inputs: Sequence[HostCopy], launches: Sequence[RawLaunch], bad: int, outputs: Sequence[HostCopy]
+        self,
+        inputs: Sequence[HostCopy],
+        launches: Sequence[RawLaunch],
+        bad: int,
+        outputs: Sequence[HostCopy],
+        back: ArrayCopier,
     ) -> tuple[int, int, int]:
-        """Copy inputs there, launch, read the eight bytes at `bad`, and where these are NONE_BAD copy outputs back.
-        Arrays in pinned memory need no lane. Returns what is at `bad`, and the copies there and back."""
+        """Copy inputs there, launch, read the eight bytes at `bad`, and where these are NONE_BAD copy outputs back,
+        over the lanes of `back` where all inputs are pinned. Pinned arrays need no lane. Returns what is at `bad`, and
+        the copies there and back."""
 
 
 class Backend(Protocol):

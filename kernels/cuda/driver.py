@@ -36,7 +36,7 @@ from tritmark.kernels.cuda.kernel import Dim, Kernel
 from tritmark.kernels.cuda.tensor_map import encoded
 
 if TYPE_CHECKING:
-    from tritmark.kernels.cuda.backend import DeviceFunction, Event, HostCopy, RawLaunch, Stream
+    from tritmark.kernels.cuda.backend import ArrayCopier, DeviceFunction, Event, HostCopy, RawLaunch, Stream
 
 STATIC_LIMIT = 48 * 1024
 """Bytes of shared memory that a block has without asking for more."""
@@ -611,11 +611,17 @@ class DriverArrayCopier:
             self._took(self._lanes.fetch(into.ctypes.data, into.nbytes, pointer), "copying from the device")
 
     def round_trip(
-        self, inputs: Sequence[HostCopy], launches: Sequence[RawLaunch], bad: int, outputs: Sequence[HostCopy]
+        self,
+        inputs: Sequence[HostCopy],
+        launches: Sequence[RawLaunch],
+        bad: int,
+        outputs: Sequence[HostCopy],
+        back: ArrayCopier,
     ) -> tuple[int, int, int]:
+        assert isinstance(back, DriverArrayCopier)
         with self._backend:
-            there, back = ([_addressed(each) for each in copies] for copies in (inputs, outputs))
-            code, found, up, down = self._lanes.round_trip(there, launches, bad, back)
+            there, results = ([_addressed(each) for each in copies] for copies in (inputs, outputs))
+            code, found, up, down = self._lanes.round_trip(there, launches, bad, results, back._lanes)
             self._took(code, "copying there, launching and copying back")
         return found, up, down
 

@@ -27,8 +27,17 @@ bound (offload.py), and copies there, launches and copies back are one call of n
 Python, and one wait. By turns in one process 44 and 79 GB/s from pinned memory, copies alone 51 and 93 to 103; from
 ordinary memory 28 and 50, where it was 20 and 28 on another machine of this kind; with PLACES of three 44 and 81, 31
 and 55. By several_gpus.py --gpus 2 --turns 7 --pinned 45.7 and 75.6, with PLACES of three 44.1 and 71.4. Changed
-nothing: one, two or three uploads at a time for each GPU; results into memory that was touched before; one lane for
-results.
+nothing: results into memory that was touched before; one lane of small pieces for results.
+
+What was left, found in the same way on three more machines: results came back in pieces of 1 MiB, and each of these
+copies slows those the other way. Of 28 GB from pinned memory, GB/s on one and both: 46.5 and 86.5 as it was; 54.0 and
+99.6 without results, 53.4 and 96.5 with results copied by the host alone, 45.6 and 94.8 with results copied by the
+device alone. In pieces of 16 MiB over one lane 51.8 and 99.4. Now they come in pieces of RESULT_PIECE where inputs are
+pinned; by turns on a quiet machine, whose copies alone make 55.0 and 108.2: 50.8 and 97.0 before, 53.6 and 101.9 now,
+and several_gpus.py 53.3 and 101.7, 1.91 times as fast; on a busy one 48.3 and 87.3 (pieces of 4, 8 and 16 MiB alike).
+From ordinary memory, where the host has the work, small pieces are no slower (31.5 and 54.3; 29.7 and 53.4 in pieces of
+8 MiB). Changed nothing: one, two or three uploads at a time for each GPU; results put into the stream before the
+element that the kernel refuses is known.
 """
 
 from __future__ import annotations
@@ -40,7 +49,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -59,10 +68,14 @@ SMALL = 16 << 20
 """Bytes up to which arrays are fetched beside each other, over NARROW lanes each and in pieces of NARROW_PIECE bytes:
 one after the other those of 8 MB came at 4 GB/s, far below the bus."""
 NARROW, NARROW_PIECE = 3, 1 << 20
+RESULT_PIECE = 8 << 20
+"""Bytes that come back from a round trip at a time, over one lane, where the device copies what goes there by itself:
+the more copies one way, the slower those the other way."""
 LONG_PIECE = 8 << 20
 """With Python: smaller ones mean more calls of the driver, of which its threads make one at a time."""
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +111,7 @@ class Lanes:
     for nobody. Their streams are apart from others: a small copy of another thread need not wait for them."""
 
     def __init__(self, backend: Backend, copies: CountedCopies, piece: int | None = None) -> None:
-        """`piece`: bytes of one, in place of PIECE and LONG_PIECE."""
+        """`piece`: bytes of one, in place of PIECE, RESULT_PIECE and LONG_PIECE."""
         self._backend = backend
         self._copies = copies
         self._piece, self._long_piece = piece or PIECE, piece or LONG_PIECE
@@ -106,6 +119,8 @@ class Lanes:
         self._copier: ArrayCopier | None = None
         self._narrow: list[ArrayCopier] = []
         self._narrow_piece = min(self._piece, NARROW_PIECE)
+        self._result_piece = piece or RESULT_PIECE
+        self._trips: list[tuple[ArrayCopier, ArrayCopier]] = []
         self._lanes: list[_Lane] = []
         self._idle: list[Stream] = []
         self._mark: Allocation | None = None
@@ -151,13 +166,14 @@ class Lanes:
         """See ArrayCopier, over lanes that nobody else has; what is at `bad`, or None, and nothing was done, where
         there are none."""
         self._after_what_has_no_stream()
-        with self._narrow_copier() as copier:
-            if copier is None:
+        with self._borrowed(self._trips, self._new_trip) as trip:
+            if trip is None:
                 return None
-            found, up, down = copier.round_trip(inputs, launches, bad, outputs)
+            there, back = trip
+            found, up, down = there.round_trip(inputs, launches, bad, outputs, back)
         self._copies.sent(up, sum(values.nbytes for values, _ in inputs))
-        back = outputs if found == NONE_BAD else ()
-        self._copies.fetched(down, NONE_BAD.nbytes + sum(values.nbytes for values, _ in back))
+        came = outputs if found == NONE_BAD else ()
+        self._copies.fetched(down, NONE_BAD.nbytes + sum(values.nbytes for values, _ in came))
         return found
 
     def _after_what_has_no_stream(self) -> None:
@@ -192,26 +208,33 @@ class Lanes:
 
     def _fetch_beside_others(self, pointer: int, into: Array) -> bool:
         """Over lanes that nobody else has; False where there are none."""
-        with self._narrow_copier() as copier:
+        with self._borrowed(self._narrow, self._new_narrow) as copier:
             if copier is None:
                 return False
             copier.fetch(pointer, into)
         self._copies.fetched(-(-into.nbytes // self._narrow_piece), into.nbytes)
         return True
 
+    def _new_narrow(self) -> ArrayCopier | None:
+        return self._backend.array_copier(min(NARROW, _threads()), self._narrow_piece)
+
+    def _new_trip(self) -> tuple[ArrayCopier, ArrayCopier] | None:
+        there, back = self._new_narrow(), self._backend.array_copier(1, self._result_piece)
+        return None if there is None or back is None else (there, back)
+
+    @staticmethod
     @contextmanager
-    def _narrow_copier(self) -> Iterator[ArrayCopier | None]:
-        """Of NARROW lanes, that nobody else has."""
-        copier: ArrayCopier | None
+    def _borrowed(free: list[T], new: Callable[[], T | None]) -> Iterator[T | None]:
+        """One that nobody else has, made where all are in use."""
         try:
-            copier = self._narrow.pop()
+            one: T | None = free.pop()
         except IndexError:
-            copier = self._backend.array_copier(min(NARROW, _threads()), self._narrow_piece)
+            one = new()
         try:
-            yield copier
+            yield one
         finally:
-            if copier is not None:
-                self._narrow.append(copier)
+            if one is not None:
+                free.append(one)
 
     def _native(self) -> ArrayCopier | None:
         """What copies without Python, made when it is first needed."""

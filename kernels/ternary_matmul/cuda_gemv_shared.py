@@ -44,10 +44,11 @@ class Shared:
         return self.block(K) <= self.threads and self.shared(M, K) <= SHARED
 
 
+SEVEN = Shared(pairs=1, tiles=7, steps=10, threads=224)
 WHOLE = Shared(pairs=1, tiles=8, steps=10, threads=256)
 HALVES = Shared(pairs=1, tiles=8, steps=5, threads=512)
 QUARTERS = Shared(pairs=2, tiles=2, steps=4, threads=256)
-SHAPES = (WHOLE, HALVES, QUARTERS)
+SHAPES = (SEVEN, WHOLE, HALVES, QUARTERS)
 
 
 def _kernel(shape: Shared) -> Kernel:
@@ -71,9 +72,15 @@ def shared_shape(M: int, N: int, K: int, sms: int, early: bool) -> Shared | None
     """The instance for that product on a device of so many multiprocessors, or None where gemv_mma.cu is faster.
 
     Chosen by the times at the head of the source: weights that are read early, and as many of them as fill most
-    multiprocessors with one block of 128 rows, and none with two.
+    multiprocessors with one block of 112 or 128 rows, and none with two.
     """
-    if not early or not 3 * sms <= 4 * -(-N // 128) <= 4 * sms:
+
+    def fill(rows: int) -> bool:
+        return 3 * sms <= 4 * -(-N // rows) <= 4 * sms
+
+    if early and 2048 < K <= 2560 and fill(SEVEN.rows):
+        return SEVEN
+    if not early or not fill(WHOLE.rows):
         return None
     if 2048 < K <= 2560:
         return WHOLE if M <= 6 else HALVES

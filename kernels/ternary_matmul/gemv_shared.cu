@@ -6,12 +6,16 @@
  *      shared memory, tile after tile. Since launches overlap, what counts is how soon the weights of the next launch are
  *      asked for, and its blocks fill a multiprocessor: 13824 x 2560 took 5.4 us for 2 rows where 1 took 3.9
  *      (gemv_rows.cu).
- *   v1, here: a warp takes all of K, or an equal share, of 16 or 32 rows, with all of its weights in registers before it
+ *   v1: a warp takes all of K, or an equal share, of 16 or 32 rows, with all of its weights in registers before it
  *      waits, in half of a multiprocessor's registers, so that two launches have room. The block's activations come into
  *      shared memory behind the wait; a warp reads 64 of each row by four loads of 16 bytes, from different banks.
  *      Weights are decoded as fields 0, 1, 2, of four weights by one instruction; what that adds to an output, the sum of
  *      its activations, is taken once a block for each row and subtracted at the end.
  *      Predicted for 8 x 13824 x 2560: 2.1 for activations, products and the launch, 1.9 for reading, so 3.5 to 4.
+ *   v2: blocks of 112 rows, for 124 multiprocessors share 13824 where 108 did; and the sums of activations are made of the
+ *      registers that multiply them, a step by the warps of one tile, where each warp read a row of shared memory before
+ *      it began. Predicted for 8 x 13824 x 2560 on an H100, where 4.6 of 6.0 are there for 2 rows too: an eighth less of
+ *      what comes behind the wait, 0.3, and 0.1 for the sums.
  *
  * us a launch, weights constant and cold in L2, bfloat16 outputs, in a CUDA graph of such launches one behind the other, on
  * an NVIDIA H200 (132 SMs), some thirty instances by turns with what was launched before (gemv_mma.cu), outside of this
@@ -23,6 +27,15 @@
  *   4, 13824 x 2560    5.65    4.64   1 8 10                 8, 14336 x 4096    7.98    7.37   2 2 4
  *   6, 13824 x 2560    5.89    5.21   1 8 10
  *   8, 13824 x 2560    5.93    5.51   1 8 5
+ * The same on an NVIDIA H100 (132 SMs), by turns; for scale, gemm_wgmma.cu's 16 columns take 5.93 at 8 x 13824 x 2560:
+ *   M, N x K           v1      v2     1 7 10                 M, N x K           v1      v2     2 2 4
+ *   2, 13824 x 2560    4.59    4.64                          2, 14336 x 4096    7.06    6.91
+ *   4, 13824 x 2560    4.89    4.71                          4, 14336 x 4096    7.22    7.31
+ *   6, 13824 x 2560    5.44    5.08                          6, 14336 x 4096    7.88    7.56
+ *   8, 13824 x 2560    6.01    5.45                          8, 14336 x 4096    8.15    7.80
+ * Of that, 8 x 13824 x 2560: 112 rows alone 5.84, sums alone 5.90. Slower there: 1 7 5 (6.22), 1 6 5 (6.01), 2 4 4 (6.20),
+ * 2 7 5 (6.30), 4 2 5 (6.69), 2 4 5 and 2 4 10, which read half as much of shared memory (7.37: more than half of the
+ * registers, so that two launches have no room); at 14336 x 4096 1 4 8 (8.07), 2 4 8 (8.56), 1 7 8 (8.60), 1 4 16 (9.05).
  * Further rows cost what their activations take from L2, 20 KB for each multiprocessor, and through shared memory.
  * No faster, and so not launched: 2560 x 2560 (2.47 before, 3.56 here, M = 8), 2560 x 6912 (4.03, 4.64), 3840 x 2560 (2.67,
  * 3.54), 4096 x 4096 (3.58, 3.81), 6912 x 2560 (3.91, 4.33), 20480 x 3200 (8.98, 11.08), 27648 x 5120 (16.12, 16.83),
@@ -99,6 +112,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_shared(
                 *(int4 *)to = activations16(row, 16ll * unit, K, false);
         }
     }
+    if (threadIdx.x < M)
+        row_sums[threadIdx.x] = 0;
     const bool divides = kind && threadIdx.x < M;
     const float scale = divides ? scale_early(act_scale + threadIdx.x) : 1.0f;
     if (constant)
@@ -110,23 +125,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_shared(
 #endif
     __syncthreads();
 
-    for (int m = warp; m < M; m += warps) {
-        int sum = 0;
-        for (int unit = lane; unit < 4 * chunks; unit += 32) {
-            const int4 four = *(const int4 *)(acts + m * pitch + 16 * unit);
-            sum = __dp4a(four.x, (int)ONES, sum);
-            sum = __dp4a(four.y, (int)ONES, sum);
-            sum = __dp4a(four.z, (int)ONES, sum);
-            sum = __dp4a(four.w, (int)ONES, sum);
-        }
-#pragma unroll
-        for (int apart = 16; apart; apart /= 2)
-            sum += __shfl_xor_sync(0xffffffffu, sum, apart);
-        if (lane == 0)
-            row_sums[m] = sum;
-    }
-
     int acc[PAIRS][4][4] = {}; /* pair of 8-row groups, field, element of the fragment */
+    int row_sum = 0; /* of row g, of those steps that the warps of this tile add up */
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
         const int chunk = first + 4 * s;
@@ -135,6 +135,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_shared(
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 *(int4 *)(b + 4 * i) = *(const int4 *)(acts + placed(g, pitch, chunk, i));
+        if (tile == s % TILES)
+#pragma unroll
+            for (int i = 0; i < 16; i++)
+                row_sum = __dp4a(b[i], (int)ONES, row_sum);
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -148,6 +152,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_gemv_shared(
                 }
             }
     }
+#pragma unroll
+    for (int apart = 1; apart < 4; apart *= 2)
+        row_sum += __shfl_xor_sync(0xffffffffu, row_sum, apart);
+    if (t == 0 && g < M)
+        atomicAdd(row_sums + g, row_sum);
 #pragma unroll
     for (int p = 0; p < PAIRS; p++)
 #pragma unroll

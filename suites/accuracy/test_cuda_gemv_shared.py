@@ -17,7 +17,15 @@ from tritmark.harness.errors import DeviceFaultError
 from tritmark.kernels.cuda.context import SELECT, CudaContext, cuda_context
 from tritmark.kernels.ternary_matmul import cuda_gemv_shared as kernels
 from tritmark.kernels.ternary_matmul.cuda import VARIANTS
-from tritmark.kernels.ternary_matmul.cuda_gemv_shared import HALVES, QUARTERS, SHAPES, WHOLE, Shared, shared_shape
+from tritmark.kernels.ternary_matmul.cuda_gemv_shared import (
+    HALVES,
+    QUARTERS,
+    SEVEN,
+    SHAPES,
+    WHOLE,
+    Shared,
+    shared_shape,
+)
 
 GEMV = {each.key.dtype: each for each in VARIANTS if each.name == "gemv"}
 SOURCES = ("ternary_matmul/gemv_shared.cu", "ternary_matmul/common.cuh", "ternary_matmul/mma.cuh", "cuda/overlap.cuh")
@@ -25,7 +33,7 @@ SOURCES = ("ternary_matmul/gemv_shared.cu", "ternary_matmul/common.cuh", "ternar
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("M", [2, 7, 8])
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"pairs={shape.pairs},steps={shape.steps}")
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.pairs}-{shape.tiles}-{shape.steps}")
 def test_every_instance_is_exact(
     cuda: CudaContext, monkeypatch: pytest.MonkeyPatch, shape: Shared, M: int, dtype: str
 ) -> None:
@@ -65,8 +73,10 @@ def test_a_chosen_instance_fits_its_block(M: int, N: int, K: int, sms: int) -> N
 @pytest.mark.parametrize(
     ("target", "shape"),
     [
-        ((2, 13824, 2560), WHOLE),
-        ((8, 13824, 2560), HALVES),
+        ((2, 13824, 2560), SEVEN),
+        ((8, 13824, 2560), SEVEN),
+        ((6, 16000, 2560), WHOLE),
+        ((8, 16000, 2560), HALVES),
         ((4, 14336, 4096), QUARTERS),
         ((8, 2560, 2560), None),
         ((8, 20480, 3200), None),
@@ -85,7 +95,10 @@ FAULTS = [
     ("gemv_shared.cu", "activations16(row, 16ll * unit, K, false)", "activations16(row, 16ll * unit, K + 1, false)"),
     ("gemv_shared.cu", "unit < 4 * chunks; unit += blockDim.x", "unit < 4 * chunks - 3; unit += blockDim.x"),
     ("gemv_shared.cu", "placed(g, pitch, chunk, i)", "placed(g, pitch, chunk, i ^ 1)"),
-    ("gemv_shared.cu", "for (int m = warp; m < M; m += warps)", "for (int m = warp; m < M - 1; m += warps)"),
+    ("gemv_shared.cu", "tile == s % TILES", "tile == s % TILES && s"),
+    ("gemv_shared.cu", "apart < 4", "apart < 2"),
+    ("gemv_shared.cu", "row_sums[threadIdx.x] = 0", "row_sums[threadIdx.x] = 1"),
+    ("gemv_shared.cu", "t == 0 && g < M", "t == 0 && g < M - 1"),
     ("gemv_shared.cu", "(acc[p][2][e] >> 4)", "(acc[p][2][e] >> 3)"),
     ("gemv_shared.cu", "p < split; p++", "p < split - 1; p++"),
     ("gemv_shared.cu", "2 * t + e % 2 < M", "2 * t < M"),

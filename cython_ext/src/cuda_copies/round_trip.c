@@ -17,11 +17,20 @@ static int is_pinned(const tm_trip *trip, const tm_trip_array *array)
     return !trip->attributes(3, wanted, into, at) && kind == HOST && begin <= at && at + array->bytes <= begin + bytes;
 }
 
-/* All copies of one direction. Those of pinned memory are only put into the stream. */
-static int copied(const tm_trip *trip, const tm_trip_array *arrays, size_t count, int up, size_t *copies)
+static int are_pinned(const tm_trip *trip, const tm_trip_array *arrays, size_t count)
 {
-    tm_copy over = *trip->lanes;
-    void *const stream = over.lanes[0].streams[0];
+    size_t i = 0;
+    while (i < count && is_pinned(trip, arrays + i))
+        i++;
+    return i == count;
+}
+
+/* All copies of one direction. Those of pinned memory are only put into the stream. */
+static int copied(
+    const tm_trip *trip, const tm_copy *lanes, const tm_trip_array *arrays, size_t count, int up, size_t *copies)
+{
+    tm_copy over = *lanes;
+    void *const stream = trip->there->lanes[0].streams[0];
     for (size_t i = 0; i < count; i++) {
         const tm_trip_array *const array = arrays + i;
         int code;
@@ -60,18 +69,18 @@ static int launched(const tm_trip *trip, void *stream)
 
 static int enqueued(const tm_trip *trip, tm_trip_done *done, void *stream)
 {
-    int code = copied(trip, trip->inputs, trip->input_count, 1, &done->up);
+    int code = copied(trip, trip->there, trip->inputs, trip->input_count, 1, &done->up);
     if (!code)
         code = launched(trip, stream);
     if (!code)
-        code = trip->lanes->driver.down(trip->lanes->lanes[0].buffers[0], trip->bad, sizeof done->bad, stream);
+        code = trip->there->driver.down(trip->there->lanes[0].buffers[0], trip->bad, sizeof done->bad, stream);
     return code;
 }
 
 int tm_trip_run(const tm_trip *trip, tm_trip_done *done)
 {
-    const tm_copy_driver *const driver = &trip->lanes->driver;
-    void *const stream = trip->lanes->lanes[0].streams[0];
+    const tm_copy_driver *const driver = &trip->there->driver;
+    void *const stream = trip->there->lanes[0].streams[0];
     *done = (tm_trip_done){TM_TRIP_NONE_BAD, 0, 0};
     int code = enqueued(trip, done, stream);
     int waited = driver->wait(stream);
@@ -79,10 +88,11 @@ int tm_trip_run(const tm_trip *trip, tm_trip_done *done)
     if (code)
         return code;
     done->down = 1;
-    memcpy(&done->bad, trip->lanes->lanes[0].buffers[0], sizeof done->bad);
+    memcpy(&done->bad, trip->there->lanes[0].buffers[0], sizeof done->bad);
     if (done->bad != TM_TRIP_NONE_BAD)
         return 0;
-    code = copied(trip, trip->outputs, trip->output_count, 0, &done->down);
+    const tm_copy *const back = are_pinned(trip, trip->inputs, trip->input_count) ? trip->back : trip->there;
+    code = copied(trip, back, trip->outputs, trip->output_count, 0, &done->down);
     waited = driver->wait(stream);
     return code ? code : waited;
 }

@@ -24,7 +24,9 @@ typedef struct {
         unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra);
     /* cuPointerGetAttributes */
     int (*attributes)(unsigned count, int *wanted, void **into, uint64_t address);
-    const tm_copy *lanes; /* for arrays in ordinary memory; the first one's stream has the launches */
+    /* For arrays in ordinary memory, those of `back` for outputs where all inputs are pinned. The first stream `there`
+     * has the launches. */
+    const tm_copy *there, *back;
     const tm_trip_array *inputs, *outputs;
     size_t input_count, output_count;
     const tm_trip_launch *launches;

@@ -50,6 +50,8 @@ class LateDriver:
         self.not_waited: set[int] = set()
         """Streams of which waiting was refused."""
         self.pinned: list[range] = []
+        self.questions = 0
+        """How often it was asked whether memory is pinned."""
         self.launched: list[tuple[int, ...]] = []
         self.asked, self._refuses, self._lock = 0, refuses, Lock()
         self.entered: list[tuple[int, frozenset[int]]] = []
@@ -93,6 +95,7 @@ class LateDriver:
 
     def _attributes(self, count: int, wanted: Any, into: Any, address: int) -> int:
         """As of pinned memory, which alone the driver knows."""
+        self.questions += 1
         if self._refused():
             return REFUSED
         assert [wanted[i] for i in range(count)] == [2, 11, 12]
@@ -174,7 +177,9 @@ def test_no_lanes_and_no_bytes_are_refused() -> None:
 
 
 class Trip:
-    """Bytes to a device, whose kernel adds 1, and back."""
+    """Bytes to a device, whose kernel adds 1, and back in larger pieces."""
+
+    back_piece = 250
 
     def __init__(self, nbytes: int, pinned: tuple[bool, bool], refuses: int = 0, bad: int = NONE_BAD) -> None:
         self.driver = LateDriver(refuses)
@@ -189,6 +194,7 @@ class Trip:
 
     def run(self, count: int, piece: int) -> Any:
         lanes, _kept = some_lanes(self.driver, count, piece)
+        back, _also_kept = some_lanes(self.driver, 1, self.back_piece)
         start, to = (each.ctypes.data for each in self._there)
         arguments = struct.pack("QQQ", start, to, self.host.nbytes)
         return lanes.round_trip(
@@ -196,13 +202,15 @@ class Trip:
             [(5, (6, 7, 8), (9, 10, 11), 12, arguments)],
             self._bad.ctypes.data,
             [(self.back.ctypes.data, self.back.nbytes, to)],
+            back,
         )
 
 
 @given(st.integers(0, 3000), st.integers(8, 700), st.integers(1, 4), st.tuples(st.booleans(), st.booleans()))
 def test_a_round_trip_computes_what_it_copies(nbytes: int, piece: int, count: int, pinned: tuple[bool, bool]) -> None:
     trip = Trip(nbytes, pinned)
-    pieces = [(min(1, nbytes) if each else -(-nbytes // piece)) for each in pinned]
+    of = (piece, trip.back_piece if pinned[0] or not nbytes else piece)
+    pieces = [min(1, nbytes) if there else -(-nbytes // each) for there, each in zip(pinned, of, strict=True)]
     assert trip.run(count, piece) == (0, NONE_BAD, pieces[0], 1 + pieces[1])
     np.testing.assert_array_equal(trip.back, trip.host + np.uint8(1))
     assert trip.driver.launched == [(5, 6, 7, 8, 9, 10, 11, 12)]
@@ -236,13 +244,13 @@ def test_a_round_trip_that_the_driver_refuses_ends_and_is_told(pinned: tuple[boo
         if not code:  # it was asked whether memory is pinned, and takes it for ordinary memory
             np.testing.assert_array_equal(refused.back, refused.host + np.uint8(1))
         assert refused.driver.waiting.keys() <= refused.driver.not_waited
-    assert told == trip.driver.asked - 2
+    assert told == trip.driver.asked - trip.driver.questions
 
 
 def test_a_round_trip_takes_so_many_arrays() -> None:
     lanes, _kept = some_lanes(LateDriver(), 1, 8)
     with pytest.raises(ValueError, match="legal: at most 16 of each"):
-        lanes.round_trip([(0, 0, 0)] * 17, [], 0, [])
+        lanes.round_trip([(0, 0, 0)] * 17, [], 0, [], lanes)
 
 
 class _Copier:
@@ -256,6 +264,12 @@ class _Copier:
 
     def fetch(self, pointer: int, into: Any) -> None:
         assert self._lanes.fetch(into.ctypes.data, into.nbytes, pointer) == 0
+
+    def round_trip(self, inputs: Any, launches: Any, bad: int, outputs: Any, back: _Copier) -> Any:
+        given = ([(each.ctypes.data, each.nbytes, pointer) for each, pointer in of] for of in (inputs, outputs))
+        code, *found = self._lanes.round_trip(next(given), launches, bad, next(given), back._lanes)
+        assert code == 0
+        return found
 
 
 class _Backend:
@@ -317,6 +331,28 @@ def test_small_arrays_are_fetched_beside_each_other() -> None:
         patch.setattr(lanes_module, "SMALL", there.nbytes - 1)
         lanes.fetch(there.ctypes.data, found[0])
     assert backend.made[3:] == [(lanes_module._threads(), 4096)]
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_results_of_a_round_trip_come_in_few_pieces_where_what_goes_there_does(pinned: bool) -> None:
+    """Each has lanes of its own, which serve again."""
+    backend, stats = _Backend(), PerformanceStats()
+    lanes = Lanes(backend, CountedCopies(backend, stats))  # type: ignore[arg-type]
+    nbytes = lanes_module.NARROW_PIECE + lanes_module.RESULT_PIECE
+    values = np.random.default_rng(2).integers(0, 256, nbytes, np.uint8)
+    there, found, bad = np.zeros_like(values), np.zeros_like(values), np.array([NONE_BAD])
+    if pinned:
+        backend.driver.pinned.append(range(values.ctypes.data, values.ctypes.data + nbytes))
+    up, back = [(values, there.ctypes.data)], [(found, there.ctypes.data)]
+    for _ in range(2):
+        assert lanes.round_trip(up, [], bad.ctypes.data, back) == NONE_BAD
+    np.testing.assert_array_equal(found, values)
+    narrow = min(lanes_module.NARROW, lanes_module._threads())
+    assert backend.made == [(narrow, lanes_module.NARROW_PIECE), (1, lanes_module.RESULT_PIECE)]
+    small = -(-nbytes // lanes_module.NARROW_PIECE)
+    assert (stats.uploads, stats.downloads) == ((2, 2 * 3) if pinned else (2 * small, 2 * (1 + small)))
+    assert lanes.round_trip(up, [], np.array([5], np.uint64).ctypes.data, back) == 5
+    assert stats.bytes_downloaded == 2 * nbytes + 3 * bad.nbytes
 
 
 def test_lanes_wait_for_copies_without_a_stream_once() -> None:
