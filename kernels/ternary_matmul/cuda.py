@@ -316,6 +316,8 @@ LOOPS = (
 """Loops whose one pass takes K of 4096, 5120 and 8192; two blocks a multiprocessor."""
 FEW_ROWS = 32
 """Rows a multiprocessor up to which each warp has two."""
+FEW_PASSES = 4
+"""Of a loop, up to which blocks take as many rows as all of their warps do in so many, so that there are fewer."""
 ROWS_SHAPES = (SHORT, *LONG, TALL, *FOURS, LOOP, *LOOPS)
 
 GEMV_ROWS = {shape: instance("gemv_rows", "gemv_rows", shape, INPUT=0) for shape in ROWS_SHAPES}
@@ -368,7 +370,9 @@ def small_blocks(N: int, K: int, sms: int, early: bool) -> tuple[Rows, int, int]
     if not shape.loop:
         return shape, warps, warps * shape.tile
     each = -(-N // (2 * sms))
-    return shape, min(warps, -(-each // shape.tile)), each
+    warps = min(warps, -(-each // shape.tile))
+    passes = -(-each // (warps * shape.tile))
+    return shape, warps, passes * warps * shape.tile if early and passes <= FEW_PASSES else each
 
 
 def rows_shape(N: int, K: int, sms: int, early: bool = True) -> tuple[Rows, int, int] | Shape | None:

@@ -81,7 +81,9 @@
  * what that took off these times. With that, no faster: one block a multiprocessor whose weights all come by bulk copies
  * into 67 KB of shared memory, so that two launches have room (4.0 to 4.2 us for 3.9 at 13824 x 2560); rings of such
  * slots for each warp (26.0 us for 20.7 at 55296 x 5120, each row copied by itself; on an H100, 16 rows in one copy, 26.2
- * for 26.6, where reading takes 22.6), and what comes after them asked for into L2 (28.6 there).
+ * for 26.6, where reading takes 22.6), and what comes after them asked for into L2 (28.6 there). Later, on an H100 with
+ * v6 below: what LOOP takes next asked for before the wait too (26.5 for 24.7 at 55296 x 5120, 9.1 for 7.7 at 13824 x 5120,
+ * 8.4 for 6.6 at 8192 x 8192); blocks that take 32 rows once, without LOOP (25.1 at 55296 x 5120).
  *
  *   v6, small blocks. In a chain of such launches it counts how soon the next one's weights are asked for, and a block of
  *      7 to 20 warps has to wait until that many registers are free. So blocks are as small as leaves a warp its steps of
@@ -103,6 +105,9 @@
  *   8640 x 3200     5.10    3.50            6912 x 6912     6.68    5.86
  *   20480 x 3200    9.62    7.54            8192 x 8192     7.68    6.75
  *   3200 x 10240    4.77    3.75            28672 x 8192   22.42   21.37
+ * Since then blocks of a loop take as many rows as all of their warps do in up to 4 passes: 13824 x 5120 7.23 for 7.71, 20480
+ * x 5120 9.95 for 10.66, 11008 x 8192 8.81 for 9.19, 6912 x 6912 5.75 for 5.90, 28672 x 4096 11.09 for 11.31; not in 7
+ * (55296 x 5120 25.3 for 24.7). By turns on an H100.
  * 2560 x 2560, 6912 x 2560, 2560 x 6912 and 5120 x 27648 stay as they were, 27648 x 5120 takes 14.24 for 14.21. */
 #include "../cuda/overlap.cuh"
 #include "common.cuh"

@@ -229,7 +229,7 @@ def test_a_chosen_configuration_of_dp4a_fits_its_block(N, K, sms):
         ((2560, 6912), (kernels.LONG[0], 10, 20)),
         ((3200, 3200), (kernels.FOURS[0], 8, 32)),
         ((4800, 3200), (kernels.FOURS[0], 10, 40)),
-        ((20480, 3200), (kernels.LOOPS[0], 10, 78)),
+        ((20480, 3200), (kernels.LOOPS[0], 10, 80)),
         ((3200, 10240), (kernels.LONG[1], 10, 20)),
         ((4096, 4096), (kernels.FOURS[0], 8, 32)),
         ((14336, 4096), (kernels.FOURS[1], 8, 64)),
@@ -242,6 +242,15 @@ def test_one_row_takes_what_was_measured_fastest(target, chosen):
     N, K = target
     assert kernels.rows_shape(N, K, 132) == chosen
     assert target in TARGETS
+
+
+@pytest.mark.parametrize(
+    ("target", "passes"), [((13824, 5120), 2), ((20480, 5120), 3), ((28672, 4096), 3), ((11008, 8192), 3)]
+)
+def test_blocks_of_a_loop_take_whole_passes_where_they_are_few(target, passes):
+    shape, warps, each = kernels.rows_shape(*target, 132)
+    assert shape.loop
+    assert each == passes * warps * shape.tile
 
 
 @pytest.mark.parametrize(
