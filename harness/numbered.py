@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar
 
 from tritmark.harness.spec import Axes, Ceiling, Device, Instances, Numbering, Tier, Variant
@@ -16,7 +16,12 @@ R = TypeVar("R")
 
 def numbered(name: str) -> tuple[str, int] | None:
     """Kind and number of a device that is named by both, such as "cuda:1"; None for another name."""
-    kind, _, number = str(name).rpartition(":")
+    return _numbered(str(name))
+
+
+@lru_cache(maxsize=256)
+def _numbered(name: str) -> tuple[str, int] | None:
+    kind, _, number = name.rpartition(":")
     if not kind or not number.isdecimal() or str(int(number)) != number:
         return None
     return kind, int(number)

@@ -207,6 +207,8 @@ def receipt(device: Device, variant: Variant, done: Launch) -> Receipt:
 
 def joined(receipts: Sequence[Receipt]) -> Receipt:
     """The receipt of several calls that belong together: that of the last, with the launches and times of all."""
+    if len(receipts) == 1:
+        return receipts[0]
     functions = tuple(dict.fromkeys(name for each in receipts for name in each.functions))
     return replace(
         receipts[-1],

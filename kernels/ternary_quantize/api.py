@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -116,7 +117,7 @@ def ternary_quantize(
             found=f"{format!r} for codes that are not packed",
             legal="packed=True with it",
         )
-    key = replace(PACKED, format=format, device=device) if packed else dispatch.on_device(CODES, device)
+    key = _packed_on(format, device) if packed else dispatch.on_device(CODES, device)
     flat = dispatch.flattened(OP.name, "x", x)
     axes = {"n": flat.size, "block": _chosen(key, flat.size) if block is None else _size(block)}
     taken_by, taken = elementwise.values(OP, key, flat, axes)
@@ -134,6 +135,12 @@ def ternary_quantize(
     return TernaryQuantized(codes.reshape(x.shape), scales)
 
 
+@lru_cache(maxsize=64)
+def _packed_on(format: str, device: str) -> KernelKey:
+    return replace(PACKED, format=format, device=device)
+
+
+@lru_cache(maxsize=64)
 def _of_dtype(tensor: Tensor, dtype: str) -> Tensor:
     return tensor if tensor.dtype == dtype else replace(tensor, dtype=dtype)
 

@@ -248,7 +248,8 @@ def test_one_row_takes_what_was_measured_fastest(target, chosen):
     ("target", "passes"), [((13824, 5120), 2), ((20480, 5120), 3), ((28672, 4096), 3), ((11008, 8192), 3)]
 )
 def test_blocks_of_a_loop_take_whole_passes_where_they_are_few(target, passes):
-    chosen = kernels.rows_shape(*target, 132)
+    N, K = target
+    chosen = kernels.rows_shape(N, K, 132)
     assert isinstance(chosen, tuple)
     shape, warps, each = chosen
     assert shape.loop

@@ -192,7 +192,7 @@ def test_a_graph_computes_from_what_its_inputs_hold(device: Any, M: int, dtype: 
             there(x)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # its own is of whichever GPU was first
             y = there(x)
         for seed in range(3):
             x.copy_(rows(M, K, seed=seed))
