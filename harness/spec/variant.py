@@ -34,6 +34,8 @@ class Tier(IntEnum):
 class Requirement(StrEnum):
     """What the variant that is chosen by measurement has to be best at (see harness.selection)."""
 
+    __hash__ = str.__hash__  # an Enum's own is Python, and asked for at each call of a kernel
+
     LATENCY = "latency"
     """The time of a call whose arrays come from memory, as the weights of one layer do after those of all others; in
     the caches where nothing so small gets cold."""
