@@ -4,7 +4,8 @@
   sample is over the parts of the outputs that follow from them are looked at; sometimes they were poisoned before,
   sometimes they still hold what was right until then. Before cold samples that is done half a cycle earlier, so that
   what was written is cold again. Of several hot calls it is a call drawn at random that meets the change first, the
-  last one in half of the samples: whoever leaves out every other call is seen there.
+  last one in half of the samples: whoever leaves out every other call is seen there. The change is made ready before
+  the sample and only written in between, in some us: whoever works after a pause alone is seen.
 - At moments drawn at random a whole set gets the other data.
 - The rest of the outputs is compared with what an earlier call left: a window after each hot sample, and all of every
   set after the last cold one.
@@ -16,7 +17,7 @@ What is found for the first time, and whatever differs from that, is kept for th
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter_ns, sleep
 from typing import Any
@@ -198,7 +199,9 @@ class Auditor:
         nth = self._nth()
         index = self._order[(sample * calls + nth) % len(self.timed.launches)]
         if not self._sets.each[index].awaited:
-            self._ahead[sample] = index, self._change(index)
+            changed, writes = self._change(index)
+            self._ahead[sample] = index, changed
+            self._write(writes)
 
     def _nth(self) -> int:
         """A call of a sample: the last half of the time, as nothing after it can make good what it leaves out."""
@@ -245,17 +248,18 @@ class Auditor:
 
     def _sample(self) -> float:
         timed, count = self.timed, len(self.timed.launches)
+        index, changed = self._ahead.pop(self._samples, (0, []))
+        taken, nth, writes = 0, 0, list[Callable[[], object]]()
+        if timed.warm and self._small and self._sets.pieces.each and not self._sets.each[self._order[0]].awaited:
+            # A clock that records its calls cannot be interrupted.
+            nth, index = self._nth() if self._sets.memory is HOST else 0, self._order[0]
+            changed, writes = self._change(index)
         if timed.warm:
             timed.take(1)
         first, made = self._at, timed.made
-        taken, own_clock = 0, self._sets.memory is not HOST
-        index, changed = self._ahead.pop(self._samples, (0, []))
-        if timed.warm and self._small and self._sets.pieces.each and not self._sets.each[self._order[0]].awaited:
-            nth, index = self._nth(), self._order[0]
-            # A clock that records its calls cannot be interrupted.
-            if nth and not own_clock:
-                taken += timed.take(nth)
-            changed = self._change(index)
+        if nth:
+            taken += timed.take(nth)
+        self._write(writes)
         taken += timed.take(timed.calls - (timed.made - made))
         begun = perf_counter_ns()
         if changed:
@@ -271,8 +275,15 @@ class Auditor:
             self._change_for(self._samples + 1 + -(-self._cycle // timed.calls))
         return taken / timed.calls
 
-    def _change(self, index: int) -> list[int]:
-        """Exchange a piece or two of a set's inputs; which."""
+    def _write(self, writes: list[Callable[[], object]]) -> None:
+        """Between two calls of a kernel, which should not tell how long this takes."""
+        begun = perf_counter_ns()
+        for write in writes:
+            write()
+        self._spent_ns += perf_counter_ns() - begun
+
+    def _change(self, index: int) -> tuple[list[int], list[Callable[[], object]]]:
+        """Exchange a piece or two of a set's inputs: which, and what is to be called for it."""
         begun, sets = perf_counter_ns(), self._sets
         here, pieces = sets.each[index], sets.pieces
         if pieces.together:
@@ -285,12 +296,9 @@ class Auditor:
         else:
             chosen = list(here.exchanged) or [int(self._rng.integers(len(pieces.each)))]
         spoil = self._rng.random() < 0.5
-        for piece in chosen:
-            sets.toggle(index, piece)
-            if spoil:
-                sets.spoil(index, piece)
+        writes = [write for piece in chosen for write in sets.toggle(index, piece, spoil=spoil)]
         self._spent_ns += perf_counter_ns() - begun
-        return chosen
+        return chosen, writes
 
     def _look(self, index: int, changed: list[int]) -> None:
         sets = self._sets

@@ -3,7 +3,7 @@ data, and pieces of the other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -92,16 +92,23 @@ class Sets:
         if len(self.cases) > 1:
             self._write(index, 1 - self.each[index].case)
 
-    def toggle(self, index: int, piece: int) -> None:
-        """Write a piece of the other data into one set's inputs, or that of its own where it holds the other's."""
-        each = self.each[index]
+    def toggle(self, index: int, piece: int, *, spoil: bool = False) -> list[Callable[[], object]]:
+        """What is to be called to write a piece of the other data into one set's inputs, or that of its own where it
+        holds the other's. As little as can be is left to be done then: a kernel may tell calls behind a pause from
+        others. With `spoil` the piece's part of the outputs is filled with POISON too, where that costs little: on the
+        host."""
+        each, made = self.each[index], list[Callable[[], object]]()
         each.exchanged ^= {piece}
         source = self.cases[each.case ^ (piece in each.exchanged)]
         for name, (begin, end) in self.pieces.each[piece].inputs.items():
             part = np.ascontiguousarray(source[name]).reshape(-1)[begin:end]
-            self.memory.write(
-                self.memory.view(each.raw_inputs[name], begin * part.itemsize, part.shape, part.dtype), part
-            )
+            there = self.memory.view(each.raw_inputs[name], begin * part.itemsize, part.shape, part.dtype)
+            made.append(partial(self.memory.write, there, part))
+        for name in self.pieces.each[piece].outputs if spoil and self.memory is HOST else ():
+            found = self.pieces.each[piece].of(name, each.outputs[name])
+            value = np.full(found.dtype.itemsize, POISON, np.uint8).view(found.dtype)[0]
+            made.append(partial(found.fill, value) if found.flags.c_contiguous else partial(np.copyto, found, value))
+        return made
 
     def part(self, index: int, piece: int) -> dict[str, npt.NDArray[Any]]:
         """What stands in a piece's part of one set's outputs: copies."""
@@ -113,13 +120,6 @@ class Sets:
             name: np.array(where.of(name, written[name].view(dtype).reshape(shape)))
             for name, (shape, dtype) in self.like.items()
         }
-
-    def spoil(self, index: int, piece: int) -> None:
-        """Fill a piece's part of one set's outputs with POISON, where that costs little: on the host."""
-        if self.memory is HOST:
-            for name in self.pieces.each[piece].outputs:
-                found = self.pieces.each[piece].of(name, self.each[index].outputs[name])
-                found[...] = np.full(found.dtype.itemsize, POISON, np.uint8).view(found.dtype)[0]
 
     def poison(self, index: int) -> None:
         """Fill one set's outputs with POISON."""

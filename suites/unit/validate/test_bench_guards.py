@@ -373,10 +373,10 @@ def test_what_is_exchanged_before_a_cold_call_is_cold_again(
     made, changed, between, sets = 0, dict[int, int](), list[int](), set[int]()
     toggle = Sets.toggle
 
-    def seen(self: Sets, index: int, piece: int) -> None:
+    def seen(self: Sets, index: int, piece: int, *, spoil: bool) -> list[Callable[[], object]]:
         if made and index:  # the first set is the hot one too
             changed.setdefault(self.each[index].inputs["x"].ctypes.data, made)
-        toggle(self, index, piece)
+        return toggle(self, index, piece, spoil=spoil)
 
     def work(inputs: Arrays, outputs: Arrays, run: int) -> None:
         nonlocal made
