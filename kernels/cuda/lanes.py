@@ -33,8 +33,12 @@ What was left, found in the same way on three more machines: results came back i
 copies slows those the other way. Of 28 GB from pinned memory, GB/s on one and both: 46.5 and 86.5 as it was; 54.0 and
 99.6 without results, 53.4 and 96.5 with results copied by the host alone, 45.6 and 94.8 with results copied by the
 device alone. In pieces of 16 MiB over one lane 51.8 and 99.4. Now they come in pieces of RESULT_PIECE where inputs are
-pinned; by turns on a quiet machine, whose copies alone make 55.0 and 108.2: 50.8 and 97.0 before, 53.6 and 101.9 now,
-and several_gpus.py 53.3 and 101.7, 1.91 times as fast; on a busy one 48.3 and 87.3 (pieces of 4, 8 and 16 MiB alike).
+pinned; by turns on a quiet machine, whose copies alone make 55.0 and 108.2: 50.8 and 97.0 before, 53.6 and 101.9 now;
+on another 48.6 and 89.8 before, 52.2 and 95.9 now (pieces of 4, 8 and 16 MiB alike). By several_gpus.py 53 and 99.8 to
+101.5 on one machine, 1.89, 1.90 and 1.91 times as fast, 53 and 97.8 to 98.9 on another, 1.85, 1.86 and 1.90, 48.3 and
+87.3 on a busy one. What is left does not grow with the GPUs: on one of them the matrices of 235 MB take 419 ms, 410 at
+the bus's rate, those of 67 MB 85 to 93 for 78, and those of 17 MB 33 to 35 for 19.5. These come last, when no large one
+is under way behind which what a call takes beside its copy (0.3 ms of Python, 0.7 for results) could hide.
 From ordinary memory, where the host has the work, small pieces are no slower (31.5 and 54.3; 29.7 and 53.4 in pieces of
 8 MiB). Changed nothing: one, two or three uploads at a time for each GPU; results put into the stream before the
 element that the kernel refuses is known.
