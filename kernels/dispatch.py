@@ -55,7 +55,12 @@ def register(*variants: Variant) -> None:
 
 def on_device(key: KernelKey, device: str) -> KernelKey:
     """The key on that device; most often it is the one itself."""
-    return key if device == key.device else replace(key, device=device)
+    return key if device == key.device else _moved(key, device)
+
+
+@lru_cache(maxsize=256)
+def _moved(key: KernelKey, device: str) -> KernelKey:
+    return replace(key, device=device)
 
 
 def select(

@@ -92,7 +92,7 @@ class Sets:
         if len(self.cases) > 1:
             self._write(index, 1 - self.each[index].case)
 
-    def toggle(self, index: int, piece: int, *, spoil: bool = False) -> list[Callable[[], object]]:
+    def toggle(self, index: int, piece: int, *, spoil: bool) -> list[Callable[[], object]]:
         """What is to be called to write a piece of the other data into one set's inputs, or that of its own where it
         holds the other's. As little as can be is left to be done then: a kernel may tell calls behind a pause from
         others. With `spoil` the piece's part of the outputs is filled with POISON too, where that costs little: on the
@@ -107,7 +107,7 @@ class Sets:
         for name in self.pieces.each[piece].outputs if spoil and self.memory is HOST else ():
             found = self.pieces.each[piece].of(name, each.outputs[name])
             value = np.full(found.dtype.itemsize, POISON, np.uint8).view(found.dtype)[0]
-            made.append(partial(found.fill, value) if found.flags.c_contiguous else partial(np.copyto, found, value))
+            made.append(partial(found.fill, value))
         return made
 
     def part(self, index: int, piece: int) -> dict[str, npt.NDArray[Any]]:

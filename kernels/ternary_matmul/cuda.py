@@ -316,7 +316,7 @@ LOOPS = (
 """Loops whose one pass takes K of 4096, 5120 and 8192; two blocks a multiprocessor."""
 FEW_ROWS = 32
 """Rows a multiprocessor up to which each warp has two."""
-FEW_PASSES = 4
+FEW_PASSES = 3
 """Of a loop, up to which blocks take as many rows as all of their warps do in so many, so that there are fewer."""
 ROWS_SHAPES = (SHORT, *LONG, TALL, *FOURS, LOOP, *LOOPS)
 

@@ -72,17 +72,14 @@ def shared_shape(M: int, N: int, K: int, sms: int, early: bool) -> Shared | None
     """The instance for that product on a device of so many multiprocessors, or None where gemv_mma.cu is faster.
 
     Chosen by the times at the head of the source: weights that are read early, and as many of them as fill most
-    multiprocessors with one block of 112 or 128 rows, and none with two.
+    multiprocessors with one block of 128 rows, and none with two; blocks of 112 rows where there are no more of those
+    either.
     """
-
-    def fill(rows: int) -> bool:
-        return 3 * sms <= 4 * -(-N // rows) <= 4 * sms
-
-    if early and 2048 < K <= 2560 and fill(SEVEN.rows):
-        return SEVEN
-    if not early or not fill(WHOLE.rows):
+    if not early or not 3 * sms <= 4 * -(-N // WHOLE.rows) <= 4 * sms:
         return None
     if 2048 < K <= 2560:
+        if -(-N // SEVEN.rows) <= sms:
+            return SEVEN
         return WHOLE if M <= 6 else HALVES
     return QUARTERS if 3072 < K <= 4096 else None
 

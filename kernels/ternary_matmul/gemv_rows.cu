@@ -105,7 +105,7 @@
  *   8640 x 3200     5.10    3.50            6912 x 6912     6.68    5.86
  *   20480 x 3200    9.62    7.54            8192 x 8192     7.68    6.75
  *   3200 x 10240    4.77    3.75            28672 x 8192   22.42   21.37
- * Since then blocks of a loop take as many rows as all of their warps do in up to 4 passes: 13824 x 5120 7.23 for 7.71, 20480
+ * Since then blocks of a loop take as many rows as all of their warps do in up to 3 passes: 13824 x 5120 7.23 for 7.71, 20480
  * x 5120 9.95 for 10.66, 11008 x 8192 8.81 for 9.19, 6912 x 6912 5.75 for 5.90, 28672 x 4096 11.09 for 11.31; not in 7
  * (55296 x 5120 25.3 for 24.7). By turns on an H100.
  * 2560 x 2560, 6912 x 2560, 2560 x 6912 and 5120 x 27648 stay as they were, 27648 x 5120 takes 14.24 for 14.21. */

@@ -19,6 +19,8 @@ from tritmark.kernels.foreign import takes_any_array
 from tritmark.kernels.ternary_quantize.reference import GROUPS, unpack
 from tritmark.kernels.ternary_quantize.spec import CODES, OP, PACKED, TQ2_0
 
+_PACKED = {format: replace(PACKED, format=format) for format in GROUPS}
+
 
 class TernaryQuantized(NamedTuple):
     """Ternary codes, one a byte, and the scales of their blocks."""
@@ -117,7 +119,7 @@ def ternary_quantize(
             found=f"{format!r} for codes that are not packed",
             legal="packed=True with it",
         )
-    key = _packed_on(format, device) if packed else dispatch.on_device(CODES, device)
+    key = dispatch.on_device(_PACKED[format] if packed else CODES, device)
     flat = dispatch.flattened(OP.name, "x", x)
     axes = {"n": flat.size, "block": _chosen(key, flat.size) if block is None else _size(block)}
     taken_by, taken = elementwise.values(OP, key, flat, axes)
@@ -133,11 +135,6 @@ def ternary_quantize(
     if packed:
         return PackedTernary(codes, scales, flat.size, axes["block"], format)
     return TernaryQuantized(codes.reshape(x.shape), scales)
-
-
-@lru_cache(maxsize=64)
-def _packed_on(format: str, device: str) -> KernelKey:
-    return replace(PACKED, format=format, device=device)
 
 
 @lru_cache(maxsize=64)

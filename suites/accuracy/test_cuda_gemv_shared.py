@@ -75,6 +75,9 @@ def test_a_chosen_instance_fits_its_block(M: int, N: int, K: int, sms: int) -> N
     [
         ((2, 13824, 2560), SEVEN),
         ((8, 13824, 2560), SEVEN),
+        ((8, 14784, 2560), SEVEN),
+        ((8, 14785, 2560), HALVES),
+        ((8, 12500, 2560), None),
         ((6, 16000, 2560), WHOLE),
         ((8, 16000, 2560), HALVES),
         ((4, 14336, 4096), QUARTERS),

@@ -311,6 +311,19 @@ def test_a_kernel_that_is_lazy_in_bursts_only_is_seen(cases: Cases) -> None:
     assert faults_of(cases, bench)
 
 
+def test_making_a_change_ready_is_no_pause_between_calls(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes: else who works after a pause alone would be right behind each change."""
+    toggle = Sets.toggle
+
+    def slowly(self: Sets, index: int, piece: int, *, spoil: bool) -> list[Callable[[], object]]:
+        time.sleep(0.0005)
+        return toggle(self, index, piece, spoil=spoil)
+
+    monkeypatch.setattr(Sets, "toggle", slowly)
+    _, bench = measured(cases, InBursts(), turn=SMALL_TURN)
+    assert faults_of(cases, bench)
+
+
 def test_a_rare_wrong_output_of_a_hot_call_is_found(cases: Cases) -> None:
     """In one call of four a single element: the last call of each sample is looked at."""
 
