@@ -29,9 +29,8 @@ K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 
 _OP = "spread"
-PLACES = 3
-"""Tensors that a GPU works on at a time: some go there while others come back. From ordinary memory three took 8 to 10
-percent less time than four on two H100s, from pinned memory the same, two more (lanes.py has the runs)."""
+PLACES = 4
+"""Tensors that a GPU works on at a time: some go there while others come back. See lanes.py for three and four."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@
 The linear layers of llama3-8B-1.58 (suites/workloads/models.toml), float32 in the host's memory: 28 GB go to the GPUs.
 One block's matrices stand for those of all 32, so that 0.9 GB of them are made, more than any cache holds. What is
 timed is `spread(ternary_quantize, ...)` from NumPy arrays to NumPy arrays, the weights in ordinary memory or in such as
-a loader has pinned, so that the GPUs read it by themselves. Ends with status 1 where the results are not those of one
-GPU, a GPU was taken out, or N of them are less than 0.95 N times as fast as one.
+a loader has pinned, so that the GPUs read it by themselves; then the same copies to the GPUs alone are timed too, by
+turns with the others, which nothing that needs them can surpass. Ends with status 1 where the results are not those of
+one GPU, a GPU was taken out, or N of them are less than 0.95 N times as fast as one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ import math
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -25,12 +29,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tritmark.kernels import Spread, spread, ternary_quantize
-from tritmark.kernels.cuda.context import cuda_context, gpu_count
+from tritmark.kernels.cuda.backend import Allocation, Stream
+from tritmark.kernels.cuda.context import CudaContext, cuda_context, gpu_count
 
 MODEL = "llama3-8B-1.58-100B-tokens"
 BLOCK = 128
 SHARE = 0.95
 """Of N GPUs' rate, what has to be reached."""
+AT_ONCE = 2
+"""Copies to a GPU that are under way where they are timed alone: one is put into its stream while another runs."""
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 
@@ -70,6 +77,44 @@ def quantized(tensors: Weights, gpus: int) -> tuple[float, Spread[str, Any]]:
     return perf_counter() - began, made
 
 
+class Copies:
+    """The copies that the tensors need, and nothing else."""
+
+    def __init__(self, tensors: Weights, gpus: int) -> None:
+        self._tensors = list(tensors.values())
+        self._contexts = [cuda_context(index) for index in range(gpus)]
+        largest = max(each.nbytes for each in self._tensors)
+        self._places = [
+            [(each.backend.allocate(largest), each.backend.new_stream(apart=True)) for _ in range(AT_ONCE)]
+            for each in self._contexts
+        ]
+
+    def seconds(self, gpus: int) -> float:
+        """To so many GPUs, dealt out in turn."""
+        queues = [SimpleQueue[npt.NDArray[np.float32]]() for _ in range(gpus)]
+        for number, each in enumerate(self._tensors):
+            queues[number % gpus].put(each)
+        began = perf_counter()
+        with ThreadPoolExecutor(gpus * AT_ONCE) as threads:
+            made = [
+                threads.submit(self._copy, self._contexts[gpu], *place, queues[gpu])
+                for gpu in range(gpus)
+                for place in self._places[gpu]
+            ]
+        for copied in made:
+            copied.result()
+        return perf_counter() - began
+
+    @staticmethod
+    def _copy(
+        context: CudaContext, target: Allocation, stream: Stream, queue: SimpleQueue[npt.NDArray[np.float32]]
+    ) -> None:
+        with context.backend, suppress(Empty):
+            while True:
+                context.backend.write(target.pointer, queue.get_nowait(), stream)
+                stream.synchronize()
+
+
 def differing(one: Spread[str, Any], other: Spread[str, Any]) -> list[str]:
     """Tensors of which two runs made different bits."""
     return [
@@ -79,17 +124,30 @@ def differing(one: Spread[str, Any], other: Spread[str, Any]) -> list[str]:
     ]
 
 
-def compared(tensors: Weights, gpus: int, turns: int) -> bool:
+def told(what: str, nbytes: int, gpus: int, times: Sequence[tuple[float, float]]) -> float:
+    """Print times on one GPU and on several, by turns; how many times as fast these are."""
+    alone, together = (median(each) for each in zip(*times, strict=True))
+    ratio = median(first / second for first, second in times)
+    print(f"{what} on one GPU: {alone:.3f} s, {nbytes / alone / 1e9:.1f} GB/s")
+    print(f"{what} on {gpus}: {together:.3f} s, {nbytes / together / 1e9:.1f} GB/s, {ratio:.2f} times as fast")
+    return ratio
+
+
+def compared(tensors: Weights, gpus: int, turns: int, *, pinned_ones: bool = False) -> bool:
     """Print what so many GPUs gain over one, by turns; whether all is as it should be."""
     nbytes = sum(each.nbytes for each in tensors.values())
     (_, one), (_, several) = quantized(tensors, 1), quantized(tensors, gpus)  # compiles, and pins memory
     wrong = differing(one, several)
-    times = [(quantized(tensors, 1)[0], quantized(tensors, gpus)[0]) for _ in range(turns)]
-    alone, together = (median(each) for each in zip(*times, strict=True))
-    ratio = median(first / second for first, second in times)
+    copies = Copies(tensors, gpus) if pinned_ones else None
+    times, copy_times = list[tuple[float, float]](), list[tuple[float, float]]()
+    for _ in range(turns):
+        times.append((quantized(tensors, 1)[0], quantized(tensors, gpus)[0]))
+        if copies is not None:
+            copy_times.append((copies.seconds(1), copies.seconds(gpus)))
     print(f"{len(tensors)} tensors, {nbytes / 1e9:.1f} GB of float32")
-    print(f"one GPU: {alone:.3f} s, {nbytes / alone / 1e9:.1f} GB/s")
-    print(f"{gpus} GPUs: {together:.3f} s, {nbytes / together / 1e9:.1f} GB/s, {ratio:.2f} times as fast")
+    ratio = told("quantized", nbytes, gpus, times)
+    if copy_times:
+        told("copied alone", nbytes, gpus, copy_times)
     for device in sorted(set(several.made_by.values())):
         mine = [name for name, by in several.made_by.items() if by == device]
         print(f"{device}: {len(mine)} tensors, {sum(tensors[name].nbytes for name in mine) / nbytes:.0%} of the bytes")
@@ -108,7 +166,7 @@ def main() -> None:
     parser.add_argument("--pinned", action="store_true", help="the weights in pinned memory")
     asked = parser.parse_args()
     tensors = weights(published(), asked.layers, pinned if asked.pinned else np.empty)
-    sys.exit(not compared(tensors, asked.gpus, asked.turns))
+    sys.exit(not compared(tensors, asked.gpus, asked.turns, pinned_ones=asked.pinned))
 
 
 if __name__ == "__main__":

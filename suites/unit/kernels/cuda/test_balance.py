@@ -118,3 +118,35 @@ def test_nobody_waits_for_one_that_takes_longer_than_expected() -> None:
     assert balance.take(FAST, 1.0) == "c"
     balance.done(FAST, 1.2)
     assert balance.take(FAST, 1.2) == "d", "nothing is known of the other, but that it is not done"
+
+
+def test_the_last_place_of_a_gpu_takes_small_ones_from_the_beginning() -> None:
+    places = [GpuPlace("gpu", number) for number in range(3)]
+    work = {f"large {number}": 100 for number in range(4)} | {f"small {number}": 10 for number in range(6)}
+    balance = Balance(work, places)
+    taken = [balance.take(place, 0.0) for place in places]
+    assert taken == ["large 0", "large 1", "small 2"], "three small ones, of 25 and more, are kept for the end"
+    for now in range(1, 3):
+        balance.done(places[2], now)
+        assert balance.take(places[2], now) == f"small {2 - now}"
+    balance.done(places[2], 3.0)
+    assert balance.take(places[2], 3.0) == "large 2", "none but those that are kept"
+
+
+def test_the_only_place_that_is_left_of_a_gpu_takes_the_largest_first() -> None:
+    places = [GpuPlace("gpu", number) for number in range(2)]
+    balance = Balance({"large": 100, "larger": 101, "largest": 102} | dict.fromkeys(range(9), 10), places)
+    assert balance.take(places[0], 0.0) == "largest"
+    balance.close(places[0])
+    assert balance.take(places[1], 0.0) == "largest"
+
+
+def test_a_slow_gpu_takes_no_small_one_that_would_outlast_all_others() -> None:
+    slow, fast = (GpuPlace("slow", 1), GpuPlace("slow", 0)), (GpuPlace("fast", 1), GpuPlace("fast", 0))
+    balance = Balance(dict.fromkeys(range(4), 100) | {4: 80, 5: 80, 6: 80}, [*slow, *fast])
+    assert [balance.take(place, 0.0) for place in (slow[1], fast[1])] == [0, 1]
+    balance.done(fast[1], 1.0)
+    assert balance.take(fast[1], 1.0) == 2
+    balance.done(slow[1], 90.0)
+    assert balance.take(slow[0], 90.0) is None, "80 take it 72 s; the fast one does all that waits in 3"
+    assert balance.take(fast[0], 90.0) in (4, 5, 6)
