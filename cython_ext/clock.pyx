@@ -2,10 +2,18 @@
 
 include "native.pxi"
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 
 cdef extern from "src/clock/clock.h":
+    ctypedef struct tm_change:
+        char *to
+        const char *from_ "from"
+        size_t rows
+        size_t width
+        size_t stride
     int64_t tm_clock_sample(tm_call *const *calls, size_t count, size_t first, int64_t n) nogil
+    int64_t tm_clock_sample_around(tm_call *const *calls, size_t count, size_t first, int64_t warm, int64_t n,
+                                   int64_t before, const tm_change *changes, size_t change_count) nogil
 
 cdef enum:
     KEPT = 4
@@ -76,4 +84,41 @@ cdef class NativeClock:
             raise ValueError(f"calls is {calls}; legal: at least 1")
         with nogil:
             taken = tm_clock_sample(row.calls, row.count, start, calls)
+        return taken
+
+    def sample_around(
+        self, launches, Py_ssize_t first, int64_t calls, int64_t before, changes, *, int64_t warm=0
+    ) -> int:
+        """The same behind `warm` launches more, which are not timed, with `changes` made before timed launch `before`
+        (0 to `calls`), without Python in between and in none of the nanoseconds.
+
+        Each change has `to` and `source`, uint8 arrays of the host of the same shape (rows, bytes): `source` is copied
+        into `to`. Raises ValueError as `sample` does, and for other changes, before anything is called.
+        """
+        cdef _Row row = self.row(launches)
+        cdef size_t start = <size_t>(first % <Py_ssize_t>row.count)
+        cdef size_t count = len(changes)
+        cdef tm_change *made
+        cdef const unsigned char[:, ::1] source
+        cdef unsigned char[:, :] to
+        cdef int64_t taken
+        if calls < 1 or warm < 0 or not 0 <= before <= calls:
+            raise ValueError(f"calls is {calls}, before {before}, warm {warm}; legal: at least 1, 0 to calls, 0 or more")
+        made = <tm_change *>PyMem_Calloc(max(count, 1), sizeof(tm_change))
+        if made == NULL:
+            raise MemoryError()
+        try:
+            for index, change in enumerate(changes):
+                to, source = change.to, change.source
+                if to.shape[0] != source.shape[0] or to.shape[1] != source.shape[1] or to.strides[1] != 1:
+                    raise ValueError(f"change {index} copies {change.source.shape} to {change.to.shape}; "
+                                     "legal: the same shape, of rows without gaps")
+                if not change.source.size:
+                    continue
+                made[<size_t>index] = tm_change(<char *>&to[0, 0], <const char *>&source[0, 0], <size_t>to.shape[0],
+                                                <size_t>to.shape[1], <size_t>to.strides[0])
+            with nogil:
+                taken = tm_clock_sample_around(row.calls, row.count, start, warm, calls, before, made, count)
+        finally:
+            PyMem_Free(made)
         return taken

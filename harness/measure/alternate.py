@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tritmark.harness.measure.statistics import interval
-from tritmark.harness.spec import Clock, Launch
+from tritmark.harness.spec import ArrayChange, ChangingClock, Clock, Launch
 
 if TYPE_CHECKING:
     from tritmark.harness.measure.stopping import StoppingRule
@@ -80,6 +80,16 @@ class Timed:
     def take(self, calls: int) -> int:
         """Nanoseconds for so many calls, which follow those before in the cycle."""
         taken = self.clock.sample(self.launches, self._at, calls)
+        return self._taken(taken, calls)
+
+    def sample_around(self, clock: ChangingClock, before: int, changes: Sequence[ArrayChange]) -> int:
+        """Nanoseconds for all calls of a sample, with `changes` made before one of them (from 0), by `clock`, which is
+        this one's."""
+        warm = int(self.warm)
+        taken = clock.sample_around(self.launches, self._at, self.calls, before, changes, warm=warm)
+        return self._taken(taken, warm + self.calls)
+
+    def _taken(self, taken: int, calls: int) -> int:
         self._at = (self._at + calls) % len(self.launches)
         self.made += calls
         return max(taken, 1)  # no clock can tell less than a nanosecond

@@ -9,7 +9,9 @@ particular op.
 from __future__ import annotations
 
 from tritmark.harness.spec.device import (
+    ArrayChange,
     Ceiling,
+    ChangingClock,
     Clock,
     Device,
     DeviceTransfers,
@@ -61,9 +63,11 @@ from tritmark.harness.spec.workload import StoredMatrix, Workload
 
 __all__ = [
     "PEER_ISA",
+    "ArrayChange",
     "Arrays",
     "Axes",
     "Ceiling",
+    "ChangingClock",
     "Clock",
     "CodeFile",
     "Constraint",

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from tritmark.harness.spec.launch import Launch, Proof
 from tritmark.harness.spec.op import Arrays, Axes, KernelKey, Op
@@ -103,6 +106,35 @@ class Clock(Protocol):
 
     def sample(self, launches: Sequence[Launch], first: int, calls: int) -> int:
         """Run `calls` launches in a row, cycling through `launches` from index `first`; nanoseconds for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayChange:
+    """Bytes that are copied between two calls."""
+
+    to: Any
+    """uint8 (rows, bytes), in rows without gaps; on a device one row."""
+    source: npt.NDArray[np.uint8]
+    """Of the same shape, C-contiguous, on the host."""
+
+
+@runtime_checkable
+class ChangingClock(Clock, Protocol):
+    """A clock of the host that can change arrays between two calls without Python in between: a kernel that tells how
+    long ago it was called does not tell such a call from others."""
+
+    def sample_around(
+        self,
+        launches: Sequence[Launch],
+        first: int,
+        calls: int,
+        before: int,
+        changes: Sequence[ArrayChange],
+        *,
+        warm: int = 0,
+    ) -> int:
+        """The same behind `warm` launches more, which are not timed, with `changes` made before timed launch `before`
+        (0 to `calls`), in none of the nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@
   sometimes they still hold what was right until then. Before cold samples that is done half a cycle earlier, so that
   what was written is cold again. Of several hot calls it is a call drawn at random that meets the change first, the
   last one in half of the samples: whoever leaves out every other call is seen there. The change is made ready before
-  the sample and only written in between, in some us: whoever works after a pause alone is seen.
+  the sample and written in between by the clock's own loop: whoever works after a pause alone is seen.
 - At moments drawn at random a whole set gets the other data.
 - The rest of the outputs is compared with what an earlier call left: a window after each hot sample, and all of every
   set after the last cold one.
@@ -17,7 +17,7 @@ What is found for the first time, and whatever differs from that, is kept for th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter_ns, sleep
 from typing import Any
@@ -28,7 +28,7 @@ import numpy.typing as npt
 from tritmark.harness.measure.alternate import Timed
 from tritmark.harness.measure.buffers import HOST
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
-from tritmark.harness.spec import Family, Launch
+from tritmark.harness.spec import ArrayChange, ChangingClock, Family, Launch
 from tritmark.harness.validate.bitwise import filled, same
 from tritmark.harness.validate.guard_names import Complaint, Guard
 from tritmark.harness.validate.sets import POISON, Sets
@@ -199,9 +199,9 @@ class Auditor:
         nth = self._nth()
         index = self._order[(sample * calls + nth) % len(self.timed.launches)]
         if not self._sets.each[index].awaited:
-            changed, writes = self._change(index)
+            changed, changes = self._change(index)
             self._ahead[sample] = index, changed
-            self._write(writes)
+            self._write(changes)
 
     def _nth(self) -> int:
         """A call of a sample: the last half of the time, as nothing after it can make good what it leaves out."""
@@ -249,18 +249,15 @@ class Auditor:
     def _sample(self) -> float:
         timed, count = self.timed, len(self.timed.launches)
         index, changed = self._ahead.pop(self._samples, (0, []))
-        taken, nth, writes = 0, 0, list[Callable[[], object]]()
+        warm = int(timed.warm)
+        first, made = self._at + warm, timed.made + warm
         if timed.warm and self._small and self._sets.pieces.each and not self._sets.each[self._order[0]].awaited:
-            # A clock that records its calls cannot be interrupted.
-            nth, index = self._nth() if self._sets.memory is HOST else 0, self._order[0]
-            changed, writes = self._change(index)
-        if timed.warm:
-            timed.take(1)
-        first, made = self._at, timed.made
-        if nth:
-            taken += timed.take(nth)
-        self._write(writes)
-        taken += timed.take(timed.calls - (timed.made - made))
+            index = self._order[0]
+            taken, changed = self._sample_around(index)
+        else:
+            if timed.warm:
+                timed.take(1)
+            taken = timed.take(timed.calls)
         begun = perf_counter_ns()
         if changed:
             self._look(index, changed)
@@ -275,15 +272,27 @@ class Auditor:
             self._change_for(self._samples + 1 + -(-self._cycle // timed.calls))
         return taken / timed.calls
 
-    def _write(self, writes: list[Callable[[], object]]) -> None:
-        """Between two calls of a kernel, which should not tell how long this takes."""
+    def _sample_around(self, index: int) -> tuple[int, list[int]]:
+        """The nanoseconds of a hot sample with a change in between, and which pieces were exchanged. A kernel should
+        not tell how long the change takes."""
+        timed, clock = self.timed, self.timed.clock
+        # A clock that records its calls cannot be interrupted.
+        nth = self._nth() if self._sets.memory is HOST else 0
+        changed, changes = self._change(index)
+        if self._sets.memory is HOST and isinstance(clock, ChangingClock):
+            return timed.sample_around(clock, nth, changes), changed
+        timed.take(1)
+        taken = timed.take(nth) if nth else 0
+        self._write(changes)
+        return taken + timed.take(timed.calls - nth), changed
+
+    def _write(self, changes: list[ArrayChange]) -> None:
         begun = perf_counter_ns()
-        for write in writes:
-            write()
+        self._sets.write(changes)
         self._spent_ns += perf_counter_ns() - begun
 
-    def _change(self, index: int) -> tuple[list[int], list[Callable[[], object]]]:
-        """Exchange a piece or two of a set's inputs: which, and what is to be called for it."""
+    def _change(self, index: int) -> tuple[list[int], list[ArrayChange]]:
+        """Exchange a piece or two of a set's inputs: which, and what is to be written for it."""
         begun, sets = perf_counter_ns(), self._sets
         here, pieces = sets.each[index], sets.pieces
         if pieces.together:
@@ -296,9 +305,9 @@ class Auditor:
         else:
             chosen = list(here.exchanged) or [int(self._rng.integers(len(pieces.each)))]
         spoil = self._rng.random() < 0.5
-        writes = [write for piece in chosen for write in sets.toggle(index, piece, spoil=spoil)]
+        changes = [change for piece in chosen for change in sets.toggle(index, piece, spoil=spoil)]
         self._spent_ns += perf_counter_ns() - begun
-        return chosen, writes
+        return chosen, changes
 
     def _look(self, index: int, changed: list[int]) -> None:
         sets = self._sets

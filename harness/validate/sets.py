@@ -3,7 +3,7 @@ data, and pieces of the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
 from tritmark.harness.measure.buffers import HOST, Arena, Rotation, fill, on_all_cores, room_for
-from tritmark.harness.spec import Arrays, Axes, KernelKey, Memory, Op
+from tritmark.harness.spec import ArrayChange, Arrays, Axes, KernelKey, Memory, Op
 from tritmark.harness.validate.bitwise import same
 from tritmark.harness.validate.cases import is_array
 from tritmark.harness.validate.guards import layout_offset
@@ -92,23 +92,29 @@ class Sets:
         if len(self.cases) > 1:
             self._write(index, 1 - self.each[index].case)
 
-    def toggle(self, index: int, piece: int, *, spoil: bool) -> list[Callable[[], object]]:
-        """What is to be called to write a piece of the other data into one set's inputs, or that of its own where it
-        holds the other's. As little as can be is left to be done then: a kernel may tell calls behind a pause from
-        others. With `spoil` the piece's part of the outputs is filled with POISON too, where that costs little: on the
-        host."""
-        each, made = self.each[index], list[Callable[[], object]]()
+    def toggle(self, index: int, piece: int, *, spoil: bool) -> list[ArrayChange]:
+        """What is to be written for one set's inputs to hold a piece of the other data, or that of its own where it
+        holds the other's: nothing is written yet, for a kernel may tell calls behind a pause from others. With `spoil`
+        the piece's part of the outputs is filled with POISON too, where that costs little: on the host."""
+        each, made = self.each[index], list[ArrayChange]()
         each.exchanged ^= {piece}
         source = self.cases[each.case ^ (piece in each.exchanged)]
         for name, (begin, end) in self.pieces.each[piece].inputs.items():
             part = np.ascontiguousarray(source[name]).reshape(-1)[begin:end]
-            there = self.memory.view(each.raw_inputs[name], begin * part.itemsize, part.shape, part.dtype)
-            made.append(partial(self.memory.write, there, part))
-        for name in self.pieces.each[piece].outputs if spoil and self.memory is HOST else ():
-            found = self.pieces.each[piece].of(name, each.outputs[name])
-            value = np.full(found.dtype.itemsize, POISON, np.uint8).view(found.dtype)[0]
-            made.append(partial(found.fill, value))
+            there = self.memory.view(each.raw_inputs[name], begin * part.itemsize, (1, part.nbytes), np.uint8)
+            made.append(ArrayChange(there, part.view(np.uint8).reshape(1, -1)))
+        if spoil and self.memory is HOST:
+            parts = [self._bytes_of(index, name, *where) for name, where in self.pieces.each[piece].outputs.items()]
+            made += [ArrayChange(part, np.full(part.shape, POISON, np.uint8)) for part in parts]
         return made
+
+    def write(self, changes: Sequence[ArrayChange]) -> None:
+        """Write what `toggle` told."""
+        for change in changes:
+            if self.memory is HOST:
+                change.to[...] = change.source
+            else:
+                self.memory.write(change.to, change.source)
 
     def part(self, index: int, piece: int) -> dict[str, npt.NDArray[Any]]:
         """What stands in a piece's part of one set's outputs: copies."""
@@ -152,6 +158,14 @@ class Sets:
                 here &= alike
             doubtful &= ~here
         return [index for index in among if doubtful[index]]
+
+    def _bytes_of(self, index: int, name: str, axis: int, begin: int, end: int) -> npt.NDArray[np.uint8]:
+        """A part of one set's output along an axis, or all of it where that is -1, as ArrayChange has it."""
+        shape, _ = self.like[name]
+        rows = self.each[index].raw[name].reshape(prod(shape[: max(axis, 0)]), -1)
+        unit = rows.shape[1] // shape[axis] if axis >= 0 else 0
+        part: npt.NDArray[np.uint8] = rows[:, begin * unit : end * unit] if axis >= 0 else rows
+        return part
 
     def _rows(self, name: str) -> npt.NDArray[np.uint8] | None:
         """An output's bytes in all sets, one row each, for sets lie at equal distances; None on a device."""

@@ -1,5 +1,6 @@
 #include "clock.h"
 
+#include <string.h>
 #include <time.h>
 
 static inline int64_t now(void)
@@ -19,4 +20,22 @@ int64_t tm_clock_sample(tm_call *const *calls, size_t count, size_t first, int64
             at = 0;
     }
     return now() - begin;
+}
+
+int64_t tm_clock_sample_around(
+    tm_call *const *calls, size_t count, size_t first, int64_t warm, int64_t n, int64_t before,
+    const tm_change *changes, size_t change_count)
+{
+    int64_t taken = 0;
+    if (warm)
+        tm_clock_sample(calls, count, first, warm);
+    first = (first + (size_t)warm) % count;
+    if (before)
+        taken = tm_clock_sample(calls, count, first, before);
+    for (size_t i = 0; i < change_count; i++)
+        for (size_t row = 0; row < changes[i].rows; row++)
+            memcpy(changes[i].to + row * changes[i].stride, changes[i].from + row * changes[i].width, changes[i].width);
+    if (before < n)
+        taken += tm_clock_sample(calls, count, (first + (size_t)before) % count, n - before);
+    return taken;
 }

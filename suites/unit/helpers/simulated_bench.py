@@ -12,6 +12,7 @@ import numpy as np
 from tritmark.harness.measure.buffers import Rotation
 from tritmark.harness.record import Performance
 from tritmark.harness.spec import (
+    ArrayChange,
     Arrays,
     Axes,
     Ceiling,
@@ -74,6 +75,27 @@ class SimulatedClock:
         return round(sum(launches[(first + call) % len(launches)].cost for call in range(calls)))  # type: ignore[no-any-return]
 
 
+class SimulatedChangingClock(SimulatedClock):
+    """See ChangingClock."""
+
+    def sample_around(
+        self,
+        launches: Sequence[Any],
+        first: int,
+        calls: int,
+        before: int,
+        changes: Sequence[ArrayChange],
+        *,
+        warm: int = 0,
+    ) -> int:
+        if warm:
+            self.sample(launches, first, warm)
+        taken = self.sample(launches, first + warm, before) if before else 0
+        for change in changes:
+            change.to[...] = change.source
+        return taken + (self.sample(launches, first + warm + before, calls - before) if before < calls else 0)
+
+
 def probe(buffer: Any, threads: int) -> Launch:
     return SimulatedLaunch(lambda run: None, cost=buffer.nbytes / 10)
 
@@ -82,7 +104,7 @@ DEVICE = Device(
     type="simulated",
     summary="",
     features=frozenset,
-    clock=SimulatedClock,
+    clock=SimulatedChangingClock,
     ceilings=lambda: {
         name: Ceiling(name=name, unit="bytes/s", summary="", bind=probe, work=int)
         for name in ("read", "write", "compute")

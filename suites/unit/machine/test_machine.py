@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import subprocess
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from sys import executable
@@ -20,9 +22,11 @@ from tritmark.cython_ext import ceilings, clock  # type: ignore[attr-defined]
 from tritmark.cython_ext import cpu as native  # type: ignore[attr-defined]
 from tritmark.harness.machine import cpu, memory
 from tritmark.harness.measure.buffers import empty
+from tritmark.harness.measure.clocks import PythonClock
 from tritmark.harness.record import versions
 from tritmark.harness.record.facts import machine_facts
 from tritmark.harness.record.versions import environment
+from tritmark.harness.spec import ArrayChange
 from tritmark.kernels import PROVIDER
 from tritmark.kernels.cpu import DEVICE as CPU
 from tritmark.kernels.cpu import ISAS, KERNELS
@@ -454,6 +458,67 @@ def test_the_clock_refuses_what_it_cannot_time() -> None:
     ):
         with pytest.raises(ValueError, match=why):
             native_clock.sample(launches, 0, calls)
+
+
+CLOCKS = [clock.NativeClock, PythonClock]
+
+
+@pytest.mark.parametrize("make", CLOCKS)
+@given(data=st.data())
+def test_arrays_are_changed_before_the_call_that_was_asked_for(make: Callable[[], Any], data: st.DataObject) -> None:
+    """A probe reads its buffer: what it read tells whether the change was made before or behind."""
+    count, calls, warm = (data.draw(st.integers(*limits)) for limits in ((1, 4), (1, 9), (0, 2)))
+    first, before = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, calls))
+    made, wide = list[tuple[int, bytes]](), np.zeros((3, 8), np.uint8)
+    to, source = wide[:, 2:5], np.arange(9, dtype=np.uint8).reshape(3, 3)
+
+    def note(number: int | None) -> int:
+        made.append((number or 0, to.tobytes()))
+        return 0
+
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(note)
+
+    class Call(ctypes.Structure):
+        _fields_ = (("function", ctypes.c_void_p), ("number", ctypes.c_void_p))
+
+    class Noting:
+        def __init__(self, number: int) -> None:
+            self.number = number
+            self.call = Call(ctypes.cast(function, ctypes.c_void_p).value, number)
+            self.pointer = ctypes.addressof(self.call)
+
+        def run(self) -> None:
+            function(self.number)
+
+    launches = [Noting(number) for number in range(count)]
+    change = ArrayChange(to, source)
+    assert (
+        make().sample_around(launches, first, calls, before, [change, ArrayChange(to[:0], source[:0])], warm=warm) >= 0
+    )
+    assert [number for number, _ in made] == [(first + call) % count for call in range(warm + calls)]
+    old = bytes(9)
+    assert [seen for _, seen in made] == [old] * (warm + before) + [source.tobytes()] * (calls - before)
+    np.testing.assert_array_equal(to, source)
+    assert not wide[:, :2].any()
+    assert not wide[:, 5:].any()
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"calls": 0}, "at least 1"),
+        ({"before": 3}, "0 to calls"),
+        ({"before": -1}, "0 to calls"),
+        ({"warm": -1}, "0 or more"),
+        ({"changes": [ArrayChange(np.zeros((1, 4), np.uint8), np.zeros((1, 3), np.uint8))]}, "the same shape"),
+        ({"changes": [ArrayChange(np.zeros((1, 8), np.uint8)[:, ::2], np.zeros((1, 4), np.uint8))]}, "without gaps"),
+    ],
+)
+def test_the_clock_refuses_changes_that_it_cannot_make(asked: dict[str, Any], why: str) -> None:
+    launches = probes(1)
+    with pytest.raises(ValueError, match=why):
+        clock.NativeClock().sample_around(launches, 0, **({"calls": 2, "before": 1, "changes": []} | asked))
+    assert launches[0].runs == 0
 
 
 def test_where_caches_lie_is_not_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from simulated_bench import (
     SMALL_TURN,
     TURN,
     N,
+    SimulatedChangingClock,
     SimulatedClock,
     SimulatedLaunch,
     Work,
@@ -35,7 +36,7 @@ from tritmark.harness.errors import CandidateError, DeviceFaultError, Failure, I
 from tritmark.harness.measure.buffers import Rotation
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
 from tritmark.harness.record import Performance, Status
-from tritmark.harness.spec import Arrays, Axes, Launch, Tensor, Tier, Variant, Workload
+from tritmark.harness.spec import ArrayChange, Arrays, Axes, Launch, Tensor, Tier, Variant, Workload
 from tritmark.harness.validate.audit import Audited
 from tritmark.harness.validate.cases import Cases, Material
 from tritmark.harness.validate.confirm import STATISTICAL, audit_faults, confirm, part_faults, statistical
@@ -110,7 +111,7 @@ def test_an_honest_kernel_passes_every_audit(cases: Cases, seed: int, turn: Rota
     assert len(bench.parts) <= 2 * 2 * len(CHANGES.pieces.each)
 
 
-class HeldUpClock(SimulatedClock):
+class HeldUpClock(SimulatedChangingClock):
     """Most samples of what takes over `kernel_ns` a call, which are the probes', take twice as long."""
 
     kernel_ns = 2500
@@ -306,8 +307,33 @@ def test_work_that_is_skipped_is_seen_once_pieces_are_exchanged(
     assert any(fault.guard is Guard.AUDIT for fault in faults_of(cases, bench))
 
 
-def test_a_kernel_that_is_lazy_in_bursts_only_is_seen(cases: Cases) -> None:
-    _, bench = measured(cases, InBursts(), turn=SMALL_TURN)
+@pytest.mark.parametrize("clock", [SimulatedChangingClock, SimulatedClock], ids=["changes arrays", "does not"])
+def test_a_kernel_that_is_lazy_in_bursts_only_is_seen(cases: Cases, clock: type[SimulatedClock]) -> None:
+    """Also on a device whose clock cannot change arrays: then that is done between two samples."""
+    _, bench = measured(cases, InBursts(), turn=SMALL_TURN, device=replace(DEVICE, clock=clock))
+    assert faults_of(cases, bench)
+
+
+def test_a_call_behind_a_change_follows_the_one_before_at_once(cases: Cases) -> None:
+    """And so does the first one of a sample, behind a call that is not timed."""
+    now, met = 0, set[int]()
+
+    class Counting(SimulatedChangingClock):
+        def sample_around(self, launches: Sequence[Any], *asked: Any, **more: Any) -> int:
+            nonlocal now
+            now += 1
+            return super().sample_around(launches, *asked, **more)
+
+    def work(inputs: Arrays, outputs: Arrays, run: int) -> None:
+        """Leaves out what comes in the same sample as the call before."""
+        if work.last != now or run < 5:  # type: ignore[attr-defined]
+            honest(inputs, outputs, run)
+        met.add(now)
+        work.last = now  # type: ignore[attr-defined]
+
+    work.last = -1  # type: ignore[attr-defined]
+    _, bench = measured(cases, work, turn=SMALL_TURN, device=replace(DEVICE, clock=Counting))
+    assert len(met) > LEAST_SAMPLES
     assert faults_of(cases, bench)
 
 
@@ -315,7 +341,7 @@ def test_making_a_change_ready_is_no_pause_between_calls(cases: Cases, monkeypat
     """However long it takes: else who works after a pause alone would be right behind each change."""
     toggle = Sets.toggle
 
-    def slowly(self: Sets, index: int, piece: int, *, spoil: bool) -> list[Callable[[], object]]:
+    def slowly(self: Sets, index: int, piece: int, *, spoil: bool) -> list[ArrayChange]:
         time.sleep(0.0005)
         return toggle(self, index, piece, spoil=spoil)
 
@@ -386,7 +412,7 @@ def test_what_is_exchanged_before_a_cold_call_is_cold_again(
     made, changed, between, sets = 0, dict[int, int](), list[int](), set[int]()
     toggle = Sets.toggle
 
-    def seen(self: Sets, index: int, piece: int, *, spoil: bool) -> list[Callable[[], object]]:
+    def seen(self: Sets, index: int, piece: int, *, spoil: bool) -> list[ArrayChange]:
         if made and index:  # the first set is the hot one too
             changed.setdefault(self.each[index].inputs["x"].ctypes.data, made)
         return toggle(self, index, piece, spoil=spoil)
