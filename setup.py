@@ -41,6 +41,11 @@ def extension(pyx: Path) -> Extension:
     )
 
 
+def largest_first(extensions: list[Extension]) -> list[Extension]:
+    """Modules are built side by side, each by one process: one that takes long and begins last would be alone."""
+    return sorted(extensions, key=lambda each: -sum(Path(source).stat().st_size for source in each.sources))
+
+
 def shared() -> Extension:
     """The module with what all boundaries need for their memoryviews, compiled once."""
     path = ROOM / "_cyutility.c"
@@ -66,7 +71,7 @@ setup(
     + ["tritmark.bugs", "tritmark.golden", "tritmark.torch", "tritmark.workloads"],
     options={"build": {"build_base": BUILD}, "build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
-        [shared(), reference(), *(extension(pyx) for pyx in sorted(ROOM.glob("*.pyx")))],
+        largest_first([shared(), reference(), *(extension(pyx) for pyx in sorted(ROOM.glob("*.pyx")))]),
         shared_utility_qualified_name=SHARED,
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False},
     ),
