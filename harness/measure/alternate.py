@@ -82,11 +82,13 @@ class Timed:
         taken = self.clock.sample(self.launches, self._at, calls)
         return self._taken(taken, calls)
 
-    def sample_around(self, clock: ChangingClock, before: int, changes: Sequence[ArrayChange]) -> int:
-        """Nanoseconds for all calls of a sample, with `changes` made before one of them (from 0), by `clock`, which is
-        this one's."""
+    def sample_around(self, before: int, changes: Sequence[ArrayChange]) -> int | None:
+        """Nanoseconds for all calls of a sample, with `changes` made before one of them (from 0); None, and nothing was
+        done, where the clock can make none."""
+        if not isinstance(self.clock, ChangingClock):
+            return None
         warm = int(self.warm)
-        taken = clock.sample_around(self.launches, self._at, self.calls, before, changes, warm=warm)
+        taken = self.clock.sample_around(self.launches, self._at, self.calls, before, changes, warm=warm)
         return self._taken(taken, warm + self.calls)
 
     def _taken(self, taken: int, calls: int) -> int:

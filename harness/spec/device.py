@@ -120,8 +120,8 @@ class ArrayChange:
 
 @runtime_checkable
 class ChangingClock(Clock, Protocol):
-    """A clock of the host that can change arrays between two calls without Python in between: a kernel that tells how
-    long ago it was called does not tell such a call from others."""
+    """A clock of the host that can change arrays between two calls, so quickly that a kernel which tells how long ago
+    it was called does not tell such a call from others."""
 
     def sample_around(
         self,

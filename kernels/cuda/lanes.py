@@ -43,14 +43,15 @@ call's Python and results could hide. By the times at which copies of round trip
 was on its way to a GPU for 13 to 25 ms of 520 to 540 on one, and for 22 to 32 of 285 to 295 on both, most of it at the
 end. With a place of each GPU that takes small ones from the beginning (balance.py) it was 16 to 24 of 277 to 291 on
 both, on one the same, spread over the run: two large ones were fetched at once. With four places, so many small ones
-among them, 9 to 11 of 520 and 15 of 278. Rates by turns, one and both, largest first with three places, then so with
-three and with four: 52.9 and 98.4, 53.1 and 100.8, 54.0 and 101.3, copies alone 55.2 and 108.1; from ordinary memory
-33.6 and 58.2, 34.1 and 60.4, 35.8 and 63.9. Two places for small ones of four are no better than one (52.5 and 94.0,
-51.5 and 92.5), nor is one upload at a time while places bind. What is left: some 5 ms each at the start, where all bind
-at once, and at the end; and of the rate while copies are under way 55 alone, 100 to 107 on both: the host's memory,
-which is also written. There results cost most where memory that was given back has to be got from the hypervisor again:
-14.7 MB take 2.6 ms to fetch into memory that the process had kept, 3 to 6 into new. To touch it
+among them, 6 to 11 of 515 to 521 and 13 to 22 of 272 to 290. Rates by turns, one and both, largest first with three
+places, then so with three and with four: 52.9 and 98.4, 53.1 and 100.8, 54.0 and 101.3, copies alone 55.2 and 108.1;
+from ordinary memory 33.6 and 58.2, 34.1 and 60.4, 35.8 and 63.9. Two places for small ones of four are no better than
+one (52.5 and 94.0, 51.5 and 92.5), nor is one upload at a time while places bind. What is left: some 5 ms each at the
+start, where all bind at once, and at the end; and of the rate while copies are under way 55 alone, 100 to 107 on both:
+the host's memory, which is also written. There results cost most where memory that was given back has to be got from
+the hypervisor again: 14.7 MB take 2.6 ms to fetch into memory that the process had kept, 3 to 6 into new. To touch it
 while inputs are on their way, by writes, gained 0.1 and 0.9 %; by reads first, or by madvise, it lost.
+
 From ordinary memory, where the host has the work, small pieces are no slower (31.5 and 54.3; 29.7 and 53.4 in pieces of
 8 MiB). Changed nothing: one, two or three uploads at a time for each GPU; results put into the stream before the
 element that the kernel refuses is known.

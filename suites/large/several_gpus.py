@@ -133,17 +133,18 @@ def told(what: str, nbytes: int, gpus: int, times: Sequence[tuple[float, float]]
     return ratio
 
 
-def compared(tensors: Weights, gpus: int, turns: int, *, pinned_ones: bool = False) -> bool:
-    """Print what so many GPUs gain over one, by turns; whether all is as it should be."""
+def compared(tensors: Weights, gpus: int, turns: int, *, copies: bool = False) -> bool:
+    """Print what so many GPUs gain over one, by turns, and with `copies` what the copies alone do; whether all is as it
+    should be."""
     nbytes = sum(each.nbytes for each in tensors.values())
     (_, one), (_, several) = quantized(tensors, 1), quantized(tensors, gpus)  # compiles, and pins memory
     wrong = differing(one, several)
-    copies = Copies(tensors, gpus) if pinned_ones else None
+    alone = Copies(tensors, gpus) if copies else None
     times, copy_times = list[tuple[float, float]](), list[tuple[float, float]]()
     for _ in range(turns):
         times.append((quantized(tensors, 1)[0], quantized(tensors, gpus)[0]))
-        if copies is not None:
-            copy_times.append((copies.seconds(1), copies.seconds(gpus)))
+        if alone is not None:
+            copy_times.append((alone.seconds(1), alone.seconds(gpus)))
     print(f"{len(tensors)} tensors, {nbytes / 1e9:.1f} GB of float32")
     ratio = told("quantized", nbytes, gpus, times)
     if copy_times:
@@ -166,7 +167,7 @@ def main() -> None:
     parser.add_argument("--pinned", action="store_true", help="the weights in pinned memory")
     asked = parser.parse_args()
     tensors = weights(published(), asked.layers, pinned if asked.pinned else np.empty)
-    sys.exit(not compared(tensors, asked.gpus, asked.turns, pinned_ones=asked.pinned))
+    sys.exit(not compared(tensors, asked.gpus, asked.turns, copies=asked.pinned))
 
 
 if __name__ == "__main__":

@@ -22,11 +22,24 @@ int64_t tm_clock_sample(tm_call *const *calls, size_t count, size_t first, int64
     return now() - begin;
 }
 
+/* Reads what changes copy and where to, so that they wait for no memory when they are made. */
+static void fetch(const tm_change *changes, size_t count)
+{
+    enum { LINE = 64 };
+    for (size_t i = 0; i < count; i++)
+        for (size_t row = 0; row < changes[i].rows; row++)
+            for (size_t k = 0; k < changes[i].width; k += LINE) {
+                (void)*(const volatile char *)(changes[i].to + row * changes[i].stride + k);
+                (void)*(const volatile char *)(changes[i].from + row * changes[i].width + k);
+            }
+}
+
 int64_t tm_clock_sample_around(
     tm_call *const *calls, size_t count, size_t first, int64_t warm, int64_t n, int64_t before,
     const tm_change *changes, size_t change_count)
 {
     int64_t taken = 0;
+    fetch(changes, change_count);
     if (warm)
         tm_clock_sample(calls, count, first, warm);
     first = (first + (size_t)warm) % count;

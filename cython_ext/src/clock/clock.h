@@ -20,7 +20,7 @@ typedef struct tm_change {
 
 /* The same behind `warm` calls more, which are not timed, with changes made before timed call `before`, up to n, which
  * are not timed either. A kernel that tells how long ago it was called sees little else than a call that came at once:
- * what a pause there would be is two readings of the clock, about 50 ns, and the copies. */
+ * what pause there is are two readings of the clock and the copies, of which the caches have both ends already. */
 int64_t tm_clock_sample_around(
     tm_call *const *calls, size_t count, size_t first, int64_t warm, int64_t n, int64_t before,
     const tm_change *changes, size_t change_count);

@@ -466,7 +466,7 @@ CLOCKS = [clock.NativeClock, PythonClock]
 @pytest.mark.parametrize("make", CLOCKS)
 @given(data=st.data())
 def test_arrays_are_changed_before_the_call_that_was_asked_for(make: Callable[[], Any], data: st.DataObject) -> None:
-    """A probe reads its buffer: what it read tells whether the change was made before or behind."""
+    """What each call finds there tells whether the change was made before or behind it."""
     count, calls, warm = (data.draw(st.integers(*limits)) for limits in ((1, 4), (1, 9), (0, 2)))
     first, before = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, calls))
     made, wide = list[tuple[int, bytes]](), np.zeros((3, 8), np.uint8)
@@ -506,10 +506,10 @@ def test_arrays_are_changed_before_the_call_that_was_asked_for(make: Callable[[]
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"calls": 0}, "at least 1"),
-        ({"before": 3}, "0 to calls"),
-        ({"before": -1}, "0 to calls"),
-        ({"warm": -1}, "0 or more"),
+        ({"calls": 0}, "calls is 0"),
+        ({"before": 3}, "before 3"),
+        ({"before": -1}, "before -1"),
+        ({"warm": -1}, "warm -1"),
         ({"changes": [ArrayChange(np.zeros((1, 4), np.uint8), np.zeros((1, 3), np.uint8))]}, "the same shape"),
         ({"changes": [ArrayChange(np.zeros((1, 8), np.uint8)[:, ::2], np.zeros((1, 4), np.uint8))]}, "without gaps"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -314,27 +314,23 @@ def test_a_kernel_that_is_lazy_in_bursts_only_is_seen(cases: Cases, clock: type[
     assert faults_of(cases, bench)
 
 
-def test_a_call_behind_a_change_follows_the_one_before_at_once(cases: Cases) -> None:
-    """And so does the first one of a sample, behind a call that is not timed."""
-    now, met = 0, set[int]()
+@pytest.mark.parametrize("cost", [2_500, 200_000], ids=["many calls", "one"])
+def test_a_call_behind_a_change_follows_the_one_before_at_once(cases: Cases, cost: int) -> None:
+    """And so does the only one of a sample, for the clock makes the call that is not timed too."""
+    asked = list[tuple[int, int, Mapping[str, int]]]()
 
-    class Counting(SimulatedChangingClock):
-        def sample_around(self, launches: Sequence[Any], *asked: Any, **more: Any) -> int:
-            nonlocal now
-            now += 1
-            return super().sample_around(launches, *asked, **more)
+    class Noting(SimulatedChangingClock):
+        def sample_around(
+            self, launches: Sequence[Any], first: int, calls: int, before: int, changes: Any, **more: int
+        ) -> int:
+            asked.append((calls, before, more))
+            return super().sample_around(launches, first, calls, before, changes, **more)
 
-    def work(inputs: Arrays, outputs: Arrays, run: int) -> None:
-        """Leaves out what comes in the same sample as the call before."""
-        if work.last != now or run < 5:  # type: ignore[attr-defined]
-            honest(inputs, outputs, run)
-        met.add(now)
-        work.last = now  # type: ignore[attr-defined]
-
-    work.last = -1  # type: ignore[attr-defined]
-    _, bench = measured(cases, work, turn=SMALL_TURN, device=replace(DEVICE, clock=Counting))
-    assert len(met) > LEAST_SAMPLES
-    assert faults_of(cases, bench)
+    performance, _ = measured(cases, honest, turn=SMALL_TURN, device=replace(DEVICE, clock=Noting), cost=cost)
+    assert performance.status is Status.PASS, performance.reason
+    assert len(asked) >= LEAST_SAMPLES
+    assert all(0 <= before < calls and more == {"warm": 1} for calls, before, more in asked)
+    assert {calls for calls, _, _ in asked} == {1} or len({before for _, before, _ in asked}) > 2
 
 
 def test_making_a_change_ready_is_no_pause_between_calls(cases: Cases, monkeypatch: pytest.MonkeyPatch) -> None:

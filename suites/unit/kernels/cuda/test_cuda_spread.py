@@ -288,9 +288,10 @@ def test_the_script_for_a_large_model_compares_and_counts(begin: Begin, capsys: 
     begin(2)
     tensors = several_gpus.weights([(4, 256, 2), (2, 512, 1)], layers=2)
     assert len(tensors) == 6
-    several_gpus.compared(tensors, 2, turns=1)  # a simulator has no speed, so its verdict is not looked at
+    several_gpus.compared(tensors, 2, turns=1, copies=True)  # no speed in a simulator: its verdict is not looked at
     told = capsys.readouterr().out
     assert "6 tensors" in told
+    assert "copied alone on 2: " in told
     assert "not the bits of one GPU: none" in told
     _, one = several_gpus.quantized(tensors, 1)
     _, other = several_gpus.quantized({**tensors, "0.4x256.0": tensors["0.4x256.0"][:, ::-1].copy()}, 2)
