@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import inf
 from multiprocessing import forkserver
@@ -129,7 +129,7 @@ def _side_by_side(
         AT_WORK.append(pool)
         of: dict[Future[list[_Found]], tuple[list[int], list[Task]]] = {}
         for numbers, parts in together:
-            with importing(), suppress(BrokenProcessPool):
+            with importing(), _breaking(pool):
                 of[pool.submit(_work, parts, limits)] = numbers, parts
         broken = len(of) < len(together)
         yield from ((*each, None) for each in together if each not in of.values())
@@ -150,6 +150,18 @@ def _side_by_side(
                 process.kill()
         AT_WORK.remove(pool)
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _breaking(pool: ProcessPoolExecutor) -> Iterator[None]:
+    """Whatever is raised because a judge died. Before Python 3.12 a pool closes its pipes while it begins another."""
+    try:
+        yield
+    except BrokenProcessPool:
+        pass
+    except Exception:
+        if not pool._broken:
+            raise
 
 
 def pids() -> frozenset[int]:

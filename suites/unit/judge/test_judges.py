@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
+
+import pytest
 
 from tritmark.harness.judge.judges import Limits, Task, judged, pids
 from tritmark.harness.judge.judging import Judgement
@@ -58,6 +62,25 @@ def test_work_of_a_judge_that_died_is_begun_again() -> None:
     assert isinstance(found, Judged)
     assert found.accuracy.status is Status.PASS
     assert found.accuracy.cases == _judged(40).accuracy.cases
+
+
+def test_a_judge_that_dies_while_another_is_begun_is_no_fault_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    spawn = vars(ProcessPoolExecutor)["_spawn_process"]
+    killed: list[int] = []
+
+    def _spawned(pool: ProcessPoolExecutor) -> None:
+        if pool._processes and not killed:
+            killed.append(next(iter(pool._processes)))
+            os.kill(killed[0], signal.SIGKILL)
+            ended = time.monotonic() + 1  # later Pythons close the pipes when this has returned
+            while not vars(pool)["_call_queue"]._writer.closed and time.monotonic() < ended:
+                time.sleep(0.01)
+        spawn(pool)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "_spawn_process", _spawned)
+    found = _judged(40)
+    assert killed
+    assert found.accuracy.status is Status.PASS
 
 
 def test_work_whose_judge_dies_each_time_is_an_error() -> None:
