@@ -72,16 +72,16 @@ def plan(installed: Installed, request: Request) -> list[Group]:
     chosen = set(_matching("variant", request.variant, ids, "for these ops"))
     if request.only is not None:
         chosen &= request.only
+    by_op: dict[str, dict[KernelKey, list[Variant]]] = {}
+    for variant in variants:
+        if variant.id in chosen and variant.key.device in devices:
+            by_op.setdefault(variant.key.op, {}).setdefault(variant.key, []).append(variant)
     groups: dict[tuple[str, KernelKey], Group] = {}
     corners: dict[KernelKey, list[Workload]] = {}
     for item in request.suite.selected:
-        for key in installed.keys(item.workload.op) if item.workload.op in ops else ():
-            of_key = tuple(
-                variant
-                for variant in variants
-                if variant.key == key and variant.id in chosen and _wanted(variant, item, request)
-            )
-            if not of_key or key.device not in devices or not item.admits(key.format, key.dtype, key.device):
+        for key, known_of_key in by_op.get(item.workload.op, {}).items():
+            of_key = tuple(variant for variant in known_of_key if _wanted(variant, item, request))
+            if not of_key or not item.admits(key.format, key.dtype, key.device):
                 continue
             if item.workload.drawn and "accuracy" not in request.dimensions:
                 continue

@@ -46,7 +46,7 @@ _STAT = 4096
 _WRITABLE = re.compile(r"^\S+ .w(?:.s|x.) .*$", re.MULTILINE)
 """Lines of /proc/PID/maps."""
 _OPENMP = ("libgomp", "libomp", "libiomp")
-_BLAS = re.compile(r"\S*/lib(?:scipy_)?(?:openblas|mkl_rt|blis)[^/\s]*$", re.MULTILINE)
+_BLAS = re.compile(r"^[^/\n]+(/.*/lib(?:scipy_)?(?:openblas|mkl_rt|blis)[^/\s]*)$", re.MULTILINE)
 """Files of libraries of linear algebra: NumPy's, and where it is loaded SciPy's own."""
 T = TypeVar("T")
 

@@ -182,7 +182,9 @@ def test_panels_are_exact_where_sums_are_largest(avxvnni: Driver, kernel: str, e
 )
 @pytest.mark.usefixtures("avxvnni")
 def test_a_fault_in_panels_is_seen(builder: Builder, fault: Edit) -> None:
-    with Driver([builder.program(*IN_C, fault)]) as driver:
+    """One format of those that share a file is enough, and one to compile."""
+    format = Path(fault.file).parent.name
+    with Driver([builder.program(*IN_C, fault, only=format if format in PANELED else "tq2_0")]) as driver:
         assert panel_fault_seen(driver)
 
 

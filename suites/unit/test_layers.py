@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -52,9 +53,15 @@ def modules(here: Path = HERE) -> dict[str, str]:
     return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): sources[path] for path, parts in names.items()}
 
 
+@cache
+def statements(source: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """What a source imports, wherever in it."""
+    return tuple(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
 def imported(source: str, known: Mapping[str, str], prefix: str = PREFIX) -> Iterator[str]:
     """The modules of a package, which is the harness unless told, that a source imports."""
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(source):
         if isinstance(node, ast.ImportFrom) and node.module and f"{node.module}.".startswith(f"{prefix}."):
             module = node.module.removeprefix(prefix).removeprefix(".")
             for alias in node.names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -39,6 +40,8 @@ FLAGS = package_flags()
 KINDS = {"int32": 0, "float32": 1, "bfloat16": 2}
 """In the order of ternary_matmul.h."""
 _ANSWER_S = 60.0
+_INCLUDED = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
+"""Relative to the file itself, as all are."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,17 @@ class Builder:
     flags: Sequence[str] = ()
     link: Sequence[str] = ()
 
-    def program(self, *edits: Edit) -> Path:
-        """The driver with the kernels, in edited files."""
+    def program(self, *edits: Edit, only: str = "") -> Path:
+        """The driver with the kernels, in edited files. `only`: the format whose kernels have the last edit, where not
+        all have that include the file."""
         tree = self._tree(edits) if edits else SOURCES
-        matmul = tree / "ternary_matmul"
-        kernels = [matmul / f"{name}.c" for name in (*self.sets, "formats")] + sorted(matmul.glob("*/*.c"))
-        pool = sorted((tree / "pool").glob("*.c"))
-        return self.built("driver", [HERE / "matmul_driver.c", tree / "cpu" / "cpu.c", *pool, *kernels])
+        rest = self._tree(edits[:-1]) if only else tree
+        kernels = [rest / "ternary_matmul" / f"{name}.c" for name in (*self.sets, "formats")]
+        for folder in sorted(path for path in (rest / "ternary_matmul").iterdir() if path.is_dir()):
+            of = tree if folder.name == only else rest
+            kernels += sorted((of / "ternary_matmul" / folder.name).glob("*.c"))
+        pool = sorted((rest / "pool").glob("*.c"))
+        return self.built("driver", [HERE / "matmul_driver.c", rest / "cpu" / "cpu.c", *pool, *kernels])
 
     def built(self, name: str, files: Sequence[Path]) -> Path:
         """The program of those C files."""
@@ -98,9 +105,9 @@ class Builder:
 
     def _object(self, source: Path) -> Path:
         command = [self.compiler, *FLAGS, *self.flags]
-        # What the preprocessor makes of it says whether it was compiled before, wherever the tree lies.
-        text = self._run([*command, "-E", "-P", str(source)])
-        digest = sha256(repr(command).encode() + text).hexdigest()[:16]
+        # Its text with all that it includes says whether it was compiled before, wherever the tree lies. The
+        # preprocessor would say more, and take as long for all files as the compiler for a few.
+        digest = sha256(repr((command, _with_includes(source))).encode()).hexdigest()[:16]
         made = self.folder / f"{source.parent.name}-{source.stem}-{digest}.o"
         with FileLock(f"{made}.lock"):  # another process that tests may be at it
             if not made.exists():
@@ -112,6 +119,18 @@ class Builder:
         done = subprocess.run(command, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode(errors="replace")[-3000:]
         return done.stdout
+
+
+def _with_includes(source: Path) -> list[bytes]:
+    """A C file and the files of ours that it includes, in the order in which they are met."""
+    found: dict[Path, bytes] = {}
+    left = [source.resolve()]
+    while left:
+        path = left.pop()
+        if path not in found:
+            found[path] = path.read_bytes()
+            left += [(path.parent / name.decode()).resolve() for name in _INCLUDED.findall(found[path])]
+    return list(found.values())
 
 
 class DriverEndedError(Exception):
