@@ -1,8 +1,9 @@
 /* ternary_matmul of tq1_0 with AVX2.
  *
- * One row of activations: of each group 8 vectors of digits, which meet 32 activations each through maddubs. Several: by
- * panels of 16 rows of weights (panels_avx2.h), whose digits are told after the bytes have changed places: four
- * instructions a vector, and two to the next digit. */
+ * One row of activations: of each group 8 vectors of digits, which meet 32 activations each through maddubs. A digit takes
+ * four instructions, and the next two more. Four groups at a time (fours.h), whose parts of 16 and 4 bytes fill vectors
+ * together, and meet activations that are arranged once. Several: by panels of 16 rows of weights (panels_avx2.h), whose
+ * digits are told after the bytes have changed places. */
 #include "tq1_0.h"
 
 #if TM_X86

@@ -3,7 +3,7 @@
  * One row of activations: no digit is decoded. 3 * q = 256 * digit + (3 * q modulo 256), so the sum of the digits'
  * products is (3 * sum(q * x) - sum((3 * q modulo 256) * x)) / 256, exact in every lane: two vpdpbusd and two additions
  * for each 64 digits. A lane of either sum is under 5 * 4 * 255 * 128, and three times that fits int32. Four groups at a
- * time (fours_avx512.h): their first 32 bytes are two vectors, the next 16 one, and each goes from digit to digit by 3 *
+ * time (fours.h): their first 32 bytes are two vectors, the next 16 one, and each goes from digit to digit by 3 *
  * q; of the last 4 bytes all digits are one vector. The activations are arranged for that once.
  *
  * A row of fewer than four groups: a group is 4 vectors of 64 bytes whose digit 0 is that of 64 weights side by side: of
@@ -30,8 +30,9 @@
 
 #if TM_X86
 TM_BEGIN(avx512)
-#include "../fours_avx512.h"
+#include "../fours.h"
 #include "../panels_avx512.h"
+#include "../rows_avx512.h"
 #include "tail_avx2.h"
 
 enum { VECTORS = 4 };

@@ -1,7 +1,7 @@
 /* ternary_matmul of tq2_0 with AVX2.
  *
- * One row of activations: for each 32 bytes of a group 4 ands, shifts and maddubs, which meet 32 activations each.
- * Several: by panels of 16 rows of weights (panels_avx2.h). */
+ * One row of activations: for each 32 bytes of a group 4 ands, shifts and maddubs, which meet 32 activations each; four
+ * groups at a time, whose sums are added up together (fours.h). Several: by panels of 16 rows of weights (panels_avx2.h). */
 #include "tq2_0.h"
 
 #if TM_X86

@@ -2,7 +2,7 @@
  *
  * One row of activations, which is arranged once so that 64 of it lie beside each other as the codes do: four groups at
  * a time, each one 64-byte vector of codes; the four vectors of sums are added up together, and meet the groups' scales
- * in float64, one after the other (fours_avx512.h). Story (time over v1's by
+ * in float64, one after the other (fours.h). Story (time over v1's by
  * turns, hot, two threads, Zen 4, 2560 x 6912; `tritmark gate f96a50f 0a43d26 --op ternary_matmul --variant avx512 --suite
  * speed` repeats v4's; the others are of steps that are gone):
  *   v1  every group in 32-byte vectors                                        1.00 (143 us)
@@ -21,8 +21,9 @@
 
 #if TM_X86
 TM_BEGIN(avx512)
-#include "../fours_avx512.h"
+#include "../fours.h"
 #include "../panels_avx512.h"
+#include "../rows_avx512.h"
 
 static inline float scale(const uint8_t *group) { return _cvtsh_ss(tm_tq2_0_stored(group)); }
 

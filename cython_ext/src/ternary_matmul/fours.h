@@ -1,10 +1,9 @@
 /* One row of activations times formats with a scale for each group of weights, four groups at a time: what several of
- * them share with AVX-512. Included behind TM_BEGIN. */
-#ifndef TM_FOURS_AVX512_H
-#define TM_FOURS_AVX512_H
+ * them share with AVX2 and what is above it. Included behind TM_BEGIN, and compiled for the including file's set. */
+#ifndef TM_FOURS_H
+#define TM_FOURS_H
 
 #include "groups.h"
-#include "rows_avx512.h"
 
 enum { TM_FOUR = 4 };
 
