@@ -61,9 +61,9 @@ class Balance(Generic[K]):
         """Whether nothing waits and nothing is under way."""
         return not self._waiting and not self._busy
 
-    def open(self, device: str = "") -> bool:
-        """Whether there is a place that takes tensors, on that GPU or on any."""
-        return any(place.device == (device or place.device) for place in self._open)
+    def open(self, device: str = "", but: GpuPlace | None = None) -> bool:
+        """Whether there is a place that takes tensors, on that GPU or on any, but for one."""
+        return any(place.device == (device or place.device) and place != but for place in self._open)
 
     def rates(self) -> dict[str, float]:
         """Of each GPU that has done something, its work a second in one place."""
@@ -136,10 +136,14 @@ class Balance(Generic[K]):
         found.work += self._work[name]
         found.seconds += max(now - began, 0.0)
 
-    def close(self, place: GpuPlace) -> None:
-        """The place takes nothing more, and what it had begun waits again."""
+    def back(self, place: GpuPlace) -> None:
+        """What the place had begun waits again."""
         name, _ = self._busy.pop(place)
         self._waiting = sorted([name, *self._waiting], key=lambda each: -self._work[each])
+
+    def close(self, place: GpuPlace) -> None:
+        """The place takes nothing more, and what it had begun waits again."""
+        self.back(place)
         self._open = [each for each in self._open if each != place]
 
     def close_device(self, device: str) -> None:

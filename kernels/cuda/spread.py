@@ -118,6 +118,9 @@ class _Run(Generic[K, R]):
         self._failed: dict[str, DeviceError] = {}
         self._error: BaseException | None = None
         self._moved = Moved()
+        self._threads: dict[GpuPlace, Thread] = {}
+        self._alone: set[str] = set()
+        """GPUs that are left with one place, which has tried again."""
 
     def over(self, devices: Sequence[str]) -> Spread[K, R]:
         """Do it on these GPUs."""
@@ -125,13 +128,14 @@ class _Run(Generic[K, R]):
         work = {name: max(1, sum(getattr(each, "nbytes", 0) for each in of)) for name, of in self._tensors.items()}
         places = [GpuPlace(device, number) for number in range(PLACES) for device in there]
         self._balance: Balance[K] = Balance(work, places)
-        threads = [
-            Thread(target=self._work, args=(place,), name=f"tritmark {place.device}.{place.number}") for place in places
-        ]
+        self._threads = {
+            place: Thread(target=self._work, args=(place,), name=f"tritmark {place.device}.{place.number}")
+            for place in places
+        }
         try:
-            for thread in threads:
+            for thread in self._threads.values():
                 thread.start()
-            for thread in threads:
+            for thread in self._threads.values():
                 thread.join()
         except BaseException as error:  # such as KeyboardInterrupt: nobody begins anything more
             with self._changed:
@@ -179,19 +183,21 @@ class _Run(Generic[K, R]):
 
     def _work_there(self, place: GpuPlace) -> None:
         while (name := self._next(place)) is not None:
+            failed: DeviceError | None = None
             try:
                 made = self._moved.call(self._function, self._tensors[name], place.device, self._options)
             except DeviceError as error:
-                with self._changed:
-                    self._out(place, error)
-                    self._changed.notify_all()
-                return
+                failed = error.with_traceback(None)  # its frames hold memory of the GPU
             except BaseException as error:
                 error.add_note(f"{_OP}: tensor {name!r}, on {place.device}")
                 with self._changed:
                     self._error = self._error or error
                     self._changed.notify_all()
                 return
+            if failed is not None:
+                if not self._tries_again(place, failed):
+                    return
+                continue
             with self._changed:
                 self._results[name], self._made_by[name] = made, place.device
                 self._balance.done(place, perf_counter())
@@ -208,12 +214,26 @@ class _Run(Generic[K, R]):
                     return name
                 self._changed.wait(self._balance.patience(perf_counter()))
 
-    def _out(self, place: GpuPlace, error: DeviceError) -> None:
-        """A place failed: it alone where memory was short and another one of its GPU had some, or else all of them."""
-        self._balance.close(place)
-        if isinstance(error, InsufficientMemoryError) and self._balance.open(place.device):
-            return
-        self._lose(place.device, error)
+    def _tries_again(self, place: GpuPlace, error: DeviceError) -> bool:
+        """A place failed: it alone where memory was short and another one of its GPU may have had it, or else all of
+        them. The last of a GPU tries once more when all others have ended: they may have had it when it asked."""
+        beside = [each for each in self._threads if each.device == place.device and each != place]
+        short = isinstance(error, InsufficientMemoryError)
+        with self._changed:
+            again = False
+            if short and self._balance.open(place.device, but=place):
+                self._balance.close(place)
+            else:
+                self._balance.back(place)
+                again = short and bool(beside) and place.device not in self._alone
+                if again:
+                    self._alone.add(place.device)
+                else:
+                    self._lose(place.device, error)
+            self._changed.notify_all()
+        for each in beside if again else ():
+            self._threads[each].join()
+        return again
 
     def _lose(self, device: str, error: DeviceError) -> None:
         self._balance.close_device(device)

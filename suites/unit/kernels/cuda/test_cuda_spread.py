@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from threading import Barrier, Event, Lock, Semaphore
 from typing import Any
@@ -182,6 +183,22 @@ def test_what_fits_alone_is_done_alone(begin: Begin) -> None:
     assert found.failed == ()
     for key, value in tensors.items():
         same(found.results[key], ternary_quantize(value, 64))
+
+
+def test_memory_that_all_were_short_of_together_is_enough_for_one(begin: Begin) -> None:
+    begin(1)
+    together, asked = Barrier(PLACES), count()
+
+    def short_at_first(x: Any, device: str) -> Any:
+        if next(asked) < PLACES:
+            together.wait(10)
+            raise InsufficientMemoryError(what="x", required=2, available=1, next_step="wait")
+        return x
+
+    tensors = {number: np.zeros(1 << 10, np.float32) for number in range(2 * PLACES)}
+    found = spread(short_at_first, tensors)
+    assert found.failed == ()
+    assert found.results.keys() == tensors.keys()
 
 
 @pytest.mark.parametrize(("peers", "way"), [("1", "peer"), ("0", "staged")])
