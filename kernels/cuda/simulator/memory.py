@@ -37,8 +37,9 @@ class SimulatedMemory:
 
     def __init__(self) -> None:
         self.used: Counter[int] = Counter()
-        """Bytes of each device's that are allocated, by its number."""
+        """Bytes that each context has allocated, by its number: what one leaves behind is not another's."""
         self._owners: dict[int, int] = {}
+        self._contexts: dict[int, int] = {}
         self._base = runtime.library().tritmark_begin(_AREA)
         if not self._base:
             raise DeviceUnavailableError(
@@ -49,32 +50,32 @@ class SimulatedMemory:
         self._live: list[tuple[int, int]] = []
         """(pointer, bytes), sorted."""
 
-    def allocate(self, nbytes: int, most: int, poison: int, owner: int) -> int:
-        """Address of new memory of a device, where no more than `most` bytes of it are used with that."""
+    def allocate(self, nbytes: int, most: int, poison: int, owner: int, context: int) -> int:
+        """Address of new memory of a device, where its context uses no more than `most` bytes with that."""
         with runtime.LOCK:
-            context = -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
-            found = self._from(self._next, context) or self._from(self._base + _GAP, context)
-            if self.used[owner] + nbytes > most or not found:
+            room = -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
+            found = self._from(self._next, room) or self._from(self._base + _GAP, room)
+            if self.used[context] + nbytes > most or not found:
                 raise InsufficientMemoryError(
                     what="an allocation on the simulated GPU",
                     required=nbytes,
-                    available=max(0, most - self.used[owner]),
+                    available=max(0, most - self.used[context]),
                     next_step="free memory, or use less",
                 )
             insort(self._live, (found, nbytes))
-            self.used[owner] += nbytes
-            self._owners[found] = owner
-            self._next = found + context
+            self.used[context] += nbytes
+            self._owners[found], self._contexts[found] = owner, context
+            self._next = found + room
             runtime.library().tritmark_allocate(found, nbytes, poison)
             return found
 
-    def _from(self, start: int, context: int) -> int:
+    def _from(self, start: int, room: int) -> int:
         """The first address from `start` on with so many bytes that are free, 0 for none."""
         for pointer, nbytes in self._live[bisect_right(self._live, (start, 0)) :]:
-            if start + context <= pointer:
+            if start + room <= pointer:
                 break
             start = pointer + -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
-        return start if start + context <= self._base + _AREA else 0
+        return start if start + room <= self._base + _AREA else 0
 
     def free(self, pointer: int) -> None:
         """Give an allocation back."""
@@ -82,7 +83,8 @@ class SimulatedMemory:
             at = bisect_right(self._live, (pointer, 0))
             if at < len(self._live) and self._live[at][0] == pointer:
                 nbytes = self._live.pop(at)[1]
-                self.used[self._owners.pop(pointer)] -= nbytes
+                self.used[self._contexts.pop(pointer)] -= nbytes
+                del self._owners[pointer]
                 runtime.library().tritmark_free(pointer, nbytes)
 
     def near(self, address: int) -> tuple[int, int] | None:

@@ -185,6 +185,17 @@ def test_what_fits_alone_is_done_alone(begin: Begin) -> None:
         same(found.results[key], ternary_quantize(value, 64))
 
 
+def test_what_an_earlier_context_holds_is_not_of_this_ones_memory(begin: Begin) -> None:
+    begin(1)
+    held = cuda_context(0).array((1 << 20,), np.uint8)
+    begin(1, MEMORY="5000")
+    assert cuda_context(0).pool.available() == 5000
+    more = cuda_context(0).array((2000,), np.uint8)
+    assert cuda_context(0).pool.available() == 3000
+    del more, held
+    assert cuda_context(0).pool.available() == 5000
+
+
 def test_memory_that_all_were_short_of_together_is_enough_for_one(begin: Begin) -> None:
     begin(1)
     together, asked = Barrier(PLACES), count()
