@@ -89,28 +89,32 @@ class SimulatedMemory:
 
     def near(self, address: int) -> tuple[int, int] | None:
         """The allocation that holds the address, or ends shortly before it, or begins shortly after it."""
-        at = bisect_right(self._live, (address, 1 << 62))
-        for pointer, nbytes in self._live[max(0, at - 1) : at + 1]:
-            if pointer - _GAP < address < pointer + nbytes + _GAP:
-                return pointer, nbytes
-        return None
+        with runtime.LOCK:  # another thread allocates and frees
+            at = bisect_right(self._live, (address, 1 << 62))
+            for pointer, nbytes in self._live[max(0, at - 1) : at + 1]:
+                if pointer - _GAP < address < pointer + nbytes + _GAP:
+                    return pointer, nbytes
+            return None
 
     def owner(self, address: int) -> int | None:
         """The number of the device whose allocation holds the address, or is near it."""
-        found = self.near(address)
-        return None if found is None else self._owners[found[0]]
+        with runtime.LOCK:
+            found = self.near(address)
+            return None if found is None else self._owners[found[0]]
 
     def must_hold(self, pointer: int, nbytes: int, what: str, owner: int) -> None:
         """Raises DeviceFaultError where so many bytes from there are not within one allocation of the device."""
-        found = self.near(pointer)
+        with runtime.LOCK:
+            found = self.near(pointer)
+            of = owner if found is None else self._owners[found[0]]
         if nbytes and (found is None or pointer < found[0] or pointer + nbytes > sum(found)):
             raise DeviceFaultError(
                 f"simulated: {what} of {nbytes} bytes at {pointer:#x} is outside every allocation",
                 next_step="mend address or size",
             )
-        if found is not None and self._owners[found[0]] != owner:
+        if of != owner:
             raise DeviceFaultError(
-                f"simulated: {what} of GPU {owner} at {pointer:#x} is in the memory of GPU {self._owners[found[0]]}",
+                f"simulated: {what} of GPU {owner} at {pointer:#x} is in the memory of GPU {of}",
                 next_step="copy it there first",
             )
 

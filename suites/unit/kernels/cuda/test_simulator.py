@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from bisect import bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import ml_dtypes
@@ -19,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritmark.kernels.cuda.kernel import Dim, Kernel
-from tritmark.kernels.cuda.simulator import SimulatorBackend
+from tritmark.kernels.cuda.simulator import SimulatorBackend, memory
 
 SOURCE = Path(__file__).with_name("simulated.cu")
 BACKEND = SimulatorBackend()
@@ -49,8 +51,8 @@ def launch(
     function = _function(name)
     dims = [(size, 1, 1) if isinstance(size, int) else size for size in (grid, block)]
     BACKEND.enqueue(function, dims[0], dims[1], BACKEND.arguments(function, packed), shared, BACKEND.stream)
-    for i, memory in held.items():
-        BACKEND.read(memory.pointer, args[i])
+    for i, there in held.items():
+        BACKEND.read(there.pointer, args[i])
 
 
 def test_says_what_it_is() -> None:
@@ -363,3 +365,23 @@ def test_wmma(name: str, dtype: Any, sum_dtype: Any, seed: int) -> None:
     u = np.finfo(sum_dtype).eps / 2
     bound = 20 * u / (1 - 20 * u) * (2 * (np.abs(left) @ np.abs(right.T)) + np.abs(plus))
     assert (np.abs(d - exact) <= bound).all()
+
+
+def test_a_copy_while_another_thread_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, held = [BACKEND.allocate(64) for _ in range(8)], BACKEND.allocate(256)
+    other = Thread(target=lambda: [each.free() for each in before])
+
+    def interrupted(*arguments: Any) -> int:
+        found = bisect_right(*arguments)
+        if not other.ident:
+            monkeypatch.undo()
+            other.start()
+            other.join(0.2)  # it waits for the copy's look at what is allocated
+        return found
+
+    monkeypatch.setattr(memory, "bisect_right", interrupted)
+    values, found = np.arange(256, dtype=np.uint8), np.empty(256, np.uint8)
+    BACKEND.write(held.pointer, values)
+    other.join()
+    BACKEND.read(held.pointer, found)
+    np.testing.assert_array_equal(found, values)
