@@ -369,7 +369,12 @@ def test_wmma(name: str, dtype: Any, sum_dtype: Any, seed: int) -> None:
 
 def test_a_copy_while_another_thread_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
     before, held = [BACKEND.allocate(64) for _ in range(8)], BACKEND.allocate(256)
-    other = Thread(target=lambda: [each.free() for each in before])
+
+    def give_back() -> None:
+        for each in before:
+            each.free()
+
+    other = Thread(target=give_back)
 
     def interrupted(*arguments: Any) -> int:
         found = bisect_right(*arguments)
