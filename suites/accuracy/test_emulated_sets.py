@@ -123,7 +123,9 @@ def test_a_fault_in_avxvnni_is_seen(builder: Builder, fault: Edit) -> None:
 @needs_avx2
 @pytest.mark.parametrize("format", PANELED)
 @given(
-    shape=st.tuples(st.integers(1, 9) | st.integers(60, 70), st.integers(1, 70), st.integers(1, 9)),
+    shape=st.tuples(
+        st.integers(1, 9) | st.integers(60, 70), st.integers(1, 70), st.integers(1, 9) | st.integers(16, 33)
+    ),
     seed=st.integers(0, 2**32),
     gap=st.integers(0, 70),
     threads=st.integers(1, 4),
@@ -136,7 +138,7 @@ def test_panels_of_avxvnni_give_the_contracts_bits(
 
 
 PANEL_SETS = ["avx2", "avxvnni"] + ["avx512"] * (cpu.ISAS["avx512"].features <= cpu.features())
-PANEL_SHAPES = [(2, 5, 3), (3, 17, 2), (1, 3, 5), (5, 37, 7), (70, 20, 2)]
+PANEL_SHAPES = [(2, 5, 3), (3, 17, 2), (1, 3, 5), (5, 37, 7), (70, 20, 2), (1, 3, 38)]
 
 
 def panel_fault_seen(driver: Driver) -> bool:
@@ -182,6 +184,19 @@ def test_panels_are_exact_where_sums_are_largest(avxvnni: Driver, kernel: str, e
         Edit("ternary_matmul/tq1_0/tq1_0_avx2.h", "first, 1, arranged + 960", "first, 2, arranged + 960"),
         Edit("ternary_matmul/tq1_0/tq1_0_avx2.h", "TM_TQ1_0_GROUP + 240 + 4 * n", "TM_TQ1_0_GROUP + 240 + 3 * n"),
         Edit("ternary_matmul/q2_0/q2_0.h", "M == 1 ? TM_Q2_0_BLOCK", "M < 3 ? TM_Q2_0_BLOCK"),
+        Edit(
+            "ternary_matmul/q2_0/q2_0_avx2.h",
+            "_mm256_extracti128_si256(words, 1), 0xc",
+            "_mm256_castsi256_si128(words), 0xc",
+        ),
+        Edit("ternary_matmul/q2_0/q2_0_avx2.h", "x + i * TM_Q2_0_BLOCK + 32 * j", "x + i * TM_Q2_0_BLOCK + 32"),
+        Edit("ternary_matmul/q2_0/q2_0_avx2.h", "act_sums + 8 * j", "act_sums + 4 * j"),
+        Edit(
+            "ternary_matmul/q2_0/q2_0_avx2.h",
+            "sums[i % TM_Q2_0_FOUR][i / TM_Q2_0_FOUR]",
+            "sums[i / TM_Q2_0_FOUR][i % TM_Q2_0_FOUR]",
+        ),
+        Edit("ternary_matmul/q2_0/q2_0_avx2.h", "_mm256_add_pd(p[1][0], p[1][1])", "_mm256_add_pd(p[1][0], p[0][1])"),
     ],
     ids=str,
 )

@@ -29,7 +29,10 @@ from tritmark.kernels.ternary_matmul.api import with_receipt
 
 OP = next(op for op in OPS if op.name == "ternary_matmul")
 GROUP = 64
-SHAPES = st.tuples(st.integers(1, 9) | st.integers(30, 35), st.integers(1, 70), st.integers(1, 13))
+SHAPES = st.tuples(
+    st.integers(1, 9) | st.integers(30, 35), st.integers(1, 70), st.integers(1, 13) | st.integers(16, 40)
+)
+"""One row of activations meets sixteen groups at a time."""
 
 
 def model(activations: Any, codes: Any, scales: Any, act_scale: Any) -> Any:

@@ -44,6 +44,55 @@ static inline __attribute__((always_inline)) double tm_q2_0_by_four(
     return tm_q2_0_summed(_mm256_mul_pd(scales, _mm256_cvtepi32_pd(parts)));
 }
 
+/* The scales of groups 0, 4, 8 and 12 from `groups` on, and those of 1, 5, 9 and 13: of 32 bytes that begin with a group
+ * words 0 and 9, which is word 1 of the upper half. */
+static inline __attribute__((always_inline)) __m256 tm_q2_0_scales(const uint8_t *groups)
+{
+    __m256i w[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        w[i] = _mm256_loadu_si256((const __m256i *)(groups + i * TM_Q2_0_FOUR * TM_Q2_0_BYTES));
+    const __m256i words = _mm256_unpacklo_epi32(_mm256_unpacklo_epi16(w[0], w[1]), _mm256_unpacklo_epi16(w[2], w[3]));
+    return _mm256_cvtph_ps(_mm_blend_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1), 0xc));
+}
+
+/* Four fours at a time: two groups of each meet in a vector, so that the fours are added by whole vectors. `act_sums` are
+ * in the order of tm_q2_0_across. */
+static inline __attribute__((always_inline)) void tm_q2_0_by_sixteen(
+    const uint8_t *groups, const int8_t *x, const int32_t *act_sums, double fours[TM_Q2_0_FOUR])
+{
+    __m256d p[2][2];
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) {
+        const uint8_t *const at = groups + 2 * j * TM_Q2_0_BYTES;
+        __m256i v[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            v[i] =
+                tm_q2_0_of_two(tm_q2_0_two(at + i * TM_Q2_0_FOUR * TM_Q2_0_BYTES, 1), x + i * TM_Q2_0_BLOCK + 32 * j);
+        const __m256i sums =
+            _mm256_sub_epi32(tm_half_sums_of(v), _mm256_loadu_si256((const __m256i *)(act_sums + 8 * j)));
+        const __m256 scales = tm_q2_0_scales(at);
+        p[j][0] = _mm256_mul_pd(
+            _mm256_cvtps_pd(_mm256_castps256_ps128(scales)), _mm256_cvtepi32_pd(_mm256_castsi256_si128(sums)));
+        p[j][1] = _mm256_mul_pd(
+            _mm256_cvtps_pd(_mm256_extractf128_ps(scales, 1)), _mm256_cvtepi32_pd(_mm256_extracti128_si256(sums, 1)));
+    }
+    _mm256_storeu_pd(fours, _mm256_add_pd(_mm256_add_pd(p[0][0], p[0][1]), _mm256_add_pd(p[1][0], p[1][1])));
+}
+
+/* Of each sixteen sums of the one row of activations sum 4 * i + j at 4 * j + i. */
+static void tm_q2_0_across(const tm_ternary_matmul_args *args)
+{
+    const size_t groups = args->K / TM_Q2_0_GROUP, sixteen = TM_Q2_0_FOUR * TM_Q2_0_FOUR;
+    for (size_t g = 0; g + sixteen <= groups; g += sixteen) {
+        int32_t sums[TM_Q2_0_FOUR][TM_Q2_0_FOUR];
+        memcpy(sums, args->act_sums + g, sizeof sums);
+        for (size_t i = 0; i < sixteen; i++)
+            args->act_sums[g + i] = sums[i % TM_Q2_0_FOUR][i / TM_Q2_0_FOUR];
+    }
+}
+
 /* What a shift by 2 * s brings down of dword d meets four activations from 16 * s + 4 * d on, as they are arranged. */
 static inline __attribute__((always_inline)) void tm_q2_0_decode(const uint8_t *const *groups, tm_panel_step *codes)
 {
@@ -69,7 +118,7 @@ static void tm_q2_0_body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args moved = tm_q2_0_moved(given);
     if (moved.M == 1)
-        tm_q2_0_one(&moved, 0, moved.a, begin, end, tm_q2_0_by_four, NULL);
+        tm_q2_0_one(&moved, 0, moved.a, begin, end, tm_q2_0_by_four, tm_q2_0_by_sixteen);
     else
         tm_panels(&moved, begin, end, TM_Q2_0_UNIT, TM_PANEL, TM_PANEL_SUMS, tm_q2_0_panel);
 }
@@ -77,8 +126,11 @@ static void tm_q2_0_body(void *given, size_t begin, size_t end)
 static int tm_q2_0_arranged_run(tm_ternary_matmul_args *args, int32_t rank)
 {
     tm_q2_0_arrange(args);
-    if (args->M == 1)
-        return tm_q2_0_run(args, tm_q2_0_body, rank);
+    if (args->M == 1) {
+        tm_group_sums(args, TM_Q2_0_GROUP);
+        tm_q2_0_across(args);
+        return tm_matmul_run_by(args, TM_Q2_0_UNIT, tm_q2_0_body, rank);
+    }
     const tm_ternary_matmul_args moved = tm_q2_0_moved(args);
     tm_panel_starts(&moved, TM_Q2_0_GROUP);
     return tm_matmul_run_by(args, TM_Q2_0_UNIT, tm_q2_0_body, rank);
