@@ -29,11 +29,12 @@ LARGE = 1 << 26
 PART = 1 << 24
 
 FEW = 16
-"""Elements of all outputs together up to which two sets may give the same by chance: a kernel that writes 0 and nothing
-else was right with one seed in 25 about three ternary codes; about 17 it would be with one in 10**8."""
+"""Elements of all inputs or of all outputs together up to which two sets may well give the same by chance, so that a
+kernel passes that writes one number or keeps what it made before: test_cases.py computes how rare that is beyond."""
 
 DRAWS = 16, 64
-"""How many second sets are looked at where outputs are few: until each output is another, and as long as none is."""
+"""How many second sets are looked at where elements are few: at least, unless every output differs in each element, and
+at the most, where one does in none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ class Material:
     """Inputs of one workload: generated once, encoded once for each format.
 
     Two sets of data, both fixed by `seed` and the workload. The second has the scalars of the first, if the op can
-    encode that. Where outputs are FEW it is drawn until each differs from the first's under the key that was asked for
-    last, or is the one of DRAWS in which most do, so that no constant is right for both.
+    encode that. Where elements are FEW it is the one of DRAWS whose outputs, under the key that was asked for last,
+    differ most from the first's.
     """
 
     def __init__(
@@ -167,28 +168,25 @@ class Material:
         return Cases(first, further[0], in_place=_alike(*encoded)) if further else Cases(first, None, in_place=False)
 
     def _tell_apart(self, key: KernelKey) -> None:
-        """Where outputs are few take a second set of data that gives others than the first."""
-        axes = self.workload.axes
-        few = sum(prod(shape) for shape, _ in self.op.outputs_like(axes, key).values()) <= FEW
-        if self._second is None or not few:
+        """Where elements are few take a second set of data that gives other outputs than the first."""
+        outputs = sum(prod(shape) for shape, _ in self.op.outputs_like(self.workload.axes, key).values())
+        if self._second is None or min(self.elements, outputs) > FEW:
             return
-        made = self._outputs(key, self._logical[0])
-        most, chosen = -1, self._logical[1]
+        made, most, chosen = self._outputs(key, self._logical[0]), (-1, -1), self._logical[1]
         for draw in range(DRAWS[1]):
             logical = self._second(draw)
-            differ = np.concatenate([a != b for a, b in zip(made, self._outputs(key, logical), strict=True)])
-            if differ.sum() > most:
-                most, chosen = int(differ.sum()), logical
-            if differ.all() or (most and draw + 1 >= DRAWS[0]):
+            differ = [(a != b) for a, b in zip(made, self._outputs(key, logical), strict=True)]
+            found = sum(bool(each.any()) for each in differ), sum(int(each.sum()) for each in differ)
+            if found > most:
+                most, chosen = found, logical
+            if found[1] == outputs or (most[0] == len(made) and draw + 1 >= DRAWS[0]):
                 break
         self._logical = self._logical[0], chosen
         self._encoded.clear()
 
     def _outputs(self, key: KernelKey, logical: Arrays) -> list[npt.NDArray[Any]]:
         axes = self.workload.axes
-        return [
-            each.values.reshape(-1) for each in expectations(self.op, axes, key, self.op.reference(logical, axes, key))
-        ]
+        return [each.values for each in expectations(self.op, axes, key, self.op.reference(logical, axes, key))]
 
 
 def admitted(cases: Cases, variant: Variant, axes: Axes) -> Cases:

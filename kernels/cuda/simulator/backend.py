@@ -48,7 +48,8 @@ from tritmark.kernels.cuda.simulator.memory import SimulatorAllocation, arena
 from tritmark.kernels.cuda.tensor_map import NO_MAP
 
 _MOST_RECORDS = 1 << 22
-_NUMBERS = count()
+_CONTEXTS = count()
+"""Their numbers."""
 _GO_ON = "mend the kernel or its launch; the simulator can be used further, a GPU could not"
 
 RECORD = np.dtype(
@@ -282,7 +283,7 @@ class SimulatorBackend:
         self._lost = False
         self.seed = _number("TRITMARK_SIMULATOR_SEED", 0)
         self._arena = arena()
-        self._number = next(_NUMBERS)
+        self._context = next(_CONTEXTS)
         self._trace: Trace | None = None
         self.stream: backend.Stream = SimulatorStream()
 
@@ -440,12 +441,12 @@ class SimulatorBackend:
         """Memory full of a pattern that depends on the seed."""
         self._alive()
         pattern = (0xCB + 37 * self.seed) & 0xFF
-        made = self._arena.allocate(nbytes, self.info.memory, pattern, self.info.index, self._number)
+        made = self._arena.allocate(nbytes, self.info.memory, pattern, self.info.index, self._context)
         return SimulatorAllocation(self._arena, made, nbytes)
 
     def memory(self) -> tuple[int, int]:
         """Bytes free and in total."""
-        return max(0, self.info.memory - self._arena.used[self._number]), self.info.memory
+        return max(0, self.info.memory - self._arena.used[self._context]), self.info.memory
 
     def pinned(self, nbytes: int) -> npt.NDArray[Any]:
         """Host memory is host memory here."""

@@ -38,8 +38,8 @@ class SimulatedMemory:
     def __init__(self) -> None:
         self.used: Counter[int] = Counter()
         """Bytes that each context has allocated, by its number: what one leaves behind is not another's."""
-        self._owners: dict[int, int] = {}
-        self._contexts: dict[int, int] = {}
+        self._owners: dict[int, tuple[int, int]] = {}
+        """The device and the context of each allocation, by their numbers."""
         self._base = runtime.library().tritmark_begin(_AREA)
         if not self._base:
             raise DeviceUnavailableError(
@@ -64,7 +64,7 @@ class SimulatedMemory:
                 )
             insort(self._live, (found, nbytes))
             self.used[context] += nbytes
-            self._owners[found], self._contexts[found] = owner, context
+            self._owners[found] = owner, context
             self._next = found + room
             runtime.library().tritmark_allocate(found, nbytes, poison)
             return found
@@ -83,8 +83,8 @@ class SimulatedMemory:
             at = bisect_right(self._live, (pointer, 0))
             if at < len(self._live) and self._live[at][0] == pointer:
                 nbytes = self._live.pop(at)[1]
-                self.used[self._contexts.pop(pointer)] -= nbytes
-                del self._owners[pointer]
+                _, context = self._owners.pop(pointer)
+                self.used[context] -= nbytes
                 runtime.library().tritmark_free(pointer, nbytes)
 
     def near(self, address: int) -> tuple[int, int] | None:
@@ -100,13 +100,13 @@ class SimulatedMemory:
         """The number of the device whose allocation holds the address, or is near it."""
         with runtime.LOCK:
             found = self.near(address)
-            return None if found is None else self._owners[found[0]]
+            return None if found is None else self._owners[found[0]][0]
 
     def must_hold(self, pointer: int, nbytes: int, what: str, owner: int) -> None:
         """Raises DeviceFaultError where so many bytes from there are not within one allocation of the device."""
         with runtime.LOCK:
             found = self.near(pointer)
-            of = owner if found is None else self._owners[found[0]]
+            of = owner if found is None else self._owners[found[0]][0]
         if nbytes and (found is None or pointer < found[0] or pointer + nbytes > sum(found)):
             raise DeviceFaultError(
                 f"simulated: {what} of {nbytes} bytes at {pointer:#x} is outside every allocation",

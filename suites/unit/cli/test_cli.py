@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from command_line import COUNT, RUN, SETS, SUITE, Outcome, only_record, with_variants
+from constant_launch import writing
 
 from tritmark.harness.record import Record, Status
 from tritmark.harness.spec import Launch, Variant
@@ -96,28 +97,9 @@ def test_each_run_draws_its_seed_and_keeps_it(tritmark: Callable[..., Outcome]) 
         assert {run.workload.seed for run in record.runs} == {record.environment.seed}
 
 
-class Zeros:
-    """Wraps a launch and undoes what it did."""
-
-    def __init__(self, launch: Launch, outputs: Any) -> None:
-        self._launch, self._outputs = launch, outputs
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._launch, name)
-
-    def run(self) -> None:
-        self._launch.run()
-        for output in self._outputs.values():
-            output[...] = 0
-
-
 def test_a_wrong_kernel_is_status_1(tritmark: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
     def break_one(variant: Variant) -> Variant:
-        if variant.id != "cpu/i2s_quantize/none/int8/scalar":
-            return variant
-        return replace(
-            variant, bind=lambda inputs, outputs, *rest: Zeros(variant.bind(inputs, outputs, *rest), outputs)
-        )
+        return writing(0, variant) if variant.id == "cpu/i2s_quantize/none/int8/scalar" else variant
 
     with_variants(monkeypatch, break_one)
     outcome = tritmark(*RUN)
