@@ -65,6 +65,8 @@ static inline void tm_tile_load(int t, const void *from, size_t stride)
         memcpy(tm_tiles.tile[t][row], (const uint8_t *)from + row * stride, tm_tiles.config.bytes[t]);
 }
 
+static inline void tm_tile_load_once(int t, const void *from, size_t stride) { tm_tile_load(t, from, stride); }
+
 static inline void tm_tile_store(int t, void *to, size_t stride)
 {
     tm_tile_demand(tm_tiles.config.rows[t]);
@@ -107,8 +109,11 @@ static inline void tm_tile_release(void) { __asm__ volatile("tilerelease" : : : 
 
 /* Registers are named in the instruction, so these are macros of constants. */
 #define tm_tile_zero(t) __asm__ volatile("tilezero %%tmm" #t : :)
-#define tm_tile_load(t, from, stride) \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"((const void *)(from)), "r"((size_t)(stride)) : "memory")
+#define tm_tile_load_by(name, t, from, stride) \
+    __asm__ volatile(name " (%0,%1,1), %%tmm" #t : : "r"((const void *)(from)), "r"((size_t)(stride)) : "memory")
+#define tm_tile_load(t, from, stride) tm_tile_load_by("tileloadd", t, from, stride)
+/* With the hint that L1 need not keep what was loaded. */
+#define tm_tile_load_once(t, from, stride) tm_tile_load_by("tileloaddt1", t, from, stride)
 #define tm_tile_store(t, to, stride) \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"((void *)(to)), "r"((size_t)(stride)) : "memory")
 #define tm_tile_multiply(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)

@@ -67,8 +67,8 @@ def _sums(axes: Axes) -> int:
 
 
 def _amx(axes: Axes) -> int:
-    """The same of the AMX kernel, with its panel."""
-    return max(_sums(axes), cpu.cores() * int(cpu.native("ternary_matmul").amx_stack(axes["M"])))
+    """The same of the AMX kernel, with masked weights and packed activations."""
+    return max(_sums(axes), int(cpu.native("ternary_matmul").amx_stacks(axes["M"], axes["K"], cpu.cores())))
 
 
 def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> Iterator[Variant]:

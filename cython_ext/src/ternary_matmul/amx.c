@@ -1,46 +1,55 @@
 /* ternary_matmul with AMX int8: tiles of 16 rows of activations by 16 rows of weights, 64 columns an instruction.
  *
  * The 64 bytes of a group, under one of the nested masks of avx512.c, are a row of the tile that tdpbsud wants on its
- * right: 16 rows of weights by 4 columns. So 16 groups, masked with 3, 15 and 63 into a panel, are three tiles, and as
- * they lie in memory a fourth; the sums are told apart at the end as there, once for 32768 columns. Activations are the
- * tile on the left where they lie.
+ * right: 16 rows of weights by 4 columns. So 16 groups, masked with 3, 15 and 63, are three tiles, and as they lie in
+ * memory a fourth; the sums are told apart at the end as there, once for 32768 columns. Activations are the tile on the
+ * left, packed (amx_rows.h) or where they lie.
  *
- * A product takes 16 cycles, a load of a tile 8 from L1 and about 21 from L2. So two masks at a time, (3, 15) and then
- * (63, none), for up to 4096 columns: four sums stay in tiles, of 32 rows of activations and two masks, and a step of
- * 64 columns is two loads of activations, two of weights and four products. All rows of a slab pass the two masks'
- * panel, 2 KiB a step; where there are more columns, their sums wait in memory meanwhile.
+ * A product takes 16 cycles, a load of a tile 8 from L1. Four sums stay in tiles: 32 rows of activations under two
+ * masks, (3, 15) and then (63, none), which takes four loads and four products a step of 64 columns; or 16 rows under
+ * all masks, with five loads. What else there is to do is done in the shadow of products:
+ * - Each block of rows makes its masked groups itself, AHEAD steps before their use, into a ring that stays in L1: a
+ *   load of a tile takes nothing from stores on their way, it waits until they are in L1.
+ * - Rows whose last sums were stored by the block before are told apart and written out, some in a step.
+ * - Lines that are about to be written, sums' and outputs', are fetched.
  *
- * What else there is to do is done a little a step, in the shadow of products:
- * - The first rows of a slab make the panel, AHEAD steps before its use, into the next pass too: a load of a tile takes
- *   nothing from stores on their way, it waits until they are in L1. So the panel is a ring, of a pass's steps and
- *   AHEAD more; of AHEAD + 1, which stay in L1, where 32 rows are all.
- * - Rows whose last sums were stored by the block before are told apart and written out.
- *
- * Where 16 rows are all, the four masks go at once: their sums fill the tiles as well, and weights are read once.
- *
- * Fewer than 16 rows of activations leave most of a tile empty, and each KiB of weights takes the loads and the panel
+ * Fewer than 16 rows of activations leave most of a tile empty, and each KiB of weights takes the loads and the masks
  * all the same: they go by AVX-512, which this set has.
  *
- * Versions, share of what products alone reach, one thread, weights in L2, int32 / float32 outputs, by turns with a
- * benchmark outside of this project on a virtual machine of 32 cores with AMX, 2 MiB of L2 each (the host of two H100).
- * `tritmark gate 39e7995 eb42bc2 --op ternary_matmul --variant amx --suite speed` compares v1 and what is taken, and was
- * not run:
- *   rows x N x K        v1            20 steps      64 steps, taken
- *   16 x 2560 x 2560    0.11 / 0.13   0.16 / 0.41   0.16 / 0.42   (0.16: others were busy, 0.44 a moment later)
- *   32                  0.22 / 0.20   0.38 / 0.35   0.42 / 0.41
- *   48                  0.20 / 0.23   0.25 / 0.30   0.29 / 0.32
- *   64                  0.28 / 0.27   0.35 / 0.33   0.37 / 0.38
- *   128                 0.32 / 0.32   0.38 / 0.33   0.42 / 0.43
- *   512                 0.28 / 0.33   0.38 / 0.39   0.44 / 0.40
- *   16 x 4096 x 4096    0.12 / 0.12   0.34 / 0.35   0.36 / 0.32
- *   64                  0.29 / 0.28   0.35 / 0.31   0.36 / 0.34
- *   512                 0.30 / 0.30   0.37 / 0.38   0.37 / 0.42
- * v1 made a panel of 1024 columns under all masks at once, 48 KiB, and went over it once for each pair of masks and 32
- * rows. No better here: 8 to 16 steps, whose panel stays in L1; AHEAD 2, 3, 5; AHEAD 8 (0.31 at 16 rows); rows written
- * out at the end of a block (0.45 at 16 rows, 0.35 for 0.38 at 512); slabs of 512 rows; activations loaded with the
- * hint that L1 need not keep them (tileloaddt1). Nothing fetched ahead into L2 gains 0.02 where weights are there
- * already. A loop of nothing but loads from L1 and such products reached 1.0 on one machine of this kind and 0.28 on
- * another. */
+ * Cycles that a step of four products takes beside its 64, in loops of nothing else, measured outside of this project
+ * on a virtual machine with AMX (the host of an H100), in moments in which the core's other hyperthread was idle:
+ *   all tiles from L1                                                                       0
+ *   masked groups made into a ring of 4 steps, activations from L1                          1
+ *   activations from L2, packed or with lines of a tile in many sets, nothing made          1
+ *   both, all loads before the products                                                     17; rows in place 30
+ *   the same with the hint that L1 need not keep activations (tileloaddt1)                  14; rows in place 38
+ *   and groups made between products                                                        8; rows in place 23 to 34
+ *   masked groups made into a ring of 16 steps, which L1 does not hold beside the rest      118
+ *   masked groups loaded from a panel of all steps in L2, nothing made                      24
+ *   sums stored and loaded every 8 steps, which would let a panel stay in L1                26
+ *   the fourth, with activations fetched into L1 a step ahead                               36
+ * So what comes from L2 is short: activations and weights do, and nothing else.
+ *
+ * Versions, share of what products alone reach, one thread, int32 outputs, by turns on such a machine, medians of
+ * moments in which the other hyperthread was idle / busy (which halves products too):
+ *   rows x N x K        v2            v3
+ *   16 x 2560 x 2560    0.40 / 0.32   0.60 / 0.55
+ *   32                  0.42 / 0.37   0.57 / 0.57
+ *   48                  0.32 / 0.36   0.47 / 0.54
+ *   64                  0.37 / 0.39   0.55 / 0.58
+ *   128                 0.38 / 0.40   0.58 / 0.58
+ *   512                 0.32 / 0.37   0.52 / 0.55
+ *   2048                0.31 / 0.36   0.50 / 0.58
+ *   16 x 4096 x 4096    0.29 / 0.30   0.46 / 0.54
+ *   64                  0.34 / 0.36   0.56 / 0.59
+ *   512                 0.38 / 0.36   0.57 / 0.58
+ * v1 made a panel of 1024 columns under all masks at once and went over it once for each pair of masks and 32 rows: 0.7
+ * of v2. v2 had a panel of up to 64 steps of two masks, 128 KiB, over which all rows of a slab passed. v3 is what is
+ * described above; left out, at 64 x 2560 x 2560 where it had 0.56: masks 0.10 more, writing out 0.12, fetching weights
+ * ahead 0.02 (which gains 0.02 to 0.07 where they come from memory). No better: 16 rows under all masks only (busy 0.03
+ * less); AHEAD 3 or 5; lines of outputs that stay in L2 fetched. All threads: 0.6 to 0.8 of v2's time.
+ * `tritmark gate 9faa553 HEAD --op ternary_matmul --variant amx --suite speed`, on a machine with AMX, compares v2 with
+ * what is here, and was not run. */
 #include "ternary_matmul.h"
 
 #include "../amx_tiles.h"
@@ -48,62 +57,46 @@
 #if TM_X86
 TM_BEGIN(amx)
 
+#include "amx_rows.h"
+
 enum {
-    SIDE = TM_TILE_ROWS,
-    BLOCK = 2 * SIDE, /* rows of activations at once */
-    SLAB = 256, /* rows of activations between two walks over the weights, whose sums are on the stack, at most; */
-    SLAB_BYTES = 1 << 20, /* of so many bytes, half of L2, */
-    LEAST = 4 * BLOCK, /* but not fewer than these */
-    STEP = TM_TILE_BYTES, /* columns of a tile */
     GROUPS = STEP / 4, /* in a step */
     BYTES = GROUPS * TM_TILE, /* of a step's weights */
-    MASKS = 4,
-    STEPS = 64, /* most in a panel */
-    AHEAD = 4, /* steps that masks are made before their use */
-    EACH = 2, /* rows written out in a step */
     SPAN = TM_MATMUL_CHUNK / GROUPS, /* most steps between two settlements of sums */
+    PLACES = 4, /* steps that the ring has masked groups of, */
+    AHEAD = 2, /* made so many before their use, */
+    PART = GROUPS / 4, /* so many groups between two products */
+    FAR = 1 << 20, /* bytes of outputs from which they are fetched */
     SETTLED = 4, /* steps until sums that were stored are read */
-    WIDE = 2 * (STEPS + AHEAD), /* tiles of panel that two masks take */
-    NARROW = 3 * (1 + AHEAD), /* and three */
-    TILES = WIDE > NARROW ? WIDE : NARROW,
 };
 
 typedef uint8_t group[TM_TILE];
 
-/* A range of columns of one tile of weights, within a span that is told apart at once. */
-typedef struct range {
-    const uint8_t *weights;
-    const int8_t *a; /* of the slab's first row */
-    size_t steps, n; /* n: the first row of weights */
-    int first, ends, last; /* whether the span begins, or ends here; whether there are columns beyond whole steps */
-    int more, whole; /* whether there are spans before; whether none is behind */
-} range;
+/* What a step makes: groups under the masks 3 and 15, under 63, under all three, or nothing. */
+typedef enum { LOW, HIGH, ALL, NOTHING } mask_set;
 
 typedef struct work {
-    group panel[TILES * GROUPS]; /* masked groups */
-    group last[MASKS][GROUPS]; /* those of the last columns, where these fill no tile; then zeros */
-    int8_t last_a[SLAB][STEP];
-    int32_t u[SLAB][TM_TILE]; /* sums under each mask, of 16 rows of weights */
-    int32_t sums[SLAB][TM_TILE]; /* rows' own, of the spans before */
-    int32_t act_sum[SLAB];
-    const tm_ternary_matmul_args *args;
-    size_t slab; /* its first row */
-    size_t steps, most, rest; /* whole steps in K; in a panel; groups in `last` */
-    int all; /* masks at once, for 16 rows or fewer */
+    group ring[PLACES][3 * GROUPS];
+    group last[PLACES][GROUPS]; /* weights of the last step, where they fill none, of a tile, and of those before it */
+    int32_t u[BLOCK][TM_TILE]; /* sums under each mask, of 16 rows of weights */
+    int32_t sums[BLOCK][TM_TILE]; /* rows' own, of the spans before */
+    const slab *of;
     tm_prefetch fetch;
     uint32_t configured;
-    struct { /* rows of the slab whose sums under the masks are there, to be told apart */
-        size_t row, end;
-        range of;
+    size_t used; /* place in the ring of the next step */
+    struct { /* rows whose sums under the masks are there, to be told apart */
+        size_t row, end, m, n; /* of the block; its first row in the slab, of the weights */
+        int more, whole; /* whether there are spans before; whether none is behind */
     } due;
-    struct { /* the step to mask next */
-        const uint8_t *tile;
-        size_t left, begin, step; /* to make; of its panel; in that */
-        int pair;
+    struct { /* the step to make next */
+        const uint8_t *tile, *from;
+        size_t pair, pairs; /* of a group of rows and a tile; behind the last */
+        size_t m, begin, left; /* row of the slab; first step of the span; steps left in it */
+        size_t place;
+        mask_set masks;
     } next;
-    size_t places, made, used; /* of steps in the panel; of the next to make, and of a pass's first */
 } work;
-_Static_assert(sizeof(work) == TM_AMX_WORK, "what the workspace of the variant counts");
+_Static_assert(sizeof(work) <= TM_AMX_WORK, "what the workspace of the variant counts");
 
 /* Tiles below `weights` are sums and activations, `even` rows in those of even numbers, `odd` in the others. */
 static void configure(size_t even, size_t odd, int weights, work *w)
@@ -115,279 +108,425 @@ static void configure(size_t even, size_t odd, int weights, work *w)
     tm_tile_config config __attribute__((aligned(64))) = {.palette = 1};
     for (int t = 0; t < TM_TILE_REGISTERS; t++) {
         config.rows[t] = t >= weights ? GROUPS : (uint8_t)(t % 2 ? odd : even);
-        config.bytes[t] = config.rows[t] ? TM_TILE_BYTES : 0;
+        config.bytes[t] = TM_TILE_BYTES;
     }
     tm_tile_configure(&config);
 }
 
-/* Groups under each mask that there is a place for. */
-static inline __attribute__((always_inline)) void mask_groups(
-    const uint8_t *weights, size_t groups, group *m3, group *m15, group *m63)
+/* The first row and the tile of a pair. */
+static inline void begin_pair(size_t pair, work *w)
 {
-    for (size_t k = 0; k < groups; k++) {
-        const __m512i v = _mm512_loadu_si512(weights + k * TM_TILE);
-        if (m3) {
-            _mm512_store_si512(m3[k], _mm512_and_si512(v, _mm512_set1_epi8(3)));
-            _mm512_store_si512(m15[k], _mm512_and_si512(v, _mm512_set1_epi8(15)));
-        }
-        if (m63)
-            _mm512_store_si512(m63[k], _mm512_and_si512(v, _mm512_set1_epi8(63)));
-    }
+    const slab *s = w->of;
+    w->next.pair = pair;
+    w->next.m = pair / tiles_across(s) * s->group;
+    w->next.tile = tile_of(s, pair % tiles_across(s));
 }
 
-static inline size_t place_after(size_t place, const work *w) { return place + 1 < w->places ? place + 1 : 0; }
-
-/* Into the panel with the next step, in the order of their use: tiles, panels, pairs of masks, steps. */
-static __attribute__((noinline)) void make(work *w)
+/* Whether there is another pair, which begins then. */
+static int next_pair(work *w)
 {
-    if (!w->next.left)
-        return;
-    w->next.left--;
-    const uint8_t *from = w->next.tile + (w->next.begin + w->next.step) * BYTES;
-    group *to = w->panel + w->made * (w->all ? 3 : 2) * GROUPS;
-    w->made = place_after(w->made, w);
-    if (w->next.pair) {
-        mask_groups(from, GROUPS, NULL, NULL, to);
-    } else { /* weights on their first way through, which may come from memory */
-        if (w->all)
-            mask_groups(from, GROUPS, to, to + GROUPS, to + 2 * GROUPS);
-        else
-            mask_groups(from, GROUPS, to, to + GROUPS, NULL);
-        for (int k = 0; k < GROUPS && w->fetch.level != TM_PREFETCH_NONE; k++)
+    if (w->next.pair + 1 == w->next.pairs) {
+        w->next.masks = NOTHING;
+        w->next.left = SIZE_MAX;
+        return 0;
+    }
+    begin_pair(w->next.pair + 1, w);
+    return 1;
+}
+
+/* The next pass to make: low and high masks, spans, blocks, tiles, groups. */
+static __attribute__((noinline)) void next_pass(work *w)
+{
+    const slab *s = w->of;
+    size_t end = w->next.begin + SPAN < s->steps ? w->next.begin + SPAN : s->steps;
+    if (w->next.masks == LOW) {
+        w->next.masks = HIGH;
+    } else {
+        w->next.begin = end;
+        if (end == s->steps) {
+            const size_t behind = group_end(s, w->next.m);
+            w->next.begin = 0;
+            w->next.m += block_rows(s, w->next.m);
+            if (w->next.m == behind && !next_pair(w))
+                return;
+        }
+        w->next.masks = block_rows(s, w->next.m) > SIDE ? LOW : ALL;
+        end = w->next.begin + SPAN < s->steps ? w->next.begin + SPAN : s->steps;
+    }
+    w->next.from = w->next.tile + w->next.begin * BYTES;
+    w->next.left = end - w->next.begin;
+}
+
+/* Weights of the last step of a pair's tile, zeros behind them. */
+static inline group *last_of(size_t pair, work *w) { return w->last[pair % PLACES]; }
+
+static __attribute__((noinline)) const uint8_t *make_last(work *w)
+{
+    group *last = last_of(w->next.pair, w);
+    memset(last, 0, sizeof w->last[0]);
+    memcpy(last, w->next.from - BYTES, w->of->rest * TM_TILE);
+    return last[0];
+}
+
+/* A step in the making. */
+typedef struct step {
+    const uint8_t *from;
+    group *to;
+    mask_set masks;
+    int fetches;
+} step;
+
+static inline __attribute__((always_inline)) step make_next(work *w)
+{
+    step made = {.from = w->next.from, .to = w->ring[w->next.place], .masks = w->next.masks};
+    made.fetches = w->next.m % w->of->group == 0 && made.masks != HIGH && w->fetch.level != TM_PREFETCH_NONE;
+    w->next.place = (w->next.place + 1) % PLACES;
+    w->next.from += BYTES;
+    if (w->next.left == 1 && w->of->rest && w->next.begin + SPAN >= w->of->steps)
+        made.from = make_last(w);
+    if (!--w->next.left)
+        next_pass(w);
+    return made;
+}
+
+/* A quarter of it. */
+static inline __attribute__((always_inline)) void make(const step *made, int part, const work *w)
+{
+    const uint8_t *from = made->from + part * PART * TM_TILE;
+    group *to = made->to + part * PART;
+    const __m512i m3 = _mm512_set1_epi8(3), m15 = _mm512_set1_epi8(15), m63 = _mm512_set1_epi8(63);
+    switch (made->masks) {
+    case LOW:
+        for (int k = 0; k < PART; k++) {
+            const __m512i v = _mm512_loadu_si512(from + k * TM_TILE);
+            _mm512_store_si512(to[k], _mm512_and_si512(v, m3));
+            _mm512_store_si512(to[GROUPS + k], _mm512_and_si512(v, m15));
+        }
+        break;
+    case HIGH:
+        for (int k = 0; k < PART; k++)
+            _mm512_store_si512(to[k], _mm512_and_si512(_mm512_loadu_si512(from + k * TM_TILE), m63));
+        break;
+    case ALL:
+        for (int k = 0; k < PART; k++) {
+            const __m512i v = _mm512_loadu_si512(from + k * TM_TILE);
+            _mm512_store_si512(to[k], _mm512_and_si512(v, m3));
+            _mm512_store_si512(to[GROUPS + k], _mm512_and_si512(v, m15));
+            _mm512_store_si512(to[2 * GROUPS + k], _mm512_and_si512(v, m63));
+        }
+        break;
+    default: return;
+    }
+    if (made->fetches)
+        for (int k = 0; k < PART; k++)
             tm_prefetch_line(from + k * TM_TILE, TM_PREFETCH_L2, w->fetch.bytes);
-    }
-    const size_t end = w->next.begin + w->most < w->steps ? w->next.begin + w->most : w->steps;
-    if (w->next.begin + ++w->next.step < end)
+}
+
+/* 16 of a row's outputs, what tm_matmul_store_by writes. */
+static inline __attribute__((always_inline)) void store_16(
+    void *out, const int32_t kind, __m512i own, __m512i act_sum, __m512d factor)
+{
+    const __m512i sums = _mm512_sub_epi32(own, act_sum);
+    if (kind == TM_OUT_INT32) {
+        _mm512_storeu_si512(out, sums);
         return;
-    w->next.step = 0;
-    if (!w->all && (w->next.pair ^= 2))
-        return;
-    w->next.begin = end;
-    if (end == w->steps) {
-        w->next.begin = 0;
-        w->next.tile += w->steps * BYTES + w->rest * TM_TILE;
     }
+    const __m512d low = _mm512_mul_pd(_mm512_cvtepi32_pd(_mm512_castsi512_si256(sums)), factor);
+    const __m512d high = _mm512_mul_pd(_mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(sums, 1)), factor);
+    const __m512 both = _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
+    if (kind == TM_OUT_FLOAT32) {
+        _mm512_storeu_ps(out, both);
+        return;
+    }
+    const __m512i bits = _mm512_castps_si512(both);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    _mm256_storeu_si256(out, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
 }
 
 /* What the masks' sums of one row that is due say of the rows' own, see avx512.c. */
-static __attribute__((noinline)) void settle(work *w)
+static inline __attribute__((always_inline)) void settle(const int32_t kind, work *w)
 {
-    const size_t m = w->due.row++, left = w->args->N - w->due.of.n;
-    int32_t *u = w->u[m], *own = w->due.of.whole ? u : w->sums[m];
+    const tm_ternary_matmul_args *args = w->of->args;
+    const size_t i = w->due.row++, m = w->due.m + i, left = args->N - w->due.n;
+    const int32_t *u = w->u[i];
+    int32_t *sums = w->sums[i];
     const __m512i u0 = _mm512_load_si512(u), u1 = _mm512_load_si512(u + SIDE);
     const __m512i u2 = _mm512_load_si512(u + 2 * SIDE), u3 = _mm512_load_si512(u + 3 * SIDE);
-    const __m512i told[MASKS] = {
-        u0,
-        _mm512_srai_epi32(_mm512_sub_epi32(u1, u0), 2),
-        _mm512_srai_epi32(_mm512_sub_epi32(u2, u1), 4),
-        _mm512_srai_epi32(_mm512_sub_epi32(u3, u2), 6),
-    };
-    for (int g = 0; g < MASKS; g++) {
-        const __m512i before = w->due.of.more ? _mm512_load_si512(w->sums[m] + SIDE * g) : _mm512_setzero_si512();
-        _mm512_store_si512(own + SIDE * g, _mm512_add_epi32(told[g], before));
+    __m512i own0 = u0, own1 = _mm512_srai_epi32(_mm512_sub_epi32(u1, u0), 2);
+    __m512i own2 = _mm512_srai_epi32(_mm512_sub_epi32(u2, u1), 4);
+    __m512i own3 = _mm512_srai_epi32(_mm512_sub_epi32(u3, u2), 6);
+    if (w->due.more) {
+        own0 = _mm512_add_epi32(own0, _mm512_load_si512(sums));
+        own1 = _mm512_add_epi32(own1, _mm512_load_si512(sums + SIDE));
+        own2 = _mm512_add_epi32(own2, _mm512_load_si512(sums + 2 * SIDE));
+        own3 = _mm512_add_epi32(own3, _mm512_load_si512(sums + 3 * SIDE));
     }
-    if (w->due.of.whole)
-        tm_matmul_store(w->args, w->slab + m, w->due.of.n, left < TM_TILE ? left : TM_TILE, own, w->act_sum[m]);
+    if (!w->due.whole || left < TM_TILE) {
+        _mm512_store_si512(sums, own0);
+        _mm512_store_si512(sums + SIDE, own1);
+        _mm512_store_si512(sums + 2 * SIDE, own2);
+        _mm512_store_si512(sums + 3 * SIDE, own3);
+        if (w->due.whole)
+            tm_matmul_store_by(args, w->of->first + m, w->due.n, left, sums, w->of->act_sum[m], w->of->factor[m]);
+        return;
+    }
+    const size_t size = kind == TM_OUT_BFLOAT16 ? 2 : 4;
+    char *out = (char *)args->out + ((w->of->first + m) * args->N + w->due.n) * size;
+    const __m512i act_sum = _mm512_set1_epi32(w->of->act_sum[m]);
+    const __m512d factor = _mm512_set1_pd(w->of->factor[m]);
+    store_16(out, kind, own0, act_sum, factor);
+    store_16(out + SIDE * size, kind, own1, act_sum, factor);
+    store_16(out + 2 * SIDE * size, kind, own2, act_sum, factor);
+    store_16(out + 3 * SIDE * size, kind, own3, act_sum, factor);
+}
+
+static __attribute__((noinline)) void settle_some(size_t count, work *w)
+{
+    const int32_t kind = w->of->args->kind;
+    for (; count; count--)
+        if (kind == TM_OUT_INT32)
+            settle(TM_OUT_INT32, w);
+        else if (kind == TM_OUT_FLOAT32)
+            settle(TM_OUT_FLOAT32, w);
+        else
+            settle(TM_OUT_BFLOAT16, w);
 }
 
 static inline void settle_most(size_t most, work *w)
 {
-    for (; most && w->due.row < w->due.end; most--)
-        settle(w);
+    const size_t left = w->due.end - w->due.row;
+    if (most && left)
+        settle_some(most < left ? most : left, w);
 }
 
-static inline void rows_due(const range *r, size_t m, size_t end, work *w)
+/* A range of steps, of a tile of weights and a block of rows, within a span that is told apart at once. */
+typedef struct range {
+    const uint8_t *weights;
+    size_t pair, m, begin, steps;
+    size_t settles; /* rows that are told apart in a step */
+    size_t fetched; /* lines of the block's outputs that are fetched, which are written when the next block passes */
+    const char *out; /* the first */
+    size_t out_row; /* bytes between two rows of outputs */
+    int lines; /* the logarithm of how many a row has */
+    int fetches; /* whether weights are on their first way through */
+} range;
+
+/* Two lines of outputs into L2: a store that waits for its line keeps those behind it waiting, and with them tiles of
+ * what these made. */
+static inline __attribute__((always_inline)) void fetch_outputs(const range *r, size_t s)
 {
-    w->due.row = m;
-    w->due.end = end;
-    w->due.of = *r;
+    const size_t in_row = (size_t)1 << r->lines;
+    for (size_t i = 2 * s; i < 2 * s + 2 && i < r->fetched; i++)
+        __builtin_prefetch(r->out + (i >> r->lines) * r->out_row + (i & (in_row - 1)) * 64, 0, 2);
 }
 
-/* Rows m to m + 31 of the slab, or up to m + 15, under the masks `pair` and `pair` + 1. The first rows `make` a step of
- * the panel in each of theirs, AHEAD of it: the first of the next pass in their last ones. */
-static inline __attribute__((always_inline)) void block(
-    const int two, const int pair, int makes, const range *r, size_t m, work *w)
+/* Whether a step's columns are the last ones, which fill none. */
+static inline int is_partial(const range *r, size_t s, const work *w)
 {
-    const size_t stride = sizeof w->u[0];
-    int32_t *low = &w->u[m][SIDE * pair], *high = &w->u[m][SIDE * (pair + 1)];
-    if (r->first) {
-        tm_tile_zero(0);
-        tm_tile_zero(2);
-        if (two) {
-            tm_tile_zero(1);
-            tm_tile_zero(3);
-        }
-    } else {
-        tm_tile_load(0, low, stride);
-        tm_tile_load(2, high, stride);
-        if (two) {
-            tm_tile_load(1, low + SIDE * TM_TILE, stride);
-            tm_tile_load(3, high + SIDE * TM_TILE, stride);
-        }
-    }
-    const size_t end = r->steps + (size_t)r->last;
-    size_t at = w->used;
-    for (size_t s = 0; s < end; s++) {
-        const int there = s < r->steps;
-        if (makes && there)
-            make(w);
-        const size_t lda = there ? w->args->lda : STEP;
-        const int8_t *a = there ? r->a + m * lda + s * STEP : w->last_a[m];
-        group *from = there ? w->panel + at * 2 * GROUPS : w->last[pair];
-        const uint8_t *above = !there ? w->last[pair + 1][0] : pair ? r->weights + s * BYTES : from[GROUPS];
-        tm_tile_load(6, from, TM_TILE);
-        tm_tile_load(4, a, lda);
-        tm_tile_multiply(0, 4, 6);
-        if (two) {
-            tm_tile_load(5, a + SIDE * lda, lda);
-            tm_tile_multiply(1, 5, 6);
-        }
-        tm_tile_load(7, above, TM_TILE);
-        tm_tile_multiply(2, 4, 7);
-        if (two)
-            tm_tile_multiply(3, 5, 7);
-        if (there)
-            at = place_after(at, w);
-        settle_most(s < SETTLED ? 0 : EACH, w);
-    }
-    settle_most(SLAB, w);
-    tm_tile_store(0, low, stride);
-    tm_tile_store(2, high, stride);
-    if (two) {
-        tm_tile_store(1, low + SIDE * TM_TILE, stride);
-        tm_tile_store(3, high + SIDE * TM_TILE, stride);
-    }
+    return w->of->rest && r->begin + s + 1 == w->of->steps;
 }
 
-/* The range for all rows of the slab, under two masks. */
-static inline __attribute__((always_inline)) void pass(const int pair, const range *r, size_t rows, work *w)
+/* Steps of a pass in which another one of the same is made, and not the last: they need nothing of `next`. */
+static inline size_t like_steps(const range *r) { return r->steps > AHEAD + 1 ? r->steps - AHEAD - 1 : 0; }
+
+static inline __attribute__((always_inline)) step
+make_like(const mask_set masks, const range *r, size_t s, size_t used, work *w)
 {
-    for (size_t m = 0; m < rows; m += BLOCK) {
-        const size_t count = rows - m < BLOCK ? rows - m : BLOCK;
-        if (count < SIDE)
-            configure(count, 0, 6, w);
-        else /* 16 rows leave the odd tiles alone */
-            configure(SIDE, count > SIDE ? count - SIDE : SIDE, 6, w);
-        if (count > SIDE)
-            block(1, pair, !m, r, m, w);
-        else
-            block(0, pair, !m, r, m, w);
-        if (pair && r->ends)
-            rows_due(r, m, m + count, w);
-    }
-    w->used = (w->used + r->steps) % w->places;
+    return (step){
+        .from = r->weights + (s + AHEAD) * BYTES,
+        .to = w->ring[(used + AHEAD) % PLACES],
+        .masks = masks,
+        .fetches = masks != HIGH && r->fetches,
+    };
 }
 
-/* The range under all masks, where 16 rows or fewer are all of the slab. */
-static void pass_of_all(const range *r, size_t rows, work *w)
+static inline void made_like(size_t steps, size_t used, work *w)
 {
-    const size_t stride = sizeof w->u[0], end = r->steps + (size_t)r->last;
-    int32_t *u = w->u[0];
-    configure(rows, rows, 5, w);
+    w->used = used;
+    w->next.place = (used + AHEAD) % PLACES;
+    w->next.from += steps * BYTES;
+    w->next.left -= steps;
+}
+
+/* In the last steps of a pass, lines that its sums are about to be stored to: `lines` of each of `rows` rows. */
+static inline __attribute__((always_inline)) void fetch_sums(size_t left, size_t rows, size_t lines, const int32_t *at)
+{
+    enum { LAST = AHEAD + 1 };
+    for (size_t i = left * rows / LAST; left < LAST && i < (left + 1) * rows / LAST; i++)
+        for (size_t line = 0; line < lines; line++)
+            __builtin_prefetch(at + i * TM_TILE + line * SIDE, 1, 3);
+}
+
+static inline __attribute__((always_inline)) void step_of_two(
+    const step *made, const group *low, const uint8_t *high, const uint8_t *a, size_t settles, work *w)
+{
+    tm_tile_load(6, low, TM_TILE);
+    tm_tile_load_once(4, a, STEP);
+    tm_tile_load_once(5, a + SIDE * STEP, STEP);
+    tm_tile_load(7, high, TM_TILE);
+    make(made, 0, w);
+    tm_tile_multiply(0, 4, 6);
+    make(made, 1, w);
+    tm_tile_multiply(1, 5, 6);
+    make(made, 2, w);
+    tm_tile_multiply(2, 4, 7);
+    make(made, 3, w);
+    tm_tile_multiply(3, 5, 7);
+    settle_most(settles, w);
+}
+
+/* Packed rows, more than 16, under the masks 3 and 15, or 63 and none. */
+static inline __attribute__((always_inline)) void pass_of_two(const mask_set masks, const range *r, work *w)
+{
+    const size_t stride = sizeof w->u[0], like = like_steps(r);
+    const uint8_t *a = packed_row(w->of, r->m) + r->begin * step_bytes(BLOCK);
+    int32_t *sums = w->u[0] + (masks == LOW ? 0 : 2 * SIDE);
     tm_tile_zero(0);
     tm_tile_zero(1);
     tm_tile_zero(2);
     tm_tile_zero(3);
-    for (size_t s = 0; s < end; s++) {
-        const int there = s < r->steps;
-        if (there)
-            make(w);
-        group *from = there ? w->panel + w->used * 3 * GROUPS : w->last[0];
-        tm_tile_load(4, there ? r->a + s * STEP : w->last_a[0], there ? w->args->lda : STEP);
-        tm_tile_load(5, from, TM_TILE);
-        tm_tile_multiply(0, 4, 5);
-        tm_tile_load(6, from + GROUPS, TM_TILE);
-        tm_tile_multiply(1, 4, 6);
-        tm_tile_load(7, from + 2 * GROUPS, TM_TILE);
-        tm_tile_multiply(2, 4, 7);
-        tm_tile_load(5, there ? r->weights + s * BYTES : w->last[3][0], TM_TILE);
-        tm_tile_multiply(3, 4, 5);
-        if (there)
-            w->used = place_after(w->used, w);
-        settle_most(s < SETTLED ? 0 : EACH, w);
+    size_t s = 0, used = w->used;
+    for (; s < like; s++, a += step_bytes(BLOCK), used = (used + 1) % PLACES) {
+        const step made = make_like(masks, r, s, used, w);
+        fetch_outputs(r, masks == LOW ? s : r->steps + s);
+        const uint8_t *high = masks == LOW ? w->ring[used][GROUPS] : r->weights + s * BYTES;
+        step_of_two(&made, w->ring[used], high, a, s < SETTLED ? 0 : r->settles, w);
+    }
+    made_like(like, used, w);
+    for (; s < r->steps; s++, a += step_bytes(BLOCK), w->used = (w->used + 1) % PLACES) {
+        const step made = make_next(w);
+        fetch_sums(r->steps - 1 - s, BLOCK, 2, sums);
+        const uint8_t *raw = is_partial(r, s, w) ? last_of(r->pair, w)[0] : r->weights + s * BYTES;
+        const uint8_t *high = masks == LOW ? w->ring[w->used][GROUPS] : raw;
+        step_of_two(&made, w->ring[w->used], high, a, s < SETTLED ? 0 : r->settles, w);
     }
     settle_most(SLAB, w);
-    tm_tile_store(0, u, stride);
-    tm_tile_store(1, u + SIDE, stride);
-    tm_tile_store(2, u + 2 * SIDE, stride);
-    tm_tile_store(3, u + 3 * SIDE, stride);
-    rows_due(r, 0, rows, w);
+    tm_tile_store(0, sums, stride);
+    tm_tile_store(1, sums + SIDE * TM_TILE, stride);
+    tm_tile_store(2, sums + SIDE, stride);
+    tm_tile_store(3, sums + SIDE * TM_TILE + SIDE, stride);
 }
 
-/* All columns of tile t of the weights, for the slab's rows. */
-static void tile_sums(const uint8_t *tile, size_t t, size_t rows, work *w)
+static inline __attribute__((always_inline)) void step_of_one(
+    const step *made, const group *low, const uint8_t *whole, const uint8_t *a, size_t lda, size_t settles, work *w)
 {
-    const uint8_t *rest = tile + w->steps * BYTES;
-    const size_t span = SPAN / w->most * w->most;
-    if (w->rest) {
-        memset(w->last, 0, sizeof w->last);
-        mask_groups(rest, w->rest, w->last[0], w->last[1], w->last[2]);
-        memcpy(w->last[3], rest, w->rest * TM_TILE);
-    }
-    size_t begin = 0;
-    do {
-        const size_t end = begin + w->most < w->steps ? begin + w->most : w->steps;
-        const range r = {
-            .weights = tile + begin * BYTES,
-            .a = w->args->a + w->slab * w->args->lda + begin * STEP,
-            .steps = end - begin,
-            .n = t * TM_TILE,
-            .first = begin % span == 0,
-            .ends = end % span == 0 || end == w->steps,
-            .last = end == w->steps && w->rest,
-            .more = begin >= span,
-            .whole = end == w->steps,
-        };
-        if (w->all) {
-            pass_of_all(&r, rows, w);
-        } else {
-            pass(0, &r, rows, w);
-            pass(2, &r, rows, w);
-        }
-        begin = end;
-    } while (begin < w->steps);
+    tm_tile_load_once(4, a, lda);
+    tm_tile_load(5, low, TM_TILE);
+    tm_tile_load(6, low + GROUPS, TM_TILE);
+    tm_tile_load(7, low + 2 * GROUPS, TM_TILE);
+    make(made, 0, w);
+    tm_tile_multiply(0, 4, 5);
+    tm_tile_load(5, whole, TM_TILE);
+    make(made, 1, w);
+    tm_tile_multiply(1, 4, 6);
+    make(made, 2, w);
+    tm_tile_multiply(2, 4, 7);
+    make(made, 3, w);
+    tm_tile_multiply(3, 4, 5);
+    settle_most(settles, w);
 }
 
+/* 16 rows or fewer, under all masks. */
+static void pass_of_one(const range *r, work *w)
+{
+    const slab *of = w->of;
+    const size_t stride = sizeof w->u[0], like = like_steps(r), lda = of->packed ? STEP : of->args->lda;
+    const size_t apart = of->packed ? step_bytes(SIDE) : STEP;
+    const uint8_t *a = of->packed ? packed_row(of, r->m) : (const uint8_t *)of->args->a + (of->first + r->m) * lda;
+    a += r->begin * apart;
+    tm_tile_zero(0);
+    tm_tile_zero(1);
+    tm_tile_zero(2);
+    tm_tile_zero(3);
+    size_t s = 0, used = w->used;
+    for (; s < like; s++, a += apart, used = (used + 1) % PLACES) {
+        const step made = make_like(ALL, r, s, used, w);
+        fetch_outputs(r, s);
+        step_of_one(&made, w->ring[used], r->weights + s * BYTES, a, lda, s < SETTLED ? 0 : r->settles, w);
+    }
+    made_like(like, used, w);
+    for (; s < r->steps; s++, a += apart, w->used = (w->used + 1) % PLACES) {
+        const step made = make_next(w);
+        fetch_sums(r->steps - 1 - s, SIDE, 4, w->u[0]);
+        const int partial = is_partial(r, s, w), apart = partial && !of->packed;
+        step_of_one(
+            &made, w->ring[w->used], partial ? last_of(r->pair, w)[0] : r->weights + s * BYTES,
+            apart ? (const uint8_t *)of->last[r->m] : a, apart ? STEP : lda, s < SETTLED ? 0 : r->settles, w);
+    }
+    settle_most(SLAB, w);
+    tm_tile_store(0, w->u[0], stride);
+    tm_tile_store(1, w->u[0] + SIDE, stride);
+    tm_tile_store(2, w->u[0] + 2 * SIDE, stride);
+    tm_tile_store(3, w->u[0] + 3 * SIDE, stride);
+}
+
+/* Rows m and behind it of the slab by the pair's tile, whose sums are told apart meanwhile or by whoever comes next. */
+static void block(size_t pair, size_t m, work *w)
+{
+    const slab *s = w->of;
+    const size_t rows = block_rows(s, m), t = pair % tiles_across(s), size = out_bytes(s);
+    if (rows > SIDE)
+        configure(SIDE, rows - SIDE, 6, w);
+    else
+        configure(rows, rows, 5, w);
+    for (size_t begin = 0; begin < s->steps; begin += SPAN) {
+        const size_t left = s->steps - begin, steps = left < SPAN ? left : SPAN;
+        const range r = {
+            .weights = tile_of(s, t) + begin * BYTES,
+            .pair = pair,
+            .fetched = s->args->M * s->args->N * size > FAR ? rows * size : 0,
+            .out = (const char *)s->args->out + ((s->first + m) * s->args->N + t * TM_TILE) * size,
+            .out_row = s->args->N * size,
+            .lines = size == 4 ? 2 : 1,
+            .m = m,
+            .begin = begin,
+            .steps = steps,
+            .settles = BLOCK / (steps > SETTLED ? steps - SETTLED : 1) + 1,
+            .fetches = m % s->group == 0 && w->fetch.level != TM_PREFETCH_NONE,
+        };
+        if (rows > SIDE) {
+            pass_of_two(LOW, &r, w);
+            pass_of_two(HIGH, &r, w);
+        } else {
+            pass_of_one(&r, w);
+        }
+        w->due.row = 0;
+        w->due.end = rows;
+        w->due.m = m;
+        w->due.n = t * TM_TILE;
+        w->due.more = begin > 0;
+        w->due.whole = begin + steps == s->steps;
+    }
+}
+
+/* Pairs of a group of rows and a tile, tiles innermost. */
 static void body(void *untyped, size_t begin, size_t end)
 {
-    const tm_ternary_matmul_args *args = untyped;
-    const size_t steps = args->K / STEP, rest = args->K % STEP;
-    const size_t bytes = (args->K + 3) / 4 * TM_TILE; /* of a tile's weights */
-    const size_t fit = SLAB_BYTES / args->K / BLOCK * BLOCK, most = fit < LEAST ? LEAST : fit < SLAB ? fit : SLAB;
+    const slab *s = untyped;
     work w __attribute__((aligned(64)));
-    w.args = args;
-    w.rest = (rest + 3) / 4;
+    w.of = s;
     w.fetch = tm_weights_prefetch();
     w.configured = 0;
+    w.used = 0;
     w.due.row = w.due.end = 0;
-    for (w.slab = 0; w.slab < args->M; w.slab += most) {
-        const size_t rows = args->M - w.slab < most ? args->M - w.slab : most;
-        for (size_t i = 0; i < rows; i++) {
-            const int8_t *a = args->a + (w.slab + i) * args->lda;
-            memset(w.last_a[i], 0, STEP);
-            memcpy(w.last_a[i], a + args->K - rest, rest);
-            __m512i sum = _mm512_setzero_si512();
-            for (size_t s = 0; s <= steps; s++) {
-                const __m512i v = _mm512_loadu_si512(s < steps ? a + s * STEP : w.last_a[i]);
-                sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1), v);
-            }
-            w.act_sum[i] = _mm512_reduce_add_epi32(sum);
-        }
-        w.all = rows <= SIDE;
-        const size_t longest = w.all ? SPAN : STEPS, panels = (steps + longest - 1) / longest;
-        w.steps = steps;
-        w.most = panels ? (steps + panels - 1) / panels : 1;
-        w.next.tile = args->weights + begin * bytes;
-        w.next.left = (end - begin) * steps * (w.all ? 1 : 2);
-        w.next.begin = w.next.step = w.made = w.used = 0;
-        w.next.pair = 0;
-        w.places = AHEAD + (rows > BLOCK ? w.most : 1); /* what a single block has used, no other wants */
-        for (int i = 0; i < AHEAD; i++)
-            make(&w);
-        for (size_t t = begin; t < end; t++)
-            tile_sums(args->weights + t * bytes, t, rows, &w);
-        settle_most(SLAB, &w);
+    w.next.pairs = end;
+    begin_pair(begin, &w);
+    w.next.from = w.next.tile;
+    w.next.begin = w.next.place = 0;
+    w.next.left = s->steps < SPAN ? s->steps : SPAN;
+    w.next.masks = block_rows(s, w.next.m) > SIDE ? LOW : ALL;
+    for (int i = 0; i < AHEAD; i++) {
+        const step made = make_next(&w);
+        for (int part = 0; part < GROUPS / PART; part++)
+            make(&made, part, &w);
     }
+    for (size_t pair = begin; pair < end; pair++) {
+        const size_t first = pair / tiles_across(s) * s->group, behind = group_end(s, first);
+        for (size_t m = first; m < behind; m += block_rows(s, m))
+            block(pair, m, &w);
+    }
+    settle_most(SLAB, &w);
     tm_tile_release();
 }
 
@@ -406,7 +545,25 @@ int tm_ternary_matmul_amx(void *untyped)
         tm_tiles_permitted();
         __atomic_store_n(&asked, 1, __ATOMIC_RELAXED);
     }
-    return tm_matmul_run_by(args, TM_TILE, body, TM_RANK(amx));
+    int packs;
+    const size_t threads = args->run.threads < 1 ? 1 : (size_t)args->run.threads;
+    const size_t most = slab_rows(args, threads, &packs), rows = args->M < most ? args->M : most;
+    slab s = {.args = args, .steps = (args->K + STEP - 1) / STEP, .rest = (args->K % STEP + 3) / 4};
+    uint8_t room[(packs ? (rows + SIDE - 1) / SIDE * SIDE * s.steps : rows) * STEP] __attribute__((aligned(64)));
+    s.packed = packs ? room : NULL;
+    s.last = (int8_t (*)[STEP])room;
+    args->run.used = 1;
+    for (; s.first < args->M; s.first += most) {
+        s.rows = args->M - s.first < most ? args->M - s.first : most;
+        s.group = s.rows;
+        tm_parallel(s.rows, 1, (packs ? PACK_GRAIN : SUM_GRAIN) / args->K + 1, args->run.threads, prepare, &s);
+        s.group = group_rows(&s, threads);
+        const size_t pairs = (s.rows + s.group - 1) / s.group * tiles_across(&s);
+        const size_t grain = tm_matmul_grain(TM_TILE * args->K * s.group);
+        const int32_t used = tm_parallel(pairs, 1, grain, args->run.threads, body, &s);
+        args->run.used = used > args->run.used ? used : args->run.used;
+    }
+    return tm_finish(&args->run, TM_RANK(amx));
 }
 
 TM_END

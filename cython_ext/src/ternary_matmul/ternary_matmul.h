@@ -25,7 +25,9 @@ enum {
     TM_MATMUL_BLOCK = 4,   /* most rows of activations that a micro kernel takes at once */
     TM_MATMUL_CHUNK = 8192, /* groups between two additions to the int32 sums, see avx512.c */
     TM_AMX_ROWS = 16,       /* fewest rows of activations that amx.c takes itself */
-    TM_AMX_WORK = 292032    /* bytes of a thread's stack that it then works in */
+    TM_AMX_WORK = 33088,    /* most bytes of a thread's stack that it then works in */
+    TM_AMX_SLAB = 256,      /* most rows of activations between two of its walks over the weights */
+    TM_AMX_PACKED = 1 << 20 /* most bytes of activations that it packs at once, half of L2 */
 };
 
 typedef struct tm_ternary_matmul_args {
@@ -107,6 +109,21 @@ static inline void tm_matmul_store(
     const tm_ternary_matmul_args *args, size_t m, size_t n, size_t count, const int32_t *acc, int32_t act_sum)
 {
     tm_matmul_store_by(args, m, n, count, acc, act_sum, tm_matmul_factor(args, m));
+}
+
+/* Rows of activations that the AMX kernel packs at once, on the stack of its caller: 0 where they are too long. */
+static inline size_t tm_amx_packed_rows(size_t K)
+{
+    const size_t fit = TM_AMX_PACKED / ((K + 63) / 64 * 64) / 32 * 32;
+    return fit < TM_AMX_SLAB ? fit : TM_AMX_SLAB;
+}
+
+/* Most bytes of that stack that it takes for M rows: packed ones, or the last columns of rows in place. */
+static inline size_t tm_amx_room(size_t M, size_t K)
+{
+    const size_t packed = tm_amx_packed_rows(K), rows = M < packed ? M : packed;
+    const size_t bytes = (rows + 15) / 16 * 16 * ((K + 63) / 64 * 64), least = TM_AMX_SLAB * 64;
+    return M < TM_AMX_ROWS ? 0 : bytes > least ? bytes : least;
 }
 
 static inline int32_t tm_sum(const int8_t *a, size_t n)

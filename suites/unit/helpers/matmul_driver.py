@@ -263,7 +263,7 @@ def groups_right(
 
 
 def fault_seen(
-    driver: Driver, kernels: Iterable[str], cases: Iterable[tuple[tuple[int, int, int], int | None]]
+    driver: Driver, kernels: Iterable[str], cases: Iterable[tuple[tuple[int, int, int], int | None]], threads: int = 1
 ) -> bool:
     """Whether a kernel fails on one of the shapes; with each what all activations are, where all codes are 1, or
     None."""
@@ -273,7 +273,7 @@ def fault_seen(
             activations, codes = np.full_like(activations, activation), np.ones_like(codes)
         for kernel in kernels:
             try:
-                found, *_ = driver.run(kernel, activations, codes)
+                found, *_ = driver.run(kernel, activations, codes, threads=threads)
             except DriverEndedError:
                 return True
             if not np.array_equal(found, exact(activations, codes)):

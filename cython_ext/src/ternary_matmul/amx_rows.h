@@ -1,0 +1,128 @@
+/* Rows of activations for the tiles of AMX: which a thread takes, their sums, and their copies in the order in which
+ * tiles are loaded. To be included between TM_BEGIN and TM_END.
+ *
+ * Copies are made where enough is done with them: tiles of rows that lie far apart come from L2 more slowly than those
+ * whose lines follow each other. */
+#ifndef TM_AMX_ROWS_H
+#define TM_AMX_ROWS_H
+
+enum {
+    SIDE = TM_TILE_ROWS,
+    BLOCK = 2 * SIDE, /* rows of activations at once where they are packed */
+    SLAB = TM_AMX_SLAB,
+    LEAST = 4 * BLOCK, /* rows of a slab that lie in place, where they are not fewer */
+    STEP = TM_TILE_BYTES, /* columns of a tile */
+    PAIRS = 8, /* of a group of rows and a tile that a thread should have, so that all end together */
+    CHAINS = 4, /* sums of a row of activations side by side */
+    PACKS = 1 << 25, /* products for each thread from which it pays to pack activations */
+    PACK_GRAIN = 1 << 14, /* bytes of activations that pay for one more thread to pack them, */
+    SUM_GRAIN = 1 << 16, /* or to sum them up */
+};
+
+/* Rows of activations for one walk over the weights. */
+typedef struct slab {
+    const tm_ternary_matmul_args *args;
+    size_t first, rows;
+    size_t group; /* rows that a thread takes with a tile of weights: whole blocks */
+    size_t steps, rest; /* in K, the last one's columns included; groups in that, where they fill no step */
+    uint8_t *packed; /* tiles of 16 rows by 64 columns, see packed_row; or NULL: rows lie in place, but for */
+    int8_t (*last)[STEP]; /* their last columns, where these fill no step; then zeros */
+    int32_t act_sum[SLAB];
+    double factor[SLAB];
+} slab;
+
+/* Bytes of a row of packed activations. */
+static inline size_t row_bytes(size_t steps) { return steps * STEP; }
+
+/* The first row that is not of row m's group. */
+static inline size_t group_end(const slab *s, size_t m)
+{
+    const size_t end = (m / s->group + 1) * s->group;
+    return end < s->rows ? end : s->rows;
+}
+
+/* Rows from row m of the slab on that are multiplied at once. */
+static inline size_t block_rows(const slab *s, size_t m)
+{
+    const size_t left = group_end(s, m) - m, most = s->packed ? BLOCK : SIDE;
+    return left < most ? left : most;
+}
+
+/* Of an output. */
+static inline size_t out_bytes(const slab *s) { return s->args->kind == TM_OUT_BFLOAT16 ? 2 : 4; }
+
+static inline size_t tiles_across(const slab *s) { return (s->args->N + TM_TILE - 1) / TM_TILE; }
+
+static inline const uint8_t *tile_of(const slab *s, size_t t)
+{
+    return s->args->weights + t * ((s->args->K + 3) / 4) * TM_TILE;
+}
+
+/* Bytes between two steps of packed rows: their block has one tile, or two side by side. */
+static inline size_t step_bytes(size_t rows) { return (rows > SIDE ? 2 : 1) * SIDE * STEP; }
+
+/* Where the first columns of row m are. */
+static inline uint8_t *packed_row(const slab *s, size_t m)
+{
+    return s->packed + m / BLOCK * BLOCK * row_bytes(s->steps) + m % BLOCK * STEP;
+}
+
+/* Sums of rows of activations, and their copies. */
+static void prepare(void *untyped, size_t begin, size_t end)
+{
+    slab *s = untyped;
+    const size_t K = s->args->K, whole = K / STEP, rest = K % STEP;
+    const __m512i ones = _mm512_set1_epi8(1);
+    for (size_t m = begin; m < end; m++) {
+        const int8_t *a = s->args->a + (s->first + m) * s->args->lda;
+        const size_t apart = step_bytes(block_rows(s, m / BLOCK * BLOCK));
+        uint8_t *to = s->packed ? packed_row(s, m) : NULL;
+        __m512i sums[CHAINS];
+        for (size_t c = 0; c < CHAINS; c++)
+            sums[c] = _mm512_setzero_si512();
+        size_t k = 0;
+        for (; k + CHAINS <= whole; k += CHAINS)
+            for (size_t c = 0; c < CHAINS; c++) {
+                const __m512i v = _mm512_loadu_si512(a + (k + c) * STEP);
+                sums[c] = _mm512_dpbusd_epi32(sums[c], ones, v);
+                if (to)
+                    _mm512_store_si512(to + (k + c) * apart, v);
+            }
+        for (; k < whole; k++) {
+            const __m512i v = _mm512_loadu_si512(a + k * STEP);
+            sums[0] = _mm512_dpbusd_epi32(sums[0], ones, v);
+            if (to)
+                _mm512_store_si512(to + k * apart, v);
+        }
+        if (rest) {
+            int8_t *last = to ? (int8_t *)to + whole * apart : s->last[m];
+            memset(last, 0, STEP);
+            memcpy(last, a + whole * STEP, rest);
+            sums[0] = _mm512_dpbusd_epi32(sums[0], ones, _mm512_loadu_si512(last));
+        }
+        for (size_t c = 1; c < CHAINS; c++)
+            sums[0] = _mm512_add_epi32(sums[0], sums[c]);
+        s->act_sum[m] = _mm512_reduce_add_epi32(sums[0]);
+        s->factor[m] = tm_matmul_factor(s->args, s->first + m);
+    }
+}
+
+/* Most rows of a slab; and whether they are packed. */
+static size_t slab_rows(const tm_ternary_matmul_args *args, size_t threads, int *packed)
+{
+    const size_t fit = tm_amx_packed_rows(args->K), in_place = TM_AMX_PACKED / args->K;
+    *packed = fit && args->M * args->N >= PACKS / args->K * threads;
+    const size_t most = *packed ? fit : in_place < LEAST ? LEAST : in_place < SLAB ? in_place : SLAB;
+    const size_t slabs = (args->M + most - 1) / most, even = (args->M + slabs - 1) / slabs;
+    return (even + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+/* Rows of a group, so that each thread has PAIRS. */
+static size_t group_rows(const slab *s, size_t threads)
+{
+    const size_t unit = s->packed ? BLOCK : SIDE, blocks = (s->rows + unit - 1) / unit, across = tiles_across(s);
+    const size_t wanted = threads > 1 ? (PAIRS * threads + across - 1) / across : 1;
+    return (blocks + wanted - 1) / wanted * unit;
+}
+
+#endif
