@@ -25,7 +25,7 @@ def measure_ceilings(device: Device) -> list[CeilingFacts]:
     last level is left out where the threads' own caches are so large that half of it would lie in them. A simulated
     device has no speed, and one without a clock none that could be measured: they have no ceiling.
     """
-    from tritmark.harness.measure.survey import COMPUTE_BYTES, Field, survey
+    from tritmark.harness.measure.survey import Field, compute_bytes, survey
     from tritmark.harness.record import HOST, CeilingFacts
 
     if device.simulated() or device.clock is None:
@@ -42,7 +42,7 @@ def measure_ceilings(device: Device) -> list[CeilingFacts]:
     for name in found.names():
         probe = found.probes(name)[0]
         for threads in dict.fromkeys((1, device.cores())):
-            for level, nbytes, is_cold in _places(probe, caches, threads, cold, COMPUTE_BYTES):
+            for level, nbytes, is_cold in _places(probe, caches, threads, cold, compute_bytes(device, threads)):
                 roof = found.roof(name, field, nbytes, threads=threads, cold=is_cold)
                 at = {"device": device.type, "name": name, "level": level, "unit": probe.unit}
                 facts.append(CeilingFacts(**at, threads=threads, nbytes=nbytes, rate=roof.rate))

@@ -22,7 +22,7 @@ from tritmark.harness.measure.buffers import ALIGNMENT, HOST, Rotation, memory_o
 from tritmark.harness.measure.clocks import PythonClock, clock_for, own_clock
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, interval, median
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau, TimeLimit
-from tritmark.harness.measure.survey import BYTES, COMPUTE_BYTES, Field, Roof, bind, survey
+from tritmark.harness.measure.survey import BYTES, Field, Roof, bind, compute_bytes, survey
 from tritmark.harness.record import Against, Footing, Performance, Status, Timing
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant
 from tritmark.harness.validate.audit import Audited, AuditedPiece, Auditor, Seen, late, tasks
@@ -223,7 +223,8 @@ class Bench:
 
     @cached_property
     def _field(self) -> Field:
-        return Field(self._footprint, self._rotation, self._memory)
+        least = max(self._footprint, compute_bytes(self._device, self._device.cores()))
+        return Field(least, self._rotation, self._memory)
 
     def _compare(self, ran: list[int]) -> None:
         """All outputs of the sets that were called; on a device, which is asked slowly, of two of them."""
@@ -241,7 +242,7 @@ class Bench:
         for name, need in needs.items():
             if need:
                 moves = found.unit(name) == BYTES
-                nbytes = self._footprint if moves else COMPUTE_BYTES
+                nbytes = self._footprint if moves else compute_bytes(self._device, threads)
                 limits.append(
                     _Limit(
                         found.roof(name, self._field, nbytes, threads=threads, cold=cold and moves),

@@ -33,7 +33,7 @@ from tritmark.harness.measure.buffers import HOST, rotation
 from tritmark.harness.measure.clocks import clock_for
 from tritmark.harness.measure.statistics import median
 from tritmark.harness.measure.stopping import AtLeast, TimeLimit
-from tritmark.harness.measure.survey import COMPUTE_BYTES, Field, bind, survey
+from tritmark.harness.measure.survey import Field, bind, compute_bytes, survey
 from tritmark.harness.providers import load
 from tritmark.harness.spec import KernelKey, Launch, Tier, Variant
 from tritmark.harness.suite import ModelShapes
@@ -123,7 +123,7 @@ def measured(N: int, K: int, threads: int, told: argparse.Namespace, module: Any
             sides.launches("before", [bound_before(module, own.name, one, axes, threads) for one in each])
         for name, nbytes, need in (
             ("read", traffic.read, traffic.read),
-            ("compute", COMPUTE_BYTES, traffic.operations),
+            ("compute", compute_bytes(cpu.DEVICE, threads), traffic.operations),
         ):
             if name == "read" or not cold:
                 roof = known.roof(name, field, nbytes, threads=threads, cold=cold and name == "read")

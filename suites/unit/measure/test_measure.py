@@ -33,7 +33,7 @@ from tritmark.harness.measure.statistics import (
     theil_sen,
 )
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, Plateau, TimeLimit
-from tritmark.harness.measure.survey import BYTES, Field, Survey
+from tritmark.harness.measure.survey import BYTES, COMPUTE_BYTES, Field, Survey, compute_bytes
 from tritmark.harness.measure.system_load import SystemLoad, crowded
 from tritmark.harness.measure.write_back import WriteBackCeiling
 from tritmark.harness.spec import Ceiling, Launch
@@ -375,6 +375,21 @@ def test_the_fastest_probe_is_the_one_with_the_highest_rate_whatever_it_does_in_
     assert roof.ceiling is faster
     assert roof.rate == pytest.approx(1.2 * COMPUTE, rel=0.01)
     assert found.most("compute", field, 1 << 16, threads=1, cold=False) == pytest.approx(1.2 * COMPUTE, rel=0.01)
+
+
+def test_what_many_threads_compute_takes_longer_than_to_wake_them() -> None:
+    """With AMX one thread needs 14 us for COMPUTE_BYTES, of which sixteen would take a sixteenth each."""
+    threads, waking_ns, each_ns = 16, 1000, 10_000
+
+    def bind(buffer: Any, threads: int) -> Launch:
+        return SimulatedLaunch(waking_ns * (threads > 1) + each_ns * buffer.nbytes / COMPUTE_BYTES / threads)
+
+    dots = Ceiling(name="compute", unit="operations/s", summary="", bind=bind, work=int)
+    facts = measure_ceilings(replace(device(cores=threads), ceilings=lambda: {"compute": dots}))
+    rates = {fact.threads: fact.rate for fact in facts}
+    assert rates[1] == pytest.approx(COMPUTE_BYTES / each_ns * 1e9, rel=0.01)
+    assert rates[threads] > 0.9 * threads * rates[1]
+    assert compute_bytes(device(cores=2), 16) == 2 * COMPUTE_BYTES
 
 
 def test_the_survey_takes_the_fastest_probe_of_a_name_and_keeps_it() -> None:
