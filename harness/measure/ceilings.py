@@ -37,7 +37,8 @@ def measure_ceilings(device: Device) -> list[CeilingFacts]:
     else:
         cold = _COLD_BYTES
         caches = cpu.caches() if device.type == HOST else {}
-    field = Field(cold if device.memory is not None else 0, memory=found.memory)
+    least = cold if device.memory is not None else compute_bytes(device, device.cores())
+    field = Field(least, memory=found.memory)
     facts = []
     for name in found.names():
         probe = found.probes(name)[0]

@@ -43,8 +43,8 @@ _MOST_FULL_NS = 20_000_000
 
 
 def compute_bytes(device: Device, threads: int) -> int:
-    """The buffer of a probe that moves nothing: COMPUTE_BYTES for each thread that has a core. What one does in a few
-    microseconds, such as with AMX, sixteen would have done before the last of them is awake."""
+    """The buffer of a probe that moves nothing: COMPUTE_BYTES for each thread that has a core. What one does in some
+    microseconds, such as with AMX, many would have done before the last of them is awake."""
     return COMPUTE_BYTES * max(1, min(threads, device.cores()))
 
 

@@ -185,7 +185,10 @@ def main() -> None:
     parser.add_argument("--before", type=Path)
     told = parser.parse_args()
     bind_threads()
-    module, field = None if told.before is None else other_build(told.before), Field()
+    module, field = (
+        None if told.before is None else other_build(told.before),
+        Field(compute_bytes(cpu.DEVICE, cpu.cores())),
+    )
     for N, K in shapes(told):
         for threads in told.threads:
             measured(N, K, threads, told, module, field)

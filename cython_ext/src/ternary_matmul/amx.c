@@ -92,11 +92,10 @@ typedef struct work {
         const uint8_t *tile, *from;
         size_t pair, pairs; /* of a group of rows and a tile; behind the last */
         size_t m, begin, left; /* row of the slab; first step of the span; steps left in it */
-        size_t place;
         mask_set masks;
     } next;
 } work;
-_Static_assert(sizeof(work) <= TM_AMX_WORK, "what the workspace of the variant counts");
+_Static_assert(sizeof(work) == TM_AMX_WORK, "what the workspace of the variant counts");
 
 /* Tiles below `weights` are sums and activations, `even` rows in those of even numbers, `odd` in the others. */
 static void configure(size_t even, size_t odd, int weights, work *w)
@@ -176,11 +175,11 @@ typedef struct step {
     int fetches;
 } step;
 
-static inline __attribute__((always_inline)) step make_next(work *w)
+/* For `place` in the ring. */
+static inline __attribute__((always_inline)) step make_next(size_t place, work *w)
 {
-    step made = {.from = w->next.from, .to = w->ring[w->next.place], .masks = w->next.masks};
+    step made = {.from = w->next.from, .to = w->ring[place % PLACES], .masks = w->next.masks};
     made.fetches = w->next.m % w->of->group == 0 && made.masks != HIGH && w->fetch.level != TM_PREFETCH_NONE;
-    w->next.place = (w->next.place + 1) % PLACES;
     w->next.from += BYTES;
     if (w->next.left == 1 && w->of->rest && w->next.begin + SPAN >= w->of->steps)
         made.from = make_last(w);
@@ -300,6 +299,14 @@ static inline void settle_most(size_t most, work *w)
         settle_some(most < left ? most : left, w);
 }
 
+static inline void zero_sums(void)
+{
+    tm_tile_zero(0);
+    tm_tile_zero(1);
+    tm_tile_zero(2);
+    tm_tile_zero(3);
+}
+
 /* A range of steps, of a tile of weights and a block of rows, within a span that is told apart at once. */
 typedef struct range {
     const uint8_t *weights;
@@ -344,7 +351,6 @@ make_like(const mask_set masks, const range *r, size_t s, size_t used, work *w)
 static inline void made_like(size_t steps, size_t used, work *w)
 {
     w->used = used;
-    w->next.place = (used + AHEAD) % PLACES;
     w->next.from += steps * BYTES;
     w->next.left -= steps;
 }
@@ -382,10 +388,7 @@ static inline __attribute__((always_inline)) void pass_of_two(const mask_set mas
     const size_t stride = sizeof w->u[0], like = like_steps(r);
     const uint8_t *a = packed_row(w->of, r->m) + r->begin * step_bytes(BLOCK);
     int32_t *sums = w->u[0] + (masks == LOW ? 0 : 2 * SIDE);
-    tm_tile_zero(0);
-    tm_tile_zero(1);
-    tm_tile_zero(2);
-    tm_tile_zero(3);
+    zero_sums();
     size_t s = 0, used = w->used;
     for (; s < like; s++, a += step_bytes(BLOCK), used = (used + 1) % PLACES) {
         const step made = make_like(masks, r, s, used, w);
@@ -395,7 +398,7 @@ static inline __attribute__((always_inline)) void pass_of_two(const mask_set mas
     }
     made_like(like, used, w);
     for (; s < r->steps; s++, a += step_bytes(BLOCK), w->used = (w->used + 1) % PLACES) {
-        const step made = make_next(w);
+        const step made = make_next(w->used + AHEAD, w);
         fetch_sums(r->steps - 1 - s, BLOCK, 2, sums);
         const uint8_t *raw = is_partial(r, s, w) ? last_of(r->pair, w)[0] : r->weights + s * BYTES;
         const uint8_t *high = masks == LOW ? w->ring[w->used][GROUPS] : raw;
@@ -435,10 +438,7 @@ static void pass_of_one(const range *r, work *w)
     const size_t apart = of->packed ? step_bytes(SIDE) : STEP;
     const uint8_t *a = of->packed ? packed_row(of, r->m) : (const uint8_t *)of->args->a + (of->first + r->m) * lda;
     a += r->begin * apart;
-    tm_tile_zero(0);
-    tm_tile_zero(1);
-    tm_tile_zero(2);
-    tm_tile_zero(3);
+    zero_sums();
     size_t s = 0, used = w->used;
     for (; s < like; s++, a += apart, used = (used + 1) % PLACES) {
         const step made = make_like(ALL, r, s, used, w);
@@ -447,7 +447,7 @@ static void pass_of_one(const range *r, work *w)
     }
     made_like(like, used, w);
     for (; s < r->steps; s++, a += apart, w->used = (w->used + 1) % PLACES) {
-        const step made = make_next(w);
+        const step made = make_next(w->used + AHEAD, w);
         fetch_sums(r->steps - 1 - s, SIDE, 4, w->u[0]);
         const int partial = is_partial(r, s, w), apart = partial && !of->packed;
         step_of_one(
@@ -513,11 +513,11 @@ static void body(void *untyped, size_t begin, size_t end)
     w.next.pairs = end;
     begin_pair(begin, &w);
     w.next.from = w.next.tile;
-    w.next.begin = w.next.place = 0;
+    w.next.begin = 0;
     w.next.left = s->steps < SPAN ? s->steps : SPAN;
     w.next.masks = block_rows(s, w.next.m) > SIDE ? LOW : ALL;
-    for (int i = 0; i < AHEAD; i++) {
-        const step made = make_next(&w);
+    for (size_t place = 0; place < AHEAD; place++) {
+        const step made = make_next(place, &w);
         for (int part = 0; part < GROUPS / PART; part++)
             make(&made, part, &w);
     }
@@ -549,7 +549,7 @@ int tm_ternary_matmul_amx(void *untyped)
     const size_t threads = args->run.threads < 1 ? 1 : (size_t)args->run.threads;
     const size_t most = slab_rows(args, threads, &packs), rows = args->M < most ? args->M : most;
     slab s = {.args = args, .steps = (args->K + STEP - 1) / STEP, .rest = (args->K % STEP + 3) / 4};
-    uint8_t room[(packs ? (rows + SIDE - 1) / SIDE * SIDE * s.steps : rows) * STEP] __attribute__((aligned(64)));
+    uint8_t room[packs ? tm_amx_packed_bytes(rows, args->K) : rows * STEP] __attribute__((aligned(64)));
     s.packed = packs ? room : NULL;
     s.last = (int8_t (*)[STEP])room;
     args->run.used = 1;

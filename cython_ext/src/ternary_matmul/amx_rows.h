@@ -2,7 +2,11 @@
  * tiles are loaded. To be included between TM_BEGIN and TM_END.
  *
  * Copies are made where enough is done with them: tiles of rows that lie far apart come from L2 more slowly than those
- * whose lines follow each other. */
+ * whose lines follow each other.
+ *
+ * What the numbers gained, by turns on the machine of amx.c, outside of this project; time in that of v2 (2560 x 2560):
+ *   PACKS    one thread, 32 to 512 rows: packed 0.54 to 0.59, in place 0.78 to 0.87
+ *   PAIRS    16 threads, 128 rows: 8 pairs 0.65, 4 0.72, 2 0.81 */
 #ifndef TM_AMX_ROWS_H
 #define TM_AMX_ROWS_H
 

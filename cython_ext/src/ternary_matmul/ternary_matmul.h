@@ -25,7 +25,7 @@ enum {
     TM_MATMUL_BLOCK = 4,   /* most rows of activations that a micro kernel takes at once */
     TM_MATMUL_CHUNK = 8192, /* groups between two additions to the int32 sums, see avx512.c */
     TM_AMX_ROWS = 16,       /* fewest rows of activations that amx.c takes itself */
-    TM_AMX_WORK = 33088,    /* most bytes of a thread's stack that it then works in */
+    TM_AMX_WORK = 32904,    /* bytes of a thread's stack that it then works in */
     TM_AMX_SLAB = 256,      /* most rows of activations between two of its walks over the weights */
     TM_AMX_PACKED = 1 << 20 /* most bytes of activations that it packs at once, half of L2 */
 };
@@ -111,18 +111,21 @@ static inline void tm_matmul_store(
     tm_matmul_store_by(args, m, n, count, acc, act_sum, tm_matmul_factor(args, m));
 }
 
-/* Rows of activations that the AMX kernel packs at once, on the stack of its caller: 0 where they are too long. */
+/* Bytes of M rows of activations that the AMX kernel packs: tiles of 16 rows by 64 columns. */
+static inline size_t tm_amx_packed_bytes(size_t M, size_t K) { return (M + 15) / 16 * 16 * ((K + 63) / 64 * 64); }
+
+/* Rows that it packs at once, in blocks of 32, on the stack of its caller: 0 where they are too long. */
 static inline size_t tm_amx_packed_rows(size_t K)
 {
-    const size_t fit = TM_AMX_PACKED / ((K + 63) / 64 * 64) / 32 * 32;
+    const size_t fit = TM_AMX_PACKED / tm_amx_packed_bytes(32, K) * 32;
     return fit < TM_AMX_SLAB ? fit : TM_AMX_SLAB;
 }
 
 /* Most bytes of that stack that it takes for M rows: packed ones, or the last columns of rows in place. */
 static inline size_t tm_amx_room(size_t M, size_t K)
 {
-    const size_t packed = tm_amx_packed_rows(K), rows = M < packed ? M : packed;
-    const size_t bytes = (rows + 15) / 16 * 16 * ((K + 63) / 64 * 64), least = TM_AMX_SLAB * 64;
+    const size_t packed = tm_amx_packed_rows(K), least = TM_AMX_SLAB * 64;
+    const size_t bytes = tm_amx_packed_bytes(M < packed ? M : packed, K);
     return M < TM_AMX_ROWS ? 0 : bytes > least ? bytes : least;
 }
 

@@ -378,7 +378,7 @@ def test_the_fastest_probe_is_the_one_with_the_highest_rate_whatever_it_does_in_
 
 
 def test_what_many_threads_compute_takes_longer_than_to_wake_them() -> None:
-    """With AMX one thread needs 14 us for COMPUTE_BYTES, of which sixteen would take a sixteenth each."""
+    """As with AMX: a sixteenth of what one computes in some microseconds takes less than waking the others."""
     threads, waking_ns, each_ns = 16, 1000, 10_000
 
     def bind(buffer: Any, threads: int) -> Launch:
