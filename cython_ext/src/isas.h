@@ -73,6 +73,7 @@ typedef struct tm_isa {
 #define TM_KERNELS_ternary_matmul_i2_s_x86(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))
 #define TM_KERNELS_ternary_matmul_iq2_bn_r4(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))
 #define TM_KERNELS_ternary_matmul_q2_0(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512))
+#define TM_KERNELS_ternary_matmul_tile80(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512))
 #define TM_KERNELS_ternary_matmul_tq1_0(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512))
 #define TM_KERNELS_ternary_matmul_tq2_0(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avxvnni) X(op, avx512))
 #define TM_KERNELS_ternary_matmul_tl1(X, op) X(op, scalar) TM_X86_64(X(op, avx2) X(op, avx512))
@@ -89,6 +90,7 @@ typedef struct tm_isa {
     X(ternary_matmul_i2_s_x86) \
     X(ternary_matmul_iq2_bn_r4) \
     X(ternary_matmul_q2_0) \
+    X(ternary_matmul_tile80) \
     X(ternary_matmul_tq1_0) \
     X(ternary_matmul_tq2_0) \
     X(ternary_matmul_tl1) \

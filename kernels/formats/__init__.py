@@ -20,6 +20,7 @@ from tritmark.kernels.formats.ort_q2 import ORT_Q2
 from tritmark.kernels.formats.q2_0 import PQ2_0, Q2_0
 from tritmark.kernels.formats.row16 import ROW16
 from tritmark.kernels.formats.tile64 import TILE64
+from tritmark.kernels.formats.tile80 import TILE80
 from tritmark.kernels.formats.tl1 import TL1_FORMAT
 from tritmark.kernels.formats.tl2 import TL2_FORMAT
 from tritmark.kernels.formats.tq1_0 import TQ1_0
@@ -52,6 +53,7 @@ BUILT_IN: Mapping[str, Format] = MappingProxyType(
             IQ2_BN_R4,
             Q2_0,
             PQ2_0,
+            TILE80,
         )
     }
 )

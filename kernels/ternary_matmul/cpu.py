@@ -26,6 +26,7 @@ FORMATS: dict[str, tuple[str, tuple[Constraint, ...]]] = {
     "tl2": ("ternary_matmul_tl2", (MultipleOf("N", 32), MultipleOf("K", 32))),
     "q2_0": ("ternary_matmul_q2_0", (MultipleOf("K", 64),)),
     "tq1_0": ("ternary_matmul_tq1_0", (MultipleOf("K", 256),)),
+    "tile80": ("ternary_matmul_tile80", ()),
 }
 """For each format its table of kernels in isas.h, and what their shapes must keep to. The first of several that are
 equally good is the one that weights are packed into where nothing else is asked for."""
@@ -57,12 +58,12 @@ _SLAB, _TILE = 96, 64
 cython_ext/src/ternary_matmul/."""
 
 
-ON_STACKS = frozenset({"tile64"})
+ON_STACKS = frozenset({"tile64", "tile80"})
 """Formats whose kernels' workspace is on the stacks of threads, so that a launch keeps none."""
 
 
 def _sums(axes: Axes) -> int:
-    """Bytes of tile64's int32 sums, which are on the stack of each thread."""
+    """Bytes of the int32 sums of tiles, which are on the stack of each thread."""
     return cpu.cores() * 4 * min(axes["M"], _SLAB) * _TILE
 
 
@@ -74,7 +75,7 @@ def _amx(axes: Axes) -> int:
 def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> Iterator[Variant]:
     form, limits = grouped(format), (MaxSize("K", MAX_K), *constraints)
     workspace = no_workspace if form is None else partial(_room, format)
-    if format == "tile64":
+    if format in ON_STACKS:
         workspace = _sums
     if isinstance(BUILT_IN[format], TL):
         workspace = partial(table_bytes, format)

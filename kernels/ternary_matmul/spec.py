@@ -11,6 +11,7 @@ from tritmark.harness.numbered import numbered
 from tritmark.harness.spec import Arrays, Axes, Family, KernelKey, Op, StoredWeights, Tensor, Traffic, Values
 from tritmark.harness.validate.families import INTEGER_FAMILIES, ROWS, integers, scales, scales_apart
 from tritmark.kernels.formats import FORMATS
+from tritmark.kernels.formats.tiles import Tiles
 from tritmark.kernels.formats.tl_layout import TL
 from tritmark.kernels.ternary_matmul.reference import reference
 from tritmark.kernels.ternary_matmul.scales import grouped, holds_ternary, weight_scales
@@ -60,9 +61,11 @@ def _traffic(axes: Axes, key: KernelKey) -> Traffic:
 
 
 def _apart(axes: Axes, key: KernelKey) -> tuple[str, int]:
-    """Pieces of rows: tile64 holds 64 of them side by side, formats in larger tiles more."""
+    """Pieces of rows: formats in tiles hold so many of them side by side."""
     form = FORMATS.get(key.format)
-    return "N", form.rows_apart((axes["N"], axes["K"])) if isinstance(form, TL) else 64
+    if isinstance(form, TL):
+        return "N", form.rows_apart((axes["N"], axes["K"]))
+    return "N", form.rows if isinstance(form, Tiles) else 64
 
 
 def interchangeable(axes: Axes, format: str) -> bool:

@@ -59,7 +59,8 @@ needs_avx512 = pytest.mark.skipif(lacking("avx512f", "avx512bw", "avx512vnni"), 
 IN_C = (
     # So that the compiler has no such instruction either.
     Edit("isas.h", '"avx2,f16c,avxvnni"', '"avx2,f16c"'),
-    Edit("ternary_matmul/avxvnni.c", "_mm256_dpbusd_avx_epi32", "dpbusd"),
+    Edit("ternary_matmul/tiles_avxvnni.h", "_mm256_dpbusd_avx_epi32", "dpbusd"),
+    Edit("ternary_matmul/tile80/avxvnni.c", "_mm256_dpbusd_avx_epi32", "dpbusd"),
     Edit("ternary_matmul/dots_dpbusd.h", "_mm256_dpbusd_avx_epi32", "dpbusd"),
 )
 PANELED = ("tq2_0", "tq1_0", "q2_0")
@@ -77,6 +78,7 @@ def avxvnni(builder: Builder) -> Iterator[Driver]:
     """Without a fault, which is looked at on the shapes that have to show one."""
     with Driver([builder.program(*IN_C)]) as driver:
         assert not fault_seen(driver, ["avxvnni"], CASES)
+        assert not digit_fault_seen(driver)
         assert not panel_fault_seen(driver)
         yield driver
 
@@ -106,11 +108,11 @@ def test_avxvnni_is_exact_at_large_shapes(avxvnni: Driver, shape: tuple[int, int
 @pytest.mark.parametrize(
     "fault",
     [
-        Edit("ternary_matmul/avxvnni.c", "_mm256_set1_epi8(63)", "_mm256_set1_epi8(31)"),
-        Edit("ternary_matmul/avxvnni.c", "halves_by(2, 1, 1,", "halves_by(2, 1, 0,"),
-        Edit("ternary_matmul/avxvnni.c", "_mm256_srai_epi32(", "_mm256_srli_epi32("),
-        Edit("ternary_matmul/avxvnni.c", "bytes + 32 * h", "bytes + 16 * h"),
-        Edit("ternary_matmul/avxvnni.c", "(size_t)r * lda + 4 * k", "(size_t)r * lda + 2 * k"),
+        Edit("ternary_matmul/tiles_avxvnni.h", "_mm256_set1_epi8(63)", "_mm256_set1_epi8(31)"),
+        Edit("ternary_matmul/tiles_avxvnni.h", "halves_by(2, 1, 1,", "halves_by(2, 1, 0,"),
+        Edit("ternary_matmul/tiles_avxvnni.h", "_mm256_srai_epi32(", "_mm256_srli_epi32("),
+        Edit("ternary_matmul/tiles_avxvnni.h", "bytes + 32 * h", "bytes + 16 * h"),
+        Edit("ternary_matmul/tiles_avxvnni.h", "(size_t)r * lda + 4 * k", "(size_t)r * lda + 2 * k"),
     ],
     ids=str,
 )
@@ -118,6 +120,94 @@ def test_avxvnni_is_exact_at_large_shapes(avxvnni: Driver, shape: tuple[int, int
 def test_a_fault_in_avxvnni_is_seen(builder: Builder, fault: Edit) -> None:
     with Driver([builder.program(*IN_C, fault)]) as driver:
         assert fault_seen(driver, ["avxvnni"], CASES)
+
+
+# tile80
+
+DIGIT_SETS = ["avx2", "avxvnni"] + ["avx512"] * (cpu.ISAS["avx512"].features <= cpu.features())
+DIGIT_CASES = [
+    ((1, 85, 131), -128),
+    ((2, 81, 600), None),
+    ((3, 159, 77), None),
+    ((5, 400, 45), None),
+    ((9, 330, 66), None),
+    ((2, 1, 4 * 8192 + 8), -128),
+]
+"""Few rows of activations, whose digits are met as they are, and more, which meet all five kinds of tiles of tile64."""
+
+
+def digit_fault_seen(driver: Driver, kernels: list[str] = DIGIT_SETS) -> bool:
+    return fault_seen(driver, kernels, DIGIT_CASES, format="tile80")
+
+
+@needs_avx2
+@given(
+    shape=st.tuples(st.integers(1, 30), st.integers(1, 400), st.integers(1, 600)),
+    seed=st.integers(0, 2**32),
+    gap=st.integers(0, 70),
+    threads=st.integers(1, 4),
+    dtype=st.sampled_from(["int32", "float32", "bfloat16"]),
+)
+def test_avxvnni_gives_the_contracts_bits_of_tile80(
+    avxvnni: Driver, shape: tuple[int, int, int], seed: int, gap: int, threads: int, dtype: str
+) -> None:
+    check_outputs(avxvnni, "avxvnni", cpu.ISAS["avxvnni"].rank, shape, seed, gap, threads, dtype, "tile80")
+
+
+@needs_avx2
+@pytest.mark.parametrize("kernel", DIGIT_SETS)
+@pytest.mark.parametrize("shape", [(600, 65, 131), (5, 129, 65536), (1, 63, 65535), (2, 80, 4 * 4096 * 3 + 5)])
+def test_tile80_is_exact_at_large_shapes(avxvnni: Driver, kernel: str, shape: tuple[int, int, int]) -> None:
+    activations, codes = drawn(shape, 11, gap=3)
+    for a, w in ((activations, codes), (np.full_like(activations, -128), np.ones_like(codes))):
+        assert (avxvnni.run(kernel, a, w, threads=2, format="tile80")[0] == exact(a, w)).all()
+
+
+@needs_avx2
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Edit("ternary_matmul/tile80/tile80.h", "tile + 1 == tm_tile80_across(args)", "1"),
+        Edit("ternary_matmul/tile80/tile80.h", "first + groups * TM_TILE", "first + groups"),
+        Edit("ternary_matmul/tile80/tile80.h", "from(3, (blocks)", "from(2, (blocks)"),
+        Edit("ternary_matmul/tile80/tile80.h", "slab->last[0], sizeof slab->last[0]", "a, sizeof slab->last[0]"),
+        Edit("ternary_matmul/tile80/arrange_avx2.h", "85 - 128", "84 - 128"),
+        Edit("ternary_matmul/tile80/arrange_avx2.h", "i < start", "i <= start"),
+        Edit("ternary_matmul/tile80/arrange_avx2.h", "biased(second + at)", "biased(second)"),
+        Edit("ternary_matmul/tile80/avx2.c", "k += TM_TILES_FLUSH", "k += TM_TILES_FLUSH + 1"),
+        Edit("ternary_matmul/tile80/avx2.c", "half_by(2, 1,", "half_by(2, 0,"),
+        Edit("ternary_matmul/tile80/avxvnni.c", "digits_by(2, 1, 1,", "digits_by(2, 1, 0,"),
+        Edit("ternary_matmul/tile80/avxvnni.c", "_mm256_srai_epi32(", "_mm256_srli_epi32("),
+        Edit("ternary_matmul/tile80/avxvnni.c", "bytes + 32 * h", "bytes + 16 * h"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("avxvnni")
+def test_a_fault_in_tile80_is_seen(builder: Builder, fault: Edit) -> None:
+    with Driver([builder.program(*IN_C, fault, only="tile80")]) as driver:
+        assert digit_fault_seen(driver)
+
+
+@needs_avx512
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Edit("ternary_matmul/tile80/avx512.c", "sub_epi32(three, u[i + 1]), 8)", "sub_epi32(three, u[i + 1]), 7)"),
+        Edit("ternary_matmul/tile80/avx512.c", "_mm512_srai_epi32(_mm512_sub", "_mm512_srli_epi32(_mm512_sub"),
+        Edit("ternary_matmul/tile80/avx512.c", "(size_t)r * lda + 4 * k", "(size_t)r * lda + 2 * k"),
+        Edit("ternary_matmul/tile80/avx512.c", "case 3: groups_by(3,", "case 3: groups_by(2,"),
+        Edit("ternary_matmul/tile80/avx512.c", "start + g == TM_TILE80_DIGITS", "start + g == 4"),
+        Edit("ternary_matmul/tile80/avx512.c", "top, 0xf8", "top, 0xea"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("avxvnni")
+def test_a_fault_in_tile80_of_avx512_is_seen(builder: Builder, fault: Edit) -> None:
+    with Driver([builder.program(*IN_C, fault, only="tile80")]) as driver:
+        assert digit_fault_seen(driver, ["avx512"])
+
+
+# Panels
 
 
 @needs_avx2
@@ -239,7 +329,7 @@ def test_a_fault_in_panels_of_avx512_is_seen(builder: Builder, fault: Edit) -> N
 
 @needs_avx2
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
-@pytest.mark.parametrize("of", [".", *PANELED])
+@pytest.mark.parametrize("of", [".", *PANELED, "tile80"])
 def test_the_instruction_of_avxvnni_is_what_is_compiled(folder: Path, of: str) -> None:
     """In the encoding without AVX-512, which is what tells it apart."""
     made = folder / f"avxvnni{of}.o"

@@ -181,6 +181,7 @@ def test_a_kernel_that_reads_the_weights_format_is_taken_before_any_other(monkey
         "tl2",
         "q2_0",
         "tq1_0",
+        "tile80",
     }
     assert pack_weights(codes, weight_scale).format == "tile64"
 

@@ -78,13 +78,15 @@ SHAPES = {
     "iq2_bn_r4": (4, 64),
     "q2_0": (1, 64),
     "pq2_0": (1, 128),
+    "tile80": (81, 5),
 }
 """The smallest awkward shape of each format."""
-TRAILER = {"i2_s_x86": 32, "i2_s_arm": 32, "i2_s_x86_r4": 32, "tile64": 64, "row16": 64, "qk256_i2_s": 32}
+TRAILER = {"i2_s_x86": 32, "i2_s_arm": 32, "i2_s_x86_r4": 32, "tile64": 64, "tile80": 64, "row16": 64, "qk256_i2_s": 32}
 """Where the scale of formats that have one begins, in bytes from the end."""
 ILLEGAL = {
     "tq1_0": (0, 1, "1 in byte 0 of block 0"),
     "iq1_bn": (2, 1, "1 in byte 0 of block 0"),
+    "tile80": (0, 1, "1 in byte 0 of block 0"),
     "iq2_bn": (4, 0xFF, "field 3 for the weight at (0, 0)"),
     "hf_pack": (0, 0x3F, "field 3 for the weight at (0, 0)"),
     "gpu_int2": (0, 0x00, "field 0 for the weight at (0, 0)"),
@@ -132,6 +134,12 @@ BAD |= {
     ),
     "tile64 with weights in the padded columns": bad(
         "tile64", (64, 3), filled(slice(3, 4), 0x56), "packed", "with weights other than 0"
+    ),
+    "tile80 with weights in the padded rows": bad(
+        "tile80", (3, 4), filled(slice(12, 13), 2), "packed", "with weights other than 0 in"
+    ),
+    "tile80 with weights in the padded columns": bad(
+        "tile80", (80, 3), filled(slice(3, 4), 2), "packed", "with weights other than 0"
     ),
     "row16 with weights in the padded columns": bad(
         "row16", (1, 60), filled(slice(15, 16), 0xAA), "packed", "with weights other than 0"

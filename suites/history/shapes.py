@@ -46,6 +46,9 @@ PRODUCT_OPS = (
     "ternary_matmul/q2_0/bfloat16",
     "ternary_matmul/tq1_0/float32",
     "ternary_matmul/tq1_0/bfloat16",
+    "ternary_matmul/tile80/int32",
+    "ternary_matmul/tile80/float32",
+    "ternary_matmul/tile80/bfloat16",
 )
 LAYERS = ("M=1 N=320 K=768", "M=4 N=320 K=768") if DRY else ("M=1 N=2560 K=6912", "M=32 N=2560 K=2560")
 """Of bitnet-b1.58-2B-4T: one token, and a batch."""

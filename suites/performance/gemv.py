@@ -2,14 +2,15 @@
 compute, beside peers, and beside another build.
 
     python suites/performance/gemv.py [--models 'bitnet-b1.58-2B*'] [--shapes 2560x2560] [--threads 1 2]
-                                      [--no-peers] [--variant avx2] [--before ternary_matmul.SUFFIX.so]
+                                      [--no-peers] [--variant avx2] [--beside tile80]
+                                      [--before ternary_matmul.SUFFIX.so]
 
 For each N x K (layers of the models of suites/workloads/models.toml whose names match, 'bitnet-b1.58-2B-4T' unless
 told; `--shapes ragged`: small ones that are multiples of nothing) and each number of threads two lines. Cold, weights
 come from memory: us of a call, and in percent what reading as many bytes takes, by the fastest read probe. Hot, all
 lies in the caches: the same, and in percent what as many operations take, by the compute probe. Then the time of each
-installed peer over ours, activations quantized and weights packed beforehand, and with `--before` that of the other
-build, an extension module. Each is timed by turns with ours, in pairs; a figure is the median over the pairs, of us the
+installed peer over ours, activations quantized and weights packed beforehand, with `--beside` that of our kernel from
+each other format, and with `--before` that of the other build, an extension module. Each is timed by turns with ours, in pairs; a figure is the median over the pairs, of us the
 median over all of them. Outputs are float32.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
+from dataclasses import replace
 from fnmatch import fnmatch
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -39,6 +41,7 @@ from tritmark.harness.spec import KernelKey, Launch, Tier, Variant
 from tritmark.harness.suite import ModelShapes
 from tritmark.harness.validate.sets import Set, Sets
 from tritmark.kernels import OPS, cpu
+from tritmark.kernels.ternary_matmul.cpu import FORMATS
 
 KEY = KernelKey("cpu", "ternary_matmul", "tile64", "float32")
 MODELS = Path(__file__).parents[1] / "workloads" / "models.toml"
@@ -60,9 +63,9 @@ def other_build(path: Path) -> Any:
     return made
 
 
-def best(name: str | None) -> Variant:
+def best(name: str | None, key: KernelKey = KEY) -> Variant:
     """Our kernel of that name; None: the one that is taken here."""
-    own = [each for each in load().registry.variants if each.key == KEY and each.tier is not Tier.PEER]
+    own = [each for each in load().registry.variants if each.key == key and each.tier is not Tier.PEER]
     fitting = [each for each in own if each.features <= cpu.features() and name in {None, each.name}]
     return max(fitting, key=lambda each: each.precedence)
 
@@ -113,12 +116,22 @@ def measured(N: int, K: int, threads: int, told: argparse.Namespace, module: Any
     """Print the lines of a shape."""
     (op,) = (each for each in OPS if each.name == KEY.op)
     axes, rng = {"M": 1, "N": N, "K": K}, np.random.default_rng([N, K, threads])
-    inputs = op.encode(op.generate(axes, "uniform", rng), axes, KEY.format)
+    drawn = op.generate(axes, "uniform", rng)
+    inputs = op.encode(drawn, axes, KEY.format)
     sets, own = Sets(op, KEY, axes, (inputs,), HOST, "aligned", rotation()), best(told.variant)
+    others = {
+        format: Sets(
+            op, replace(KEY, format=format), axes, (op.encode(drawn, axes, format),), HOST, "aligned", rotation()
+        )
+        for format in told.beside
+    }
     traffic, known = op.traffic(axes, KEY), survey(cpu.DEVICE)
     for cold in (True, False) if sets.cold else (False,):
         sides, each = Sides(cold, rng), sets.each if cold else sets.each[:1]
         sides.launches("ours", [own.bind(one.inputs, one.outputs, axes, threads) for one in each])
+        for format, other in others.items():
+            kernel, those = best(told.variant, other.key), other.each if cold else other.each[:1]
+            sides.launches(format, [kernel.bind(one.inputs, one.outputs, axes, threads) for one in those])
         if module is not None:
             sides.launches("before", [bound_before(module, own.name, one, axes, threads) for one in each])
         for name, nbytes, need in (
@@ -182,6 +195,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--variant", choices=here)
     parser.add_argument("--no-peers", dest="peers", action="store_false")
+    parser.add_argument("--beside", nargs="+", choices=[each for each in FORMATS if each != KEY.format], default=[])
     parser.add_argument("--before", type=Path)
     told = parser.parse_args()
     bind_threads()

@@ -5,10 +5,12 @@
 #include "tl1/tl1.h"
 #include "tl2/tl2.h"
 #include "q2_0/q2_0.h"
+#include "tile80/tile80.h"
 #include "tq1_0/tq1_0.h"
 #include "tq2_0/tq2_0.h"
 
 static size_t tile64(size_t N, size_t K) { return (N + TM_TILE - 1) / TM_TILE * ((K + 3) / 4) * TM_TILE; }
+static size_t tile80(size_t N, size_t K) { return (N + TM_TILE80 - 1) / TM_TILE80 * ((K + 3) / 4) * TM_TILE; }
 static size_t i2_s_x86(size_t N, size_t K) { return K % TM_I2_S_BLOCK ? 0 : N * (K / TM_I2_S_BLOCK) * TM_I2_S_BYTES; }
 static size_t tq2_0(size_t N, size_t K) { return K % TM_TQ2_0_GROUP ? 0 : N * (K / TM_TQ2_0_GROUP) * TM_TQ2_0_BYTES; }
 static size_t iq2_bn_r4(size_t N, size_t K)
@@ -34,5 +36,6 @@ const tm_matmul_format tm_matmul_formats[] = {
     {"tl2", tm_ternary_matmul_tl2, tl2, 0, NULL, tm_tl2_tables},
     {"q2_0", tm_ternary_matmul_q2_0, q2_0, TM_Q2_0_GROUP, tm_q2_0_room, NULL},
     {"tq1_0", tm_ternary_matmul_tq1_0, tq1_0, TM_TQ1_0_GROUP, tm_tq1_0_room, NULL},
+    {"tile80", tm_ternary_matmul_tile80, tile80, 0, NULL, NULL},
     {NULL, NULL, NULL, 0, NULL, NULL},
 };

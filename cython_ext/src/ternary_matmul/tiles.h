@@ -111,7 +111,7 @@ static inline __attribute__((always_inline)) void tm_slab_pass(
 }
 
 /* Pairs [begin, end), in blocks of up to `block` rows of activations. Where `arrange` is not NULL the weights are of
- * another format, K is a multiple of 4, and `unit` at most TM_ARRANGED. */
+ * another format, K is a multiple of 4 unless `unit` is 1, and `unit` at most TM_ARRANGED. */
 static inline __attribute__((always_inline)) void tm_matmul_arranged(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, int block, tm_micro micro, tm_arrange arrange,
     size_t unit)
@@ -138,8 +138,13 @@ static inline __attribute__((always_inline)) void tm_matmul_arranged(
             tm_slab_pass(
                 &slab, block, micro, arrange ? arranged[0] : tile + k * TM_TILE, groups, a + 4 * k, args->lda, acc);
         }
-        if (args->K % 4)
-            tm_slab_pass(&slab, block, micro, tile + whole * TM_TILE, 1, slab.last[0], sizeof slab.last[0], acc);
+        if (args->K % 4) {
+            if (arrange)
+                arrange(args, t, whole, 1, arranged[0]);
+            tm_slab_pass(
+                &slab, block, micro, arrange ? arranged[0] : tile + whole * TM_TILE, 1, slab.last[0],
+                sizeof slab.last[0], acc);
+        }
         const size_t n = t * TM_TILE, count = args->N - n < TM_TILE ? args->N - n : TM_TILE;
         for (int r = 0; r < slab.rows; r++)
             tm_matmul_store_by(args, slab.first + (size_t)r, n, count, acc[r], slab.act_sum[r], slab.factor[r]);

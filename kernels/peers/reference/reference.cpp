@@ -186,6 +186,14 @@ int of_tile64(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64
 {
     return taken(packed, tile64(row, column, K));
 }
+// tile80: tiles of 80 rows; bytes as in tile64, of five base-3 digits each, the first rows' the most significant.
+int of_tile80(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64_t K)
+{
+    const int64_t groups = (K + 3) / 4, in_tile = row % 80;
+    unsigned byte = packed[(row / 80 * groups + column / 4) * 64 + 4 * (in_tile % 16) + column % 4];
+    for (int64_t digit = 0; digit < in_tile / 16; ++digit) byte = 3 * byte % 256;
+    return int(3 * byte / 256) - 1;
+}
 int of_i2_s_x86(const uint8_t *packed, int64_t row, int64_t column, int64_t, int64_t K)
 {
     return taken(packed, i2_s_x86(row * K + column));
@@ -570,6 +578,7 @@ void unpack_codes_tq2_0(const uint8_t *packed, int8_t *codes, float *scales, int
         }); \
     }
 TERNARY_MATMUL(tile64)
+TERNARY_MATMUL(tile80)
 TERNARY_MATMUL(i2_s_x86)
 TERNARY_MATMUL(row16)
 TERNARY_MATMUL(gpu_int2)

@@ -212,14 +212,22 @@ def exact(activations: NDArray[np.int8], codes: NDArray[np.int8]) -> NDArray[np.
 
 
 def check_outputs(
-    driver: Driver, kernel: str, rank: int, shape: tuple[int, int, int], seed: int, gap: int, threads: int, dtype: str
+    driver: Driver,
+    kernel: str,
+    rank: int,
+    shape: tuple[int, int, int],
+    seed: int,
+    gap: int,
+    threads: int,
+    dtype: str,
+    format: str = "tile64",
 ) -> None:
     """Fail where an output is not the contract's bits, or the receipt's facts are not what ran."""
     activations, codes = drawn(shape, seed, gap)
     rng = np.random.default_rng(seed)
     weight_scale, act_scale = float(np.float32(rng.uniform(1e-3, 10))), rng.uniform(1e-2, 1e3, shape[0])
     scales = None if dtype == "int32" else act_scale.astype(np.float32)
-    found, ran, used = driver.run(kernel, activations, codes, weight_scale, scales, dtype, threads)
+    found, ran, used = driver.run(kernel, activations, codes, weight_scale, scales, dtype, threads, format)
     assert ran == rank
     assert 1 <= used <= threads
     expected = exact(activations, codes)
@@ -263,7 +271,11 @@ def groups_right(
 
 
 def fault_seen(
-    driver: Driver, kernels: Iterable[str], cases: Iterable[tuple[tuple[int, int, int], int | None]], threads: int = 1
+    driver: Driver,
+    kernels: Iterable[str],
+    cases: Iterable[tuple[tuple[int, int, int], int | None]],
+    threads: int = 1,
+    format: str = "tile64",
 ) -> bool:
     """Whether a kernel fails on one of the shapes; with each what all activations are, where all codes are 1, or
     None."""
@@ -273,7 +285,7 @@ def fault_seen(
             activations, codes = np.full_like(activations, activation), np.ones_like(codes)
         for kernel in kernels:
             try:
-                found, *_ = driver.run(kernel, activations, codes, threads=threads)
+                found, *_ = driver.run(kernel, activations, codes, threads=threads, format=format)
             except DriverEndedError:
                 return True
             if not np.array_equal(found, exact(activations, codes)):

@@ -167,7 +167,7 @@ def test_requirements_and_threads_have_choices_of_their_own() -> None:
 
 def test_the_format_of_a_layer_is_chosen_for_one_row() -> None:
     other = KernelKey("cpu", "ternary_matmul", "tl2", "float32")
-    keys = [KernelKey("cpu", "ternary_matmul", each, "float32") for each in ("tile64", "i2_s_x86", "tl1")]
+    keys = [KernelKey("cpu", "ternary_matmul", each, "float32") for each in ("tile64", "tile80", "i2_s_x86", "tl1")]
     floats = np.random.default_rng(0).standard_normal((N, K), dtype=np.float32)
     assert QuantizedLinear(floats).weights.format == preferred_format("cpu", (N, K)) == "tile64"
     choose("scalar", *keys, other)

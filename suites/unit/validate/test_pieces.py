@@ -27,6 +27,7 @@ SHAPES: list[tuple[str, str, str, dict[str, int]]] = [
     ("activation_quantize", "none", "int8", {"M": 7, "K": 65}),
     ("activation_quantize", "float16", "int8", {"M": 7, "K": 65}),
     ("ternary_matmul", "tile64", "float32", {"M": 2, "N": 300, "K": 130}),
+    ("ternary_matmul", "tile80", "float32", {"M": 2, "N": 300, "K": 130}),
     ("ternary_matmul", "row16", "int32", {"M": 1, "N": 200, "K": 77}),
     ("ternary_matmul", "tq2_0", "float32", {"M": 2, "N": 200, "K": 512}),
     ("ternary_matmul", "tl1", "float32", {"M": 2, "N": 320, "K": 200}),

@@ -27,7 +27,7 @@ Codes = npt.NDArray[np.int8]
 Shape = tuple[int, int]
 
 every_format = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-FIELDS = [form for form in FORMATS.values() if form.name not in ("tq1_0", "iq1_bn", "tl1", "tl2")]
+FIELDS = [form for form in FORMATS.values() if form.name not in ("tq1_0", "iq1_bn", "tl1", "tl2", "tile80")]
 RESERVING = [form for form in FIELDS if len(form.codes) == 3]
 every_format_of_fields = pytest.mark.parametrize("form", FIELDS, ids=[form.name for form in FIELDS])
 every_format_with_a_reserved_field = pytest.mark.parametrize("form", RESERVING, ids=[form.name for form in RESERVING])
@@ -178,6 +178,7 @@ def test_block_and_scale_of_each_format() -> None:
         "iq2_bn_r4": (256, "row"),
         "q2_0": (64, "group"),
         "pq2_0": (128, "group"),
+        "tile80": (320, "tensor"),
     }
 
 
@@ -327,14 +328,14 @@ def test_a_scale_of_the_wrong_kind_is_refused(form: Format, scale: Any) -> None:
     assert refused(lambda: form.pack(codes_for(form, (64, 256)), scale)).argument == "scale"
 
 
-@pytest.mark.parametrize("name", ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tile64", "row16"])
+@pytest.mark.parametrize("name", ["i2_s_x86", "i2_s_arm", "i2_s_x86_r4", "tile64", "tile80", "row16"])
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, 1e39, -1.0, np.float32(np.nan)])
 def test_a_tensor_scale_must_be_finite_and_not_negative(name: str, scale: float) -> None:
     form, codes = FORMATS[name], ternary((64, 128))
     error = refused(lambda: form.pack(codes, scale))
     assert (error.op, error.argument, error.legal) == (f"formats.{name}.pack", "scale", "a finite float32 >= 0")
     packed = form.pack(codes, 1.0)
-    at = 64 * 128 // 4
+    at = packed.size - {"tile64": 64, "tile80": 64, "row16": 64}.get(name, 32)
     with np.errstate(over="ignore"):
         packed[at : at + 4] = np.array([scale], "<f4").view(np.uint8)
     error = refused(lambda: form.unpack(packed, (64, 128)))
@@ -525,6 +526,47 @@ def test_tile64_refuses_weights_in_its_padding(shape: Shape, byte: int) -> None:
     assert (error.argument, error.legal) == ("packed", "0 in the padding")
 
 
+@given(st.data())
+def test_digits_of_tile80_are_where_the_formula_puts_them(data: st.DataObject) -> None:
+    """Five digits w + 1 of rows that are 16 apart, most significant first, their value v as ceil(v * 256 / 243)."""
+    form = FORMATS["tile80"]
+    shape = data.draw(st.tuples(st.integers(1, 170), st.integers(1, 40)))
+    codes = ternary(shape, data.draw(st.integers(0, 99)))
+    padded = np.pad(codes, ((0, -shape[0] % 80), (0, -shape[1] % 4))).astype(int) + 1
+    values = np.zeros((padded.shape[0] // 80, padded.shape[1] // 4, 16, 4), int)
+    for (n, k), digit in np.ndenumerate(padded):
+        values[n // 80, k // 4, n % 16, k % 4] += digit * 3 ** (4 - n % 80 // 16)
+    packed = form.pack(codes, 0.75)
+    np.testing.assert_array_equal(packed[:-64], (-(-values * 256 // 243)).ravel())
+    assert packed[-64:].tobytes() == np.float32(0.75).tobytes() + bytes(60)
+
+
+@pytest.mark.parametrize(
+    ("shape", "byte"), [((81, 8), 2 * 128 - 1), ((81, 8), 128 + 4), ((80, 6), 64 + 2), ((1, 1), 1)]
+)
+def test_tile80_refuses_weights_in_its_padding(shape: Shape, byte: int) -> None:
+    form = FORMATS["tile80"]
+    packed = form.pack(ternary(shape), 1.0)
+    packed[byte] = 0
+    error = refused(lambda: form.unpack(packed, shape))
+    assert (error.argument, error.legal) == ("packed", "0 in the padding")
+
+
+def test_tile80_refuses_bytes_that_no_digits_make() -> None:
+    form = FORMATS["tile80"]
+    packed = form.pack(ternary((100, 12)), 1.0)
+    written = {-(-value * 256 // 243) for value in range(243)}
+    for value in range(256):
+        packed[7] = value
+        if value in written:
+            codes, scale = form.unpack(packed, (100, 12))
+            np.testing.assert_array_equal(form.pack(codes, scale), packed)
+            continue
+        error = refused(partial(form.unpack, packed, (100, 12)))
+        assert (error.argument, error.found) == ("packed", f"{value} in byte 7 of block 0")
+        assert error.legal == "one of the 243 bytes that 5 base-3 digits make"
+
+
 def test_tile64_ends_with_the_scale_and_zeros() -> None:
     packed = FORMATS["tile64"].pack(ternary((3, 5)), 0.75)
     assert packed.size == 2 * 64 + 64
@@ -554,7 +596,7 @@ def test_row16_words_give_four_consecutive_weights_by_shift_and_mask() -> None:
         np.testing.assert_array_equal(fours.astype("<u4").view(np.uint8).reshape(5, 4), codes[:, k : k + 4] + 1)
 
 
-@pytest.mark.parametrize("name", ["tile64", "row16"])
+@pytest.mark.parametrize("name", ["tile64", "tile80", "row16"])
 def test_tritmarks_own_layouts_have_no_rule(name: str) -> None:
     error = refused(lambda: FORMATS[name].quantize(np.ones((4, 4), np.float32)))
     assert (error.op, error.argument) == (f"formats.{name}.quantize", "format")

@@ -1,0 +1,86 @@
+/* The micro kernels over tile64 with AVX-VNNI; avxvnni.c has their story. Included behind TM_BEGIN(avxvnni). */
+#ifndef TM_TILES_AVXVNNI_H
+#define TM_TILES_AVXVNNI_H
+
+#include "tiles.h"
+
+enum { TM_TILES_ROWS = 2 };
+
+/* GCC 12 keeps sums of type __m256i twice, as the lanes of int64 that this is and as those of int32 that vpdpbusd
+ * takes, and spills. */
+typedef int32_t tm_lanes_i32x8 __attribute__((vector_size(32)));
+
+static inline __m256i tm_tiles_four(const int8_t *a)
+{
+    int32_t word;
+    memcpy(&word, a, sizeof word);
+    return _mm256_set1_epi32(word);
+}
+
+/* Add (u - below) >> shift, `below` being the sum under the next smaller mask. */
+static inline void tm_tiles_settle(int32_t *acc, tm_lanes_i32x8 u, tm_lanes_i32x8 below, int shift)
+{
+    const __m256i a_i32x8 = _mm256_srai_epi32(_mm256_sub_epi32((__m256i)u, (__m256i)below), shift);
+    _mm256_store_si256((__m256i *)acc, _mm256_add_epi32(_mm256_load_si256((__m256i *)acc), a_i32x8));
+}
+
+/* `halves` halves of each group from `first` on, for `rows` rows of activations; rows * halves is 2. */
+static inline __attribute__((always_inline)) void tm_tiles_halves_by(
+    const int rows, const int halves, int first, const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile,
+    size_t groups, const int8_t *a, size_t lda, int32_t (*acc)[TM_TILE])
+{
+    const __m256i m[3] = {_mm256_set1_epi8(3), _mm256_set1_epi8(15), _mm256_set1_epi8(63)};
+    const tm_lanes_i32x8 zero = {0};
+    tm_lanes_i32x8 u[TM_TILES_ROWS][2][4];
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int h = 0; h < halves; h++)
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++)
+                u[r][h][g] = zero;
+    for (size_t k = 0; k < groups; k++) {
+        const uint8_t *bytes = tile + k * TM_TILE + 32 * first;
+        __m256i a_i8x32[TM_TILES_ROWS];
+        tm_prefetch_line(bytes, level, ahead);
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++)
+            a_i8x32[r] = tm_tiles_four(a + (size_t)r * lda + 4 * k);
+#pragma GCC unroll 2
+        for (int h = 0; h < halves; h++) {
+            const __m256i w = _mm256_loadu_si256((const __m256i *)(bytes + 32 * h));
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++) {
+                const __m256i masked = g < 3 ? _mm256_and_si256(w, m[g]) : w;
+#pragma GCC unroll 2
+                for (int r = 0; r < rows; r++)
+                    u[r][h][g] = (tm_lanes_i32x8)_mm256_dpbusd_avx_epi32((__m256i)u[r][h][g], masked, a_i8x32[r]);
+            }
+        }
+    }
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int h = 0; h < halves; h++)
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++)
+                tm_tiles_settle(acc[r] + 16 * g + 8 * (first + h), u[r][h][g], g ? u[r][h][g - 1] : zero, 2 * g);
+}
+
+static void tm_tiles_micro(
+    const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
+{
+    const tm_prefetch fetch = tm_weights_prefetch();
+    if (rows > 1) {
+        tm_tiles_halves_by(2, 1, 0, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc);
+        tm_tiles_halves_by(2, 1, 1, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc);
+        return;
+    }
+    switch (fetch.level) {
+    case TM_PREFETCH_NONE: tm_tiles_halves_by(1, 2, 0, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc); break;
+    case TM_PREFETCH_L1: tm_tiles_halves_by(1, 2, 0, TM_PREFETCH_L1, fetch.bytes, tile, groups, a, lda, acc); break;
+    case TM_PREFETCH_L2: tm_tiles_halves_by(1, 2, 0, TM_PREFETCH_L2, fetch.bytes, tile, groups, a, lda, acc); break;
+    }
+}
+
+#endif
