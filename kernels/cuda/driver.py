@@ -28,18 +28,22 @@ from tritmark.harness.errors import (
     LaunchError,
 )
 from tritmark.harness.machine import gpu, libcuda
-from tritmark.harness.machine.cpu import affinity
-from tritmark.kernels.cpu import native
 from tritmark.kernels.cuda import compile as compiler
 from tritmark.kernels.cuda import overlap
+from tritmark.kernels.cuda.handles import (
+    DriverAllocation,
+    DriverArrayCopier,
+    DriverEvent,
+    DriverFunction,
+    DriverStream,
+    raw_of,
+)
 from tritmark.kernels.cuda.kernel import Dim, Kernel
 from tritmark.kernels.cuda.tensor_map import encoded
 
 if TYPE_CHECKING:
-    from tritmark.kernels.cuda.backend import ArrayCopier, DeviceFunction, Event, HostCopy, RawLaunch, Stream
+    from tritmark.kernels.cuda.backend import DeviceFunction, Stream
 
-STATIC_LIMIT = 48 * 1024
-"""Bytes of shared memory that a block has without asking for more."""
 _GRID: Dim = ((1 << 31) - 1, 65535, 65535)
 _BLOCK: Dim = (1024, 1024, 64)
 """What every compute capability from 7.0 admits."""
@@ -50,15 +54,6 @@ _CAPTURE = range(900, 920)
 
 _NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING; PyCUDA has no name for it."""
-_COPYING = (
-    "cuCtxSetCurrent",
-    "cuMemcpyHtoDAsync_v2",
-    "cuMemcpyDtoHAsync_v2",
-    "cuStreamSynchronize",
-    "cuLaunchKernel",
-    "cuPointerGetAttributes",
-)
-"""What CopyLanes calls."""
 
 
 class _Entered(threading.local):
@@ -81,9 +76,10 @@ class DriverBackend:
 
     def __init__(self, index: int = 0) -> None:
         self._lost: DeviceError | None = None
-        self._cuda, self._bindings = _packages(index)
+        self.cuda, self.bindings = _packages(index)
+        """PyCUDA's driver, and that of cuda-bindings."""
         self.info = gpu.device_info(index)
-        cuda = self._cuda
+        cuda = self.cuda
         try:
             cuda.init()
             self._context = cuda.Device(index).retain_primary_context()
@@ -121,7 +117,7 @@ class DriverBackend:
         entered = _ENTERED.backends
         entered.pop()
         if not entered or entered[-1] is not self:
-            self._cuda.Context.pop()
+            self.cuda.Context.pop()
 
     def function(self, kernel: Kernel) -> DriverFunction:
         """The kernel, compiled for this GPU and loaded. Raises CompileError, DeviceUnavailableError."""
@@ -135,16 +131,14 @@ class DriverBackend:
             cubin, module, twin = self._loaded(kernel)
             try:
                 raw = module.get_function(kernel.name)
-            except self._cuda.Error as why:
+            except self.cuda.Error as why:
                 if self._broken():
-                    self._fail(why, f"loading {kernel.name}")
+                    self.fail(why, f"loading {kernel.name}")
                 raise CompileError(
                     f"{kernel.file} has no kernel {kernel.name} ({why})",
                     next_step='declare it extern "C" __global__ under that name',
                 ) from None
-            return DriverFunction(
-                self, kernel, cubin, raw, self._ask("cuModuleGetFunction", twin, kernel.name.encode())
-            )
+            return DriverFunction(self, kernel, cubin, raw, self.ask("cuModuleGetFunction", twin, kernel.name.encode()))
 
     def _loaded(self, kernel: Kernel) -> tuple[compiler.Cubin, Any, Any]:
         """The kernel's cubin as PyCUDA's module, and once more for cuda-bindings: PyCUDA keeps the handles of its
@@ -157,8 +151,8 @@ class DriverBackend:
             cubin = compiler.compile_kernel(kernel, self.info.arch)
             if cubin.hash in self._modules:
                 return (cubin, *self._modules[cubin.hash])
-            module = self._taken(kernel, lambda: self._cuda.module_from_buffer(cubin.code), len(cubin.code))
-        twin = self._ask("cuModuleLoadData", cubin.code)
+            module = self._taken(kernel, lambda: self.cuda.module_from_buffer(cubin.code), len(cubin.code))
+        twin = self.ask("cuModuleLoadData", cubin.code)
         self._modules[cubin.hash] = module, twin
         return cubin, module, twin
 
@@ -166,11 +160,11 @@ class DriverBackend:
         """What `load` gives. Raises DeviceUnavailableError where the driver does not take the code."""
         try:
             return load()
-        except self._cuda.MemoryError as why:
-            self._fail(why, f"loading {kernel.file}", nbytes)
-        except self._cuda.Error as why:
+        except self.cuda.MemoryError as why:
+            self.fail(why, f"loading {kernel.file}", nbytes)
+        except self.cuda.Error as why:
             if self._broken():
-                self._fail(why, f"loading {kernel.file}")
+                self.fail(why, f"loading {kernel.file}")
             raise DeviceUnavailableError(
                 f"the driver ({self.info.driver}) does not take {kernel.file} as {compiler.compiler()} made it "
                 f"for {self.info.arch}: {why}",
@@ -229,36 +223,36 @@ class DriverBackend:
                     # What PyCUDA's public calls end in, and the only private name of it that is used (test_pycuda.py
                     # has its versions): on an H200's host this takes 6 us, a public call 14.
                     function.raw._launch_kernel(grid, block, arguments, shared, stream.raw)
-            except (self._cuda.Error, OverflowError, libcuda.DriverError) as why:
+            except (self.cuda.Error, OverflowError, libcuda.DriverError) as why:
                 self._refused(why, function, grid, block, shared)
         self.last_kernel = function.name
 
     def new_stream(self, *, apart: bool = False) -> DriverStream:
         with self:
-            return DriverStream(self, self._cuda.Stream(_NON_BLOCKING if apart else 0))
+            return DriverStream(self, self.cuda.Stream(_NON_BLOCKING if apart else 0))
 
     def new_event(self) -> DriverEvent:
         with self:
-            return DriverEvent(self, self._cuda.Event())
+            return DriverEvent(self, self.cuda.Event())
 
     def allocate(self, nbytes: int) -> DriverAllocation:
         """Memory from the driver, aligned to at least 256 bytes. Raises InsufficientMemoryError."""
         with self:
             try:
-                return DriverAllocation(self, self._cuda.mem_alloc(nbytes), nbytes)
-            except self._cuda.Error as why:
-                self._fail(why, "an allocation", nbytes)
+                return DriverAllocation(self, self.cuda.mem_alloc(nbytes), nbytes)
+            except self.cuda.Error as why:
+                self.fail(why, "an allocation", nbytes)
 
     def memory(self) -> tuple[int, int]:
         with self:
-            free, total = self._cuda.mem_get_info()
+            free, total = self.cuda.mem_get_info()
             return int(free), int(total)
 
     def pinned(self, nbytes: int) -> npt.NDArray[Any]:
         with self:
             try:
-                made: npt.NDArray[Any] = self._cuda.pagelocked_empty(nbytes, np.uint8)
-            except self._cuda.MemoryError as why:
+                made: npt.NDArray[Any] = self.cuda.pagelocked_empty(nbytes, np.uint8)
+            except self.cuda.MemoryError as why:
                 raise DeviceError(
                     f"{nbytes} bytes of the host's memory cannot be pinned ({why})",
                     next_step="pin less at a time, or raise ulimit -l",
@@ -271,7 +265,7 @@ class DriverBackend:
             try:
                 pinned = libcuda.pinned_around(begin)
             except libcuda.DriverError as why:
-                self._fail(why, "asking for the kind of an array's memory")
+                self.fail(why, "asking for the kind of an array's memory")
         return begin in pinned and begin + values.nbytes <= pinned.stop
 
     def array_copier(self, lanes: int, piece: int) -> DriverArrayCopier:
@@ -283,11 +277,11 @@ class DriverBackend:
         with self:
             try:
                 if stream is None:
-                    self._cuda.memcpy_htod(pointer, _bytes(values))
+                    self.cuda.memcpy_htod(pointer, _bytes(values))
                 else:
-                    self._cuda.memcpy_htod_async(pointer, _bytes(values), _raw(stream))
-            except self._cuda.Error as why:
-                self._fail(why, f"copying {values.nbytes} bytes to the device")
+                    self.cuda.memcpy_htod_async(pointer, _bytes(values), raw_of(stream))
+            except self.cuda.Error as why:
+                self.fail(why, f"copying {values.nbytes} bytes to the device")
 
     def read(self, pointer: int, into: npt.NDArray[Any], stream: Stream | None = None) -> None:
         if not into.nbytes:
@@ -295,29 +289,29 @@ class DriverBackend:
         with self:
             try:
                 if stream is None:
-                    self._cuda.memcpy_dtoh(_bytes(into), pointer)
+                    self.cuda.memcpy_dtoh(_bytes(into), pointer)
                 else:
-                    self._cuda.memcpy_dtoh_async(_bytes(into), pointer, _raw(stream))
-            except self._cuda.Error as why:
-                self._fail(why, f"copying {into.nbytes} bytes from the device")
+                    self.cuda.memcpy_dtoh_async(_bytes(into), pointer, raw_of(stream))
+            except self.cuda.Error as why:
+                self.fail(why, f"copying {into.nbytes} bytes from the device")
 
     def fill(self, pointer: int, byte: int, nbytes: int, stream: Stream | None = None) -> None:
         if not nbytes:
             return
         with self:
             try:
-                self._cuda.memset_d8_async(pointer, byte, nbytes, _raw(stream or self.stream))
+                self.cuda.memset_d8_async(pointer, byte, nbytes, raw_of(stream or self.stream))
                 if stream is None:
-                    _raw(self.stream).synchronize()
-            except self._cuda.Error as why:
-                self._fail(why, f"setting {nbytes} bytes")
+                    raw_of(self.stream).synchronize()
+            except self.cuda.Error as why:
+                self.fail(why, f"setting {nbytes} bytes")
 
     def synchronize(self) -> None:
         with self:
             try:
-                self._cuda.Context.synchronize()
-            except self._cuda.Error as why:
-                self._fail(why, "waiting for the device")
+                self.cuda.Context.synchronize()
+            except self.cuda.Error as why:
+                self.fail(why, "waiting for the device")
 
     def reaches(self, other: DriverBackend) -> bool:
         found = self._peers.get(other.info.index)
@@ -340,22 +334,22 @@ class DriverBackend:
     def handle(self) -> int:
         """The driver's handle of the context."""
         with self:
-            return int(self._ask("cuCtxGetCurrent"))
+            return int(self.ask("cuCtxGetCurrent"))
 
     def copy_from(self, pointer: int, other: DriverBackend, source: int, nbytes: int) -> None:
         handles = self.handle(), other.handle()
         with self:
             try:
-                self._ask("cuMemcpyPeer", pointer, handles[0], source, handles[1], nbytes)
+                self.ask("cuMemcpyPeer", pointer, handles[0], source, handles[1], nbytes)
             except DeviceError as why:
-                self._fail(why, f"copying {nbytes} bytes from {other.info.name} {other.info.index}")
+                self.fail(why, f"copying {nbytes} bytes from {other.info.name} {other.info.index}")
             self.synchronize()
 
     # Where something went wrong
 
-    def _ask(self, function: str, *arguments: Any) -> Any:
+    def ask(self, function: str, *arguments: Any) -> Any:
         """Call the driver through cuda-bindings. Raises DeviceError where it refuses."""
-        code, *values = getattr(self._bindings, function)(*arguments)
+        code, *values = getattr(self.bindings, function)(*arguments)
         if code:
             raise DeviceError(
                 f"{function}: {getattr(code, 'name', code)}", next_step="update the driver and cuda-bindings"
@@ -364,12 +358,12 @@ class DriverBackend:
 
     def _broken(self) -> bool:
         """Whether the context is lost: then every call fails, waiting for it too."""
-        (code,) = self._bindings.cuCtxSynchronize()
+        (code,) = self.bindings.cuCtxSynchronize()
         return bool(code) and int(code) not in _CAPTURE
 
-    def _fail(self, why: Exception, doing: str, nbytes: int = 0) -> NoReturn:
+    def fail(self, why: Exception, doing: str, nbytes: int = 0) -> NoReturn:
         """Raise what a refused call means: InsufficientMemoryError, DeviceFaultError or DeviceError."""
-        if isinstance(why, self._cuda.MemoryError):
+        if isinstance(why, self.cuda.MemoryError):
             raise InsufficientMemoryError(
                 what=doing,
                 required=nbytes,
@@ -390,7 +384,7 @@ class DriverBackend:
         """Raise what a refused launch means: LaunchError naming the limit, or DeviceFaultError from an earlier
         kernel."""
         if self._broken():
-            self._fail(why, f"launching {function.name}")
+            self.fail(why, f"launching {function.name}")
         threads, info = block[0] * block[1] * block[2], self.info
         limits = (
             (
@@ -424,210 +418,10 @@ class DriverBackend:
         """At the end of the process, in the main thread. What still lies in the context then goes without a word."""
         self._lost = self._lost or DeviceUnavailableError("this process is ending", next_step="use the GPU before that")
         if pid == os.getpid():
-            with suppress(self._cuda.Error):
+            with suppress(self.cuda.Error):
                 if self not in _ENTERED.backends:
                     self._context.push()
                 self._context.detach()
-
-
-class _Held:
-    """What belongs to the context. PyCUDA would not give it back in a thread that has not entered the context."""
-
-    __slots__ = ("_backend", "raw")
-
-    def __init__(self, backend: DriverBackend, raw: Any) -> None:
-        self._backend = backend
-        self.raw = raw
-
-    def free(self, lost: type[Exception] = DeviceError) -> None:
-        """Give it back. Where the context is lost it is kept until the process ends: PyCUDA would complain about
-        each piece. `lost` is what tells; at the end of the process this module's names may be gone already."""
-        try:
-            with self._backend:
-                self.raw = None
-        except lost:
-            self._backend.buried.append(self.raw)
-            self.raw = None
-
-    def __del__(self) -> None:
-        if self.raw is not None:
-            self.free()
-
-
-class DriverFunction:
-    """A kernel that is loaded."""
-
-    def __init__(self, backend: DriverBackend, kernel: Kernel, cubin: compiler.Cubin, raw: Any, handle: Any) -> None:
-        attribute = backend._cuda.function_attribute
-        self._backend = backend
-        self._handle = handle
-        self.raw = raw
-        self.name = kernel.name
-        self.overlaps = kernel.overlaps_on(backend.info.capability)
-        self.registers = int(raw.get_attribute(attribute.NUM_REGS))
-        self.shared = int(raw.get_attribute(attribute.SHARED_SIZE_BYTES))
-        self.local = int(raw.get_attribute(attribute.LOCAL_SIZE_BYTES))
-        self.most_threads = int(raw.get_attribute(attribute.MAX_THREADS_PER_BLOCK))
-        self.code_hash = cubin.hash
-        self.cached = cubin.cached
-        """Whether the cubin cache had it."""
-        self.handle = int(handle)
-        self._parameters: dict[int, tuple[tuple[int, int], ...] | None] = {}
-        self.dynamic = STATIC_LIMIT - self.shared
-        """Bytes of dynamic shared memory that a launch may ask for so far."""
-
-    def allow(self, shared: int) -> None:
-        """Let launches ask for so many bytes of dynamic shared memory. Raises PyCUDA's LogicError where the device
-        has not so many."""
-        cuda, backend = self._backend._cuda, self._backend
-        self.raw.set_attribute(cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
-        attribute = backend._bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        backend._ask("cuFuncSetAttribute", self._handle, attribute, shared)
-        self.dynamic = shared
-
-    def blocks_per_sm(self, threads: int, shared: int = 0) -> int:
-        """Blocks that one multiprocessor holds at a time, told by the driver; 0 where not even one fits."""
-        with self._backend as backend:
-            if threads > self.most_threads or self.shared + shared > backend.info.shared_per_block_optin:
-                return 0
-            if shared > self.dynamic:
-                self.allow(shared)
-            return int(backend._ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", self._handle, threads, shared))
-
-    def parameters(self, given: int) -> tuple[tuple[int, int], ...] | None:
-        """Where each parameter begins and its bytes; None where the driver does not tell (before CUDA 12.4).
-
-        Before 13.1 it does not tell how many there are: then no more than `given` are looked for, since asking past the
-        last is an error that compute-sanitizer reports, and what is missing at the end goes unseen here (the simulator
-        sees it). It is asked once.
-        """
-        if given not in self._parameters:
-            self._parameters[given] = self._told(given)
-        return self._parameters[given]
-
-    def _told(self, given: int) -> tuple[tuple[int, int], ...] | None:
-        bindings = self._backend._bindings
-        try:
-            try:
-                code, count = bindings.cuFuncGetParamCount(self._handle)
-            except (AttributeError, RuntimeError):
-                code, count = 1, 0
-            found = []
-            for place in range(given if code else count):
-                wrong, offset, size = bindings.cuFuncGetParamInfo(self._handle, place)
-                if wrong:
-                    break
-                found.append((int(offset), int(size)))
-        except (AttributeError, RuntimeError):  # bindings or a driver without the function
-            return None
-        return tuple(found)
-
-
-class DriverStream(_Held):
-    """A stream. Leaving it as a context manager waits for what was put in."""
-
-    __slots__ = ("handle",)
-
-    def __init__(self, backend: DriverBackend, raw: Any) -> None:
-        super().__init__(backend, raw)
-        self.handle = int(raw.handle)
-
-    def synchronize(self) -> None:
-        with self._backend:
-            try:
-                self.raw.synchronize()
-            except self._backend._cuda.Error as why:
-                self._backend._fail(why, "waiting for a stream")
-
-    def wait(self, event: Event) -> None:
-        with self._backend:
-            self.raw.wait_for_event(_raw(event))
-
-    def __enter__(self) -> DriverStream:
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self.synchronize()
-
-
-class DriverEvent(_Held):
-    """A point in a stream."""
-
-    __slots__ = ()
-
-    def record(self, stream: Stream) -> None:
-        with self._backend:
-            try:
-                self.raw.record(_raw(stream))
-            except self._backend._cuda.Error as why:
-                self._backend._fail(why, "recording an event")
-
-    def synchronize(self) -> None:
-        with self._backend:
-            try:
-                self.raw.synchronize()
-            except self._backend._cuda.Error as why:
-                self._backend._fail(why, "waiting for an event")
-
-    def since(self, earlier: Event) -> float:
-        with self._backend:
-            try:
-                return float(self.raw.time_since(_raw(earlier))) * 1e6
-            except self._backend._cuda.Error as why:
-                self._backend._fail(why, "reading two events")
-
-
-class DriverAllocation(_Held):
-    """Device memory; it goes back when `free` is called or the object is gone."""
-
-    __slots__ = ("nbytes", "pointer")
-
-    def __init__(self, backend: DriverBackend, raw: Any, nbytes: int) -> None:
-        super().__init__(backend, raw)
-        self.pointer = int(raw)
-        self.nbytes = nbytes
-
-
-class DriverArrayCopier:
-    """Lanes over which native code copies."""
-
-    def __init__(self, backend: DriverBackend, lanes: int, piece: int) -> None:
-        self._backend = backend
-        self._streams = [(backend.new_stream(apart=True), backend.new_stream(apart=True)) for _ in range(lanes)]
-        self._buffers = backend.pinned(2 * lanes * piece).reshape(lanes, 2, piece)
-        each = [
-            (tuple(stream.handle for stream in streams), tuple(buffer.ctypes.data for buffer in buffers))
-            for streams, buffers in zip(self._streams, self._buffers, strict=True)
-        ]
-        driver = libcuda.addresses(*_COPYING)
-        self._lanes = native("cuda_copies").CopyLanes(driver, backend.handle(), each, piece, sorted(affinity()))
-
-    def send(self, pointer: int, values: npt.NDArray[Any]) -> None:
-        with self._backend:
-            self._took(self._lanes.send(values.ctypes.data, values.nbytes, pointer), "copying to the device")
-
-    def fetch(self, pointer: int, into: npt.NDArray[Any]) -> None:
-        with self._backend:
-            self._took(self._lanes.fetch(into.ctypes.data, into.nbytes, pointer), "copying from the device")
-
-    def round_trip(
-        self,
-        inputs: Sequence[HostCopy],
-        launches: Sequence[RawLaunch],
-        bad: int,
-        outputs: Sequence[HostCopy],
-        back: ArrayCopier,
-    ) -> tuple[int, int, int]:
-        assert isinstance(back, DriverArrayCopier)
-        with self._backend:
-            there, results = ([_addressed(each) for each in copies] for copies in (inputs, outputs))
-            code, found, up, down = self._lanes.round_trip(there, launches, bad, results, back._lanes)
-            self._took(code, "copying there, launching and copying back")
-        return found, up, down
-
-    def _took(self, code: int, doing: str) -> None:
-        if code:
-            self._backend._fail(libcuda.DriverError(doing, code), doing)
 
 
 def _packages(index: int) -> tuple[Any, Any]:
@@ -642,17 +436,6 @@ def _packages(index: int) -> tuple[Any, Any]:
     except ImportError as why:
         raise gpu.import_problem(why) from None
     return cuda, bindings
-
-
-def _raw(held: object) -> Any:
-    assert isinstance(held, _Held)
-    return held.raw
-
-
-def _addressed(copy: HostCopy) -> tuple[int, int, int]:
-    """As CopyLanes takes it: address, bytes, the device's pointer."""
-    values, pointer = copy
-    return values.ctypes.data, values.nbytes, pointer
 
 
 def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

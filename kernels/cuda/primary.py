@@ -19,7 +19,7 @@ from tritmark.harness.machine import libcuda
 from tritmark.harness.machine.gpu import DeviceInfo, device_info
 from tritmark.kernels.cuda.array import DeviceArray
 from tritmark.kernels.cuda.compile import compile_kernel
-from tritmark.kernels.cuda.driver import STATIC_LIMIT
+from tritmark.kernels.cuda.handles import STATIC_LIMIT
 from tritmark.kernels.cuda.kernel import NONE_BAD, Kernel
 from tritmark.kernels.cuda.plan import NoCopies
 from tritmark.kernels.cuda.tensor_map import ENCODE

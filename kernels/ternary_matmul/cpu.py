@@ -49,10 +49,15 @@ def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, th
 
 
 def _room(format: str, axes: Axes) -> int:
-    """Bytes of the sums of the activations, one for each row and group, and of the activations in another order."""
-    return int(cpu.native("ternary_matmul").room(format, axes["M"], axes["K"]))
+    """Bytes of the sums of the activations, one for each row and group, and of the activations in another order; with
+    several rows also of what they add up to with a panel of weights, on the stack of each thread."""
+    panels = cpu.cores() * _PANEL_SUM * min(axes["M"], _PANEL_SUMS) if axes["M"] > 1 else 0
+    return int(cpu.native("ternary_matmul").room(format, axes["M"], axes["K"])) + panels
 
 
+_PANEL_SUMS, _PANEL_SUM = 64, 896
+"""Rows of activations whose sums with a panel a thread keeps at once, TM_PANEL_SUMS in cython_ext/src/ternary_matmul/,
+and the most bytes of one, those of tm_panel_sums there."""
 _SLAB, _TILE = 96, 64
 """Rows of activations and of weights whose sums a thread keeps at once, TM_SLAB and TM_TILE in
 cython_ext/src/ternary_matmul/."""

@@ -22,7 +22,9 @@ SHAPES = st.tuples(
     st.integers(1, 5),
     st.sampled_from(["int32", "float32", "bfloat16"]),
 )
-def test_the_bits_are_those_of_tile64(isa, shape, seed, gap, threads, dtype):
+def test_the_bits_are_those_of_tile64(
+    isa: str, shape: tuple[int, int, int], seed: int, gap: int, threads: int, dtype: str
+) -> None:
     M, N, K = shape
     rng = np.random.default_rng(seed)
     activations = rng.integers(-128, 128, (M, K + gap), dtype=np.int8)[:, :K]
@@ -42,7 +44,7 @@ def test_the_bits_are_those_of_tile64(isa, shape, seed, gap, threads, dtype):
 @pytest.mark.parametrize(("code", "activation"), [(1, -128), (-1, -128), (1, 127), (-1, 127)])
 @pytest.mark.parametrize("K", [4 * 63, 4 * 64, 4 * 65, 4 * 4096, 4 * 4096 + 1, 65536, (1 << 23) - 1])
 @pytest.mark.parametrize("M", [1, 3, 9])
-def test_sums_of_the_largest_products_are_exact(isa, M, K, code, activation):
+def test_sums_of_the_largest_products_are_exact(isa: str, M: int, K: int, code: int, activation: int) -> None:
     """Past int16 within the sums of digits, past what six sums make of int32, and up to the longest row."""
     if K < 1 << 20:
         N = 83
@@ -55,7 +57,7 @@ def test_sums_of_the_largest_products_are_exact(isa, M, K, code, activation):
     assert np.array_equal(acc, np.full((M, N), code * activation * K))
 
 
-def test_a_layer_computes_from_it():
+def test_a_layer_computes_from_it() -> None:
     floats = np.random.default_rng(3).standard_normal((100, 70), np.float32)
     x = np.random.default_rng(4).standard_normal((11, 70), np.float32)
     layer, other = QuantizedLinear(floats, format="tile80"), QuantizedLinear(floats, format="tile64")

@@ -88,7 +88,7 @@ def main() -> int:
     options = parser.parse_args()
     installed, total, wrong = load(()), 0, 0
     for variant in installed.registry.variants:
-        chosen = fnmatchcase(variant.key.op, options.op) and fnmatchcase(variant.name, options.variant)
+        chosen = fnmatchcase(variant.key.op, options.op) and fnmatchcase(variant.id, options.variant)
         if variant.key.device != "cuda" or variant.missing() is not None or not chosen or variant.tier is Tier.PEER:
             continue
         names = [name for name, _, _ in launched(installed, variant)]

@@ -9,9 +9,9 @@ For each N x K (layers of the models of suites/workloads/models.toml whose names
 told; `--shapes ragged`: small ones that are multiples of nothing) and each number of threads two lines. Cold, weights
 come from memory: us of a call, and in percent what reading as many bytes takes, by the fastest read probe. Hot, all
 lies in the caches: the same, and in percent what as many operations take, by the compute probe. Then the time of each
-installed peer over ours, activations quantized and weights packed beforehand, with `--beside` that of our kernel from
-each other format, and with `--before` that of the other build, an extension module. Each is timed by turns with ours, in pairs; a figure is the median over the pairs, of us the
-median over all of them. Outputs are float32.
+installed peer over ours, activations quantized and weights packed beforehand, with `--beside` that of our kernels from
+other formats, and with `--before` that of the other build, an extension module. Each is timed by turns with ours, in
+pairs; a figure is the median over the pairs, of us the median over all of them. Outputs are float32.
 """
 
 from __future__ import annotations

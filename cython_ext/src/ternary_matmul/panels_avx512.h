@@ -85,18 +85,17 @@ typedef struct tm_paneled {
     unsigned shift;
 } tm_paneled;
 
-/* What rows of activations add up to with a panel: sums of the group at hand; of the groups at hand p0 or p0 + p1, and
- * p2; and all before them. */
+/* What a row of activations adds up to with a panel: sums of the group at hand; of the groups at hand p0 or p0 + p1, and
+ * p2; and all before them. Side by side, so that few rows touch few pages of the stack. */
 typedef struct tm_panel_sums {
-    __m512i group[TM_PANEL_SUMS][TM_PANEL_VECTORS];
-    __m512d total[TM_PANEL_SUMS][TM_PANEL_VECTORS][2];
-    __m512d first[TM_PANEL_SUMS][TM_PANEL_VECTORS][2], second[TM_PANEL_SUMS][TM_PANEL_VECTORS][2];
+    __m512i group[TM_PANEL_VECTORS];
+    __m512d total[TM_PANEL_VECTORS][2], first[TM_PANEL_VECTORS][2], second[TM_PANEL_VECTORS][2];
 } tm_panel_sums;
 
-/* A group's sums come to those of row m; `nth` of the `together`. A product of a scale and a sum is exact, so a sum with
+/* A group's sums come to those of a row; `nth` of the `together`. A product of a scale and a sum is exact, so a sum with
  * one is rounded as if it were made first. */
 static inline __attribute__((always_inline)) void tm_panel_add(
-    const int vectors, tm_panel_sums *to, size_t m, const __m512i *sums, __m512d (*scales)[2], int together, int nth,
+    const int vectors, tm_panel_sums *to, const __m512i *sums, __m512d (*scales)[2], int together, int nth,
     unsigned shift)
 {
 #pragma GCC unroll 2
@@ -106,8 +105,7 @@ static inline __attribute__((always_inline)) void tm_panel_add(
             const __m512i sum = shift ? _mm512_srai_epi32(sums[v], shift) : sums[v];
             const __m512d part =
                 _mm512_cvtepi32_pd(h ? _mm512_extracti64x4_epi64(sum, 1) : _mm512_castsi512_si256(sum));
-            __m512d *const total = &to->total[m][v][h], *const first = &to->first[m][v][h],
-                           *const second = &to->second[m][v][h];
+            __m512d *const total = &to->total[v][h], *const first = &to->first[v][h], *const second = &to->second[v][h];
             if (together == 1)
                 *total = _mm512_fmadd_pd(scales[v][h], part, *total);
             else if (nth == 0)
@@ -133,13 +131,13 @@ static inline __attribute__((always_inline)) void tm_panel_part(
 #pragma GCC unroll 2
     for (int u = 0; u < 2; u++)
         how.codes(room[one ? 0 : u], one ? part + u : part, codes[u]);
-    for (size_t m = 0; m < some; m++, x += lda, starts += groups) {
+    for (size_t m = 0; m < some; m++, x += lda, starts += groups, sums++) {
         /* Two sums a unit, or a product waits for the one before. */
         const __m512i zero = _mm512_setzero_si512();
         __m512i s_i32x16[2][2] = {{zero, zero}, {zero, zero}};
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
-            s_i32x16[v][0] = begin ? _mm512_set1_epi32(*starts) : sums->group[m][v];
+            s_i32x16[v][0] = begin ? _mm512_set1_epi32(*starts) : sums->group[v];
 #pragma GCC unroll 8
         for (int i = 0; i < TM_PANEL_STEPS; i++)
 #pragma GCC unroll 2
@@ -156,11 +154,11 @@ static inline __attribute__((always_inline)) void tm_panel_part(
         if (one)
             of[0] = _mm512_add_epi32(of[0], of[1]);
         if (last)
-            tm_panel_add(vectors, sums, m, of, scales, how.together, nth, how.shift);
+            tm_panel_add(vectors, sums, of, scales, how.together, nth, how.shift);
         else
 #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
-                sums->group[m][v] = of[v];
+                sums->group[v] = of[v];
     }
 }
 
@@ -173,10 +171,11 @@ static inline __attribute__((always_inline)) void tm_panel(
     const size_t groups = args->K / how.weights, row = groups * how.bytes, some = last - first, lda = args->lda;
     const size_t rows = 16 * (size_t)vectors;
     const int taken = vectors > 1 ? 1 : 2; /* parts at a time */
-    tm_panel_sums sums;
+    tm_panel_sums sums[TM_PANEL_SUMS];
     __m512i room[TM_PANEL_VECTORS][16];
     const uint8_t *at[TM_PANEL_MOST];
-    memset(sums.total, 0, sizeof sums.total[0] * some);
+    for (size_t m = 0; m < some; m++)
+        memset(sums[m].total, 0, sizeof sums[m].total);
     tm_panel_rows(args, n, count, row, rows, at);
     for (size_t g = 0; g < groups; g++) {
         const int8_t *x = args->a + first * lda + g * how.weights;
@@ -192,11 +191,10 @@ static inline __attribute__((always_inline)) void tm_panel(
             at[r] += how.bytes;
 #pragma GCC unroll 8
         for (int part = 0; part + taken < how.parts; part += taken)
-            tm_panel_part(vectors, how, part, part == 0, 0, 0, room, x, lda, starts, groups, some, &sums, scales);
+            tm_panel_part(vectors, how, part, part == 0, 0, 0, room, x, lda, starts, groups, some, sums, scales);
 #define LAST(nth) \
     tm_panel_part( \
-        vectors, how, how.parts - taken, how.parts == taken, 1, nth, room, x, lda, starts, groups, some, &sums, \
-        scales)
+        vectors, how, how.parts - taken, how.parts == taken, 1, nth, room, x, lda, starts, groups, some, sums, scales)
         switch (g % (size_t)how.together) {
         case 0: LAST(0); break;
         case 1: LAST(1); break;
@@ -209,11 +207,11 @@ static inline __attribute__((always_inline)) void tm_panel(
     for (size_t m = 0; m < some; m++) {
         double of[TM_PANEL_MOST];
         for (int i = 0; i < 2 * vectors; i++) {
-            __m512d total = sums.total[m][i / 2][i % 2];
+            __m512d total = sums[m].total[i / 2][i % 2];
             if (left == 3)
-                total = _mm512_add_pd(total, _mm512_add_pd(sums.first[m][i / 2][i % 2], sums.second[m][i / 2][i % 2]));
+                total = _mm512_add_pd(total, _mm512_add_pd(sums[m].first[i / 2][i % 2], sums[m].second[i / 2][i % 2]));
             else if (left)
-                total = _mm512_add_pd(total, sums.first[m][i / 2][i % 2]);
+                total = _mm512_add_pd(total, sums[m].first[i / 2][i % 2]);
             _mm512_storeu_pd(of + 8 * i, total);
         }
         for (size_t r = 0; r < count; r++)

@@ -35,7 +35,8 @@ from tritmark.harness.errors import (
 from tritmark.harness.machine import gpu
 from tritmark.kernels.cuda import driver, source_module
 from tritmark.kernels.cuda.compile import Cubin
-from tritmark.kernels.cuda.driver import DriverBackend, DriverFunction
+from tritmark.kernels.cuda.driver import DriverBackend
+from tritmark.kernels.cuda.handles import DriverFunction
 from tritmark.kernels.cuda.kernel import Kernel
 
 

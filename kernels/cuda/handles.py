@@ -1,0 +1,244 @@
+"""What a GPU's backend gives out: kernels that are loaded, streams, events, memory, and lanes over which native code
+copies, each with what PyCUDA calls by the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from tritmark.harness.errors import DeviceError
+from tritmark.harness.machine import libcuda
+from tritmark.harness.machine.cpu import affinity
+from tritmark.kernels.cpu import native
+from tritmark.kernels.cuda import compile as compiler
+from tritmark.kernels.cuda.kernel import Kernel
+
+if TYPE_CHECKING:
+    from tritmark.kernels.cuda.backend import ArrayCopier, Event, HostCopy, RawLaunch, Stream
+    from tritmark.kernels.cuda.driver import DriverBackend
+
+STATIC_LIMIT = 48 * 1024
+"""Bytes of shared memory that a block has without asking for more."""
+_COPYING = (
+    "cuCtxSetCurrent",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuStreamSynchronize",
+    "cuLaunchKernel",
+    "cuPointerGetAttributes",
+)
+"""What CopyLanes calls."""
+
+
+class Held:
+    """What belongs to the context. PyCUDA would not give it back in a thread that has not entered the context."""
+
+    __slots__ = ("_backend", "raw")
+
+    def __init__(self, backend: DriverBackend, raw: Any) -> None:
+        self._backend = backend
+        self.raw = raw
+
+    def free(self, lost: type[Exception] = DeviceError) -> None:
+        """Give it back. Where the context is lost it is kept until the process ends: PyCUDA would complain about
+        each piece. `lost` is what tells; at the end of the process this module's names may be gone already."""
+        try:
+            with self._backend:
+                self.raw = None
+        except lost:
+            self._backend.buried.append(self.raw)
+            self.raw = None
+
+    def __del__(self) -> None:
+        if self.raw is not None:
+            self.free()
+
+
+class DriverFunction:
+    """A kernel that is loaded."""
+
+    def __init__(self, backend: DriverBackend, kernel: Kernel, cubin: compiler.Cubin, raw: Any, handle: Any) -> None:
+        attribute = backend.cuda.function_attribute
+        self._backend = backend
+        self._handle = handle
+        self.raw = raw
+        self.name = kernel.name
+        self.overlaps = kernel.overlaps_on(backend.info.capability)
+        self.registers = int(raw.get_attribute(attribute.NUM_REGS))
+        self.shared = int(raw.get_attribute(attribute.SHARED_SIZE_BYTES))
+        self.local = int(raw.get_attribute(attribute.LOCAL_SIZE_BYTES))
+        self.most_threads = int(raw.get_attribute(attribute.MAX_THREADS_PER_BLOCK))
+        self.code_hash = cubin.hash
+        self.cached = cubin.cached
+        """Whether the cubin cache had it."""
+        self.handle = int(handle)
+        self._parameters: dict[int, tuple[tuple[int, int], ...] | None] = {}
+        self.dynamic = STATIC_LIMIT - self.shared
+        """Bytes of dynamic shared memory that a launch may ask for so far."""
+
+    def allow(self, shared: int) -> None:
+        """Let launches ask for so many bytes of dynamic shared memory. Raises PyCUDA's LogicError where the device
+        has not so many."""
+        cuda, backend = self._backend.cuda, self._backend
+        self.raw.set_attribute(cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+        attribute = backend.bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        backend.ask("cuFuncSetAttribute", self._handle, attribute, shared)
+        self.dynamic = shared
+
+    def blocks_per_sm(self, threads: int, shared: int = 0) -> int:
+        """Blocks that one multiprocessor holds at a time, told by the driver; 0 where not even one fits."""
+        with self._backend as backend:
+            if threads > self.most_threads or self.shared + shared > backend.info.shared_per_block_optin:
+                return 0
+            if shared > self.dynamic:
+                self.allow(shared)
+            return int(backend.ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", self._handle, threads, shared))
+
+    def parameters(self, given: int) -> tuple[tuple[int, int], ...] | None:
+        """Where each parameter begins and its bytes; None where the driver does not tell (before CUDA 12.4).
+
+        Before 13.1 it does not tell how many there are: then no more than `given` are looked for, since asking past the
+        last is an error that compute-sanitizer reports, and what is missing at the end goes unseen here (the simulator
+        sees it). It is asked once.
+        """
+        if given not in self._parameters:
+            self._parameters[given] = self._told(given)
+        return self._parameters[given]
+
+    def _told(self, given: int) -> tuple[tuple[int, int], ...] | None:
+        bindings = self._backend.bindings
+        try:
+            try:
+                code, count = bindings.cuFuncGetParamCount(self._handle)
+            except (AttributeError, RuntimeError):
+                code, count = 1, 0
+            found = []
+            for place in range(given if code else count):
+                wrong, offset, size = bindings.cuFuncGetParamInfo(self._handle, place)
+                if wrong:
+                    break
+                found.append((int(offset), int(size)))
+        except (AttributeError, RuntimeError):  # bindings or a driver without the function
+            return None
+        return tuple(found)
+
+
+class DriverStream(Held):
+    """A stream. Leaving it as a context manager waits for what was put in."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, backend: DriverBackend, raw: Any) -> None:
+        super().__init__(backend, raw)
+        self.handle = int(raw.handle)
+
+    def synchronize(self) -> None:
+        with self._backend:
+            try:
+                self.raw.synchronize()
+            except self._backend.cuda.Error as why:
+                self._backend.fail(why, "waiting for a stream")
+
+    def wait(self, event: Event) -> None:
+        with self._backend:
+            self.raw.wait_for_event(raw_of(event))
+
+    def __enter__(self) -> DriverStream:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.synchronize()
+
+
+class DriverEvent(Held):
+    """A point in a stream."""
+
+    __slots__ = ()
+
+    def record(self, stream: Stream) -> None:
+        with self._backend:
+            try:
+                self.raw.record(raw_of(stream))
+            except self._backend.cuda.Error as why:
+                self._backend.fail(why, "recording an event")
+
+    def synchronize(self) -> None:
+        with self._backend:
+            try:
+                self.raw.synchronize()
+            except self._backend.cuda.Error as why:
+                self._backend.fail(why, "waiting for an event")
+
+    def since(self, earlier: Event) -> float:
+        with self._backend:
+            try:
+                return float(self.raw.time_since(raw_of(earlier))) * 1e6
+            except self._backend.cuda.Error as why:
+                self._backend.fail(why, "reading two events")
+
+
+class DriverAllocation(Held):
+    """Device memory; it goes back when `free` is called or the object is gone."""
+
+    __slots__ = ("nbytes", "pointer")
+
+    def __init__(self, backend: DriverBackend, raw: Any, nbytes: int) -> None:
+        super().__init__(backend, raw)
+        self.pointer = int(raw)
+        self.nbytes = nbytes
+
+
+class DriverArrayCopier:
+    """Lanes over which native code copies."""
+
+    def __init__(self, backend: DriverBackend, lanes: int, piece: int) -> None:
+        self._backend = backend
+        self._streams = [(backend.new_stream(apart=True), backend.new_stream(apart=True)) for _ in range(lanes)]
+        self._buffers = backend.pinned(2 * lanes * piece).reshape(lanes, 2, piece)
+        each = [
+            (tuple(stream.handle for stream in streams), tuple(buffer.ctypes.data for buffer in buffers))
+            for streams, buffers in zip(self._streams, self._buffers, strict=True)
+        ]
+        driver = libcuda.addresses(*_COPYING)
+        self._lanes = native("cuda_copies").CopyLanes(driver, backend.handle(), each, piece, sorted(affinity()))
+
+    def send(self, pointer: int, values: npt.NDArray[Any]) -> None:
+        with self._backend:
+            self._took(self._lanes.send(values.ctypes.data, values.nbytes, pointer), "copying to the device")
+
+    def fetch(self, pointer: int, into: npt.NDArray[Any]) -> None:
+        with self._backend:
+            self._took(self._lanes.fetch(into.ctypes.data, into.nbytes, pointer), "copying from the device")
+
+    def round_trip(
+        self,
+        inputs: Sequence[HostCopy],
+        launches: Sequence[RawLaunch],
+        bad: int,
+        outputs: Sequence[HostCopy],
+        back: ArrayCopier,
+    ) -> tuple[int, int, int]:
+        assert isinstance(back, DriverArrayCopier)
+        with self._backend:
+            there, results = ([_addressed(each) for each in copies] for copies in (inputs, outputs))
+            code, found, up, down = self._lanes.round_trip(there, launches, bad, results, back._lanes)
+            self._took(code, "copying there, launching and copying back")
+        return found, up, down
+
+    def _took(self, code: int, doing: str) -> None:
+        if code:
+            self._backend.fail(libcuda.DriverError(doing, code), doing)
+
+
+def raw_of(held: object) -> Any:
+    """What PyCUDA calls by the same name."""
+    assert isinstance(held, Held)
+    return held.raw
+
+
+def _addressed(copy: HostCopy) -> tuple[int, int, int]:
+    """As CopyLanes takes it: address, bytes, the device's pointer."""
+    values, pointer = copy
+    return values.ctypes.data, values.nbytes, pointer
