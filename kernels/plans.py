@@ -21,7 +21,7 @@ from tritmark.harness.spec import Axes, Launch, Receipt, Requirement, Variant
 from tritmark.kernels import cpu, dispatch, prefetch
 from tritmark.kernels.activation_quantize.spec import KEY as QUANTIZE_KEY
 from tritmark.kernels.packed import PackedWeights, product_with
-from tritmark.kernels.ternary_matmul.cpu import ON_STACKS
+from tritmark.kernels.ternary_matmul.cpu import kept
 
 ROOM = 1 << 20
 """Bytes that a plan keeps of memory that a call works in, at most: calls that take more take milliseconds, and so go
@@ -142,7 +142,7 @@ def _kept(chosen: Variant, axes: Axes) -> bool:
 
 def _room(chosen: Variant, axes: Axes) -> int:
     """Bytes that a launch keeps to work in, so that one call at a time may have it."""
-    return 0 if chosen.key.format in ON_STACKS else chosen.workspace(axes)
+    return kept(chosen.key.format, axes) if cpu.own(chosen) else chosen.workspace(axes)
 
 
 def _plain(bias: npt.NDArray[np.float32] | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from tritmark.harness.spec import Arrays, Axes, Constraint, Launch, MaxSize, MultipleOf, Variant, no_workspace
+from tritmark.harness.spec import Arrays, Axes, Constraint, Launch, MaxSize, MultipleOf, Variant
 from tritmark.kernels import cpu
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.formats.tl_layout import TL
@@ -48,47 +48,52 @@ def _bind(format: str, isa: str, inputs: Arrays, outputs: Arrays, axes: Axes, th
     return launch
 
 
-def _room(format: str, axes: Axes) -> int:
-    """Bytes of the sums of the activations, one for each row and group, and of the activations in another order; with
-    several rows also of what they add up to with a panel of weights, on the stack of each thread."""
-    panels = cpu.cores() * _PANEL_SUM * min(axes["M"], _PANEL_SUMS) if axes["M"] > 1 else 0
-    return int(cpu.native("ternary_matmul").room(format, axes["M"], axes["K"])) + panels
+def kept(format: str, axes: Axes) -> int:
+    """Bytes that a launch works in and keeps: look-up tables of the activations, or sums of them, one for each row and
+    group, and the activations in another order."""
+    if isinstance(BUILT_IN[format], TL):
+        return table_bytes(format, axes)
+    if grouped(format) is None:
+        return 0
+    return int(cpu.native("ternary_matmul").room(format, axes["M"], axes["K"]))
 
 
+_SLAB, _TILE, _ARRANGED = 96, 64, 384 * 64
+"""Rows of activations and of weights whose sums a thread keeps at once, and the most bytes of weights in another format
+that it brings into tile64, TM_SLAB, TM_TILE and TM_ARRANGED in cython_ext/src/ternary_matmul/tiles.h."""
+_DIGITS, _FEW = 80, 8
+"""Rows of weights and most rows of activations of tile80 whose digits are met as they are, TM_TILE80 and TM_TILE80_FEW
+in its tile80.h."""
 _PANEL_SUMS, _PANEL_SUM = 64, 896
-"""Rows of activations whose sums with a panel a thread keeps at once, TM_PANEL_SUMS in cython_ext/src/ternary_matmul/,
+"""Rows of activations whose sums with a panel of weights a thread keeps at once, TM_PANEL_SUMS in its panels_avx512.h,
 and the most bytes of one, those of tm_panel_sums there."""
-_SLAB, _TILE = 96, 64
-"""Rows of activations and of weights whose sums a thread keeps at once, TM_SLAB and TM_TILE in
-cython_ext/src/ternary_matmul/."""
 
 
-ON_STACKS = frozenset({"tile64", "tile80"})
-"""Formats whose kernels' workspace is on the stacks of threads, so that a launch keeps none."""
+def _stacks(format: str, isa: str, axes: Axes) -> int:
+    """Bytes of the stacks of all threads that kernels work in, which no launch keeps."""
+    M, cores = axes["M"], cpu.cores()
+    sums = 4 * min(M, _SLAB) * _TILE
+    if format == "tile64":
+        amx = int(cpu.native("ternary_matmul").amx_stacks(M, axes["K"], cores)) if isa == "amx" else 0
+        return max(cores * sums, amx)
+    if format == "tile80" and (M <= _FEW or isa == "scalar"):
+        return cores * 4 * min(M, _FEW) * _DIGITS
+    if M == 1 or isa == "scalar":
+        return 0
+    if grouped(format) is not None:
+        return cores * _PANEL_SUM * min(M, _PANEL_SUMS)
+    return 0 if format == "iq2_bn_r4" else cores * (sums + _ARRANGED)
 
 
-def _sums(axes: Axes) -> int:
-    """Bytes of the int32 sums of tiles, which are on the stack of each thread."""
-    return cpu.cores() * 4 * min(axes["M"], _SLAB) * _TILE
-
-
-def _amx(axes: Axes) -> int:
-    """The same of the AMX kernel, with masked weights and packed activations."""
-    return max(_sums(axes), int(cpu.native("ternary_matmul").amx_stacks(axes["M"], axes["K"], cpu.cores())))
+def _workspace(format: str, isa: str, axes: Axes) -> int:
+    return kept(format, axes) + _stacks(format, isa, axes)
 
 
 def _variants(format: str, table: str, constraints: tuple[Constraint, ...]) -> Iterator[Variant]:
-    form, limits = grouped(format), (MaxSize("K", MAX_K), *constraints)
-    workspace = no_workspace if form is None else partial(_room, format)
-    if format in ON_STACKS:
-        workspace = _sums
-    if isinstance(BUILT_IN[format], TL):
-        workspace = partial(table_bytes, format)
+    limits = (MaxSize("K", MAX_K), *constraints)
     for dtype in dtypes(format):
-        for variant in cpu.variants(
-            "ternary_matmul", format, dtype, partial(_bind, format), limits, table=table, workspace=workspace
-        ):
-            yield replace(variant, workspace=_amx) if variant.name == "amx" else variant
+        for variant in cpu.variants("ternary_matmul", format, dtype, partial(_bind, format), limits, table=table):
+            yield replace(variant, workspace=partial(_workspace, format, variant.name))
 
 
 VARIANTS = tuple(variant for format, row in FORMATS.items() for variant in _variants(format, *row))
