@@ -4,7 +4,8 @@ bits.
 It is what the kernels are built for (ternary_matmul.h) unless `tritmark tune cpu` found another strategy to be faster
 on this machine, or `set_prefetch` tells one. A call that has begun may end with the strategy before.
 
-Kernels for AVX2, AVX-VNNI, AVX-512 and AMX obey it where they read tile64, and AVX-512 where it reads iq2_bn_r4.
+Kernels for AVX2, AVX-VNNI, AVX-512 and AMX obey it where they read tile64, and with one row of activations in every
+format but tl1 and tl2.
 """
 
 from __future__ import annotations

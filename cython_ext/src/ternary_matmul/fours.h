@@ -37,11 +37,13 @@ static inline __attribute__((always_inline)) void tm_groups_fours(
 {
     const size_t groups = args->K / form.weights, rest = groups % TM_FOUR, whole = groups - rest;
     const size_t rows = TM_ROWS * end < args->N ? TM_ROWS * end : args->N;
+    const tm_prefetch fetch = tm_weights_prefetch();
     for (size_t n = TM_ROWS * begin; n < rows; n++) {
         const uint8_t *const row = args->weights + n * groups * form.bytes;
         double products[TM_FOUR], sum = 0;
         for (size_t g = 0; g < whole; g += TM_FOUR) {
             const uint8_t *at = row + g * form.bytes;
+            tm_prefetch_lines(at, TM_FOUR * form.bytes, fetch);
             tm_four_products(
                 at, form.bytes, scale_at, four(at, arranged + g * form.weights), args->act_sums + g, products);
 #pragma GCC unroll 4

@@ -16,13 +16,13 @@ enum {
 typedef void (*tm_rows_micro)(
     const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS]);
 
-/* sum(code * x) of one row of the weights and the row of activations. */
-typedef int32_t (*tm_rows_one)(const uint8_t *row, const int8_t *x, size_t K);
+/* sum(code * x) of one row of the weights and the row of activations; `level` is a constant at each call. */
+typedef int32_t (*tm_rows_one)(
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, const int8_t *x, size_t K);
 
-/* One row of activations, rows [begin, end) of the weights in units of TM_ROWS: row after row, so that the weights
- * are one stream of memory. In four streams side by side, each a row long, the hardware sees none. */
-static inline __attribute__((always_inline)) void tm_matmul_one(
-    const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t row_bytes, tm_rows_one one)
+static inline __attribute__((always_inline)) void tm_matmul_one_by(
+    const enum tm_prefetch_level level, size_t ahead, const tm_ternary_matmul_args *args, size_t begin, size_t end,
+    size_t row_bytes, tm_rows_one one)
 {
     const int32_t act_sum = tm_sum(args->a, args->K);
     const size_t last = TM_ROWS * end < args->N ? TM_ROWS * end : args->N;
@@ -30,8 +30,21 @@ static inline __attribute__((always_inline)) void tm_matmul_one(
         const size_t count = last - n < TM_TILE ? last - n : TM_TILE;
         int32_t acc[TM_TILE];
         for (size_t i = 0; i < count; i++)
-            acc[i] = one(args->weights + (n + i) * row_bytes, args->a, args->K);
+            acc[i] = one(level, ahead, args->weights + (n + i) * row_bytes, args->a, args->K);
         tm_matmul_store(args, 0, n, count, acc, act_sum);
+    }
+}
+
+/* One row of activations, rows [begin, end) of the weights in units of TM_ROWS: row after row, so that the weights
+ * are one stream of memory. In four streams side by side, each a row long, the hardware sees none. */
+static inline __attribute__((always_inline)) void tm_matmul_one(
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t row_bytes, tm_rows_one one)
+{
+    const tm_prefetch fetch = tm_weights_prefetch();
+    switch (fetch.level) {
+    case TM_PREFETCH_NONE: tm_matmul_one_by(TM_PREFETCH_NONE, 0, args, begin, end, row_bytes, one); break;
+    case TM_PREFETCH_L1: tm_matmul_one_by(TM_PREFETCH_L1, fetch.bytes, args, begin, end, row_bytes, one); break;
+    case TM_PREFETCH_L2: tm_matmul_one_by(TM_PREFETCH_L2, fetch.bytes, args, begin, end, row_bytes, one); break;
     }
 }
 

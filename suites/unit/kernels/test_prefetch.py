@@ -23,7 +23,17 @@ from tritmark.kernels import OPS, PROVIDER, QuantizedLinear, activation_quantize
 from tritmark.kernels import prefetch as room
 from tritmark.kernels.prefetch import OBEYING, OP, PREFETCHING, STRATEGIES, identity, set_prefetch, used
 
-KEYS = {KernelKey("cpu", OP, "tile64", "int32"), KernelKey("cpu", OP, "iq2_bn_r4", "float32")}
+MULTIPLES = {
+    "tile64": (1, 1),
+    "tile80": (1, 1),
+    "i2_s_x86": (1, 128),
+    "tq2_0": (1, 256),
+    "tq1_0": (1, 256),
+    "q2_0": (1, 64),
+    "iq2_bn_r4": (4, 64),
+}
+"""What N and K are multiples of."""
+KEYS = {KernelKey("cpu", OP, "tile64", "int32")} | {KernelKey("cpu", OP, each, "float32") for each in MULTIPLES}
 VARIANTS = [
     each for each in PROVIDER.variants if each.key in KEYS and each.name in OBEYING and each.features <= cpu.features()
 ]
@@ -49,7 +59,8 @@ def test_no_strategy_changes_a_bit(
     variant: Any, level: str, distance: int, sizes: tuple[int, int, int], threads: int, seed: int
 ) -> None:
     M, N, K = sizes
-    axes = {"M": M, "N": N, "K": K} if variant.key.format == "tile64" else {"M": M, "N": 4 * N, "K": 64 * (1 + K // 64)}
+    rows, columns = MULTIPLES[variant.key.format]
+    axes = {"M": M, "N": rows * N, "K": -(-K // columns) * columns}
     (op,) = (each for each in OPS if each.name == OP)
     logical = op.generate(axes, "normal", np.random.default_rng(seed))
     inputs = op.encode(logical, axes, variant.key.format)

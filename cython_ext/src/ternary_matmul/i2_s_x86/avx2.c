@@ -64,7 +64,8 @@ static inline __attribute__((always_inline)) void blocks_by(
             acc[m][r] = tm_sum_of(s_i32x8[m][r]);
 }
 
-static inline int32_t one_row(const uint8_t *row, const int8_t *x, size_t K)
+static inline __attribute__((always_inline)) int32_t
+one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, const int8_t *x, size_t K)
 {
     const __m256i m3 = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
     const size_t blocks = K / TM_I2_S_BLOCK;
@@ -77,6 +78,7 @@ static inline int32_t one_row(const uint8_t *row, const int8_t *x, size_t K)
             s_i16x16[g] = _mm256_setzero_si256();
         for (size_t k = begin; k < end; k++) {
             const __m256i w = _mm256_loadu_si256((const __m256i *)(row + k * TM_I2_S_BYTES));
+            tm_prefetch_line(row + k * TM_I2_S_BYTES, level, ahead);
 #pragma GCC unroll 4
             for (int g = 0; g < 4; g++) {
                 const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w, 6 - 2 * g), m3);

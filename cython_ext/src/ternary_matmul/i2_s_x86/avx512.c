@@ -40,7 +40,8 @@ static inline __m512i half(const void *low) { return _mm512_zextsi256_si512(_mm2
 
 static inline __m256i block(const void *bytes) { return _mm256_loadu_si256((const __m256i *)bytes); }
 
-static inline int32_t one_row(const uint8_t *row, const int8_t *x, size_t K)
+static inline __attribute__((always_inline)) int32_t
+one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, const int8_t *x, size_t K)
 {
     const __m256i masks[4] = {
         _mm256_set1_epi8((char)192), _mm256_set1_epi8(48), _mm256_set1_epi8(12), _mm256_set1_epi8(3)};
@@ -53,6 +54,7 @@ static inline int32_t one_row(const uint8_t *row, const int8_t *x, size_t K)
         const size_t end = K - begin < CHUNK ? K : begin + CHUNK;
         for (size_t k = begin; k < end; k += TM_I2_S_BLOCK) {
             const __m256i w = block(row + k / 4);
+            tm_prefetch_line(row + k / 4, level, ahead);
 #pragma GCC unroll 4
             for (int g = 0; g < 4; g++)
                 s_i32x8[g] = _mm256_dpbusd_epi32(s_i32x8[g], _mm256_and_si256(w, masks[g]), block(x + k + 32 * g));

@@ -33,8 +33,8 @@ static inline __attribute__((always_inline)) __m256i spread(__m256i x, int s)
 
 /* `count` and `fours` are constants at each call, so that the sums stay in registers. */
 static inline __attribute__((always_inline)) void blocks_by(
-    const int fours, const int count, const uint8_t *weights, const int8_t *a, size_t lda, size_t K,
-    int32_t (*acc)[TM_FOUR * TM_FOURS])
+    const int fours, const int count, const enum tm_prefetch_level level, size_t ahead, const uint8_t *weights,
+    const int8_t *a, size_t lda, size_t K, int32_t (*acc)[TM_FOUR * TM_FOURS])
 {
     const __m256i m3 = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
     __m256i s_i32x8[MOST][FOURS];
@@ -54,6 +54,7 @@ static inline __attribute__((always_inline)) void blocks_by(
 #pragma GCC unroll 2
             for (int f = 0; f < fours; f++)
                 w[f] = half(weights + (size_t)f * tm_four_bytes(K) + k);
+            tm_prefetch_line(weights + k, level, ahead);
 #pragma GCC unroll 2
             for (int m = 0; m < count; m++)
                 x[m] = half(a + (size_t)m * lda + k);
@@ -85,20 +86,36 @@ static void micro(
     int32_t (*acc)[TM_FOUR * TM_FOURS])
 {
     if (fours == 1 && count == 1)
-        blocks_by(1, 1, weights, a, lda, K, acc);
+        blocks_by(1, 1, TM_PREFETCH_NONE, 0, weights, a, lda, K, acc);
     else if (fours == 1)
-        blocks_by(1, 2, weights, a, lda, K, acc);
+        blocks_by(1, 2, TM_PREFETCH_NONE, 0, weights, a, lda, K, acc);
     else if (count == 1)
-        blocks_by(2, 1, weights, a, lda, K, acc);
+        blocks_by(2, 1, TM_PREFETCH_NONE, 0, weights, a, lda, K, acc);
     else
-        blocks_by(2, 2, weights, a, lda, K, acc);
+        blocks_by(2, 2, TM_PREFETCH_NONE, 0, weights, a, lda, K, acc);
+}
+
+static void one(
+    const uint8_t *weights, int fours, const int8_t *a, size_t lda, int count, size_t K,
+    int32_t (*acc)[TM_FOUR * TM_FOURS])
+{
+    const tm_prefetch fetch = tm_weights_prefetch();
+    (void)fours, (void)count;
+    switch (fetch.level) {
+    case TM_PREFETCH_NONE: blocks_by(1, 1, TM_PREFETCH_NONE, 0, weights, a, lda, K, acc); break;
+    case TM_PREFETCH_L1: blocks_by(1, 1, TM_PREFETCH_L1, fetch.bytes, weights, a, lda, K, acc); break;
+    case TM_PREFETCH_L2: blocks_by(1, 1, TM_PREFETCH_L2, fetch.bytes, weights, a, lda, K, acc); break;
+    }
 }
 
 /* With one row of activations one four at a time, so that the weights are one stream of memory. */
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
-    tm_matmul_fours(args, begin, end, args->M == 1 ? 1 : FOURS, MOST, micro);
+    if (args->M == 1)
+        tm_matmul_fours(args, begin, end, 1, 1, one);
+    else
+        tm_matmul_fours(args, begin, end, FOURS, MOST, micro);
 }
 
 int tm_ternary_matmul_iq2_bn_r4_avx2(void *args) { return tm_matmul_run_by(args, TM_FOUR, body, TM_RANK(avx2)); }

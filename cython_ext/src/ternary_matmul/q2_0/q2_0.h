@@ -79,6 +79,7 @@ static inline __attribute__((always_inline)) void tm_q2_0_one(
     const size_t groups = args->K / TM_Q2_0_GROUP;
     const size_t last = TM_Q2_0_UNIT * end < args->N ? TM_Q2_0_UNIT * end : args->N;
     const int32_t *act_sums = args->act_sums + m * groups;
+    const tm_prefetch fetch = tm_weights_prefetch();
     for (size_t n = TM_Q2_0_UNIT * begin; n < last; n++) {
         const uint8_t *row = args->weights + n * groups * TM_Q2_0_BYTES;
         double sum = 0;
@@ -86,12 +87,15 @@ static inline __attribute__((always_inline)) void tm_q2_0_one(
         if (sixteen)
             for (; g + TM_Q2_0_FOUR * TM_Q2_0_FOUR <= groups; g += TM_Q2_0_FOUR * TM_Q2_0_FOUR) {
                 double sums[TM_Q2_0_FOUR];
+                tm_prefetch_lines(row + g * TM_Q2_0_BYTES, TM_Q2_0_FOUR * TM_Q2_0_FOUR * TM_Q2_0_BYTES, fetch);
                 sixteen(row + g * TM_Q2_0_BYTES, x + g * TM_Q2_0_GROUP, act_sums + g, sums);
                 for (int i = 0; i < TM_Q2_0_FOUR; i++)
                     sum += sums[i];
             }
-        for (; g + TM_Q2_0_FOUR <= groups; g += TM_Q2_0_FOUR)
+        for (; g + TM_Q2_0_FOUR <= groups; g += TM_Q2_0_FOUR) {
+            tm_prefetch_lines(row + g * TM_Q2_0_BYTES, TM_Q2_0_FOUR * TM_Q2_0_BYTES, fetch);
             sum += four(row + g * TM_Q2_0_BYTES, TM_Q2_0_FOUR, x + g * TM_Q2_0_GROUP, act_sums + g);
+        }
         if (g < groups)
             sum += four(row + g * TM_Q2_0_BYTES, groups - g, x + g * TM_Q2_0_GROUP, act_sums + g);
         tm_group_store(args, m, n, sum);
