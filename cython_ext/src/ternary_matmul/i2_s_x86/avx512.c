@@ -17,6 +17,8 @@
  *       Why 64-byte loads one row long are slower from memory than 32-byte ones was not found; fetching ahead changes
  *       nothing.
  *   v4  v3 in 32-byte vectors, nothing to arrange, one load in the loop
+ *   v5  weights are fetched ahead on Intel's cores, where v3's finding does not hold: from memory 0.60 to 0.62 of the time
+ *       with one thread, 0.69 to 0.73 with 16 (fours.h has how that was measured)
  *
  * Many rows: before, every four rows of weights met all rows of activations, which no L1 holds: 61 % of what VNNI
  * computes at M = 128, where tile64 reaches 94 %. So weights become tile64, a stretch of a tile at a time, and go there

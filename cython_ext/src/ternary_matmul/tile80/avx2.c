@@ -3,8 +3,9 @@
  * One or two rows of activations: each digit goes with its activations through maddubs into int16 sums, of which 64 fit
  * (../avx2.c), half of a group at a time, so that five sums a row stay in registers; the second half of 64 groups comes from
  * L1. A digit takes four instructions, and the next two more: for each 32 bytes and 160 weights 28, and 10 for each row, where
- * tile64 takes 7 and 8 for 128. So in the caches tile80 is slower, and from memory it is not faster where a core decodes no
- * more than it reads. */
+ * tile64 takes 7 and 8 for 128. So a core of a Zen 3 decodes less than it reads: from memory it takes 1.25 to 1.55
+ * of tile64's time there, in the caches 1.70 to 1.82 (`python suites/performance/gemv.py --no-peers --beside tile80 --shapes
+ * 2560x6912 6912x2560 640x2560`), and `tritmark select` leaves it at tile64. */
 #include "tile80.h"
 
 #if TM_X86
