@@ -1,8 +1,8 @@
-"""Products of one row of activations with weights in tile64, cold and hot: beside what this machine can read and
-compute, beside peers, and beside another build.
+"""Products of one row of activations with weights in tile64, or another format, cold and hot: beside what this machine
+can read and compute, beside peers, and beside another build.
 
     python suites/performance/gemv.py [--models 'bitnet-b1.58-2B*'] [--shapes 2560x2560] [--threads 1 2]
-                                      [--no-peers] [--variant avx2] [--beside tile80]
+                                      [--format tq2_0] [--no-peers] [--variant avx2] [--beside tile80]
                                       [--before ternary_matmul.SUFFIX.so]
 
 For each N x K (layers of the models of suites/workloads/models.toml whose names match, 'bitnet-b1.58-2B-4T' unless
@@ -42,8 +42,9 @@ from tritmark.harness.suite import ModelShapes
 from tritmark.harness.validate.sets import Set, Sets
 from tritmark.kernels import OPS, cpu
 from tritmark.kernels.ternary_matmul.cpu import FORMATS
+from tritmark.kernels.ternary_matmul.tables import tiles
 
-KEY = KernelKey("cpu", "ternary_matmul", "tile64", "float32")
+DEVICE, OP, DTYPE = "cpu", "ternary_matmul", "float32"
 MODELS = Path(__file__).parents[1] / "workloads" / "models.toml"
 RAGGED = ((1, 1), (7, 33), (64, 64), (65, 130), (100, 500), (129, 257), (200, 310), (333, 111), (511, 511))
 NAMED = "cython_ext.ternary_matmul"
@@ -56,26 +57,26 @@ def other_build(path: Path) -> Any:
     spec = spec_from_loader(f"tritmark.{NAMED}", ExtensionFileLoader(f"tritmark.{NAMED}", str(path)))
     assert spec is not None
     assert spec.loader is not None
-    installed = cpu.native(KEY.op)
+    installed = cpu.native(OP)
     made = module_from_spec(spec)
     spec.loader.exec_module(made)
     sys.modules[spec.name] = installed
     return made
 
 
-def best(name: str | None, key: KernelKey = KEY) -> Variant:
+def best(name: str | None, key: KernelKey) -> Variant:
     """Our kernel of that name; None: the one that is taken here."""
     own = [each for each in load().registry.variants if each.key == key and each.tier is not Tier.PEER]
     fitting = [each for each in own if each.features <= cpu.features() and name in {None, each.name}]
     return max(fitting, key=lambda each: each.precedence)
 
 
-def bound_before(module: Any, isa: str, one: Any, axes: dict[str, int], threads: int) -> Launch:
+def bound_before(module: Any, own: Variant, one: Any, axes: dict[str, int], threads: int) -> Launch:
     """A call of the other build."""
     given = one.inputs
     launch: Launch = module.TernaryMatmul(
-        "tile64", isa, given["activations"], given["weights"].reshape(-1), axes["N"], given["weight_scale"],
-        given["act_scale"], one.outputs["out"], threads, (0, 0, 0),
+        own.key.format, own.name, given["activations"], given["weights"].reshape(-1), axes["N"], given["weight_scale"],
+        given["act_scale"], one.outputs["out"], threads, tiles(own.key.format, axes) or (0, 0, 0),
     )  # fmt: skip
     return launch
 
@@ -114,18 +115,19 @@ class Sides:
 
 def measured(N: int, K: int, threads: int, told: argparse.Namespace, module: Any, field: Field) -> None:
     """Print the lines of a shape."""
-    (op,) = (each for each in OPS if each.name == KEY.op)
+    (op,) = (each for each in OPS if each.name == OP)
+    key = KernelKey(DEVICE, OP, told.format, DTYPE)
     axes, rng = {"M": 1, "N": N, "K": K}, np.random.default_rng([N, K, threads])
     drawn = op.generate(axes, "uniform", rng)
-    inputs = op.encode(drawn, axes, KEY.format)
-    sets, own = Sets(op, KEY, axes, (inputs,), HOST, "aligned", rotation()), best(told.variant)
+    inputs = op.encode(drawn, axes, key.format)
+    sets, own = Sets(op, key, axes, (inputs,), HOST, "aligned", rotation()), best(told.variant, key)
     others = {
         format: Sets(
-            op, replace(KEY, format=format), axes, (op.encode(drawn, axes, format),), HOST, "aligned", rotation()
+            op, replace(key, format=format), axes, (op.encode(drawn, axes, format),), HOST, "aligned", rotation()
         )
         for format in told.beside
     }
-    traffic, known = op.traffic(axes, KEY), survey(cpu.DEVICE)
+    traffic, known = op.traffic(axes, key), survey(cpu.DEVICE)
     for cold in (True, False) if sets.cold else (False,):
         sides, each = Sides(cold, rng), sets.each if cold else sets.each[:1]
         sides.launches("ours", [own.bind(one.inputs, one.outputs, axes, threads) for one in each])
@@ -133,7 +135,7 @@ def measured(N: int, K: int, threads: int, told: argparse.Namespace, module: Any
             kernel, those = best(told.variant, other.key), other.each if cold else other.each[:1]
             sides.launches(format, [kernel.bind(one.inputs, one.outputs, axes, threads) for one in those])
         if module is not None:
-            sides.launches("before", [bound_before(module, own.name, one, axes, threads) for one in each])
+            sides.launches("before", [bound_before(module, own, one, axes, threads) for one in each])
         for name, nbytes, need in (
             ("read", traffic.read, traffic.read),
             ("compute", compute_bytes(cpu.DEVICE, threads), traffic.operations),
@@ -142,7 +144,7 @@ def measured(N: int, K: int, threads: int, told: argparse.Namespace, module: Any
                 roof = known.roof(name, field, nbytes, threads=threads, cold=cold and name == "read")
                 probe = bind(roof.ceiling, cpu.DEVICE, field, nbytes, threads=roof.threads, cold=cold, rng=rng)
                 sides.add(name, probe, need / roof.ceiling.work(nbytes))
-        for peer in peers(axes) if told.peers else ():
+        for peer in peers(key, axes) if told.peers else ():
             peer.load()
             sides.launches(peer.name, packed(peer, each, axes, threads))
         us, over = sides.taken(told.pairs)
@@ -162,9 +164,9 @@ def packed(peer: Variant, each: list[Set], axes: dict[str, int], threads: int) -
     return made
 
 
-def peers(axes: dict[str, int]) -> list[Variant]:
+def peers(key: KernelKey, axes: dict[str, int]) -> list[Variant]:
     """Those that are installed and take these axes."""
-    known = [each for each in load().registry.variants if each.key == KEY and each.tier is Tier.PEER]
+    known = [each for each in load().registry.variants if each.key == key and each.tier is Tier.PEER]
     return [
         each
         for each in known
@@ -188,14 +190,15 @@ def shapes(told: argparse.Namespace) -> list[tuple[int, int]]:
 def main() -> None:
     """What the module says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    here = [isa.name for isa in cpu.KERNELS[KEY.op] if isa.features <= cpu.features()]
+    here = [isa.name for isa in cpu.KERNELS[OP] if isa.features <= cpu.features()]
     parser.add_argument("--models", default="bitnet-b1.58-2B-4T")
     parser.add_argument("--shapes", nargs="+", default=[])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--variant", choices=here)
     parser.add_argument("--no-peers", dest="peers", action="store_false")
-    parser.add_argument("--beside", nargs="+", choices=[each for each in FORMATS if each != KEY.format], default=[])
+    parser.add_argument("--format", choices=FORMATS, default="tile64")
+    parser.add_argument("--beside", nargs="+", choices=FORMATS, default=[])
     parser.add_argument("--before", type=Path)
     told = parser.parse_args()
     bind_threads()
