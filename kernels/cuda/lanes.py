@@ -50,7 +50,14 @@ one (52.5 and 94.0, 51.5 and 92.5), nor is one upload at a time while places bin
 start, where all bind at once, and at the end; and of the rate while copies are under way 55 alone, 100 to 107 on both:
 the host's memory, which is also written. There results cost most where memory that was given back has to be got from
 the hypervisor again: 14.7 MB take 2.6 ms to fetch into memory that the process had kept, 3 to 6 into new. To touch it
-while inputs are on their way, by writes, gained 0.1 and 0.9 %; by reads first, or by madvise, it lost.
+while inputs are on their way, by writes, gained 0.1 and 0.9 %; by reads first, or by madvise, it lost. Two processes
+with a GPU each, at the same time, made 50.2 and 49.8 where one alone made 50.6 and 47.1: what is left is within one
+process. It grows with the work (16 layers take half of what 32 take) and with the places (four, five, six and eight:
+522, 525, 528 and 535 ms on one, 288, 293, 304 and 323 on both). When nothing is under way most places are fetching:
+their calls end 7 to 10 ms after their last byte of 235 MB has gone there. Changed nothing: waiting by sleep in place of
+the driver's spinning (1 % less), large pages for results, a shorter switch interval of Python's. Results into memory
+that malloc keeps from run to run: 49.7 and 87.9 before, 53.1 and 99.4 then. Binding first and then a round trip, by
+turns: 523 and 285 ms before, 525 and 281 then.
 
 From ordinary memory, where the host has the work, small pieces are no slower (31.5 and 54.3; 29.7 and 53.4 in pieces of
 8 MiB). Changed nothing: one, two or three uploads at a time for each GPU; results put into the stream before the
