@@ -4,20 +4,20 @@ copies, each with what PyCUDA calls by the same name."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy.typing as npt
 
 from tritmark.harness.errors import DeviceError
 from tritmark.harness.machine import libcuda
 from tritmark.harness.machine.cpu import affinity
+from tritmark.harness.machine.gpu import DeviceInfo
 from tritmark.kernels.cpu import native
 from tritmark.kernels.cuda import compile as compiler
 from tritmark.kernels.cuda.kernel import Kernel
 
 if TYPE_CHECKING:
     from tritmark.kernels.cuda.backend import ArrayCopier, Event, HostCopy, RawLaunch, Stream
-    from tritmark.kernels.cuda.driver import DriverBackend
 
 STATIC_LIMIT = 48 * 1024
 """Bytes of shared memory that a block has without asking for more."""
@@ -32,12 +32,39 @@ _COPYING = (
 """What CopyLanes calls."""
 
 
-class Held:
+class HandleOwner(Protocol):
+    """What handles need of the backend that gave them out. Within it its context is current."""
+
+    cuda: Any
+    """PyCUDA's driver."""
+    bindings: Any
+    """That of cuda-bindings."""
+    info: DeviceInfo
+    buried: list[Any]
+    """What could not be given back because the context was lost."""
+
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *problem: object) -> None: ...
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """Call the driver through cuda-bindings. Raises DeviceError where it refuses."""
+
+    def fail(self, why: Exception, doing: str, nbytes: int = 0) -> NoReturn:
+        """Raise what a refused call means: InsufficientMemoryError, DeviceFaultError or DeviceError."""
+
+    def handle(self) -> int:
+        """The driver's handle of the context."""
+
+    def new_stream(self, *, apart: bool = False) -> DriverStream: ...
+    def pinned(self, nbytes: int) -> npt.NDArray[Any]: ...
+
+
+class DriverHandle:
     """What belongs to the context. PyCUDA would not give it back in a thread that has not entered the context."""
 
     __slots__ = ("_backend", "raw")
 
-    def __init__(self, backend: DriverBackend, raw: Any) -> None:
+    def __init__(self, backend: HandleOwner, raw: Any) -> None:
         self._backend = backend
         self.raw = raw
 
@@ -59,7 +86,7 @@ class Held:
 class DriverFunction:
     """A kernel that is loaded."""
 
-    def __init__(self, backend: DriverBackend, kernel: Kernel, cubin: compiler.Cubin, raw: Any, handle: Any) -> None:
+    def __init__(self, backend: HandleOwner, kernel: Kernel, cubin: compiler.Cubin, raw: Any, handle: Any) -> None:
         attribute = backend.cuda.function_attribute
         self._backend = backend
         self._handle = handle
@@ -125,12 +152,12 @@ class DriverFunction:
         return tuple(found)
 
 
-class DriverStream(Held):
+class DriverStream(DriverHandle):
     """A stream. Leaving it as a context manager waits for what was put in."""
 
     __slots__ = ("handle",)
 
-    def __init__(self, backend: DriverBackend, raw: Any) -> None:
+    def __init__(self, backend: HandleOwner, raw: Any) -> None:
         super().__init__(backend, raw)
         self.handle = int(raw.handle)
 
@@ -152,7 +179,7 @@ class DriverStream(Held):
         self.synchronize()
 
 
-class DriverEvent(Held):
+class DriverEvent(DriverHandle):
     """A point in a stream."""
 
     __slots__ = ()
@@ -179,12 +206,12 @@ class DriverEvent(Held):
                 self._backend.fail(why, "reading two events")
 
 
-class DriverAllocation(Held):
+class DriverAllocation(DriverHandle):
     """Device memory; it goes back when `free` is called or the object is gone."""
 
     __slots__ = ("nbytes", "pointer")
 
-    def __init__(self, backend: DriverBackend, raw: Any, nbytes: int) -> None:
+    def __init__(self, backend: HandleOwner, raw: Any, nbytes: int) -> None:
         super().__init__(backend, raw)
         self.pointer = int(raw)
         self.nbytes = nbytes
@@ -193,7 +220,7 @@ class DriverAllocation(Held):
 class DriverArrayCopier:
     """Lanes over which native code copies."""
 
-    def __init__(self, backend: DriverBackend, lanes: int, piece: int) -> None:
+    def __init__(self, backend: HandleOwner, lanes: int, piece: int) -> None:
         self._backend = backend
         self._streams = [(backend.new_stream(apart=True), backend.new_stream(apart=True)) for _ in range(lanes)]
         self._buffers = backend.pinned(2 * lanes * piece).reshape(lanes, 2, piece)
@@ -234,7 +261,7 @@ class DriverArrayCopier:
 
 def raw_of(held: object) -> Any:
     """What PyCUDA calls by the same name."""
-    assert isinstance(held, Held)
+    assert isinstance(held, DriverHandle)
     return held.raw
 
 

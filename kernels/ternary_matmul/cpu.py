@@ -61,9 +61,9 @@ def kept(format: str, axes: Axes) -> int:
 _SLAB, _TILE, _ARRANGED = 96, 64, 384 * 64
 """Rows of activations and of weights whose sums a thread keeps at once, and the most bytes of weights in another format
 that it brings into tile64, TM_SLAB, TM_TILE and TM_ARRANGED in cython_ext/src/ternary_matmul/tiles.h."""
-_DIGITS, _FEW = 80, 8
-"""Rows of weights and most rows of activations of tile80 whose digits are met as they are, TM_TILE80 and TM_TILE80_FEW
-in its tile80.h."""
+_DIGITS, _FEW = 80, {"scalar": 8, "avx2": 2, "avxvnni": 8, "avx512": 8}
+"""Rows of weights of a tile of tile80, TM_TILE80 in its tile80.h, and for each set how many rows of activations meet
+its digits as they are."""
 _PANEL_SUMS, _PANEL_SUM = 64, 896
 """Rows of activations whose sums with a panel of weights a thread keeps at once, TM_PANEL_SUMS in its panels_avx512.h,
 and the most bytes of one, those of tm_panel_sums there."""
@@ -76,8 +76,8 @@ def _stacks(format: str, isa: str, axes: Axes) -> int:
     if format == "tile64":
         amx = int(cpu.native("ternary_matmul").amx_stacks(M, axes["K"], cores)) if isa == "amx" else 0
         return max(cores * sums, amx)
-    if format == "tile80" and (M <= _FEW or isa == "scalar"):
-        return cores * 4 * min(M, _FEW) * _DIGITS
+    if format == "tile80" and (isa == "scalar" or _FEW[isa] >= M):
+        return cores * 4 * min(M, _FEW[isa]) * _DIGITS
     if M == 1 or isa == "scalar":
         return 0
     if grouped(format) is not None:

@@ -5,7 +5,7 @@
  * L1. A digit takes four instructions, and the next two more: for each 32 bytes and 160 weights 28, and 10 for each row, where
  * tile64 takes 7 and 8 for 128. So a core of a Zen 3 decodes less than it reads: from memory it takes 1.25 to 1.55
  * of tile64's time there, in the caches 1.70 to 1.82 (`python suites/performance/gemv.py --no-peers --beside tile80 --shapes
- * 2560x6912 6912x2560 640x2560`), and `tritmark select` leaves it at tile64. */
+ * 2560x6912 6912x2560 640x2560`), and `tritmark select` leaves it at tile64. More rows are quicker from tile64's order (avx512.c). */
 #include "tile80.h"
 
 #if TM_X86
@@ -75,7 +75,7 @@ static void many(void *args, size_t begin, size_t end)
     tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, tm_tile80_arrange, 1);
 }
 
-int tm_ternary_matmul_tile80_avx2(void *args) { return tm_tile80_run(args, few, many, TM_RANK(avx2)); }
+int tm_ternary_matmul_tile80_avx2(void *args) { return tm_tile80_run(args, ROWS, few, many, TM_RANK(avx2)); }
 
 TM_END
 #endif

@@ -85,7 +85,10 @@ static void many(void *args, size_t begin, size_t end)
     tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, tm_tile80_arrange, 1);
 }
 
-int tm_ternary_matmul_tile80_avxvnni(void *args) { return tm_tile80_run(args, few, many, TM_RANK(avxvnni)); }
+int tm_ternary_matmul_tile80_avxvnni(void *args)
+{
+    return tm_tile80_run(args, TM_TILE80_FEW, few, many, TM_RANK(avxvnni));
+}
 
 TM_END
 #endif

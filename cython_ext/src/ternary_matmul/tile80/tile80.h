@@ -5,7 +5,7 @@
  * 256: digit 0 is 3 * q / 256, and 3 * q modulo 256 the byte whose digit 0 is the next. Any byte gives digits 0 to 2, be
  * it one that the format's unpacking refuses or not.
  *
- * Up to TM_TILE80_FEW rows of activations meet the digits as they are; tiles are shared out as they lie, so that each
+ * Few rows of activations, by instruction set up to TM_TILE80_FEW, meet the digits as they are; tiles are shared out as they lie, so that each
  * thread reads one stream of memory. More meet what tiles.h has for tile64, into which a stretch of a tile is brought once
  * a slab: four blocks of 16 rows, the next four of all those that lie behind each other in tile80. */
 #ifndef TM_TILE80_H
@@ -99,10 +99,10 @@ static inline tm_tile80_blocks tm_tile80_blocks_of(const tm_ternary_matmul_args 
     default: from(4, (blocks).first, (blocks).second, groups, to); break; \
     }
 
-/* `few` or `many`, by the number of rows of activations. */
-static inline int tm_tile80_run(tm_ternary_matmul_args *args, tm_body few, tm_body many, int32_t rank)
+/* `few` up to `most` rows of activations, TM_TILE80_FEW at most, and `many` for more. */
+static inline int tm_tile80_run(tm_ternary_matmul_args *args, size_t most, tm_body few, tm_body many, int32_t rank)
 {
-    return args->M <= TM_TILE80_FEW ? tm_matmul_run_by(args, TM_TILE80, few, rank) : tm_matmul_run(args, many, rank);
+    return args->M <= most ? tm_matmul_run_by(args, TM_TILE80, few, rank) : tm_matmul_run(args, many, rank);
 }
 
 #endif
