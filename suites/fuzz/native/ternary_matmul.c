@@ -12,9 +12,8 @@ static const struct layout {
     size_t unit, first, bytes, count;
     int reserves; /* whether it has a reserved field 3 */
 } LAYOUTS[] = {
-    {"tile64", 1, 0, 0, 0, 1},    {"i2_s_x86", 1, 0, 0, 0, 1}, {"tq2_0", 66, 64, 2, 1, 1},
-    {"iq2_bn_r4", 0, 0, 4, 4, 1}, {"q2_0", 18, 0, 2, 1, 0},    {"tq1_0", 54, 52, 2, 1, 0},
-    {"tile80", 1, 0, 0, 0, 0},
+    {"tile64", 1, 0, 0, 0, 1}, {"i2_s_x86", 1, 0, 0, 0, 1}, {"tq2_0", 66, 64, 2, 1, 1}, {"iq2_bn_r4", 0, 0, 4, 4, 1},
+    {"q2_0", 18, 0, 2, 1, 0},  {"tq1_0", 54, 52, 2, 1, 0},  {"tile80", 1, 0, 0, 0, 0},
 };
 
 static void finite_scales(const struct layout *layout, uint8_t *weights, size_t bytes, size_t K)
