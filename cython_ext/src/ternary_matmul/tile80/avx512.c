@@ -8,12 +8,12 @@
  * For each 64 bytes: 1 load, 10 additions, and for each row of activations 1 broadcast and 6 vpdpbusd: with one row 16
  * instructions on two ports for 320 weights, 8 cycles, where tile64 takes 3.5 for 256. So in the caches tile80 is slower;
  * 8 cycles for 64 bytes are some 20 GB/s a core, which is more than a core gets from memory. Predicted from that: four fifths
- * of tile64's time from memory. Found on an Intel Xeon (Emerald Rapids, 16 hyperthreads), time over tile64's by turns, M = 1
+ * of tile64's time from memory. Found on an Intel Xeon (Emerald Rapids, 16 hyperthreads, two machines), time over tile64's by turns, M = 1
  * (`python suites/performance/gemv.py --no-peers --beside tile80 --threads 1 16`, and `--threads 4 16 --shapes 14336x4096
  * 13824x5120`):
  *                                          from memory      in the caches
- *   layers of bitnet-b1.58-2B-4T, 1 thread 0.78 to 0.83     0.99 to 1.83
- *                               16 threads 0.87 to 1.01     1.21 to 1.48
+ *   layers of bitnet-b1.58-2B-4T, 1 thread 0.78 to 0.90     0.93 to 1.83
+ *                               16 threads 0.85 to 1.01     1.21 to 1.57
  *   14336 x 4096, 13824 x 5120,  4 threads 0.84, 0.87       0.97, 1.20
  *                               16 threads 0.91, 0.94       1.62, 1.54
  *
