@@ -3,20 +3,9 @@
 #ifndef TM_TILE80_ARRANGE_AVX2_H
 #define TM_TILE80_ARRANGE_AVX2_H
 
-static inline __m256i tm_tile80_thrice(__m256i q) { return _mm256_add_epi8(_mm256_add_epi8(q, q), q); }
+#include "../digits_avx2.h"
 
-/* The digits of bytes that are 128 more than the format's, so that comparisons of signed bytes tell them; and 128 more than
- * the bytes whose digits are the next: 3 * 128 is 128 modulo 256. */
-static inline __attribute__((always_inline)) __m256i tm_tile80_taken(__m256i *q)
-{
-    __m256i one_up = _mm256_set1_epi8(85 - 128), two_up = _mm256_set1_epi8(170 - 128);
-    /* GCC 12 takes two instructions for a comparison with a number that it knows. */
-    __asm__("" : "+x"(one_up), "+x"(two_up));
-    const __m256i some = _mm256_cmpgt_epi8(*q, one_up), two = _mm256_cmpgt_epi8(*q, two_up);
-    *q = tm_tile80_thrice(*q);
-    return _mm256_abs_epi8(_mm256_add_epi8(some, two));
-}
-
+/* As tm_digit_taken takes them. */
 static inline __m256i tm_tile80_biased(const uint8_t *bytes)
 {
     return _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)bytes), _mm256_set1_epi8((char)128));
@@ -29,12 +18,12 @@ static inline __attribute__((always_inline)) void tm_tile80_arrange_from(
         __m256i q = tm_tile80_biased(first + at), fields = _mm256_setzero_si256();
 #pragma GCC unroll 4
         for (int i = 0; i < start; i++)
-            q = tm_tile80_thrice(q);
+            q = tm_thrice(q);
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++) {
             if (start + g == TM_TILE80_DIGITS)
                 q = tm_tile80_biased(second + at);
-            fields = _mm256_or_si256(fields, _mm256_slli_epi16(tm_tile80_taken(&q), 2 * g));
+            fields = _mm256_or_si256(fields, _mm256_slli_epi16(tm_digit_taken(&q), 2 * g));
         }
         _mm256_store_si256((__m256i *)(to + at), fields);
     }

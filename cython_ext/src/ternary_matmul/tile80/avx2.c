@@ -36,7 +36,7 @@ static inline __attribute__((always_inline)) void half_by(
             a_i8x32[r] = tm_tiles_four(a + (size_t)r * lda + 4 * k);
 #pragma GCC unroll 5
         for (int i = 0; i < TM_TILE80_DIGITS; i++) {
-            const __m256i code = tm_tile80_taken(&q);
+            const __m256i code = tm_digit_taken(&q);
 #pragma GCC unroll 2
             for (int r = 0; r < rows; r++)
                 s_i16x16[r][i] += (tm_lanes_i16x16)_mm256_maddubs_epi16(code, a_i8x32[r]);

@@ -53,7 +53,7 @@ static inline __attribute__((always_inline)) void digits_by(
                 for (int r = 0; r < rows; r++)
                     u[r][h][i] = (tm_lanes_i32x8)_mm256_dpbusd_avx_epi32((__m256i)u[r][h][i], q, a_i8x32[r]);
                 if (i < TM_TILE80_DIGITS)
-                    q = tm_tile80_thrice(q);
+                    q = tm_thrice(q);
             }
         }
     }

@@ -3,8 +3,7 @@
 #ifndef TM_TQ1_0_TAIL_AVX2_H
 #define TM_TQ1_0_TAIL_AVX2_H
 
-/* Each byte times 3, modulo 256. */
-static inline __m256i tm_thrice(__m256i q) { return _mm256_add_epi8(_mm256_add_epi8(q, q), q); }
+#include "../digits_avx2.h"
 
 /* The 4 bytes of the last part, and they times 3, 9 and 27: for 16 weights side by side the byte whose digit 0 is
  * theirs. */

@@ -34,24 +34,12 @@ static inline int32_t tm_tq1_0_one(const uint8_t *group, const int8_t *x)
     return tm_sum_of(tm_dots_sum(s));
 }
 
-/* The digits of bytes that are 128 more than the format's, so that comparisons of signed bytes tell them; and 128 more than
- * the bytes whose digits are the next: 3 * 128 is 128 modulo 256. */
-static inline __attribute__((always_inline)) __m256i tm_tq1_0_taken(__m256i *q)
-{
-    __m256i one_up = _mm256_set1_epi8(85 - 128), two_up = _mm256_set1_epi8(170 - 128);
-    /* GCC 12 takes two instructions for a comparison with a number that it knows. */
-    __asm__("" : "+x"(one_up), "+x"(two_up));
-    const __m256i some = _mm256_cmpgt_epi8(*q, one_up), two = _mm256_cmpgt_epi8(*q, two_up);
-    *q = tm_thrice(*q);
-    return _mm256_abs_epi8(_mm256_add_epi8(some, two));
-}
-
 /* Products of a vector's first `digits` digits and the activations that lie behind each other at `x`. */
 static inline __attribute__((always_inline)) tm_dots tm_tq1_0_dots(tm_dots s, __m256i q, int digits, const int8_t *x)
 {
 #pragma GCC unroll 5
     for (int n = 0; n < digits; n++)
-        s = tm_dots_added(s, tm_tq1_0_taken(&q), _mm256_loadu_si256((const __m256i *)(x + 32 * n)));
+        s = tm_dots_added(s, tm_digit_taken(&q), _mm256_loadu_si256((const __m256i *)(x + 32 * n)));
     return s;
 }
 
@@ -117,7 +105,7 @@ static inline __attribute__((always_inline)) void tm_tq1_0_part(
         __m256i q = _mm256_xor_si256(dwords[i], _mm256_set1_epi8((char)128));
 #pragma GCC unroll 5
         for (int n = 0; n < digits; n++)
-            codes[n * part + i][v] = tm_tq1_0_taken(&q);
+            codes[n * part + i][v] = tm_digit_taken(&q);
     }
 }
 
