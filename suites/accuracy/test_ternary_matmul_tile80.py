@@ -46,7 +46,7 @@ def test_the_bits_are_those_of_tile64(
     ("M", "N", "K"),
     [
         *((M, 83, K) for M in (1, 3, 9) for K in (4 * 63, 4 * 64, 4 * 65, 4 * 4096, 4 * 4096 + 1, 65536)),
-        (1, 1, (1 << 23) - 1),
+        pytest.param(1, 1, (1 << 23) - 1, marks=pytest.mark.long),
     ],
 )
 def test_sums_of_the_largest_products_are_exact(isa: str, M: int, N: int, K: int, code: int, activation: int) -> None:

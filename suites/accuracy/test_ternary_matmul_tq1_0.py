@@ -101,7 +101,7 @@ def test_gguf_reads_the_same_weights(isa: str, M: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("code", "activation"), [(1, -128), (-1, -128), (1, 127), (-1, 127)])
-@pytest.mark.parametrize("K", [256, 2560, 1 << 20])
+@pytest.mark.parametrize("K", [256, 2560, pytest.param(1 << 20, marks=pytest.mark.long)])
 @pytest.mark.parametrize("M", [1, 3, 70])
 def test_sums_of_the_largest_products_are_exact(isa: str, M: int, K: int, code: int, activation: int) -> None:
     N = 5 if K < 1 << 20 else 1
