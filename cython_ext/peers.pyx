@@ -6,6 +6,7 @@ cdef extern from "src/peers/peers.h":
     ctypedef struct tm_peer_args:
         tm_run run
         void *function
+        void *several
         const uint8_t *weights
         const uint8_t *activations
         float *out
@@ -13,6 +14,7 @@ cdef extern from "src/peers/peers.h":
         const float *scales
         size_t weight_row
         size_t activation_row
+        size_t together
         size_t M
         size_t N
         size_t K
@@ -28,6 +30,8 @@ cdef class PeerCall:
     `address` takes them; `name` is what is told to have run.
 
     `types` None: it is a ggml_vec_dot_t; else the numbers of the weights' and activations' types for iqk_mul_mat.
+    `several`: of another ggml_vec_dot_t the address, and how many rows of activations it takes at once (at most 16);
+    it is called where there are as many.
     With `sums` and `scales`, float32 (M,), each result is less the sum, and then times the scale.
     """
 
@@ -41,7 +45,7 @@ cdef class PeerCall:
     def __init__(
         self, str name, uintptr_t address, const uint8_t[:, ::1] weights, const uint8_t[:, ::1] activations,
         Py_ssize_t K, float[:, ::1] out, int threads, types=None, const float[::1] sums=None,
-        const float[::1] scales=None,
+        const float[::1] scales=None, several=None,
     ):
         cdef Py_ssize_t M = activations.shape[0], N = weights.shape[0]
         cdef bint summed = sums is not None
@@ -59,6 +63,8 @@ cdef class PeerCall:
             self.args.sums, self.args.scales = &sums[0], &scales[0]
         if types is not None:
             self.args.weight_type, self.args.activation_type = types
+        if several is not None:
+            self.args.several, self.args.together = <void *><uintptr_t>several[0], several[1]
         self.args.run.threads = threads
         self.args.run.bad = -1
         self.call.fn = tm_peer_vec_dot if types is None else tm_peer_iqk_mul_mat

@@ -81,6 +81,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "league": (
         ("tritmark league", "a few minutes: products at one model's shapes, every kernel beside the best"),
         ("tritmark league --device cuda", "the GPU's kernels alone"),
+        ("tritmark league --peer bitnet.cpp=build/libbitnet.so", "bitnet.cpp among them, as you have built it"),
         ("tritmark league results/runs/ID.json", "the same of what a Record has, without ratios taken by turns"),
     ),
     "precision": (

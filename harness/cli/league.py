@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,6 +45,7 @@ def league(
     device: options.Device = "*",
     threads: options.Threads = None,
     seed: options.Seed = None,
+    peer: options.Peer = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the table as JSON and nothing else on standard output.")
     ] = False,
@@ -56,14 +58,14 @@ def league(
     from tritmark.harness.report.machine import one_line
     from tritmark.harness.store import Store, read
 
-    if record and (suite or device != "*" or threads is not None or seed is not None):
+    if record and (suite or device != "*" or threads is not None or seed is not None or peer):
         raise UsageError("a Record is measured already; legal beside it: --json and --out")
     store = Store(out)
     session: Session | None = None
     if record:
         found = read(store.find(record))
     else:
-        found, session = _measured(suite or _SUITE, device, threads, seed, store)
+        found, session = _measured(suite or _SUITE, device, threads, seed, peer or [], store)
     turns, calls = (None, None) if session is None else (session.ratios, session.calls)
     made = League(
         record=found.id,
@@ -92,7 +94,10 @@ def league(
         shown.print(f"League: {path}", soft_wrap=True)
 
 
-def _measured(suite: str, device: str, threads: int | None, seed: int | None, store: Store) -> tuple[Record, Session]:
+def _measured(
+    suite: str, device: str, threads: int | None, seed: int | None, peer: Sequence[str], store: Store
+) -> tuple[Record, Session]:
+    from tritmark.harness.candidate.adapted import AdaptedLibrary
     from tritmark.harness.cli.execute import executed, seed_of
     from tritmark.harness.judge.request import Request
     from tritmark.harness.judge.runner import missing
@@ -101,13 +106,16 @@ def _measured(suite: str, device: str, threads: int | None, seed: int | None, st
     from tritmark.harness.worker.process import prepare
 
     prepare()
-    installed: Installed = load()
+    adapted = tuple(AdaptedLibrary.named(each) for each in peer)
+    installed: Installed = load(adapted)
     request = Request(
         suite=installed.suite(suite),
         device=device,
         threads=threads,
         seed=seed_of(seed, store, None),
         command=("tritmark", *sys.argv[1:]),
+        candidates=adapted,
+        peers=frozenset(each.id for library in adapted for each in library.variants(installed)),
     )
     errors = console(stderr=True)
     why = missing(installed, request).get(device)
@@ -115,7 +123,9 @@ def _measured(suite: str, device: str, threads: int | None, seed: int | None, st
         errors.print(f"tritmark: {device} is missing: {why}", style="red", soft_wrap=True)
         raise typer.Exit(UNAVAILABLE)
     record = executed(installed, request, store, None)
-    return record, taken(installed, record, lambda text: errors.print(text, style="dim", soft_wrap=True))
+    return record, taken(
+        installed, record, lambda text: errors.print(text, style="dim", soft_wrap=True), candidates=adapted
+    )
 
 
 def _table(each: LeagueTable) -> Table:

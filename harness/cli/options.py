@@ -50,6 +50,14 @@ InProcess = Annotated[
     bool,
     typer.Option("--in-process", help="For debugging: kernels run in this process, and what crashes, crashes all."),
 ]
+Peer = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=PATH",
+        help="Judge a library of another project that you have built, on every workload: bitnet.cpp, ggml, ik_llama.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the Record and nothing else on standard output.")]
 Out = Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Where Records and reports go.")]
 Layout = Annotated[

@@ -76,15 +76,7 @@ def run(
             show_default=False,
         ),
     ] = None,
-    peer: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=PATH",
-            help="Judge a library of another project that you have built, on every workload: bitnet.cpp, ggml, "
-            "ik_llama.",
-            show_default=False,
-        ),
-    ] = None,
+    peer: options.Peer = None,
     peer_isa: Annotated[
         str,
         typer.Option(

@@ -25,7 +25,7 @@ from tritmark.harness.validate.sets import Sets
 from tritmark.harness.worker import Workers
 
 if TYPE_CHECKING:
-    from tritmark.harness.providers import Installed
+    from tritmark.harness.providers import Candidate, Installed
     from tritmark.harness.worker.site import Site
 
 BUDGET_S = 0.25
@@ -43,14 +43,17 @@ class Session:
     """What could not be taken, and why."""
 
 
-def taken(installed: Installed, record: Record, told: Callable[[str], None]) -> Session:
+def taken(
+    installed: Installed, record: Record, told: Callable[[str], None], *, candidates: Sequence[Candidate] = ()
+) -> Session:
     """Time what the Record measured by turns, each with the best of its place; `told` is told of each place.
+    `candidates`: what brought variants that no installed package has.
 
     What raises there, or in its process, is a problem of that pair alone.
     """
     session, right = Session(), groups.right(record)
     variants = {variant.id: variant for variant in installed.registry.variants}
-    with Workers(installed) as workers:
+    with Workers(installed, candidates) as workers:
         for work, runs in by_work(record).items():
             first = runs[0]
             told(f"{first.op} {groups.place(first.workload)}, {first.dtype}, by turns")

@@ -69,7 +69,7 @@ PANELED = ("tq2_0", "tq1_0", "q2_0")
 
 @pytest.fixture(scope="module")
 def builder(folder: Path) -> Builder:
-    """One for both sets, since all formats are compiled for a driver. -O1 takes longer to compile than these tests gain."""
+    """One for both sets, since all formats are compiled for a driver. The time that -O1 takes is not won back."""
     return Builder("cc", folder, SETS, ["-O0", "-include", str(HERE / "dpbusd.h"), "-DTM_TILES_EMULATED"])
 
 

@@ -6,16 +6,22 @@ import ctypes
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Never
 
 import numpy as np
 import pytest
+from made_up_records import record_of
+from typer.testing import CliRunner
 
 from tritmark.harness.candidate.adapted import AdaptedLibrary
+from tritmark.harness.cli import app, execute
 from tritmark.harness.errors import DeviceUnavailableError, UsageError
 from tritmark.harness.judge.judges import Limits, Task, judged
 from tritmark.harness.judge.judging import Judgement, Listed
-from tritmark.harness.providers import load
-from tritmark.harness.record import Status
+from tritmark.harness.judge.request import Request
+from tritmark.harness.league import turns
+from tritmark.harness.providers import Candidate, Installed, load
+from tritmark.harness.record import Record, Status
 from tritmark.harness.spec import Tier, Variant, Workload
 from tritmark.harness.validate.accuracy import Judged
 from tritmark.harness.validate.drawn import Draw
@@ -40,6 +46,20 @@ void ggml_vec_dot_i2_i8_s(
             for (int i = 0; i < 32; i++)
                 sum = (SUM)(sum + (x[32 * b + i] >> (6 - 2 * j) & 3) * y[128 * b + 32 * j + i]);
     *s = (float)sum;
+}
+"""
+
+
+SEVERAL = """
+int calls;
+
+/* A row of weights times `nrc` of activations, as builds of bitnet.cpp have it. */
+void _Z24ggml_vec_dot_i2_i8_s_Nx1iPfmPKvmS1_mi(
+    int n, float *s, size_t bs, const void *vx, size_t bx, const void *vy, size_t by, int nrc)
+{
+    __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
+    for (int r = 0; r < nrc; r++)
+        ggml_vec_dot_i2_i8_s(n, s + r * bs, bs, vx, bx, (const int8_t *)vy + r * by, by, 1);
 }
 """
 
@@ -77,6 +97,48 @@ def test_a_right_library_passes(tmp_path: Path) -> None:
     for variant in found:
         assert accuracy(variant, library, LONG) is Status.PASS
         assert accuracy(variant, library, None) is not Status.FAIL
+
+
+@pytest.mark.parametrize(("M", "calls"), [(15, 0), (16, 1), (37, 2)])
+def test_what_takes_several_rows_is_called_where_there_are_as_many(tmp_path: Path, M: int, calls: int) -> None:
+    library = AdaptedLibrary("bitnet.cpp", str(built(tmp_path, "int32_t", SOURCE + SEVERAL)))
+    axes = {"M": M, "N": 50, "K": 256}
+    inputs = OP.generate(axes, "uniform", np.random.default_rng(4))
+    for variant in library.variants(load()):
+        out = np.full((M, 50), np.nan, np.float32)
+        variant.load()
+        launch = variant.bind(OP.encode(inputs, axes, variant.key.format), {"out": out}, axes, 2)
+        counted = ctypes.c_int.in_dll(ctypes.CDLL(library.path), "calls")
+        counted.value = 0
+        launch.run()
+        assert counted.value == 50 * calls
+        assert variant.bound is not None
+        off = np.abs(out - OP.reference(inputs, axes, variant.key)["out"])
+        assert (off <= np.broadcast_to(variant.bound(inputs, axes)["out"], off.shape)).all()
+
+
+def test_the_league_judges_it_and_takes_it_by_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judged on every workload, and known in the processes in which kernels take turns."""
+    library = AdaptedLibrary("bitnet.cpp", str(built(tmp_path, "int32_t")))
+    asked: list[Request] = []
+
+    def executed(installed: Installed, request: Request, *_: object) -> Record:
+        asked.append(request)
+        return record_of([])
+
+    def workers(installed: Installed, candidates: tuple[Candidate, ...]) -> Never:
+        assert {each.id for each in library.variants(load())} <= {each.id for each in installed.registry.variants}
+        assert candidates == (library,)
+        raise DeviceUnavailableError("enough", next_step="none")
+
+    monkeypatch.setattr(execute, "executed", executed)
+    monkeypatch.setattr(turns, "Workers", workers)
+    command = ["league", "--device", "cpu", "--peer", f"bitnet.cpp={library.path}", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, command)
+    assert str(done.exception).startswith("enough"), done.output
+    (request,) = asked
+    assert request.candidates == (library,)
+    assert request.peers == {each.id for each in library.variants(load())}
 
 
 def test_sums_that_overflow_int16_fail(tmp_path: Path) -> None:

@@ -9,18 +9,26 @@ enum { BLOCK = 16 };
 static void dot_rows(void *args, size_t begin, size_t end)
 {
     const tm_peer_args *a = args;
-    tm_vec_dot dot = (tm_vec_dot)a->function;
+    tm_vec_dot dot = (tm_vec_dot)a->function, several = (tm_vec_dot)a->several;
     for (size_t m0 = 0; m0 < a->M; m0 += BLOCK)
         for (size_t n0 = begin; n0 < end; n0 += BLOCK) {
             size_t m1 = m0 + BLOCK < a->M ? m0 + BLOCK : a->M, n1 = n0 + BLOCK < end ? n0 + BLOCK : end;
-            for (size_t m = m0; m < m1; m++)
+            for (size_t m = m0; m < m1;) {
+                const size_t rows = several && m + a->together <= m1 ? a->together : 1;
+                const uint8_t *x = a->activations + m * a->activation_row;
                 for (size_t n = n0; n < n1; n++) {
                     float *out = a->out + m * a->N + n;
-                    dot((int)a->K, out, 0, a->weights + n * a->weight_row, 0, a->activations + m * a->activation_row, 0,
-                        1);
+                    const uint8_t *w = a->weights + n * a->weight_row;
+                    if (rows > 1)
+                        several((int)a->K, out, a->N, w, 0, x, a->activation_row, (int)rows);
+                    else
+                        dot((int)a->K, out, 0, w, 0, x, 0, 1);
                     if (a->sums)
-                        *out = (*out - a->sums[m]) * a->scales[m];
+                        for (size_t r = 0; r < rows; r++)
+                            out[r * a->N] = (out[r * a->N] - a->sums[m + r]) * a->scales[m + r];
                 }
+                m += rows;
+            }
         }
 }
 

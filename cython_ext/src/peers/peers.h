@@ -5,7 +5,8 @@
 
 #include "../isa.h"
 
-/* ggml's ggml_vec_dot_t, also bitnet.cpp's: one row of weights times one row of activations gives one number. */
+/* ggml's ggml_vec_dot_t, also bitnet.cpp's: one row of weights times one row of activations gives one number; times
+ * `nrc` rows, `by` bytes apart, as many, `bs` floats apart, where the function takes several. */
 typedef void (*tm_vec_dot)(int n, float *s, size_t bs, const void *vx, size_t bx, const void *vy, size_t by, int nrc);
 
 /* ik_llama.cpp's iqk_mul_mat: thread `ith` of `nth` does its share of a whole product. False: not for these types. */
@@ -15,13 +16,13 @@ typedef _Bool (*tm_iqk_mul_mat)(
 
 typedef struct tm_peer_args {
     tm_run run;
-    void *function;
+    void *function, *several;   /* tm_vec_dot: what takes `together` rows of activations at once; or NULL */
     const uint8_t *weights;     /* N rows, `weight_row` bytes apart */
     const uint8_t *activations; /* M rows, `activation_row` bytes apart */
     float *out;                 /* (M, N), contiguous */
     const float *sums;          /* (M,): taken off each result; or NULL */
     const float *scales;        /* (M,): what is left is multiplied by it; looked at where there are sums */
-    size_t weight_row, activation_row, M, N, K;
+    size_t weight_row, activation_row, together, M, N, K;
     int32_t weight_type, activation_type; /* of iqk_mul_mat */
     int32_t refused;                      /* it gave false */
 } tm_peer_args;

@@ -8,7 +8,8 @@
  *     AVX-512                   16 threads   0.72 to 0.79    0.81 to 0.90    0.71 to 0.78
  *   AMD Zen 3, AVX2              1 thread    0.79 to 0.84    0.96 to 0.98    0.82 to 0.87
  *                                2 threads   0.79 to 0.84    0.94 to 0.95    0.85 to 0.89
- * In the caches it is 0.91 to 1.05: five lines are asked for each 264 bytes. */
+ * In the caches it is 0.91 to 1.05; on Zen 3 0.99 to 1.02 for tq2_0 since the loop is compiled for each level, where one
+ * that looks at the level in each round takes 1.01 to 1.03 of its time. */
 #ifndef TM_FOURS_H
 #define TM_FOURS_H
 
@@ -37,22 +38,19 @@ static inline __attribute__((always_inline)) void tm_four_products(
     _mm256_storeu_pd(products, _mm256_mul_pd(_mm256_cvtps_pd(scales), _mm256_cvtepi32_pd(less)));
 }
 
-/* As tm_groups_one: the same products, added in the same order. `arranged` has the row, `last` its last four groups once
- * more: where their number is no multiple of four the last four are made together, and those that were added already
- * are left out. Where `last` is NULL what is left is made group after group. */
-static inline __attribute__((always_inline)) void tm_groups_fours(
-    const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, size_t scale_at, tm_group_one one,
-    tm_group_four four, const int8_t *arranged, const int8_t *last)
+static inline __attribute__((always_inline)) void tm_groups_fours_by(
+    const enum tm_prefetch_level level, size_t ahead, const tm_ternary_matmul_args *args, size_t begin, size_t end,
+    tm_grouped form, size_t scale_at, tm_group_one one, tm_group_four four, const int8_t *arranged, const int8_t *last)
 {
     const size_t groups = args->K / form.weights, rest = groups % TM_FOUR, whole = groups - rest;
     const size_t rows = TM_ROWS * end < args->N ? TM_ROWS * end : args->N;
-    const tm_prefetch fetch = tm_weights_prefetch();
     for (size_t n = TM_ROWS * begin; n < rows; n++) {
         const uint8_t *const row = args->weights + n * groups * form.bytes;
         double products[TM_FOUR], sum = 0;
         for (size_t g = 0; g < whole; g += TM_FOUR) {
             const uint8_t *at = row + g * form.bytes;
-            tm_prefetch_lines(at, TM_FOUR * form.bytes, fetch);
+            for (size_t i = 0; i < TM_FOUR * form.bytes; i += TM_PREFETCH_LINE)
+                tm_prefetch_line(at + i, level, ahead);
             tm_four_products(
                 at, form.bytes, scale_at, four(at, arranged + g * form.weights), args->act_sums + g, products);
 #pragma GCC unroll 4
@@ -73,6 +71,23 @@ static inline __attribute__((always_inline)) void tm_groups_fours(
             }
         tm_group_store(args, 0, n, sum);
     }
+}
+
+/* As tm_groups_one: the same products, added in the same order. `arranged` has the row, `last` its last four groups once
+ * more: where their number is no multiple of four the last four are made together, and those that were added already
+ * are left out. Where `last` is NULL what is left is made group after group. */
+static inline __attribute__((always_inline)) void tm_groups_fours(
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, size_t scale_at, tm_group_one one,
+    tm_group_four four, const int8_t *arranged, const int8_t *last)
+{
+#define BY(level, ahead) tm_groups_fours_by(level, ahead, args, begin, end, form, scale_at, one, four, arranged, last)
+    const tm_prefetch fetch = tm_weights_prefetch();
+    switch (fetch.level) {
+    case TM_PREFETCH_NONE: BY(TM_PREFETCH_NONE, 0); break;
+    case TM_PREFETCH_L1: BY(TM_PREFETCH_L1, fetch.bytes); break;
+    case TM_PREFETCH_L2: BY(TM_PREFETCH_L2, fetch.bytes); break;
+    }
+#undef BY
 }
 
 #endif

@@ -28,8 +28,9 @@ static inline void tm_tiles_add_to(int32_t *acc, __m256i s_i16x16, __m256i ones)
     _mm256_store_si256(sum, _mm256_add_epi32(_mm256_load_si256(sum), _mm256_madd_epi16(s_i16x16, ones)));
 }
 
-/* One row of activations and all fields of a group: 8 sums. */
-static inline __attribute__((always_inline)) void tm_tiles_one_row(
+/* One row of activations and all fields of a group: 8 sums. A function of its own: among the others GCC 12 keeps two of
+ * its numbers on the stack and does not align its loop (avx2.c has what that costs). */
+static __attribute__((noinline)) void tm_tiles_one_row(
     const enum tm_prefetch_level level, size_t ahead, const uint8_t *tile, size_t groups, const int8_t *a, int32_t *acc)
 {
     const __m256i m3 = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);

@@ -12,6 +12,8 @@
     columns = 128                   # what K has to be a multiple of
     rows = 1                        # and N
     shapes = [[1, 2560, 2560]]      # or the M, N, K that it takes, and no others
+    several = { symbol = "vec_dot_i2_s_4", rows = 4 }   # vec_dot: what takes so many rows of activations at once, 16 at
+                                    # most; called where there are as many, by a library that has it
 
 Signatures: `vec_dot` is ggml's ggml_vec_dot_t (int n, float *s, size_t bs, const void *vx, size_t bx, const void *vy,
 size_t by, int nrc), one row of weights times one of activations; threads share the rows of weights, in blocks of 16
@@ -51,6 +53,14 @@ NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
 @dataclass(frozen=True, slots=True)
+class SeveralRows:
+    """A function of the same signature that takes so many rows of activations at once. Can be pickled."""
+
+    symbol: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class AdaptedProduct:
     """One of [[products]]. Can be pickled."""
 
@@ -62,9 +72,12 @@ class AdaptedProduct:
     columns: int = 1
     rows: int = 1
     shapes: tuple[tuple[int, int, int], ...] = ()
+    several: SeveralRows | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shapes", tuple(map(tuple, self.shapes)))  # a list of lists in TOML
+        if isinstance(self.several, dict):
+            object.__setattr__(self, "several", SeveralRows(**self.several))
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -209,6 +222,9 @@ def _bind(
         activations = codes.view(np.uint8)
         more["sums"] = codes.sum(axis=1, dtype=np.int64).astype(np.float32)
         more["scales"] = products.both_scales(inputs)
+    if product.several is not None and hasattr(library, product.several.symbol):
+        function = library[product.several.symbol]
+        more["several"] = ctypes.cast(function, c_void_p).value, product.several.rows
     return products.call(own, address, weights, activations, outputs, axes, threads, **more)
 
 

@@ -265,7 +265,10 @@ def test_the_command_takes_a_record(tmp_path: Path, runs: dict[str, Run]) -> Non
     assert not Store(tmp_path / "out").records()
 
 
-@pytest.mark.parametrize("more", [("--suite", "quick"), ("--device", "cpu"), ("--threads", "1"), ("--seed", "0")])
+@pytest.mark.parametrize(
+    "more",
+    [("--suite", "quick"), ("--device", "cpu"), ("--threads", "1"), ("--seed", "0"), ("--peer", "ggml=libggml.so")],
+)
 def test_a_record_is_measured_already(tmp_path: Path, runs: dict[str, Run], more: tuple[str, ...]) -> None:
     path = tmp_path / "record.json"
     path.write_text("{}")
