@@ -63,16 +63,12 @@ static inline __attribute__((always_inline)) void tm_prefetch_line(
         __builtin_prefetch((const void *)((uintptr_t)bytes + ahead), 0, 2);
 }
 
-/* The lines of `count` bytes, for a loop that takes so many at a time and is not compiled for each level. */
+/* The lines of `count` bytes, for a loop that takes so many at a time. */
 static inline __attribute__((always_inline)) void tm_prefetch_lines(
-    const uint8_t *bytes, size_t count, tm_prefetch fetch)
+    const uint8_t *bytes, size_t count, const enum tm_prefetch_level level, size_t ahead)
 {
-    if (fetch.level == TM_PREFETCH_L1)
-        for (size_t i = 0; i < count; i += TM_PREFETCH_LINE)
-            tm_prefetch_line(bytes + i, TM_PREFETCH_L1, fetch.bytes);
-    else if (fetch.level == TM_PREFETCH_L2)
-        for (size_t i = 0; i < count; i += TM_PREFETCH_LINE)
-            tm_prefetch_line(bytes + i, TM_PREFETCH_L2, fetch.bytes);
+    for (size_t i = 0; i < count; i += TM_PREFETCH_LINE)
+        tm_prefetch_line(bytes + i, level, ahead);
 }
 
 #endif

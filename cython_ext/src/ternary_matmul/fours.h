@@ -8,8 +8,8 @@
  *     AVX-512                   16 threads   0.72 to 0.79    0.81 to 0.90    0.71 to 0.78
  *   AMD Zen 3, AVX2              1 thread    0.79 to 0.84    0.96 to 0.98    0.82 to 0.87
  *                                2 threads   0.79 to 0.84    0.94 to 0.95    0.85 to 0.89
- * In the caches it is 0.91 to 1.05; on Zen 3 0.99 to 1.02 for tq2_0 since the loop is compiled for each level, where one
- * that looks at the level in each round takes 1.01 to 1.03 of its time. */
+ * In the caches it is 0.91 to 1.05. A loop that looked at the level in each round took 1.01 to 1.03 of the time with tq2_0
+ * there, on Zen 3, and 1.00 to 1.01 with q2_0: so it is compiled for each level. */
 #ifndef TM_FOURS_H
 #define TM_FOURS_H
 
@@ -49,8 +49,7 @@ static inline __attribute__((always_inline)) void tm_groups_fours_by(
         double products[TM_FOUR], sum = 0;
         for (size_t g = 0; g < whole; g += TM_FOUR) {
             const uint8_t *at = row + g * form.bytes;
-            for (size_t i = 0; i < TM_FOUR * form.bytes; i += TM_PREFETCH_LINE)
-                tm_prefetch_line(at + i, level, ahead);
+            tm_prefetch_lines(at, TM_FOUR * form.bytes, level, ahead);
             tm_four_products(
                 at, form.bytes, scale_at, four(at, arranged + g * form.weights), args->act_sums + g, products);
 #pragma GCC unroll 4

@@ -70,16 +70,13 @@ typedef double (*tm_q2_0_four)(const uint8_t *groups, size_t count, const int8_t
 typedef void (*tm_q2_0_sixteen)(
     const uint8_t *groups, const int8_t *x, const int32_t *act_sums, double sums[TM_Q2_0_FOUR]);
 
-/* Row m of the activations, which begins at `x`, and rows [begin, end) of the weights in units of TM_Q2_0_UNIT, row
- * after row. `sixteen` may be NULL. */
-static inline __attribute__((always_inline)) void tm_q2_0_one(
-    const tm_ternary_matmul_args *args, size_t m, const int8_t *x, size_t begin, size_t end, tm_q2_0_four four,
-    tm_q2_0_sixteen sixteen)
+static inline __attribute__((always_inline)) void tm_q2_0_one_by(
+    const enum tm_prefetch_level level, size_t ahead, const tm_ternary_matmul_args *args, size_t m, const int8_t *x,
+    size_t begin, size_t end, tm_q2_0_four four, tm_q2_0_sixteen sixteen)
 {
     const size_t groups = args->K / TM_Q2_0_GROUP;
     const size_t last = TM_Q2_0_UNIT * end < args->N ? TM_Q2_0_UNIT * end : args->N;
     const int32_t *act_sums = args->act_sums + m * groups;
-    const tm_prefetch fetch = tm_weights_prefetch();
     for (size_t n = TM_Q2_0_UNIT * begin; n < last; n++) {
         const uint8_t *row = args->weights + n * groups * TM_Q2_0_BYTES;
         double sum = 0;
@@ -87,19 +84,35 @@ static inline __attribute__((always_inline)) void tm_q2_0_one(
         if (sixteen)
             for (; g + TM_Q2_0_FOUR * TM_Q2_0_FOUR <= groups; g += TM_Q2_0_FOUR * TM_Q2_0_FOUR) {
                 double sums[TM_Q2_0_FOUR];
-                tm_prefetch_lines(row + g * TM_Q2_0_BYTES, TM_Q2_0_FOUR * TM_Q2_0_FOUR * TM_Q2_0_BYTES, fetch);
+                tm_prefetch_lines(row + g * TM_Q2_0_BYTES, TM_Q2_0_FOUR * TM_Q2_0_FOUR * TM_Q2_0_BYTES, level, ahead);
                 sixteen(row + g * TM_Q2_0_BYTES, x + g * TM_Q2_0_GROUP, act_sums + g, sums);
                 for (int i = 0; i < TM_Q2_0_FOUR; i++)
                     sum += sums[i];
             }
         for (; g + TM_Q2_0_FOUR <= groups; g += TM_Q2_0_FOUR) {
-            tm_prefetch_lines(row + g * TM_Q2_0_BYTES, TM_Q2_0_FOUR * TM_Q2_0_BYTES, fetch);
+            tm_prefetch_lines(row + g * TM_Q2_0_BYTES, TM_Q2_0_FOUR * TM_Q2_0_BYTES, level, ahead);
             sum += four(row + g * TM_Q2_0_BYTES, TM_Q2_0_FOUR, x + g * TM_Q2_0_GROUP, act_sums + g);
         }
         if (g < groups)
             sum += four(row + g * TM_Q2_0_BYTES, groups - g, x + g * TM_Q2_0_GROUP, act_sums + g);
         tm_group_store(args, m, n, sum);
     }
+}
+
+/* Row m of the activations, which begins at `x`, and rows [begin, end) of the weights in units of TM_Q2_0_UNIT, row
+ * after row. `sixteen` may be NULL. */
+static inline __attribute__((always_inline)) void tm_q2_0_one(
+    const tm_ternary_matmul_args *args, size_t m, const int8_t *x, size_t begin, size_t end, tm_q2_0_four four,
+    tm_q2_0_sixteen sixteen)
+{
+#define BY(level, ahead) tm_q2_0_one_by(level, ahead, args, m, x, begin, end, four, sixteen)
+    const tm_prefetch fetch = tm_weights_prefetch();
+    switch (fetch.level) {
+    case TM_PREFETCH_NONE: BY(TM_PREFETCH_NONE, 0); break;
+    case TM_PREFETCH_L1: BY(TM_PREFETCH_L1, fetch.bytes); break;
+    case TM_PREFETCH_L2: BY(TM_PREFETCH_L2, fetch.bytes); break;
+    }
+#undef BY
 }
 
 static inline int tm_q2_0_run(tm_ternary_matmul_args *args, tm_body body, int32_t rank)
