@@ -63,6 +63,24 @@ static inline __attribute__((always_inline)) void tm_prefetch_line(
         __builtin_prefetch((const void *)((uintptr_t)bytes + ahead), 0, 2);
 }
 
+/* `call`, which names `level` and `ahead`, as `fetch` says: `level` is a constant in it, so that what is inlined there is
+ * compiled for each. */
+#define TM_PREFETCHED(fetch, call) \
+    do { \
+        const tm_prefetch told_ = (fetch); \
+        switch (told_.level) { \
+        case TM_PREFETCH_NONE: TM_PREFETCHED_AT(TM_PREFETCH_NONE, 0, call); break; \
+        case TM_PREFETCH_L1: TM_PREFETCHED_AT(TM_PREFETCH_L1, told_.bytes, call); break; \
+        case TM_PREFETCH_L2: TM_PREFETCHED_AT(TM_PREFETCH_L2, told_.bytes, call); break; \
+        } \
+    } while (0)
+#define TM_PREFETCHED_AT(constant, distance, call) \
+    do { \
+        const enum tm_prefetch_level level = constant; \
+        const size_t ahead = distance; \
+        call; \
+    } while (0)
+
 /* The lines of `count` bytes, for a loop that takes so many at a time. */
 static inline __attribute__((always_inline)) void tm_prefetch_lines(
     const uint8_t *bytes, size_t count, const enum tm_prefetch_level level, size_t ahead)

@@ -79,14 +79,9 @@ static inline __attribute__((always_inline)) void tm_groups_fours(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, tm_grouped form, size_t scale_at, tm_group_one one,
     tm_group_four four, const int8_t *arranged, const int8_t *last)
 {
-#define BY(level, ahead) tm_groups_fours_by(level, ahead, args, begin, end, form, scale_at, one, four, arranged, last)
-    const tm_prefetch fetch = tm_weights_prefetch();
-    switch (fetch.level) {
-    case TM_PREFETCH_NONE: BY(TM_PREFETCH_NONE, 0); break;
-    case TM_PREFETCH_L1: BY(TM_PREFETCH_L1, fetch.bytes); break;
-    case TM_PREFETCH_L2: BY(TM_PREFETCH_L2, fetch.bytes); break;
-    }
-#undef BY
+    TM_PREFETCHED(
+        tm_weights_prefetch(),
+        tm_groups_fours_by(level, ahead, args, begin, end, form, scale_at, one, four, arranged, last));
 }
 
 #endif

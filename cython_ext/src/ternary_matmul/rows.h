@@ -40,12 +40,7 @@ static inline __attribute__((always_inline)) void tm_matmul_one_by(
 static inline __attribute__((always_inline)) void tm_matmul_one(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t row_bytes, tm_rows_one one)
 {
-    const tm_prefetch fetch = tm_weights_prefetch();
-    switch (fetch.level) {
-    case TM_PREFETCH_NONE: tm_matmul_one_by(TM_PREFETCH_NONE, 0, args, begin, end, row_bytes, one); break;
-    case TM_PREFETCH_L1: tm_matmul_one_by(TM_PREFETCH_L1, fetch.bytes, args, begin, end, row_bytes, one); break;
-    case TM_PREFETCH_L2: tm_matmul_one_by(TM_PREFETCH_L2, fetch.bytes, args, begin, end, row_bytes, one); break;
-    }
+    TM_PREFETCHED(tm_weights_prefetch(), tm_matmul_one_by(level, ahead, args, begin, end, row_bytes, one));
 }
 
 /* With several rows of activations the rows of weights that come next are fetched in the order in which they lie,

@@ -70,17 +70,12 @@ static inline __attribute__((always_inline)) void tm_tiles_halves_by(
 static void tm_tiles_micro(
     const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
-    const tm_prefetch fetch = tm_weights_prefetch();
     if (rows > 1) {
         tm_tiles_halves_by(2, 1, 0, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc);
         tm_tiles_halves_by(2, 1, 1, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc);
         return;
     }
-    switch (fetch.level) {
-    case TM_PREFETCH_NONE: tm_tiles_halves_by(1, 2, 0, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc); break;
-    case TM_PREFETCH_L1: tm_tiles_halves_by(1, 2, 0, TM_PREFETCH_L1, fetch.bytes, tile, groups, a, lda, acc); break;
-    case TM_PREFETCH_L2: tm_tiles_halves_by(1, 2, 0, TM_PREFETCH_L2, fetch.bytes, tile, groups, a, lda, acc); break;
-    }
+    TM_PREFETCHED(tm_weights_prefetch(), tm_tiles_halves_by(1, 2, 0, level, ahead, tile, groups, a, lda, acc));
 }
 
 #endif

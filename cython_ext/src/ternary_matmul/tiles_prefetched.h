@@ -6,12 +6,7 @@
 static void tm_tiles_micro(
     const uint8_t *tile, size_t groups, const int8_t *a, size_t lda, int rows, int32_t (*acc)[TM_TILE])
 {
-    const tm_prefetch fetch = tm_weights_prefetch();
-    switch (fetch.level) {
-    case TM_PREFETCH_NONE: tm_tiles_micro_by(TM_PREFETCH_NONE, 0, tile, groups, a, lda, rows, acc); break;
-    case TM_PREFETCH_L1: tm_tiles_micro_by(TM_PREFETCH_L1, fetch.bytes, tile, groups, a, lda, rows, acc); break;
-    case TM_PREFETCH_L2: tm_tiles_micro_by(TM_PREFETCH_L2, fetch.bytes, tile, groups, a, lda, rows, acc); break;
-    }
+    TM_PREFETCHED(tm_weights_prefetch(), tm_tiles_micro_by(level, ahead, tile, groups, a, lda, rows, acc));
 }
 
 #endif

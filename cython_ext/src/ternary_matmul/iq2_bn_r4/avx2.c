@@ -102,13 +102,8 @@ static void one(
     const uint8_t *weights, int fours, const int8_t *a, size_t lda, int count, size_t K,
     int32_t (*acc)[TM_FOUR * TM_FOURS])
 {
-    const tm_prefetch fetch = tm_weights_prefetch();
     (void)fours, (void)count;
-    switch (fetch.level) {
-    case TM_PREFETCH_NONE: blocks_by(1, 1, TM_PREFETCH_NONE, 0, weights, a, lda, K, acc); break;
-    case TM_PREFETCH_L1: blocks_by(1, 1, TM_PREFETCH_L1, fetch.bytes, weights, a, lda, K, acc); break;
-    case TM_PREFETCH_L2: blocks_by(1, 1, TM_PREFETCH_L2, fetch.bytes, weights, a, lda, K, acc); break;
-    }
+    TM_PREFETCHED(tm_weights_prefetch(), blocks_by(1, 1, level, ahead, weights, a, lda, K, acc));
 }
 
 /* With one row of activations one four at a time, so that the weights are one stream of memory. */

@@ -135,13 +135,8 @@ static void one(
     const uint8_t *weights, int fours, const int8_t *a, size_t lda, int count, size_t K,
     int32_t (*acc)[TM_FOUR * TM_FOURS])
 {
-    const tm_prefetch fetch = tm_weights_prefetch();
     (void)fours, (void)lda, (void)count;
-    switch (fetch.level) {
-    case TM_PREFETCH_NONE: one_row(TM_PREFETCH_NONE, 0, weights, a, K, acc[0]); break;
-    case TM_PREFETCH_L1: one_row(TM_PREFETCH_L1, fetch.bytes, weights, a, K, acc[0]); break;
-    case TM_PREFETCH_L2: one_row(TM_PREFETCH_L2, fetch.bytes, weights, a, K, acc[0]); break;
-    }
+    TM_PREFETCHED(tm_weights_prefetch(), one_row(level, ahead, weights, a, K, acc[0]));
 }
 
 static void body(void *given, size_t begin, size_t end)
