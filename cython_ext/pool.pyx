@@ -18,6 +18,10 @@ cdef extern from "src/pool/pool.h":
         int64_t shared
         int64_t mean_ns
         int64_t most_ns
+        int64_t team
+    ctypedef void (*tm_fork)(void (*)(void *), void *, unsigned, unsigned)
+    ctypedef int (*tm_number)()
+    void tm_pool_team(tm_fork fork, tm_number size, tm_number number)
     void tm_pool_watch(int32_t on)
     tm_pool_seen tm_pool_saw()
 
@@ -81,6 +85,12 @@ def shares(int threads, int at) -> list[range]:
     cdef uint32_t begin[65]
     cdef int32_t count = tm_pool_shares(threads, at, begin)
     return [range(begin[node], begin[node + 1]) for node in range(count)]
+
+
+def set_team(uintptr_t fork, uintptr_t size, uintptr_t number) -> None:
+    """Share calls out over another library's OpenMP threads while these run, by its functions at these addresses: see
+    pool.h. 0: no longer."""
+    tm_pool_team(<tm_fork>fork, <tm_number>size, <tm_number>number)
 
 
 def watch(bint on) -> None:

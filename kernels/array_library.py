@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tritmark.harness.dtypes import named_dtype
+from tritmark.kernels import threads
+from tritmark.kernels.extensions import native
 
 
 class ArrayOnDevice(NamedTuple):
@@ -125,13 +128,20 @@ def _entered(device: Any) -> AbstractContextManager[Any]:
     return device if hasattr(device, "__enter__") else nullcontext()
 
 
+@cache
+def _pytorch() -> TorchTensors:
+    found = TorchTensors()
+    threads.join_pytorch(native("pool"))
+    return found
+
+
 def library_of(value: Any) -> ArrayLibrary | None:
     """Whose array that is; None for NumPy's and for what is no array of a library that is known."""
     if isinstance(value, np.ndarray | np.generic) or not hasattr(value, "__dlpack_device__"):
         return None
     name = type(value).__module__.partition(".")[0]
     if name == "torch":
-        return TorchTensors()
+        return _pytorch()
     if hasattr(value, "__array_namespace__"):
         return ArrayApi(value.__array_namespace__())
     return ArrayApi(sys.modules[name]) if name == "cupy" else None  # older ones do not tell

@@ -8,9 +8,12 @@ number is given the physical cores, or OMP_NUM_THREADS if that is less: joblib t
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 from typing import Any
@@ -18,6 +21,9 @@ from typing import Any
 from tritmark.harness.machine import numa
 from tritmark.harness.machine.cpu import BINDING, affinity, physical_cores, quota
 from tritmark.harness.spec import ThreadTimes
+
+_TEAM = ("GOMP_parallel", "_ZN2at15get_num_threadsEv", "omp_get_thread_num")
+"""What the pool has to know of PyTorch's threads; the second is C++'s at::get_num_threads()."""
 
 
 def variable(name: str) -> int | None:
@@ -45,6 +51,22 @@ def prepare(pool: ModuleType) -> None:
     if numa.several_nodes():
         set_nodes(pool, numa.topology())
     _register()
+    if "torch" in sys.modules:
+        join_pytorch(pool)
+
+
+def join_pytorch(pool: ModuleType) -> None:
+    """Share calls out over PyTorch's OpenMP threads while these run; nothing where PyTorch has none, or loads it in a
+    way that is not known. To be called once PyTorch is imported."""
+    import torch
+
+    try:
+        # The functions that PyTorch itself finds, whichever OpenMP it came with, and whatever others are loaded.
+        loaded = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"), mode=os.RTLD_NOLOAD)
+        found = [getattr(loaded, name) for name in _TEAM]
+    except (OSError, AttributeError):
+        return
+    pool.set_team(*(ctypes.cast(function, ctypes.c_void_p).value for function in found))
 
 
 def set_nodes(pool: ModuleType, there: numa.Topology) -> None:

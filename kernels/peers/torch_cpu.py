@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from tritmark.harness.spec import Arrays, Axes, Launch
-from tritmark.kernels.cpu import cores
+from tritmark.kernels.cpu import cores, native
 from tritmark.kernels.formats import BUILT_IN
 from tritmark.kernels.peers import isa
 from tritmark.kernels.peers.launch import PeerLaunch, gamma, times
+from tritmark.kernels.threads import join_pytorch
 
 _BFLOAT16 = 2.0**-8
 """Unit roundoff of bfloat16."""
@@ -29,13 +30,15 @@ def missing() -> str | None:
 
 
 def load() -> None:
-    """Import it, held to what peers may use, and have it start its pools of threads, of which it has two."""
+    """Import it, held to what peers may use, and have it start its pools of threads, of which it has two; our calls are
+    shared out over the one that spins while it does, as they are for its users."""
     isa.mask()
     import torch
 
     torch.set_num_threads(cores())
     side = torch.ones((_WARM, _WARM), dtype=torch.int8)
     torch._int_mm(side, side)
+    join_pytorch(native("pool"))
 
 
 def bind_int8(name: str, format: str, inputs: Arrays, outputs: Arrays, axes: Axes, threads: int) -> Launch:

@@ -21,17 +21,15 @@
  * While somebody watches (tm_pool_watch), each thread of a job reads the clock of its own processor time before and
  * after its work. Otherwise no clock is read for it, and nothing is written: a job carries one word that says so.
  *
- * Right after PyTorch a call has little but the caller's thread until the other pool's threads sleep, however short the
- * slices of workers are. On 16 hyperthreads of an Intel Xeon with AMX (Linux 6.18), outside of this project, AMX products
- * of 16, 64, 128 and 512 rows by 2560 x 2560 took 27, 74, 141 and 534 us one after the other, and 168, 670, 857 and 1,259
- * each behind torch._int_mm of the same sizes. Shared out by GOMP_parallel of the OpenMP that PyTorch has loaded, whose
- * threads are those that spin, they took 29, 88, 139 and 734 there, and 28, 87, 111 and 652 by themselves. Not built.
+ * Where PyTorch has just worked in the process, its OpenMP threads spin on all cores, and a call would have little but
+ * the caller's thread until they sleep, however short the slices of workers are. It is shared out over them: see team.h.
  *
  * After fork() the child has the calling thread alone: its pool begins empty. At the end of a process workers are
  * detached and own nothing but their stacks. */
 #define _GNU_SOURCE
 #include "pool.h"
 #include "cores.h"
+#include "team.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -109,7 +107,7 @@ static _Atomic int64_t found_asleep;    /* when a call last met a worker that sl
 static _Atomic int32_t set = MOST;      /* tritmark_pool_set_threads */
 static atomic_flag making = ATOMIC_FLAG_INIT;
 static _Atomic int32_t watching;        /* tm_pool_watch; what was seen since: */
-static _Atomic int64_t seen_calls, seen_busy, seen_caller, seen_shared, seen_mean, seen_most;
+static _Atomic int64_t seen_calls, seen_busy, seen_caller, seen_shared, seen_mean, seen_most, seen_team;
 static _Thread_local int inside;        /* whether this thread is in a job */
 static int64_t now(clockid_t clock)
 {
@@ -285,6 +283,7 @@ static void child(void)
     atomic_store(&made, 0);
     atomic_store(&busy, 0);
     atomic_flag_clear(&making);
+    tm_pool_team(NULL, NULL, NULL);
 }
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, child); }
@@ -431,6 +430,8 @@ static int32_t share_out(job *j, const int32_t *claimed, int32_t count, int32_t 
         uintptr_t word = (uintptr_t)j;
         back += atomic_compare_exchange_strong(&workers[claimed[nth]].word, &word, FREE);
     }
+    if (2 * back > (uint32_t)count)
+        tm_team_late();
     uint32_t left = atomic_fetch_sub_explicit(&j->pending, back, memory_order_acquire) - back;
     spin waiting = {.most = SPIN_NS};
     while (left && turn(&waiting))
@@ -473,6 +474,19 @@ static __attribute__((noinline, cold)) void see_alone(size_t items, tm_body body
     see(&alone, 1, caller_from);
 }
 
+/* What thread n of another library's team does of a job, with its floating-point unit as the caller's is meanwhile. */
+static void as_member(void *of, int32_t n)
+{
+    job *j = of;
+    const uint32_t control = control_now();
+    const int outer = inside;
+    inside = 1;
+    control_as(j->control);
+    work(j, &(seat){(uint32_t)n, 0, j->shares, -1}, 0);
+    control_as(control);
+    inside = outer;
+}
+
 int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm_body body, void *args)
 {
     if (inside) {
@@ -482,11 +496,15 @@ int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm
     const int32_t watched = atomic_load_explicit(&watching, memory_order_relaxed);
     const int64_t from = watched ? now(CLOCK_THREAD_CPUTIME_ID) : 0;
     const tm_mask *cores = tm_cores_allowed();
-    int32_t most = atomic_load_explicit(&set, memory_order_relaxed), claimed[MOST], count = 0, at = -1;
+    int32_t most = atomic_load_explicit(&set, memory_order_relaxed), claimed[MOST], count = 0, at = -1, team = 0;
     most = most < cores->count ? most : cores->count;
     int32_t room = most - atomic_fetch_add_explicit(&busy, 1, memory_order_relaxed) - 1;
     room = room < threads - 1 ? room : threads - 1;
-    if (room > 0) {
+    if (room > 0 && !tm_cores_nodes())
+        team = tm_team_runs();
+    if (team > 1) {
+        count = team - 1 < room ? team - 1 : room;
+    } else if (room > 0) {
         if (atomic_load_explicit(&made, memory_order_relaxed) < room)
             make(room);
         at = tm_cores_node_here();
@@ -520,9 +538,16 @@ int32_t tm_pool_run(size_t items, size_t unit, size_t grain, int32_t threads, tm
             if (watched)
                 j.share[s].busy_ns = 0;
         }
-        used = share_out(&j, claimed, count, at);
-        if (watched)
+        if (team > 1) {
+            tm_team_run(as_member, &j, count + 1);
+            used = atomic_load_explicit(&j.took_part, memory_order_relaxed);
+        } else {
+            used = share_out(&j, claimed, count, at);
+        }
+        if (watched) {
+            atomic_fetch_add(&seen_team, team > 1);
             see(j.share, j.shares, from);
+        }
     }
     inside = 0;
     atomic_fetch_sub_explicit(&busy, 1 + count, memory_order_relaxed);
@@ -538,6 +563,7 @@ void tm_pool_watch(int32_t on)
     if (on) {
         atomic_store(&seen_calls, 0), atomic_store(&seen_busy, 0), atomic_store(&seen_caller, 0);
         atomic_store(&seen_shared, 0), atomic_store(&seen_mean, 0), atomic_store(&seen_most, 0);
+        atomic_store(&seen_team, 0);
     }
     atomic_store(&watching, on);
 }
@@ -550,5 +576,6 @@ tm_pool_seen tm_pool_saw(void)
         .caller_ns = atomic_load(&seen_caller),
         .shared = atomic_load(&seen_shared),
         .mean_ns = atomic_load(&seen_mean),
-        .most_ns = atomic_load(&seen_most)};
+        .most_ns = atomic_load(&seen_most),
+        .team = atomic_load(&seen_team)};
 }

@@ -27,6 +27,7 @@ typedef struct tm_pool_seen {
     int64_t caller_ns; /* of the callers from the beginning of a call to its end, waiting included */
     int64_t shared; /* calls in which several threads took part; of these the mean and the most of their threads: */
     int64_t mean_ns, most_ns;
+    int64_t team; /* calls that went to another library's threads; see tm_pool_team */
 } tm_pool_seen;
 
 /* Begin to watch, which forgets what was seen, or end it. What is watched takes up to a microsecond longer. Calls that
@@ -45,5 +46,12 @@ void tm_pool_nodes(const int32_t *node, const int32_t *first, size_t count);
 /* How a call of `threads` from a core of node `at` (-1: none) would be shared out over the cores of tm_pool_cores:
  * node n has the shares from begin[n] up to begin[n + 1]. Returns how many nodes there are; 0: nothing was told. */
 int32_t tm_pool_shares(int32_t threads, int32_t at, uint32_t begin[]);
+
+/* Threads that another library's OpenMP has, for calls while these run (see team.h): its GOMP_parallel, how many a team
+ * of the calling thread has, and omp_get_thread_num. From a `fork` of NULL on nothing of that is done, and in a child of
+ * fork(), where these threads do not exist. */
+typedef void (*tm_fork)(void (*body)(void *), void *of, unsigned threads, unsigned flags);
+typedef int (*tm_number)(void);
+void tm_pool_team(tm_fork fork, tm_number size, tm_number number);
 
 #endif

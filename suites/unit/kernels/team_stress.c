@@ -1,0 +1,176 @@
+/* The pool beside OpenMP's threads, which it shares calls out over while they spin; test_team.py compiles it beside
+ * pool.c and team.c, and with each planted fault. Exit status 0: every item was done once, over OpenMP's threads where
+ * they ran and never where they slept, and these threads are as they were. */
+#define _GNU_SOURCE
+#include "pool/pool.h"
+
+#include <omp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+static unsigned rounding(void) { return _MM_GET_ROUNDING_MODE(); }
+static void round_up(int up) { _MM_SET_ROUNDING_MODE(up ? _MM_ROUND_UP : _MM_ROUND_NEAREST); }
+#else
+static unsigned rounding(void) { return 0; }
+static void round_up(int up) { (void)up; }
+#endif
+
+void GOMP_parallel(void (*body)(void *), void *of, unsigned threads, unsigned flags);
+
+enum { ITEMS = 400, CORES = 8, ROUNDS = 1500 };
+
+typedef struct counted {
+    _Atomic int32_t done[ITEMS];
+    unsigned rounding;
+    _Atomic int32_t wrong;
+} counted;
+
+static _Noreturn void fail(const char *what)
+{
+    fprintf(stderr, "%s\n", what);
+    _exit(1);
+}
+
+static void busy(int turns)
+{
+    for (volatile int turn = 0; turn < turns; turn++)
+        ;
+}
+
+static void count(void *args, size_t begin, size_t end)
+{
+    counted *c = args;
+    if (rounding() != c->rounding)
+        atomic_store(&c->wrong, 1);
+    for (size_t i = begin; i < end; i++)
+        atomic_fetch_add(&c->done[i], 1);
+    busy(200);
+}
+
+static void within(void *args, size_t begin, size_t end)
+{
+    counted inner = {.rounding = rounding()};
+    if (tm_pool_run(ITEMS, 1, 1, 4, count, &inner) != 1)
+        fail("a call within a call was shared");
+    count(args, begin, end);
+}
+
+/* OpenMP's threads have something to do, and spin after it; whether their rounding is as it was. */
+static void spin(void)
+{
+    _Atomic int32_t wrong = 0;
+#pragma omp parallel
+    {
+        busy(2000);
+        if (rounding())
+            atomic_store(&wrong, 1);
+    }
+    if (atomic_load(&wrong))
+        fail("OpenMP's threads round otherwise than they did");
+}
+
+static void call(tm_body body, int32_t threads, int up)
+{
+    round_up(up);
+    counted c = {.rounding = rounding()};
+    const int32_t used = tm_pool_run(ITEMS, 1, 8, threads, body, &c);
+    round_up(0);
+    if (used < 1 || used > threads)
+        fail("more threads than allowed, or none");
+    if (atomic_load(&c.wrong))
+        fail("another rounding mode than the caller's");
+    for (size_t i = 0; i < ITEMS; i++)
+        if (atomic_load(&c.done[i]) != 1)
+            fail(c.done[i] ? "an item was done twice" : "an item was skipped");
+}
+
+/* Calls behind OpenMP's: how many of them its threads did. */
+static int64_t behind(tm_body body, int rounds, unsigned seed)
+{
+    tm_pool_watch(1);
+    for (int round = 0; round < rounds; round++) {
+        spin();
+        call(body, 2 + rand_r(&seed) % 4, rand_r(&seed) % 2);
+    }
+    tm_pool_watch(0);
+    const tm_pool_seen seen = tm_pool_saw();
+    if (seen.team && (!seen.busy_ns || seen.calls < seen.team))
+        fail("what OpenMP's threads did was not seen");
+    return seen.team;
+}
+
+/* In a child, where none of the threads is. */
+static void forked(void)
+{
+    const pid_t pid = fork();
+    if (pid == 0) {
+        alarm(8);
+        tm_pool_watch(1);
+        for (int round = 0; round < 300; round++)
+            call(count, 4, 0);
+        if (tm_pool_saw().team)
+            fail("a child asks for threads that it does not have");
+        _exit(0);
+    }
+    int status;
+    if (waitpid(pid, &status, 0) != pid || status)
+        fail("the child failed");
+}
+
+int main(void)
+{
+    const int32_t more[CORES] = {0, 1, 2, 3, 4, 5, 6, 7}; /* though there may be fewer */
+    alarm(100);
+    tm_pool_cores(more, CORES);
+    const int cores = omp_get_num_procs() < CORES ? omp_get_num_procs() : CORES;
+    omp_set_num_threads(cores); /* of more than there are cores none spins */
+    if (behind(count, 100, 1))
+        fail("OpenMP's threads were asked and nobody told of them");
+    tm_pool_team(GOMP_parallel, omp_get_max_threads, omp_get_thread_num);
+    if (!behind(count, ROUNDS, 2) || !behind(within, ROUNDS / 4, 3))
+        fail("OpenMP's threads run, and were not asked");
+
+    nanosleep(&(struct timespec){0, 500000000}, NULL);
+    tm_pool_watch(1);
+    for (int round = 0; round < 200; round++)
+        call(count, 4, 0);
+    tm_pool_watch(0);
+    if (tm_pool_saw().team)
+        fail("OpenMP's threads sleep, and were asked");
+
+#pragma omp parallel num_threads(2)
+    for (int round = 0; round < 200; round++) {
+        counted c = {.rounding = rounding()};
+        tm_pool_run(ITEMS, 1, 8, 4, count, &c);
+        for (size_t i = 0; i < ITEMS; i++)
+            if (atomic_load(&c.done[i]) != 1)
+                fail("amid OpenMP's threads: an item was not done once");
+    }
+
+    /* Threads end, which makes the next ones strangers, and there are more of them than a call may have. */
+    int64_t larger = 0;
+    for (int round = 0; round < 200; round++) {
+        omp_set_num_threads(1);
+        spin();
+        omp_set_num_threads(CORES);
+        larger += behind(count, 20, (unsigned)round);
+    }
+    if (!larger)
+        fail("a larger team was never asked");
+    omp_set_num_threads(cores);
+    behind(count, ROUNDS, 4);
+    forked();
+    tritmark_pool_set_threads(1);
+    if (behind(count, 100, 5))
+        fail("more threads than allowed");
+    tritmark_pool_set_threads(CORES);
+    tm_pool_team(NULL, NULL, NULL);
+    if (behind(count, 100, 6))
+        fail("OpenMP's threads were asked after all");
+    return 0;
+}
