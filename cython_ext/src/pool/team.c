@@ -2,9 +2,9 @@
  * has not run since the last call, which is the rule where calls come alone, that is one question (0.2 us).
  *
  * `suites/performance/behind_pytorch.py` on 16 hyperthreads of an Intel Xeon with AMX (Linux 6.18), linears 2560 x 2560
- * of 1, 16, 64, 128 and 512 rows: 15, 39, 91, 154 and 668 us one after the other. Each behind torch._int_mm 85, 227, 625,
- * 973 and 1,228 with the pool's own threads, which then have no core; over PyTorch's 16, 38, 104, 165 and 636. On two
- * cores of Zen 4: 19, 264, 1,003, 2,048, 8,126; behind it 47, 484, 1,151, 2,293, 11,051; now 27, 267, 1,039, 2,113, 8,227.
+ * of 1, 16, 64, 128 and 512 rows: 14, 37, 88, 156 and 565 us one after the other. Each behind torch._int_mm, with the
+ * pool's own threads, which share the cores with PyTorch's then: 69, 69, 156, 177, 669 (and up to 1,228 before workers slept
+ * where their core is taken); over PyTorch's: 14, 36, 95, 160, 561.
  *
  * OpenMP's end of a call waits for all threads, so where they sleep, or another process has the cores, the pool's own
  * way is the better one: it waits for nobody who has not begun. And a team belongs to the thread that began it. So one
