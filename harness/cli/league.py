@@ -66,14 +66,14 @@ def league(
         found = read(store.find(record))
     else:
         found, session = _measured(suite or _SUITE, device, threads, seed, peer or [], store)
-    turns, calls = (None, None) if session is None else (session.ratios, session.calls)
+    taken = () if session is None else (session.ratios, session.calls, session.best)
     made = League(
         record=found.id,
         created=found.created,
         suite=found.suite,
         tritmark=found.environment.tritmark,
         machine=one_line(found),
-        tables=tables(found, turns, calls),
+        tables=tables(found, *taken),
     )
     if not made.tables:
         raise UsageError(f"{found.id}: nothing was timed in it; legal: a Record with a figure of performance")

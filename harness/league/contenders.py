@@ -12,15 +12,18 @@ from tritmark.harness.text import groups
 
 Temperature = Literal["cold", "hot"]
 TEMPERATURES: tuple[Temperature, ...] = ("cold", "hot")
+Work = tuple[str, str, str, str, int]
+"""What Runs share that do the same work: device, op, dtype, workload, threads."""
 Turns = Mapping[tuple[str, Temperature], Ratio]
 """For a Run's id its time over that of the best Run of its place, taken by turns."""
+Best = Mapping[tuple[Work, Temperature], str]
+"""For a place the id of the Run that was found to be the best by turns."""
 _ROUNDED_ONCE = 0.5
 """Units of the last place from the exact value, at most."""
-Work = tuple[str, str, str, str, int]
 
 
 def work_of(run: Run) -> Work:
-    """What Runs share that do the same work: device, op, dtype, workload, threads."""
+    """Of a Run."""
     return run.device, run.op, run.dtype, run.workload.id, run.threads
 
 
@@ -33,22 +36,35 @@ def by_work(record: Record) -> dict[Work, list[Run]]:
     return found
 
 
-def best_of(runs: Sequence[Run], right: Sequence[Run], temperature: Temperature) -> Run | None:
-    """The quickest of the Runs whose kernels are right and whose figures are believed."""
-    ids = {run.id for run in right}
-    timed = [run for run in runs if run.id in ids and _footing(run, temperature) is not None]
+def admitted(runs: Sequence[Run], right: Sequence[Run]) -> list[Run]:
+    """Those of a place's Runs that may be the best, and are worth timing beside it: of right kernels, and of peers that
+    passed."""
+    return [run for run in runs if run in right or (run.peer and run.accuracy.status is Status.PASS)]
+
+
+def best_of(runs: Sequence[Run], temperature: Temperature) -> Run | None:
+    """The quickest of the Runs whose figures are believed, by figures that were not taken by turns."""
+    timed = [run for run in runs if _footing(run, temperature) is not None and not groups.doubted(run)]
     return min(timed, key=lambda run: _ns(run, temperature), default=None)
 
 
 def tables(
-    record: Record, turns: Turns | None = None, calls: Mapping[Work, Sequence[WholeCall]] | None = None
+    record: Record,
+    turns: Turns | None = None,
+    calls: Mapping[Work, Sequence[WholeCall]] | None = None,
+    found_best: Best | None = None,
 ) -> tuple[LeagueTable, ...]:
-    """The league table of a Record. `turns`: ratios that were taken for it; where there are none, those that follow
-    from the Record."""
+    """The league table of a Record. `turns` and `found_best`: ratios that were taken for it, and beside whom; where
+    there are none, those that follow from the Record."""
     right = groups.right(record)
     made = []
     for work, runs in by_work(record).items():
-        best = {temperature: best_of(runs, right, temperature) for temperature in TEMPERATURES}
+        ids = {run.id: run for run in runs}
+        best = {
+            temperature: ids.get((found_best or {}).get((work, temperature), ""))
+            or best_of(admitted(runs, right), temperature)
+            for temperature in TEMPERATURES
+        }
         first = runs[0]
         made.append(
             LeagueTable(

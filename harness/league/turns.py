@@ -3,20 +3,20 @@ quickest. For a machine on which nothing else is done meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritmark.harness.league.contenders import TEMPERATURES, Temperature, Work, best_of, by_work
+from tritmark.harness.league.contenders import TEMPERATURES, Temperature, Work, admitted, best_of, by_work
 from tritmark.harness.league.model import WholeCall
 from tritmark.harness.measure.alternate import Timed, alternate, calibrate
 from tritmark.harness.measure.buffers import memory_of, rotation
 from tritmark.harness.measure.clocks import PythonClock, clock_for
 from tritmark.harness.measure.statistics import ENOUGH_SAMPLES, LEAST_SAMPLES, median
 from tritmark.harness.measure.stopping import AtLeast, First, Interval, TimeLimit
-from tritmark.harness.record import Ratio, Record, Run, Status
+from tritmark.harness.record import Ratio, Record, Run
 from tritmark.harness.spec import Arrays, Axes, Device, KernelKey, Launch, Op, Variant, Workload
 from tritmark.harness.text import groups
 from tritmark.harness.validate.cases import Material
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 BUDGET_S = 0.25
 """How long two are timed by turns, if that is not told earlier."""
 _PATIENCE = 8
+_ROUNDS = 3
+"""How often all of a place are timed beside its best at most: each time beside another one that turned out sooner."""
 
 
 @dataclass(slots=True)
@@ -38,6 +40,8 @@ class Session:
     """What was taken by turns for a Record."""
 
     ratios: dict[tuple[str, Temperature], Ratio] = field(default_factory=dict)
+    best: dict[tuple[Work, Temperature], str] = field(default_factory=dict)
+    """The Runs that these ratios are to."""
     calls: dict[Work, tuple[WholeCall, ...]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     """What could not be taken, and why."""
@@ -60,38 +64,56 @@ def taken(
             facts = first.workload
             workload = Workload(op=first.op, axes=facts.axes, family=facts.family, layout=facts.layout)
             material = Material(installed.ops[first.op], workload, facts.seed)
+            known = [run for run in admitted(runs, right) if run.kernel in variants]
             for temperature in TEMPERATURES:
-                best = best_of(runs, right, temperature)
-                for run in rivals(runs, right):
-                    if best is None or run.id == best.id or run.kernel not in variants:
-                        continue
-                    worker = workers.of(variants[run.kernel])
-                    encoded = (material.encoded(each.format)[0] for each in (run, best))
-                    arguments = (
-                        best.kernel,
-                        *encoded,
-                        dict(facts.axes),
-                        run.threads,
-                        facts.seed,
-                        temperature == "cold",
-                    )
-                    try:
-                        ratio = worker.call(f"by turns with {best.kernel}", by_turns_task, *arguments)
-                    except Exception as error:
-                        workers.renew(variants[run.kernel])
-                        session.problems.append(f"{run.id}, {temperature}: {type(error).__name__}: {error}")
-                        continue
-                    if ratio is not None:
-                        session.ratios[run.id, temperature] = ratio
-            called = best_of(runs, right, "hot")
-            if called is not None and called.kernel in variants:
+                best = best_of(known, temperature)
+                ratios: dict[str, Ratio] = {}
+                problems: list[str] = []
+                for _ in range(_ROUNDS):
+                    if best is None:
+                        break
+                    ratios, problems = _beside(workers, variants, best, known, material, temperature)
+                    session.best[work, temperature] = best.id
+                    best = sooner(best, known, ratios)
+                session.ratios.update({(run, temperature): ratio for run, ratio in ratios.items()})
+                session.problems += problems
+            called = best_of([run for run in known if not run.peer], "hot")
+            if called is not None:
                 session.calls[work] = _calls(workers, variants[called.kernel], called, material, session)
     return session
 
 
-def rivals(runs: Sequence[Run], right: Sequence[Run]) -> list[Run]:
-    """Those of a place's Runs that are worth timing beside the best: of right kernels, and of peers that passed."""
-    return [run for run in runs if run in right or (run.peer and run.accuracy.status is Status.PASS)]
+def _beside(
+    workers: Workers,
+    variants: Mapping[str, Variant],
+    best: Run,
+    known: Sequence[Run],
+    material: Material,
+    temperature: Temperature,
+) -> tuple[dict[str, Ratio], list[str]]:
+    """For the id of each other Run its time over the best's, and what could not be taken."""
+    ratios, problems = {}, []
+    for run in known:
+        if run.id == best.id:
+            continue
+        worker, facts = workers.of(variants[run.kernel]), run.workload
+        encoded = (material.encoded(each.format)[0] for each in (run, best))
+        arguments = best.kernel, *encoded, dict(facts.axes), run.threads, facts.seed, temperature == "cold"
+        try:
+            ratio: Ratio | None = worker.call(f"by turns with {best.kernel}", by_turns_task, *arguments)
+        except Exception as error:
+            workers.renew(variants[run.kernel])
+            problems.append(f"{run.id}, {temperature}: {type(error).__name__}: {error}")
+            continue
+        if ratio is not None:
+            ratios[run.id] = ratio
+    return ratios, problems
+
+
+def sooner(best: Run, known: Sequence[Run], ratios: Mapping[str, Ratio]) -> Run | None:
+    """The one that was quickest beside the best, where its whole interval says that it is quicker."""
+    quicker = [run for run in known if run.id != best.id and run.id in ratios and ratios[run.id].high < 1]
+    return min(quicker, key=lambda run: ratios[run.id].median, default=None)
 
 
 def _calls(workers: Workers, variant: Variant, run: Run, material: Material, session: Session) -> tuple[WholeCall, ...]:

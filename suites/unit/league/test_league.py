@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from tritmark.harness.cli import app
 from tritmark.harness.cli.exit_status import UNAVAILABLE
-from tritmark.harness.league.contenders import TEMPERATURES, best_of, by_work, tables
+from tritmark.harness.league.contenders import TEMPERATURES, admitted, best_of, by_work, tables
 from tritmark.harness.league.model import Basis, Contender, League, LeagueTable, WholeCall
-from tritmark.harness.league.turns import rivals
+from tritmark.harness.league.turns import sooner
 from tritmark.harness.record import Accuracy, Cross, PeerComparison, Ratio, Record, Run, Status
 from tritmark.harness.report.league import html, markdown, write
 from tritmark.harness.store import Store
@@ -112,17 +112,40 @@ def test_a_wrong_kernel_is_nobodys_best_and_comes_last(runs: dict[str, Run]) -> 
     last = table.contenders[-1]
     assert (last.verdict, last.reason, last.exact, last.largest_error) == (Status.FAIL, "it is wrong", False, 2.0)
     ((_, measured),) = by_work(record).items()
-    best = best_of(measured, groups.right(record), "cold")
+    best = best_of(admitted(measured, groups.right(record)), "cold")
     assert best is not None
     assert best.variant == "avx2"
 
 
-def test_peers_that_passed_are_timed_beside_the_best_and_no_wrong_kernel(runs: dict[str, Run]) -> None:
+def test_peers_that_passed_may_be_the_best_and_no_wrong_kernel(runs: dict[str, Run]) -> None:
     of = list(runs.values())
     peer = of[0].model_copy(update={"peer": True})
     broken = peer.model_copy(update={"accuracy": of[0].accuracy.model_copy(update={"status": Status.FAIL})})
-    assert rivals([peer, *of[1:]], of[1:]) == [peer, *of[1:]]
-    assert rivals([broken, *of[1:]], of[2:]) == of[2:]
+    assert admitted([peer, *of[1:]], of[1:]) == [peer, *of[1:]]
+    assert admitted([broken, *of[1:]], of[2:]) == of[2:]
+    (table,) = tables(record_of([peer, *of[1:]]))
+    assert by_name(table)["avx512"].cold == tables(record_of(of))[0].contenders[0].cold
+
+
+def test_whoever_is_quicker_by_turns_is_the_best(runs: dict[str, Run]) -> None:
+    best, known = runs["avx512"], list(runs.values())
+
+    def beside(**medians: float) -> dict[str, Ratio]:
+        return {
+            runs[name].id: Ratio(median=at, low=at - 0.05, high=at + 0.05, pairs=40) for name, at in medians.items()
+        }
+
+    assert sooner(best, known, beside(avx2=1.2, scalar=3.0)) is None
+    assert sooner(best, known, beside(avx2=0.97, scalar=3.0)) is None  # within what chance does
+    assert sooner(best, known, beside(avx2=0.9, scalar=0.8)) == runs["scalar"]
+    record = record_of(known)
+    ((work, _),) = by_work(record).items()
+    taken: dict[Any, Ratio] = {(runs["avx512"].id, "hot"): Ratio(median=1.25, low=1.2, high=1.3, pairs=50)}
+    (table,) = tables(record, taken, {}, {(work, "hot"): runs["avx2"].id})
+    found: dict[str, Any] = by_name(table)
+    assert found["avx2"].hot.basis is Basis.BEST
+    assert (found["avx512"].hot.basis, found["avx512"].hot.behind.median) == (Basis.TURNS, 1.25)
+    assert found["avx512"].cold.basis is Basis.BEST
 
 
 def test_doubted_figures_are_not_shown(runs: dict[str, Run]) -> None:
