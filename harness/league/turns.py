@@ -141,6 +141,7 @@ def by_turns_task(
     """The site's variant by turns with another of its device, for about so long: its time over the rival's. None where
     nothing so small gets cold."""
     other = next(each for each in site.installed.registry.variants if each.id == rival)
+    other.load()
     best = _side(site.device, site.op, other, theirs, axes, threads, cold=cold)
     mine = _side(site.device, site.op, site.variant, own, axes, threads, cold=cold)
     if best is None or mine is None:

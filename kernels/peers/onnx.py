@@ -104,7 +104,7 @@ class OnnxProduct:
         self._columns = K, len(weights)
 
     def into(self, activations: Floats, out: Floats) -> Callable[[], None]:
-        """What runs the product with these arrays, which have to live as long, in place."""
+        """What runs the product with these arrays, in place, and keeps them."""
         K, N = self._columns
         _check("activations", activations, K)
         _check("out", out, N)
@@ -112,7 +112,7 @@ class OnnxProduct:
         binding.bind_cpu_input("A", activations)
         binding.bind_output("Y", "cpu", 0, np.float32, out.shape, out.ctypes.data)
 
-        def run() -> None:
+        def run(kept: Any = (activations, out)) -> None:  # the binding has but addresses
             self._session.run_with_iobinding(binding)
 
         return run
@@ -315,12 +315,12 @@ class OnnxIntegers:
         )
 
     def into(self, activations: npt.NDArray[np.int8], out: npt.NDArray[np.int32]) -> Callable[[], None]:
-        """What runs the product with these arrays, C-contiguous, in place."""
+        """What runs the product with these arrays, C-contiguous, in place, and keeps them."""
         binding = self._session.io_binding()
         binding.bind_cpu_input("A", activations)
         binding.bind_output("Y", "cpu", 0, np.int32, out.shape, out.ctypes.data)
 
-        def run() -> None:
+        def run(kept: Any = (activations, out)) -> None:  # the binding has but addresses
             self._session.run_with_iobinding(binding)
 
         return run

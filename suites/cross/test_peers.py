@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -297,6 +298,21 @@ def test_where_nothing_is_installed_the_extra_is_named(monkeypatch: pytest.Monke
     assert {peer.missing() for peer in PEERS} == {"not installed: pip install 'tritmark[peers]'"}
     with pytest.raises(DeviceUnavailableError, match="pip install"):
         onnx.OnnxProduct(onnx.pack(np.zeros((1, 128), np.int8)), 1.0, 128)
+
+
+def test_onnx_runtime_s_product_keeps_the_arrays_it_works_in() -> None:
+    """Its binding has but addresses: by turns with another kernel the product wrote into memory that was given back."""
+    if onnx.missing() is not None:
+        pytest.skip(str(onnx.missing()))
+    activations, out = np.ones((2, 128), np.float32), np.zeros((2, 3), np.float32)
+    product = onnx.OnnxProduct(onnx.pack(np.ones((3, 128), np.int8)), 0.5, 128)
+    call, kept = product.into(activations, out), (ref(activations), ref(out))
+    del activations, out
+    assert all(each() is not None for each in kept)
+    call()
+    found = kept[1]()
+    assert found is not None
+    np.testing.assert_allclose(found, 64.0, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -439,8 +439,6 @@ static int32_t share_out(job *j, const int32_t *claimed, int32_t count, int32_t 
         uintptr_t word = (uintptr_t)j;
         back += atomic_compare_exchange_strong(&workers[claimed[nth]].word, &word, FREE);
     }
-    if (2 * back > (uint32_t)count)
-        tm_team_late();
     uint32_t left = atomic_fetch_sub_explicit(&j->pending, back, memory_order_acquire) - back;
     spin waiting = {.most = SPIN_NS};
     while (left && turn(&waiting))

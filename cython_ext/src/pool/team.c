@@ -7,9 +7,11 @@
  * where their core is taken); over PyTorch's: 14, 36, 95, 160, 561.
  *
  * OpenMP's end of a call waits for all threads, so where they sleep, or another process has the cores, the pool's own
- * way is the better one: it waits for nobody who has not begun. And a team belongs to the thread that began it. So one
- * that the other library never had is not made before a call of this thread has met late workers, and a team is never
- * made larger or smaller than the library has it, for which GNU's OpenMP ends threads and makes new ones. */
+ * way is the better one: it waits for nobody who has not begun. A team belongs to the thread that began it: the first call
+ * of each thread goes to its team, which is how that is known, and makes it where the other library has not yet. To wait
+ * until workers come late was tried: beside PyTorch's bound threads they may come in time, and take turns with the caller
+ * on one core. A team is never made larger or smaller than the library has it, for which GNU's OpenMP ends threads and
+ * makes new ones. */
 #include "team.h"
 #include "pool.h"
 
@@ -22,9 +24,9 @@ enum { ASK_NS = 2000 }; /* after so long a thread whose processor time stands st
 static _Atomic(tm_fork) fork_;
 static _Atomic(tm_number) team_size, own_number;
 
-/* Of the calling thread's team: what is known, and the second thread's clock of processor time and where it was. */
+/* Of the calling thread's team: whether it is known, the second thread's clock of processor time, and where that was. */
 static _Thread_local struct {
-    enum { UNKNOWN, SUSPECTED, KNOWN } state;
+    int known;
     clockid_t clock;
     int64_t ran_ns;
 } mine;
@@ -48,7 +50,7 @@ static int second_runs(void)
 {
     const int64_t ran = read_ns(mine.clock);
     if (ran < 0)
-        mine.state = UNKNOWN; /* it has ended */
+        mine.known = 0; /* it has ended */
     if (ran < 0 || ran == mine.ran_ns)
         return 0;
     const int64_t at = read_ns(CLOCK_MONOTONIC);
@@ -60,15 +62,9 @@ static int second_runs(void)
 
 int32_t tm_team_runs(void)
 {
-    if (!atomic_load_explicit(&fork_, memory_order_relaxed) || mine.state == UNKNOWN)
+    if (!atomic_load_explicit(&fork_, memory_order_relaxed) || (mine.known && !second_runs()))
         return 0;
-    return mine.state == SUSPECTED || second_runs() ? atomic_load(&team_size)() : 0;
-}
-
-void tm_team_late(void)
-{
-    if (mine.state == UNKNOWN && atomic_load_explicit(&fork_, memory_order_relaxed))
-        mine.state = SUSPECTED;
+    return atomic_load(&team_size)();
 }
 
 typedef struct run {
@@ -97,7 +93,7 @@ void tm_team_run(void (*body)(void *of, int32_t n), void *of, int32_t threads)
         fork(member, &r, (unsigned)atomic_load(&team_size)(), 0);
     else
         body(of, 0);
-    mine.state = atomic_load(&r.known) ? KNOWN : UNKNOWN;
+    mine.known = atomic_load(&r.known);
     mine.clock = r.clock;
     mine.ran_ns = -1;
 }

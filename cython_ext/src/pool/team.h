@@ -8,12 +8,9 @@
 /* What pool.c alone calls, straight and not through the linker's table. */
 #pragma GCC visibility push(hidden)
 
-/* How many threads the calling thread's team has where they run now, and nobody has them work: only then is a call
- * shared out over them. 0 where they sleep, or nothing is known of them. */
+/* How many threads the calling thread's team has where they run now, and nobody has them work, or where nothing is known
+ * of them yet: then a call is shared out over them. 0 where they sleep. */
 int32_t tm_team_runs(void);
-
-/* A call had workers that were offered work and came too late for it: the next one of this thread looks at its team. */
-void tm_team_late(void);
 
 /* Run body(of, n) on each of so many threads of the team, n counted from 0, which is the calling one. */
 void tm_team_run(void (*body)(void *of, int32_t n), void *of, int32_t threads);
