@@ -3,6 +3,7 @@
  * threads than allowed. */
 #define _GNU_SOURCE
 #include "pool/pool.h"
+#include "stress.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -14,16 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How float sums are rounded, where the pool has its threads round as their callers do. */
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-static unsigned rounding(void) { return _MM_GET_ROUNDING_MODE(); }
-static void round_up(int up) { _MM_SET_ROUNDING_MODE(up ? _MM_ROUND_UP : _MM_ROUND_NEAREST); }
-#else
-static unsigned rounding(void) { return 0; }
-static void round_up(int up) { (void)up; }
-#endif
-
 enum { ITEMS = 1000, CALLERS = 3, CORES = 8 };
 
 typedef struct counted {
@@ -32,12 +23,6 @@ typedef struct counted {
     unsigned rounding;
     _Atomic int32_t wrong, nested;
 } counted;
-
-static _Noreturn void fail(const char *what)
-{
-    fprintf(stderr, "%s\n", what);
-    _exit(1);
-}
 
 static void count(void *args, size_t begin, size_t end)
 {

@@ -3,6 +3,7 @@
  * they ran and never where they slept, and these threads are as they were. */
 #define _GNU_SOURCE
 #include "pool/pool.h"
+#include "stress.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -12,14 +13,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-static unsigned rounding(void) { return _MM_GET_ROUNDING_MODE(); }
-static void round_up(int up) { _MM_SET_ROUNDING_MODE(up ? _MM_ROUND_UP : _MM_ROUND_NEAREST); }
-#else
-static unsigned rounding(void) { return 0; }
-static void round_up(int up) { (void)up; }
-#endif
 
 void GOMP_parallel(void (*body)(void *), void *of, unsigned threads, unsigned flags);
 
@@ -30,12 +23,6 @@ typedef struct counted {
     unsigned rounding;
     _Atomic int32_t wrong;
 } counted;
-
-static _Noreturn void fail(const char *what)
-{
-    fprintf(stderr, "%s\n", what);
-    _exit(1);
-}
 
 static void busy(int turns)
 {
