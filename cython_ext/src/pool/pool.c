@@ -240,6 +240,12 @@ static void short_slices(void)
     syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
+/* A worker's, whose core is offered unless another thread is thought to want it. */
+static spin wait_for(int64_t most, int crowded)
+{
+    return (spin){.most = crowded && most > KEEP_NS ? KEEP_NS : most, .offers = !crowded};
+}
+
 static void *worker_main(void *of)
 {
     worker *w = of;
@@ -249,7 +255,7 @@ static void *worker_main(void *of)
     int64_t most = SPIN_NS;
     int crowded = 0; /* waits, of those to come, in which another thread is thought to want this core */
     for (;;) {
-        spin waiting = {.most = crowded && most > KEEP_NS ? KEEP_NS : most, .offers = !crowded};
+        spin waiting = wait_for(most, crowded);
         crowded -= crowded > 0;
         uintptr_t word;
         while ((word = atomic_load_explicit(&w->word, memory_order_relaxed)) < JOBS) {
@@ -264,7 +270,7 @@ static void *worker_main(void *of)
             /* Spinning has gained nothing, and took what the scheduler grants this thread. */
             const int near = !waiting.lost && now(CLOCK_MONOTONIC) - waiting.begun < SPIN_NS;
             most = near ? SPIN_NS : most / 2 > LEAST_NS ? most / 2 : LEAST_NS;
-            waiting = (spin){.most = crowded && most > KEEP_NS ? KEEP_NS : most, .offers = !crowded};
+            waiting = wait_for(most, crowded);
         }
         most = 2 * most < SPIN_NS ? 2 * most : SPIN_NS;
         if (!atomic_compare_exchange_strong(&w->word, &word, TAKEN))

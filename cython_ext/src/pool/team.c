@@ -1,5 +1,5 @@
 /* Whether the other library's threads run is asked of the system: the processor time of one of them, twice. Where it
- * has not run since the last call, which is the rule where calls come alone, that is one question (0.2 us).
+ * has not run since the last call, which is the rule where calls come alone, that is one question.
  *
  * `suites/performance/behind_pytorch.py` on 16 hyperthreads of an Intel Xeon with AMX (Linux 6.18), linears 2560 x 2560
  * of 1, 16, 64, 128 and 512 rows: 14, 37, 88, 156 and 565 us one after the other. Each behind torch._int_mm, with the

@@ -31,14 +31,14 @@ expected = ternary_matmul(q, weights, dtype="int32", threads=1)
 torch.set_num_threads(2)
 ones = torch.ones((256, 2560), dtype=torch.int8)
 by_torch, until = 0, monotonic() + 30
-while not by_torch and monotonic() < until:
+while by_torch < 2 and monotonic() < until:
     pool.watch(True)
     for _ in range(20):
         torch._int_mm(ones, ones.t())
         assert np.array_equal(ternary_matmul(q, weights, dtype="int32", threads=2), expected)
     pool.watch(False)
     by_torch = pool.seen()["team"]
-print(by_torch > 0)
+print(by_torch > 1)  # a thread's first call asks in any case
 """
 LOADED = "from tritmark.kernels.cpu import native; native('pool'); import torch; "
 MEET = {
