@@ -14,7 +14,8 @@ cdef extern from "src/prefetch.h":
         int32_t bytes
 
 cdef extern from "src/ternary_matmul/ternary_matmul.h":
-    enum: TM_AMX_ROWS, TM_AMX_WORK
+    enum: TM_AMX_WORK
+    bint tm_amx_takes(size_t M, size_t N, size_t K)
     size_t tm_amx_room(size_t M, size_t K)
     tm_prefetch tm_weights_prefetch()
 
@@ -84,10 +85,10 @@ def room(str format, size_t M, size_t K) -> int:
     return known.room(M, K) if known.group else 0
 
 
-def amx_stacks(size_t M, size_t K, int threads) -> int:
+def amx_stacks(size_t M, size_t N, size_t K, int threads) -> int:
     """Bytes of their stacks that threads of the AMX kernel of tile64 work in, the caller's packed activations among them;
-    0 for rows that it leaves to AVX-512."""
-    return threads * TM_AMX_WORK + tm_amx_room(M, K) if M >= TM_AMX_ROWS else 0
+    0 for products that it leaves to AVX-512."""
+    return threads * TM_AMX_WORK + tm_amx_room(M, K) if tm_amx_takes(M, N, K) else 0
 
 
 cdef class TernaryMatmul(NativeCall):

@@ -20,7 +20,7 @@
         "AVX-512 with VNNI, 64-byte vectors"
 #define TM_ISA_amx \
     50, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,amx-tile,amx-int8", "EXTREMELY_OPTIMIZED", \
-        "AMX for int8, tiles of 16 rows of 64 bytes; AVX-512 for fewer rows"
+        "AMX for int8, tiles of 16 rows of 64 bytes; AVX-512 for few rows"
 
 /* Of aarch64. A compiler that may use dot products may use what their architecture, Armv8.2, has beside them too, so
  * that is looked for with them. */

@@ -74,7 +74,7 @@ def _stacks(format: str, isa: str, axes: Axes) -> int:
     M, cores = axes["M"], cpu.cores()
     sums = 4 * min(M, _SLAB) * _TILE
     if format == "tile64":
-        amx = int(cpu.native("ternary_matmul").amx_stacks(M, axes["K"], cores)) if isa == "amx" else 0
+        amx = int(cpu.native("ternary_matmul").amx_stacks(M, axes["N"], axes["K"], cores)) if isa == "amx" else 0
         return max(cores * sums, amx)
     if format == "tile80" and (isa == "scalar" or _FEW[isa] >= M):
         return cores * 4 * min(M, _FEW[isa]) * _DIGITS

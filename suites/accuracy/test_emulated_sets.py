@@ -345,6 +345,7 @@ def test_the_instruction_of_avxvnni_is_what_is_compiled(folder: Path, of: str) -
 # AMX
 
 TILED = [
+    ((5, 70, 131), -128),
     ((16, 70, 131), -128),
     ((16, 130, 70), None),
     ((16, 130, 777), None),
@@ -356,8 +357,13 @@ TILED = [
     ((40, 130, 200), None),
     ((277, 130, 300), None),
 ]
+TILES = (
+    Edit("ternary_matmul/ternary_matmul.h", "TM_AMX_ROWS = 6,", "TM_AMX_ROWS = 1,"),
+    Edit("ternary_matmul/ternary_matmul.h", "TM_AMX_PRODUCTS = 1 << 19,", "TM_AMX_PRODUCTS = 1,"),
+)
+"""So that few rows and few products go by tiles, too."""
 PACKING = Edit("ternary_matmul/amx_rows.h", "PACKS = 1 << 25", "PACKS = 1 << 10")
-"""So that activations are packed where few products are to be made, too: from 17 rows on, if they are not too long."""
+"""So that activations are packed where few products are to be made, too, if they are not too long."""
 
 
 def amx_fault_seen(driver: Driver) -> bool:
@@ -366,7 +372,7 @@ def amx_fault_seen(driver: Driver) -> bool:
 
 @pytest.fixture(scope="module")
 def amx(builder: Builder) -> Iterator[Driver]:
-    with Driver([builder.program(*IN_C)]) as driver:
+    with Driver([builder.program(*IN_C, *TILES)]) as driver:
         assert not amx_fault_seen(driver)
         yield driver
 
@@ -374,7 +380,7 @@ def amx(builder: Builder) -> Iterator[Driver]:
 @pytest.fixture(scope="module")
 def packing_amx(builder: Builder) -> Iterator[Driver]:
     """Without a fault, which is looked at on the shapes that have to show one."""
-    with Driver([builder.program(*IN_C, PACKING)]) as driver:
+    with Driver([builder.program(*IN_C, *TILES, PACKING)]) as driver:
         assert not amx_fault_seen(driver)
         yield driver
 
@@ -410,6 +416,8 @@ def test_amx_gives_the_contracts_bits(
         (257, 3, 1025),
         (17, 130, 65536),
         (16, 63, 32 * 1024 + 63),
+        (1, 65, 32 * 1024 + 64 * 3 + 2),
+        (6, 1030, 32 * 1024),
         (31, 1, 131072 + 5),
         (40, 65, 32 * 1024 + 64 * 21 + 1),
         (272, 129, 1280 + 64),
@@ -454,7 +462,7 @@ def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], 
 )
 @pytest.mark.usefixtures("packing_amx")
 def test_a_fault_in_amx_is_seen(builder: Builder, fault: Edit) -> None:
-    with Driver([builder.program(*IN_C, PACKING, fault)]) as driver:
+    with Driver([builder.program(*IN_C, *TILES, PACKING, fault)]) as driver:
         assert amx_fault_seen(driver)
 
 

@@ -67,7 +67,7 @@ def test_all_outputs_are_the_same_bits_everywhere(isa, shape, seed, gap, offset,
     assert np.array_equal(half.view(np.uint16), expected.astype(ml_dtypes.bfloat16).view(np.uint16))
 
 
-@pytest.mark.parametrize("M", [16, 17, 31, 32, 47, 255, 257, 600])
+@pytest.mark.parametrize("M", [6, 9, 16, 17, 31, 32, 47, 255, 257, 600])
 @pytest.mark.parametrize(("N", "K"), [(1, 64), (65, 1023), (130, 1088)])
 def test_blocks_of_activations_are_exact(isa, M, N, K):
     activations, codes, weight_scale, act_scale = _data((M, N, K), M)

@@ -13,8 +13,21 @@
  * - Rows whose last sums were stored by the block before are told apart and written out, some in a step.
  * - Lines that are about to be written, sums' and outputs', are fetched.
  *
- * Fewer than 16 rows of activations leave most of a tile empty, and each KiB of weights takes the loads and the masks
- * all the same: they go by AVX-512, which this set has.
+ * Fewer than 16 rows of activations leave a part of the tile empty, and a product of few takes less, but each KiB of
+ * weights takes the loads and the masks all the same; and a call has 0.6 us to do for the tiles' sake. So few rows, and
+ * few products, go by AVX-512, which this set has (tm_amx_takes). Time by AVX-512 over that by tiles, on such a machine
+ * as below, by turns, outside of the project: the geometric mean of 640 x 2560, 2560 x 2560, 2560 x 6912, 6912 x 2560 and
+ * 13824 x 2560 in the caches; the least of the second to fourth of them from memory:
+ *   rows                      1     2     3     4     5     6     8     12    15
+ *   caches, 1 thread          0.77  0.84  0.96  1.13        1.54  2.04  2.54  3.02
+ *   caches, 16 threads        0.59  0.74  0.88  1.00        1.24  1.41  1.78  1.92
+ *   memory, 1 thread                0.80  0.87  0.96  0.92  1.10  1.45        1.97
+ *   memory, 16 threads              0.70  0.90  0.93  0.95  1.03  1.08        1.59
+ * and of small weights, one thread:
+ *   64 x 64                               0.78  0.78  0.79        0.81        0.87
+ *   128 x 256                             0.76  0.79  0.84        0.96        1.19
+ *   256 x 256                             0.78  0.84  0.90        1.10        1.43
+ *   512 x 512                             0.90  1.02  1.11        1.49        1.92
  *
  * Cycles that a step of four products takes beside its 64, in loops of nothing else, measured outside of this project
  * on a virtual machine with AMX (the host of an H100), in moments in which the core's other hyperthread was idle:
@@ -533,7 +546,7 @@ static void body(void *untyped, size_t begin, size_t end)
 int tm_ternary_matmul_amx(void *untyped)
 {
     tm_ternary_matmul_args *args = untyped;
-    if (args->M < TM_AMX_ROWS) {
+    if (!tm_amx_takes(args->M, args->N, args->K)) {
         tm_ternary_matmul_avx512(args);
         args->run.ran = TM_RANK(amx);
         return 0;

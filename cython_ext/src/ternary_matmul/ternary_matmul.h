@@ -24,7 +24,8 @@ enum {
     TM_TILE = 64,          /* rows of a tile; also bytes of a group */
     TM_MATMUL_BLOCK = 4,   /* most rows of activations that a micro kernel takes at once */
     TM_MATMUL_CHUNK = 8192, /* groups between two additions to the int32 sums, see avx512.c */
-    TM_AMX_ROWS = 16,       /* fewest rows of activations that amx.c takes itself */
+    TM_AMX_ROWS = 6,        /* fewest rows of activations that amx.c takes itself, */
+    TM_AMX_PRODUCTS = 1 << 19, /* and fewest products */
     TM_AMX_WORK = 32904,    /* bytes of a thread's stack that it then works in */
     TM_AMX_SLAB = 256,      /* most rows of activations between two of its walks over the weights */
     TM_AMX_PACKED = 1 << 20 /* most bytes of activations that it packs at once, half of L2 */
@@ -118,6 +119,12 @@ static inline void tm_matmul_store(
     tm_matmul_store_by(args, m, n, count, acc, act_sum, tm_matmul_factor(args, m));
 }
 
+/* Whether amx.c multiplies by tiles, or leaves it to AVX-512. */
+static inline int tm_amx_takes(size_t M, size_t N, size_t K)
+{
+    return M >= TM_AMX_ROWS && M * N >= (TM_AMX_PRODUCTS + K - 1) / K;
+}
+
 /* Bytes of M rows of activations that the AMX kernel packs: tiles of 16 rows by 64 columns. */
 static inline size_t tm_amx_packed_bytes(size_t M, size_t K) { return (M + 15) / 16 * 16 * ((K + 63) / 64 * 64); }
 
@@ -133,7 +140,7 @@ static inline size_t tm_amx_room(size_t M, size_t K)
 {
     const size_t packed = tm_amx_packed_rows(K), least = TM_AMX_SLAB * 64;
     const size_t bytes = tm_amx_packed_bytes(M < packed ? M : packed, K);
-    return M < TM_AMX_ROWS ? 0 : bytes > least ? bytes : least;
+    return bytes > least ? bytes : least;
 }
 
 static inline int32_t tm_sum(const int8_t *a, size_t n)
