@@ -15,7 +15,7 @@ cdef extern from "src/prefetch.h":
 
 cdef extern from "src/ternary_matmul/ternary_matmul.h":
     enum: TM_AMX_WORK
-    bint tm_amx_takes(size_t M, size_t N, size_t K)
+    bint tm_amx_takes(size_t M, size_t N, size_t K, size_t threads)
     size_t tm_amx_room(size_t M, size_t K)
     tm_prefetch tm_weights_prefetch()
 
@@ -87,8 +87,8 @@ def room(str format, size_t M, size_t K) -> int:
 
 def amx_stacks(size_t M, size_t N, size_t K, int threads) -> int:
     """Bytes of their stacks that threads of the AMX kernel of tile64 work in, the caller's packed activations among them;
-    0 for products that it leaves to AVX-512."""
-    return threads * TM_AMX_WORK + tm_amx_room(M, K) if tm_amx_takes(M, N, K) else 0
+    0 for products that it leaves to AVX-512 whatever their number of threads."""
+    return threads * TM_AMX_WORK + tm_amx_room(M, K) if tm_amx_takes(M, N, K, 1) else 0
 
 
 cdef class TernaryMatmul(NativeCall):

@@ -28,6 +28,8 @@
  *   128 x 256                             0.76  0.79  0.84        0.96        1.19
  *   256 x 256                             0.78  0.84  0.90        1.10        1.43
  *   512 x 512                             0.90  1.02  1.11        1.49        1.92
+ * With 16 threads 6 and 8 rows are at 0.86 and 0.94 with 512 x 512, 0.88 and 0.96 with 640 x 640, 0.91
+ * and 0.96 with 1024 x 1024, 1.04 and 1.23 with 640 x 2560; 16 rows at 1.02 at least from 512 x 512 on.
  *
  * Cycles that a step of four products takes beside its 64, in loops of nothing else, measured outside of this project
  * on a virtual machine with AMX (the host of an H100), in moments in which the core's other hyperthread was idle:
@@ -546,7 +548,8 @@ static void body(void *untyped, size_t begin, size_t end)
 int tm_ternary_matmul_amx(void *untyped)
 {
     tm_ternary_matmul_args *args = untyped;
-    if (!tm_amx_takes(args->M, args->N, args->K)) {
+    const size_t threads = args->run.threads < 1 ? 1 : (size_t)args->run.threads;
+    if (!tm_amx_takes(args->M, args->N, args->K, threads)) {
         tm_ternary_matmul_avx512(args);
         args->run.ran = TM_RANK(amx);
         return 0;
@@ -559,7 +562,6 @@ int tm_ternary_matmul_amx(void *untyped)
         __atomic_store_n(&asked, 1, __ATOMIC_RELAXED);
     }
     int packs;
-    const size_t threads = args->run.threads < 1 ? 1 : (size_t)args->run.threads;
     const size_t most = slab_rows(args, threads, &packs), rows = args->M < most ? args->M : most;
     slab s = {.args = args, .steps = (args->K + STEP - 1) / STEP, .rest = (args->K % STEP + 3) / 4};
     uint8_t room[packs ? tm_amx_packed_bytes(rows, args->K) : rows * STEP] __attribute__((aligned(64)));

@@ -25,7 +25,7 @@ enum {
     TM_MATMUL_BLOCK = 4,   /* most rows of activations that a micro kernel takes at once */
     TM_MATMUL_CHUNK = 8192, /* groups between two additions to the int32 sums, see avx512.c */
     TM_AMX_ROWS = 6,        /* fewest rows of activations that amx.c takes itself, */
-    TM_AMX_PRODUCTS = 1 << 19, /* and fewest products */
+    TM_AMX_PRODUCTS = 1 << 19, /* and fewest products; for each thread, of fewer rows than its tiles have */
     TM_AMX_WORK = 32904,    /* bytes of a thread's stack that it then works in */
     TM_AMX_SLAB = 256,      /* most rows of activations between two of its walks over the weights */
     TM_AMX_PACKED = 1 << 20 /* most bytes of activations that it packs at once, half of L2 */
@@ -120,9 +120,9 @@ static inline void tm_matmul_store(
 }
 
 /* Whether amx.c multiplies by tiles, or leaves it to AVX-512. */
-static inline int tm_amx_takes(size_t M, size_t N, size_t K)
+static inline int tm_amx_takes(size_t M, size_t N, size_t K, size_t threads)
 {
-    return M >= TM_AMX_ROWS && M * N >= (TM_AMX_PRODUCTS + K - 1) / K;
+    return M >= TM_AMX_ROWS && M * N >= (TM_AMX_PRODUCTS * (M < 16 ? threads : 1) + K - 1) / K;
 }
 
 /* Bytes of M rows of activations that the AMX kernel packs: tiles of 16 rows by 64 columns. */
