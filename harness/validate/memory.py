@@ -21,9 +21,10 @@ Leaks: readings of the heap (as the process tells), and of resident, mapped and 
 to MOST_CALLS calls of one launch, and between launches that are bound, run and dropped. Where Theil and Sen's slope is
 above zero by its 95 % interval, the search is made again four times as long, and again: what leaks goes on, and grows
 more in the longer search; a cache that is filled and a heap that breathes do not. It has to be a page at least, the
-least that the system gives to a process, and more than what calls of nothing show. Of memory that grows by a page a
-call at least, one search is enough, and of descriptors, which are counted and not measured, one for each reading: these
-come to the system's limits before the longer search ends. An alarm by chance would have to win all six searches of two
+least that the system gives to a process, and more than what calls of nothing show. One search is enough of memory that
+grows by a page a call from each reading to the next (what a heap keeps of the blocks that it was given back comes in
+steps, of megabytes too), and of descriptors, which are counted and not measured, one for each reading: these come to
+the system's limits before the longer search ends. An alarm by chance would have to win all six searches of two
 processes, each with 2.5 %: far less than the 1 % that an invocation's alarms share among some hundred tests.
 """
 
@@ -428,10 +429,12 @@ def _grows(search: Search) -> bool:
 
 def _at_once(search: Search, name: str) -> bool:
     """Whether one search is enough to know."""
-    slope = _slope(search, name)
-    if slope is None or slope.low <= 0:
+    slope, readings = _slope(search, name), search.series.get(name)
+    if slope is None or readings is None or slope.low <= 0:
         return False
-    return search.growth(name) >= STEPS if name == "descriptors" else slope.low >= mmap.PAGESIZE
+    if name == "descriptors":
+        return search.growth(name) >= STEPS
+    return bool(np.all(np.diff(readings) >= mmap.PAGESIZE * np.diff(search.made)))
 
 
 def _leaks(found: Searches, unit: str, things: str) -> dict[str, str]:

@@ -186,6 +186,27 @@ def test_a_cache_that_is_filled_late_is_no_leak(monkeypatch: pytest.MonkeyPatch)
     assert found.status is Status.PASS, found.reason
 
 
+def test_a_heap_that_breathes_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As glibc's does beside launches that take megabytes: it grows in some of the first search, and then no more."""
+    searching: list[str] = []
+    batch = memory_tasks.batch
+
+    def told(place: memory_tasks.Place, kind: memory_tasks.Kind, *args: Any) -> Any:
+        searching.append(kind)
+        return batch(place, kind, *args)
+
+    monkeypatch.setattr(memory_tasks, "batch", told)
+    launches, kept = iter(range(1 << 30)), list[object]()
+
+    def bound() -> None:
+        if searching[-1:] == ["launch"] and (nth := next(launches)) < memory.STEPS and nth % 2:
+            kept.append(np.ones(LARGE, np.uint8))
+
+    found = used(planted(bound=bound))
+    assert len(kept) == memory.STEPS // 2
+    assert found.status is Status.PASS, found.reason
+
+
 def test_what_the_system_may_miscount_is_not_held_against_a_kernel() -> None:
     # More than twice its inputs, in pages that no count is sure of.
     found = used(planted(lambda: np.ones(80_000, np.uint8)), {"n": 1024, "block": 256})
