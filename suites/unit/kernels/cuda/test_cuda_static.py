@@ -1,21 +1,22 @@
-"""Every CUDA kernel compiles for the architectures it is meant for, within its budget, by the compiler's own report.
-No GPU is needed."""
+"""Every CUDA kernel compiles for the architectures it is meant for, within its budget, by the compiler's own report,
+which is kept (kept_resources.py). No GPU is needed."""
 
 from __future__ import annotations
 
 import os
+import random
 import re
-from importlib import import_module
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import kept_resources
 import pytest
+from kept_resources import ROOM, Case, every_kernel
 
-import tritmark.kernels
 from tritmark.harness.errors import CompileError, DeviceUnavailableError
 from tritmark.kernels.cuda import compile as compiler
 from tritmark.kernels.cuda import resources
-from tritmark.kernels.cuda.ceilings import PROBES
 from tritmark.kernels.cuda.kernel import Kernel
 from tritmark.kernels.cuda.launch import KERNELS
 from tritmark.kernels.cuda.resources import Resources
@@ -23,9 +24,8 @@ from tritmark.kernels.cuda.resources import Resources
 REQUIRE = "TRITMARK_REQUIRE_NVCC"
 """Set where a missing compiler is a failure and no reason to skip."""
 
-ROOM = Path(str(tritmark.kernels.__file__)).parent
-for _path in sorted(ROOM.glob("*/cuda.py")):
-    import_module(f"tritmark.kernels.{_path.parent.name}.cuda")
+SAMPLE = 8
+"""Kernels that are compiled though what they use is kept."""
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +38,10 @@ def nvcc() -> str:
         pytest.skip(str(why))
 
 
-def every_kernel() -> list[Kernel]:
-    """Those of all registered variants, and the probes of the ceilings."""
-    return list(dict.fromkeys([*(kernel for kernels in KERNELS.values() for kernel in kernels), *PROBES]))
-
-
 @pytest.fixture(scope="module")
-def used(nvcc: str) -> dict[tuple[Kernel, str], Resources]:
-    """What every kernel uses on every architecture, compiled in parallel."""
-    return resources.survey(every_kernel())
+def used(nvcc: str) -> dict[Case, Resources]:
+    """What every kernel uses on every architecture."""
+    return kept_resources.used(kept_resources.load()[1])
 
 
 def test_kernels_are_registered() -> None:
@@ -75,12 +70,37 @@ def test_architectures(nvcc: str) -> None:
     assert set(resources.checked_architectures()) >= {"sm_75", "sm_80", "sm_90"}
 
 
-def test_every_kernel_is_within_its_budget(used: dict[tuple[Kernel, str], Resources]) -> None:
+def test_every_kernel_is_within_its_budget(used: dict[Case, Resources]) -> None:
     assert {kernel for kernel, _ in used} == set(every_kernel())
     assert [line for (kernel, arch), use in used.items() for line in resources.violations(kernel, arch, use)] == []
 
 
-def test_i2s_kernels_keep_to_the_specification(used: dict[tuple[Kernel, str], Resources]) -> None:
+def test_what_is_kept_is_of_these_kernels_and_of_no_others(nvcc: str) -> None:
+    told, kept = kept_resources.load()
+    if nvcc != told:
+        pytest.skip(f"kept of {told}, and this is {nvcc}: all kernels were compiled")
+    keys = {kept_resources.key(*case) for case in kept_resources.cases(every_kernel())}
+    assert kept.keys() == keys, "run python suites/unit/helpers/kept_resources.py"
+
+
+def test_the_compiler_still_says_what_is_kept(used: dict[Case, Resources]) -> None:
+    """Of others in each run."""
+    for kernel, arch in random.sample(sorted(used, key=str), SAMPLE):
+        assert resources.resources(kernel, arch) == used[kernel, arch], f"{kernel.name} on {arch}"
+
+
+def test_what_is_kept_is_of_one_source_and_its_options(tmp_path: Path, nvcc: str) -> None:
+    source, included = tmp_path / "a.cu", tmp_path / "b.cuh"
+    source.write_text('#include "b.cuh"\n')
+    included.write_text("\n")
+    one = kernel(file=str(source))
+    others = [replace(one, name="gemm_b"), replace(one, defines=(("TILE", "8"),)), replace(one, options=("-G",))]
+    keys = {kept_resources.key(each, "sm_90") for each in (one, *others)} | {kept_resources.key(one, "sm_80")}
+    included.write_text("int x;\n")
+    assert len(keys | {kept_resources.key(one, "sm_90")}) == 6
+
+
+def test_i2s_kernels_keep_to_the_specification(used: dict[Case, Resources]) -> None:
     """At most 32 registers a thread, 16 KiB of shared memory and 256 threads a block."""
     found = [
         (kernel, use)

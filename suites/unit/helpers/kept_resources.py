@@ -1,0 +1,74 @@
+"""What kernels use on each architecture, as the compiler told it, kept in kept_resources.json by a digest of all that
+it was given: sources, options, version. So a machine compiles what changed, and a few to see that it still says so.
+
+    python suites/unit/helpers/kept_resources.py     # compile what is not kept, forget what is no longer there
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+
+import tritmark.kernels
+from tritmark.kernels.cuda import compile as compiler
+from tritmark.kernels.cuda import resources
+from tritmark.kernels.cuda.ceilings import PROBES
+from tritmark.kernels.cuda.kernel import Kernel
+from tritmark.kernels.cuda.launch import KERNELS
+from tritmark.kernels.cuda.resources import Resources
+
+ROOM = Path(str(tritmark.kernels.__file__)).parent
+KEPT = Path(__file__).with_suffix(".json")
+Case = tuple[Kernel, str]
+"""And its architecture."""
+
+
+def every_kernel() -> list[Kernel]:
+    """Those of all registered variants, and the probes of the ceilings."""
+    for path in sorted(ROOM.glob("*/cuda.py")):
+        import_module(f"tritmark.kernels.{path.parent.name}.cuda")
+    return list(dict.fromkeys([*(kernel for kernels in KERNELS.values() for kernel in kernels), *PROBES]))
+
+
+def cases(kernels: Iterable[Kernel]) -> list[Case]:
+    """Each with the architectures that it is checked on."""
+    archs = resources.checked_architectures()
+    return [(kernel, arch) for arch in archs for kernel in kernels if resources.runs_on(kernel, arch)]
+
+
+def key(kernel: Kernel, arch: str) -> str:
+    """Of all that the compiler is given, and of the kernel in it."""
+    sources, options = compiler.local_sources(kernel.path), compiler.options_of(kernel, arch)
+    return f"{compiler.stored_as(compiler.find_nvcc(), sources, options).stem} {kernel.name}"
+
+
+def load() -> tuple[str, dict[str, Resources]]:
+    """The compiler that said so, and what."""
+    told = json.loads(KEPT.read_text(encoding="utf-8"))
+    return told["compiler"], {each: Resources(**use) for each, use in told["kernels"].items()}
+
+
+def used(kept: dict[str, Resources]) -> dict[Case, Resources]:
+    """What every kernel uses on every architecture: kept, or compiled in parallel."""
+    found = {case: kept[key(*case)] for case in cases(every_kernel()) if key(*case) in kept}
+    left = [case for case in cases(every_kernel()) if case not in found]
+    for arch in resources.checked_architectures():
+        found |= resources.survey([kernel for kernel, on in left if on == arch], [arch])
+    return found
+
+
+def main() -> None:
+    kept = load()[1] if KEPT.exists() else {}
+    kernels = {key(*case): asdict(use) for case, use in used(kept).items()}
+    # A line for each, so that a change shows what it is about.
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(kernels[name])}" for name in sorted(kernels))
+    text = f'{{"compiler": {json.dumps(compiler.compiler())}, "kernels": {{\n{lines}\n}}}}\n'
+    KEPT.write_text(text, encoding="utf-8")
+    print(f"{len(kernels)} kernels, {len(kernels.keys() - kept.keys())} of them compiled now")
+
+
+if __name__ == "__main__":
+    main()
