@@ -62,6 +62,9 @@ IN_C = (
     Edit("ternary_matmul/tiles_avxvnni.h", "_mm256_dpbusd_avx_epi32", "dpbusd"),
     Edit("ternary_matmul/tile80/avxvnni.c", "_mm256_dpbusd_avx_epi32", "dpbusd"),
     Edit("ternary_matmul/dots_dpbusd.h", "_mm256_dpbusd_avx_epi32", "dpbusd"),
+    # And few rows and few products go by AMX's tiles, too.
+    Edit("ternary_matmul/ternary_matmul.h", "TM_AMX_ROWS = 6,", "TM_AMX_ROWS = 1,"),
+    Edit("ternary_matmul/ternary_matmul.h", "TM_AMX_PRODUCTS = 1 << 19,", "TM_AMX_PRODUCTS = 1,"),
 )
 PANELED = ("tq2_0", "tq1_0", "q2_0")
 """Formats whose kernels take panels of rows of weights."""
@@ -69,9 +72,9 @@ PANELED = ("tq2_0", "tq1_0", "q2_0")
 
 @pytest.fixture(scope="module")
 def builder(folder: Path) -> Builder:
-    """One for both sets, since all formats are compiled for a driver. What -O1 takes is won back by AMX alone."""
-    level = "-O0" if lacking("avx512f", "avx512bw", "avx512vnni") else "-O1"
-    return Builder("cc", folder, SETS, [level, "-include", str(HERE / "dpbusd.h"), "-DTM_TILES_EMULATED"])
+    """One for both sets, since all formats are compiled for a driver. What -O1 takes AMX wins back, which is emulated."""
+    flags, own = ["-O0", "-DTM_TILES_EMULATED"], {"amx.c": ["-O1"]}
+    return Builder("cc", folder, SETS, flags, first=HERE / "dpbusd.h", own=own)
 
 
 @pytest.fixture(scope="module")
@@ -357,11 +360,6 @@ TILED = [
     ((40, 130, 200), None),
     ((277, 130, 300), None),
 ]
-TILES = (
-    Edit("ternary_matmul/ternary_matmul.h", "TM_AMX_ROWS = 6,", "TM_AMX_ROWS = 1,"),
-    Edit("ternary_matmul/ternary_matmul.h", "TM_AMX_PRODUCTS = 1 << 19,", "TM_AMX_PRODUCTS = 1,"),
-)
-"""So that few rows and few products go by tiles, too."""
 PACKING = Edit("ternary_matmul/amx_rows.h", "PACKS = 1 << 25", "PACKS = 1 << 10")
 """So that activations are packed where few products are to be made, too, if they are not too long."""
 
@@ -372,7 +370,7 @@ def amx_fault_seen(driver: Driver) -> bool:
 
 @pytest.fixture(scope="module")
 def amx(builder: Builder) -> Iterator[Driver]:
-    with Driver([builder.program(*IN_C, *TILES)]) as driver:
+    with Driver([builder.program(*IN_C)]) as driver:
         assert not amx_fault_seen(driver)
         yield driver
 
@@ -380,7 +378,7 @@ def amx(builder: Builder) -> Iterator[Driver]:
 @pytest.fixture(scope="module")
 def packing_amx(builder: Builder) -> Iterator[Driver]:
     """Without a fault, which is looked at on the shapes that have to show one."""
-    with Driver([builder.program(*IN_C, *TILES, PACKING)]) as driver:
+    with Driver([builder.program(*IN_C, PACKING)]) as driver:
         assert not amx_fault_seen(driver)
         yield driver
 
@@ -462,7 +460,7 @@ def test_amx_is_exact_at_large_shapes(amx: Driver, shape: tuple[int, int, int], 
 )
 @pytest.mark.usefixtures("packing_amx")
 def test_a_fault_in_amx_is_seen(builder: Builder, fault: Edit) -> None:
-    with Driver([builder.program(*IN_C, *TILES, PACKING, fault)]) as driver:
+    with Driver([builder.program(*IN_C, PACKING, fault)]) as driver:
         assert amx_fault_seen(driver)
 
 

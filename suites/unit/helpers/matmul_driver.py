@@ -9,9 +9,9 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -67,6 +67,10 @@ class Builder:
     """Those that the target has kernels of tile64 for: the files in ternary_matmul/ itself."""
     flags: Sequence[str] = ()
     link: Sequence[str] = ()
+    first: Path | None = None
+    """A header before every file."""
+    own: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Further flags of files, by their names."""
 
     def program(self, *edits: Edit, only: str = "") -> Path:
         """The driver with the kernels, in edited files. `only`: the format whose kernels have the last edit, where not
@@ -104,7 +108,9 @@ class Builder:
         return tree
 
     def _object(self, source: Path) -> Path:
-        command = [self.compiler, *FLAGS, *self.flags]
+        command = [self.compiler, *FLAGS, *self.flags, *self.own.get(source.name, ())]
+        if self.first is not None:
+            command += ["-include", str(self._compiled(self.first, command))]
         # Its text with all that it includes says whether it was compiled before, wherever the tree lies. The
         # preprocessor would say more, and take as long for all files as the compiler for a few.
         digest = sha256(repr((command, _with_includes(source))).encode()).hexdigest()[:16]
@@ -113,6 +119,17 @@ class Builder:
             if not made.exists():
                 self._run([*command, "-c", str(source), "-o", str(made)])
         return made
+
+    def _compiled(self, header: Path, command: Sequence[str]) -> Path:
+        """A copy beside which it lies compiled: what it includes takes the compiler as long as a kernel."""
+        text = header.read_bytes()
+        copy = self.folder / f"{header.stem}-{sha256(repr((command, text)).encode()).hexdigest()[:16]}.h"
+        with FileLock(f"{copy}.lock"):
+            if not copy.exists():
+                copy.with_suffix(".unfinished").write_bytes(text)
+                self._run([*command, "-x", "c-header", str(copy.with_suffix(".unfinished")), "-o", f"{copy}.gch"])
+                copy.with_suffix(".unfinished").rename(copy)
+        return copy
 
     @staticmethod
     def _run(command: Sequence[str]) -> bytes:
