@@ -72,7 +72,7 @@ PANELED = ("tq2_0", "tq1_0", "q2_0")
 
 @pytest.fixture(scope="module")
 def builder(folder: Path) -> Builder:
-    """One for both sets, since all formats are compiled for a driver. What -O1 takes AMX wins back, which is emulated."""
+    """One for both sets, as all formats are compiled for a driver. What -O1 takes AMX wins back, which is emulated."""
     flags, own = ["-O0", "-DTM_TILES_EMULATED"], {"amx.c": ["-O1"]}
     return Builder("cc", folder, SETS, flags, first=HERE / "dpbusd.h", own=own)
 
