@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -240,11 +241,12 @@ def test_what_was_raised_cannot_pass_for_what_only_the_parent_sees(workers: Work
 
 def test_few_processes_wait(installed: Installed) -> None:
     with Workers(installed, (FILE,), timeout_s=30) as some:
-        pids = [
-            some.of(variant).call("nothing", identify)[0]
+        here = (
+            variant
             for variant in installed.registry.variants
             if variant.key.device == "cpu" and variant.missing() is None
-        ][:12]
+        )
+        pids = [some.of(variant).call("nothing", identify)[0] for variant in islice(here, 12)]
         alive = [pid for pid in pids if lives(pid)]
         assert len(set(pids)) == 12
         assert len(alive) <= 8
