@@ -36,7 +36,9 @@ def gate(
     strict: Annotated[
         bool, typer.Option("--strict", help=f"Status {AMBIGUOUS} where something could not be told.")
     ] = False,
-    apart: Annotated[bool, typer.Option("--apart", help="Each build in a process of its own, by turns.")] = False,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Each build in a process of its own, by turns, as with several threads.")
+    ] = False,
     form: Annotated[Form, typer.Option("--format", help="How the result is told.")] = Form.TEXT,
     out: Annotated[
         Path | None,

@@ -1,7 +1,7 @@
 """A launch: the process in which both builds run, so that a kernel that crashes ends it and not the gate.
 
-Both builds are in this one process, or (where one process cannot hold both, or that was asked for) each alone in one of
-its own below it.
+Both builds are in this one process, or (where one process cannot hold both, or must not) each alone in one of its own
+below it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tritmark.harness.gate.json_rpc import Child, ToldError, serve
 from tritmark.harness.gate.result import Benchmark
 from tritmark.harness.gate.task import GateTask
 
-ASKED = "--apart was given"
 _OPEN_S = 300.0
 _BENCHMARK_S = 900.0
 
 
 class GateProcess(Child):
-    """The gate's side of one launch. Raises what Child raises."""
+    """The gate's side of one launch. `why_apart`: why its builds must not be in one process, or "". Raises what Child
+    raises."""
 
-    def __init__(self, base: Path, head: Path, *, apart: bool) -> None:
+    def __init__(self, base: Path, head: Path, *, why_apart: str) -> None:
         super().__init__("tritmark.harness.gate.process")
         try:
-            self.opened: dict[str, Any] = self.ask("open", _OPEN_S, base=str(base), head=str(head), apart=apart)
+            self.opened: dict[str, Any] = self.ask("open", _OPEN_S, base=str(base), head=str(head), why=why_apart)
         except BaseException:
             self.close(at_once=True)
             raise
@@ -85,9 +85,8 @@ class _Both:
         """End the processes below this one."""
         self._stack.close()
 
-    def _open(self, base: str, head: str, apart: bool) -> Any:
-        why = ASKED if apart else ""
-        if not apart:
+    def _open(self, base: str, head: str, why: str) -> Any:
+        if not why:
             try:
                 self._base, self._head = LocalBuildHost(Path(base)), LocalBuildHost(Path(head))
             except Exception as error:

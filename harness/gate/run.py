@@ -24,6 +24,9 @@ CONFIRMATIONS = 2
 """Fresh launches that have to say SLOWER as well. Where a launch puts its memory and code moves a kernel for as long
 as it lives."""
 
+ASKED = "--apart was given"
+SEVERAL = "several threads: those of two builds in one process would wait on the same cores"
+
 _OF_BASE = frozenset({Stage.RUNNING_BASE, Stage.MEASURING_BASE})
 """Where a process that ends tells nothing of HEAD."""
 
@@ -56,6 +59,13 @@ class GateRequest:
     """Whether identical machine code is taken for what it is; else it is measured."""
     folder: Path | None = None
     """The repository; None for the current directory."""
+
+    @property
+    def why_apart(self) -> str:
+        """Why the builds must not be in one process, or ""."""
+        if self.apart:
+            return ASKED
+        return SEVERAL if self.wanted.threads > 1 else ""
 
 
 def run(request: GateRequest, observer: GateObserver) -> GateResult:
@@ -117,7 +127,7 @@ class _Gate:
             yield found
 
     def _fresh(self) -> GateProcess:
-        return self._stack.enter_context(GateProcess(self._base, self._head, apart=self._request.apart))
+        return self._stack.enter_context(GateProcess(self._base, self._head, why_apart=self._request.why_apart))
 
     def _one(self, launch: GateProcess, task: GateTask) -> Benchmark:
         try:
@@ -131,7 +141,7 @@ class _Gate:
             return benchmark(task, outcome, str(error))
 
     def _again(self, task: GateTask) -> Benchmark:
-        with GateProcess(self._base, self._head, apart=self._request.apart) as launch:
+        with GateProcess(self._base, self._head, why_apart=self._request.why_apart) as launch:
             return self._one(launch, task)
 
 

@@ -28,8 +28,9 @@
  *   128 x 256                             0.76  0.79  0.84        0.96        1.19
  *   256 x 256                             0.78  0.84  0.90        1.10        1.43
  *   512 x 512                             0.90  1.02  1.11        1.49        1.92
- * With 16 threads 6 and 8 rows are at 0.86 and 0.94 with 512 x 512, 0.88 and 0.96 with 640 x 640, 0.91
- * and 0.96 with 1024 x 1024, 1.04 and 1.23 with 640 x 2560; 16 rows at 1.02 at least from 512 x 512 on.
+ * With 16 threads 6 and 8 rows are at 0.86 and 0.94 with 512 x 512, 0.88 and 0.96 with 640 x 640, 0.91 and 0.96 with
+ * 1024 x 1024, 1.04 and 1.23 with 640 x 2560; 16 rows at 1.02 at least from 512 x 512 on. There 2^20 products in place of
+ * 2^19 as what pays for one more thread gain 21 % with 16 rows by 256 x 256, and lose 9 % with 32.
  *
  * Cycles that a step of four products takes beside its 64, in loops of nothing else, measured outside of this project
  * on a virtual machine with AMX (the host of an H100), in moments in which the core's other hyperthread was idle:
@@ -62,7 +63,9 @@
  * of v2. v2 had a panel of up to 64 steps of two masks, 128 KiB, over which all rows of a slab passed. v3 is what is
  * described above; left out, at 64 x 2560 x 2560 where it had 0.56: masks 0.10 more, writing out 0.12, fetching weights
  * ahead 0.02 (which gains 0.02 to 0.07 where they come from memory). No better: 16 rows under all masks only (busy 0.03
- * less); AHEAD 3 or 5; lines of outputs that stay in L2 fetched. All threads: 0.6 to 0.8 of v2's time.
+ * less); AHEAD 3 or 5; lines of outputs that stay in L2 fetched; two masks' groups of 8 to 20 steps as a panel in L1, over
+ * which all rows pass before the next is made, sums stored and loaded between (in loops of their own, 64 rows and more of
+ * 2560 x 2560: 0.60 without writing out, and 0.45 with). All threads: 0.6 to 0.8 of v2's time.
  * `tritmark gate 9faa553 HEAD --op ternary_matmul --variant amx --suite speed`, on a machine with AMX, compares v2 with
  * what is here, and was not run. */
 #include "ternary_matmul.h"

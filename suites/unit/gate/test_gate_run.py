@@ -15,16 +15,16 @@ from tritmark.harness.gate.build_host import LocalBuildHost
 from tritmark.harness.gate.measuring import benchmark
 from tritmark.harness.gate.measuring import gate as measure
 from tritmark.harness.gate.result import Benchmark, GateResult, Outcome
-from tritmark.harness.gate.run import GateRequest, confirmed, run
+from tritmark.harness.gate.run import SEVERAL, GateRequest, confirmed, run
 from tritmark.harness.gate.verdict import GateLimits
 from tritmark.harness.record import Status
 
 pytestmark = pytest.mark.long
 
 
-def gate(tmp_path: Path, base: str, head: str, *, apart: bool = False) -> GateResult:
+def gate(tmp_path: Path, base: str, head: str, *, apart: bool = False, threads: int = 1) -> GateResult:
     sites = [gate_sites.site(tmp_path / name, text) for name, text in (("base", base), ("head", head))]
-    wanted = Wanted(suite=gate_sites.suite(tmp_path))
+    wanted = Wanted(suite=gate_sites.suite(tmp_path), threads=threads)
     request = GateRequest(
         base=str(sites[0]), head=str(sites[1]), wanted=wanted, limits=GateLimits(seconds=0.5), apart=apart
     )
@@ -76,6 +76,16 @@ def test_builds_apart_take_turns(tmp_path: Path) -> None:
     assert found.ratio is not None
     assert found.ratio.pairs == len(found.logs) > 10
     assert (result.together, result.why) == (False, "--apart was given")
+
+
+def test_builds_of_several_threads_are_apart(tmp_path: Path) -> None:
+    text = gate_sites.source(one="lambda y: None")
+    results = []
+    for threads in (1, 2):
+        folder = tmp_path / str(threads)
+        folder.mkdir()
+        results.append(gate(folder, text, text, threads=threads))
+    assert [(result.together, result.why) for result in results] == [(True, ""), (False, SEVERAL)]
 
 
 def judged(tmp_path: Path, base: str, head: str) -> Benchmark:
