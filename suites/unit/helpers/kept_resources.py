@@ -53,10 +53,11 @@ def load() -> tuple[str, dict[str, Resources]]:
 
 def used(kept: dict[str, Resources]) -> dict[Case, Resources]:
     """What every kernel uses on every architecture: kept, or compiled in parallel."""
-    found = {case: kept[key(*case)] for case in cases(every_kernel()) if key(*case) in kept}
-    left = [case for case in cases(every_kernel()) if case not in found]
+    names = {case: key(*case) for case in cases(every_kernel())}
+    found = {case: kept[name] for case, name in names.items() if name in kept}
     for arch in resources.checked_architectures():
-        found |= resources.survey([kernel for kernel, on in left if on == arch], [arch])
+        left = [kernel for kernel, on in names if on == arch and (kernel, on) not in found]
+        found |= resources.survey(left, [arch])
     return found
 
 
