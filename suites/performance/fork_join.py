@@ -5,8 +5,9 @@
 For calls of several lengths: the time on one thread, on two, and what two take beyond half of one (the fork and the
 join, and the time for which a thread was alone), each the median over the rounds. Then, where onnxruntime is installed,
 calls on two threads that take turns with a product of ONNX Runtime on two, which spin after it, over the same beside
-one that does not spin (allow_spinning). `--before`: the same of that revision's parallel.h, by turns, and its times
-over this tree's in percent; compiled with OpenMP where it has no pool.
+one that does not spin (allow_spinning): medians, and with the spinning the mean and the 99th of a hundred. `--before`:
+the same of that revision's parallel.h, by turns, and its times over this tree's in percent; compiled with OpenMP where
+it has no pool.
 """
 
 from __future__ import annotations
@@ -17,14 +18,20 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, quantiles
 from time import perf_counter, sleep
 from typing import Any
 
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[2]
 SOURCES = Path("cython_ext") / "src"
-LENGTHS = {"an empty body": (2, 0), "2 x 5 us": (2, 5000), "16 x 4 us": (16, 4000), "64 x 6 us": (64, 6000)}
+LENGTHS = {
+    "an empty body": (2, 0),
+    "2 x 5 us": (2, 5000),
+    "16 x 4 us": (16, 4000),
+    "64 x 6 us": (64, 6000),
+    "256 x 8 us": (256, 8000),
+}
 """Items of a call, and the nanoseconds of each."""
 _SAMPLE_NS = 400_000
 _TURNS = 40
@@ -105,7 +112,10 @@ def beside(builts: list[Built], step_ns: float, rounds: int) -> None:
     if session(False) is None:
         return
     print("\nby turns with ONNX Runtime on two threads, which do not spin, and which do")
-    print(f"{'call':<14}{'build':<12}{'us':>8}{'us':>8}{'ratio':>7}{'took part':>16}{'its own product us':>22}")
+    print(
+        f"{'call':<14}{'build':<12}{'us':>8}{'us':>8}{'ratio':>7}{'mean':>8}{'99th':>8}"
+        f"{'took part':>14}{'its own product us':>20}"
+    )
     for name, (items, item_ns) in LENGTHS.items():
         if not item_ns:
             continue
@@ -125,9 +135,13 @@ def beside(builts: list[Built], step_ns: float, rounds: int) -> None:
                         if turn >= _TURNS // 4:
                             kept.append((*sample, product * 1e6))
             own, with_it = (median(taken for taken, _, _ in kept) / 1e3 for kept in found)
+            spun = [taken / 1e3 for taken, _, _ in found[1]]
             parts = "{:.2f}, {:.2f}".format(*(sum(part for _, part, _ in kept) / len(kept) for kept in found))
             theirs = "{:.0f}, {:.0f}".format(*(median(product for _, _, product in kept) for kept in found))
-            print(f"{name:<14}{built.name:<12}{own:8.1f}{with_it:8.1f}{with_it / own:7.2f}{parts:>16}{theirs:>22}")
+            print(
+                f"{name:<14}{built.name:<12}{own:8.1f}{with_it:8.1f}{with_it / own:7.2f}"
+                f"{mean(spun):8.1f}{quantiles(spun, n=100)[-1]:8.1f}{parts:>14}{theirs:>20}"
+            )
 
 
 def main() -> None:

@@ -64,6 +64,17 @@ int tm_cores_keep(pid_t thread, const tm_mask *cores, int32_t node, int32_t with
     return sched_setaffinity(thread, sizeof some, &some);
 }
 
+int tm_cores_bring(pid_t thread)
+{
+    const int core = sched_getcpu();
+    if (core < 0 || core >= CPU_SETSIZE)
+        return -1;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)core, &one);
+    return sched_setaffinity(thread, sizeof one, &one);
+}
+
 int32_t tm_cores_nodes(void) { return nodes; }
 
 int32_t tm_cores_node(int32_t core) { return nodes && core >= 0 && core < CPU_SETSIZE ? node_of[core] : -1; }

@@ -112,13 +112,138 @@ static void forked(void)
         fail("the child failed");
 }
 
+/* Another library's thread, which keeps one of the two cores busy. */
+typedef struct rival {
+    int own, taken; /* the caller's core, and the rival's */
+    pid_t caller;
+    int meets, waits;      /* whether the worker goes to the rival's core; whether the caller waits for it */
+    int ended_on, free;    /* the core on which the worker ended its item; whether it might use the rival's before */
+    int64_t item_ns;       /* processor time of an item */
+} rival;
+
+static void run_on(int core)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    if (sched_setaffinity(0, sizeof one, &one))
+        fail("no such core");
+}
+
+static int64_t processor_ns(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
+static void *spin_on(void *core)
+{
+    run_on(*(int *)core);
+    for (;;)
+        ;
+}
+
+static void item(void *args, size_t begin, size_t end)
+{
+    rival *r = args;
+    const int64_t from = processor_ns();
+    const int own = gettid() == r->caller;
+    cpu_set_t mine;
+    (void)begin, (void)end;
+    if (!own && r->meets) { /* in its first item */
+        sched_getaffinity(0, sizeof mine, &mine);
+        r->free = CPU_ISSET(r->taken, &mine);
+        run_on(r->taken);
+        r->meets = 0;
+    }
+    if (own && r->waits) {
+        nanosleep(&(struct timespec){0, 2000000}, NULL); /* so that the worker begins */
+        return;
+    }
+    while (processor_ns() - from < r->item_ns)
+        ;
+    if (!own)
+        r->ended_on = sched_getcpu();
+}
+
+/* The cores of the caller and of the rival, which begins. */
+static rival meet(void)
+{
+    static int cores[2];
+    cpu_set_t allowed;
+    int found = 0;
+    sched_getaffinity(0, sizeof allowed, &allowed);
+    for (int core = 0; core < CPU_SETSIZE && found < 2; core++)
+        if (CPU_ISSET(core, &allowed))
+            cores[found++] = core;
+    if (found < 2)
+        fail("one core alone");
+    tm_pool_cores(cores, 2);
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, spin_on, &cores[1]))
+        fail("no thread");
+    run_on(cores[0]);
+    return (rival){.own = cores[0], .taken = cores[1], .caller = gettid(), .ended_on = -1};
+}
+
+/* Calls until the worker takes part in one. */
+static void meets(rival *r)
+{
+    r->meets = 1, r->ended_on = -1;
+    for (int round = 0; round < 200 && r->meets; round++)
+        tm_pool_run(4, 1, 1, 2, item, r);
+    if (r->meets)
+        fail("the worker never begins");
+}
+
+/* A worker that has begun, and gets no time on its core, goes on on its caller's, and may run everywhere afterwards. */
+static void guest(void)
+{
+    rival r = meet();
+    r.waits = 1, r.item_ns = 10000000;
+    for (int guests = 0; guests < 16; guests++) {
+        for (int round = 0; round < 100 && r.ended_on != r.own; round++)
+            meets(&r);
+        if (r.ended_on != r.own)
+            fail("a worker waits for the core that another thread has");
+        meets(&r);
+        if (!r.free)
+            fail("a worker stays on its caller's core");
+        r.ended_on = -1;
+    }
+}
+
+/* How many of a hundred calls had both threads, while the rival spins. */
+static void crowded(void)
+{
+    rival r = meet();
+    int both = 0;
+    r.item_ns = 20000;
+    for (int call = 0; call < 1000; call++) {
+        both += tm_pool_run(16, 1, 1, 2, item, &r) == 2;
+        const int64_t from = processor_ns();
+        while (processor_ns() - from < 200000)
+            ;
+    }
+    printf("%d\n", both / 10);
+}
+
 int main(int argc, char **argv)
 {
+    alarm(60);
+    if (argc > 1 && !strcmp(argv[1], "guest")) {
+        guest();
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "crowded")) {
+        crowded();
+        return 0;
+    }
     const int forks = argc > 1 && !strcmp(argv[1], "forks");
     const int32_t node[CORES] = {0, 0, 0, 1, 1, 1, 2, 2}, first[CORES] = {0, 0, 2, 3, 4, 4, 6, 7};
     if (argc > 1 && !strcmp(argv[argc - 1], "nodes"))
         tm_pool_nodes(node, first, CORES);
-    alarm(60);
     every_shape(1, 3000);
     const int32_t more[CORES] = {0, 1, 2, 3, 4, 5, 6, 7}; /* though there may be fewer: threads that wait for a core */
     tm_pool_cores(more, CORES);
