@@ -64,9 +64,8 @@ int tm_cores_keep(pid_t thread, const tm_mask *cores, int32_t node, int32_t with
     return sched_setaffinity(thread, sizeof some, &some);
 }
 
-int tm_cores_bring(pid_t thread)
+int tm_cores_pin(pid_t thread, int core)
 {
-    const int core = sched_getcpu();
     if (core < 0 || core >= CPU_SETSIZE)
         return -1;
     cpu_set_t one;

@@ -25,8 +25,8 @@ const tm_mask *tm_cores_allowed(void);
  * where there is another. Returns 0 where the system did it. */
 int tm_cores_keep(pid_t thread, const tm_mask *cores, int32_t node, int32_t without);
 
-/* Have a thread run on the core that the caller runs on, and no other. Returns 0 where the system did it. */
-int tm_cores_bring(pid_t thread);
+/* Keep a thread on one core. Returns 0 where the system did it. */
+int tm_cores_pin(pid_t thread, int core);
 
 /* How many nodes have cores; 0 where there are not several. Then no core and no thread is on one: -1. */
 int32_t tm_cores_nodes(void);

@@ -19,9 +19,12 @@
  *
  * A worker that has begun may lose its core in the same way, and its caller has to wait for it. So the caller, before it
  * sleeps, has such a worker go on on the core that it leaves (bring_still): the worker was kept off that core, and Linux
- * would not take it there. By turns with ONNX Runtime's threads as above, calls of 0.98 ms, `fork_join.py --before
- * a3ef6f1`: mean 1.39 ms before, 1.30 now, the 99th of a hundred 5.0 and 2.0, the median 0.99 and 1.04, for a worker that
- * lost no tick has no time to its credit.
+ * would not take it there. By turns with ONNX Runtime's threads as above, calls of 1.1 ms, `fork_join.py --before a3ef6f1`:
+ * in the mean 1.52 to 1.73 ms before and 1.44 to 1.58 now, the 99th of a hundred 5.1 to 8.2 and 2.2 to 4.6; the median 1.09
+ * to 1.22 and 1.16 to 1.33, for a worker that lost no tick has no time to its credit. On 16 cores beside 16 such threads,
+ * outside of this project: linears of 64 rows by 2560 x 2560 took 0.32 ms in the mean and take 0.20, of 512 rows 2.0 and
+ * 1.3; and 3.2 where the next call left it to Linux where a worker wakes that had been brought, which put two on one core,
+ * and where all of them were brought at once.
  *
  * On a machine of several NUMA nodes each worker is kept on the cores of one. The shares of a node follow each other in
  * the nodes' order, so that a range of items is the same node's in every call, and a thread that has done its own helps
@@ -109,20 +112,21 @@ typedef struct worker {
     _Atomic int32_t node; /* on which it was last; where there are several */
     int32_t apart;        /* the core that it was kept off, or -1 */
     uint64_t cores;       /* which cores it runs on, as `place` tells them, once a job has told */
-    _Atomic int32_t brought; /* whether a caller has it run on the caller's core, see bring_still */
+    int32_t home, away; /* the core on which it began its last job; whether it did not end it there, see bring_still */
+    _Atomic int32_t brought; /* whether a caller has it run on the caller's core */
     _Atomic pid_t thread;
     clockid_t clock; /* of its processor time */
 } worker;
 
 static worker workers[MOST];
-static _Atomic int32_t made;            /* how many of them there are */
-static _Atomic int32_t busy;            /* threads in jobs */
-static _Atomic int64_t found_asleep;    /* when a call last met a worker that slept */
-static _Atomic int32_t set = MOST;      /* tritmark_pool_set_threads */
+static _Atomic int32_t made; /* how many of them there are */
+static _Atomic int32_t busy; /* threads in jobs */
+static _Atomic int64_t found_asleep; /* when a call last met a worker that slept */
+static _Atomic int32_t set = MOST; /* tritmark_pool_set_threads */
 static atomic_flag making = ATOMIC_FLAG_INIT;
-static _Atomic int32_t watching;        /* tm_pool_watch; what was seen since: */
+static _Atomic int32_t watching; /* tm_pool_watch; what was seen since: */
 static _Atomic int64_t seen_calls, seen_busy, seen_caller, seen_shared, seen_mean, seen_most, seen_team;
-static _Thread_local int inside;        /* whether this thread is in a job */
+static _Thread_local int inside; /* whether this thread is in a job */
 static int64_t now(clockid_t clock)
 {
     struct timespec at;
@@ -274,7 +278,7 @@ static void *worker_main(void *of)
     inside = 1;
     int64_t most = SPIN_NS;
     int crowded = 0; /* waits, of those to come, in which another thread is thought to want this core */
-    int guest = 0;   /* whether it is its caller's: then there is nothing to spin for */
+    int guest = 0; /* whether it is its caller's: then there is nothing to spin for */
     for (;;) {
         spin waiting = wait_for(most, crowded);
         crowded -= crowded > 0;
@@ -301,11 +305,14 @@ static void *worker_main(void *of)
         const int elsewhere = place(j->cores, w->seat.node) != w->cores && j->cores->id;
         if (atomic_exchange(&w->brought, 0) || elsewhere) /* brought when it had just ended the last one */
             run_on(w, j->cores);
+        w->home = sched_getcpu();
         control_as(j->control);
         work(j, &w->seat, 0);
         guest = atomic_exchange(&w->brought, 0);
-        if (guest)
+        if (guest) {
             run_on(w, j->cores);
+            w->away = 1;
+        }
         atomic_store_explicit(&w->word, FREE, memory_order_release);
         /* The last look at the job: its caller may go on, and the address is but a name for the futex. */
         _Atomic uint32_t *pending = &j->pending;
@@ -375,6 +382,16 @@ static void keep_apart(worker *w, const tm_mask *cores, int32_t node)
     const pid_t thread = atomic_load(&w->thread);
     if (!thread || !cores->id)
         return;
+    if (w->away) { /* back where it was: Linux might put it beside another one */
+        w->away = 0;
+        const int32_t home = w->home;
+        const int fits = home >= 0 && home != here_now && CPU_ISSET((size_t)home, &cores->cores) &&
+                         (node < 0 || tm_cores_node(home) == node);
+        if (fits && tm_cores_pin(thread, home) == 0) {
+            w->cores = 0; /* on any of its seat's, when it begins */
+            return;
+        }
+    }
     if (!atomic_exchange(&w->brought, 0) && w->apart == core && w->cores == place(cores, node))
         return;
     if (tm_cores_keep(thread, cores, node, core) == 0) {
@@ -445,31 +462,35 @@ static seat seat_by_node(const tm_mask *cores, const int32_t *claimed, int32_t c
     return own;
 }
 
-/* Have workers go on, on this thread's core, which is about to leave it, that have begun and whose processor time stands
- * where it was: Linux has given their core to another library's thread for the rest of a tick, and they may not run here
- * (keep_apart). They go back when they are done. Returns whether there are any. */
+/* Have a worker go on on this thread's core, which is about to leave it, that has begun and whose processor time stands
+ * where it was: Linux has given its core to another library's thread for the rest of a tick, and it may not run here
+ * (keep_apart). It goes back when it is done. One at a time, for several would only take turns here. Returns whether there
+ * is one. */
 static int bring_still(const job *j, const int32_t *claimed, int32_t count, int64_t *ran)
 {
-    int any = 0;
+    worker *still = NULL;
     for (int32_t nth = 0; nth < count; nth++) {
         worker *w = &workers[claimed[nth]];
-        if (atomic_load(&w->word) != TAKEN || !j->cores->id)
+        if (atomic_load(&w->word) != TAKEN)
             continue;
+        if (atomic_load(&w->brought))
+            return 1;
         const int64_t before = ran[nth];
         ran[nth] = now(w->clock);
-        if (ran[nth] != before)
-            continue;
-        const pid_t thread = atomic_load(&w->thread);
-        atomic_store(&w->brought, 1); /* first: it may run to its end here before this thread goes on */
-        if (tm_cores_bring(thread)) {
-            atomic_store(&w->brought, 0);
-            continue;
-        }
-        if (!atomic_load(&w->brought)) /* and may have got its own core back, and gone on, before it was brought */
-            tm_cores_keep(thread, j->cores, tm_cores_nodes() ? atomic_load(&w->node) : -1, -1);
-        any = 1;
+        if (!still && ran[nth] == before)
+            still = w;
     }
-    return any;
+    if (!still || !j->cores->id)
+        return 0;
+    const pid_t thread = atomic_load(&still->thread);
+    atomic_store(&still->brought, 1); /* first: it may run to its end here before this thread goes on */
+    if (tm_cores_pin(thread, sched_getcpu())) {
+        atomic_store(&still->brought, 0);
+        return 0;
+    }
+    if (!atomic_load(&still->brought)) /* and may have got its own core back, and gone on, before it was brought */
+        tm_cores_keep(thread, j->cores, tm_cores_nodes() ? atomic_load(&still->node) : -1, -1);
+    return 1;
 }
 
 /* Until those have ended that have begun. */

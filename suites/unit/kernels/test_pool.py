@@ -90,7 +90,7 @@ FAULTS = {
     "a sleeper is not woken": ("        wake(&w->asleep);", "        (void)0;"),
     "a share of another node is left": ("(own->high + nth - near) %", "(own->high + nth - near + 1) %"),
     "a guest is not brought": ("if (bring_still(j, claimed, count, ran))", "if (0)"),
-    "a guest stays": ("        if (guest)\n", "        if (0)\n"),
+    "a guest stays": ("        if (guest) {", "        if (0) {"),
 }
 
 
