@@ -55,6 +55,10 @@ of its own."""
 _NAMED_GAP = 0.25
 """How often rows lie a listed number of elements apart, and not at a distance that is dealt."""
 
+_FAR, _MOST_FAR, _FAR_OFTEN = 1 << 16, 1 << 23, 16
+"""Elements that rows lie apart at least where they lie far: a distance that 16 bits do not hold. Bytes that such an
+array spans at most. One in so many arrays whose rows lie apart has them far."""
+
 _SALTED, _MOST_SALTED = 0.6, 0.3
 """Of how many inputs of a set of data all is of a kind, and of one how often at most: some faults need several
 inputs of a family."""
@@ -225,6 +229,7 @@ class Drawer:
         }
         self._one_off = _Deck([name for name, deck in self._addresses.items() if len(deck.members) > 1], self._rng)
         self._strides = {tensor.name: _Deck(range(_LINE), self._rng) for tensor in self._ragged}
+        self._far = {tensor.name: _Deck(range(_FAR_OFTEN), self._rng) for tensor in self._ragged}
         self._salts = {tensor.name: _Deck(tuple(kinds(tensor)), self._rng) for tensor in op.inputs}
         self.tally = CoverageTally(factors(op, self._threads.members, layouts))
         self._dealt = 0
@@ -359,10 +364,14 @@ class Drawer:
         return {name: deck.deal() for name, deck in self._salts.items() if self._rng.random() < often}
 
     def _gap(self, tensor: Tensor, axes: Axes) -> int:
-        """Bytes: a few odd elements, a vector, a cache line, or many; or as many as make the distance of rows what
+        """Bytes: far; a few odd elements, a vector, a cache line, or many; or as many as make the distance of rows what
         is dealt."""
         itemsize = _itemsize(tensor, self._variant)
         row = axes[tensor.axes[-1]]
+        rows = prod(axes[axis] for axis in tensor.axes[:-1])
+        far = _FAR + self._rng.randrange(_LINE)
+        if row < _FAR and rows > 1 and itemsize * far * rows <= _MOST_FAR and not self._far[tensor.name].deal():
+            return itemsize * (far - row)
         if self._rng.random() < _NAMED_GAP:
             # The last is up to the next power of two.
             return itemsize * self._rng.choice(

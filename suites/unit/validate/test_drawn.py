@@ -399,7 +399,15 @@ def narrow_sums(kernel: Kernel) -> None:
     scaled(kernel, np.asarray(sums))
 
 
-@pytest.mark.parametrize("work", [float32_product, reciprocal, flushed, narrow_sums])
+def narrow_stride(kernel: Kernel) -> None:
+    """The distance of rows in 16 bits."""
+    rows = kernel.inputs["activations"]
+    read = np.lib.stride_tricks.as_strided(rows, strides=(rows.strides[0] % (1 << 16), 1))
+    codes = TILE64.unpack(kernel.inputs["weights"], (kernel.axes["N"], kernel.axes["K"]))[0]
+    scaled(kernel, accumulate(read, codes))
+
+
+@pytest.mark.parametrize("work", [float32_product, reciprocal, flushed, narrow_sums, narrow_stride])
 def test_narrow_arithmetic_is_caught(work: Callable[[Kernel], None]) -> None:
     assert verdict(made(FLOAT, work), count=100).status is Status.FAIL
 
