@@ -135,7 +135,8 @@ def test_large_shapes_are_exact(drivers: dict[str, Driver], kernel: str, shape: 
 # Every op, on every processor
 
 HERE = """
-import ctypes, sys
+import ctypes, importlib, sys
+importlib.import_module(sys.argv[4])  # which finds the pool of threads
 ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
 digest = ctypes.CDLL(sys.argv[2]).fuzz_digest_of
 digest.restype = ctypes.c_uint64
@@ -150,7 +151,7 @@ def here(folder: Path, name: str, op: str) -> str:
     flags = ["-std=gnu11", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas", "-DFUZZ_DIGEST"]
     sources = [NATIVE / f"{name}.c", SOURCES / "cpu" / "cpu.c"]
     subprocess.run(["cc", *flags, "-o", library, *sources], check=True)
-    command = [sys.executable, "-c", HERE, str(module), str(library), str(CALLS)]
+    command = [sys.executable, "-c", HERE, str(module), str(library), str(CALLS), f"{cython_ext.__name__}.{op}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return str(done.stdout)
