@@ -121,8 +121,9 @@ def test_workers_whose_core_is_taken_sleep_and_come_at_once(tmp_path: Path) -> N
     offer their core to it instead."""
     if tuple(map(int, re.findall(r"\d+", release())[:2])) < (6, 12):
         pytest.skip(f"Linux {release()} runs a thread that wakes no sooner for its short slices; 6.12 does")
-    crowded, offering = tmp_path / "crowded", tmp_path / "offering"
-    programs = [build(crowded, POOL), build(offering, POOL.replace("CROWDED = 64,", "CROWDED = 0,"))]
+    crowded, offering = "CROWDED = 64,", "CROWDED = 0,"
+    assert POOL.count(crowded) == 1
+    programs = [build(tmp_path / "crowded", POOL), build(tmp_path / "offering", POOL.replace(crowded, offering))]
     both = [[int(stress(program, "crowded").stdout) for program in programs] for _ in range(5)]
     ours, others = (median(each) for each in zip(*both, strict=True))
     assert ours > 1.5 * others, both
