@@ -40,6 +40,13 @@ static void count(void *args, size_t begin, size_t end)
     busy(200);
 }
 
+/* So long that each thread of the team comes to it. */
+static void count_slowly(void *args, size_t begin, size_t end)
+{
+    nanosleep(&(struct timespec){0, 200000}, NULL);
+    count(args, begin, end);
+}
+
 static void within(void *args, size_t begin, size_t end)
 {
     counted inner = {.rounding = rounding()};
@@ -115,7 +122,7 @@ static void *in_a_thread(void *none)
 {
     omp_set_num_threads(CORES);
     tm_pool_watch(1);
-    call(count, 2, 0);
+    call(count_slowly, 2, 0);
     tm_pool_watch(0);
     return tm_pool_saw().team == 1 ? none : "wrong";
 }
