@@ -413,10 +413,13 @@ def test_slow_cores_get_less_work(slower: int) -> None:
         done[fast] += end - begin
         sleep(unit * (end - begin) * (1 if fast else slower))
 
-    for _ in range(5):
-        done.update({True: 0, False: 0})
-        if shared(64, 2, piece) == 2 and done[False]:
-            break
-    assert done[True] + done[False] == 64
     fair, first, last = 64 / (1 + slower), 64 / 2 / 2, 64 / 2 / 8
-    assert 0 < done[False] <= max(first, fair + last)
+    slow_ones = []
+    for _ in range(20):  # another process may have either core for a while
+        done.update({True: 0, False: 0})
+        shared(64, 2, piece)
+        assert done[True] + done[False] == 64
+        slow_ones.append(done[False])
+        if 0 < done[False] <= max(first, fair + last):
+            return
+    raise AssertionError(f"the slow one did {slow_ones} of 64 items")
