@@ -33,6 +33,7 @@ enum {
     TM_LUT_FLUSH = 8, /* look-ups between two additions to the int16 sums */
     TM_LUT_BASE = 31, /* of the two digits of an entry */
     TM_LUT_BIAS = 4096, /* 128 * (1 + 31) */
+    TM_LUT_AHEAD = 8192, /* bytes of weights that are fetched ahead, into L2 */
     TM_LUT_SUMS = 512, /* rows of weights whose sums are on the stack at once */
 };
 

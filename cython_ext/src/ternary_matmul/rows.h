@@ -38,9 +38,9 @@ static inline __attribute__((always_inline)) void tm_matmul_one_by(
 /* One row of activations, rows [begin, end) of the weights in units of TM_ROWS: row after row, so that the weights
  * are one stream of memory. In four streams side by side, each a row long, the hardware sees none. */
 static inline __attribute__((always_inline)) void tm_matmul_one(
-    const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t row_bytes, tm_rows_one one)
+    const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t row_bytes, tm_prefetch fetch, tm_rows_one one)
 {
-    TM_PREFETCHED(tm_weights_prefetch(), tm_matmul_one_by(level, ahead, args, begin, end, row_bytes, one));
+    TM_PREFETCHED(fetch, tm_matmul_one_by(level, ahead, args, begin, end, row_bytes, one));
 }
 
 /* With several rows of activations the rows of weights that come next are fetched in the order in which they lie,

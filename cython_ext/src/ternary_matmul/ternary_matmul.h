@@ -71,17 +71,27 @@ static inline uint16_t tm_bfloat16(float value)
  * tune cpu`, from memory / in the caches:
  *                              2 KiB into L1   4 KiB into L1   2 KiB into L2   8 KiB into L2
  *   AMD Zen 3                  0.81 / 0.94     0.82 / 0.94     0.82 / 0.98     0.83 / 0.98 */
-static inline tm_prefetch tm_weights_prefetch(void)
+static inline tm_prefetch tm_weights_prefetch_else(tm_prefetch elsewhere)
 {
 #if TM_X86
     if (__builtin_cpu_is("intel"))
         return tm_prefetch_now((tm_prefetch){TM_PREFETCH_L2, 8192});
 #if defined(__clang__) || __GNUC__ >= 11 /* older ones do not know the name */
-    if (__builtin_cpu_is("znver3"))
+    if (__builtin_cpu_is("znver3") && !__builtin_cpu_supports("avx512f")) /* which older ones call Zen 4 too */
         return tm_prefetch_now((tm_prefetch){TM_PREFETCH_L1, 2048});
 #endif
 #endif
-    return tm_prefetch_now((tm_prefetch){TM_PREFETCH_NONE, 0});
+    return tm_prefetch_now(elsewhere);
+}
+
+static inline tm_prefetch tm_weights_prefetch(void)
+{
+    return tm_weights_prefetch_else((tm_prefetch){TM_PREFETCH_NONE, 0});
+}
+
+static inline tm_prefetch tm_weights_prefetch_always(void)
+{
+    return tm_weights_prefetch_else((tm_prefetch){TM_PREFETCH_L2, 8192});
 }
 
 /* What float outputs of row `m` of the activations are their sums times. */

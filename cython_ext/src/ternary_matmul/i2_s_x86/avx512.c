@@ -35,6 +35,7 @@ TM_BEGIN(avx512)
 
 enum {
     CHUNK = 1 << 20, /* weights of a row between two times that the sums come down */
+    SETS = 2, /* of sums: a block takes four vpdpbusd, which is what one takes until its sum is there */
     ARRANGED = 48, /* fewest rows of activations for which weights are arranged as tile64 */
 };
 
@@ -42,30 +43,41 @@ static inline __m512i half(const void *low) { return _mm512_zextsi256_si512(_mm2
 
 static inline __m256i block(const void *bytes) { return _mm256_loadu_si256((const __m256i *)bytes); }
 
-static inline __attribute__((always_inline)) int32_t
-one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, const int8_t *x, size_t K)
+/* A block of a row, of which the codes of field g are added to s[g]. */
+static inline __attribute__((always_inline)) void add_block(__m256i s_i32x8[4], const uint8_t *bytes, const int8_t *x)
 {
     const __m256i masks[4] = {
         _mm256_set1_epi8((char)192), _mm256_set1_epi8(48), _mm256_set1_epi8(12), _mm256_set1_epi8(3)};
-    __m256i s_i32x8[4];
+    const __m256i w = block(bytes);
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++)
-        s_i32x8[g] = _mm256_setzero_si256();
-    __m256i sum = _mm256_setzero_si256();
+        s_i32x8[g] = tm_rows_dot(s_i32x8[g], _mm256_and_si256(w, masks[g]), block(x + 32 * g));
+}
+
+static inline __attribute__((always_inline)) int32_t
+one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, const int8_t *x, size_t K)
+{
+    __m256i s_i32x8[SETS][4], sum = _mm256_setzero_si256();
     for (size_t begin = 0; begin < K; begin += CHUNK) {
         const size_t end = K - begin < CHUNK ? K : begin + CHUNK;
-        for (size_t k = begin; k < end; k += TM_I2_S_BLOCK) {
-            const __m256i w = block(row + k / 4);
-            tm_prefetch_line(row + k / 4, level, ahead);
+#pragma GCC unroll 2
+        for (int set = 0; set < SETS; set++)
 #pragma GCC unroll 4
             for (int g = 0; g < 4; g++)
-                s_i32x8[g] = _mm256_dpbusd_epi32(s_i32x8[g], _mm256_and_si256(w, masks[g]), block(x + k + 32 * g));
+                s_i32x8[set][g] = _mm256_setzero_si256();
+        size_t k = begin;
+        for (; k + SETS * TM_I2_S_BLOCK <= end; k += SETS * TM_I2_S_BLOCK) {
+            tm_prefetch_line(row + k / 4, level, ahead);
+#pragma GCC unroll 2
+            for (int set = 0; set < SETS; set++)
+                add_block(s_i32x8[set], row + k / 4 + set * TM_I2_S_BYTES, x + k + set * TM_I2_S_BLOCK);
         }
+        if (k < end)
+            add_block(s_i32x8[0], row + k / 4, x + k);
 #pragma GCC unroll 4
-        for (int g = 0; g < 4; g++) {
-            sum = _mm256_add_epi32(sum, _mm256_srai_epi32(s_i32x8[g], 6 - 2 * g));
-            s_i32x8[g] = _mm256_setzero_si256();
-        }
+        for (int g = 0; g < 4; g++)
+            sum = _mm256_add_epi32(
+                sum, _mm256_srai_epi32(_mm256_add_epi32(s_i32x8[0][g], s_i32x8[1][g]), 6 - 2 * g));
     }
     return tm_sum_of(sum);
 }
@@ -177,7 +189,7 @@ static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     if (args->M == 1)
-        tm_matmul_one(args, begin, end, args->K / 4, one_row);
+        tm_matmul_one(args, begin, end, args->K / 4, tm_weights_prefetch_always(), one_row);
     else
         tm_matmul_rows(args, begin, end, args->K / 4, TM_MATMUL_BLOCK, micro);
 }

@@ -45,7 +45,8 @@ static inline __attribute__((always_inline)) void rows_by(
 #pragma GCC unroll 2
                 for (int y = 0; y < 2; y++)
                     low[m][y] = high[m][y] = _mm256_setzero_si256();
-            for (size_t k = first; k < last; k++)
+            for (size_t k = first; k < last; k++) {
+                __builtin_prefetch(bytes + 64 * k + TM_LUT_AHEAD, 0, 2);
 #pragma GCC unroll 2
                 for (int y = 0; y < 2; y++) {
                     const __m256i w = _mm256_loadu_si256((const __m256i *)(bytes + 64 * k + 32 * y));
@@ -59,6 +60,7 @@ static inline __attribute__((always_inline)) void rows_by(
                         high[m][y] = tm_lut_add(high[m][y], _mm256_shuffle_epi8(table(bm, at, k, 3), two));
                     }
                 }
+            }
 #pragma GCC unroll 2
             for (int m = 0; m < count; m++)
 #pragma GCC unroll 2

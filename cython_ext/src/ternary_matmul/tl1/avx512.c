@@ -8,6 +8,7 @@
 #if TM_X86
 TM_BEGIN(avx512)
 #include "../lut_avx512.h"
+#include "../rows_avx512.h"
 #include "../lut_tiles_avx512.h"
 #include "tl1_avx2.h"
 
@@ -43,7 +44,8 @@ static inline __attribute__((always_inline)) void rows_by(
             for (int m = 0; m < count; m++)
                 low[m] = high[m] = _mm512_setzero_si512();
             for (size_t k = first; k < last; k++) {
-                const __m512i w = _mm512_loadu_si512(bytes + 64 * k);
+                const __m512i w = tm_loaded(bytes + 64 * k);
+                __builtin_prefetch(bytes + 64 * k + TM_LUT_AHEAD, 0, 2);
                 const __m512i one = _mm512_and_si512(_mm512_srli_epi16(w, 4), m15), two = _mm512_and_si512(w, m15);
 #pragma GCC unroll 4
                 for (int m = 0; m < count; m++) {

@@ -49,6 +49,8 @@ static inline __attribute__((always_inline)) void rows_by(
 #pragma GCC unroll 4
             for (int v = 0; v < 4; v++) {
                 const __m256i w = _mm256_loadu_si256((const __m256i *)(bytes + 128 * part + 32 * v));
+                if (v % 2)
+                    __builtin_prefetch(bytes + 128 * part + 32 * v + TM_LUT_AHEAD, 0, 2);
 #pragma GCC unroll 2
                 for (int half = 0; half < 2; half++) {
                     const __m256i index = _mm256_and_si256(half ? w : _mm256_srli_epi16(w, 4), m15);

@@ -60,7 +60,8 @@ static inline __attribute__((always_inline)) void rows_by(
                     words = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(signs + 32 * part)));
 #pragma GCC unroll 2
                 for (int v = 0; v < 2; v++) {
-                    const __m512i w = _mm512_loadu_si512(bytes + 128 * part + 64 * v);
+                    const __m512i w = tm_loaded(bytes + 128 * part + 64 * v);
+                    __builtin_prefetch(bytes + 128 * part + 64 * v + TM_LUT_AHEAD, 0, 2);
                     const __m512i on_top = has_signs ? _mm512_sllv_epi16(words, down[v]) : zero;
 #pragma GCC unroll 2
                     for (int half = 0; half < 2; half++) {
