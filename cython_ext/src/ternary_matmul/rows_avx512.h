@@ -2,6 +2,7 @@
 #ifndef TM_ROWS_AVX512_H
 #define TM_ROWS_AVX512_H
 
+#include "dot_avx512.h"
 #include "rows_avx2.h"
 
 /* 32 bytes from each of two places. */
@@ -18,13 +19,6 @@ static inline __m512i tm_loaded(const uint8_t *bytes)
     __m512i w = _mm512_loadu_si512(bytes);
     __asm__("" : "+v"(w));
     return w;
-}
-
-/* vpdpbusd. Compilers keep the intrinsic's old sum, and move it twice in each turn of a loop. */
-static inline __attribute__((always_inline)) __m256i tm_rows_dot(__m256i sum_i32x8, __m256i w_u8x32, __m256i a_i8x32)
-{
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum_i32x8) : "v"(w_u8x32), "vm"(a_i8x32));
-    return sum_i32x8;
 }
 
 /* In each quarter what that quarter of the four vectors adds up to. */

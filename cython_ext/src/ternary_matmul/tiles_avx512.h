@@ -2,6 +2,7 @@
 #ifndef TM_TILES_AVX512_H
 #define TM_TILES_AVX512_H
 
+#include "dot_avx512.h"
 #include "tiles.h"
 
 enum { TM_TILES_ROWS = 6 }; /* of activations at once: with four sums each, 24 of the 32 registers */
@@ -32,13 +33,6 @@ static inline __m512i tm_tiles_kept(__m512i v)
     return v;
 }
 
-/* The intrinsic makes GCC 12 keep the sums twice, as lanes of int64 and of int32, and spill six rows of them. */
-static inline __m512i tm_tiles_dot(__m512i sum_i32x16, __m512i w_u8x64, __m512i a_i8x64)
-{
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum_i32x16) : "v"(w_u8x64), "v"(a_i8x64));
-    return sum_i32x16;
-}
-
 /* The bits of w under a mask that stays in memory, for the sums leave no registers for masks. */
 static inline __m512i tm_tiles_masked(__m512i w, const int32_t *mask)
 {
@@ -67,10 +61,10 @@ static inline __attribute__((always_inline)) void tm_tiles_groups_by(
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             const __m512i a_i8x64 = tm_tiles_kept(tm_tiles_four(a + (size_t)r * lda + 4 * k));
-            u[r][0] = tm_tiles_dot(u[r][0], w0, a_i8x64);
-            u[r][1] = tm_tiles_dot(u[r][1], w1, a_i8x64);
-            u[r][2] = tm_tiles_dot(u[r][2], w2, a_i8x64);
-            u[r][3] = tm_tiles_dot(u[r][3], w, a_i8x64);
+            u[r][0] = tm_dot_64(u[r][0], w0, a_i8x64);
+            u[r][1] = tm_dot_64(u[r][1], w1, a_i8x64);
+            u[r][2] = tm_dot_64(u[r][2], w2, a_i8x64);
+            u[r][3] = tm_dot_64(u[r][3], w, a_i8x64);
         }
     }
 #pragma GCC unroll 6
@@ -85,8 +79,8 @@ static inline __attribute__((always_inline)) void tm_tiles_one_group(
     const __m512i w = _mm512_loadu_si512(bytes), a_i8x64 = tm_tiles_four(a);
 #pragma GCC unroll 3
     for (int g = 0; g < 3; g++)
-        u[g] = tm_tiles_dot(u[g], _mm512_and_si512(w, masks[g]), a_i8x64);
-    u[3] = tm_tiles_dot(u[3], w, a_i8x64);
+        u[g] = tm_dot_64(u[g], _mm512_and_si512(w, masks[g]), a_i8x64);
+    u[3] = tm_dot_64(u[3], w, a_i8x64);
 }
 
 static inline __attribute__((always_inline)) void tm_tiles_one_row(

@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void add_block(__m256i s_i32x8[4], 
     const __m256i w = block(bytes);
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++)
-        s_i32x8[g] = tm_rows_dot(s_i32x8[g], _mm256_and_si256(w, masks[g]), block(x + 32 * g));
+        s_i32x8[g] = tm_dot_32(s_i32x8[g], _mm256_and_si256(w, masks[g]), block(x + 32 * g));
 }
 
 static inline __attribute__((always_inline)) int32_t

@@ -55,7 +55,7 @@ static inline __attribute__((always_inline)) void one_row(
             tm_prefetch_line(weights + k, level, ahead);
 #pragma GCC unroll 4
             for (int s = 0; s < 4; s++)
-                s_i32x16[s] = _mm512_dpbusd_epi32(s_i32x16[s], _mm512_and_si512(w, masks[s]), spread(a_i8x64, s));
+                s_i32x16[s] = tm_dot_64(s_i32x16[s], _mm512_and_si512(w, masks[s]), spread(a_i8x64, s));
         }
 #pragma GCC unroll 4
         for (int s = 0; s < 4; s++)

@@ -39,7 +39,7 @@ static inline __attribute__((always_inline)) __m512i quarters(__m512i w, const i
     __m512i s_i32x16 = _mm512_setzero_si512();
 #pragma GCC unroll 4
     for (int s = 0; s < 4; s++)
-        s_i32x16 = _mm512_dpbusd_epi32(
+        s_i32x16 = tm_dot_64(
             s_i32x16, _mm512_and_si512(_mm512_srli_epi16(w, (unsigned)(2 * s)), m3), _mm512_loadu_si512(x + 64 * s));
     return s_i32x16;
 }

@@ -64,7 +64,7 @@ static inline __attribute__((always_inline)) void groups_by(
         for (int i = 0; i <= TM_TILE80_DIGITS; i++) {
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
-                u[r][i] = tm_tiles_dot(u[r][i], q, a_i8x64[r]);
+                u[r][i] = tm_dot_64(u[r][i], q, a_i8x64[r]);
             if (i < TM_TILE80_DIGITS)
                 q = thrice(q);
         }

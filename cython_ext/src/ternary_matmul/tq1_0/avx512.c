@@ -65,8 +65,8 @@ static inline int32_t one(const uint8_t *group, const int8_t *x)
 #pragma GCC unroll 4
     for (int n = 0; n < VECTORS; n++) {
         const __m512i a_i8x64 = _mm512_loadu_si512(x + 64 * n);
-        these = _mm512_dpbusd_epi32(these, q[n], a_i8x64);
-        next = _mm512_dpbusd_epi32(next, thrice(q[n]), a_i8x64);
+        these = tm_dot_64(these, q[n], a_i8x64);
+        next = tm_dot_64(next, thrice(q[n]), a_i8x64);
     }
     const __m512i s = _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(these, these), these), next);
     const __m512i digits = _mm512_srai_epi32(s, 8);
@@ -80,9 +80,9 @@ static inline __attribute__((always_inline)) __m512i scaled_sums(const int count
 #pragma GCC unroll 5
     for (int n = 0; n < count; n++) {
         const __m512i a_i8x64 = _mm512_loadu_si512(x + 64 * n);
-        these = _mm512_dpbusd_epi32(these, q, a_i8x64);
+        these = tm_dot_64(these, q, a_i8x64);
         q = thrice(q);
-        next = _mm512_dpbusd_epi32(next, q, a_i8x64);
+        next = tm_dot_64(next, q, a_i8x64);
     }
     return _mm512_sub_epi32(_mm512_add_epi32(_mm512_add_epi32(these, these), these), next);
 }

@@ -38,7 +38,7 @@ static inline int32_t one(const uint8_t *group, const int8_t *x)
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++) {
             const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w, 2 * g), m3);
-            s_i32x8[h] = _mm256_dpbusd_epi32(
+            s_i32x8[h] = tm_dot_32(
                 s_i32x8[h], c, _mm256_loadu_si256((const __m256i *)(x + TM_TQ2_0_HALF * h + 32 * g)));
         }
     }
@@ -52,7 +52,7 @@ static inline __m512i lanes(const uint8_t *group, const int8_t *arranged)
     __m512i s_i32x16 = _mm512_setzero_si512();
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++)
-        s_i32x16 = _mm512_dpbusd_epi32(
+        s_i32x16 = tm_dot_64(
             s_i32x16, _mm512_and_si512(_mm512_srli_epi16(w, (unsigned)(2 * g)), m3),
             _mm512_loadu_si512(arranged + 64 * g));
     return s_i32x16;
