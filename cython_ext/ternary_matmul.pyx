@@ -7,7 +7,7 @@ cdef enum:
 
 cdef extern from "src/prefetch.h":
     enum: TM_PREFETCH_LINE, TM_PREFETCH_MOST, TM_PREFETCH_NONE, TM_PREFETCH_L1, TM_PREFETCH_L2
-    int tm_prefetch_tell(int32_t level, int32_t bytes)
+    int tm_prefetch_tell(int32_t level, int32_t bytes, bint tiles_alone)
     void tm_prefetch_reset()
     ctypedef struct tm_prefetch:
         int32_t level
@@ -17,7 +17,9 @@ cdef extern from "src/ternary_matmul/ternary_matmul.h":
     enum: TM_AMX_WORK
     bint tm_amx_takes(size_t M, size_t N, size_t K, size_t threads)
     size_t tm_amx_room(size_t M, size_t K)
-    tm_prefetch tm_weights_prefetch()
+    tm_prefetch tm_tiles_prefetch()
+    tm_prefetch tm_weights_prefetch(tm_prefetch elsewhere)
+    const tm_prefetch tm_weights_plain
 
 cdef extern from "src/ternary_matmul/formats.h":
     enum: TM_OUT_INT32, TM_OUT_FLOAT32, TM_OUT_BFLOAT16
@@ -52,9 +54,10 @@ LEVELS = {"none": TM_PREFETCH_NONE, "L1": TM_PREFETCH_L1, "L2": TM_PREFETCH_L2}
 DISTANCES = range(TM_PREFETCH_LINE, TM_PREFETCH_MOST + 1, TM_PREFETCH_LINE)
 
 
-def tell_prefetch(str level, int distance) -> None:
-    """Have the kernels of this module fetch weights that many bytes ahead into that cache, from their next calls on."""
-    if tm_prefetch_tell(LEVELS[level], distance):
+def tell_prefetch(str level, int distance, bint tiles_alone=False) -> None:
+    """Have the kernels of this module, those over tile64 alone or all, fetch weights that many bytes ahead into that cache,
+    from their next calls on."""
+    if tm_prefetch_tell(LEVELS[level], distance, tiles_alone):
         raise ValueError(f"{distance} bytes ahead into {level}")
 
 
@@ -63,9 +66,9 @@ def reset_prefetch() -> None:
     tm_prefetch_reset()
 
 
-def prefetch() -> tuple[str, int]:
-    """What they do now: the level, one of LEVELS, and the distance in bytes."""
-    cdef tm_prefetch now = tm_weights_prefetch()
+def prefetch(bint tiles=True) -> tuple[str, int]:
+    """What those over tile64, or else those over tq2_0, do now: the level, one of LEVELS, and the distance in bytes."""
+    cdef tm_prefetch now = tm_tiles_prefetch() if tiles else tm_weights_prefetch(tm_weights_plain)
     return next(name for name, level in LEVELS.items() if level == now.level), now.bytes
 
 
@@ -102,6 +105,7 @@ cdef class TernaryMatmul(NativeCall):
     """
 
     cdef tm_ternary_matmul_args args
+    cdef readonly str format
 
     def __init__(
         self, str format, str isa, const int8_t[:, :] activations, const uint8_t[::1] weights, Py_ssize_t N,
@@ -123,6 +127,7 @@ cdef class TernaryMatmul(NativeCall):
                 f"{weights.shape[0]} bytes of {format}, output {out.shape}, {act_scale.shape[0]} scales for "
                 f"M, N, K = {M, N, K}"
             )
+        self.format = format
         self.args.M, self.args.N, self.args.K = M, N, K
         sums = spare = None
         if known.tables != NULL:

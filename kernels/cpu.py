@@ -193,7 +193,11 @@ def _prefetching() -> Sequence[Prefetching]:
 def _proof(launch: Launch) -> Proof | None:
     """That a product followed another strategy of prefetching than what is built in; None where nothing did."""
     products = sys.modules.get(f"tritmark.cython_ext.{prefetch.OP}")
-    found = prefetch.tuned_now() if products is not None and isinstance(launch, products.TernaryMatmul) else ""
+    found = (
+        prefetch.tuned_now(launch.format)
+        if products is not None and isinstance(launch, products.TernaryMatmul)
+        else ""
+    )
     return Proof(tuned=found) if found else None
 
 

@@ -112,7 +112,7 @@ def receipt_of(plan: Any, weights: PackedWeights) -> Receipt:
         runs=plan.runs,
         threads=plan.threads_used,
         note=weights.repacked_note(plan.variant),
-        tuned="; ".join(filter(None, (plan.variant.tuned, prefetch.tuned_now()))),
+        tuned="; ".join(filter(None, (plan.variant.tuned, prefetch.tuned_now(plan.variant.key.format)))),
     )
 
 

@@ -1,8 +1,9 @@
 """How far ahead kernels of products fetch weights, and into which cache: a setting of the process, which changes no
 bits.
 
-It is what the kernels are built for (ternary_matmul.h) unless `tritmark tune cpu` found another strategy to be faster
-on this machine, or `set_prefetch` tells one. A call that has begun may end with the strategy before.
+It is what the kernels are built for (ternary_matmul.h), for some formats another than for tile64, unless `set_prefetch`
+tells one. What `tritmark tune cpu` found to be faster on this machine is found with tile64, and holds for it alone. A
+call that has begun may end with the strategy before.
 
 Kernels for AVX2, AVX-VNNI, AVX-512 and AMX obey it where they read tile64, and with one row of activations in every
 format but tl1 and tl2.
@@ -23,7 +24,7 @@ from tritmark.harness.machine.cpu import caches
 from tritmark.harness.machine.files import line
 from tritmark.harness.spec import KernelKey, Prefetching
 
-OP, DEVICE = "ternary_matmul", "cpu"
+OP, DEVICE, TILES = "ternary_matmul", "cpu", "tile64"
 OBEYING = ("avx2", "avxvnni", "avx512", "amx")
 """The sets whose kernels do."""
 PLAIN = "none"
@@ -62,7 +63,7 @@ def set_prefetch(level: str | None, distance: int = 0) -> None:
 
 
 def used() -> str:
-    """The strategy now, such as "L2 8192" or "none"."""
+    """The strategy of products from tile64 now, such as "L2 8192" or "none"."""
     return _name(extension())
 
 
@@ -80,14 +81,14 @@ def prepare(module: Any) -> None:
     module.reset_prefetch()
     found = prefetched.chosen(DEVICE, OP, identity, _name(module))
     if found in STRATEGIES:
-        module.tell_prefetch(*_parts(found))
+        module.tell_prefetch(*_parts(found), tiles_alone=True)
         _TUNED[OP] = found
 
 
-def tuned_now() -> str:
-    """For receipts of products: the strategy that they follow because it was found to be faster here than the built-in
-    one; "" where they do not."""
-    found = _TUNED.get(OP)
+def tuned_now(format: str) -> str:
+    """For receipts of products from that format: the strategy that they follow because it was found to be faster here
+    than the built-in one; "" where they do not."""
+    found = _TUNED.get(OP) if format == TILES else None
     return f"prefetch {found}" if found is not None and found == used() else ""
 
 
@@ -128,7 +129,7 @@ def _use(name: str) -> None:
 
 
 PREFETCHING = Prefetching(
-    key=KernelKey(DEVICE, OP, "tile64", "float32"),
+    key=KernelKey(DEVICE, OP, TILES, "float32"),
     shapes=[{"M": 1, "N": N, "K": K} for N, K in _SHAPES],
     plain=PLAIN,
     strategies=_strategies,

@@ -13,7 +13,8 @@
 enum {
     TM_PREFETCH_BUILTIN = -1, /* no distance: what the kernel is built for */
     TM_PREFETCH_LINE = 64,    /* distances are multiples of it */
-    TM_PREFETCH_MOST = 65536
+    TM_PREFETCH_MOST = 65536,
+    TM_PREFETCH_TILES = 4
 };
 
 enum tm_prefetch_level { TM_PREFETCH_NONE, TM_PREFETCH_L1, TM_PREFETCH_L2 };
@@ -23,19 +24,20 @@ typedef struct tm_prefetch {
     uint32_t bytes; /* ahead */
 } tm_prefetch;
 
-/* A distance and a level in one number, or TM_PREFETCH_BUILTIN. Each module has its own: the linker makes one of all its
+/* A distance, a level, and TM_PREFETCH_TILES where it is for weights in tile64 alone, in one number, or
+ * TM_PREFETCH_BUILTIN. Each module has its own: the linker makes one of all its
  * files'. */
 __attribute__((weak, visibility("hidden"))) int32_t tm_prefetch_told = TM_PREFETCH_BUILTIN;
 
 /* 0, or -1 for what is no level or no distance; both are 0 where nothing is fetched. */
-static inline int tm_prefetch_tell(int32_t level, int32_t bytes)
+static inline int tm_prefetch_tell(int32_t level, int32_t bytes, int tiles_alone)
 {
     const int fetches = level == TM_PREFETCH_L1 || level == TM_PREFETCH_L2;
     if (!fetches && (level != TM_PREFETCH_NONE || bytes))
         return -1;
     if (fetches && (bytes < TM_PREFETCH_LINE || bytes > TM_PREFETCH_MOST || bytes % TM_PREFETCH_LINE))
         return -1;
-    __atomic_store_n(&tm_prefetch_told, bytes | level, __ATOMIC_RELAXED);
+    __atomic_store_n(&tm_prefetch_told, bytes | level | (tiles_alone ? TM_PREFETCH_TILES : 0), __ATOMIC_RELAXED);
     return 0;
 }
 
@@ -44,13 +46,13 @@ static inline void tm_prefetch_reset(void)
     __atomic_store_n(&tm_prefetch_told, TM_PREFETCH_BUILTIN, __ATOMIC_RELAXED);
 }
 
-static inline tm_prefetch tm_prefetch_now(tm_prefetch builtin)
+static inline tm_prefetch tm_prefetch_now(tm_prefetch builtin, int tiles)
 {
     const int32_t told = __atomic_load_n(&tm_prefetch_told, __ATOMIC_RELAXED);
-    if (told == TM_PREFETCH_BUILTIN)
+    if (told == TM_PREFETCH_BUILTIN || (told & TM_PREFETCH_TILES && !tiles))
         return builtin;
     return (tm_prefetch){
-        (enum tm_prefetch_level)(told % TM_PREFETCH_LINE), (uint32_t)(told / TM_PREFETCH_LINE * TM_PREFETCH_LINE)};
+        (enum tm_prefetch_level)(told % TM_PREFETCH_TILES), (uint32_t)(told / TM_PREFETCH_LINE * TM_PREFETCH_LINE)};
 }
 
 /* Fetch the line `ahead` bytes behind; `level` is a constant at each call. */

@@ -541,7 +541,7 @@ static void body(void *untyped, size_t begin, size_t end)
     const slab *s = untyped;
     work w __attribute__((aligned(64)));
     w.of = s;
-    w.fetch = tm_weights_prefetch();
+    w.fetch = tm_tiles_prefetch();
     w.configured = 0;
     w.used = 0;
     w.due.row = w.due.end = 0;

@@ -80,7 +80,7 @@ static inline __attribute__((always_inline)) void tm_groups_fours(
     tm_group_four four, const int8_t *arranged, const int8_t *last)
 {
     TM_PREFETCHED(
-        tm_weights_prefetch(),
+        tm_weights_prefetch(tm_weights_plain),
         tm_groups_fours_by(level, ahead, args, begin, end, form, scale_at, one, four, arranged, last));
 }
 

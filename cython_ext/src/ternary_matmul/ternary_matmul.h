@@ -71,28 +71,28 @@ static inline uint16_t tm_bfloat16(float value)
  * tune cpu`, from memory / in the caches:
  *                              2 KiB into L1   4 KiB into L1   2 KiB into L2   8 KiB into L2
  *   AMD Zen 3                  0.81 / 0.94     0.82 / 0.94     0.82 / 0.98     0.83 / 0.98 */
-static inline tm_prefetch tm_weights_prefetch_else(tm_prefetch elsewhere)
+static inline tm_prefetch tm_weights_prefetch_by(tm_prefetch elsewhere, int tiles)
 {
 #if TM_X86
     if (__builtin_cpu_is("intel"))
-        return tm_prefetch_now((tm_prefetch){TM_PREFETCH_L2, 8192});
+        return tm_prefetch_now((tm_prefetch){TM_PREFETCH_L2, 8192}, tiles);
 #if defined(__clang__) || __GNUC__ >= 11 /* older ones do not know the name */
-    if (__builtin_cpu_is("znver3") && !__builtin_cpu_supports("avx512f")) /* which older ones call Zen 4 too */
-        return tm_prefetch_now((tm_prefetch){TM_PREFETCH_L1, 2048});
+    if (__builtin_cpu_is("znver3") && !__builtin_cpu_supports("avx512f")) /* GCC 12 takes Zen 4 for it */
+        return tm_prefetch_now((tm_prefetch){TM_PREFETCH_L1, 2048}, tiles);
 #endif
 #endif
-    return tm_prefetch_now(elsewhere);
+    return tm_prefetch_now(elsewhere, tiles);
 }
 
-static inline tm_prefetch tm_weights_prefetch(void)
+static inline tm_prefetch tm_tiles_prefetch(void)
 {
-    return tm_weights_prefetch_else((tm_prefetch){TM_PREFETCH_NONE, 0});
+    return tm_weights_prefetch_by((tm_prefetch){TM_PREFETCH_L1, 512}, 1);
 }
 
-static inline tm_prefetch tm_weights_prefetch_always(void)
-{
-    return tm_weights_prefetch_else((tm_prefetch){TM_PREFETCH_L2, 8192});
-}
+/* Of other formats. */
+static inline tm_prefetch tm_weights_prefetch(tm_prefetch elsewhere) { return tm_weights_prefetch_by(elsewhere, 0); }
+
+static const tm_prefetch tm_weights_far = {TM_PREFETCH_L2, 8192}, tm_weights_plain = {TM_PREFETCH_NONE, 0};
 
 /* What float outputs of row `m` of the activations are their sums times. */
 static inline double tm_matmul_factor(const tm_ternary_matmul_args *args, size_t m)

@@ -75,7 +75,7 @@ static void tm_tiles_micro(
         tm_tiles_halves_by(2, 1, 1, TM_PREFETCH_NONE, 0, tile, groups, a, lda, acc);
         return;
     }
-    TM_PREFETCHED(tm_weights_prefetch(), tm_tiles_halves_by(1, 2, 0, level, ahead, tile, groups, a, lda, acc));
+    TM_PREFETCHED(tm_tiles_prefetch(), tm_tiles_halves_by(1, 2, 0, level, ahead, tile, groups, a, lda, acc));
 }
 
 #endif

@@ -83,6 +83,18 @@ def test_what_is_told_is_what_kernels_find(level: str, distance: int) -> None:
     assert used() == "none"
 
 
+@given(level=st.sampled_from(["L1", "L2"]), distance=distances)
+def test_what_is_told_for_tiles_alone_holds_for_no_other_format(level: str, distance: int) -> None:
+    module = cpu.native(OP)
+    set_prefetch(None)
+    builtin = module.prefetch(False)
+    module.tell_prefetch(level, distance, True)
+    assert module.prefetch() == (level, distance)
+    assert module.prefetch(False) == builtin
+    set_prefetch(level, distance)
+    assert module.prefetch() == module.prefetch(False) == (level, distance)
+
+
 @given(
     told=st.one_of(
         st.tuples(
@@ -140,7 +152,7 @@ def kept(folder: Path, **changes: Any) -> str:
     return in_a_new_process(folder)
 
 
-ASKED = "from tritmark.kernels import prefetch; print(prefetch.used(), '/', prefetch.tuned_now())"
+ASKED = "from tritmark.kernels import prefetch; print(prefetch.used(), '/', prefetch.tuned_now('tile64'))"
 
 
 def in_a_new_process(folder: Path, **variables: str) -> str:
@@ -206,6 +218,9 @@ def test_receipts_say_what_was_obeyed(tmp_path: Path, monkeypatch: pytest.Monkey
     for _ in range(3):  # the last ones follow a plan
         assert np.array_equal(before, layer(x))
         assert receipt(layer).tuned == f"prefetch {chosen}"
+    other = QuantizedLinear(pack_weights(np.ones((64, 128), np.int8), 1.0, format="i2_s_x86"))
+    other(np.ones((1, 128), np.float32))
+    assert receipt(other).tuned == ""
     q = activation_quantize(x)
     assert ternary_matmul(q.q, layer.weights, act_scale=q.scale).shape == (1, 64)
     set_prefetch(None)

@@ -189,7 +189,7 @@ static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     if (args->M == 1)
-        tm_matmul_one(args, begin, end, args->K / 4, tm_weights_prefetch_always(), one_row);
+        tm_matmul_one(args, begin, end, args->K / 4, tm_weights_prefetch(tm_weights_far), one_row);
     else
         tm_matmul_rows(args, begin, end, args->K / 4, TM_MATMUL_BLOCK, micro);
 }

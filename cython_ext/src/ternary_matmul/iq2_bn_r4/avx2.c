@@ -103,7 +103,7 @@ static void one(
     int32_t (*acc)[TM_FOUR * TM_FOURS])
 {
     (void)fours, (void)count;
-    TM_PREFETCHED(tm_weights_prefetch(), blocks_by(1, 1, level, ahead, weights, a, lda, K, acc));
+    TM_PREFETCHED(tm_weights_prefetch(tm_weights_plain), blocks_by(1, 1, level, ahead, weights, a, lda, K, acc));
 }
 
 /* With one row of activations one four at a time, so that the weights are one stream of memory. */

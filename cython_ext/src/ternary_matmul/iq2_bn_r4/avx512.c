@@ -136,7 +136,7 @@ static void one(
     int32_t (*acc)[TM_FOUR * TM_FOURS])
 {
     (void)fours, (void)lda, (void)count;
-    TM_PREFETCHED(tm_weights_prefetch(), one_row(level, ahead, weights, a, K, acc[0]));
+    TM_PREFETCHED(tm_weights_prefetch(tm_weights_plain), one_row(level, ahead, weights, a, K, acc[0]));
 }
 
 static void body(void *given, size_t begin, size_t end)
