@@ -34,11 +34,9 @@ enum {
     TM_LUT_BASE = 31, /* of the two digits of an entry */
     TM_LUT_BIAS = 4096, /* 128 * (1 + 31) */
     TM_LUT_AHEAD = 8192, /* bytes of weights that are fetched ahead, into L2 */
+    TM_LUT_GRAIN = 32, /* tables that pay for one more thread */
     TM_LUT_SUMS = 512, /* rows of weights whose sums are on the stack at once */
 };
-
-/* Makes the tables of the rows of activations of `args`. */
-typedef void (*tm_lut_fill)(const tm_ternary_matmul_args *args);
 
 /* acc[m][i] += the products of `rows` rows of weights from row n on, and all K, for all M of `args`. The rows are in
  * one row of tiles. */
@@ -62,8 +60,9 @@ static inline __attribute__((always_inline)) void tm_lut_body(
     }
 }
 
-/* `fill`, then `body` over all weights, for TM_LUT_ROWS rows of activations after the other. */
-static inline int tm_lut_run(tm_ternary_matmul_args *args, tm_lut_fill fill, tm_body body, int32_t rank)
+/* `fill` of all tables, `each` of them for a row of activations, then `body` over all weights, for TM_LUT_ROWS rows of
+ * activations after the other. */
+static inline int tm_lut_run(tm_ternary_matmul_args *args, size_t each, tm_body fill, tm_body body, int32_t rank)
 {
     tm_ternary_matmul_args part = *args;
     const size_t element = args->kind == TM_OUT_BFLOAT16 ? 2 : 4;
@@ -73,7 +72,7 @@ static inline int tm_lut_run(tm_ternary_matmul_args *args, tm_lut_fill fill, tm_
         part.a = args->a + m * args->lda;
         part.act_scale = args->act_scale ? args->act_scale + m : NULL;
         part.out = (uint8_t *)args->out + m * args->N * element;
-        fill(&part);
+        tm_parallel(part.M * each, 1, TM_LUT_GRAIN, part.run.threads, fill, &part);
         tm_matmul_run_by(&part, args->bm, body, rank);
         used = part.run.used > used ? part.run.used : used;
     }

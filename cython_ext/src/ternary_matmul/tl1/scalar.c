@@ -1,12 +1,14 @@
 /* ternary_matmul of tl1 in plain C: reference for the others, fallback, and baseline. A table's entries are 9 int16. */
 #include "tl1.h"
 
-static void fill(const tm_ternary_matmul_args *args)
+static void fill(void *given, size_t begin, size_t end)
 {
-    for (size_t m = 0; m < args->M; m++) {
-        int16_t *table = (int16_t *)(args->tables + m * tm_tl1_row(args->K));
-        const int8_t *a = args->a + m * args->lda;
-        for (size_t k = 0; k < args->K; k += 2, table += 16)
+    const tm_ternary_matmul_args *args = given;
+    const size_t each = tm_tl1_each(args);
+    for (size_t t = begin; t < end; t++) {
+        int16_t *table = (int16_t *)(args->tables + t * TM_TL1_TABLES);
+        const int8_t *a = args->a + t / each * args->lda + t % each * TM_TL1_COLUMNS;
+        for (size_t k = 0; k < TM_TL1_COLUMNS; k += 2, table += 16)
             for (int field = 0; field < 9; field++)
                 table[field] = (int16_t)((field / 3 - 1) * a[k] + (field % 3 - 1) * a[k + 1]);
     }
@@ -32,6 +34,9 @@ static void sums(const tm_ternary_matmul_args *args, size_t n, size_t rows, int3
 
 static void body(void *args, size_t begin, size_t end) { tm_lut_body(args, begin, end, sums); }
 
-int tm_ternary_matmul_tl1_scalar(void *args) { return tm_lut_run(args, fill, body, TM_RANK(scalar)); }
+int tm_ternary_matmul_tl1_scalar(void *args)
+{
+    return tm_lut_run(args, tm_tl1_each(args), fill, body, TM_RANK(scalar));
+}
 
 TM_TABLE(ternary_matmul_tl1);

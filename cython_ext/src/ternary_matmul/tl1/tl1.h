@@ -18,7 +18,8 @@ enum {
 
 TM_KERNELS(ternary_matmul_tl1);
 
-/* Of one row of activations. */
+/* Tables of one row of activations, and their bytes. */
+static inline size_t tm_tl1_each(const tm_ternary_matmul_args *args) { return args->K / TM_TL1_COLUMNS; }
 static inline size_t tm_tl1_row(size_t K) { return K / TM_TL1_COLUMNS * TM_TL1_TABLES; }
 
 static inline size_t tm_tl1_tables(const tm_ternary_matmul_args *args)

@@ -4,18 +4,19 @@
 
 #include "../lut_avx2.h"
 
-static void fill(const tm_ternary_matmul_args *args)
+/* Tables [begin, end) of all rows of activations. */
+static void fill(void *given, size_t begin, size_t end)
 {
-    for (size_t m = 0; m < args->M; m++) {
-        uint8_t *tables = args->tables + m * tm_tl1_row(args->K);
-        const int8_t *a = args->a + m * args->lda;
-        for (size_t k = 0; k < args->K; k += TM_TL1_COLUMNS, tables += TM_TL1_TABLES)
-            for (int pair = 0; pair < 2; pair++) {
-                const __m256i first = tm_lut_pair(a + k + 2 * pair), second = tm_lut_pair(a + k + 2 * pair + 4);
-                __m256i *to = (__m256i *)(tables + 64 * pair);
-                _mm256_store_si256(to, _mm256_permute2x128_si256(first, second, 0x20));
-                _mm256_store_si256(to + 1, _mm256_permute2x128_si256(first, second, 0x31));
-            }
+    const tm_ternary_matmul_args *args = given;
+    const size_t each = tm_tl1_each(args);
+    for (size_t t = begin; t < end; t++) {
+        const int8_t *a = args->a + t / each * args->lda + t % each * TM_TL1_COLUMNS;
+        for (int pair = 0; pair < 2; pair++) {
+            const __m256i first = tm_lut_pair(a + 2 * pair), second = tm_lut_pair(a + 2 * pair + 4);
+            __m256i *to = (__m256i *)(args->tables + t * TM_TL1_TABLES + 64 * pair);
+            _mm256_store_si256(to, _mm256_permute2x128_si256(first, second, 0x20));
+            _mm256_store_si256(to + 1, _mm256_permute2x128_si256(first, second, 0x31));
+        }
     }
 }
 

@@ -8,21 +8,34 @@ enum { ENTRIES = 16 };
 static size_t triple_at(size_t k) { return k / 3 * ENTRIES; }
 static size_t pair_at(size_t tripled, size_t k) { return triple_at(tripled) + k / 2 * ENTRIES; }
 
-static void fill(const tm_ternary_matmul_args *args)
+static void fill_triple(const int8_t *a, int16_t *table)
 {
-    const size_t tripled = tm_tl2_tripled(args);
-    for (size_t m = 0; m < args->M; m++) {
-        int16_t *tables = (int16_t *)(args->tables + m * tm_tl2_row(args));
-        const int8_t *a = args->a + m * args->lda;
-        for (size_t k = 0; k < tripled; k += 3)
-            for (int v = 0; v < 14; v++) {
-                const int w0 = (v + 4) / 9, rest = v - 9 * w0, w1 = (rest + 4) / 3 - 1, w2 = rest - 3 * w1;
-                tables[triple_at(k) + (size_t)v] = (int16_t)(w0 * a[k] + w1 * a[k + 1] + w2 * a[k + 2]);
-            }
-        for (size_t k = 0; k < args->K - tripled; k += 2)
-            for (int field = 0; field < 9; field++)
-                tables[pair_at(tripled, k) + (size_t)field] =
-                    (int16_t)((field / 3 - 1) * a[tripled + k] + (field % 3 - 1) * a[tripled + k + 1]);
+    for (int v = 0; v < 14; v++) {
+        const int w0 = (v + 4) / 9, rest = v - 9 * w0, w1 = (rest + 4) / 3 - 1, w2 = rest - 3 * w1;
+        table[v] = (int16_t)(w0 * a[0] + w1 * a[1] + w2 * a[2]);
+    }
+}
+
+static void fill_pair(const int8_t *a, int16_t *table)
+{
+    for (int field = 0; field < 9; field++)
+        table[field] = (int16_t)((field / 3 - 1) * a[0] + (field % 3 - 1) * a[1]);
+}
+
+static void fill(void *given, size_t begin, size_t end)
+{
+    const tm_ternary_matmul_args *args = given;
+    const size_t each = tm_tl2_each(args), tripled = tm_tl2_tripled(args), triples = tripled / TM_TL2_TRIPLES;
+    for (size_t t = begin; t < end; t++) {
+        const size_t nth = t % each;
+        const int8_t *a = args->a + t / each * args->lda;
+        int16_t *tables = (int16_t *)(args->tables + t / each * tm_tl2_row(args));
+        if (nth < triples)
+            for (size_t k = nth * TM_TL2_TRIPLES; k < (nth + 1) * TM_TL2_TRIPLES; k += 3)
+                fill_triple(a + k, tables + triple_at(k));
+        else
+            for (size_t k = (nth - triples) * TM_TL2_PAIRS; k < (nth - triples + 1) * TM_TL2_PAIRS; k += 2)
+                fill_pair(a + tripled + k, tables + pair_at(tripled, k));
     }
 }
 
@@ -67,6 +80,9 @@ static void sums(const tm_ternary_matmul_args *args, size_t n, size_t rows, int3
 
 static void body(void *args, size_t begin, size_t end) { tm_lut_body(args, begin, end, sums); }
 
-int tm_ternary_matmul_tl2_scalar(void *args) { return tm_lut_run(args, fill, body, TM_RANK(scalar)); }
+int tm_ternary_matmul_tl2_scalar(void *args)
+{
+    return tm_lut_run(args, tm_tl2_each(args), fill, body, TM_RANK(scalar));
+}
 
 TM_TABLE(ternary_matmul_tl2);

@@ -26,11 +26,13 @@ TM_KERNELS(ternary_matmul_tl2);
 static inline size_t tm_tl2_tripled(const tm_ternary_matmul_args *args) { return args->K - args->K % args->BK; }
 
 /* Tables of a row of activations: those of all triples, then those of the pairs. */
-static inline size_t tm_tl2_row(const tm_ternary_matmul_args *args)
+static inline size_t tm_tl2_each(const tm_ternary_matmul_args *args)
 {
     const size_t tripled = tm_tl2_tripled(args);
-    return (tripled / TM_TL2_TRIPLES + (args->K - tripled) / TM_TL2_PAIRS) * TM_TL2_TABLES;
+    return tripled / TM_TL2_TRIPLES + (args->K - tripled) / TM_TL2_PAIRS;
 }
+
+static inline size_t tm_tl2_row(const tm_ternary_matmul_args *args) { return tm_tl2_each(args) * TM_TL2_TABLES; }
 
 /* More than 256 columns of pairs have no room in the original's bytes. */
 static inline size_t tm_tl2_tables(const tm_ternary_matmul_args *args)

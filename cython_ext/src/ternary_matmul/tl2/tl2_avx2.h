@@ -12,18 +12,22 @@ static inline void put(uint8_t *tables, int nth, __m256i digits)
     _mm256_store_si256((__m256i *)(to + 64), _mm256_permute4x64_epi64(digits, 0xee));
 }
 
-static void fill(const tm_ternary_matmul_args *args)
+/* Tables [begin, end) of all rows of activations. */
+static void fill(void *given, size_t begin, size_t end)
 {
-    const size_t tripled = tm_tl2_tripled(args);
-    for (size_t m = 0; m < args->M; m++) {
-        uint8_t *tables = args->tables + m * tm_tl2_row(args);
-        const int8_t *a = args->a + m * args->lda;
-        for (size_t k = 0; k < tripled; k += TM_TL2_TRIPLES, tables += TM_TL2_TABLES)
+    const tm_ternary_matmul_args *args = given;
+    const size_t each = tm_tl2_each(args), triples = tm_tl2_tripled(args) / TM_TL2_TRIPLES;
+    for (size_t t = begin; t < end; t++) {
+        const size_t nth_of_row = t % each;
+        const int8_t *a = args->a + t / each * args->lda;
+        uint8_t *tables = args->tables + t * TM_TL2_TABLES;
+        if (nth_of_row < triples)
             for (int nth = 0; nth < 4; nth++)
-                put(tables, nth, tm_lut_triple(a + k + 3 * nth));
-        for (size_t k = tripled; k < args->K; k += TM_TL2_PAIRS, tables += TM_TL2_TABLES)
+                put(tables, nth, tm_lut_triple(a + nth_of_row * TM_TL2_TRIPLES + 3 * nth));
+        else
             for (int nth = 0; nth < 4; nth++)
-                put(tables, nth, tm_lut_pair(a + k + 2 * nth));
+                put(tables, nth,
+                    tm_lut_pair(a + triples * TM_TL2_TRIPLES + (nth_of_row - triples) * TM_TL2_PAIRS + 2 * nth));
     }
 }
 
