@@ -21,6 +21,22 @@
  * / -40 % with AVX2, tl2 -31 / -44 % and -20 / -33 %. At M = 64 they take 1.05 times tile64's time, at 128 1.2 times; of
  * that the second time that a tile becomes tile64, for a second slab, explains a third, and the rest was not found.
  *
+ * Weights are fetched ahead, whatever the setting of the other formats: beside the tables, which are a second stream, the
+ * hardware of no processor that was tried does it. Time from memory over that before, one row of activations, 2560 x 2560
+ * and 2560 x 6912 (`python suites/performance/gemv.py --format tl1 --no-peers --before SO_OF_3ca4dec --threads 1 2 16`;
+ * in the caches 0.94 to 1.03):
+ *                                    tl1                            tl2
+ *   Zen 4, 1 and 2 threads           AVX-512 0.61 to 0.65           0.68 to 0.79
+ *                                    AVX2    0.54 to 0.58           0.71 to 0.74
+ *   Intel Xeon (Emerald Rapids)      AVX-512 1 thread 0.55, 16 threads 0.73 to 0.81   0.64 to 0.70, 0.80 to 0.83
+ * A loop that does as much for a line as tl1 with AVX-512 took 2.5 times a plain read's time on Zen 4, outside of the project,
+ * 1.4 with lines fetched 4 KiB ahead into L2, 1.15 at 8 and 16 KiB; into L1 1.6 to 1.8.
+ *
+ * The tables are made by all threads in tl2 (16 threads of that Xeon, in the caches: 0.74 to 0.90 of the time), in tl1, where
+ * they are half as many bytes, only for several long rows: 1.05 to 1.15 there. tl1's tables as whole 64-byte vectors, for
+ * loads that put 32 bytes into both halves take the port of shuffles: 0.85 in the caches with one thread of Zen 4, 1.25 from
+ * memory, where the tables are then, too.
+ *
  * Tables are made once for a call and up to TM_LUT_ROWS rows of activations, in `args->tables`; then all weights go
  * past them, the rows' tables of one tile's columns (4 KiB a row at most in published layouts) staying in L1. */
 #ifndef TM_LUT_H
@@ -33,8 +49,7 @@ enum {
     TM_LUT_FLUSH = 8, /* look-ups between two additions to the int16 sums */
     TM_LUT_BASE = 31, /* of the two digits of an entry */
     TM_LUT_BIAS = 4096, /* 128 * (1 + 31) */
-    TM_LUT_AHEAD = 8192, /* bytes of weights that are fetched ahead, into L2 */
-    TM_LUT_GRAIN = 32, /* tables that pay for one more thread */
+    TM_LUT_AHEAD = 8192, /* bytes of weights that are fetched ahead, into L2; on every processor */
     TM_LUT_SUMS = 512, /* rows of weights whose sums are on the stack at once */
 };
 
@@ -60,9 +75,10 @@ static inline __attribute__((always_inline)) void tm_lut_body(
     }
 }
 
-/* `fill` of all tables, `each` of them for a row of activations, then `body` over all weights, for TM_LUT_ROWS rows of
- * activations after the other. */
-static inline int tm_lut_run(tm_ternary_matmul_args *args, size_t each, tm_body fill, tm_body body, int32_t rank)
+/* `fill` of all tables, `each` of them for a row of activations, of which `grain` pay for one more thread, then `body` over
+ * all weights, for TM_LUT_ROWS rows of activations after the other. */
+static inline int tm_lut_run(
+    tm_ternary_matmul_args *args, size_t each, size_t grain, tm_body fill, tm_body body, int32_t rank)
 {
     tm_ternary_matmul_args part = *args;
     const size_t element = args->kind == TM_OUT_BFLOAT16 ? 2 : 4;
@@ -72,7 +88,7 @@ static inline int tm_lut_run(tm_ternary_matmul_args *args, size_t each, tm_body 
         part.a = args->a + m * args->lda;
         part.act_scale = args->act_scale ? args->act_scale + m : NULL;
         part.out = (uint8_t *)args->out + m * args->N * element;
-        tm_parallel(part.M * each, 1, TM_LUT_GRAIN, part.run.threads, fill, &part);
+        tm_parallel(part.M * each, 1, grain, part.run.threads, fill, &part);
         tm_matmul_run_by(&part, args->bm, body, rank);
         used = part.run.used > used ? part.run.used : used;
     }

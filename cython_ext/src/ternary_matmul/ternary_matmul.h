@@ -62,7 +62,7 @@ static inline uint16_t tm_bfloat16(float value)
 }
 
 /* How far ahead weights are fetched, which may come from memory, unless told otherwise. Share of a plain read of the same
- * bytes, huge pages, that M = 1 reached with one / two threads (AVX-512, 2560 x 6912):
+ * bytes, huge pages, that M = 1 reached with one / two threads (AVX-512, 2560 x 6912, tile64):
  *                              none          8 KiB into L2   4 KiB into L2   4 KiB into L1
  *   AMD Zen 4                  0.96 / 0.93   0.74 / 0.72     0.69 / 0.66     0.95 / 0.90
  *   Intel Xeon, 2 MiB L2       0.60 / 0.59   0.93 / 0.92     0.91 / 0.91     0.84 / 0.84
@@ -70,7 +70,21 @@ static inline uint16_t tm_bfloat16(float value)
  * buffers. And on Zen 3, whose AVX2 kernels do more for a line. There the time over that without, two threads, by `tritmark
  * tune cpu`, from memory / in the caches:
  *                              2 KiB into L1   4 KiB into L1   2 KiB into L2   8 KiB into L2
- *   AMD Zen 3                  0.81 / 0.94     0.82 / 0.94     0.82 / 0.98     0.83 / 0.98 */
+ *   AMD Zen 3                  0.81 / 0.94     0.82 / 0.94     0.82 / 0.98     0.83 / 0.98
+ *
+ * On Zen 4 it is another strategy for each format. Time over that without, M = 1, one and two threads, 2560 x 2560, 6912 x
+ * 2560 and 2560 x 6912 (`python suites/performance/prefetching.py --variants avx512 avx2`), from memory; i2_s_x86 with rows of
+ * 2560 to 13824 weights:
+ *                       AVX-512                                    AVX2
+ *                       512 B into L1   2 KiB into L1   8 KiB L2     512 B into L1   8 KiB into L2
+ *   tile64              0.97 to 1.02    0.99 to 1.09    1.01..1.34   0.93 to 0.99    0.86 to 0.99
+ *   tile80              0.96 to 0.97    0.94 to 0.99    0.89..1.00   0.97 to 0.98    0.83 to 0.95
+ *   i2_s_x86            0.98 to 1.01    0.85 to 1.22    0.33..0.83   0.96 to 0.98    0.75 to 0.99
+ *   tq2_0               1.04 to 1.05    1.03 to 1.08    1.45..1.95   1.01 to 1.04    1.36 to 1.65
+ *   tq1_0, q2_0, iq2_bn_r4 with AVX-512: 0.99 to 1.04, 1.16 to 1.27, 1.00, 1.07 to 1.10
+ * In the caches it is 0.98 to 1.03 with tile64 and tile80, 1.0 to 1.1 with i2_s_x86. Why i2_s_x86 alone is as slow as it is
+ * without, and tq2_0 with it, was not found: tq2_0 reads as much of the activations for a line of weights, but 64 bytes at a
+ * time. */
 static inline tm_prefetch tm_weights_prefetch_by(tm_prefetch elsewhere, int tiles)
 {
 #if TM_X86

@@ -19,6 +19,17 @@
  *   v4  v3 in 32-byte vectors, nothing to arrange, one load in the loop
  *   v5  weights are fetched ahead on Intel's cores, where v3's finding does not hold: from memory 0.60 to 0.62 of the time
  *       with one thread, 0.69 to 0.73 with 16 (fours.h has how that was measured)
+ *   v6  two sets of sums, a block's each: four sums that are added to every 4 cycles are no more than what Zen 4 takes for
+ *       vpdpbusd to end, 8 cycles for 64 bytes, 10 on Intel's cores; rows of 20 blocks overlapped, longer ones did not. In
+ *       the caches 0.90
+ *   v7  vpdpbusd in assembly: GCC 12 moved each sum twice, 16 of 45 instructions for 64 bytes. 6 cycles, of which the 10
+ *       loads take 5. Alone it is up to 1.3 times slower from memory,
+ *   v8  and with weights fetched ahead on Zen 4, too (ternary_matmul.h), faster. Time over v5's, M = 1:
+ *         in the caches, `tritmark gate 3ca4dec 5fbdd2e --op ternary_matmul --variant avx512` of 2560 x 2560, 6912 x 2560 and
+ *         2560 x 6912: Zen 4 0.71 to 0.72 with one thread, 0.76 to 0.81 with two. By `python suites/performance/gemv.py
+ *         --format i2_s_x86 --no-peers --before SO_OF_3ca4dec`: Intel Xeon (Emerald Rapids) 0.63 to 0.67 with one thread, 0.70
+ *         to 0.78 with 16. From memory, the same way: Zen 4 0.83 where rows are 2560 long, 0.58 at 6912, 0.46 at 13824 with
+ *         one thread, 0.95, 0.80, 0.74 with two; the Xeon 0.88 to 0.94
  *
  * Many rows: before, every four rows of weights met all rows of activations, which no L1 holds: 61 % of what VNNI
  * computes at M = 128, where tile64 reaches 94 %. So weights become tile64, a stretch of a tile at a time, and go there

@@ -141,7 +141,7 @@ static void arranged(void *args, size_t begin, size_t end)
 int tm_ternary_matmul_tl1_avx2(void *given)
 {
     tm_ternary_matmul_args *args = given;
-    return args->M < TM_TL1_ARRANGED ? tm_lut_run(args, tm_tl1_each(args), fill, body, TM_RANK(avx2))
+    return args->M < TM_TL1_ARRANGED ? tm_lut_run(args, tm_tl1_each(args), TM_TL1_GRAIN, fill, body, TM_RANK(avx2))
                                      : tm_matmul_run(args, arranged, TM_RANK(avx2));
 }
 

@@ -36,7 +36,7 @@ static void body(void *args, size_t begin, size_t end) { tm_lut_body(args, begin
 
 int tm_ternary_matmul_tl1_scalar(void *args)
 {
-    return tm_lut_run(args, tm_tl1_each(args), fill, body, TM_RANK(scalar));
+    return tm_lut_run(args, tm_tl1_each(args), TM_TL1_GRAIN, fill, body, TM_RANK(scalar));
 }
 
 TM_TABLE(ternary_matmul_tl1);

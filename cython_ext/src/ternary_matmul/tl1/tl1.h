@@ -13,6 +13,7 @@
 enum {
     TM_TL1_COLUMNS = 8,
     TM_TL1_TABLES = 128, /* bytes of tables of 8 columns */
+    TM_TL1_GRAIN = 1024, /* tables that pay for one more thread */
     TM_TL1_ARRANGED = 5, /* fewest rows of activations for which weights become tile64 */
 };
 

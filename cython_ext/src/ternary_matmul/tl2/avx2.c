@@ -153,7 +153,7 @@ static void arranged(void *args, size_t begin, size_t end)
 int tm_ternary_matmul_tl2_avx2(void *given)
 {
     tm_ternary_matmul_args *args = given;
-    return args->M < TM_TL2_ARRANGED ? tm_lut_run(args, tm_tl2_each(args), fill, body, TM_RANK(avx2))
+    return args->M < TM_TL2_ARRANGED ? tm_lut_run(args, tm_tl2_each(args), TM_TL2_GRAIN, fill, body, TM_RANK(avx2))
                                      : tm_matmul_run(args, arranged, TM_RANK(avx2));
 }
 

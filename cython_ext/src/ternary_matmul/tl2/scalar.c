@@ -82,7 +82,7 @@ static void body(void *args, size_t begin, size_t end) { tm_lut_body(args, begin
 
 int tm_ternary_matmul_tl2_scalar(void *args)
 {
-    return tm_lut_run(args, tm_tl2_each(args), fill, body, TM_RANK(scalar));
+    return tm_lut_run(args, tm_tl2_each(args), TM_TL2_GRAIN, fill, body, TM_RANK(scalar));
 }
 
 TM_TABLE(ternary_matmul_tl2);

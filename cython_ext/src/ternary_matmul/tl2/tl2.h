@@ -17,6 +17,7 @@ enum {
     TM_TL2_PAIRS = 8,    /* columns of pairs of as many */
     TM_TL2_TABLES = 256,
     TM_TL2_PAIRED = 32, /* columns of a tile of pairs */
+    TM_TL2_GRAIN = 32, /* tables that pay for one more thread */
     TM_TL2_ARRANGED = 5, /* fewest rows of activations for which weights become tile64 */
 };
 
