@@ -194,9 +194,7 @@ def _proof(launch: Launch) -> Proof | None:
     """That a product followed another strategy of prefetching than what is built in; None where nothing did."""
     products = sys.modules.get(f"tritmark.cython_ext.{prefetch.OP}")
     found = (
-        prefetch.tuned_now(launch.format)
-        if products is not None and isinstance(launch, products.TernaryMatmul)
-        else ""
+        prefetch.tuned_now(launch.format) if products is not None and isinstance(launch, products.TernaryMatmul) else ""
     )
     return Proof(tuned=found) if found else None
 

@@ -38,8 +38,8 @@ static inline int32_t one(const uint8_t *group, const int8_t *x)
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++) {
             const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w, 2 * g), m3);
-            s_i32x8[h] = tm_dot_32(
-                s_i32x8[h], c, _mm256_loadu_si256((const __m256i *)(x + TM_TQ2_0_HALF * h + 32 * g)));
+            s_i32x8[h] =
+                tm_dot_32(s_i32x8[h], c, _mm256_loadu_si256((const __m256i *)(x + TM_TQ2_0_HALF * h + 32 * g)));
         }
     }
     return tm_sum_of(_mm256_add_epi32(s_i32x8[0], s_i32x8[1]));
