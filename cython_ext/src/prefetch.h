@@ -25,8 +25,7 @@ typedef struct tm_prefetch {
 } tm_prefetch;
 
 /* A distance, a level, and TM_PREFETCH_TILES where it is for weights in tile64 alone, in one number, or
- * TM_PREFETCH_BUILTIN. Each module has its own: the linker makes one of all its
- * files'. */
+ * TM_PREFETCH_BUILTIN. Each module has its own: the linker makes one of all its files'. */
 __attribute__((weak, visibility("hidden"))) int32_t tm_prefetch_told = TM_PREFETCH_BUILTIN;
 
 /* 0, or -1 for what is no level or no distance; both are 0 where nothing is fetched. */

@@ -30,15 +30,15 @@
  *   v6  vpdpbusd in assembly here too: 22 instructions for two groups
  *       in place of 38, of which 16 moved sums                            0.97      0.92        0.89        0.92
  *   v7  up to 24 rows are one slab without dividing (tiles.h)             0.79      0.88        0.87        0.93
+ * On a quieter machine v4 took 7.9 us at 640 x 2560, which is 3.5 cycles at 2.85 GHz, so v6 has nothing to gain there:
+ * moves need no port. They take room in front of them, which hyperthreads share.
+ *
  * Tried, outside of the project, on Zen 4: look-up with VBMI in place of vpdpbusd, of which each goes once a cycle there. A byte
  * holds the codes of four columns in base 3, vpermi2b looks up 64 bytes in 128 entries, one time for each of two digits
  * (lut.h), 256 rows to a load of the tables, which stay in L1 for a stretch of K. Predicted: 2.7 cycles for 64 bytes, 4 by
  * vpdpbusd. Found, over this loop's time, one thread, in the caches: 1.08 to 1.17 with tables made beforehand, 1.22 to 1.60
  * with them at 768 x 2560 to 6912 x 2560. Where four columns' tables come from L2 for each 256 rows: 1.2 to 1.5. And on Intel's
- * cores a vpermi2b takes two cycles of the one port of shuffles.
- *
- * On a quieter machine v4 took 7.9 us at 640 x 2560, which is 3.5 cycles at 2.85 GHz, so v6 has nothing to gain there:
- * moves need no port. They take room in front of them, which hyperthreads share. */
+ * cores a vpermi2b takes two cycles of the one port of shuffles. */
 #include "tiles.h"
 
 #if TM_X86
