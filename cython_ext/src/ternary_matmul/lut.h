@@ -30,8 +30,8 @@
  *                                    AVX2    0.54 to 0.58           0.71 to 0.74
  *   Intel Xeon (Emerald Rapids)      AVX-512 1 thread 0.55, 16 threads 0.73 to 0.81   0.64 to 0.70, 0.80 to 0.83
  * A loop that does as much for a line as tl1 with AVX-512 took 2.5 times a plain read's time on Zen 4, outside of the project,
- * 1.4 with lines fetched 4 KiB ahead into L2, 1.15 at 8 and 16 KiB; into L1 1.6 to 1.8. In the caches tl2 with AVX2 takes
- * 1.02 to 1.03 for it, with one thread. Every second line: no gain. All lines of 32 rows of a tile before these, signs too:
+ * 1.4 with lines fetched 4 KiB ahead into L2, 1.15 at 8 and 16 KiB; into L1 1.6 to 1.8. In the caches tl2 with AVX2 took
+ * 1.02 to 1.03 for it, with one thread, which its v3 wins back. Every second line: no gain. All lines of 32 rows of a tile before these, signs too:
  * 1.06 to 1.13 in the caches, and less gained from memory.
  *
  * The tables are made by all threads in tl2 (16 threads of that Xeon, in the caches: 0.74 to 0.90 of the time), in tl1, where

@@ -87,8 +87,7 @@ one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, co
             add_block(s_i32x8[0], row + k / 4, x + k);
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++)
-            sum = _mm256_add_epi32(
-                sum, _mm256_srai_epi32(_mm256_add_epi32(s_i32x8[0][g], s_i32x8[1][g]), 6 - 2 * g));
+            sum = _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_add_epi32(s_i32x8[0][g], s_i32x8[1][g]), 6 - 2 * g));
     }
     return tm_sum_of(sum);
 }

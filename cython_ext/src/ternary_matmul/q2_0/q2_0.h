@@ -105,7 +105,8 @@ static inline __attribute__((always_inline)) void tm_q2_0_one(
     const tm_ternary_matmul_args *args, size_t m, const int8_t *x, size_t begin, size_t end, tm_q2_0_four four,
     tm_q2_0_sixteen sixteen)
 {
-    TM_PREFETCHED(tm_weights_prefetch(tm_weights_plain), tm_q2_0_one_by(level, ahead, args, m, x, begin, end, four, sixteen));
+    TM_PREFETCHED(
+        tm_weights_prefetch(tm_weights_plain), tm_q2_0_one_by(level, ahead, args, m, x, begin, end, four, sixteen));
 }
 
 static inline int tm_q2_0_run(tm_ternary_matmul_args *args, tm_body body, int32_t rank)
