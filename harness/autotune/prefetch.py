@@ -69,13 +69,11 @@ def tune_prefetch(
     rng = np.random.default_rng([seed, *asked.key.op.encode()])
     names = tuple(asked.strategies())
     try:
-        begun = monotonic()
-        trials = [_trial(installed, device, asked, axes, threads, seed, rng) for axes in asked.shapes]
-        left = seconds - (monotonic() - begun)
-        for trial in trials:
-            _sample(trial, asked, names, rng, (1 - CONFIRMING) * left / len(trials))
+        trials = timed_strategies(
+            installed, device, asked, names, rng, threads=threads, seconds=(1 - CONFIRMING) * seconds, seed=seed
+        )
         best, note = fastest(trials, names)
-        confirmed = _once_more(trials, asked, names[0], best, rng, CONFIRMING * left) if best else None
+        confirmed = _once_more(trials, asked, names[0], best, rng, CONFIRMING * seconds) if best else None
     finally:
         asked.use("")
     if confirmed is not None and confirmed.high >= 1 - LAYOUT_NOISE:
@@ -101,6 +99,27 @@ def tune_prefetch(
     keep_prefetch(found)
     asked.use("")
     return found
+
+
+def timed_strategies(
+    installed: Installed,
+    device: Device,
+    asked: Prefetching,
+    names: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    threads: int,
+    seconds: float,
+    seed: int,
+) -> list[TimedShape]:
+    """Calls of each shape, timed with each of these strategies by turns, cold and hot, in about that many seconds. The
+    kernels follow the last of them afterwards."""
+    begun = monotonic()
+    trials = [_trial(installed, device, asked, axes, threads, seed, rng) for axes in asked.shapes]
+    left = seconds - (monotonic() - begun)
+    for trial in trials:
+        _sample(trial, asked, names, rng, left / len(trials))
+    return trials
 
 
 def over(trials: Sequence[TimedShape], temperature: Temperature, strategy: str, other: str) -> Ratio:
