@@ -171,8 +171,7 @@ def _trial(
     rng: np.random.Generator,
 ) -> TimedShape:
     op, memory = installed.ops[asked.key.op], memory_of(device)
-    fitting = [each for each, why in installed.registry.candidates(asked.key, axes) if why is None]
-    variant = max((each for each in fitting if not each.tier.named_only), key=lambda each: each.precedence)
+    variant = installed.registry.select_best(asked.key, axes)
     material = Material(op, Workload(op=op.name, axes=axes, family=op.families[0]), seed)
     inputs = material.encoded(asked.key.format)[0]
     sets = Sets(op, asked.key, axes, (inputs,), memory, "aligned", rotation(memory))

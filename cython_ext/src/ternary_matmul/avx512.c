@@ -38,7 +38,7 @@
  * (lut.h), 256 rows to a load of the tables, which stay in L1 for a stretch of K. Predicted: 2.7 cycles for 64 bytes, 4 by
  * vpdpbusd. Found, over this loop's time, one thread, in the caches: 1.08 to 1.17 with tables made beforehand, 1.22 to 1.60
  * with them at 768 x 2560 to 6912 x 2560. Where four columns' tables come from L2 for each 256 rows: 1.2 to 1.5. And on Intel's
- * cores a vpermi2b takes two cycles of the one port of shuffles. */
+ * cores a vpermi2b takes two cycles of the one port of shuffles (uops.info; not tried). */
 #include "tiles.h"
 
 #if TM_X86

@@ -22,17 +22,18 @@
  * that the second time that a tile becomes tile64, for a second slab, explains a third, and the rest was not found.
  *
  * Weights are fetched ahead, whatever the setting of the other formats: beside the tables, which are a second stream, the
- * hardware of no processor that was tried does it. Time from memory over that before, one row of activations, 2560 x 2560
- * and 2560 x 6912 (`python suites/performance/gemv.py --format tl1 --no-peers --before SO_OF_3ca4dec --threads 1 2 16`;
- * in the caches 0.94 to 1.03):
- *                                    tl1                            tl2
- *   Zen 4, 1 and 2 threads           AVX-512 0.61 to 0.65           0.68 to 0.79
- *                                    AVX2    0.54 to 0.58           0.71 to 0.74
- *   Intel Xeon (Emerald Rapids)      AVX-512 1 thread 0.55, 16 threads 0.73 to 0.81   0.64 to 0.70, 0.80 to 0.83
+ * hardware of neither processor that was tried does it. Time from memory over that before, one row of activations, 2560 x
+ * 2560 to 2560 x 6912 (`python suites/performance/gemv.py --format tl1 --no-peers --before SO_OF_3ca4dec --threads 1 2 16`; in
+ * the caches 0.94 to 1.03):
+ *                                             tl1             tl2
+ *   Zen 4, 1 and 2 threads           AVX-512  0.54 to 0.68    0.68 to 0.79
+ *                                    AVX2     0.54 to 0.58    0.65 to 0.71
+ *   Intel Xeon (Emerald Rapids),     AVX-512  0.54 to 0.56    0.64 to 0.73
+ *     1 and 16 threads               AVX-512  0.73 to 0.81    0.70 to 0.83
  * A loop that does as much for a line as tl1 with AVX-512 took 2.5 times a plain read's time on Zen 4, outside of the project,
- * 1.4 with lines fetched 4 KiB ahead into L2, 1.15 at 8 and 16 KiB; into L1 1.6 to 1.8. In the caches tl2 with AVX2 took
- * 1.02 to 1.03 for it, with one thread, which its v3 wins back. Every second line: no gain. All lines of 32 rows of a tile before these, signs too:
- * 1.06 to 1.13 in the caches, and less gained from memory.
+ * 1.4 with lines fetched 4 KiB ahead into L2, 1.15 at 8 and 16 KiB; into L1 1.6 to 1.8. By the same script, of versions that
+ * are gone: every second line, no gain; all lines of 32 rows of tl2 before these, its signs too, 1.06 to 1.13 in the caches,
+ * and less gained from memory.
  *
  * The tables are made by all threads in tl2 (16 threads of that Xeon, in the caches: 0.74 to 0.90 of the time), in tl1, where
  * they are half as many bytes, only for several long rows: 1.05 to 1.15 there. tl1's tables as whole 64-byte vectors, for

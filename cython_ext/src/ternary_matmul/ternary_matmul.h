@@ -73,18 +73,23 @@ static inline uint16_t tm_bfloat16(float value)
  *   AMD Zen 3                  0.81 / 0.94     0.82 / 0.94     0.82 / 0.98     0.83 / 0.98
  *
  * On Zen 4 it is another strategy for each format. Time over that without, M = 1, one and two threads, 2560 x 2560, 6912 x
- * 2560 and 2560 x 6912 (`python suites/performance/prefetching.py --variants avx512 avx2`), from memory; i2_s_x86 with rows of
- * 2560 to 13824 weights:
- *                       AVX-512                                    AVX2
- *                       512 B into L1   2 KiB into L1   8 KiB L2     512 B into L1   8 KiB into L2
- *   tile64              0.97 to 1.02    0.99 to 1.09    1.01..1.34   0.93 to 0.99    0.86 to 0.99
- *   tile80              0.96 to 0.97    0.94 to 0.99    0.89..1.00   0.97 to 0.98    0.83 to 0.95
- *   i2_s_x86            0.98 to 1.01    0.85 to 1.22    0.33..0.83   0.96 to 0.98    0.75 to 0.99
- *   tq2_0               1.04 to 1.05    1.03 to 1.08    1.45..1.95   1.01 to 1.04    1.36 to 1.65
- *   tq1_0, q2_0, iq2_bn_r4 with AVX-512: 0.99 to 1.04, 1.16 to 1.27, 1.00, 1.07 to 1.10
- * In the caches it is 0.98 to 1.03 with tile64 and tile80, 1.0 to 1.1 with i2_s_x86. Why i2_s_x86 alone is as slow as it is
- * without, and tq2_0 with it, was not found: tq2_0 reads as much of the activations for a line of weights, but 64 bytes at a
- * time. */
+ * 2560 and 2560 x 6912, i2_s_x86 with AVX-512 at 1536 x 13824 too, from memory (`python
+ * suites/performance/prefetching.py`; AVX2 with TRITMARK_FORCE_ISA=avx2):
+ *                       512 B into L1   2 KiB into L1   8 KiB into L2
+ *   tile64     AVX-512  1.00 to 1.02    1.00 to 1.11    1.05 to 1.36
+ *              AVX2     0.97 to 0.99    0.99 to 1.05    0.94 to 1.01
+ *   tile80     AVX-512  0.96 to 1.00    0.96 to 1.00    0.92 to 1.03
+ *              AVX2     1.02 to 1.07    0.95 to 1.00    0.93 to 1.00
+ *   i2_s_x86   AVX-512  0.89 to 1.12    0.84 to 1.10    0.32 to 0.93
+ *              AVX2     0.96 to 1.15    0.97 to 1.19    0.94 to 1.00
+ *   tq2_0      AVX-512  1.04 to 1.10    0.99 to 1.08    1.35 to 2.02
+ *              AVX2     1.01 to 1.05    0.99 to 1.02    1.61 to 1.91
+ *   iq2_bn_r4  AVX-512  0.99 to 1.12    1.01 to 1.12    1.04 to 1.27
+ *   q2_0       AVX-512  0.97 to 1.00    0.94 to 1.00    0.96 to 1.00
+ *   tq1_0      AVX-512  1.00            0.99 to 1.00    1.00 to 1.31
+ * In the caches 512 bytes are 0.97 to 1.03 with tile64, 8 KiB 0.95 to 1.02 with tile80 and i2_s_x86. Why i2_s_x86 alone is as
+ * slow as it is without, and tq2_0 with it, was not found: tq2_0 reads as much of the activations for a line of weights, but
+ * 64 bytes at a time. */
 static inline tm_prefetch tm_weights_prefetch_by(tm_prefetch elsewhere, int tiles)
 {
 #if TM_X86

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import exp
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,6 +174,23 @@ def test_what_has_nothing_to_tune(name: str, said: str) -> None:
     done = CliRunner().invoke(app, ["tune", name])
     with pytest.raises(UsageError, match=said):
         raise done.exception or AssertionError
+
+
+def test_the_kernel_of_the_forced_set_is_timed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    asking, bound, installed = asked(told), [], load()
+    if not {"avx2"} <= cpu.features():
+        pytest.skip("this processor has no AVX2, so nothing lower than its best fetches ahead")
+    monkeypatch.setenv("TRITMARK_FORCE_ISA", "avx2")
+    take = installed.registry.select_best
+
+    def seen(*given: Any) -> Any:
+        bound.append(take(*given))
+        return bound[-1]
+
+    monkeypatch.setattr(installed.registry, "select_best", seen)
+    tuning._trial(installed, cpu.DEVICE, asking, asking.shapes[0], 1, 0, np.random.default_rng(0))
+    assert [each.name for each in bound] == ["avx2"]
 
 
 def test_samples_are_taken_with_the_strategy_that_is_told() -> None:

@@ -419,7 +419,7 @@ def test_slow_cores_get_less_work(slower: int) -> None:
         done.update({True: 0, False: 0})
         shared(64, 2, piece)
         assert done[True] + done[False] == 64
-        slow_ones.append(done[False])
-        if 0 < done[False] <= max(first, fair + last):
-            return
-    raise AssertionError(f"the slow one did {slow_ones} of 64 items")
+        if done[False]:
+            slow_ones.append(done[False])
+    assert slow_ones
+    assert median(slow_ones) <= max(first, fair + last), slow_ones

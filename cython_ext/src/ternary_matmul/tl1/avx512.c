@@ -1,7 +1,7 @@
 /* ternary_matmul of tl1 with AVX-512: 64 bytes of weights at a time, of which nibbles are cut out once for up to 4 rows
  * of activations. VBMI has nothing for tables of 16 entries: shuffles within 16 bytes do.
  *
- * One thread of Zen 4 takes 10 cycles for 64 bytes with one row of activations, 92 thousand million weights a second
+ * One thread of Zen 4 takes 10 to 11 cycles for 64 bytes with one row of activations, 87 to 89 thousand million weights a second
  * (`python suites/performance/gemv.py --format tl1 --no-peers --threads 1 --shapes 2560x6912`, in the caches). 4 look-ups and a
  * shift take 5 on the port of shuffles, and the 4 loads of 32 bytes into both halves go there, too. From memory: lut.h. */
 #include "tl1.h"

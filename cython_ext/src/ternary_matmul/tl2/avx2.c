@@ -4,8 +4,9 @@
  * Story (one thread of Zen 4, 2560 x 6912 in its caches, 1 / 4 rows of activations):
  *   v1  95 / 116 thousand million weights a second
  *   v2  v1 that adds what it looked up at once (tm_lut_add): 99 / 127
- *   v3  signs with one or for 24 columns and not for each triple: 0.91 to 0.94 of v2's time with weights fetched ahead, by
- *       `python suites/performance/gemv.py --format tl2 --variant avx2 --no-peers --before SO` */
+ *   v3  weights fetched ahead (lut.h): 1.02 to 1.03 of v2's time in the caches, one thread
+ *   v4  v3 with two ors for the signs of 24 columns in place of eight: 0.94 to 0.97 of v2's (`tritmark gate 3ca4dec dbb39f9
+ *       --op ternary_matmul --variant avx2`) */
 #include "tl2.h"
 
 #if TM_X86
