@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +84,7 @@ def avxvnni(builder: Builder) -> Iterator[Driver]:
         assert not fault_seen(driver, ["avxvnni"], CASES)
         assert not digit_fault_seen(driver)
         assert not panel_fault_seen(driver)
+        assert not row_fault_seen(driver)
         yield driver
 
 
@@ -331,9 +332,119 @@ def test_a_fault_in_panels_of_avx512_is_seen(builder: Builder, fault: Edit) -> N
         assert panel_fault_seen(driver)
 
 
+# i2_s_x86 and iq2_bn_r4
+
+ROWED = {"i2_s_x86": (1, 128, (1 << 23) - 128), "iq2_bn_r4": (4, 64, (1 << 20) + 64)}
+"""What N and K are multiples of, and a K at which sums of codes in their places leave int32 unless they come down."""
+ROW_SHAPES = [(1, 3, 2), (1, 5, 33), (2, 7, 19), (3, 5, 1), (4, 6, 34), (5, 9, 3), (9, 37, 5), (70, 19, 9)]
+"""M, and N and K in these: odd numbers of blocks, more than sums of int16 take, more rows than are met at once."""
+
+
+def sized(format: str, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    row, column, _ = ROWED[format]
+    return shape[0], shape[1] * row, shape[2] * column
+
+
+def row_fault_seen(driver: Driver, formats: Iterable[str] = ROWED, kernels: Iterable[str] = PANEL_SETS) -> bool:
+    """Whether a kernel is wrong at one of the shapes, drawn or where sums are largest, or at a row so long."""
+    for format in formats:
+        row, _, long = ROWED[format]
+        cases = [(sized(format, shape), activation) for shape in ROW_SHAPES for activation in (None, -128)]
+        if fault_seen(driver, kernels, [*cases, ((1, row, long), -128)], format=format):
+            return True
+    return False
+
+
+@needs_avx2
+@pytest.mark.parametrize("format", ROWED)
+@given(
+    shape=st.tuples(
+        st.integers(1, 9) | st.integers(60, 70), st.integers(1, 70), st.integers(1, 9) | st.integers(16, 33)
+    ),
+    seed=st.integers(0, 2**32),
+    gap=st.integers(0, 70),
+    threads=st.integers(1, 4),
+    dtype=st.sampled_from(["int32", "float32", "bfloat16"]),
+)
+def test_avxvnni_gives_the_contracts_bits_of_formats_by_rows(
+    avxvnni: Driver, format: str, shape: tuple[int, int, int], seed: int, gap: int, threads: int, dtype: str
+) -> None:
+    rank = cpu.ISAS["avxvnni"].rank
+    check_outputs(avxvnni, "avxvnni", rank, sized(format, shape), seed, gap, threads, dtype, format)
+
+
+@needs_avx2
+@pytest.mark.parametrize("format", ROWED)
+@pytest.mark.parametrize("shape", [(600, 68, 128), (5, 132, 65536)])
+@pytest.mark.parametrize("extreme", [None, -128, 127])
+def test_avxvnni_is_exact_at_large_shapes_of_formats_by_rows(
+    avxvnni: Driver, format: str, shape: tuple[int, int, int], extreme: int | None
+) -> None:
+    assert not fault_seen(avxvnni, ["avxvnni"], [(shape, extreme)], threads=2, format=format)
+
+
+@needs_avx2
+@pytest.mark.parametrize(
+    ("format", "fault"),
+    [
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "TM_I2_S_FLUSH = 16", "TM_I2_S_FLUSH = 17")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "w[r], 6 - 2 * g", "w[r], 2 * g")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "by(2, rows", "by(1, rows")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "16 * q + 8 * half", "16 * q + 4 * half")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "(8 * f + i)", "(4 * f + i)")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/one_row_vnni.h", "_mm256_set1_epi8(48)", "_mm256_set1_epi8(32)")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/one_row_vnni.h", "if (k < end)", "if (k > end)")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/one_row_vnni.h", "_mm256_srai_epi32(", "_mm256_srli_epi32(")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/one_row_vnni.h", "s[0][g] + s[1][g]", "s[0][g] + s[0][g]")),
+        (
+            "i2_s_x86",
+            Edit("ternary_matmul/i2_s_x86/one_row_vnni.h", "TM_I2_S_CHUNK = 1 << 20", "TM_I2_S_CHUNK = 1 << 24"),
+        ),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx2.c", "FLUSH = 8", "FLUSH = 9")),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/iq2_bn_r4_avx2.h", "0xaa", "0xa8")),
+        (
+            "iq2_bn_r4",
+            Edit(
+                "ternary_matmul/iq2_bn_r4/iq2_bn_r4_avx2.h", "extracti128_si256(s_i32x8, 1)", "castsi256_si128(s_i32x8)"
+            ),
+        ),
+        (
+            "iq2_bn_r4",
+            Edit("ternary_matmul/iq2_bn_r4/avxvnni.c", "(size_t)f * tm_four_bytes(K) + k", "(size_t)f * K + k"),
+        ),
+        (
+            "iq2_bn_r4",
+            Edit(
+                "ternary_matmul/iq2_bn_r4/avxvnni.c",
+                "case 3: blocks_by(fours, 3,",
+                "case 3: blocks_by(fours, 2,",
+            ),
+        ),
+        (
+            "iq2_bn_r4",
+            Edit("ternary_matmul/iq2_bn_r4/avxvnni.c", "tm_four_half(x + k + 32 * (size_t)h)", "tm_four_half(x + k)"),
+        ),
+        (
+            "iq2_bn_r4",
+            Edit(
+                "ternary_matmul/iq2_bn_r4/avxvnni.c",
+                "tm_dots_sum(s[0][i] + s[1][i]), 2 * i",
+                "tm_dots_sum(s[0][i] + s[1][i]), i",
+            ),
+        ),
+        ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avxvnni.c", "CHUNK = 1 << 19", "CHUNK = 1 << 21")),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("avxvnni")
+def test_a_fault_in_formats_by_rows_is_seen(builder: Builder, format: str, fault: Edit) -> None:
+    with Driver([builder.program(*IN_C, fault, only=format)]) as driver:
+        assert row_fault_seen(driver, [format])
+
+
 @needs_avx2
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
-@pytest.mark.parametrize("of", [".", *PANELED, "tile80"])
+@pytest.mark.parametrize("of", [".", *PANELED, "tile80", *ROWED])
 def test_the_instruction_of_avxvnni_is_what_is_compiled(folder: Path, of: str) -> None:
     """In the encoding without AVX-512, which is what tells it apart."""
     made = folder / f"avxvnni{of}.o"

@@ -1,11 +1,12 @@
 """What each instruction set takes for the product of a layer on this CPU, by turns.
 
     python suites/performance/instruction_sets.py [--shapes 2560x6912 2560x2560] [--rows 1 16 64 512] [--threads 1]
+                                                  [--format i2_s_x86]
 
 For each N x K and each M a line with the rate of every set in Gop/s (a multiply-add is two operations), weights in
-tile64 and outputs float32, which must be the same bits for all. A time is the median of some samples of calls on hot
-arrays; the sets take turns, so that what else the machine does meets all of them. The last column is the last set's
-rate in percent of the ceiling measured with that set's probe.
+tile64 or the given format and outputs float32, which must be the same bits for all. A time is the median of some
+samples of calls on hot arrays; the sets take turns, so that what else the machine does meets all of them. The last
+column is the last set's rate in percent of the ceiling measured with that set's probe.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ ROWS = (1, 8, 15, 16, 17, 32, 64, 128, 512)
 SAMPLES, SAMPLE_S = 9, 0.01
 
 
-def bound(M: int, N: int, K: int, threads: int) -> dict[str, tuple[Any, np.ndarray]]:
+def bound(format: str, M: int, N: int, K: int, threads: int) -> dict[str, tuple[Any, np.ndarray]]:
     """Each set's call and output, on the same inputs."""
     (op,) = (each for each in OPS if each.name == "ternary_matmul")
     axes = {"M": M, "N": N, "K": K}
-    inputs = op.encode(op.generate(axes, op.families[0], np.random.default_rng(0)), axes, "tile64")
+    inputs = op.encode(op.generate(axes, op.families[0], np.random.default_rng(0)), axes, format)
     made = {}
     for variant in PROVIDER.variants:
         key = variant.key
-        if (key.device, key.op, key.format, key.dtype) == ("cpu", "ternary_matmul", "tile64", "float32"):
+        if (key.device, key.op, key.format, key.dtype) == ("cpu", "ternary_matmul", format, "float32"):
             out = np.zeros((M, N), np.float32)
             if variant.features <= cpu.features():
                 made[variant.name] = (variant.bind(inputs, {"out": out}, axes, threads), out)
@@ -63,6 +64,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=SHAPES, help="N x K of the weights")
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS, help="M")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--format", default="tile64", help="of the weights")
     parser.add_argument("--sets", nargs="+", default=["avx2", "avxvnni", "avx512", "amx"], help="those that are here")
     told = parser.parse_args()
     clock = cpu.native("clock").NativeClock()
@@ -70,7 +72,9 @@ def main() -> None:
     for shape in told.shapes:
         N, K = map(int, shape.split("x"))
         for M in told.rows:
-            calls = {name: each for name, each in bound(M, N, K, told.threads).items() if name in told.sets}
+            calls = {
+                name: each for name, each in bound(told.format, M, N, K, told.threads).items() if name in told.sets
+            }
             found = medians(clock, {name: [launch] for name, (launch, _) in calls.items()})
             first = next(iter(calls.values()))[1]
             for name, (launch, out) in calls.items():

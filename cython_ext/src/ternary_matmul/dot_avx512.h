@@ -3,11 +3,16 @@
 #ifndef TM_DOT_AVX512_H
 #define TM_DOT_AVX512_H
 
-static inline __attribute__((always_inline)) __m256i tm_dot_32(__m256i sum_i32x8, __m256i w_u8x32, __m256i a_i8x32)
+/* Of 32 bytes under the names of dots_dpbusd.h. */
+typedef int32_t tm_dots __attribute__((vector_size(32)));
+
+static inline __attribute__((always_inline)) tm_dots tm_dots_added(tm_dots s, __m256i codes, __m256i x)
 {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum_i32x8) : "v"(w_u8x32), "vm"(a_i8x32));
-    return sum_i32x8;
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(s) : "v"(codes), "vm"(x));
+    return s;
 }
+
+static inline __attribute__((always_inline)) __m256i tm_dots_sum(tm_dots s) { return (__m256i)s; }
 
 static inline __attribute__((always_inline)) __m512i tm_dot_64(__m512i sum_i32x16, __m512i w_u8x64, __m512i a_i8x64)
 {

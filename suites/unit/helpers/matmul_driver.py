@@ -39,6 +39,8 @@ def package_flags() -> list[str]:
 FLAGS = package_flags()
 KINDS = {"int32": 0, "float32": 1, "bfloat16": 2}
 """In the order of ternary_matmul.h."""
+_SCALE_BYTES = {"tile64": 64, "tile80": 64, "i2_s_x86": 32}
+"""What lies behind the weights in formats of one scale."""
 _ANSWER_S = 60.0
 _INCLUDED = re.compile(rb'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 """Relative to the file itself, as all are."""
@@ -185,12 +187,12 @@ class Driver:
         format: str = "tile64",
         group_scales: NDArray[np.float32] | None = None,
     ) -> tuple[NDArray[Any], int, int]:
-        """The product of activations (M, K), whose rows may lie apart, and codes (N, K), with a scale for each group of
-        them in formats of such; the rank of the set whose code ran, and how many threads took part."""
+        """The product of activations (M, K), whose rows may lie apart, and codes (N, K), with a scale for each row or
+        group of them in formats of such; the rank of the set whose code ran, and how many threads took part."""
         (M, K), N, lda = activations.shape, codes.shape[0], activations.strides[0]
         block = np.lib.stride_tricks.as_strided(activations, ((M - 1) * lda + K,), (1,))
         if group_scales is None:
-            packed = BUILT_IN[format].pack(codes, np.float32(weight_scale))[:-64]  # behind it is the scale
+            packed = BUILT_IN[format].pack(codes, np.float32(weight_scale))[: -_SCALE_BYTES[format]]
         else:
             packed = BUILT_IN[format].pack(codes, group_scales)
         names, sizes = (format.encode(), isa.encode()), (M, N, K, lda)
@@ -243,14 +245,16 @@ def check_outputs(
     activations, codes = drawn(shape, seed, gap)
     rng = np.random.default_rng(seed)
     weight_scale, act_scale = float(np.float32(rng.uniform(1e-3, 10))), rng.uniform(1e-2, 1e3, shape[0])
+    rows = rng.uniform(1e-3, 10, shape[1]).astype(np.float32) if BUILT_IN[format].scale_per == "row" else None
     scales = None if dtype == "int32" else act_scale.astype(np.float32)
-    found, ran, used = driver.run(kernel, activations, codes, weight_scale, scales, dtype, threads, format)
+    found, ran, used = driver.run(kernel, activations, codes, weight_scale, scales, dtype, threads, format, rows)
     assert ran == rank
     assert 1 <= used <= threads
     expected = exact(activations, codes)
     if scales is not None:
         factors = (weight_scale / scales.astype(np.float64))[:, np.newaxis]
-        expected = (expected.astype(np.float64) * factors).astype(np.float32)
+        each = 1.0 if rows is None else rows.astype(np.float64)
+        expected = (expected.astype(np.float64) * each * factors).astype(np.float32)
     wanted = expected.astype(ml_dtypes.bfloat16).view(np.uint16) if dtype == "bfloat16" else expected
     assert np.array_equal(found.view(np.uint8), np.ascontiguousarray(wanted.astype(found.dtype)).view(np.uint8))
 
@@ -301,8 +305,9 @@ def fault_seen(
         if activation is not None:
             activations, codes = np.full_like(activations, activation), np.ones_like(codes)
         for kernel in kernels:
+            ones = np.ones(shape[1], np.float32) if BUILT_IN[format].scale_per == "row" else None
             try:
-                found, *_ = driver.run(kernel, activations, codes, threads=threads, format=format)
+                found, *_ = driver.run(kernel, activations, codes, threads=threads, format=format, group_scales=ones)
             except DriverEndedError:
                 return True
             if not np.array_equal(found, exact(activations, codes)):

@@ -18,61 +18,12 @@
 #if TM_X86
 TM_BEGIN(avx2)
 #include "../dots_maddubs.h"
-#include "../panels_avx2.h"
-#include "../rows_avx2.h"
 #include "../tiles_avx2.h"
+#include "i2_s_x86_avx2.h"
 
 enum {
-    FLUSH = 16,
-    MOST = 2,
     ARRANGED = 6, /* fewest rows of activations for which weights are arranged as tile64 */
 };
-
-static inline __attribute__((always_inline)) void blocks_by(
-    const int count, const uint8_t *const *rows, const int8_t *a, size_t lda, size_t K, int32_t (*acc)[TM_ROWS])
-{
-    const __m256i m3 = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
-    const size_t blocks = K / TM_I2_S_BLOCK;
-    __m256i s_i32x8[MOST][TM_ROWS];
-    for (int m = 0; m < count; m++)
-        for (int r = 0; r < TM_ROWS; r++)
-            s_i32x8[m][r] = _mm256_setzero_si256();
-    for (size_t begin = 0; begin < blocks; begin += FLUSH) {
-        const size_t end = blocks - begin < FLUSH ? blocks : begin + FLUSH;
-        __m256i s_i16x16[MOST][TM_ROWS];
-#pragma GCC unroll 2
-        for (int m = 0; m < count; m++)
-#pragma GCC unroll 4
-            for (int r = 0; r < TM_ROWS; r++)
-                s_i16x16[m][r] = _mm256_setzero_si256();
-        for (size_t k = begin; k < end; k++) {
-            __m256i w[TM_ROWS];
-#pragma GCC unroll 4
-            for (int r = 0; r < TM_ROWS; r++)
-                w[r] = _mm256_loadu_si256((const __m256i *)(rows[r] + k * TM_I2_S_BYTES));
-#pragma GCC unroll 4
-            for (int g = 0; g < 4; g++)
-#pragma GCC unroll 4
-                for (int r = 0; r < TM_ROWS; r++) {
-                    const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w[r], 6 - 2 * g), m3);
-#pragma GCC unroll 2
-                    for (int m = 0; m < count; m++) {
-                        const __m256i x =
-                            _mm256_loadu_si256((const __m256i *)(a + (size_t)m * lda + k * TM_I2_S_BLOCK + 32 * g));
-                        s_i16x16[m][r] = _mm256_add_epi16(s_i16x16[m][r], _mm256_maddubs_epi16(c, x));
-                    }
-                }
-        }
-#pragma GCC unroll 2
-        for (int m = 0; m < count; m++)
-#pragma GCC unroll 4
-            for (int r = 0; r < TM_ROWS; r++)
-                s_i32x8[m][r] = _mm256_add_epi32(s_i32x8[m][r], _mm256_madd_epi16(s_i16x16[m][r], ones));
-    }
-    for (int m = 0; m < count; m++)
-        for (int r = 0; r < TM_ROWS; r++)
-            acc[m][r] = tm_sum_of(s_i32x8[m][r]);
-}
 
 static __attribute__((noinline)) int32_t
 one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, const int8_t *x, size_t K)
@@ -82,8 +33,8 @@ one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, co
     uintptr_t behind = (uintptr_t)row + ahead;
     __asm__("" : "+r"(behind)); /* or it is made anew of two numbers on the stack, each time */
     __m256i s_i32x8 = _mm256_setzero_si256();
-    for (size_t begin = 0; begin < blocks; begin += 4 * FLUSH) { /* four sums, of a quarter of the terms each */
-        const size_t end = blocks - begin < 4 * FLUSH ? blocks : begin + 4 * FLUSH;
+    for (size_t begin = 0; begin < blocks; begin += 4 * TM_I2_S_FLUSH) { /* four sums, of a quarter of the terms each */
+        const size_t end = blocks - begin < 4 * TM_I2_S_FLUSH ? blocks : begin + 4 * TM_I2_S_FLUSH;
         __m256i s_i16x16[4];
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++)
@@ -105,70 +56,20 @@ one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, co
     return tm_sum_of(s_i32x8);
 }
 
-static void micro(const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS])
-{
-    if (count == 1)
-        blocks_by(1, rows, a, lda, K, acc);
-    else
-        blocks_by(2, rows, a, lda, K, acc);
-}
-
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     if (args->M == 1)
         tm_matmul_one(args, begin, end, args->K / 4, tm_weights_prefetch(tm_weights_far), one_row);
     else
-        tm_matmul_rows(args, begin, end, args->K / 4, MOST, micro);
-}
-
-/* Bits of `one` where the mask has them, of `other` elsewhere. */
-static inline __m256i merged(int mask, __m256i one, __m256i other)
-{
-    const __m256i m = _mm256_set1_epi8((char)mask);
-    return _mm256_or_si256(_mm256_and_si256(m, one), _mm256_andnot_si256(m, other));
-}
-
-/* Groups of a tile, from whole blocks; as avx512.c's, 8 rows of each quarter at a time. */
-static void arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
-{
-    const uint8_t *rows[TM_TILE];
-    tm_i2_s_tile(args, t, k, groups, rows);
-    for (size_t at = 0; at < groups; at += 16)
-        for (int half = 0; half < 2; half++) {
-            __m256i w[4][4]; /* quarter of the tile, 4 bytes */
-#pragma GCC unroll 4
-            for (int q = 0; q < 4; q++)
-                tm_panel_dwords(rows + 16 * q + 8 * half, at, w[q]);
-            uint8_t *const block = to + tm_i2_s_group(at) * TM_TILE + 32 * half;
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++) {
-                const __m256i low01 = merged(0x33, w[0][i], _mm256_slli_epi16(w[1][i], 2));
-                const __m256i high01 = merged(0x33, _mm256_srli_epi16(w[0][i], 2), w[1][i]);
-                const __m256i low23 = merged(0x33, w[2][i], _mm256_slli_epi16(w[3][i], 2));
-                const __m256i high23 = merged(0x33, _mm256_srli_epi16(w[2][i], 2), w[3][i]);
-                const __m256i of[4] = {
-                    merged(0x0f, _mm256_srli_epi16(high01, 4), high23),
-                    merged(0x0f, _mm256_srli_epi16(low01, 4), low23),
-                    merged(0x0f, high01, _mm256_slli_epi16(high23, 4)),
-                    merged(0x0f, low01, _mm256_slli_epi16(low23, 4))};
-#pragma GCC unroll 4
-                for (int f = 0; f < 4; f++)
-                    _mm256_store_si256((__m256i *)(block + (8 * f + i) * TM_TILE), of[f]);
-            }
-        }
-}
-
-static void arranged(void *args, size_t begin, size_t end)
-{
-    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, arrange, TM_I2_S_BYTES);
+        tm_matmul_rows(args, begin, end, args->K / 4, TM_I2_S_MOST, tm_i2_s_micro);
 }
 
 int tm_ternary_matmul_i2_s_x86_avx2(void *given)
 {
     tm_ternary_matmul_args *args = given;
     return args->M < ARRANGED ? tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(avx2))
-                              : tm_matmul_run(args, arranged, TM_RANK(avx2));
+                              : tm_matmul_run(args, tm_i2_s_arranged, TM_RANK(avx2));
 }
 
 TM_END

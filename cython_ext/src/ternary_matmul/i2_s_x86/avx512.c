@@ -1,9 +1,6 @@
 /* ternary_matmul of i2_s_x86 with AVX-512 VNNI.
  *
- * One row of activations: row after row of the weights, a block at a time in 32-byte vectors. Codes stay where they are
- * in their bytes, w & 3, w & 12, w & 48 and w & 192, and a row's sums come down by their shifts at the end: for each 32
- * bytes 4 ands and 4 vpdpbusd. A lane of the sum of w & 192 grows by 4 * 128 * -128 = -2^16 at most for each block, so
- * it fits int32 over the 2^13 blocks of CHUNK.
+ * One row of activations: row after row of the weights (one_row_vnni.h).
  *
  * Several rows: two blocks at a time, 32 activations of each beside one another; 4 rows of weights share what is loaded
  * of the activations, and each row of activations what is shifted out of the weights; 16 sums are all that fit.
@@ -43,54 +40,13 @@ TM_BEGIN(avx512)
 #include "../panels_avx512.h"
 #include "../rows_avx512.h"
 #include "../tiles_avx512.h"
+#include "one_row_vnni.h"
 
 enum {
-    CHUNK = 1 << 20, /* weights of a row between two times that the sums come down */
-    SETS = 2, /* of sums: a block takes four vpdpbusd, which is what one takes until its sum is there */
     ARRANGED = 48, /* fewest rows of activations for which weights are arranged as tile64 */
 };
 
 static inline __m512i half(const void *low) { return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)low)); }
-
-static inline __m256i block(const void *bytes) { return _mm256_loadu_si256((const __m256i *)bytes); }
-
-/* A block of a row, of which the codes of field g are added to s[g]. */
-static inline __attribute__((always_inline)) void add_block(__m256i s_i32x8[4], const uint8_t *bytes, const int8_t *x)
-{
-    const __m256i masks[4] = {
-        _mm256_set1_epi8((char)192), _mm256_set1_epi8(48), _mm256_set1_epi8(12), _mm256_set1_epi8(3)};
-    const __m256i w = block(bytes);
-#pragma GCC unroll 4
-    for (int g = 0; g < 4; g++)
-        s_i32x8[g] = tm_dot_32(s_i32x8[g], _mm256_and_si256(w, masks[g]), block(x + 32 * g));
-}
-
-static inline __attribute__((always_inline)) int32_t
-one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, const int8_t *x, size_t K)
-{
-    __m256i s_i32x8[SETS][4], sum = _mm256_setzero_si256();
-    for (size_t begin = 0; begin < K; begin += CHUNK) {
-        const size_t end = K - begin < CHUNK ? K : begin + CHUNK;
-#pragma GCC unroll 2
-        for (int set = 0; set < SETS; set++)
-#pragma GCC unroll 4
-            for (int g = 0; g < 4; g++)
-                s_i32x8[set][g] = _mm256_setzero_si256();
-        size_t k = begin;
-        for (; k + SETS * TM_I2_S_BLOCK <= end; k += SETS * TM_I2_S_BLOCK) {
-            tm_prefetch_line(row + k / 4, level, ahead);
-#pragma GCC unroll 2
-            for (int set = 0; set < SETS; set++)
-                add_block(s_i32x8[set], row + k / 4 + set * TM_I2_S_BYTES, x + k + set * TM_I2_S_BLOCK);
-        }
-        if (k < end)
-            add_block(s_i32x8[0], row + k / 4, x + k);
-#pragma GCC unroll 4
-        for (int g = 0; g < 4; g++)
-            sum = _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_add_epi32(s_i32x8[0][g], s_i32x8[1][g]), 6 - 2 * g));
-    }
-    return tm_sum_of(sum);
-}
 
 /* `count` is a constant at each call, so that the sums stay in registers. */
 static inline __attribute__((always_inline)) void blocks_by(
@@ -199,7 +155,7 @@ static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     if (args->M == 1)
-        tm_matmul_one(args, begin, end, args->K / 4, tm_weights_prefetch(tm_weights_far), one_row);
+        tm_matmul_one(args, begin, end, args->K / 4, tm_weights_prefetch(tm_weights_far), tm_i2_s_one_row);
     else
         tm_matmul_rows(args, begin, end, args->K / 4, TM_MATMUL_BLOCK, micro);
 }

@@ -14,25 +14,13 @@
 
 #if TM_X86
 TM_BEGIN(avx2)
+#include "iq2_bn_r4_avx2.h"
 
 enum {
     FLUSH = 8,
     MOST = 2,
     FOURS = 2
 }; /* rows of activations, and fours: 4 sums, and what they meet, are all that fit */
-
-static inline __m256i half(const void *bytes) { return _mm256_loadu_si256((const __m256i *)bytes); }
-
-/* Four columns of each 16, in the place of all 16. */
-static inline __attribute__((always_inline)) __m256i spread(__m256i x, int s)
-{
-    switch (s) {
-    case 0: return _mm256_shuffle_epi32(x, 0x00);
-    case 1: return _mm256_shuffle_epi32(x, 0x55);
-    case 2: return _mm256_shuffle_epi32(x, 0xaa);
-    default: return _mm256_shuffle_epi32(x, 0xff);
-    }
-}
 
 /* `count` and `fours` are constants at each call, so that the sums stay in registers. */
 static inline __attribute__((always_inline)) void blocks_by(
@@ -56,11 +44,11 @@ static inline __attribute__((always_inline)) void blocks_by(
             __m256i w[FOURS], x[MOST];
 #pragma GCC unroll 2
             for (int f = 0; f < fours; f++)
-                w[f] = half(weights + (size_t)f * tm_four_bytes(K) + k);
+                w[f] = tm_four_half(weights + (size_t)f * tm_four_bytes(K) + k);
             tm_prefetch_line(weights + k, level, ahead);
 #pragma GCC unroll 2
             for (int m = 0; m < count; m++)
-                x[m] = half(a + (size_t)m * lda + k);
+                x[m] = tm_four_half(a + (size_t)m * lda + k);
 #pragma GCC unroll 4
             for (int s = 0; s < 4; s++)
 #pragma GCC unroll 2
@@ -68,7 +56,8 @@ static inline __attribute__((always_inline)) void blocks_by(
                     const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w[f], 2 * s), m3);
 #pragma GCC unroll 2
                     for (int m = 0; m < count; m++)
-                        s_i16x16[m][f] = _mm256_add_epi16(s_i16x16[m][f], _mm256_maddubs_epi16(c, spread(x[m], s)));
+                        s_i16x16[m][f] =
+                            _mm256_add_epi16(s_i16x16[m][f], _mm256_maddubs_epi16(c, tm_four_spread(x[m], s)));
                 }
         }
 #pragma GCC unroll 2
@@ -79,9 +68,7 @@ static inline __attribute__((always_inline)) void blocks_by(
     }
     for (int m = 0; m < count; m++)
         for (int f = 0; f < fours; f++)
-            _mm_storeu_si128(
-                (__m128i *)(acc[m] + TM_FOUR * f),
-                _mm_add_epi32(_mm256_castsi256_si128(s_i32x8[m][f]), _mm256_extracti128_si256(s_i32x8[m][f], 1)));
+            tm_four_sums(s_i32x8[m][f], acc[m] + TM_FOUR * f);
 }
 
 static void micro(

@@ -30,19 +30,17 @@ static inline float scale(const uint8_t *group) { return _cvtsh_ss(tm_tq2_0_stor
 static inline int32_t one(const uint8_t *group, const int8_t *x)
 {
     const __m256i m3 = _mm256_set1_epi8(3);
-    __m256i s_i32x8[2];
+    tm_dots s[2] = {{0}, {0}};
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         const __m256i w = _mm256_loadu_si256((const __m256i *)(group + 32 * h));
-        s_i32x8[h] = _mm256_setzero_si256();
 #pragma GCC unroll 4
         for (int g = 0; g < 4; g++) {
             const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w, 2 * g), m3);
-            s_i32x8[h] =
-                tm_dot_32(s_i32x8[h], c, _mm256_loadu_si256((const __m256i *)(x + TM_TQ2_0_HALF * h + 32 * g)));
+            s[h] = tm_dots_added(s[h], c, _mm256_loadu_si256((const __m256i *)(x + TM_TQ2_0_HALF * h + 32 * g)));
         }
     }
-    return tm_sum_of(_mm256_add_epi32(s_i32x8[0], s_i32x8[1]));
+    return tm_sum_of(tm_dots_sum(s[0] + s[1]));
 }
 
 /* The sums of a group, lane by lane. */

@@ -1,0 +1,40 @@
+/* ternary_matmul of i2_s_x86 with AVX-VNNI, for processors with vpdpbusd and without AVX-512. One row of activations as with
+ * AVX-512 (one_row_vnni.h), several as with AVX2 (i2_s_x86_avx2.h).
+ *
+ * Rate over that of AVX2 (`python suites/performance/instruction_sets.py --format i2_s_x86 --sets avx2 avxvnni` on the Xeon
+ * (Emerald Rapids) of an H200; there is no other machine with it here): M = 1: 1.5 with one thread, 1.3 to 1.4 with 16; 2 to 8:
+ * 1.3 to 1.6, and 1.3 to 1.5; 16 to 512: 1.2 to 1.5, and 1.4 to 1.5.
+ *
+ * Time with weights arranged over that without, by turns, outside of the project, one thread, 2560 x 2560 and 6912 x 2560: M
+ * = 8: 0.98 and 1.00, 12: 0.99 and 1.05, 16: 0.92 and 0.99, 24: 0.95 and 0.90. */
+#include "i2_s_x86.h"
+
+#if TM_X86
+TM_BEGIN(avxvnni)
+#include "../dots_dpbusd.h"
+#include "../tiles_avxvnni.h"
+#include "i2_s_x86_avx2.h"
+#include "one_row_vnni.h"
+
+enum {
+    ARRANGED = 12, /* fewest rows of activations for which weights are arranged as tile64 */
+};
+
+static void body(void *given, size_t begin, size_t end)
+{
+    const tm_ternary_matmul_args *args = given;
+    if (args->M == 1)
+        tm_matmul_one(args, begin, end, args->K / 4, tm_weights_prefetch(tm_weights_far), tm_i2_s_one_row);
+    else
+        tm_matmul_rows(args, begin, end, args->K / 4, TM_I2_S_MOST, tm_i2_s_micro);
+}
+
+int tm_ternary_matmul_i2_s_x86_avxvnni(void *given)
+{
+    tm_ternary_matmul_args *args = given;
+    return args->M < ARRANGED ? tm_matmul_run_by(args, TM_ROWS, body, TM_RANK(avxvnni))
+                              : tm_matmul_run(args, tm_i2_s_arranged, TM_RANK(avxvnni));
+}
+
+TM_END
+#endif

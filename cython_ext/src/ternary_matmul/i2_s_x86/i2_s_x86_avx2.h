@@ -1,0 +1,112 @@
+/* Several rows of activations times i2_s_x86 with AVX2 and AVX-VNNI. Included behind TM_BEGIN, the sums of one of them
+ * (../dots_maddubs.h or its like) and its micro kernels over tile64. */
+#ifndef TM_I2_S_X86_AVX2_H
+#define TM_I2_S_X86_AVX2_H
+
+#include "../panels_avx2.h"
+#include "../rows_avx2.h"
+
+enum {
+    TM_I2_S_FLUSH = 16, /* blocks, of which a sum's lane of int16 holds the products: 64 times 512 at most */
+    TM_I2_S_MOST = 2, /* rows of activations at once: 8 sums of the 16 registers */
+};
+
+/* `count` is a constant at each call, so that the sums stay in registers. */
+static inline __attribute__((always_inline)) void tm_i2_s_blocks_by(
+    const int count, const uint8_t *const *rows, const int8_t *a, size_t lda, size_t K, int32_t (*acc)[TM_ROWS])
+{
+    const __m256i m3 = _mm256_set1_epi8(3);
+    const size_t blocks = K / TM_I2_S_BLOCK;
+    const tm_dots zero = {0};
+    __m256i s_i32x8[TM_I2_S_MOST][TM_ROWS];
+    for (int m = 0; m < count; m++)
+        for (int r = 0; r < TM_ROWS; r++)
+            s_i32x8[m][r] = _mm256_setzero_si256();
+    for (size_t begin = 0; begin < blocks; begin += TM_I2_S_FLUSH) {
+        const size_t end = blocks - begin < TM_I2_S_FLUSH ? blocks : begin + TM_I2_S_FLUSH;
+        tm_dots s[TM_I2_S_MOST][TM_ROWS];
+#pragma GCC unroll 2
+        for (int m = 0; m < count; m++)
+#pragma GCC unroll 4
+            for (int r = 0; r < TM_ROWS; r++)
+                s[m][r] = zero;
+        for (size_t k = begin; k < end; k++) {
+            __m256i w[TM_ROWS];
+#pragma GCC unroll 4
+            for (int r = 0; r < TM_ROWS; r++)
+                w[r] = _mm256_loadu_si256((const __m256i *)(rows[r] + k * TM_I2_S_BYTES));
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++)
+#pragma GCC unroll 4
+                for (int r = 0; r < TM_ROWS; r++) {
+                    const __m256i c = _mm256_and_si256(_mm256_srli_epi16(w[r], 6 - 2 * g), m3);
+#pragma GCC unroll 2
+                    for (int m = 0; m < count; m++)
+                        s[m][r] = tm_dots_added(
+                            s[m][r], c,
+                            _mm256_loadu_si256((const __m256i *)(a + (size_t)m * lda + k * TM_I2_S_BLOCK + 32 * g)));
+                }
+        }
+#pragma GCC unroll 2
+        for (int m = 0; m < count; m++)
+#pragma GCC unroll 4
+            for (int r = 0; r < TM_ROWS; r++)
+                s_i32x8[m][r] = _mm256_add_epi32(s_i32x8[m][r], tm_dots_sum(s[m][r]));
+    }
+    for (int m = 0; m < count; m++)
+        for (int r = 0; r < TM_ROWS; r++)
+            acc[m][r] = tm_sum_of(s_i32x8[m][r]);
+}
+
+static void tm_i2_s_micro(
+    const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS])
+{
+    if (count == 1)
+        tm_i2_s_blocks_by(1, rows, a, lda, K, acc);
+    else
+        tm_i2_s_blocks_by(2, rows, a, lda, K, acc);
+}
+
+/* Bits of `one` where the mask has them, of `other` elsewhere. */
+static inline __m256i tm_i2_s_merged(int mask, __m256i one, __m256i other)
+{
+    const __m256i m = _mm256_set1_epi8((char)mask);
+    return _mm256_or_si256(_mm256_and_si256(m, one), _mm256_andnot_si256(m, other));
+}
+
+/* Groups of a tile, from whole blocks; as avx512.c's arrange, 8 rows of each quarter at a time. */
+static void tm_i2_s_arrange(const tm_ternary_matmul_args *args, size_t t, size_t k, size_t groups, uint8_t *to)
+{
+    const uint8_t *rows[TM_TILE];
+    tm_i2_s_tile(args, t, k, groups, rows);
+    for (size_t at = 0; at < groups; at += 16)
+        for (int half = 0; half < 2; half++) {
+            __m256i w[4][4]; /* quarter of the tile, 4 bytes */
+#pragma GCC unroll 4
+            for (int q = 0; q < 4; q++)
+                tm_panel_dwords(rows + 16 * q + 8 * half, at, w[q]);
+            uint8_t *const block = to + tm_i2_s_group(at) * TM_TILE + 32 * half;
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                const __m256i low01 = tm_i2_s_merged(0x33, w[0][i], _mm256_slli_epi16(w[1][i], 2));
+                const __m256i high01 = tm_i2_s_merged(0x33, _mm256_srli_epi16(w[0][i], 2), w[1][i]);
+                const __m256i low23 = tm_i2_s_merged(0x33, w[2][i], _mm256_slli_epi16(w[3][i], 2));
+                const __m256i high23 = tm_i2_s_merged(0x33, _mm256_srli_epi16(w[2][i], 2), w[3][i]);
+                const __m256i of[4] = {
+                    tm_i2_s_merged(0x0f, _mm256_srli_epi16(high01, 4), high23),
+                    tm_i2_s_merged(0x0f, _mm256_srli_epi16(low01, 4), low23),
+                    tm_i2_s_merged(0x0f, high01, _mm256_slli_epi16(high23, 4)),
+                    tm_i2_s_merged(0x0f, low01, _mm256_slli_epi16(low23, 4))};
+#pragma GCC unroll 4
+                for (int f = 0; f < 4; f++)
+                    _mm256_store_si256((__m256i *)(block + (8 * f + i) * TM_TILE), of[f]);
+            }
+        }
+}
+
+static void tm_i2_s_arranged(void *args, size_t begin, size_t end)
+{
+    tm_matmul_arranged(args, begin, end, TM_TILES_ROWS, tm_tiles_micro, tm_i2_s_arrange, TM_I2_S_BYTES);
+}
+
+#endif

@@ -1,0 +1,55 @@
+/* One row of activations times i2_s_x86 with vpdpbusd, in 32-byte vectors: with AVX-512, whose avx512.c has the story, and
+ * AVX-VNNI. Included behind TM_BEGIN, the sums of one of them and ../rows_avx2.h.
+ *
+ * A row of the weights at a time, a block at a time. Codes stay where they are in their bytes, w & 3, w & 12, w & 48 and w &
+ * 192, and a row's sums come down by their shifts at the end: for each 32 bytes 4 ands and 4 vpdpbusd. A lane of the sum of
+ * w & 192 grows by 4 * 128 * -128 = -2^16 at most for each block, so it fits int32 over the 2^13 blocks of a chunk. */
+#ifndef TM_I2_S_X86_ONE_ROW_VNNI_H
+#define TM_I2_S_X86_ONE_ROW_VNNI_H
+
+enum {
+    TM_I2_S_CHUNK = 1 << 20, /* weights of a row between two times that the sums come down */
+    TM_I2_S_SETS = 2, /* of sums: a block takes four vpdpbusd, which is what one takes until its sum is there */
+};
+
+/* A block of a row, of which the codes of field g are added to s[g]. */
+static inline __attribute__((always_inline)) void tm_i2_s_add_block(tm_dots s[4], const uint8_t *bytes, const int8_t *x)
+{
+    const __m256i masks[4] = {
+        _mm256_set1_epi8((char)192), _mm256_set1_epi8(48), _mm256_set1_epi8(12), _mm256_set1_epi8(3)};
+    const __m256i w = _mm256_loadu_si256((const __m256i *)bytes);
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++)
+        s[g] = tm_dots_added(s[g], _mm256_and_si256(w, masks[g]), _mm256_loadu_si256((const __m256i *)(x + 32 * g)));
+}
+
+static inline __attribute__((always_inline)) int32_t
+tm_i2_s_one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, const int8_t *x, size_t K)
+{
+    const tm_dots zero = {0};
+    tm_dots s[TM_I2_S_SETS][4];
+    __m256i sum = _mm256_setzero_si256();
+    for (size_t begin = 0; begin < K; begin += TM_I2_S_CHUNK) {
+        const size_t end = K - begin < TM_I2_S_CHUNK ? K : begin + TM_I2_S_CHUNK;
+#pragma GCC unroll 2
+        for (int set = 0; set < TM_I2_S_SETS; set++)
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; g++)
+                s[set][g] = zero;
+        size_t k = begin;
+        for (; k + TM_I2_S_SETS * TM_I2_S_BLOCK <= end; k += TM_I2_S_SETS * TM_I2_S_BLOCK) {
+            tm_prefetch_line(row + k / 4, level, ahead);
+#pragma GCC unroll 2
+            for (int set = 0; set < TM_I2_S_SETS; set++)
+                tm_i2_s_add_block(s[set], row + k / 4 + set * TM_I2_S_BYTES, x + k + set * TM_I2_S_BLOCK);
+        }
+        if (k < end)
+            tm_i2_s_add_block(s[0], row + k / 4, x + k);
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++)
+            sum = _mm256_add_epi32(sum, _mm256_srai_epi32(tm_dots_sum(s[0][g] + s[1][g]), 6 - 2 * g));
+    }
+    return tm_sum_of(sum);
+}
+
+#endif
