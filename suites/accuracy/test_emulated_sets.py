@@ -392,13 +392,13 @@ def test_avxvnni_is_exact_at_large_shapes_of_formats_by_rows(
         ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "by(2, rows", "by(1, rows")),
         ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "16 * q + 8 * half", "16 * q + 4 * half")),
         ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/i2_s_x86_avx2.h", "(8 * f + i)", "(4 * f + i)")),
-        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/one_row_vnni.h", "_mm256_set1_epi8(48)", "_mm256_set1_epi8(32)")),
-        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/one_row_vnni.h", "if (k < end)", "if (k > end)")),
-        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/one_row_vnni.h", "_mm256_srai_epi32(", "_mm256_srli_epi32(")),
-        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/one_row_vnni.h", "s[0][g] + s[1][g]", "s[0][g] + s[0][g]")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/row_after_row.h", "_mm256_set1_epi8(48)", "_mm256_set1_epi8(32)")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/row_after_row.h", "if (k < end)", "if (k > end)")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/row_after_row.h", "_mm256_srai_epi32(", "_mm256_srli_epi32(")),
+        ("i2_s_x86", Edit("ternary_matmul/i2_s_x86/row_after_row.h", "s[0][g] + s[1][g]", "s[0][g] + s[0][g]")),
         (
             "i2_s_x86",
-            Edit("ternary_matmul/i2_s_x86/one_row_vnni.h", "TM_I2_S_CHUNK = 1 << 20", "TM_I2_S_CHUNK = 1 << 24"),
+            Edit("ternary_matmul/i2_s_x86/row_after_row.h", "TM_I2_S_CHUNK = 1 << 20", "TM_I2_S_CHUNK = 1 << 24"),
         ),
         ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/avx2.c", "FLUSH = 8", "FLUSH = 9")),
         ("iq2_bn_r4", Edit("ternary_matmul/iq2_bn_r4/iq2_bn_r4_avx2.h", "0xaa", "0xa8")),
@@ -440,6 +440,42 @@ def test_avxvnni_is_exact_at_large_shapes_of_formats_by_rows(
 def test_a_fault_in_formats_by_rows_is_seen(builder: Builder, format: str, fault: Edit) -> None:
     with Driver([builder.program(*IN_C, fault, only=format)]) as driver:
         assert row_fault_seen(driver, [format])
+
+
+@needs_avx2
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Edit("ternary_matmul/i2_s_x86/avx2.c", "rows[0], *const second = rows[1]", "rows[1], *const second = rows[1]"),
+        Edit("ternary_matmul/i2_s_x86/avx2.c", "acc[1] = tm_sum_of(s_i32x8[1])", "acc[1] = tm_sum_of(s_i32x8[0])"),
+        Edit("ternary_matmul/i2_s_x86/avx2.c", "begin += 4 * TM_I2_S_FLUSH", "begin += 5 * TM_I2_S_FLUSH"),
+        Edit("ternary_matmul/rows.h", "i + r < count ? r * row_bytes : 0", "r * row_bytes"),
+        Edit("ternary_matmul/rows.h", "first + (i + r < count", "first + (i + r + 1 < count"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("avxvnni")
+def test_a_fault_in_one_row_by_several_is_seen(builder: Builder, fault: Edit) -> None:
+    with Driver([builder.program(*IN_C, fault, only="i2_s_x86")]) as driver:
+        assert row_fault_seen(driver, ["i2_s_x86"])
+
+
+@needs_avx512
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Edit("ternary_matmul/i2_s_x86/avx512.c", "_mm256_set1_epi8(48), _mm256", "_mm256_set1_epi8(49), _mm256"),
+        Edit("ternary_matmul/i2_s_x86/avx512.c", "x + k + 32 * g))", "x + k + 16 * g))"),
+        Edit("ternary_matmul/i2_s_x86/avx512.c", "_mm256_srai_epi32(tm", "_mm256_srli_epi32(tm"),
+        Edit("ternary_matmul/i2_s_x86/avx512.c", "for (int g = 0; g < 3; g++)", "for (int g = 0; g < 2; g++)"),
+        Edit("ternary_matmul/i2_s_x86/avx512.c", "rows[r] + k / 4", "rows[0] + k / 4"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("avxvnni")
+def test_a_fault_in_four_rows_of_avx512_is_seen(builder: Builder, fault: Edit) -> None:
+    with Driver([builder.program(*IN_C, fault, only="i2_s_x86")]) as driver:
+        assert row_fault_seen(driver, ["i2_s_x86"], ["avx512"])
 
 
 @needs_avx2

@@ -16,9 +16,11 @@ enum {
 typedef void (*tm_rows_micro)(
     const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS]);
 
-/* sum(code * x) of one row of the weights and the row of activations; `level` is a constant at each call. */
-typedef int32_t (*tm_rows_one)(
-    const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, const int8_t *x, size_t K);
+/* acc[r] = sum(code * x) of row r of the weights and the row of activations; `level` is a constant at each call. As many
+ * bytes as the rows take are fetched, from `ahead` bytes behind the first on. */
+typedef void (*tm_rows_one)(
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *const *rows, const int8_t *x, size_t K,
+    int32_t *acc);
 
 static inline __attribute__((always_inline)) void tm_matmul_one_by(
     const enum tm_prefetch_level level, size_t ahead, const tm_ternary_matmul_args *args, size_t begin, size_t end,
@@ -29,14 +31,17 @@ static inline __attribute__((always_inline)) void tm_matmul_one_by(
     for (size_t n = TM_ROWS * begin; n < last; n += TM_TILE) {
         const size_t count = last - n < TM_TILE ? last - n : TM_TILE;
         int32_t acc[TM_TILE];
-        for (size_t i = 0; i < count; i++)
-            acc[i] = one(level, ahead, args->weights + (n + i) * row_bytes, args->a, args->K);
+        for (size_t i = 0; i < count; i += TM_ROWS) {
+            const uint8_t *const first = args->weights + (n + i) * row_bytes, *rows[TM_ROWS];
+            for (size_t r = 0; r < TM_ROWS; r++) /* past the last row the first again, whose sums nobody stores */
+                rows[r] = first + (i + r < count ? r * row_bytes : 0);
+            one(level, ahead, rows, args->a, args->K, acc + i);
+        }
         tm_matmul_store(args, 0, n, count, acc, act_sum);
     }
 }
 
-/* One row of activations, rows [begin, end) of the weights in units of TM_ROWS: row after row, so that the weights
- * are one stream of memory. In four streams side by side, each a row long, the hardware sees none. */
+/* One row of activations, rows [begin, end) of the weights in units of TM_ROWS. */
 static inline __attribute__((always_inline)) void tm_matmul_one(
     const tm_ternary_matmul_args *args, size_t begin, size_t end, size_t row_bytes, tm_prefetch fetch, tm_rows_one one)
 {

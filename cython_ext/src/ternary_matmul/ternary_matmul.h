@@ -73,23 +73,25 @@ static inline uint16_t tm_bfloat16(float value)
  *   AMD Zen 3                  0.81 / 0.94     0.82 / 0.94     0.82 / 0.98     0.83 / 0.98
  *
  * On Zen 4 it is another strategy for each format. Time over that without, M = 1, one and two threads, 2560 x 2560, 6912 x
- * 2560 and 2560 x 6912, i2_s_x86 with AVX-512 at 1536 x 13824 too, from memory (`python
- * suites/performance/prefetching.py`; AVX2 with TRITMARK_FORCE_ISA=avx2):
+ * 2560 and 2560 x 6912, from memory (`python suites/performance/prefetching.py`; AVX2 with TRITMARK_FORCE_ISA=avx2):
  *                       512 B into L1   2 KiB into L1   8 KiB into L2
  *   tile64     AVX-512  1.00 to 1.02    1.00 to 1.11    1.05 to 1.36
  *              AVX2     0.97 to 0.99    0.99 to 1.05    0.94 to 1.01
  *   tile80     AVX-512  0.96 to 1.00    0.96 to 1.00    0.92 to 1.03
  *              AVX2     1.02 to 1.07    0.95 to 1.00    0.93 to 1.00
- *   i2_s_x86   AVX-512  0.89 to 1.12    0.84 to 1.10    0.32 to 0.93
- *              AVX2     0.96 to 1.15    0.97 to 1.19    0.94 to 1.00
+ *   i2_s_x86   AVX-512  0.22 to 0.50    0.21 to 0.49    0.24 to 0.52
+ *              AVX2     0.27 to 0.38    0.27 to 0.37    0.28 to 0.40
+ *     1536 x   AVX-512  1.35 to 1.62    1.30 to 1.51    0.61 to 0.72
+ *      13824   AVX2     0.48 to 0.58    0.47 to 0.57    0.35 to 0.47
  *   tq2_0      AVX-512  1.04 to 1.10    0.99 to 1.08    1.35 to 2.02
  *              AVX2     1.01 to 1.05    0.99 to 1.02    1.61 to 1.91
  *   iq2_bn_r4  AVX-512  0.99 to 1.12    1.01 to 1.12    1.04 to 1.27
  *   q2_0       AVX-512  0.97 to 1.00    0.94 to 1.00    0.96 to 1.00
  *   tq1_0      AVX-512  1.00            0.99 to 1.00    1.00 to 1.31
- * In the caches 512 bytes are 0.97 to 1.03 with tile64, 8 KiB 0.95 to 1.02 with tile80 and i2_s_x86. Why i2_s_x86 alone is as
- * slow as it is without, and tq2_0 with it, was not found: tq2_0 reads as much of the activations for a line of weights, but
- * 64 bytes at a time. */
+ * In the caches 512 bytes are 0.97 to 1.03 with tile64, 8 KiB 0.95 to 1.02 with tile80. i2_s_x86 reads two or four rows side
+ * by side, of which the hardware sees nothing, in the caches either: there 2 KiB are 0.58 to 0.97. Where its kernel reads row
+ * after row, it takes up to three times as long without, and why tq2_0, which reads as much of the activations for a line of
+ * weights, but 64 bytes at a time, takes longer with it was not found. */
 static inline tm_prefetch tm_weights_prefetch_by(tm_prefetch elsewhere, int tiles)
 {
 #if TM_X86
@@ -111,7 +113,8 @@ static inline tm_prefetch tm_tiles_prefetch(void)
 /* Of other formats. */
 static inline tm_prefetch tm_weights_prefetch(tm_prefetch elsewhere) { return tm_weights_prefetch_by(elsewhere, 0); }
 
-static const tm_prefetch tm_weights_far = {TM_PREFETCH_L2, 8192}, tm_weights_plain = {TM_PREFETCH_NONE, 0};
+static const tm_prefetch tm_weights_far = {TM_PREFETCH_L2, 8192}, tm_weights_near = {TM_PREFETCH_L1, 2048},
+                         tm_weights_plain = {TM_PREFETCH_NONE, 0};
 
 /* What float outputs of row `m` of the activations are their sums times. */
 static inline double tm_matmul_factor(const tm_ternary_matmul_args *args, size_t m)

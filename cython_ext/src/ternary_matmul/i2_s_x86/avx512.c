@@ -1,6 +1,8 @@
 /* ternary_matmul of i2_s_x86 with AVX-512 VNNI.
  *
- * One row of activations: row after row of the weights (one_row_vnni.h).
+ * One row of activations: a block at a time of four rows of weights, in 32-byte vectors, which share what is loaded of the
+ * activations; codes in their places, 16 sums. Where rows are longer than TM_I2_S_LONG row after row (row_after_row.h, which
+ * says how codes come down).
  *
  * Several rows: two blocks at a time, 32 activations of each beside one another; 4 rows of weights share what is loaded
  * of the activations, and each row of activations what is shifted out of the weights; 16 sums are all that fit.
@@ -27,6 +29,15 @@
  *         --format i2_s_x86 --no-peers --before SO_OF_3ca4dec`: Intel Xeon (Emerald Rapids) 0.63 to 0.67 with one thread, 0.70
  *         to 0.78 with 16. From memory, the same way: Zen 4 0.83 where rows are 2560 long, 0.58 at 6912, 0.46 at 13824 with
  *         one thread, 0.95, 0.80, 0.74 with two; the Xeon 0.88 to 0.94
+ *   v9  four rows of weights at once again, one load of the activations for all, where v8 had 10 loads for 64 bytes, and what
+ *       is fetched ahead is what they take, in the order in which it lies, from behind the last of them on, into L1. Steps of
+ *       128 bytes in loops of nothing else (outside of the project, Zen 4, cycles of which the products alone take 8): v8
+ *       13.5; two rows 13.3; two rows as one 64-byte vector, activations broadcast, 13.1; four rows 10.4; two rows in 64-byte
+ *       vectors with arranged activations 10.2; tile64's 10.0. Predicted 0.77 in the caches. Rows longer than 8192 lie too
+ *       far apart for L1: from memory 1.04 at 8192, 1.07 at 10240, with 8 KiB into L2 1.18; those go as in v8. Time over
+ *       v8's, M = 1, by `python suites/performance/gemv.py --format i2_s_x86 --no-peers --before SO_OF_374c58e` of 2560 x
+ *       2560, 6912 x 2560 and 2560 x 6912, in the caches / from memory: Zen 4 0.82 to 0.91 / 0.87 to 1.03, with two threads
+ *       too; the Xeon 0.78 to 0.93 / 0.97 to 1.03 with one thread and 16
  *
  * Many rows: before, every four rows of weights met all rows of activations, which no L1 holds: 61 % of what VNNI
  * computes at M = 128, where tile64 reaches 94 %. So weights become tile64, a stretch of a tile at a time, and go there
@@ -40,13 +51,53 @@ TM_BEGIN(avx512)
 #include "../panels_avx512.h"
 #include "../rows_avx512.h"
 #include "../tiles_avx512.h"
-#include "one_row_vnni.h"
+#include "row_after_row.h"
 
 enum {
     ARRANGED = 48, /* fewest rows of activations for which weights are arranged as tile64 */
 };
 
 static inline __m512i half(const void *low) { return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)low)); }
+
+/* Of up to TM_I2_S_LONG weights, whose sums fit int32 as in row_after_row.h. */
+static inline __attribute__((always_inline)) void four_rows(
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *const *rows, const int8_t *x, size_t K,
+    int32_t *acc)
+{
+    const __m256i masks[4] = {
+        _mm256_set1_epi8((char)192), _mm256_set1_epi8(48), _mm256_set1_epi8(12), _mm256_set1_epi8(3)};
+    const tm_dots zero = {0};
+    tm_dots s[TM_ROWS][4];
+#pragma GCC unroll 4
+    for (int r = 0; r < TM_ROWS; r++)
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++)
+            s[r][g] = zero;
+    for (size_t k = 0; k < K; k += TM_I2_S_BLOCK) {
+        __m256i w[TM_ROWS];
+#pragma GCC unroll 4
+        for (int r = 0; r < TM_ROWS; r++)
+            w[r] = _mm256_loadu_si256((const __m256i *)(rows[r] + k / 4));
+        tm_prefetch_lines(rows[TM_ROWS - 1] + k, TM_ROWS * TM_I2_S_BYTES, level, ahead);
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++) {
+            __m256i a = _mm256_loadu_si256((const __m256i *)(x + k + 32 * g));
+            __asm__("" : "+v"(a)); /* or compilers load it for each row */
+#pragma GCC unroll 4
+            for (int r = 0; r < TM_ROWS; r++)
+                s[r][g] = tm_dots_added(s[r][g], _mm256_and_si256(w[r], masks[g]), a);
+        }
+    }
+    __m256i sums[TM_ROWS];
+#pragma GCC unroll 4
+    for (int r = 0; r < TM_ROWS; r++) {
+        sums[r] = tm_dots_sum(s[r][3]);
+#pragma GCC unroll 3
+        for (int g = 0; g < 3; g++)
+            sums[r] = _mm256_add_epi32(sums[r], _mm256_srai_epi32(tm_dots_sum(s[r][g]), 6 - 2 * g));
+    }
+    _mm_storeu_si128((__m128i *)acc, tm_sums_of(sums));
+}
 
 /* `count` is a constant at each call, so that the sums stay in registers. */
 static inline __attribute__((always_inline)) void blocks_by(
@@ -154,8 +205,10 @@ static void arranged(void *args, size_t begin, size_t end)
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
-    if (args->M == 1)
-        tm_matmul_one(args, begin, end, args->K / 4, tm_weights_prefetch(tm_weights_far), tm_i2_s_one_row);
+    if (args->M == 1 && args->K <= TM_I2_S_LONG)
+        tm_matmul_one(args, begin, end, args->K / 4, tm_i2_s_prefetch(args->K), four_rows);
+    else if (args->M == 1)
+        tm_matmul_one(args, begin, end, args->K / 4, tm_i2_s_prefetch(args->K), tm_i2_s_row_after_row);
     else
         tm_matmul_rows(args, begin, end, args->K / 4, TM_MATMUL_BLOCK, micro);
 }

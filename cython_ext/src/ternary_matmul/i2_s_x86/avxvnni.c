@@ -1,5 +1,5 @@
-/* ternary_matmul of i2_s_x86 with AVX-VNNI, for processors with vpdpbusd and without AVX-512. One row of activations as with
- * AVX-512 (one_row_vnni.h), several as with AVX2 (i2_s_x86_avx2.h).
+/* ternary_matmul of i2_s_x86 with AVX-VNNI, for processors with vpdpbusd and without AVX-512. One row of
+ * activations row after row of the weights (row_after_row.h), several as with AVX2 (i2_s_x86_avx2.h).
  *
  * Rate over that of AVX2 (`python suites/performance/instruction_sets.py --format i2_s_x86 --sets avx2 avxvnni` on the Xeon
  * (Emerald Rapids) of an H200; there is no other machine with it here): M = 1: 1.5 with one thread, 1.3 to 1.4 with 16; 2 to 8:
@@ -14,7 +14,7 @@ TM_BEGIN(avxvnni)
 #include "../dots_dpbusd.h"
 #include "../tiles_avxvnni.h"
 #include "i2_s_x86_avx2.h"
-#include "one_row_vnni.h"
+#include "row_after_row.h"
 
 enum {
     ARRANGED = 12, /* fewest rows of activations for which weights are arranged as tile64 */
@@ -24,7 +24,7 @@ static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
     if (args->M == 1)
-        tm_matmul_one(args, begin, end, args->K / 4, tm_weights_prefetch(tm_weights_far), tm_i2_s_one_row);
+        tm_matmul_one(args, begin, end, args->K / 4, tm_i2_s_prefetch(args->K), tm_i2_s_row_after_row);
     else
         tm_matmul_rows(args, begin, end, args->K / 4, TM_I2_S_MOST, tm_i2_s_micro);
 }

@@ -1,11 +1,13 @@
-/* One row of activations times i2_s_x86 with vpdpbusd, in 32-byte vectors: with AVX-512, whose avx512.c has the story, and
- * AVX-VNNI. Included behind TM_BEGIN, the sums of one of them and ../rows_avx2.h.
+/* One row of activations times i2_s_x86 with vpdpbusd, row after row of the weights: with AVX-VNNI, and with AVX-512 where
+ * rows are long. Included behind TM_BEGIN and the sums of one of them.
  *
- * A row of the weights at a time, a block at a time. Codes stay where they are in their bytes, w & 3, w & 12, w & 48 and w &
- * 192, and a row's sums come down by their shifts at the end: for each 32 bytes 4 ands and 4 vpdpbusd. A lane of the sum of
- * w & 192 grows by 4 * 128 * -128 = -2^16 at most for each block, so it fits int32 over the 2^13 blocks of a chunk. */
-#ifndef TM_I2_S_X86_ONE_ROW_VNNI_H
-#define TM_I2_S_X86_ONE_ROW_VNNI_H
+ * Codes stay where they are in their bytes, w & 3, w & 12, w & 48 and w & 192, and a row's sums come down by their shifts at
+ * the end: for each 32 bytes 4 ands and 4 vpdpbusd. A lane of the sum of w & 192 grows by 4 * 128 * -128 = -2^16 at most
+ * for each block, so it fits int32 over the 2^13 blocks of a chunk. */
+#ifndef TM_I2_S_X86_ROW_AFTER_ROW_H
+#define TM_I2_S_X86_ROW_AFTER_ROW_H
+
+#include "../rows_avx2.h"
 
 enum {
     TM_I2_S_CHUNK = 1 << 20, /* weights of a row between two times that the sums come down */
@@ -24,7 +26,7 @@ static inline __attribute__((always_inline)) void tm_i2_s_add_block(tm_dots s[4]
 }
 
 static inline __attribute__((always_inline)) int32_t
-tm_i2_s_one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, const int8_t *x, size_t K)
+tm_i2_s_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t *row, const int8_t *x, size_t K)
 {
     const tm_dots zero = {0};
     tm_dots s[TM_I2_S_SETS][4];
@@ -50,6 +52,14 @@ tm_i2_s_one_row(const enum tm_prefetch_level level, size_t ahead, const uint8_t 
             sum = _mm256_add_epi32(sum, _mm256_srai_epi32(tm_dots_sum(s[0][g] + s[1][g]), 6 - 2 * g));
     }
     return tm_sum_of(sum);
+}
+
+static inline __attribute__((always_inline)) void tm_i2_s_row_after_row(
+    const enum tm_prefetch_level level, size_t ahead, const uint8_t *const *rows, const int8_t *x, size_t K,
+    int32_t *acc)
+{
+    for (int r = 0; r < TM_ROWS; r++)
+        acc[r] = tm_i2_s_row(level, ahead, rows[r], x, K);
 }
 
 #endif
