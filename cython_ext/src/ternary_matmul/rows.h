@@ -10,11 +10,19 @@
 enum {
     TM_ROWS = 4,       /* rows of weights that a micro kernel takes at once */
     TM_ROWS_SUMS = 64, /* rows of activations between two walks over the weights; their sums are on the stack */
+    TM_ROWS_LONG = 8192, /* most weights of a row where four of 2 bits a weight stay in L1 beside their activations */
 };
 
 /* acc[m][r] = sum(code * a) of row r of the weights and row m of the activations, over all K. */
 typedef void (*tm_rows_micro)(
     const uint8_t *const *rows, const int8_t *a, size_t lda, int count, size_t K, int32_t (*acc)[TM_ROWS]);
+
+/* How weights are fetched ahead by kernels that take several rows at once: into L1 where rows are short, which is faster on
+ * Zen 4 (ternary_matmul.h). */
+static inline tm_prefetch tm_rows_prefetch(size_t K)
+{
+    return K <= TM_ROWS_LONG ? tm_weights_prefetch(tm_weights_near) : tm_prefetch_now(tm_weights_far, 0);
+}
 
 /* acc[r] = sum(code * x) of row r of the weights and the row of activations; `level` is a constant at each call. As many
  * bytes as the rows take are fetched, from `ahead` bytes behind the first on. */

@@ -83,15 +83,15 @@ static inline uint16_t tm_bfloat16(float value)
  *              AVX2     0.27 to 0.38    0.27 to 0.37    0.28 to 0.40
  *     1536 x   AVX-512  1.35 to 1.62    1.30 to 1.51    0.61 to 0.72
  *      13824   AVX2     0.48 to 0.58    0.47 to 0.57    0.35 to 0.47
- *   tq2_0      AVX-512  1.04 to 1.10    0.99 to 1.08    1.35 to 2.02
+ *   tq2_0      AVX-512  0.31 to 0.57    0.30 to 0.56    0.58 to 0.67
  *              AVX2     1.01 to 1.05    0.99 to 1.02    1.61 to 1.91
  *   iq2_bn_r4  AVX-512  0.99 to 1.12    1.01 to 1.12    1.04 to 1.27
  *   q2_0       AVX-512  0.97 to 1.00    0.94 to 1.00    0.96 to 1.00
  *   tq1_0      AVX-512  1.00            0.99 to 1.00    1.00 to 1.31
- * In the caches 512 bytes are 0.97 to 1.03 with tile64, 8 KiB 0.95 to 1.02 with tile80. i2_s_x86 reads two or four rows side
- * by side, of which the hardware sees nothing, in the caches either: there 2 KiB are 0.58 to 0.97. Where its kernel reads row
- * after row, it takes up to three times as long without, and why tq2_0, which reads as much of the activations for a line of
- * weights, but 64 bytes at a time, takes longer with it was not found. */
+ * In the caches 512 bytes are 0.97 to 1.03 with tile64, 8 KiB 0.95 to 1.02 with tile80. i2_s_x86, and tq2_0 with AVX-512,
+ * read two or four rows side by side, of which the hardware sees nothing, in the caches either: there 2 KiB are 0.58 to 0.97.
+ * i2_s_x86 row after row takes up to three times as long without; tq2_0 with AVX2, which reads as much of the activations for
+ * a line of weights, takes longer with it. Why was not found. */
 static inline tm_prefetch tm_weights_prefetch_by(tm_prefetch elsewhere, int tiles)
 {
 #if TM_X86

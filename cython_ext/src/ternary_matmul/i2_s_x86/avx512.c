@@ -1,7 +1,7 @@
 /* ternary_matmul of i2_s_x86 with AVX-512 VNNI.
  *
  * One row of activations: a block at a time of four rows of weights, in 32-byte vectors, which share what is loaded of the
- * activations; codes in their places, 16 sums. Where rows are longer than TM_I2_S_LONG row after row (row_after_row.h, which
+ * activations; codes in their places, 16 sums. Where rows are longer than TM_ROWS_LONG row after row (row_after_row.h, which
  * says how codes come down).
  *
  * Several rows: two blocks at a time, 32 activations of each beside one another; 4 rows of weights share what is loaded
@@ -59,7 +59,7 @@ enum {
 
 static inline __m512i half(const void *low) { return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)low)); }
 
-/* Of up to TM_I2_S_LONG weights, whose sums fit int32 as in row_after_row.h. */
+/* Of up to TM_ROWS_LONG weights, whose sums fit int32 as in row_after_row.h. */
 static inline __attribute__((always_inline)) void four_rows(
     const enum tm_prefetch_level level, size_t ahead, const uint8_t *const *rows, const int8_t *x, size_t K,
     int32_t *acc)
@@ -205,10 +205,10 @@ static void arranged(void *args, size_t begin, size_t end)
 static void body(void *given, size_t begin, size_t end)
 {
     const tm_ternary_matmul_args *args = given;
-    if (args->M == 1 && args->K <= TM_I2_S_LONG)
-        tm_matmul_one(args, begin, end, args->K / 4, tm_i2_s_prefetch(args->K), four_rows);
+    if (args->M == 1 && args->K <= TM_ROWS_LONG)
+        tm_matmul_one(args, begin, end, args->K / 4, tm_rows_prefetch(args->K), four_rows);
     else if (args->M == 1)
-        tm_matmul_one(args, begin, end, args->K / 4, tm_i2_s_prefetch(args->K), tm_i2_s_row_after_row);
+        tm_matmul_one(args, begin, end, args->K / 4, tm_rows_prefetch(args->K), tm_i2_s_row_after_row);
     else
         tm_matmul_rows(args, begin, end, args->K / 4, TM_MATMUL_BLOCK, micro);
 }

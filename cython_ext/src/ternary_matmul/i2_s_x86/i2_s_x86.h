@@ -9,20 +9,9 @@
 #include "../rows.h"
 #include "../tiles.h"
 
-enum {
-    TM_I2_S_BLOCK = 128,
-    TM_I2_S_BYTES = 32,
-    TM_I2_S_LONG = 8192, /* most weights of a row of which several are met at once by one row of activations */
-};
+enum { TM_I2_S_BLOCK = 128, TM_I2_S_BYTES = 32 };
 
 TM_KERNELS(ternary_matmul_i2_s_x86);
-
-/* How weights are fetched ahead for one row of activations. What lies up to four rows ahead stays in L1 beside the
- * activations where rows are short, so it may go there, which is faster on Zen 4 (ternary_matmul.h). */
-static inline tm_prefetch tm_i2_s_prefetch(size_t K)
-{
-    return K <= TM_I2_S_LONG ? tm_weights_prefetch(tm_weights_near) : tm_prefetch_now(tm_weights_far, 0);
-}
 
 /* For many rows of activations weights are arranged as tile64 (../tiles.h), by whole blocks. */
 
